@@ -1,0 +1,160 @@
+"""The words that every room speaks: ids, states, paths, times, errors as data, and JSON.
+
+Knows no clock, no I/O and no rule of the domain. A path is one text (`loop[3].s~2`); the functions here are the only
+ones that build or take apart such a text.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import re
+from typing import Any, Final, Literal, NewType
+
+import msgspec
+
+RunId = NewType("RunId", str)  # UUIDv7, the name of a run at every door
+RunNo = NewType("RunNo", int)  # small integer, the name of a run inside: a third of the bytes
+Path = NewType("Path", str)  # a step instance within its run
+Millis = NewType("Millis", int)  # milliseconds since 1970, UTC
+
+Status = Literal[
+    "pending", "running", "waiting", "cancelling", "completed", "failed", "cancelled", "interrupted"
+]
+OPEN: Final = frozenset({"pending", "running", "waiting", "cancelling"})
+TERMINAL: Final = frozenset({"completed", "failed", "cancelled", "interrupted"})
+
+StepState = Literal["ready", "running", "retrying", "waiting", "completed", "failed", "cancelled"]
+
+DEFAULT_TENANT: Final = "default"
+JSON_DEPTH_MAX: Final = 64
+VALUE_BYTES_MAX: Final = 25 * 1024 * 1024
+
+
+class Error(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Why a step or a run failed, as data. A wrapper keeps the kind of its cause."""
+
+    kind: str
+    message: str
+    path: str = ""
+    attempt: int = 0
+    cause: Error | None = None
+
+
+# ---------------------------------------------------------------------------------------------------- paths
+
+_PLAIN_ID = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*\Z")
+_TAIL = re.compile(r"(?:~\d+)?(?:\[\d+\])?\Z")
+_SEGMENT = re.compile(r'(?:\["(?:[^"\\]|\\.)*"\]|[^.\[\]~"]+)(?:~\d+)?(?:\[\d+\])?')
+
+
+def segment(step_id: str) -> str:
+    """An id as it stands in a path; one with other characters is quoted."""
+    if _PLAIN_ID.match(step_id):
+        return step_id
+    return "[" + msgspec.json.encode(step_id).decode() + "]"
+
+
+def join(prefix: str, tail: str) -> Path:
+    return Path(f"{prefix}.{tail}" if prefix else tail)
+
+
+def split(path: str) -> tuple[str, str]:
+    """The frame a path stands in, and its last segment: `a[1].b.c` → (`a[1].b`, `c`)."""
+    if '"' not in path:
+        prefix, _, tail = path.rpartition(".")
+        return prefix, tail
+    last = 0
+    for found in _SEGMENT.finditer(path):
+        last = found.start()
+    return path[: max(last - 1, 0)], path[last:]
+
+
+def scope_of(frame: str) -> tuple[str, int | None]:
+    """The step that opened a frame, and which child the frame is: `a.loop[3]` → (`a.loop`, 3), `a.br` → (`a.br`, None)."""
+    if frame.endswith("]") and not frame.endswith('"]'):
+        scope, _, index = frame[:-1].rpartition("[")
+        return scope, int(index)
+    return frame, None
+
+
+def base_of(tail: str) -> str:
+    """A segment without its visit and its index: `s~2[3]` → `s`."""
+    if tail[-1] != "]" and "~" not in tail:
+        return tail
+    return tail[: _TAIL.search(tail).start()]  # type: ignore[union-attr]  # the pattern matches the empty text
+
+
+# ----------------------------------------------------------------------------------------------------- JSON
+
+
+class NotJson(ValueError):
+    """A value that has no faithful JSON form."""
+
+
+_encoder = msgspec.json.Encoder()
+decode = msgspec.json.Decoder().decode
+
+
+def encode(value: Any) -> bytes:
+    """Compact JSON. Refuses what JSON would bend: NaN, infinity, circles, depth over 64, objects it cannot name."""
+    try:
+        text = _encoder.encode(value)
+    except RecursionError:
+        raise NotJson("the value is circular or nested too deeply") from None
+    except (TypeError, ValueError, UnicodeEncodeError) as error:
+        raise NotJson(str(error)) from None
+    # msgspec writes NaN and infinity as null, and counts no depth: look closer only where it could be so.
+    if b"null" in text and _has_bad_float(value):
+        raise NotJson("NaN and infinity have no JSON form")
+    if text.count(b"[") + text.count(b"{") > JSON_DEPTH_MAX and depth_of(text) > JSON_DEPTH_MAX:
+        raise NotJson(f"the value is nested deeper than {JSON_DEPTH_MAX} levels")
+    return text
+
+
+def _has_bad_float(value: Any) -> bool:
+    stack = [value]
+    while stack:
+        top = stack.pop()
+        if isinstance(top, float):
+            if not math.isfinite(top):
+                return True
+        elif isinstance(top, dict):
+            stack.extend(top.values())
+        elif isinstance(top, list | tuple | set | frozenset):
+            stack.extend(top)
+        elif isinstance(top, msgspec.Struct):
+            stack.extend(getattr(top, name) for name in top.__struct_fields__)
+        elif hasattr(top, "__dataclass_fields__"):
+            stack.extend(getattr(top, name) for name in top.__dataclass_fields__)
+    return False
+
+
+_STRUCTURE = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[\]{}]')
+
+
+def depth_of(text: bytes) -> int:
+    """How deep a JSON text nests, read without building it."""
+    depth = deepest = 0
+    for found in _STRUCTURE.finditer(text):
+        mark = text[found.start()]
+        if mark in b"[{":
+            depth += 1
+            deepest = max(deepest, depth)
+        elif mark in b"]}":
+            depth -= 1
+    return deepest
+
+
+def canonical(value: Any) -> bytes:
+    """One text per value: what hashes are made of."""
+    return msgspec.json.encode(value, order="deterministic")
+
+
+def sha256(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def idempotency_key(tenant: str, run: RunId, path: str) -> str:
+    """What a tool is handed: equal for all attempts of a step instance, different for any two instances."""
+    return sha256(f"{tenant}/{run}/{path}".encode())

@@ -27,6 +27,7 @@ TERMINAL: Final = frozenset({"completed", "failed", "cancelled", "interrupted"})
 StepState = Literal["ready", "running", "retrying", "waiting", "completed", "failed", "cancelled"]
 
 DEFAULT_TENANT: Final = "default"
+NULL: Final = msgspec.Raw(b"null")
 JSON_DEPTH_MAX: Final = 64
 VALUE_BYTES_MAX: Final = 25 * 1024 * 1024
 

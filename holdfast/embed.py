@@ -1,0 +1,156 @@
+"""The engine in your own process: the Holdfast class, handles of runs, and run_sync. No HTTP, no SQL."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Iterable, Mapping
+from types import TracebackType
+from typing import Any
+
+from holdfast.errors import RunCancelled, RunEnded, RunFailed, RunInterrupted
+from holdfast.runtime.advance import Live
+from holdfast.runtime.app import Engine
+from holdfast.runtime.clock import Clock
+from holdfast.runtime.owners import Lock
+from holdfast.runtime.queries import output_of
+from holdfast.spec.workflow import WorkflowSpec
+from holdfast.store.sqlite import SqliteStore
+from holdfast.tools.registry import Registry
+from holdfast.values import Error, RunId
+
+Spec = WorkflowSpec | str | os.PathLike[str] | Mapping[str, Any]
+
+_ENDED: dict[str, type[RunEnded]] = {
+    "failed": RunFailed,
+    "cancelled": RunCancelled,
+    "interrupted": RunInterrupted,
+}
+
+
+class Holdfast:
+    """A durable engine on one SQLite file.
+
+        async with Holdfast("sqlite:///holdfast.db", tools=[add]) as hf:
+            run = await hf.start("hello.yaml", {"a": 1})
+            print(await run.result())
+
+    Every open run of the file goes on as soon as it is entered.
+    """
+
+    def __init__(
+        self,
+        database: str = "sqlite:///holdfast.db",
+        *,
+        tools: Iterable[Any] = (),
+        durability: str = "full",
+        clock: Clock | None = None,
+    ) -> None:
+        self._path = database_path(database)
+        self._lock = Lock(self._path)
+        self._store = SqliteStore(self._path, durability=durability)
+        self._engine = Engine(self._store, Registry(tools), clock)
+        self._specs: dict[str, WorkflowSpec] = {}
+
+    async def __aenter__(self) -> Holdfast:
+        self._lock.take()
+        try:
+            await self._engine.open()
+        except BaseException:
+            self._lock.free()
+            raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            await self._engine.close()
+        finally:
+            self._lock.free()
+
+    async def start(
+        self, spec: Spec, inputs: Mapping[str, Any] | None = None, *, labels: Mapping[str, str] | None = None
+    ) -> RunHandle:
+        """Start a run. When this returns, the run is durable: it will end, whatever happens to this process."""
+        live = await self._engine.start(self._read(spec), dict(inputs or {}), dict(labels or {}))
+        return RunHandle(self._engine, live)
+
+    async def run(self, run_id: str) -> RunHandle:
+        """Attach to a run again, also after a crash."""
+        return RunHandle(self._engine, await self._engine.find(RunId(run_id)))
+
+    async def cancel(self, run_id: str, reason: str = "") -> None:
+        """Stop a run: nothing new starts, what is at work is told, and the run ends `cancelled`."""
+        await self._engine.cancel(RunId(run_id), reason)
+
+    def _read(self, spec: Spec) -> WorkflowSpec:
+        """A definition in any of its forms; the same text or file name is read once."""
+        if isinstance(spec, WorkflowSpec):
+            return spec
+        if isinstance(spec, Mapping):
+            return WorkflowSpec.from_data(spec)
+        text = os.fspath(spec)
+        if isinstance(spec, os.PathLike) or "\n" not in text and text.endswith((".yaml", ".yml", ".json")):
+            return WorkflowSpec.from_file(text)
+        if text not in self._specs:
+            self._specs[text] = WorkflowSpec.from_yaml_str(text)
+        return self._specs[text]
+
+
+class RunHandle:
+    """One run, by its id."""
+
+    __slots__ = ("_engine", "_live", "id")
+
+    def __init__(self, engine: Engine, live: Live) -> None:
+        self._engine, self._live = engine, live
+        self.id: RunId = live.run.id
+
+    def __repr__(self) -> str:
+        return f"<run {self.id}>"
+
+    async def status(self) -> str:
+        """Where the run stands, as of its last durable row."""
+        row = await self._engine.store.run_by_no(self._live.run.no)
+        assert row is not None
+        return row.status
+
+    async def result(self, timeout: float | None = None) -> Any:
+        """The output of the run once it completes; raises RunFailed, RunCancelled or RunInterrupted if it does not."""
+        live = self._live
+        if not live.run.over:
+            live = self._live = await asyncio.wait_for(self._ended(), timeout)
+        run = live.run
+        if run.status == "completed":
+            return await output_of(self._engine.store, live.plan, run)
+        raise _ENDED[run.status](run.id, run.error or Error(run.status, f"the run is {run.status}"))
+
+    async def _ended(self) -> Live:
+        return await self._engine.ended(self._live.run.no)
+
+
+def database_path(database: str) -> str:
+    """`sqlite:///file.db` (or a plain path) → the path of the file."""
+    for prefix in ("sqlite:///", "sqlite://"):
+        if database.startswith(prefix):
+            return database[len(prefix) :]
+    if "://" in database:
+        raise ValueError(f"{database!r} is no SQLite address; write sqlite:///holdfast.db")
+    return database
+
+
+def run_sync(
+    spec: Spec,
+    inputs: Mapping[str, Any] | None = None,
+    *,
+    tools: Iterable[Any] = (),
+    database: str = "sqlite:///holdfast.db",
+) -> Any:
+    """Run a workflow to its end and give its output: for scripts and notebooks."""
+
+    async def main() -> Any:
+        async with Holdfast(database, tools=tools) as hf:
+            return await (await hf.start(spec, inputs)).result()
+
+    return asyncio.run(main())

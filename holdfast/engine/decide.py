@@ -1,0 +1,239 @@
+"""decide(plan, run, event, at): what to do about a new fact. Asked once, when the fact arrives.
+
+Knows no clock, no store, no await and no log: time is a value, and the answer is a list of orders. The hot path is
+`step_succeeded` → `enter` → StartAttempt; it does no more than look up the node, render its inputs and say so
+(about 4 µs for a plain step).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from holdfast.engine import retry, scopes
+from holdfast.engine.decisions import Decision
+from holdfast.engine.draft import Draft
+from holdfast.engine.events import (
+    Adopted,
+    AttemptReleased,
+    AttemptTimedOut,
+    CancelRequested,
+    Continued,
+    Event,
+    RunStarted,
+    StepFailed,
+    StepSucceeded,
+    SuspectsTurn,
+    TimerFired,
+)
+from holdfast.engine.state import SUSPECT_AFTER, Run, is_open, timer_key
+from holdfast.plan.graph import Call, Plan
+from holdfast.values import Error, Millis, split
+
+KEPT_BYTES_MAX: Final = 256 * 1024 * 1024  # outputs of one run that later expressions can name
+
+
+def decide(plan: Plan, run: Run, event: Event, at: Millis) -> list[Decision]:
+    if run.over:
+        return []  # late answers are normal: senders retry, networks repeat
+    draft = Draft(plan, run, at, getattr(event, "path", ""))
+    _ON[type(event)](draft, event)
+    work = draft.work
+    while work:
+        if draft.spent and work[-1][0] != "enter":  # a child is opened and entered in one row, or in none
+            draft.cut()
+            break
+        what, whom, how = work.pop()
+        _WORK[what](draft, whom, how)
+    return draft.decisions
+
+
+# ------------------------------------------------------------------------------------------------- outcomes
+
+
+def _step_succeeded(draft: Draft, event: StepSucceeded) -> None:
+    run, path = draft.run, event.path
+    step = run.steps.get(path)
+    if step is None or step.attempt != event.attempt or step.state != "running":
+        return
+    if step.target is not None:
+        return _answered(draft, path, step.target)
+    if step.keep:
+        if run.kept_bytes + len(memoryview(event.output)) > KEPT_BYTES_MAX:
+            return scopes.fail_step(draft, path, _state_too_large(path, step.attempt))
+        draft.outputs[path] = event.output
+    frame, tail = split(path)
+    draft.work.append(("enter", frame, draft.plan.block(frame).node(tail).routes.ok))
+
+
+def _step_failed(draft: Draft, event: StepFailed) -> None:
+    if not is_open(draft.run, event.path, event.attempt):
+        return
+    step = draft.run.steps[event.path]
+    if step.target is not None:
+        return _answered(draft, event.path, step.target)
+    _failed(draft, event.path, step.tries + 1, event.error)
+
+
+def _failed(draft: Draft, path: str, tries: int, error: Error) -> None:
+    final = retry.again_or_fail(draft, path, tries, error)
+    if final is not None:
+        scopes.fail_step(draft, path, final)
+
+
+def _attempt_timed_out(draft: Draft, event: AttemptTimedOut) -> None:
+    if not is_open(draft.run, event.path, event.attempt) or draft.run.steps[event.path].target is not None:
+        return
+    node = draft.plan.node(event.path)
+    assert isinstance(node, Call) and node.timeout_ms is not None
+    message = f"step {event.path} timed out after {node.timeout_ms / 1000:g} s"
+    scopes.stop_step(draft, event.path, Error("timeout", message, event.path, event.attempt))
+
+
+def _attempt_released(draft: Draft, event: AttemptReleased) -> None:
+    if is_open(draft.run, event.path, event.attempt):
+        target = draft.run.steps[event.path].target
+        if target is not None:
+            _answered(draft, event.path, target)
+
+
+def _answered(draft: Draft, path: str, target: str) -> None:
+    """An attempt that was told to stop has stopped; the last one lets its target go on."""
+    stop = draft.run.stops[target]
+    if target == path:
+        _failed(draft, path, draft.run.steps[path].tries + 1, stop.error)
+    elif stop.left == 1:
+        scopes.stopped(draft, target, stop.error)
+
+
+def _state_too_large(path: str, attempt: int) -> Error:
+    message = "the outputs that this run must keep are over 256 MiB; use collect: none, or return file_refs"
+    return Error("state_too_large", message, path, attempt)
+
+
+# ------------------------------------------------------------------------------------------- the run as a whole
+
+
+def _run_started(draft: Draft, event: RunStarted) -> None:
+    draft.outputs[""] = event.inputs
+    if event.drive:
+        _begin(draft)
+
+
+def _begin(draft: Draft) -> None:
+    if draft.plan.timeout_ms is not None:
+        scopes.arm_deadline(draft, draft.plan.timeout_ms)
+    draft.go("", draft.plan.root.first)
+
+
+def _cancel_requested(draft: Draft, event: CancelRequested) -> None:
+    if "" in draft.run.stops:
+        return  # already stopping: a second cancel does not lengthen the grace
+    scopes.stop(draft, "", Error("cancelled", event.reason or "the run was cancelled"))
+
+
+def _timer_fired(draft: Draft, event: TimerFired) -> None:
+    run, path = draft.run, event.path
+    if timer_key(event.timer, path) not in run.timers:
+        return
+    if event.timer == "retry":
+        retry.start_again(draft, path, run.steps[path])
+    elif event.timer == "delay":
+        scopes.timer_is_over(draft, path)
+    elif event.timer == "deadline":
+        if not run.ending:
+            seconds = (draft.plan.timeout_ms or 0) / 1000
+            scopes.stop(draft, "", Error("run_timeout", f"the run was not over after {seconds:g} s"))
+    elif event.timer == "grace":
+        _grace_is_over(draft, path)
+
+
+def _grace_is_over(draft: Draft, target: str) -> None:
+    stop, step = draft.run.stops[target], draft.run.steps.get(target)
+    if step is not None and step.target == target:
+        _failed(draft, target, step.tries + 1, stop.error)
+    else:
+        scopes.stopped(draft, target, stop.error)
+
+
+def _continued(draft: Draft, event: Continued) -> None:
+    draft.work.extend(draft.run.todo)
+
+
+# ------------------------------------------------------------------------------------------ takeover and losses
+
+
+def _adopted(draft: Draft, event: Adopted) -> None:
+    run = draft.run
+    if event.drive and draft.plan.interrupted_by_restart:
+        return scopes.interrupt(draft, "the engine was restarted")
+    if run.ending:
+        return scopes.stopped(draft, "", run.stops[""].error)  # whatever was still at work is gone
+    draft.lost = frozenset(event.lost)
+    if event.drive:
+        _take_up(draft)
+    for path in event.lost:
+        step = run.steps[path]
+        if step.target is not None:
+            _lost_while_stopping(draft, path, step.target)
+        elif why := retry.after_loss(draft, path, alone=path == event.alone):
+            draft.work.append(("fail", path, why))
+        elif event.drive and step.lost + 1 < SUSPECT_AFTER:
+            draft.work.append(("start", path, ""))
+
+
+def _take_up(draft: Draft) -> None:
+    """Go on where the run was left: work that was cut, steps given back, or the very beginning."""
+    run = draft.run
+    draft.work.extend(item for item in run.todo if item[0] != "start")  # those are ready, and found below
+    if not run.begun:
+        _begin(draft)
+    ready = [path for path, step in run.steps.items() if step.state == "ready" and step.reason != "suspect"]
+    draft.work.extend(("start", path, "") for path in ready)
+
+
+def _lost_while_stopping(draft: Draft, path: str, target: str) -> None:
+    """An attempt that was told to stop has stopped, in the hardest way; so have all the others of its target."""
+    stop = draft.run.stops[target]
+    if target == path:
+        _failed(draft, path, draft.run.steps[path].tries + 1, stop.error)
+    elif draft.scope(target) is not None:
+        scopes.stopped(draft, target, stop.error)
+
+
+def _start(draft: Draft, path: str, how: str) -> None:
+    step = draft.run.steps.get(path)
+    if step is not None and not draft.is_stopped(split(path)[0]):
+        retry.start_again(draft, path, step)
+
+
+def _fail(draft: Draft, path: str, why: str) -> None:
+    step = draft.run.steps.get(path)
+    if step is not None and not draft.is_stopped(split(path)[0]):
+        scopes.fail_step(draft, path, Error("lost", f"step {path} was lost: {why}", path, step.attempt))
+
+
+def _suspects_turn(draft: Draft, event: SuspectsTurn) -> None:
+    step = draft.run.steps.get(event.path)
+    if step is not None and step.state == "ready" and step.reason == "suspect":
+        retry.start_again(draft, event.path, step)
+
+
+_ON: Final[dict[type, Callable[[Draft, Any], None]]] = {
+    RunStarted: _run_started,
+    Adopted: _adopted,
+    StepSucceeded: _step_succeeded,
+    StepFailed: _step_failed,
+    AttemptTimedOut: _attempt_timed_out,
+    AttemptReleased: _attempt_released,
+    SuspectsTurn: _suspects_turn,
+    TimerFired: _timer_fired,
+    CancelRequested: _cancel_requested,
+    Continued: _continued,
+}
+_WORK: Final[dict[str, Callable[[Draft, str, str], None]]] = {
+    "enter": scopes.enter,
+    "fill": lambda draft, path, _: scopes.fill(draft, path),
+    "start": _start,
+    "fail": _fail,
+}

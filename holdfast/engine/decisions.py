@@ -1,0 +1,94 @@
+"""Orders: what is to be done about a fact. Durable in the row of the fact before anyone carries them out.
+
+Knows nothing of who carries them out. Encoded as arrays; new fields go to the end with a default.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from holdfast.values import NULL, Error, Millis, Status
+
+
+class StartAttempt(msgspec.Struct, array_like=True, tag="start", gc=False):
+    """`inputs` stand with the first attempt only: rendered once per path, the later ones repeat nothing."""
+
+    path: str
+    attempt: int
+    inputs: msgspec.Raw = NULL
+    keep: int = 0
+    overlapping: bool = False  # the former attempt outlived its grace and may still be at work
+
+
+class StopAttempt(msgspec.Struct, array_like=True, tag="stop"):
+    """Ends a step on behalf of `target`: the run (""), a scope, or the step itself (time-out)."""
+
+    path: str
+    target: str
+
+
+class BeginStop(msgspec.Struct, array_like=True, tag="begin_stop"):
+    """Attempts beneath `target` were told to stop; what follows waits for their answers or for the grace timer."""
+
+    target: str
+    error: Error
+
+
+class ArmTimer(msgspec.Struct, array_like=True, tag="timer"):
+    """`timer` says what for: delay, retry, grace, deadline, or suspect (the pause before its next turn)."""
+
+    path: str
+    timer: str
+    at: Millis
+
+
+class OpenScope(msgspec.Struct, array_like=True, tag="open"):
+    """`items` is a JSON array or a reference to one; `value` is the output-to-be of a choice."""
+
+    path: str
+    count: int
+    items: msgspec.Raw = NULL
+    value: msgspec.Raw = NULL
+    keep: int = 0
+
+
+class CompleteStep(msgspec.Struct, array_like=True, tag="complete"):
+    """A step that ends without a call, a child of a scope, a scope.
+
+    `joined`: the output is that of the leaves, gathered when it is read and stored nowhere.
+    """
+
+    path: str
+    value: msgspec.Raw = NULL
+    keep: int = 0
+    joined: bool = False
+
+
+class FailStep(msgspec.Struct, array_like=True, tag="fail"):
+    path: str
+    error: Error
+
+
+class Continue(msgspec.Struct, array_like=True, tag="continue"):
+    """The decision was cut here; `todo` is the rest of the work, taken up by the event Continued."""
+
+    todo: list[tuple[str, str, str]]
+
+
+class FinishRun(msgspec.Struct, array_like=True, tag="finish"):
+    status: Status
+    output: msgspec.Raw = NULL
+    error: Error | None = None
+
+
+Decision = (
+    StartAttempt
+    | StopAttempt
+    | BeginStop
+    | ArmTimer
+    | OpenScope
+    | CompleteStep
+    | FailStep
+    | Continue
+    | FinishRun
+)

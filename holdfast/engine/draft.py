@@ -1,0 +1,218 @@
+"""A decision in the making: what was decided so far, and the run as it will look once that is folded.
+
+A draft never changes the run. It keeps the few things that a later part of the same decision must see (outputs just
+finished, how far a scope is, what was started and ended) and shows expressions the two together. Work is a stack of
+plain items, so a decision is iterative, bounded, and can be cut and taken up again.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+
+from holdfast.engine.decisions import CompleteStep, Continue, Decision, FailStep, StartAttempt
+from holdfast.engine.state import Run, Scope, Step, beneath
+from holdfast.plan.expr import Members, locate, members_of, offsets_of, walk
+from holdfast.plan.graph import Choice, FanOut, Plan
+from holdfast.values import NULL, Error, Millis, decode, encode, scope_of, split
+
+DECISIONS_MAX: Final = 1_000  # decisions in one row
+DECISION_BYTES_MAX: Final = 1024 * 1024  # values in one row
+CACHE_BYTES_MIN: Final = 1024  # below this, decoding again is cheaper than remembering
+
+Item = tuple[str, str, str]  # what to do, with whom, and how
+
+
+class Draft:
+    __slots__ = ("at", "bytes", "decisions", "frames", "joined", "lost", "outputs", "plan", "run", "scopes", "stopped", "subject", "work")
+
+    def __init__(self, plan: Plan, run: Run, at: Millis, subject: str = "") -> None:
+        self.plan, self.run, self.at = plan, run, at
+        self.subject = subject  # the step whose attempt the fact ended
+        self.decisions: list[Decision] = []
+        self.work: list[Item] = []
+        self.bytes = 0
+        self.frames: tuple[str, ...] = ("",)
+        self.outputs: dict[str, msgspec.Raw] = {}  # "" are the inputs
+        self.scopes: dict[str, Scope | None] = {}  # None: closed by this decision
+        self.joined: dict[str, Scope] = {}
+        self.lost: frozenset[str] = frozenset()  # steps whose attempt the fact found open, and gone
+        self.stopped: list[str] = []
+
+    # ------------------------------------------------------------------------------------------ deciding
+
+    def go(self, frame: str, name: str) -> None:
+        self.work.append(("enter", frame, name))
+
+    @property
+    def spent(self) -> bool:
+        return len(self.decisions) >= DECISIONS_MAX or self.bytes >= DECISION_BYTES_MAX
+
+    def cut(self) -> None:
+        """Leave the rest of the work to the next row."""
+        self.decisions.append(Continue(self.work))
+        self.work = []
+
+    def start(self, path: str, attempt: int, inputs: msgspec.Raw, keep: int) -> None:
+        self.decisions.append(StartAttempt(path, attempt, inputs, keep))
+        self.bytes += len(memoryview(inputs))
+
+    def join(self, path: str, keep: int) -> None:
+        """Close a scope whose output is that of its leaves."""
+        self.decisions.append(CompleteStep(path, NULL, keep, joined=True))
+        scope, known = self.scope(path), self.run.scopes.get(path)
+        assert scope is not None
+        fails = [order for order in self.decisions if isinstance(order, FailStep) and scope_of(order.path)[0] == path]
+        scope.errors = (known.errors if known is not None else {}) | {
+            index: order.error for order in fails if (index := scope_of(order.path)[1]) is not None
+        }
+        self.joined[path], self.scopes[path] = scope, None
+
+    def complete(self, path: str, value: msgspec.Raw, keep: int) -> None:
+        self.decisions.append(CompleteStep(path, value, keep))
+        if keep:
+            self.outputs[path] = value
+
+    def fail(self, path: str, error: Error) -> None:
+        self.decisions.append(FailStep(path, error))
+
+    def scope(self, path: str) -> Scope | None:
+        """How far a scope is, decisions of this draft included; None once it is closed."""
+        if path not in self.scopes:
+            known = self.run.scopes.get(path)
+            self.scopes[path] = known.ahead() if known is not None else None
+        return self.scopes[path]
+
+    def open_steps(self, target: str) -> dict[str, Step]:
+        """All that is open beneath a target, decisions of this draft included."""
+        steps = {path: step for path, step in self.run.steps.items() if path != self.subject}
+        for path in self.lost & steps.keys():
+            steps[path] = Step("ready")
+        for decision in self.decisions:
+            if isinstance(decision, StartAttempt):
+                steps[decision.path] = Step("running", decision.attempt)
+            elif isinstance(decision, FailStep | CompleteStep):
+                steps.pop(decision.path, None)
+        return {path: step for path, step in steps.items() if beneath(target, path)}
+
+    def is_stopped(self, frame: str) -> bool:
+        """Nothing begins in a frame that is being stopped, by this decision or by an earlier one."""
+        if not self.stopped and not self.run.stops:
+            return False
+        return any(target == frame or beneath(target, frame) for target in (*self.stopped, *self.run.stops))
+
+    # ---------------------------------------------------------------------------------- seeing (plan.View)
+
+    def seen_from(self, frame: str) -> Draft:
+        """This draft as the view of a step in that frame."""
+        if frame:
+            frames = [frame]
+            while frame:
+                frame = split(scope_of(frame)[0])[0]
+                frames.append(frame)
+            self.frames = tuple(reversed(frames))
+        else:
+            self.frames = ("",)
+        return self
+
+    def inputs(self) -> Any:
+        return self._decoded("", self.outputs.get("") or self.run.inputs)
+
+    def output(self, path: str) -> Any:
+        raw = self.outputs.get(path) or self.run.output_at(path)
+        if raw is not None:
+            return self._decoded(path, raw)
+        scope = self._joined(path)
+        return None if scope is None else self.gathered(path, scope)
+
+    def _joined(self, path: str) -> Scope | None:
+        if path in self.joined:
+            return self.joined[path]
+        frame, tail = split(path)
+        found = self.run.frames.get(frame)
+        return None if found is None else found.joined.get(tail)
+
+    def _has_output(self, path: str) -> bool:
+        return path in self.outputs or self.run.output_at(path) is not None or self._joined(path) is not None
+
+    def item(self, frame: str) -> Any:
+        return decode(item_text(self, frame))
+
+    def raw(self, path: str) -> bytes | None:
+        """The text of a value: of the inputs (""), of an item (its frame), of a step's output."""
+        if not path:
+            return bytes(self.outputs.get("") or self.run.inputs)
+        raw = self.outputs.get(path) or self.run.output_at(path)
+        if raw is not None:
+            return bytes(raw)
+        scope, index = scope_of(path)
+        return item_text(self, path) if index is not None and scope in self.run.scopes else None
+
+    def gathered(self, path: str, scope: Scope) -> Any:
+        """The output of a joined scope, put together from its leaves."""
+        node = self.plan.node(path)
+        if isinstance(node, Choice):
+            return decode(scope.value)
+        assert isinstance(node, FanOut)
+        children = [self._child(node, path, index, scope) for index in range(scope.count)]
+        if node.result == "iterations":
+            return {"iterations": [{"error": child["error"]} if child["error"] else child["steps"] for child in children]}
+        return {"branch_results": [child["status"] for child in children], "branches": children}
+
+    def _child(self, node: FanOut, path: str, index: int, scope: Scope) -> dict[str, Any]:
+        if (error := scope.errors.get(index)) is not None:
+            return {"status": "failed", "error": msgspec.to_builtins(error), "steps": {}}
+        return {"status": "completed", "error": None, "steps": self.outputs_of(f"{path}[{index}]")}
+
+    def outputs_of(self, frame: str) -> dict[str, Any]:
+        """Step id → output, of the steps of one frame that were kept."""
+        prefix = f"{frame}." if frame else ""
+        nodes = self.plan.block(frame).nodes.items()
+        return {node.name: self.output(prefix + tail) for tail, node in nodes if self._has_output(prefix + tail)}
+
+    def _decoded(self, path: str, raw: msgspec.Raw) -> Any:
+        """Values are decoded when they are named. Large ones are remembered: nobody can change them, for what is
+        rendered is written as text and read again before a tool sees it."""
+        cache = self.run.__dict__.setdefault("decoded", {})
+        if path in cache:
+            return cache[path]
+        value = decode(raw)
+        if not path or len(memoryview(raw)) > CACHE_BYTES_MIN:
+            cache[path] = value
+        return value
+
+
+def item_text(draft: Draft, frame: str) -> bytes:
+    """The JSON text of the item that a child of a fan-out is for."""
+    scope_path, index = scope_of(frame)
+    assert index is not None
+    index_of = draft.run.__dict__.setdefault("items", {})
+    if scope_path not in index_of:
+        array = _items_text(draft, scope_path)
+        index_of[scope_path] = (array, offsets_of(array))
+    array, offsets = index_of[scope_path]
+    return bytes(array[offsets[index] : offsets[index + 1] - 1])
+
+
+def _items_text(draft: Draft, scope_path: str) -> bytes:
+    scope = draft.scope(scope_path)
+    assert scope is not None
+    text = bytes(scope.items)
+    if text[:1] == b"[":
+        return text
+    reference = decode(text)
+    whole = draft.raw(reference["$of"])
+    assert whole is not None, f"the items of {scope_path} refer to {reference['$of']}, which is not kept"
+    found = locate(whole, members_of(reference["at"]))
+    assert found is not None
+    return found
+
+
+def value_at(plan: Plan, run: Run, path: str, members: Members) -> Any:
+    """A value that a rendered reference names, built anew: whoever is handed it may change it."""
+    draft = Draft(plan, run, run.at)
+    text = draft.raw(path)
+    if text is None:
+        return walk(decode(encode(draft.output(path))), members)
+    return walk(decode(text), members)

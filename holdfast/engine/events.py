@@ -1,0 +1,90 @@
+"""Facts: what happened to a run, in the past tense. Each carries no time; the row it stands in does.
+
+Knows no decision and no table. Encoded as arrays, so a row costs no key names; new fields go to the end with a default.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from holdfast.values import Error
+
+
+class RunStarted(msgspec.Struct, array_like=True, tag="run_started", gc=False):
+    """`drive` is false where the run was only accepted: another node, or this one later, begins it."""
+
+    inputs: msgspec.Raw
+    drive: bool = True
+
+
+class Adopted(msgspec.Struct, array_like=True, tag="adopted"):
+    """A node took over a run that its owner did not release, or woke one that has something ready.
+
+    `lost` are the attempts found open, `alone` the path that had the suspects' lane to itself when the former owner died.
+    """
+
+    lost: list[str] = []
+    alone: str = ""
+    drive: bool = True
+
+
+class StepSucceeded(msgspec.Struct, array_like=True, tag="step_succeeded", gc=False):
+    path: str
+    attempt: int
+    output: msgspec.Raw
+    ran_ms: int = 0
+
+
+class StepFailed(msgspec.Struct, array_like=True, tag="step_failed"):
+    path: str
+    attempt: int
+    error: Error
+    ran_ms: int = 0
+
+
+class AttemptTimedOut(msgspec.Struct, array_like=True, tag="attempt_timed_out"):
+    """The time of an attempt is over; what it does from here on is late."""
+
+    path: str
+    attempt: int
+
+
+class AttemptReleased(msgspec.Struct, array_like=True, tag="attempt_released"):
+    """Given back unfinished and not counted: the node stops (`stopping`), or has no such tool (`no_tool`)."""
+
+    path: str
+    attempt: int
+    reason: str
+
+
+class SuspectsTurn(msgspec.Struct, array_like=True, tag="suspects_turn"):
+    """The lane is free for this suspect; the commit of this row says that it is in it."""
+
+    path: str
+
+
+class TimerFired(msgspec.Struct, array_like=True, tag="timer_fired"):
+    path: str
+    timer: str
+
+
+class CancelRequested(msgspec.Struct, array_like=True, tag="cancel_requested"):
+    reason: str = ""
+
+
+class Continued(msgspec.Struct, array_like=True, tag="continued"):
+    """What a bounded decision left to do is taken up."""
+
+
+Event = (
+    RunStarted
+    | Adopted
+    | StepSucceeded
+    | StepFailed
+    | AttemptTimedOut
+    | AttemptReleased
+    | SuspectsTurn
+    | TimerFired
+    | CancelRequested
+    | Continued
+)

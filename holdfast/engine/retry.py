@@ -1,0 +1,79 @@
+"""What follows an attempt that failed, timed out or was lost: another one, when, or the end of the step.
+
+Knows the rules of counting. Does not know the step's code, and draws no random numbers: jitter is a hash of what it is
+for, so deciding again, elsewhere, gives the same delay.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Final
+
+from holdfast.engine.decisions import ArmTimer, StartAttempt
+from holdfast.engine.draft import Draft
+from holdfast.engine.state import Step
+from holdfast.plan.graph import Call
+from holdfast.spec.policy import NEVER_RETRIED, RetryPolicy
+from holdfast.values import NULL, Error, Millis
+
+MAX_LOST: Final = 3  # losses while alone in the lane, after which a step fails
+SUSPECT_DELAY_MS: Final = 1_000
+SUSPECT_DELAY_MS_MAX: Final = 60_000
+
+
+def may_retry(policy: RetryPolicy | None, tries: int, kind: str) -> bool:
+    if policy is None or tries >= policy.max_attempts or kind in NEVER_RETRIED:
+        return False
+    return policy.retry_on is None or kind in policy.retry_on
+
+
+def delay_before(policy: RetryPolicy, tries: int, seed: str) -> int:
+    """Milliseconds before the try that follows `tries` failed ones: the policy's, jittered, within its cap."""
+    delay = policy.next_delay_ms(tries + 1)
+    if not policy.jitter:
+        return delay
+    spread = 1 + policy.jitter * (2 * fraction_of(seed) - 1)
+    return max(0, min(policy.max_delay_ms, round(delay * spread)))
+
+
+def fraction_of(seed: str) -> float:
+    """A number in [0, 1) that is always the same for the same seed."""
+    return int.from_bytes(hashlib.sha256(seed.encode()).digest()[:8], "big") / 2**64
+
+
+def again_or_fail(draft: Draft, path: str, tries: int, error: Error) -> Error | None:
+    """Decide the next attempt of a step after a failure that counts; the error comes back where there is none."""
+    node = draft.plan.node(path)
+    assert isinstance(node, Call)
+    if not may_retry(node.retry, tries, error.kind):
+        return error
+    assert node.retry is not None
+    delay = delay_before(node.retry, tries, f"{draft.run.id}/{path}/{tries}")
+    if delay:
+        draft.decisions.append(ArmTimer(path, "retry", Millis(draft.at + delay)))
+    else:
+        start_again(draft, path, draft.run.steps[path])
+    return None
+
+
+def start_again(draft: Draft, path: str, step: Step) -> None:
+    draft.decisions.append(StartAttempt(path, step.attempt + 1, NULL, step.keep, step.overlapping))
+
+
+def after_loss(draft: Draft, path: str, *, alone: bool) -> str:
+    """A loss is not a failure: it counts only for a suspect that was alone when its process died.
+
+    Two losses make a suspect. Suspects start one at a time, so the next crash names its cause, and two power cuts do
+    not wear a healthy step out. Gives why the step fails for good, or nothing.
+    """
+    step, node = draft.run.steps[path], draft.plan.node(path)
+    assert isinstance(node, Call)
+    if node.fails_on_crash:
+        return "its process ended while it ran, and on_crash is fail"
+    counted = step.lost_alone + alone
+    if counted >= MAX_LOST:
+        return f"its process ended {counted} times while it ran alone"
+    if alone:
+        delay = min(SUSPECT_DELAY_MS * 2 ** (counted - 1), SUSPECT_DELAY_MS_MAX)
+        draft.decisions.append(ArmTimer(path, "suspect", Millis(draft.at + delay)))
+    return ""

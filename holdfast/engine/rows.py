@@ -1,0 +1,117 @@
+"""A journal row's body: one event with the decisions it caused, as JSON text, and back.
+
+Knows the format and its version, not tables. `[1, event, decisions]`; events and decisions are arrays that begin with
+their tag. A value over 32 KiB does not stand in the body: the caller is handed its text and puts it elsewhere, and the
+body holds `{"$blob": "<sha256>"}` in its place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+import msgspec
+
+from holdfast.engine.decisions import Decision
+from holdfast.engine.events import Event
+from holdfast.engine.state import Frame, Run
+from holdfast.values import join, sha256, split
+
+FORMAT: Final = 1
+INLINE_BYTES_MAX: Final = 32 * 1024
+_MARK: Final = b'{"$blob":'
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(tuple[int, Event, list[Decision]]).decode
+
+
+def encode_row(event: Event, decisions: list[Decision]) -> tuple[str, list[tuple[str, bytes]]]:
+    """The body, and the values that are too large for it as (sha256, text)."""
+    body = _encode((FORMAT, event, decisions))
+    # A value that looks like a reference is moved out too, so that a reference can only be ours.
+    if len(body) <= INLINE_BYTES_MAX and _MARK not in body:
+        return body.decode(), []
+    blobs: dict[str, bytes] = {}
+    parts = [_without_blobs(part, blobs) for part in (event, *decisions)]
+    return _encode((FORMAT, parts[0], parts[1:])).decode(), list(blobs.items())
+
+
+def decode_row(body: str | bytes) -> tuple[Event, list[Decision]]:
+    _, event, decisions = _decode(body)
+    return event, decisions
+
+
+def _without_blobs(part: Any, blobs: dict[str, bytes]) -> Any:
+    """The same event or decision, with a reference in the place of each value that is too large."""
+    changed = {}
+    for name in part.__struct_fields__:
+        value = getattr(part, name)
+        if isinstance(value, msgspec.Raw):
+            text = bytes(value)
+            if len(text) > INLINE_BYTES_MAX or text.startswith(_MARK):
+                blobs[sha256(text)] = text
+                changed[name] = msgspec.Raw(_MARK + b'"' + sha256(text).encode() + b'"}')
+    return msgspec.structs.replace(part, **changed) if changed else part
+
+
+def blob_of(value: msgspec.Raw) -> str | None:
+    """The sha256 that a value refers to, if it is a reference."""
+    text = bytes(memoryview(value)[: len(_MARK) + 68])
+    return text[len(_MARK) + 1 : -2].decode() if text.startswith(_MARK) else None
+
+
+# ------------------------------------------------------------------------------------------------- snapshots
+#
+# Part 0 is the open state. Finished outputs stand in parts of their own, each written once, so a snapshot costs what
+# is open and what is new, not what there ever was.
+
+SNAPSHOT_PART_BYTES_MAX: Final = 1024 * 1024
+
+_decode_state = msgspec.json.Decoder(Run).decode
+_decode_outputs = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+
+
+def encode_parts(run: Run) -> list[tuple[int, bytes]]:
+    """The parts of a snapshot that must be written now, by number."""
+    count, written = run.__dict__.setdefault("parts", (0, set()))
+    parts: list[tuple[int, bytes]] = []
+    fresh: dict[str, msgspec.Raw] = {}
+    size = 0
+    for path, output in _outputs(run):
+        if path in written:
+            continue
+        written.add(path)
+        fresh[path] = output
+        size += len(memoryview(output))
+        if size > SNAPSHOT_PART_BYTES_MAX:
+            parts.append((count := count + 1, _encode(fresh)))
+            fresh, size = {}, 0
+    if fresh:
+        parts.append((count := count + 1, _encode(fresh)))
+    run.__dict__["parts"] = (count, written)
+    return [(0, _encode(_without_outputs(run))), *parts]
+
+
+def decode_parts(parts: list[tuple[int, bytes]]) -> Run:
+    """The run of a snapshot, from all its parts in order. What a closed frame once held is passed over."""
+    run = _decode_state(parts[0][1])
+    written = set()
+    for _, body in parts[1:]:
+        for path, output in _decode_outputs(body).items():
+            frame, tail = split(path)
+            written.add(path)
+            if frame in run.frames:
+                run.frames[frame].outputs[tail] = output
+    run.__dict__["parts"] = (len(parts) - 1, written)
+    return run
+
+
+def _outputs(run: Run) -> Iterator[tuple[str, msgspec.Raw]]:
+    for name, frame in run.frames.items():
+        for tail, output in frame.outputs.items():
+            yield join(name, tail), output
+
+
+def _without_outputs(run: Run) -> Run:
+    frames = {name: Frame(joined=frame.joined, inner=frame.inner) for name, frame in run.frames.items()}
+    return msgspec.structs.replace(run, frames=frames)

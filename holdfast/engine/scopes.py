@@ -1,0 +1,222 @@
+"""Blocks: entering their nodes, filling and joining those with many children, failing and stopping them.
+
+Knows what follows what. Does not know what a step does or where it was written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import msgspec
+
+from holdfast.engine.decisions import ArmTimer, BeginStop, CompleteStep, FinishRun, OpenScope, StopAttempt
+from holdfast.engine.draft import Draft
+from holdfast.engine.state import Scope
+from holdfast.plan.expr import truthy
+from holdfast.plan.graph import END, FAIL, KEEP_NOTHING, Call, Choice, FanOut, Timer
+from holdfast.values import NULL, VALUE_BYTES_MAX, Error, Millis, encode, join, scope_of, split
+
+CANCEL_GRACE_MS: Final = 10_000  # how long what was told to stop may take to answer
+
+
+def enter(draft: Draft, frame: str, name: str) -> None:
+    """Begin a node of the block in `frame`, or end that block."""
+    if draft.is_stopped(frame):
+        return
+    if name == END:
+        return end_block(draft, frame)
+    node = draft.plan.block(frame).nodes[name]
+    path = f"{frame}.{name}" if frame else name
+    if type(node) is Call:
+        return _enter_call(draft, frame, path, node)
+    try:
+        _ENTER[type(node)](draft, frame, path, node)
+    except ValueError as error:
+        fail_step(draft, path, Error("template", str(error), path))
+
+
+def _enter_call(draft: Draft, frame: str, path: str, node: Call) -> None:
+    try:
+        text = node.inputs(draft.seen_from(frame))
+    except ValueError as error:
+        return fail_step(draft, path, Error("template", str(error), path))
+    if len(text) > VALUE_BYTES_MAX:
+        return fail_step(draft, path, Error("input_too_large", f"the inputs of {path} are over 25 MiB", path))
+    draft.start(path, 1, msgspec.Raw(text), node.keep)
+
+
+def _enter_timer(draft: Draft, frame: str, path: str, node: Timer) -> None:
+    due = node.due(draft.seen_from(frame), draft.at)
+    if due > draft.at:
+        draft.decisions.append(ArmTimer(path, "delay", due))
+    else:
+        timer_is_over(draft, path)
+
+
+def timer_is_over(draft: Draft, path: str) -> None:
+    node = draft.plan.node(path)
+    draft.complete(path, msgspec.Raw(encode({"fired_at": rfc3339(draft.at)})), node.keep)
+    draft.go(split(path)[0], node.routes.ok)
+
+
+def rfc3339(at: Millis) -> str:
+    return datetime.fromtimestamp(at / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _enter_choice(draft: Draft, frame: str, path: str, node: Choice) -> None:
+    condition = node.condition(draft.seen_from(frame))
+    label, first = node.entries[truthy(condition)]
+    value = msgspec.Raw(encode({"condition": condition, "taken": label}))
+    if first == END:
+        draft.complete(path, value, node.keep)
+        return draft.go(frame, node.routes.ok)
+    draft.decisions.append(OpenScope(path, 1, NULL, value, KEEP_NOTHING))
+    draft.scopes[path] = Scope(1, value=value)
+    draft.go(path, first)
+
+
+def _enter_fan_out(draft: Draft, frame: str, path: str, node: FanOut) -> None:
+    count, items = len(node.blocks), b"null"
+    if node.items is not None:
+        count, items = node.items(draft.seen_from(frame))
+    opened = OpenScope(path, count, msgspec.Raw(items), NULL, node.keep)
+    draft.decisions.append(opened)
+    draft.bytes += len(items)
+    draft.scopes[path] = Scope(count, items=opened.items, keep=node.keep)
+    draft.work.append(("fill", path, ""))
+
+
+def end_block(draft: Draft, frame: str) -> None:
+    """The last node of a block is done: a child of a scope is complete, or the run is."""
+    if not frame:
+        output = draft.plan.output
+        return finish(draft, msgspec.Raw(output(draft.seen_from(""))) if output else NULL)
+    scope_path, index = scope_of(frame)
+    scope = draft.scope(scope_path)
+    assert scope is not None
+    if index is None:
+        node = draft.plan.node(scope_path)
+        draft.complete(scope_path, scope.value, node.keep)
+        draft.scopes[scope_path] = None
+        return draft.go(split(scope_path)[0], node.routes.ok)
+    draft.decisions.append(CompleteStep(frame))
+    scope.child_closed(failed=False)
+    draft.work.append(("fill", scope_path, ""))
+
+
+def finish(draft: Draft, output: msgspec.Raw) -> None:
+    draft.decisions.append(FinishRun("completed", output))
+
+
+def fill(draft: Draft, path: str) -> None:
+    """Open the next child of a fan-out, or join it when the last one is closed."""
+    scope = draft.scope(path)
+    if scope is None or draft.is_stopped(path):
+        return
+    node = draft.plan.node(path)
+    assert isinstance(node, FanOut)
+    if scope.next < scope.count:
+        if scope.open >= node.concurrency:
+            return
+        index = scope.next
+        scope.child_opened()
+        if scope.open < node.concurrency:
+            draft.work.append(("fill", path, ""))
+        draft.go(f"{path}[{index}]", node.block_of(index).first)
+    elif not scope.open:
+        _join(draft, path, node, scope)
+
+
+def _join(draft: Draft, path: str, node: FanOut, scope: Scope) -> None:
+    if node.result == "count":
+        value = encode({"count": scope.count, "failed": scope.failed})
+        draft.complete(path, msgspec.Raw(value), node.keep)
+        draft.scopes[path] = None
+    else:
+        draft.join(path, node.keep)
+    draft.go(split(path)[0], node.routes.ok)
+
+
+# --------------------------------------------------------------------------------------- failing and stopping
+
+
+def fail_step(draft: Draft, path: str, error: Error) -> None:
+    """A step has failed for good: its block takes the route for that, or fails with it."""
+    draft.fail(path, error)
+    if draft.scope(path) is not None:
+        draft.scopes[path] = None
+    frame = split(path)[0]
+    route = draft.plan.node(path).routes.after_failure(error.kind)
+    if route is not FAIL:
+        return draft.go(frame, route)
+    _fail_block(draft, frame, error)
+
+
+def _fail_block(draft: Draft, frame: str, error: Error) -> None:
+    if not frame:
+        draft.work.clear()
+        draft.decisions.append(FinishRun("failed", NULL, error))
+        return
+    scope_path, index = scope_of(frame)
+    if index is None:
+        return fail_step(draft, scope_path, error)
+    node, scope = draft.plan.node(scope_path), draft.scope(scope_path)
+    assert isinstance(node, FanOut) and scope is not None
+    draft.fail(frame, error)
+    scope.child_closed(failed=True)
+    if node.goes_on:
+        draft.work.append(("fill", scope_path, ""))
+    else:
+        stop(draft, scope_path, wrapped(error, f"{node.noun} {index} failed", scope_path))
+
+
+def wrapped(error: Error, what: str, path: str) -> Error:
+    """A wrapper keeps the kind of its cause, so that routes and retries see what really happened."""
+    return Error(error.kind, f"{what}: {error.message}", path, 0, error)
+
+
+def stop(draft: Draft, target: str, error: Error) -> None:
+    """Stop all that is open beneath a target and go on when it has answered; at once with nothing at work."""
+    steps = draft.open_steps(target)
+    draft.decisions.extend(StopAttempt(path, target) for path in steps)
+    if not any(step.state == "running" for step in steps.values()):
+        return stopped(draft, target, error)
+    draft.stopped.append(target)
+    draft.decisions.append(BeginStop(target, error))
+    draft.decisions.append(ArmTimer(target, "grace", Millis(draft.at + CANCEL_GRACE_MS)))
+
+
+def stop_step(draft: Draft, path: str, error: Error) -> None:
+    """Stop one attempt whose time is over; a retry or the failure waits for its answer."""
+    draft.decisions.append(StopAttempt(path, path))
+    draft.decisions.append(BeginStop(path, error))
+    draft.decisions.append(ArmTimer(path, "grace", Millis(draft.at + CANCEL_GRACE_MS)))
+
+
+def arm_deadline(draft: Draft, timeout_ms: int) -> None:
+    """The time of a run counts from its creation, waiting included."""
+    created_at = draft.run.created_at or draft.at
+    draft.decisions.append(ArmTimer("", "deadline", Millis(created_at + timeout_ms)))
+
+
+def interrupt(draft: Draft, why: str) -> None:
+    draft.decisions.append(FinishRun("interrupted", NULL, Error("interrupted", why)))
+
+
+def stopped(draft: Draft, target: str, error: Error) -> None:
+    """All that was told to stop has answered, or had its time."""
+    draft.stopped.append(target)
+    if target:
+        return fail_step(draft, target, error)
+    draft.work.clear()
+    cancelled = error.kind == "cancelled" or draft.run.ending == "cancelled"
+    draft.decisions.append(FinishRun("cancelled" if cancelled else "failed", NULL, error))
+
+
+_ENTER: Final[dict[type, Callable[[Draft, str, str, Any], None]]] = {
+    Timer: _enter_timer,
+    Choice: _enter_choice,
+    FanOut: _enter_fan_out,
+}

@@ -1,0 +1,497 @@
+"""A run, and the one place that changes it: fold(run, event, decisions, at).
+
+Replay is fold alone: rows bring their decisions with them, so nothing here sees a plan, and nothing here knows why
+something was decided. What is finished and cannot be named again is forgotten at once: a loop of any length runs in
+flat memory.
+
+    run ─┬─ steps    open ones by path: running, ready, retrying, waiting
+         ├─ scopes   open fan-outs and choices by path: how far they are
+         ├─ frames   one per block instance: the kept outputs of its finished steps
+         ├─ stops    what is being stopped: the run, a scope, a step whose time is over
+         └─ timers   "retry a.b" → due time
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+
+import msgspec
+
+from holdfast.engine.decisions import (
+    ArmTimer,
+    BeginStop,
+    CompleteStep,
+    Continue,
+    Decision,
+    FailStep,
+    FinishRun,
+    OpenScope,
+    StartAttempt,
+    StopAttempt,
+)
+from holdfast.engine.events import (
+    Adopted,
+    AttemptReleased,
+    AttemptTimedOut,
+    CancelRequested,
+    Continued,
+    Event,
+    RunStarted,
+    StepFailed,
+    StepSucceeded,
+    SuspectsTurn,
+    TimerFired,
+)
+from holdfast.plan.graph import KEEP_NOTHING, KEEP_RESULT
+from holdfast.values import (
+    DEFAULT_TENANT,
+    NULL,
+    TERMINAL,
+    Error,
+    Millis,
+    RunId,
+    RunNo,
+    Status,
+    scope_of,
+    split,
+)
+
+# What is kept only for the run's own output is kept while it is small; the journal has the rest.
+RESULT_VALUE_BYTES_MAX: Final = 4 * 1024
+RESULT_BYTES_MAX: Final = 64 * 1024
+
+# One crash takes every neighbour of its cause along; a step that was there twice may be the cause.
+SUSPECT_AFTER: Final = 2
+
+
+class Step(msgspec.Struct, omit_defaults=True):
+    """An open step. `attempt` is the latest number given out; `tries` are the attempts that count against retry."""
+
+    state: str
+    attempt: int = 0
+    inputs: msgspec.Raw = NULL
+    keep: int = KEEP_NOTHING
+    tries: int = 0
+    lost: int = 0
+    lost_alone: int = 0
+    reason: str = ""  # why it is ready and not running: stopping, no_tool, lost, suspect
+    target: str | None = None  # what is being stopped, if its attempt was told to
+    overlapping: bool = False  # an attempt outlived its grace: the next one may run beside it
+
+
+class Scope(msgspec.Struct, omit_defaults=True):
+    """An open fan-out or choice: plain counts, so that looking one step ahead copies five numbers."""
+
+    count: int
+    next: int = 0
+    open: int = 0
+    failed: int = 0
+    keep: int = KEEP_NOTHING
+    items: msgspec.Raw = NULL
+    value: msgspec.Raw = NULL
+    errors: dict[int, Error] = {}
+
+    def child_opened(self) -> None:
+        self.next += 1
+        self.open += 1
+
+    def child_closed(self, failed: bool) -> None:
+        self.open -= 1
+        self.failed += failed
+
+    def ahead(self) -> Scope:
+        """A copy of the counts, for a decision to count on."""
+        return Scope(self.count, self.next, self.open, self.failed, self.keep, self.items, self.value)
+
+
+class Frame(msgspec.Struct, omit_defaults=True):
+    """One run of one block: kept outputs by segment, joined scopes to gather from, and the frames within."""
+
+    outputs: dict[str, msgspec.Raw] = {}
+    joined: dict[str, Scope] = {}
+    inner: dict[str, None] = {}
+
+
+class Stop(msgspec.Struct):
+    error: Error
+    left: int = 0
+
+
+class Run(msgspec.Struct, omit_defaults=True, dict=True):
+    """`__dict__` holds what is remembered and can be found again (decoded values, where items begin): no state."""
+
+    no: RunNo
+    id: RunId
+    version: str
+    tenant: str = DEFAULT_TENANT
+    seq: int = 0
+    epoch: int = 0
+    at: Millis = Millis(0)
+    created_at: Millis = Millis(0)
+    status: Status = "pending"
+    inputs: msgspec.Raw = NULL
+    begun: bool = False
+    ending: str = ""  # cancelled or run_timeout, once the run is being stopped
+    steps: dict[str, Step] = {}
+    scopes: dict[str, Scope] = {}
+    frames: dict[str, Frame] = msgspec.field(default_factory=lambda: {"": Frame()})
+    stops: dict[str, Stop] = {}
+    timers: dict[str, Millis] = {}
+    todo: list[tuple[str, str, str]] = []
+    active: int = 0  # attempts open or ready
+    kept_bytes: int = 0
+    result_bytes: int = 0
+    result_whole: bool = True  # no part of the result was too large to keep
+    output: msgspec.Raw = NULL
+    error: Error | None = None
+
+    @property
+    def over(self) -> bool:
+        return self.status in TERMINAL
+
+    @property
+    def wake_at(self) -> Millis | None:
+        """When the run next moves by itself; None while it waits for others or does something."""
+        return min(self.timers.values(), default=None)
+
+    def open_attempts(self) -> list[tuple[str, Step]]:
+        return [(path, step) for path, step in self.steps.items() if step.state == "running"]
+
+    def output_at(self, path: str) -> msgspec.Raw | None:
+        frame, tail = split(path)
+        found = self.frames.get(frame)
+        return None if found is None else found.outputs.get(tail)
+
+
+def timer_key(timer: str, path: str) -> str:
+    return f"{timer} {path}"
+
+
+def timer_of(key: str) -> tuple[str, str]:
+    timer, _, path = key.partition(" ")
+    return timer, path
+
+
+def is_open(run: Run, path: str, attempt: int) -> bool:
+    """Is this attempt the one that the run still waits for? Anything else is late."""
+    step = run.steps.get(path)
+    return step is not None and step.attempt == attempt and step.state == "running"
+
+
+def beneath(target: str, path: str) -> bool:
+    """Does a path stand within a scope (`a` has `a.b` and `a[1].b`), or within the run?"""
+    if not target:
+        return True
+    return path.startswith(target) and path[len(target) : len(target) + 1] in (".", "[")
+
+
+def fold(run: Run, event: Event, decisions: Iterable[Decision], at: Millis) -> None:
+    """Take one journal row into the run."""
+    run.seq += 1
+    run.at = at
+    _FACTS[type(event)](run, event)
+    for decision in decisions:
+        _ORDERS[type(decision)](run, decision)
+    if run.status not in TERMINAL:
+        run.status = _status(run)
+
+
+def _status(run: Run) -> Status:
+    if run.ending:
+        return "cancelling"
+    if not run.begun:
+        return "pending"
+    return "running" if run.active or run.todo else "waiting"
+
+
+# ----------------------------------------------------------------------------------------------------- facts
+
+
+def _run_started(run: Run, event: RunStarted) -> None:
+    run.inputs = event.inputs
+    run.created_at = run.at
+    run.begun = event.drive
+
+
+def _adopted(run: Run, event: Adopted) -> None:
+    run.begun = run.begun or event.drive
+    run.todo = [] if event.drive else run.todo
+    for path in event.lost:
+        step = run.steps[path]
+        if step.target is not None:
+            _answered(run, path, step)
+            continue
+        step.lost += 1
+        step.lost_alone += path == event.alone
+        step.state, step.reason = "ready", "suspect" if step.lost >= SUSPECT_AFTER else "lost"
+
+
+def _step_succeeded(run: Run, event: StepSucceeded) -> None:
+    step = run.steps.get(event.path)
+    if step is None or step.attempt != event.attempt or step.state != "running":
+        return  # late: the row tells of it and changes nothing
+    if step.target is not None:
+        return _answered(run, event.path, step)
+    del run.steps[event.path]
+    run.active -= 1
+    if step.keep:
+        _keep(run, event.path, event.output, step.keep)
+
+
+def _step_failed(run: Run, event: StepFailed) -> None:
+    if not is_open(run, event.path, event.attempt):
+        return
+    step = run.steps[event.path]
+    if step.target is not None:
+        return _answered(run, event.path, step)
+    step.tries += 1
+    _rest(run, step, "retrying")
+
+
+def _attempt_released(run: Run, event: AttemptReleased) -> None:
+    if not is_open(run, event.path, event.attempt):
+        return
+    step = run.steps[event.path]
+    if step.target is not None:
+        return _answered(run, event.path, step)
+    step.state, step.reason = "ready", event.reason
+
+
+def _timer_fired(run: Run, event: TimerFired) -> None:
+    run.timers.pop(timer_key(event.timer, event.path), None)
+    if event.timer == "deadline":
+        run.ending = run.ending or "run_timeout"
+    elif event.timer == "grace" and (step := run.steps.get(event.path)) is not None and step.target == event.path:
+        step.overlapping = True
+        _answered(run, event.path, step)
+    elif event.timer == "delay":
+        del run.steps[event.path]
+
+
+def _cancel_requested(run: Run, event: CancelRequested) -> None:
+    run.ending = "cancelled"
+
+
+def _continued(run: Run, event: Continued) -> None:
+    run.todo = []
+
+
+def _nothing(run: Run, event: Any) -> None:
+    """The fact changes nothing by itself; its decisions do."""
+
+
+def _answered(run: Run, path: str, step: Step) -> None:
+    """An attempt that was told to stop has stopped, whatever it says."""
+    target = step.target
+    assert target is not None
+    if target == path:  # its time was over: the step itself goes on to a retry or fails
+        step.target, step.tries = None, step.tries + 1
+        _rest(run, step, "retrying")
+        _end_stop(run, target)
+        return
+    del run.steps[path]
+    run.active -= 1
+    run.stops[target].left -= 1
+
+
+def _rest(run: Run, step: Step, state: str) -> None:
+    step.state = state
+    run.active -= 1
+
+
+# ---------------------------------------------------------------------------------------------------- orders
+
+
+def _start_attempt(run: Run, order: StartAttempt) -> None:
+    step = run.steps.get(order.path)
+    if step is None:
+        _open_frame(run, split(order.path)[0])
+        step = run.steps[order.path] = Step("running", inputs=order.inputs, keep=order.keep)
+        run.active += 1
+    elif step.state != "ready":
+        run.active += 1
+    step.state, step.attempt, step.reason = "running", order.attempt, ""
+    if run.timers:
+        run.timers.pop(timer_key("retry", order.path), None)
+
+
+def _stop_attempt(run: Run, order: StopAttempt) -> None:
+    step = run.steps[order.path]
+    if step.state == "running":
+        if step.target is not None and step.target in run.stops:
+            _end_stop(run, step.target)  # the larger stop takes the smaller one in
+        step.target = order.target
+        return
+    del run.steps[order.path]
+    run.active -= step.state == "ready"
+    for timer in ("retry", "delay", "suspect"):
+        run.timers.pop(timer_key(timer, order.path), None)
+
+
+def _begin_stop(run: Run, order: BeginStop) -> None:
+    for inner in [target for target in run.stops if target and beneath(order.target, target)]:
+        _end_stop(run, inner)
+    left = sum(step.target == order.target for step in run.steps.values())
+    run.stops[order.target] = Stop(order.error, left)
+
+
+def _end_stop(run: Run, target: str) -> None:
+    run.stops.pop(target, None)
+    run.timers.pop(timer_key("grace", target), None)
+
+
+def _arm_timer(run: Run, order: ArmTimer) -> None:
+    run.timers[timer_key(order.timer, order.path)] = order.at
+    if order.timer == "delay":
+        _open_frame(run, split(order.path)[0])
+        run.steps[order.path] = Step("waiting")
+
+
+def _open_scope(run: Run, order: OpenScope) -> None:
+    _open_frame(run, split(order.path)[0])
+    run.scopes[order.path] = Scope(order.count, items=order.items, value=order.value, keep=order.keep)
+
+
+def _complete_step(run: Run, order: CompleteStep) -> None:
+    if _is_child(run, order.path):
+        return _close_child(run, order.path, None)
+    scope = _close_scope(run, order.path)
+    frame = _open_frame(run, split(order.path)[0])
+    if order.keep == KEEP_NOTHING:
+        return
+    if not order.joined:
+        _keep(run, order.path, order.value, order.keep)
+    elif scope is not None:
+        frame.joined[split(order.path)[1]] = scope
+
+
+def _fail_step(run: Run, order: FailStep) -> None:
+    if _is_child(run, order.path):
+        return _close_child(run, order.path, order.error)
+    if _close_scope(run, order.path) is None and (step := run.steps.pop(order.path, None)) is not None:
+        run.active -= step.state in ("running", "ready")
+    _open_frame(run, split(order.path)[0])
+
+
+def _continue(run: Run, order: Continue) -> None:
+    run.todo = order.todo
+
+
+def _finish_run(run: Run, order: FinishRun) -> None:
+    run.status, run.output, run.error = order.status, order.output, order.error
+    run.steps, run.scopes, run.stops, run.timers, run.todo, run.active = {}, {}, {}, {}, [], 0
+
+
+# ---------------------------------------------------------------------------------------- frames and children
+
+
+def _is_child(run: Run, path: str) -> bool:
+    """A fan-out's child is named like its frame: `loop[3]`, while the scope `loop` is open."""
+    scope, index = scope_of(path)
+    return index is not None and scope in run.scopes
+
+
+def _open_frame(run: Run, frame: str) -> Frame:
+    """The frame of a block instance; the first thing that happens in a child of a scope opens it."""
+    found = run.frames.get(frame)
+    if found is not None:
+        return found
+    scope_path, _ = scope_of(frame)
+    run.scopes[scope_path].child_opened()
+    run.frames[split(scope_path)[0]].inner[frame] = None
+    made = run.frames[frame] = Frame()
+    return made
+
+
+def _close_child(run: Run, path: str, error: Error | None) -> None:
+    scope = run.scopes[scope_of(path)[0]]
+    if path not in run.frames:
+        scope.child_opened()  # nothing happened in it: an empty block
+    scope.child_closed(error is not None)
+    if error is not None:
+        _drop_steps(run, path)
+        if scope.keep:
+            scope.errors[int(path[path.rindex("[") + 1 : -1])] = error
+    if path in run.frames and not (scope.keep and error is None):
+        _drop_frame(run, path)
+
+
+def _close_scope(run: Run, path: str) -> Scope | None:
+    scope = run.scopes.pop(path, None)
+    if scope is None:
+        return None
+    run.__dict__.get("items", {}).pop(path, None)
+    if path in run.stops or scope.open:
+        _drop_steps(run, path)
+        _end_stop(run, path)
+    return scope
+
+
+def _drop_steps(run: Run, target: str) -> None:
+    """Forget all that is open beneath: its answers will be late."""
+    for path in [path for path in run.steps if beneath(target, path)]:
+        run.active -= run.steps.pop(path).state in ("running", "ready")
+    for path in [path for path in run.scopes if beneath(target, path)]:
+        del run.scopes[path]
+    for path in [path for path in run.stops if path and beneath(target, path)]:
+        del run.stops[path]
+    for key in [key for key in run.timers if timer_of(key)[1] and beneath(target, timer_of(key)[1])]:
+        del run.timers[key]
+
+
+def _drop_frame(run: Run, name: str) -> None:
+    parent = run.frames.get(split(scope_of(name)[0])[0])
+    if parent is not None:
+        parent.inner.pop(name, None)
+    decoded = run.__dict__.get("decoded")
+    doomed = [name]
+    while doomed:
+        name = doomed.pop()
+        frame = run.frames.pop(name)
+        doomed.extend(frame.inner)
+        for tail, output in frame.outputs.items():
+            run.kept_bytes -= _size(output)
+            if decoded:
+                decoded.pop(f"{name}.{tail}", None)
+
+
+def _keep(run: Run, path: str, output: msgspec.Raw, keep: int) -> None:
+    size = _size(output)
+    if keep == KEEP_RESULT:
+        if size > RESULT_VALUE_BYTES_MAX or run.result_bytes + size > RESULT_BYTES_MAX:
+            run.result_whole = False
+            return
+        run.result_bytes += size
+    frame, tail = split(path)
+    run.frames[frame].outputs[tail] = output
+    run.kept_bytes += size
+
+
+def _size(raw: msgspec.Raw) -> int:
+    return len(memoryview(raw))
+
+
+_FACTS: Final[dict[type, Callable[[Run, Any], None]]] = {
+    RunStarted: _run_started,
+    Adopted: _adopted,
+    StepSucceeded: _step_succeeded,
+    StepFailed: _step_failed,
+    AttemptTimedOut: _nothing,
+    AttemptReleased: _attempt_released,
+    SuspectsTurn: _nothing,
+    TimerFired: _timer_fired,
+    CancelRequested: _cancel_requested,
+    Continued: _continued,
+}
+_ORDERS: Final[dict[type, Callable[[Run, Any], None]]] = {
+    StartAttempt: _start_attempt,
+    StopAttempt: _stop_attempt,
+    BeginStop: _begin_stop,
+    ArmTimer: _arm_timer,
+    OpenScope: _open_scope,
+    CompleteStep: _complete_step,
+    FailStep: _fail_step,
+    Continue: _continue,
+    FinishRun: _finish_run,
+}

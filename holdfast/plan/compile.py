@@ -1,0 +1,347 @@
+"""A definition becomes a plan. The last place that remembers a notation: every difference is a field of a node.
+
+Two walks over the tree: the first finds which outputs later expressions can name (only those are kept while a run
+goes on), the second builds blocks and closures.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from datetime import datetime
+from typing import Any
+
+from holdfast.plan import expr
+from holdfast.plan.graph import (
+    END,
+    KEEP_NAMED,
+    KEEP_NOTHING,
+    KEEP_RESULT,
+    Block,
+    Call,
+    Choice,
+    Evaluate,
+    FanOut,
+    Node,
+    Plan,
+    Routes,
+    Timer,
+    View,
+)
+from holdfast.spec.expr import JsonPath, Member, Ref, Text, compiled, parse_jsonpath, parse_template, refs_in
+from holdfast.spec.policy import NO_POLICY, StepPolicy
+from holdfast.spec.workflow import (
+    BranchBody,
+    ForeachBody,
+    ParallelBody,
+    Scope,
+    TimerBody,
+    ToolBody,
+    WorkflowSpec,
+    WorkflowStep,
+    blocks,
+    policy_inside,
+    walk,
+)
+from holdfast.values import Millis, NotJson, decode, segment, sha256
+
+_SECONDS_BELOW = 10**11  # an instant below this number is in seconds: in milliseconds it would be before 1974
+
+
+def compile_workflow(spec: WorkflowSpec) -> Plan:
+    """The plan of a valid definition in the steps notation."""
+    named = _Names(spec).found
+    keeps_result = spec.output is None and not any(isinstance(step.body, ForeachBody | ParallelBody) for step in spec.steps)
+    builder = _Builder(named)
+    scope = Scope.of(spec)
+    top = KEEP_RESULT if keeps_result else KEEP_NOTHING
+    root = builder.block(spec.steps, scope, NO_POLICY, top)
+    return Plan(
+        name=spec.name,
+        version=sha256(spec.canonical()),
+        root=root,
+        output=None if spec.output is None else expr.render(_template(spec.output, scope)),
+        keeps_result=keeps_result,
+        timeout_ms=_millis(spec.timeout_secs),
+        interrupted_by_restart=spec.on_restart == "interrupt",
+        steps_total=sum(1 for _ in walk(spec.steps)),
+    )
+
+
+def _millis(seconds: float | None) -> int | None:
+    return None if seconds is None else max(1, round(seconds * 1000))
+
+
+# ------------------------------------------------------------------------------------------ which steps are named
+
+
+class _Names:
+    """The ids of all steps whose output some expression can name."""
+
+    def __init__(self, spec: WorkflowSpec) -> None:
+        self.found: set[str] = set()
+        scope = Scope.of(spec)
+        self._visit(spec.steps, scope)
+        self._templates(spec.output, scope)
+        self._close_over({step.id: step for step in walk(spec.steps)})
+
+    def _visit(self, steps: Iterable[WorkflowStep], scope: Scope) -> None:
+        for step in steps:
+            match step.body:
+                case ToolBody(_, args):
+                    self._templates(args, scope)
+                case TimerBody(delay_ms, until):
+                    self._templates([delay_ms, until], scope)
+                case ForeachBody(items=path) | BranchBody(on=path):
+                    self._path(parse_jsonpath(path), scope)
+            for block in blocks(step):
+                self._visit(block.steps, scope.inside(step, block))
+            scope.finish(step)
+
+    def _templates(self, value: Any, scope: Scope) -> None:
+        for text in _texts(value):
+            for ref in refs_in(parse_template(text)):
+                self._name((ref.root, *ref.parts), scope)
+
+    def _path(self, path: JsonPath, scope: Scope) -> None:
+        for members in path.reads:
+            self._name(members, scope)
+
+    def _name(self, members: tuple[Member, ...], scope: Scope) -> None:
+        source = _source(members, scope)
+        if source is None:  # somewhere in the document: anything it holds may be meant
+            self.found |= scope.step_ids()
+        elif source.kind == "step":
+            self.found.add(str(members[1] if members[0] == "steps" else members[0]))
+
+    def _close_over(self, steps: dict[str, WorkflowStep]) -> None:
+        """The output of a fan-out is that of the steps right inside it."""
+        todo = list(self.found)
+        while todo:
+            step = steps[todo.pop()]
+            if isinstance(step.body, ForeachBody | ParallelBody):
+                inner = {one.id for block in blocks(step) for one in block.steps} - self.found
+                self.found |= inner
+                todo.extend(inner)
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        for member in value.values():
+            yield from _texts(member)
+    elif isinstance(value, list | tuple):
+        for member in value:
+            yield from _texts(member)
+
+
+# ------------------------------------------------------------------------------------------------ names → sources
+
+
+def _source(members: tuple[Member, ...], scope: Scope) -> expr.Source | None:
+    """The value that a path starts in; None if that is the document as a whole, or nothing at all."""
+    if not members:
+        return None
+    root, rest = str(members[0]), members[1:]
+    if root == "inputs":
+        return expr.Source("inputs", rest)
+    if root == "steps":
+        return _step_source(rest, scope)
+    kind = scope.lookup(root)
+    if kind == "binding":
+        depth = scope.binding(root)
+        assert depth is not None
+        return expr.Source("item", rest, depth)
+    if kind == "input":
+        return expr.Source("inputs", members)
+    return _of_step(root, rest, scope) if kind == "step" else None
+
+
+def _step_source(members: tuple[Member, ...], scope: Scope) -> expr.Source | None:
+    """`steps.<id>.output…` or `steps.<id>.file_refs…`"""
+    if len(members) < 2 or members[1] not in ("output", "file_refs"):
+        return None
+    rest = members[2:] if members[1] == "output" else members[1:]
+    return _of_step(str(members[0]), rest, scope)
+
+
+def _of_step(step_id: str, members: tuple[Member, ...], scope: Scope) -> expr.Source | None:
+    address = scope.step(step_id)
+    return None if address is None else expr.Source("step", members, address.depth, address.tail)
+
+
+def _document(scope: Scope) -> expr.Document:
+    """All that can be seen: bare names first, so that `inputs`, `steps` and `item` win where they clash."""
+    members: list[tuple[tuple[Member, ...], expr.Source]] = []
+    for name in sorted(scope.names()):
+        source = _source((name,), scope)
+        if source is not None and name not in ("inputs", "steps", "item"):
+            members.append(((name,), source))
+    members.append((("inputs",), expr.Source("inputs", ())))
+    for step_id in sorted(scope.step_ids()):
+        for part in ("output", "file_refs"):
+            source = _step_source((step_id, part), scope)
+            assert source is not None
+            members.append((("steps", step_id, part), source))
+    if (depth := scope.binding("item")) is not None:
+        members.append((("item",), expr.Source("item", (), depth)))
+    return expr.Document(tuple(members))
+
+
+def _template(value: Any, scope: Scope) -> Any:
+    """JSON data as written → the same data with resolved leaves."""
+    if isinstance(value, str):
+        parsed = parse_template(value)
+        if isinstance(parsed, Ref):
+            return _leaf(parsed, scope)
+        if isinstance(parsed, Text):
+            return expr.Text(tuple(part if isinstance(part, str) else _leaf(part, scope) for part in parsed.parts))
+        return value
+    if isinstance(value, dict):
+        return {key: _template(member, scope) for key, member in value.items()}
+    if isinstance(value, list | tuple):
+        return [_template(member, scope) for member in value]
+    return value
+
+
+def _leaf(ref: Ref, scope: Scope) -> expr.Leaf:
+    if ref.root == "secrets":
+        return expr.Secret(".".join(map(str, ref.parts)))
+    members = (ref.root, *ref.parts)
+    return _source(members, scope) or expr.Lookup(_document(scope), members)
+
+
+# ------------------------------------------------------------------------------------------------ building blocks
+
+
+class _Builder:
+    def __init__(self, named: set[str]) -> None:
+        self._named = named
+
+    def block(self, steps: tuple[WorkflowStep, ...], scope: Scope, outer: StepPolicy, keep: int = KEEP_NOTHING) -> Block:
+        nodes: dict[str, Node] = {}
+        names = [segment(step.id) for step in steps]
+        for step, name, after in zip(steps, names, (*names, END)[1:], strict=True):
+            nodes |= self._node(step, name, Routes(ok=after), scope, outer, keep)
+            scope.finish(step)
+        return Block(nodes, names[0] if names else END)
+
+    def _node(
+        self, step: WorkflowStep, name: str, routes: Routes, scope: Scope, outer: StepPolicy, keep: int
+    ) -> dict[str, Node]:
+        keep = KEEP_NAMED if step.id in self._named else keep
+        inside = policy_inside(step, outer)
+        match step.body:
+            case ToolBody():
+                return {name: self._call(step, step.body, routes, scope, outer, keep)}
+            case TimerBody():
+                return {name: Timer(step.id, routes, _due(step.body, scope), keep)}
+            case BranchBody():
+                return {name: self._choice(step, step.body, routes, scope, inside, keep)}
+            case ForeachBody():
+                return {name: self._foreach(step, step.body, routes, scope, inside, keep)}
+            case ParallelBody():
+                return {name: self._parallel(step, step.body, routes, scope, inside, keep)}
+
+    def _call(
+        self, step: WorkflowStep, body: ToolBody, routes: Routes, scope: Scope, outer: StepPolicy, keep: int
+    ) -> Call:
+        policy = step.policy.within(outer)
+        return Call(
+            name=step.id,
+            routes=routes,
+            target=body.tool,
+            inputs=expr.render(_template(body.args or {}, scope)),
+            keep=keep,
+            retry=policy.retry,
+            timeout_ms=_millis(policy.timeout_secs),
+            fails_on_crash=policy.on_crash == "fail",
+        )
+
+    def _choice(
+        self, step: WorkflowStep, body: BranchBody, routes: Routes, scope: Scope, inside: StepPolicy, keep: int
+    ) -> Choice:
+        then, otherwise = (self.block(part.steps, scope.inside(step, part), inside) for part in blocks(step))
+        entries = {True: ("then", then.first), False: ("else", otherwise.first)}
+        both = Block({**then.nodes, **otherwise.nodes}, END)
+        return Choice(step.id, routes, _evaluate(body.on, scope), both, entries, keep)
+
+    def _foreach(
+        self, step: WorkflowStep, body: ForeachBody, routes: Routes, scope: Scope, inside: StepPolicy, keep: int
+    ) -> FanOut:
+        path = parse_jsonpath(body.items)
+        source = None if path.singular is None or path.star else _source(path.singular, scope)
+        (part,) = blocks(step)
+        return FanOut(
+            name=step.id,
+            routes=routes,
+            blocks=(self.block(part.steps, scope.inside(step, part), inside),),
+            items=expr.items_of(_evaluate(body.items, scope), source),
+            concurrency=body.concurrency,
+            goes_on=body.on_any_fail == "continue",
+            result="count" if body.collect == "none" else "iterations",
+            noun="foreach iteration",
+            keep=keep,
+        )
+
+    def _parallel(
+        self, step: WorkflowStep, body: ParallelBody, routes: Routes, scope: Scope, inside: StepPolicy, keep: int
+    ) -> FanOut:
+        if any(inner.id in self._named for branch in body.branches for inner in walk(branch)):
+            keep = KEEP_NAMED  # the steps inside can be seen after it
+        return FanOut(
+            name=step.id,
+            routes=routes,
+            blocks=tuple(self.block(part.steps, scope.inside(step, part), inside) for part in blocks(step)),
+            items=None,
+            concurrency=max(1, len(body.branches)),
+            goes_on=body.on_any_fail == "continue",
+            result="branches",
+            noun="parallel branch",
+            keep=keep,
+        )
+
+
+def _evaluate(text: str, scope: Scope) -> Evaluate:
+    """A JSONPath as a closure: our accessor where it names one place, the library where it searches."""
+    path = parse_jsonpath(text)
+    if path.singular is not None:
+        source = _source(path.singular, scope)
+        if source is not None:
+            return expr.members_all(source) if path.star else expr.evaluate(source)
+    return expr.search(_document(scope), compiled(path))
+
+
+# ------------------------------------------------------------------------------------------------------- timers
+
+
+def _due(body: TimerBody, scope: Scope) -> Any:
+    until = body.until is not None
+    render = expr.render(_template(body.until if until else body.delay_ms, scope))
+
+    def due(view: View, now: Millis) -> Millis:
+        value = decode(render(view))
+        return _instant(value) if until else Millis(now + round(_number(value)))
+
+    return due
+
+
+def _number(value: Any) -> float:
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        raise NotJson(f"a timer needs a number of milliseconds, not {value!r}") from None
+
+
+def _instant(value: Any) -> Millis:
+    """Milliseconds since 1970 of a number (seconds or milliseconds) or of a text with date, time and zone."""
+    if isinstance(value, str):
+        try:
+            at = datetime.fromisoformat(value)
+        except ValueError:
+            return _instant(_number(value))
+        if at.tzinfo is None:
+            raise NotJson(f"the instant {value!r} has no zone: write it with Z or an offset")
+        return Millis(round(at.timestamp() * 1000))
+    number = _number(value)
+    return Millis(round(number * 1000 if abs(number) < _SECONDS_BELOW else number))

@@ -1,0 +1,354 @@
+"""Expressions as closures: what a template or a JSONPath gives, over what a step can see.
+
+Knows how values are walked, printed and referred to. Does not know text (the AST comes parsed) or where values are
+stored (the View hands them over). Rendered text is data: nothing here, and nothing later, parses it again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from holdfast.plan.graph import Evaluate, ItemsOf, Render, View
+from holdfast.values import decode, encode
+
+# A part over this size that is wholly an existing value is stored as a reference to it, so that a large output
+# used by a thousand items stands in the journal once.
+REFERENCE_BYTES_MIN: Final = 1024
+
+Members = tuple[str | int, ...]
+
+
+class Source(msgspec.Struct, frozen=True):
+    """A value that exists in a run, and a place within it.
+
+    `kind` is "inputs", "step" (frame depth and the path from there) or "item" (the item of the frame at that depth).
+    """
+
+    kind: str
+    members: Members
+    depth: int = 0
+    tail: str = ""
+
+    def path(self, view: View) -> str:
+        """How the journal names the value: a step by its path, an item by its frame, the inputs by nothing."""
+        if self.kind == "inputs":
+            return ""
+        frame = view.frames[self.depth]
+        if self.kind == "item":
+            return frame
+        return f"{frame}.{self.tail}" if frame else self.tail
+
+    def whole(self, view: View) -> Any:
+        if self.kind == "inputs":
+            return view.inputs()
+        path = self.path(view)
+        return view.item(path) if self.kind == "item" else view.output(path)
+
+
+class Secret(msgspec.Struct, frozen=True):
+    name: str
+
+
+class Document(msgspec.Struct, frozen=True):
+    """The whole document that a step can see, for paths that search it: names → values."""
+
+    members: tuple[tuple[Members, Source], ...]
+
+
+class Lookup(msgspec.Struct, frozen=True):
+    """A place that can only be found in the document as a whole."""
+
+    document: Document
+    members: Members
+
+
+def walk(value: Any, members: Members) -> Any:
+    """The value at a place; null where there is none. A numeric name reaches into arrays and objects alike."""
+    for member in members:
+        if isinstance(value, dict):
+            value = value.get(member if isinstance(member, str) else str(member))
+        elif isinstance(value, list) and (isinstance(member, int) or member.isdecimal()):
+            index = int(member)
+            value = value[index] if -len(value) <= index < len(value) else None
+        else:
+            return None
+    return value
+
+
+def truthy(value: Any) -> bool:
+    return value is not None and value is not False and value not in (0, "", [], {})
+
+
+def evaluate(source: Source | Lookup) -> Evaluate:
+    members = source.members
+    if isinstance(source, Lookup):
+        build = document(source.document)
+        return lambda view: walk(build(view), members)
+    if source.kind == "inputs":
+        return lambda view: walk(view.inputs(), members)
+    return lambda view: walk(source.whole(view), members)
+
+
+def document(doc: Document) -> Callable[[View], dict[str, Any]]:
+    def build(view: View) -> dict[str, Any]:
+        root: dict[str, Any] = {}
+        for members, source in doc.members:
+            place = root
+            for member in members[:-1]:
+                place = place.setdefault(str(member), {})
+            place[str(members[-1])] = walk(source.whole(view), source.members)
+        return root
+
+    return build
+
+
+def search(doc: Document, find: Callable[[Any], list[Any]]) -> Evaluate:
+    """A path that may hit several places: none is null, one is that value, several are a list."""
+    build = document(doc)
+
+    def evaluated(view: View) -> Any:
+        hits = find(build(view))
+        return hits[0] if len(hits) == 1 else hits or None
+
+    return evaluated
+
+
+def members_all(source: Source) -> Evaluate:
+    """`$.a[*]`: the members of a value, by the same rule of none, one and several."""
+    inner = evaluate(source)
+
+    def evaluated(view: View) -> Any:
+        value = inner(view)
+        hits = value if isinstance(value, list) else list(value.values()) if isinstance(value, dict) else []
+        return hits[0] if len(hits) == 1 else hits or None
+
+    return evaluated
+
+
+# --------------------------------------------------------------------------------------------- rendering
+
+Part = Callable[[View], Any]
+
+
+class Text(msgspec.Struct, frozen=True):
+    """Text around values, already resolved."""
+
+    parts: tuple[str | Source | Lookup | Secret, ...]
+
+
+Leaf = Source | Lookup | Secret
+
+
+def render(template: Any) -> Render:
+    """JSON data with leaves (Source, Secret, Text) among it → a closure that gives its JSON text."""
+    if not _has_leaf(template):
+        constant = encode(_escaped(template))
+        return lambda view: constant
+    part = _part(template)
+    return lambda view: encode(part(view))
+
+
+def _has_leaf(template: Any) -> bool:
+    if isinstance(template, dict):
+        return any(_has_leaf(value) for value in template.values())
+    if isinstance(template, list | tuple):
+        return any(_has_leaf(value) for value in template)
+    return isinstance(template, Source | Lookup | Secret | Text)
+
+
+def _part(template: Any) -> Part:
+    if isinstance(template, Source):
+        return _whole(template)
+    if isinstance(template, Lookup):
+        value_of = evaluate(template)
+        return lambda view: _escaped(value_of(view))
+    if isinstance(template, Secret):
+        reference = {"$secret": template.name}
+        return lambda view: reference
+    if isinstance(template, Text):
+        return _text(template)
+    if isinstance(template, dict):
+        members = [(_escaped_key(key), _part(value)) for key, value in template.items()]
+        return lambda view: {key: part(view) for key, part in members}
+    if isinstance(template, list):
+        parts = [_part(value) for value in template]
+        return lambda view: [part(view) for part in parts]
+    return lambda view: template
+
+
+def _whole(source: Source) -> Part:
+    """A placeholder that is the whole string keeps the type of its value."""
+    value_of = evaluate(source)
+    pointer = pointer_of(source.members)
+
+    def part(view: View) -> Any:
+        value = value_of(view)
+        if isinstance(value, str):
+            large = len(value) > REFERENCE_BYTES_MIN
+        elif isinstance(value, dict | list):
+            text = encode(value)
+            large = len(text) > REFERENCE_BYTES_MIN
+            if not large and b'"$' in text:
+                return _escaped(value)
+        else:
+            return value
+        return {"$of": source.path(view), "at": pointer} if large else value
+
+    return part
+
+
+def _text(text: Text) -> Part:
+    if any(isinstance(part, Secret) for part in text.parts):
+        return _secret_text(text)
+    pieces = [part if isinstance(part, str) else evaluate(part) for part in text.parts if not isinstance(part, Secret)]
+
+    def part(view: View) -> str:
+        return "".join([piece if isinstance(piece, str) else printed(piece(view)) for piece in pieces])
+
+    return part
+
+
+def _secret_text(text: Text) -> Part:
+    """Text around a secret stays in parts: only the caller, at the last moment, puts them together."""
+
+    def part(view: View) -> dict[str, Any]:
+        pieces: list[Any] = []
+        for piece in text.parts:
+            if isinstance(piece, Secret):
+                pieces.append({"$secret": piece.name})
+            else:
+                pieces.append(piece if isinstance(piece, str) else printed(evaluate(piece)(view)))
+        return {"$text": pieces}
+
+    return part
+
+
+def printed(value: Any) -> str:
+    """A value inside text: strings as they are, null as nothing, the rest as JSON."""
+    if isinstance(value, str):
+        return value
+    return "" if value is None else encode(value).decode()
+
+
+def pointer_of(members: Members) -> str:
+    return "".join("/" + str(member).replace("~", "~0").replace("/", "~1") for member in members)
+
+
+def members_of(pointer: str) -> Members:
+    return tuple(part.replace("~1", "/").replace("~0", "~") for part in pointer.split("/")[1:])
+
+
+def _escaped_key(key: str) -> str:
+    return "$" + key if key.startswith("$") else key
+
+
+def _escaped(value: Any) -> Any:
+    """A user's own keys that begin with `$` get a second one, so that no data can pass for a reference."""
+    if isinstance(value, dict):
+        return {_escaped_key(key): _escaped(member) for key, member in value.items()}
+    if isinstance(value, list):
+        return [_escaped(member) for member in value]
+    return value
+
+
+def resolved(text: bytes, value_at: Callable[[str, Members], Any]) -> Any:
+    """Rendered JSON text → the value a caller is given: references followed, escapes undone."""
+    value = decode(text)
+    return _resolved(value, value_at) if b'"$' in text else value
+
+
+def _resolved(value: Any, value_at: Callable[[str, Members], Any]) -> Any:
+    if isinstance(value, dict):
+        if "$of" in value:
+            return value_at(value["$of"], members_of(value["at"]))
+        return {key[1:] if key.startswith("$$") else key: _resolved(member, value_at) for key, member in value.items()}
+    if isinstance(value, list):
+        return [_resolved(member, value_at) for member in value]
+    return value
+
+
+# ------------------------------------------------------------------------------------------------- items
+
+
+def items_of(evaluated: Evaluate, source: Source | None) -> ItemsOf:
+    """The items of a fan-out: null is none, a list its members, anything else a single item.
+
+    A list that exists already is referred to, not copied, and is never built as Python objects: its members are
+    found in the text, so a million of them cost their text and an index.
+    """
+
+    def items(view: View) -> tuple[int, bytes]:
+        if source is not None and (found := _located(view, source)) is not None:
+            count = count_members(found)
+            if len(found) <= REFERENCE_BYTES_MIN:
+                return count, found
+            return count, encode({"$of": source.path(view), "at": pointer_of(source.members)})
+        value = evaluated(view)
+        listed = value if isinstance(value, list) else [] if value is None else [value]
+        return len(listed), encode(listed)
+
+    return items
+
+
+def _located(view: View, source: Source) -> bytes | None:
+    """The text of an existing list, cut out of the value that holds it; None where there is no list."""
+    text = view.raw(source.path(view))
+    found = None if text is None else locate(text, source.members)
+    return found if found is not None and found[:1] == b"[" else None
+
+
+_members_of_object = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_members_of_array = msgspec.json.Decoder(list[msgspec.Raw])
+
+
+def locate(text: bytes, members: Members) -> bytes | None:
+    """The JSON text at a place within a JSON text, without building what lies around it."""
+    for member in members:
+        if text[:1] == b"{":
+            inner = _members_of_object.decode(text).get(str(member))
+        elif text[:1] == b"[" and str(member).lstrip("-").isdecimal():
+            listed, index = _members_of_array.decode(text), int(member)
+            inner = listed[index] if -len(listed) <= index < len(listed) else None
+        else:
+            inner = None
+        if inner is None:
+            return None
+        text = bytes(inner)
+    return text
+
+
+def is_flat(array: bytes) -> bool:
+    """No strings and nothing nested: every comma of the text divides two members."""
+    return b'"' not in array and array.rfind(b"[") == 0 and b"{" not in array
+
+
+def count_members(array: bytes) -> int:
+    if array == b"[]":
+        return 0
+    if is_flat(array):
+        return array.count(b",") + 1
+    return len(_members_of_array.decode(array))
+
+
+def offsets_of(array: bytes) -> Sequence[int]:
+    """Where each member of a compact JSON array begins; one more entry for the end."""
+    from array import array as packed
+
+    offsets = packed("L", [1])
+    if array == b"[]":
+        return offsets
+    if is_flat(array):
+        at, find = 1, array.find
+        while (at := find(b",", at) + 1) > 0:
+            offsets.append(at)
+    else:
+        at = 1
+        for member in _members_of_array.decode(array):
+            at += len(bytes(member)) + 1
+            offsets.append(at)
+        offsets.pop()
+    offsets.append(len(array))
+    return offsets

@@ -1,0 +1,147 @@
+"""The plan: what a definition means, in the one form that the engine knows.
+
+A plan is a tree of blocks. A block is a set of nodes joined by routes; a node that opens a scope (fan-out, choice of
+blocks) holds blocks of its own. Routes are names, not positions, so a block may hold cycles and several entries.
+Nothing here remembers which notation it came from: every difference between notations is a field.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final, Protocol
+
+import msgspec
+
+from holdfast.spec.policy import RetryPolicy
+from holdfast.values import Millis, base_of, scope_of, split
+
+END: Final = ""  # a route to the end of its block
+FAIL: Final = None  # no route: the failure is the block's own
+
+# How much of a finished step's output the run keeps in memory.
+KEEP_NOTHING: Final = 0
+KEEP_NAMED: Final = 1  # a later expression can name it
+KEEP_RESULT: Final = 2  # only the run's own output is made of it: kept while small, else read back from the journal
+
+
+class View(Protocol):
+    """What an expression may see of a run: committed values, by the frame it stands in."""
+
+    frames: tuple[str, ...]  # the frames around the step, outermost first; frames[0] is the top level
+
+    def inputs(self) -> Any: ...
+    def output(self, path: str) -> Any: ...
+    def item(self, frame: str) -> Any: ...
+    def raw(self, path: str) -> bytes | None: ...
+
+
+Evaluate = Callable[[View], Any]
+Render = Callable[[View], bytes]  # JSON text; parts over 1 KiB that already exist are references
+
+
+class ItemsOf(Protocol):
+    """The items of a fan-out: how many, and their JSON array (or a reference to one that exists)."""
+
+    def __call__(self, view: View) -> tuple[int, bytes]: ...
+
+
+class Routes(msgspec.Struct, frozen=True):
+    """Where a node leads: the name of the next node in its block, END, or FAIL."""
+
+    ok: str
+    error: str | None = FAIL
+    timeout: str | None = FAIL
+
+    def after_failure(self, kind: str) -> str | None:
+        if kind == "timeout" and self.timeout is not FAIL:
+            return self.timeout
+        return self.error
+
+
+class Call(msgspec.Struct, frozen=True):
+    """Executes something outside the engine: one attempt or several."""
+
+    name: str
+    routes: Routes
+    target: str
+    inputs: Render
+    keep: int = KEEP_NOTHING
+    retry: RetryPolicy | None = None
+    timeout_ms: int | None = None
+    fails_on_crash: bool = False
+
+
+class Timer(msgspec.Struct, frozen=True):
+    """Waits for an instant. `due` gives it from what it sees and the time of entering."""
+
+    name: str
+    routes: Routes
+    due: Callable[[View, Millis], Millis]
+    keep: int = KEEP_NOTHING
+
+
+class Choice(msgspec.Struct, frozen=True):
+    """Evaluates a condition and runs one part of its block: the one that `entries` names for the answer."""
+
+    name: str
+    routes: Routes
+    condition: Evaluate
+    block: Block
+    entries: Mapping[bool, tuple[str, str]]  # truth → (label, first node)
+    keep: int = KEEP_NOTHING
+
+    def block_of(self, index: int | None) -> Block:
+        return self.block
+
+
+class FanOut(msgspec.Struct, frozen=True):
+    """Runs a block once per item, or several blocks side by side, and joins them."""
+
+    name: str
+    routes: Routes
+    blocks: tuple[Block, ...]  # one, run for each item; or one for each child
+    items: ItemsOf | None  # None: as many children as there are blocks
+    concurrency: int
+    goes_on: bool  # a failed child is a result, not a failure
+    result: str  # how results are shown: "iterations", "branches" or "count"
+    noun: str  # what a child is called in messages
+    keep: int = KEEP_NOTHING
+
+    def block_of(self, index: int | None) -> Block:
+        return self.blocks[0] if self.items is not None else self.blocks[index or 0]
+
+
+Node = Call | Timer | Choice | FanOut
+
+
+class Block(msgspec.Struct, frozen=True):
+    nodes: Mapping[str, Node]
+    first: str  # END when there is nothing to do
+
+    def node(self, tail: str) -> Node:
+        return self.nodes[base_of(tail)]
+
+
+class Plan(msgspec.Struct, frozen=True):
+    name: str
+    version: str
+    root: Block
+    output: Render | None  # None: the outputs of the top-level nodes
+    keeps_result: bool  # the run's output can be put together from memory
+    timeout_ms: int | None = None
+    interrupted_by_restart: bool = False
+    steps_total: int = 0
+
+    def block(self, frame: str) -> Block:
+        """The block that runs in a frame: `""` is the top level, `loop[3]` the body of `loop`."""
+        if not frame:
+            return self.root
+        scope, index = scope_of(frame)
+        prefix, tail = split(scope)
+        node = self.block(prefix).node(tail)
+        assert isinstance(node, Choice | FanOut)
+        return node.block_of(index)
+
+    def node(self, path: str) -> Node:
+        frame, tail = split(path)
+        return self.block(frame).node(tail)

@@ -1,0 +1,288 @@
+"""The engine of one process: opens the store, takes runs up, carries decisions out, and stops in order.
+
+Puts the parts together and knows none of their rules. No HTTP, no YAML beyond reading a stored definition.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from typing import Any, Final
+
+import msgspec
+
+from holdfast.engine.events import CancelRequested, Continued, RunStarted, TimerFired
+from holdfast.engine.state import Run, timer_of
+from holdfast.errors import LimitExceeded, NodeIsOver, NotFound, RunIsOver
+from holdfast.plan.compile import compile_workflow
+from holdfast.plan.graph import Plan
+from holdfast.runtime.advance import Advance, Live
+from holdfast.runtime.clock import Clock, SystemClock
+from holdfast.runtime.dispatch import ATTEMPTS_MAX, Dispatch
+from holdfast.runtime.load import load_run
+from holdfast.runtime.owners import RESIDENT_MAX, Owners
+from holdfast.runtime.timers import Timers
+from holdfast.spec.workflow import WorkflowSpec, with_defaults
+from holdfast.store.base import NewRun, Store, Version
+from holdfast.tools.registry import Registry
+from holdfast.values import DEFAULT_TENANT, TERMINAL, VALUE_BYTES_MAX, NotJson, RunId, RunNo, encode
+
+log = logging.getLogger("holdfast")
+
+SPECS_REMEMBERED_MAX: Final = 1_000
+
+Waiter = asyncio.Future[Live]
+
+
+class Engine:
+    def __init__(
+        self,
+        store: Store,
+        registry: Registry,
+        clock: Clock | None = None,
+        *,
+        places: int = ATTEMPTS_MAX,
+        resident: int = RESIDENT_MAX,
+    ) -> None:
+        self.store, self.registry = store, registry
+        self.clock: Clock = clock or SystemClock()
+        self.advance = Advance(store, self.clock, self)
+        self.dispatch = Dispatch(self.advance, registry, self.clock, places=places)
+        self.timers = Timers(self.clock, self._timer_due, self._take_up)
+        self.resident = resident
+        self.plans: dict[str, Plan] = {}
+        self.owners: Owners
+        self._plan_of_spec: dict[int, tuple[WorkflowSpec, Plan]] = {}  # by identity: the spec is held, so it stays
+        self._stored_versions: set[str] = set()
+        self._waiters: dict[RunNo, list[Waiter]] = {}
+        self._filling: asyncio.Task[None] | None = None
+        self._over: BaseException | None = None
+
+    # ------------------------------------------------------------------------------------------ open and close
+
+    async def open(self, *, drive: bool = True) -> None:
+        """Make the file ours. With `drive`, go on with every open run in it; without, touch only what is asked for."""
+        self.store.open()
+        self.owners = Owners(self.store, self.advance, self.load, self._room)
+        if drive:
+            await self.owners.interrupt()
+            await self.owners.supply(self.registry.names())
+            self._take_up()
+
+    async def close(self) -> None:
+        """Stop gracefully: give open attempts back, write that down, and let the file go."""
+        self.timers.close()
+        if self._filling is not None:
+            self._filling.cancel()
+        if not (self.advance.is_over or self.advance.is_stalled):
+            self.dispatch.release()
+            await self.advance.drained()
+            await self._release_runs()
+        self.dispatch.abandon()
+        self.store.close()
+        for waiters in self._waiters.values():
+            for waiter in waiters:
+                waiter.cancel()
+
+    async def _release_runs(self) -> None:
+        for live in list(self.advance.live.values()):
+            self.advance.release(live)
+        await self.advance.drained()
+
+    def _room(self) -> int:
+        return min(self.resident - len(self.advance.live), self.dispatch.free_places)
+
+    def _take_up(self) -> None:
+        """Take runs up in the background, as far as there is room."""
+        self.dispatch.when_free = None
+        if self._filling is None and not self.advance.is_over:
+            self._filling = asyncio.get_running_loop().create_task(self._fill())
+
+    async def _fill(self) -> None:
+        try:
+            while not self.advance.is_stalled:
+                await self.owners.fill(self.clock.now())
+                if not self.owners.has_more or self._room() <= 0:
+                    break
+                await asyncio.sleep(0)
+            if self.owners.has_more:
+                self.dispatch.when_free = self._take_up
+            else:
+                self.timers.parked_until(await self.store.next_wake())
+        finally:
+            self._filling = None
+
+    # ------------------------------------------------------------------------------------------------ commands
+
+    def plan_of(self, spec: WorkflowSpec) -> Plan:
+        """The plan of a definition; refused with every problem if it is not a valid one."""
+        known = self._plan_of_spec.get(id(spec))
+        if known is not None:
+            return known[1]
+        spec.validate()
+        plan = compile_workflow(spec)
+        plan = self.plans.setdefault(plan.version, plan)
+        if len(self._plan_of_spec) >= SPECS_REMEMBERED_MAX:
+            self._plan_of_spec.clear()
+        self._plan_of_spec[id(spec)] = (spec, plan)
+        return plan
+
+    async def start(self, spec: WorkflowSpec, inputs: dict[str, Any], labels: dict[str, str] | None = None) -> Live:
+        """Begin a run. When this returns, the run is durable."""
+        plan = self.plan_of(spec)
+        text = self._encoded_inputs(spec, inputs)
+        no, at = self.store.next_no(), self.clock.now()
+        run = Run(no, self.clock.new_id(), plan.version, DEFAULT_TENANT)
+        live = Live(run, plan, owned=True, status=None)
+        merged = {**spec.labels, **(labels or {})}
+        on_restart = "interrupt" if plan.interrupted_by_restart else None
+        new = NewRun(no, run.tenant, run.id, plan.version, on_restart, encode(merged).decode() if merged else None, at)
+        self._store_version(spec, plan)
+        drive = len(self.advance.live) < self.resident
+        reply: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.advance.begin(live, new, RunStarted(msgspec.Raw(text), drive), reply)
+        await reply
+        self._stored_versions.add(plan.version)
+        return live
+
+    def _encoded_inputs(self, spec: WorkflowSpec, inputs: dict[str, Any]) -> bytes:
+        try:
+            text = encode(with_defaults(spec, inputs))
+        except NotJson as error:
+            raise ValueError(f"the inputs are not JSON: {error}") from None
+        if len(text) > VALUE_BYTES_MAX:
+            raise LimitExceeded("input_too_large", "the inputs are over 25 MiB; pass a path or a reference instead")
+        return text
+
+    def _store_version(self, spec: WorkflowSpec, plan: Plan) -> None:
+        if plan.version not in self._stored_versions:
+            text = spec.canonical().decode()
+            version = Version(DEFAULT_TENANT, plan.version, spec.name, text, self.clock.now())
+            self.advance.batch.versions.append(version)
+
+    async def cancel(self, run_id: RunId, reason: str = "") -> None:
+        """Ask a run to stop. When this returns, the request is durable and nothing new starts."""
+        live = await self.find(run_id)
+        if live.run.over:
+            raise RunIsOver(run_id, live.run.status)
+        reply: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.advance.offer(live, CancelRequested(reason), reply)
+        await reply
+
+    async def ended(self, no: RunNo) -> Live:
+        """Wait for the end of a run."""
+        if no not in self.advance.live:
+            row = await self.store.run_by_no(no)
+            if row is not None and row.status in TERMINAL and (live := await self.load(no)) is not None:
+                return live
+        waiter: Waiter = asyncio.get_running_loop().create_future()
+        self._waiters.setdefault(no, []).append(waiter)
+        try:
+            return await waiter
+        finally:
+            waiters = self._waiters.get(no)
+            if waiters and waiter in waiters:
+                waiters.remove(waiter)
+
+    async def find(self, run_id: RunId) -> Live:
+        """A run by its id, in memory if it is open."""
+        row = await self.store.run_by_id(DEFAULT_TENANT, run_id)
+        if row is None:
+            raise NotFound(f"no run {run_id} in this database")
+        live = await self.load(row.no)
+        assert live is not None
+        return live
+
+    async def load(self, no: RunNo) -> Live | None:
+        """A run from memory or from the store. An open one is in memory from here on."""
+        if (known := self.advance.live.get(no)) is not None:
+            return known
+        stored = None if no in self.advance.quarantined else await self.store.load(no)
+        if stored is None:
+            return None
+        plan = await self._plan_of_version(stored.row.tenant, stored.row.version)
+        run = await load_run(self.store, stored)
+        live = Live(run, plan, owned=False, status=stored.row.status)
+        live.journal_bytes = sum(len(body) for *_, body in stored.rows)
+        live.snapshot_bytes = len(stored.parts[0][1]) if stored.parts else 0
+        if not run.over:
+            self.advance.live[no] = live
+            self.committed(live)
+        return live
+
+    async def _plan_of_version(self, tenant: str, version: str) -> Plan:
+        plan = self.plans.get(version)
+        if plan is None:
+            text = await self.store.definition(tenant, version)
+            assert text is not None, f"the definition {version} of a stored run is missing"
+            plan = self.plans[version] = compile_workflow(WorkflowSpec.from_yaml_str(text))
+        return plan
+
+    # --------------------------------------------------------------------------- carrying decisions out (Hands)
+
+    def start_attempt(self, live: Live, path: str, attempt: int) -> None:
+        self.dispatch.start(live, path, attempt)
+
+    def stop_attempt(self, no: RunNo, path: str) -> None:
+        self.dispatch.stop(no, path)
+
+    def run_ended(self, live: Live) -> None:
+        no = live.run.no
+        self.timers.disarm(no)
+        for waiter in self._waiters.pop(no, ()):
+            if not waiter.done():
+                waiter.set_result(live)
+
+    def committed(self, live: Live) -> None:
+        """A run has timers or suspects: see that they get their turn."""
+        wake_at = live.run.wake_at
+        if wake_at is not None:
+            self.timers.arm(live.run.no, wake_at)
+        for path, step in live.run.steps.items():
+            if step.reason == "suspect" and f"suspect {path}" not in live.run.timers:
+                self.dispatch.suspect(live.run.no, path)
+
+    def parked(self, live: Live) -> None:
+        self.timers.disarm(live.run.no)
+        self.timers.parked_until(live.run.wake_at)
+
+    def restored(self, dropped: list[RunNo]) -> None:
+        """The store can write again: reload what was dropped and offer again what nobody will send twice."""
+        asyncio.get_running_loop().create_task(self._restore(dropped))
+
+    async def _restore(self, dropped: list[RunNo]) -> None:
+        self.dispatch.lane_was_lost()
+        again, self.advance.again = self.advance.again, []
+        for no in dropped:
+            live = await self.load(no)
+            if live is not None and live.run.todo:
+                self.advance.offer(live, Continued())
+        for no, event in again:
+            live = await self.load(no)
+            if live is not None:
+                self.advance.offer(live, event)
+        self._take_up()
+
+    def over(self, error: BaseException) -> None:
+        self._over = error
+        self.dispatch.abandon()
+        self.timers.close()
+        if isinstance(error, SystemExit):
+            log.critical("%s", error)
+            os._exit(70)
+        for waiters in self._waiters.values():
+            for waiter in waiters:
+                if not waiter.done():
+                    waiter.set_exception(error if isinstance(error, Exception) else NodeIsOver(str(error)))
+
+    # -------------------------------------------------------------------------------------------------- timers
+
+    def _timer_due(self, no: RunNo) -> None:
+        live = self.advance.live.get(no)
+        if live is None:
+            return
+        now = self.clock.now()
+        for key in [key for key, at in live.run.timers.items() if at <= now]:
+            timer, path = timer_of(key)
+            self.advance.offer(live, TimerFired(path, timer))

@@ -1,0 +1,36 @@
+"""The only place that knows what time it is, or draws a random number. Everything else is handed both.
+
+Due times are wall-clock milliseconds in UTC; how long something took is measured on the monotonic clock.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import Protocol
+
+from holdfast.values import Millis, RunId
+
+
+class Clock(Protocol):
+    def now(self) -> Millis: ...
+    def monotonic(self) -> float: ...
+    def new_id(self) -> RunId: ...
+
+
+class SystemClock:
+    def now(self) -> Millis:
+        return Millis(time.time_ns() // 1_000_000)
+
+    def monotonic(self) -> float:
+        return time.monotonic()
+
+    def new_id(self) -> RunId:
+        return uuid7(self.now(), os.urandom(10))
+
+
+def uuid7(at: Millis, noise: bytes) -> RunId:
+    """A UUID of version 7: sorted by creation, unique by 74 random bits."""
+    bits = int.from_bytes(noise, "big")
+    text = f"{at:012x}7{bits >> 68 & 0xFFF:03x}{(bits >> 64 & 3) + 8:x}{bits & (1 << 60) - 1:015x}"
+    return RunId(f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}")

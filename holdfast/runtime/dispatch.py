@@ -1,0 +1,375 @@
+"""Committed starts become calls, and their outcomes events. Retries are the engine's to decide, not known here.
+
+A tool that never waits needs no task of its own: one runner calls many of them in turn, and the moment it is found
+waiting inside one, the rest goes to another runner and that tool gets a task from then on. Sync tools run in threads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import logging
+import queue
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Final
+
+import msgspec
+
+from holdfast.engine.draft import value_at
+from holdfast.engine.events import AttemptReleased, AttemptTimedOut, Event, StepFailed, StepSucceeded
+from holdfast.plan.expr import resolved
+from holdfast.plan.graph import Call
+from holdfast.runtime.advance import Advance, Live
+from holdfast.runtime.clock import Clock
+from holdfast.tools.registry import Context, Registry, Tool
+from holdfast.values import VALUE_BYTES_MAX, Error, NotJson, RunNo, encode, idempotency_key
+
+log = logging.getLogger("holdfast")
+
+ATTEMPTS_MAX: Final = 1_000  # attempts at work in one node
+THREADS_MAX: Final = 32  # sync tools at work in one node
+LANE_SECONDS: Final = 5.0  # a suspect that has lived this long is not what kills the process
+MESSAGE_CHARS_MAX: Final = 4_000
+
+
+class Attempt:
+    __slots__ = ("args", "context", "is_suspect", "no", "number", "path", "stopped", "task", "tool")
+
+    def __init__(self, no: RunNo, path: str, number: int, tool: Tool, args: dict[str, Any]) -> None:
+        self.no, self.path, self.number, self.tool, self.args = no, path, number, tool, args
+        self.task: asyncio.Task[None] | None = None
+        self.context: Context | None = None
+        self.stopped = False
+        self.is_suspect = False
+
+
+class Dispatch:
+    def __init__(self, advance: Advance, registry: Registry, clock: Clock, *, places: int = ATTEMPTS_MAX) -> None:
+        self.advance, self.registry, self.clock, self.places = advance, registry, clock, places
+        self.open: dict[tuple[RunNo, str], Attempt] = {}
+        self.queue: deque[tuple[RunNo, str, int]] = deque()  # starts that wait for a place
+        self.is_stopping = False
+        self.when_free: Callable[[], None] | None = None  # somebody waits for a place
+        self._ready: deque[Attempt] = deque()
+        self._runner: asyncio.Task[None] | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._threads = Threads(THREADS_MAX)
+        self._deadlines: list[tuple[float, RunNo, str, int]] = []
+        self._sweep: asyncio.TimerHandle | None = None
+        self._suspects: deque[tuple[RunNo, str]] = deque()
+        self._alone: tuple[RunNo, str] | None = None
+
+    @property
+    def free_places(self) -> int:
+        return self.places - len(self.open) - len(self.queue)
+
+    # ------------------------------------------------------------------------------------------------ starting
+
+    def start(self, live: Live, path: str, number: int) -> None:
+        if len(self.open) >= self.places:
+            self.queue.append((live.run.no, path, number))
+        else:
+            self._begin(live, path, number)
+
+    def _begin(self, live: Live, path: str, number: int) -> None:
+        run = live.run
+        step = run.steps.get(path)
+        if self.is_stopping or step is None or step.attempt != number or step.state != "running":
+            return  # stopped or taken back before it began
+        node = live.plan.node(path)
+        assert type(node) is Call
+        tool = self.registry.get(node.target)
+        if tool is None:
+            return self.advance.offer(live, AttemptReleased(path, number, "no_tool"))
+        args = resolved(bytes(step.inputs), lambda of, members: value_at(live.plan, run, of, members))
+        attempt = Attempt(run.no, path, number, tool, args)
+        self.open[run.no, path] = attempt
+        if tool.context is not None:
+            key = idempotency_key(run.tenant, run.id, path)
+            attempt.context = args[tool.context] = Context(run.id, path, number, key)
+        if node.timeout_ms is not None:
+            self._limit(attempt, node.timeout_ms)
+        if self._alone == (run.no, path):
+            attempt.is_suspect = True
+        if not tool.is_async or tool.suspends:
+            self._task(self._alone_with(attempt))
+        else:
+            self._ready.append(attempt)
+            if self._runner is None:
+                self._hire()
+
+    def _task(self, work: Any) -> asyncio.Task[None]:
+        task: asyncio.Task[None] = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    def _hire(self) -> None:
+        runner = self._runner = self._task(self._run_ready())
+        asyncio.get_running_loop().call_soon(self._relieve, runner)
+
+    def _relieve(self, runner: asyncio.Task[None]) -> None:
+        """Called right after a runner's first turn: if it is still there, it waits inside a tool."""
+        if self._runner is runner:
+            self._runner = None
+            if self._ready:
+                self._hire()
+
+    async def _run_ready(self) -> None:
+        me = asyncio.current_task()
+        ready = self._ready
+        while ready:
+            attempt = ready.popleft()
+            attempt.task = me
+            await self._perform(attempt)
+            if self._runner is not me:
+                attempt.tool.suspends = True
+                return
+        self._runner = None
+
+    async def _alone_with(self, attempt: Attempt) -> None:
+        attempt.task = asyncio.current_task()
+        await self._perform(attempt)
+
+    # ----------------------------------------------------------------------------------------------- performing
+
+    async def _perform(self, attempt: Attempt) -> None:
+        began = self.clock.monotonic()
+        tool = attempt.tool
+        try:
+            if attempt.stopped:
+                raise asyncio.CancelledError
+            if tool.is_async:
+                output = await tool.fn(**attempt.args)
+            else:
+                output = await self._threads.call(tool.fn, attempt.args)
+            text = encode(output)
+        except BaseException as error:
+            if not self._is_ours(error, attempt):
+                raise
+            event: Event = self._failure(attempt, error, began)
+        else:
+            ran_ms = int((self.clock.monotonic() - began) * 1000)
+            event = StepSucceeded(attempt.path, attempt.number, msgspec.Raw(text), ran_ms)
+            if len(text) > VALUE_BYTES_MAX:
+                event = self._failure(attempt, _TooLarge(), began)
+        self._answered(attempt, event)
+
+    def _is_ours(self, error: BaseException, attempt: Attempt) -> bool:
+        """A tool may raise anything at all. Only our own end is not the tool's."""
+        if isinstance(error, asyncio.CancelledError) and not attempt.stopped:
+            return not self.is_stopping and self._was_not_asked(attempt)
+        if attempt.task is not None and isinstance(error, asyncio.CancelledError):
+            attempt.task.uncancel()
+        return not isinstance(error, GeneratorExit)
+
+    def _was_not_asked(self, attempt: Attempt) -> bool:
+        return attempt.task is None or attempt.task.cancelling() == 0
+
+    def _failure(self, attempt: Attempt, error: BaseException, began: float) -> StepFailed:
+        kind, message = described(error)
+        ran_ms = int((self.clock.monotonic() - began) * 1000)
+        return StepFailed(attempt.path, attempt.number, Error(kind, message, attempt.path, attempt.number), ran_ms)
+
+    def _answered(self, attempt: Attempt, event: Event) -> None:
+        self.open.pop((attempt.no, attempt.path), None)
+        if attempt.is_suspect:
+            self._pass_lane(attempt)
+        if not self.is_stopping:
+            self.advance.deliver(attempt.no, event)
+            if self.queue:
+                self._fill_places()
+            elif self.when_free is not None:
+                self.when_free()
+
+    def _fill_places(self) -> None:
+        while self.queue and len(self.open) < self.places:
+            no, path, number = self.queue.popleft()
+            live = self.advance.live.get(no)
+            if live is not None:
+                self._begin(live, path, number)
+
+    # ------------------------------------------------------------------------------------------ stopping, time-outs
+
+    def stop(self, no: RunNo, path: str) -> None:
+        """Tell an attempt to stop. An async tool is cancelled; a sync one can only look at its Context."""
+        attempt = self.open.get((no, path))
+        if attempt is None:
+            return self._stop_queued(no, path)
+        if attempt.stopped:
+            return
+        attempt.stopped = True
+        if attempt.context is not None:
+            attempt.context.cancel()
+        if attempt.tool.is_async and attempt.task is not None:
+            attempt.task.cancel()
+
+    def _stop_queued(self, no: RunNo, path: str) -> None:
+        """One that waits for a place answers by never having begun."""
+        for entry in self.queue:
+            if entry[:2] == (no, path):
+                self.queue.remove(entry)
+                return self.advance.deliver(no, AttemptReleased(path, entry[2], "stopping"))
+
+    def _limit(self, attempt: Attempt, timeout_ms: int) -> None:
+        due = self.clock.monotonic() + timeout_ms / 1000
+        heapq.heappush(self._deadlines, (due, attempt.no, attempt.path, attempt.number))
+        if self._deadlines[0][0] == due:
+            self._arm_sweep(timeout_ms / 1000)
+
+    def _arm_sweep(self, delay: float) -> None:
+        if self._sweep is not None:
+            self._sweep.cancel()
+        self._sweep = asyncio.get_running_loop().call_later(max(0.0, delay), self._sweep_deadlines)
+
+    def _sweep_deadlines(self) -> None:
+        self._sweep = None
+        now = self.clock.monotonic()
+        while self._deadlines and self._deadlines[0][0] <= now:
+            _, no, path, number = heapq.heappop(self._deadlines)
+            attempt = self.open.get((no, path))
+            if attempt is not None and attempt.number == number and not attempt.stopped:
+                self.advance.deliver(no, AttemptTimedOut(path, number))
+        if self._deadlines:
+            self._arm_sweep(self._deadlines[0][0] - now)
+
+    # ------------------------------------------------------------------------------------------------- suspects
+
+    def suspect(self, no: RunNo, path: str) -> None:
+        """A step that was there at two crashes starts only when no other suspect is at work."""
+        if (no, path) not in self._suspects and self._alone != (no, path):
+            self._suspects.append((no, path))
+            self._next_suspect()
+
+    def _next_suspect(self) -> None:
+        while self._alone is None and self._suspects and not self.is_stopping:
+            no, path = self._suspects.popleft()
+            live = self.advance.live.get(no)
+            step = None if live is None else live.run.steps.get(path)
+            if live is not None and step is not None and step.state == "ready" and step.reason == "suspect":
+                self._alone = (no, path)
+                self.advance.enter_lane(live, path)
+                asyncio.get_running_loop().call_later(LANE_SECONDS, self._has_lived, no, path)
+
+    def _has_lived(self, no: RunNo, path: str) -> None:
+        if self._alone == (no, path):
+            self._alone = None
+            self.advance.leave_lane()
+            self._next_suspect()
+
+    def _pass_lane(self, attempt: Attempt) -> None:
+        if self._alone == (attempt.no, attempt.path):
+            self._alone = None
+            asyncio.get_running_loop().call_soon(self._next_suspect)
+
+    def lane_was_lost(self) -> None:
+        """The commit that let a suspect in failed: nobody is in the lane."""
+        if self._alone is not None and self._alone not in self.open:
+            self._alone = None
+
+    # ------------------------------------------------------------------------------------------------- the end
+
+    def release(self) -> None:
+        """Give back every open attempt, uncounted: a graceful stop costs a step nothing."""
+        for (no, path), attempt in self.open.items():
+            self.advance.deliver(no, AttemptReleased(path, attempt.number, "stopping"))
+        for no, path, number in self.queue:
+            self.advance.deliver(no, AttemptReleased(path, number, "stopping"))
+        self.queue.clear()
+        self.abandon()
+
+    def abandon(self) -> None:
+        """Stop all calls and say nothing: what they answer from here on is nobody's."""
+        self.is_stopping = True
+        if self._sweep is not None:
+            self._sweep.cancel()
+        for attempt in self.open.values():
+            if attempt.context is not None:
+                attempt.context.cancel()
+        for task in self._tasks:
+            task.cancel()
+        self._threads.close()
+
+
+class _TooLarge(Exception):
+    kind = "output_too_large"
+
+    def __str__(self) -> str:
+        return "the output is over 25 MiB; write it to a file and return file_refs instead"
+
+
+def described(error: BaseException) -> tuple[str, str]:
+    """Kind and message of what a tool raised; both are data, whatever the exception does when it is printed."""
+    try:
+        message = str(error) or type(error).__name__
+    except Exception:
+        message = f"{type(error).__name__} (its message cannot be printed)"
+    message = message.encode("utf-8", "replace").decode()[:MESSAGE_CHARS_MAX]
+    if isinstance(error, asyncio.CancelledError):
+        return "cancelled", "the attempt was cancelled"
+    if isinstance(error, NotJson):
+        return "error", f"the tool returned something that is not JSON: {message}"
+    kind = getattr(error, "kind", None)
+    if isinstance(kind, str) and kind:
+        return kind, message
+    if isinstance(error, TimeoutError) or "timeout" in message.lower():
+        return "timeout", message
+    return ("transient" if "transient" in message.lower() else "error"), message
+
+
+class Threads:
+    """A bounded pool for sync tools. Its threads are daemons: a tool that never returns cannot hold the exit."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit, self._count, self._idle = limit, 0, 0
+        self._work: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+
+    async def call(self, fn: Callable[..., Any], args: dict[str, Any]) -> Any:
+        loop = asyncio.get_running_loop()
+        done: asyncio.Future[Any] = loop.create_future()
+
+        def work() -> None:
+            try:
+                result = fn(**args)
+            except BaseException as error:
+                _tell(loop, done, None, error)
+            else:
+                _tell(loop, done, result, None)
+
+        if self._work.qsize() >= self._idle and self._count < self._limit:
+            self._count += 1
+            threading.Thread(target=self._run, name="holdfast-tool", daemon=True).start()
+        self._work.put(work)
+        return await asyncio.shield(done)
+
+    def _run(self) -> None:
+        while True:
+            self._idle += 1
+            work = self._work.get()
+            self._idle -= 1
+            if work is None:
+                return
+            work()
+
+    def close(self) -> None:
+        for _ in range(self._count):
+            self._work.put(None)
+
+
+def _tell(loop: asyncio.AbstractEventLoop, done: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:
+    def tell() -> None:
+        if done.cancelled():
+            return
+        if isinstance(error, StopIteration):  # a future cannot hold one
+            done.set_exception(RuntimeError("the tool raised StopIteration"))
+        elif error is not None:
+            done.set_exception(error)
+        else:
+            done.set_result(result)
+
+    try:
+        loop.call_soon_threadsafe(tell)
+    except RuntimeError:
+        log.debug("a tool answered after the engine had closed")

@@ -1,0 +1,60 @@
+"""From stored rows to a run: the snapshot, then fold alone. Nothing is decided here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from holdfast.engine.decisions import Decision
+from holdfast.engine.rows import blob_of, decode_parts, decode_row
+from holdfast.engine.state import Run, fold
+from holdfast.plan.graph import KEEP_NAMED
+from holdfast.store.base import ReadRow, RunRow, Store, Stored
+from holdfast.values import Millis, RunNo
+
+
+async def load_run(store: Store, stored: Stored) -> Run:
+    """The run as of its last row, with every value that it needs at hand."""
+    run = decode_parts(stored.parts) if stored.parts else new_run(stored.row)
+    replay(run, stored.rows)
+    await fetch_blobs(store, run)
+    return run
+
+
+def new_run(row: RunRow) -> Run:
+    return Run(row.no, row.id, row.version, row.tenant)
+
+
+def replay(run: Run, rows: Iterable[ReadRow], *, keep_all: bool = False) -> None:
+    """Fold rows. With `keep_all` nothing finished is forgotten: for looking at a run, not for going on with it."""
+    for seq, epoch, at, _, body in rows:
+        assert seq == run.seq + 1, f"the journal of run {run.id} has a gap before row {seq}"
+        event, decisions = decode_row(body)
+        if keep_all:
+            decisions = [_kept(decision) for decision in decisions]
+        fold(run, event, decisions, Millis(at))
+        run.epoch = epoch
+
+
+def _kept(decision: Decision) -> Decision:
+    return msgspec.structs.replace(decision, keep=KEEP_NAMED) if hasattr(decision, "keep") else decision
+
+
+async def fetch_blobs(store: Store, run: Run) -> None:
+    """Put the text of large values in the place of the references that rows hold."""
+    run.inputs = await _whole(store, run.no, run.inputs)
+    run.output = await _whole(store, run.no, run.output)
+    for step in run.steps.values():
+        step.inputs = await _whole(store, run.no, step.inputs)
+    for scope in run.scopes.values():
+        scope.items = await _whole(store, run.no, scope.items)
+        scope.value = await _whole(store, run.no, scope.value)
+    for frame in run.frames.values():
+        for tail, output in frame.outputs.items():
+            frame.outputs[tail] = await _whole(store, run.no, output)
+
+
+async def _whole(store: Store, no: RunNo, value: msgspec.Raw) -> msgspec.Raw:
+    sha256 = blob_of(value)
+    return value if sha256 is None else msgspec.Raw(await store.blob(no, sha256))

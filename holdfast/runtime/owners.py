@@ -1,0 +1,173 @@
+"""Who owns a file and its runs: the OS lock, and taking up what a former owner left. Not what a run does.
+
+The lock is the kernel's and ends with the process, however that ends. It only keeps two engines apart politely; what
+makes a stale one harmless is the epoch that every commit reads.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+import msgspec
+
+from holdfast.engine.events import Adopted
+from holdfast.errors import DatabaseInUse
+from holdfast.runtime.advance import Advance, Live
+from holdfast.store.base import Store
+from holdfast.values import Millis, RunNo
+
+log = logging.getLogger("holdfast")
+
+ADOPT_BATCH: Final = 200  # runs taken up between two looks at the loop
+RESIDENT_MAX: Final = 20_000  # runs in memory; more than this wait in the store until there is room
+
+NETWORK_FILESYSTEMS: Final = frozenset(
+    {"nfs", "nfs4", "cifs", "smb3", "smbfs", "afpfs", "webdav", "fuse.sshfs", "glusterfs", "ceph", "lustre"}
+)
+
+
+class Lock:
+    """One engine process per file. The lock file says whose it is, and where that one can be reached."""
+
+    def __init__(self, database: str, address: str | None = None) -> None:
+        self.path = f"{database}.lock"
+        self._address = address
+        self._fd = -1
+
+    def take(self) -> None:
+        kind = _filesystem_of(os.path.dirname(os.path.abspath(self.path)))
+        if kind in NETWORK_FILESYSTEMS:
+            raise DatabaseInUse(
+                f"{self.path} would be on a network file system ({kind}), where locks do not hold; use a local disk"
+            )
+        self._fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            holder = read_lock(self.path)
+            os.close(self._fd)
+            raise DatabaseInUse(_in_use(self.path, holder)) from None
+        os.ftruncate(self._fd, 0)
+        os.pwrite(self._fd, msgspec.json.encode({"pid": os.getpid(), "address": self._address}), 0)
+
+    def free(self) -> None:
+        if self._fd >= 0:
+            os.ftruncate(self._fd, 0)
+            os.close(self._fd)
+            self._fd = -1
+
+
+def read_lock(path: str) -> dict[str, object]:
+    """Who holds the lock: pid, and address if it serves one; empty if nobody says so."""
+    try:
+        with open(path, "rb") as file:
+            found: dict[str, object] = msgspec.json.decode(file.read() or b"{}", type=dict[str, object])
+            return found
+    except (OSError, msgspec.DecodeError):
+        return {}
+
+
+def _in_use(path: str, holder: dict[str, object]) -> str:
+    database, pid = path.removesuffix(".lock"), holder.get("pid", "unknown")
+    where = f" at {holder['address']}" if holder.get("address") else ", which serves no address"
+    return f"{database} is in use by process {pid}{where}; stop it first, or use another file with --db"
+
+
+def _filesystem_of(folder: str) -> str:
+    """The type of the file system that a folder is on, where the machine tells (Linux)."""
+    best, kind = "", ""
+    try:
+        with open("/proc/self/mounts", encoding="utf-8", errors="replace") as mounts:
+            for line in mounts:
+                _, point, found, *_ = line.split(" ")
+                inside = folder == point or folder.startswith(point.rstrip("/") + "/")
+                if inside and len(point) >= len(best):
+                    best, kind = point, found
+    except OSError:
+        return ""
+    return kind
+
+
+LoadRun = Callable[[RunNo], Awaitable[Live | None]]
+
+
+class Owners:
+    """Takes runs up: those left behind by a former process, those that are due, those whose tool is here now."""
+
+    def __init__(self, store: Store, advance: Advance, load: LoadRun, room: Callable[[], int]) -> None:
+        self._store, self._advance, self._load, self._room = store, advance, load, room
+        self._lane = store.lane_of_former()
+        self._cursor: RunNo | None = RunNo(0)  # where the search for runs left behind is; None when it is over
+        self._more_due = False
+
+    @property
+    def has_more(self) -> bool:
+        """There are runs to take up, for which there was no room."""
+        return self._cursor is not None or self._more_due
+
+    async def interrupt(self) -> None:
+        """End the runs that ask not to survive a restart, parked ones too."""
+        after = RunNo(0)
+        while found := await self._store.interruptible(after, ADOPT_BATCH):
+            for no in found:
+                await self.adopt(no)
+            after = found[-1]
+
+    async def supply(self, tools: frozenset[str]) -> None:
+        """Take up the runs that wait for a tool which this node has."""
+        after = RunNo(0)
+        while found := await self._store.in_need(after, ADOPT_BATCH):
+            for no, needs in found:
+                if tools.issuperset(msgspec.json.decode(needs, type=list[str])):
+                    await self.adopt(no)
+            after = found[-1][0]
+
+    async def fill(self, now: Millis) -> None:
+        """Take up as many runs as there is room for: first what was left behind, then what is due."""
+        room = min(self._room(), ADOPT_BATCH)
+        if self._cursor is not None and room > 0:
+            found = await self._store.left_behind(self._cursor, room)
+            self._cursor = found[-1] if len(found) == room else None
+            for no in found:
+                await self.adopt(no)
+            room -= len(found)
+        self._more_due = True
+        if room > 0:
+            due = [no for no in await self._store.due(now, room) if no not in self._advance.live]
+            self._more_due = len(due) == room
+            for no in due:
+                await self.wake(no)
+
+    async def adopt(self, no: RunNo, *, drive: bool = True) -> Live | None:
+        """Make a run ours by a row of its own: whoever had it can never append to it again."""
+        live = self._advance.live.get(no)
+        if live is None:
+            live = await self._load(no)
+        if live is None or live.run.over:
+            return live
+        live.run.epoch += 1
+        lost = [path for path, _ in live.run.open_attempts()]
+        run_id, _, path = (self._lane or "").partition(" ")
+        alone = path if run_id == live.run.id and path in lost else ""
+        self._log_losses(live, lost, alone)
+        self._advance.offer(live, Adopted(lost, alone, drive))
+        return live
+
+    async def wake(self, no: RunNo) -> None:
+        """Bring a parked run back. What it does next decides; one with nothing due yet begins what is ready."""
+        live = await self._load(no)
+        if live is None:
+            return
+        live.run.epoch += 1
+        if live.run.status == "pending" or live.run.active or live.run.todo:
+            self._advance.offer(live, Adopted([path for path, _ in live.run.open_attempts()]))
+
+    def _log_losses(self, live: Live, lost: list[str], alone: str) -> None:
+        for path in lost:
+            attempt = live.run.steps[path].attempt
+            beside = ", alone in its lane" if path == alone else ""
+            log.warning("run %s: attempt %d of %s was lost with its process%s", live.run.id, attempt, path, beside)

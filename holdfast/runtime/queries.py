@@ -1,0 +1,32 @@
+"""Looking at runs: from committed rows, never from what is still on its way to disk. Writes nothing."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from holdfast.engine.draft import Draft
+from holdfast.engine.state import Run
+from holdfast.plan.graph import Plan
+from holdfast.runtime.load import fetch_blobs, replay
+from holdfast.store.base import Store
+from holdfast.values import decode
+
+JOURNAL_PAGE: Final = 1_000
+
+
+async def output_of(store: Store, plan: Plan, run: Run) -> Any:
+    """The output of a completed run: what its definition says, else what its top-level steps gave."""
+    if plan.output is not None:
+        return decode(run.output)
+    if not (plan.keeps_result and run.result_whole):
+        run = await whole_run(store, run)
+    return Draft(plan, run, run.at).outputs_of("")
+
+
+async def whole_run(store: Store, run: Run) -> Run:
+    """A run folded again with everything kept that it ever gave."""
+    whole = Run(run.no, run.id, run.version, run.tenant)
+    while rows := await store.journal(run.no, whole.seq, JOURNAL_PAGE):
+        replay(whole, rows, keep_all=True)
+    await fetch_blobs(store, whole)
+    return whole

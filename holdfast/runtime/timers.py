@@ -1,0 +1,87 @@
+"""Wakes runs when their time has come. Does not know what a timer is for.
+
+Runs in memory stand in a heap; of the parked ones only the earliest due time is known, the store has the rest. While
+any deadline exists the loop sleeps at most a second and reads the wall clock anew, so a clock that is set, or a machine
+that was asleep, costs a second at most; with no deadline there is nothing to wake up for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+from collections.abc import Callable
+from typing import Final
+
+from holdfast.runtime.clock import Clock
+from holdfast.values import Millis, RunNo
+
+SLEEP_SECONDS_MAX: Final = 1.0
+
+
+class Timers:
+    def __init__(self, clock: Clock, wake: Callable[[RunNo], None], look: Callable[[], None]) -> None:
+        self._clock, self._wake, self._look = clock, wake, look
+        self._heap: list[tuple[Millis, RunNo]] = []
+        self._armed: dict[RunNo, Millis] = {}
+        self._parked: Millis | None = None
+        self._handle: asyncio.TimerHandle | None = None
+        self._until = Millis(0)  # what the handle sleeps towards
+        self._is_closed = False
+
+    def arm(self, no: RunNo, at: Millis) -> None:
+        """Wake this run at `at`; the last word counts."""
+        if self._armed.get(no) != at:
+            self._armed[no] = at
+            heapq.heappush(self._heap, (at, no))
+            if self._handle is None or at < self._until:
+                self._sleep()
+
+    def disarm(self, no: RunNo) -> None:
+        self._armed.pop(no, None)
+
+    def parked_until(self, at: Millis | None) -> None:
+        """Some run in the store is due at `at`: look there by then."""
+        if at is not None and (self._parked is None or at < self._parked):
+            self._parked = at
+            self._sleep()
+
+    def close(self) -> None:
+        self._is_closed = True
+        if self._handle is not None:
+            self._handle.cancel()
+
+    def _next(self) -> Millis | None:
+        while self._heap and self._armed.get(self._heap[0][1]) != self._heap[0][0]:
+            heapq.heappop(self._heap)  # armed anew or disarmed since
+        first = self._heap[0][0] if self._heap else None
+        if self._parked is None or first is None:
+            return first if self._parked is None else self._parked
+        return min(first, self._parked)
+
+    def _sleep(self) -> None:
+        if self._handle is not None:
+            self._handle.cancel()
+            self._handle = None
+        at = self._next()
+        if at is not None and not self._is_closed:
+            self._until = at
+            delay = (at - self._clock.now()) / 1000
+            self._handle = asyncio.get_running_loop().call_later(
+                min(max(0.0, delay), SLEEP_SECONDS_MAX), self._tick
+            )
+
+    def _tick(self) -> None:
+        self._handle = None
+        now = self._clock.now()
+        if self._parked is not None and self._parked <= now:
+            self._parked = None
+            self._look()
+        while (at := self._next_resident()) is not None and at <= now:
+            _, no = heapq.heappop(self._heap)
+            del self._armed[no]
+            self._wake(no)
+        self._sleep()
+
+    def _next_resident(self) -> Millis | None:
+        self._next()
+        return self._heap[0][0] if self._heap else None

@@ -1,0 +1,386 @@
+"""Templates and JSONPaths: text → syntax trees.
+
+    "{{ steps.a.output.files[0] }}"  ──► Ref("steps", ("a", "output", "files", 0))
+    "from {{ inputs.x }}"            ──► Text(("from ", Ref("inputs", ("x",))))
+    "$.list.files[*]"                ──► JsonPath(…, singular=("list", "files"), star=True)
+
+Knows the two grammars. Must not know which names exist, what a path yields in a run, or when it is asked.
+Templates have paths and nothing else: no operators, no calls, no filters, so nothing in a text can ever be
+executed.
+
+Nearly every JSONPath that people write names one value. Those are recognised here and need no library; the
+others are parsed, and on request evaluated, by jsonpath-rfc9535, which is imported when the first of them is
+met.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Callable, Iterator
+from functools import cache, lru_cache
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+import msgspec
+
+from holdfast.errors import LimitExceeded
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from jsonpath_rfc9535 import JSONPathEnvironment, JSONPathNode, JSONPathQuery
+
+# Longer paths are made by programs, and a parser's work grows with them.
+JSONPATH_BYTES_MAX: Final = 1024
+# What one evaluation may look at. `$..*..*` over a few thousand values would otherwise look at billions.
+NODES_VISITED_MAX: Final = 1_000_000
+
+Member: TypeAlias = str | int
+
+
+class ExprError(ValueError):
+    """A text that is no template or no path. `offset` counts characters from the start of the text."""
+
+    def __init__(self, message: str, offset: int = 0, hint: str = "") -> None:
+        super().__init__(message)
+        self.message, self.offset, self.hint = message, offset, hint
+
+
+# -------------------------------------------------------------------------------------------------- templates
+
+
+class Ref(msgspec.Struct, frozen=True):
+    """A path from a root. Dotted members are texts, also when they look like numbers: only data can tell."""
+
+    root: str
+    parts: tuple[Member, ...] = ()
+
+
+class Text(msgspec.Struct, frozen=True):
+    """Text with placeholders in it; always at least one."""
+
+    parts: tuple[str | Ref, ...]
+
+
+Template: TypeAlias = str | Ref | Text
+
+_ROOT = re.compile(r"\s*([^\W\d][\w-]*)")
+_PART = re.compile(
+    r"""\.([\w-]+)
+      | \[\s*([0-9]{1,15})\s*\]
+      | \[\s*"((?:[^"\\]|\\.)*)"\s*\]
+      | \[\s*'((?:[^'\\]|\\.)*)'\s*\]""",
+    re.VERBOSE | re.DOTALL,
+)
+_CLOSE = re.compile(r"\s*\}\}")
+_ESCAPE = re.compile(r"\\(.)", re.DOTALL)
+_SHAPE: Final = (
+    "a placeholder is a path such as {{ steps.a.output.files[0] }}; it has no operators, calls or filters"
+)
+
+
+def parse_template(text: str) -> Template:
+    """A text without placeholders is itself; one that is a single placeholder, blanks aside, keeps the value's type."""
+    if "{{" not in text:
+        return text
+    parts: list[str | Ref] = []
+    at = 0
+    while (start := text.find("{{", at)) >= 0:
+        if start > at:
+            parts.append(text[at:start])
+        ref, at = _placeholder(text, start)
+        parts.append(ref)
+    if at < len(text):
+        parts.append(text[at:])
+    filled = [part for part in parts if isinstance(part, Ref) or part.strip()]
+    if len(filled) == 1 and isinstance(filled[0], Ref):
+        return filled[0]
+    return Text(tuple(parts))
+
+
+def refs_in(template: Template) -> tuple[Ref, ...]:
+    match template:
+        case Ref():
+            return (template,)
+        case Text(parts):
+            return tuple(part for part in parts if isinstance(part, Ref))
+        case _:
+            return ()
+
+
+def _placeholder(text: str, start: int) -> tuple[Ref, int]:
+    root = _ROOT.match(text, start + 2)
+    if not root:
+        raise _broken(text, start, start + 2)
+    parts: list[Member] = []
+    at = root.end()
+    while part := _PART.match(text, at):
+        parts.append(_member(part))
+        at = part.end()
+    close = _CLOSE.match(text, at)
+    if not close:
+        raise _broken(text, start, at)
+    return Ref(root[1], tuple(parts)), close.end()
+
+
+def _member(part: re.Match[str]) -> Member:
+    dotted, index, double, single = part.groups()
+    if index is not None:
+        return int(index)
+    if dotted is not None:
+        return str(dotted)
+    return _ESCAPE.sub(r"\1", double if double is not None else single)
+
+
+def _broken(text: str, start: int, at: int) -> ExprError:
+    end = text.find("}}", start)
+    if end < 0:
+        return ExprError("unterminated placeholder: `{{` without `}}`", start, "close it with }}")
+    if not text[start + 2 : end].strip():
+        return ExprError("empty placeholder `{{}}`", start, "name a value, as in {{ inputs.x }}")
+    at += len(text[at:]) - len(text[at:].lstrip())
+    return ExprError(f"unexpected {_excerpt(text[at:end] or '}}')} in a placeholder", at, _SHAPE)
+
+
+def _excerpt(text: str) -> str:
+    text = text.strip()
+    return f"`{text}`" if len(text) <= 30 else f"`{text[:29]}…`"
+
+
+# --------------------------------------------------------------------------------------------------- JSONPath
+
+
+class JsonPath(msgspec.Struct, frozen=True):
+    """A path that is known to be well formed.
+
+    `singular` holds the members of a path that is made of names and indices only, or of one that goes on with
+    a single `[*]` (`star`); else it is None and `compiled` evaluates the path. `reads` holds the leading
+    members, as far as they are fixed, of the path and of each `$` inside its filters: what the path can touch
+    at all.
+    """
+
+    text: str
+    singular: tuple[Member, ...] | None
+    star: bool
+    reads: tuple[tuple[Member, ...], ...]
+
+
+_NAME: Final = "[A-Za-z_][0-9A-Za-z_]*"  # other letters are for the library: large sets are slow to compile
+_INDEX: Final = r"0|-?[1-9][0-9]{0,14}"  # fifteen digits are within the 2⁵³ that the grammar sets
+_STEP: Final = rf"""\.({_NAME})|\[({_INDEX})\]|\['([^'\\\x00-\x1f]*)'\]|\["([^"\\\x00-\x1f]*)"\]"""
+_SIMPLE_STEP = re.compile(_STEP)
+_SIMPLE_PATH = re.compile(rf"\$(?:{_STEP})*(?P<star>\.\*|\[\*\])?\Z")
+
+
+@lru_cache(maxsize=4096)  # the same path is parsed to be checked and to be compiled
+def parse_jsonpath(text: str) -> JsonPath:
+    """Read a path as RFC 9535 defines it, without its two functions that take regular expressions."""
+    if len(text.encode("utf-8", "replace")) > JSONPATH_BYTES_MAX:
+        raise ExprError(f"the path is longer than {JSONPATH_BYTES_MAX} bytes", 0)
+    found = _SIMPLE_PATH.match(text)
+    if found:
+        end = found.start("star") if found["star"] else len(text)
+        members = tuple(_simple_member(step) for step in _SIMPLE_STEP.finditer(text, 1, end))
+        return JsonPath(text, members, bool(found["star"]), (members,))
+    return _parse_with_library(text)
+
+
+def compiled(path: JsonPath) -> Callable[[Any], list[Any]]:
+    """What evaluates a path: data → all values it names. Raises LimitExceeded where that means too much looking."""
+    query = _query(path.text)
+
+    def find(data: Any) -> list[Any]:
+        _budget.left = NODES_VISITED_MAX
+        return [node.value for node in query.finditer(data)]
+
+    return find
+
+
+def _simple_member(step: re.Match[str]) -> Member:
+    name, index, single, double = step.groups()
+    if index is not None:
+        return int(index)
+    return next(str(text) for text in (name, single, double) if text is not None)
+
+
+def _parse_with_library(text: str) -> JsonPath:
+    query = _query(text)
+    reads = tuple(_fixed_members(each) for each in _queries_from_root(query))
+    length = len(query.segments)
+    if len(reads[0]) == length:
+        return JsonPath(text, reads[0], False, reads)
+    if len(reads[0]) == length - 1 and str(query.segments[-1]) == "[*]":
+        return JsonPath(text, reads[0], True, reads)
+    return JsonPath(text, None, False, reads)
+
+
+def _query(text: str) -> JSONPathQuery:
+    from jsonpath_rfc9535 import JSONPathError
+
+    try:
+        return _environment().compile(text)
+    except JSONPathError as error:
+        token = error.token
+        message = str(error.args[0]) if error.args else "not a path"
+        raise ExprError(message, token.index if token else 0, _jsonpath_hint(text)) from None
+    except (RecursionError, ArithmeticError, ValueError, IndexError):
+        # A thousand parentheses, or a number like 1e999: the library's own words would not help.
+        raise ExprError("the path cannot be read", 0, _jsonpath_hint(text)) from None
+
+
+def _jsonpath_hint(text: str) -> str:
+    if "{{" in text:
+        return "a path stands by itself, without braces: $.inputs.files"
+    if not text.startswith("$"):
+        return (
+            f"a path starts with $: $.{text}" if re.match(r"[\w.\[\]]+\Z", text) else "a path starts with $"
+        )
+    if re.search(r"\b(?:match|search)\s*\(", text):
+        return "match and search are not available: there are no regular expressions in definitions"
+    if re.search(r"\.\w+-\w", text):
+        return "a name with a hyphen is written in brackets: $['my-step']"
+    return ""
+
+
+def _fixed_members(query: JSONPathQuery) -> tuple[Member, ...]:
+    from jsonpath_rfc9535.segments import JSONPathRecursiveDescentSegment
+    from jsonpath_rfc9535.selectors import IndexSelector, NameSelector
+
+    members: list[Member] = []
+    for segment in query.segments:
+        if isinstance(segment, JSONPathRecursiveDescentSegment) or len(segment.selectors) != 1:
+            break
+        selector = segment.selectors[0]
+        if isinstance(selector, NameSelector):
+            members.append(selector.name)
+        elif isinstance(selector, IndexSelector):
+            members.append(selector.index)
+        else:
+            break
+    return tuple(members)
+
+
+def _queries_from_root(query: JSONPathQuery) -> Iterator[JSONPathQuery]:
+    from jsonpath_rfc9535.filter_expressions import RootFilterQuery
+
+    yield query
+    stack: list[Any] = [query]
+    while stack:
+        node = stack.pop()
+        if isinstance(node, RootFilterQuery):
+            yield node.query
+        # The nodes of the library's tree have no common way to ask for their children, but few names for
+        # them.
+        for name in ("segments", "selectors", "args"):
+            stack.extend(getattr(node, name, ()))
+        stack.extend(
+            getattr(node, name) for name in ("expression", "left", "right", "query") if hasattr(node, name)
+        )
+
+
+# --------------------------------------------------------------------------------------- bounded evaluation
+
+
+class _Budget(threading.local):
+    """How many nodes the evaluation that runs in this thread may still visit. Evaluation never awaits."""
+
+    left = NODES_VISITED_MAX
+
+    def spend(self, nodes: int) -> None:
+        self.left -= nodes
+        if self.left < 0:
+            message = f"the JSONPath looks at more than {NODES_VISITED_MAX:,} values"
+            raise LimitExceeded("nodes_visited_max", message)
+
+
+_budget = _Budget()
+
+
+@cache
+def _environment() -> JSONPathEnvironment:
+    """The library without regular expressions, and with each look at a value counted.
+
+    Counting is done where segments are applied to nodes, since all work grows from there: what a filter asks
+    is again made of segments. To bound the size of the data instead would refuse harmless paths over large
+    data, and would let pass nested filters, whose work grows with its square. The classes stand in here
+    because their bases are imported on first use.
+    """
+    from jsonpath_rfc9535 import JSONPathEnvironment
+    from jsonpath_rfc9535.filter_expressions import (
+        ComparisonExpression,
+        Expression,
+        FilterContext,
+        FilterExpressionLiteral,
+    )
+    from jsonpath_rfc9535.parse import Parser
+    from jsonpath_rfc9535.segments import (
+        JSONPathChildSegment,
+        JSONPathRecursiveDescentSegment,
+        JSONPathSegment,
+    )
+    from jsonpath_rfc9535.tokens import TokenStream
+
+    class CountingChild(JSONPathChildSegment):
+        def resolve(self, nodes: Iterable[JSONPathNode]) -> Iterable[JSONPathNode]:
+            return super().resolve(_counted(nodes, len(self.selectors)))
+
+    class CountingDescent(JSONPathRecursiveDescentSegment):
+        def resolve(self, nodes: Iterable[JSONPathNode]) -> Iterable[JSONPathNode]:
+            for node in nodes:
+                for visited in _counted(self._visit(node), len(self.selectors)):
+                    for selector in self.selectors:
+                        yield from selector.resolve(visited)
+
+    class CountingComparison(ComparisonExpression):
+        """Comparing two large values looks at every value in them."""
+
+        def evaluate(self, context: FilterContext) -> bool:
+            sides = (self.left, self.right)
+            if not any(isinstance(side, FilterExpressionLiteral) for side in sides):
+                _budget.spend(min(_size(side.evaluate(context)) for side in sides))
+            return super().evaluate(context)
+
+    class CountingParser(Parser):
+        def parse_query(self, stream: TokenStream, *, in_filter: bool = False) -> Iterable[JSONPathSegment]:
+            for segment in super().parse_query(stream, in_filter=in_filter):
+                descends = isinstance(segment, JSONPathRecursiveDescentSegment)
+                counting = CountingDescent if descends else CountingChild
+                yield counting(env=self.env, token=segment.token, selectors=segment.selectors)
+
+        def parse_infix_expression(self, stream: TokenStream, left: Expression) -> Expression:
+            parsed = super().parse_infix_expression(stream, left)
+            if not isinstance(parsed, ComparisonExpression):
+                return parsed
+            return CountingComparison(parsed.token, parsed.left, parsed.operator, parsed.right)
+
+    class Environment(JSONPathEnvironment):
+        parser_class = CountingParser
+
+        def setup_function_extensions(self) -> None:
+            super().setup_function_extensions()
+            del self.function_extensions["match"], self.function_extensions["search"]
+
+    return Environment()
+
+
+def _counted(nodes: Iterable[JSONPathNode], selectors: int) -> Iterator[JSONPathNode]:
+    """Each selector looks at a node and perhaps at all its children, whether or not they are selected."""
+    for node in nodes:
+        children = len(node.value) if isinstance(node.value, dict | list) else 0
+        _budget.spend((1 + children) * selectors)
+        yield node
+
+
+def _size(value: Any) -> int:
+    """How many values a value holds, counted no further than the budget goes."""
+    stack, count = [value], 0
+    while stack and count <= _budget.left:
+        top = stack.pop()
+        count += 1
+        if isinstance(top, dict):
+            stack.extend(top.values())
+        elif isinstance(top, list):
+            stack.extend(
+                getattr(item, "value", item) for item in top
+            )  # a list of nodes stands for their values
+    return count

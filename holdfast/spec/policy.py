@@ -1,0 +1,84 @@
+"""How often a step is tried, how long it may take, and the limits of a definition.
+
+Knows the shape of a delay. Must not know which attempts were made, what an attempt answered, or jitter's
+chance: a delay here is the plain one, and whoever waits bends it.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Final
+
+import msgspec
+
+SPEC_STEPS_MAX: Final = (
+    10_000  # a plan of that many nodes compiles in a second; a larger one is a loop written out
+)
+NAME_CHARS_MAX: Final = 200  # names and ids become parts of paths, which stand in every row of a run
+CONCURRENCY_MAX: Final = 10_000  # as many iterations of one foreach may be open at once
+ATTEMPTS_MAX: Final = 1_000_000  # more is an endless loop that looks like a number
+TIMEOUT_SECS_MAX: Final = 366 * 86_400  # a call that may run for a year is a mistake in the unit
+DELAY_MS_MAX: Final = (
+    10 * 366 * 86_400_000
+)  # ten years; keeps every instant that is computed within a timestamp
+
+# These say that trying again is pointless (the same template, inputs, secret or limit will be met) or not
+# ours to decide (a lost attempt has rules of its own, a run out of time is over).
+NEVER_RETRIED: Final = frozenset({"lost", "template", "inputs", "secret", "limit", "run_timeout"})
+
+
+class BackoffKind(StrEnum):
+    FIXED = "fixed"
+    LINEAR = "linear"
+    EXPONENTIAL = "exponential"
+
+
+class RetryPolicy(msgspec.Struct, frozen=True, omit_defaults=True):
+    """`max_attempts` counts all attempts, the first too. `retry_on` left out means any kind of error, empty means none."""
+
+    max_attempts: int
+    backoff: BackoffKind = BackoffKind.EXPONENTIAL
+    initial_delay_ms: int = 500
+    max_delay_ms: int = 10_000
+    jitter: float = 0.0
+    retry_on: tuple[str, ...] | None = None
+
+    def next_delay_ms(self, attempt: int) -> int:
+        """The wait before an attempt, without jitter. Attempts count from 1, and the first never waits."""
+        if attempt <= 1:
+            return 0
+        return min(self._base_ms(attempt), self.max_delay_ms)
+
+    def _base_ms(self, attempt: int) -> int:
+        match self.backoff:
+            case BackoffKind.FIXED:
+                return self.initial_delay_ms
+            case BackoffKind.LINEAR:
+                return self.initial_delay_ms * (attempt - 1)
+            case BackoffKind.EXPONENTIAL:
+                # Past this many doublings one millisecond exceeds the cap. Without the bound, attempt 10⁹
+                # would compute a number of a hundred megabytes to throw it away.
+                return self.initial_delay_ms << min(attempt - 2, self.max_delay_ms.bit_length())
+
+
+class StepPolicy(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What the author said about the attempts of a step; nothing said means one attempt without a time limit."""
+
+    timeout_secs: float | None = None
+    retry: RetryPolicy | None = None
+    on_crash: str = "retry"
+
+    @property
+    def is_empty(self) -> bool:
+        return self == NO_POLICY
+
+    def within(self, container: StepPolicy) -> StepPolicy:
+        """This policy with the container's time limit and retries where it has none of its own, each by itself."""
+        return StepPolicy(
+            timeout_secs=container.timeout_secs if self.timeout_secs is None else self.timeout_secs,
+            retry=container.retry if self.retry is None else self.retry,
+            on_crash=self.on_crash,
+        )
+
+
+NO_POLICY: Final = StepPolicy()

@@ -1,0 +1,434 @@
+"""YAML or JSON text → plain data that remembers where each value stood; and plain data → YAML text.
+
+    text ──► size, encoding, characters ──► parser events ──► values and their places ──► Document
+                                            (one at a time)
+
+Knows the characters, YAML's grammar through the C parser, and the types of YAML 1.2's core schema, which are
+JSON's. Must not know what any key means. JSON is read by the same parser, being a part of YAML, so it has
+places too.
+
+The text may be hostile. The C parser keeps a nested node on its own stack and crashes the process at some
+25,000 levels, but only when it is asked to build a tree. As a stream of events it reads only a little ahead
+of what was asked for, so a limit that is checked at each event stops it in time.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
+
+import msgspec
+
+from holdfast.errors import InvalidSpec, Problem
+from holdfast.values import JSON_DEPTH_MAX
+
+if TYPE_CHECKING:
+    import yaml
+
+# A definition is written by a person or an agent. The longest that we have seen had 40 KiB.
+SPEC_BYTES_MAX: Final = 256 * 1024
+# Each key, value, and bracket of a text is an event: 256 KiB of `[],` would be 170,000 of them.
+EVENTS_MAX: Final = 50_000
+# No one reads more at once, and a hostile text could be made of nothing but mistakes.
+PROBLEMS_MAX: Final = 100
+# Python itself refuses to read integers of more than 4,300 digits; nothing that is counted needs a tenth of
+# that.
+NUMBER_CHARS_MAX: Final = 300
+
+Mark = tuple[int, int]
+Key = str | int
+
+
+class Place:
+    """Where a value and its members stood. A tree, because pointers as texts would repeat every long key."""
+
+    __slots__ = ("keys", "mark", "members")
+
+    def __init__(self, mark: Mark) -> None:
+        self.mark = mark
+        self.members: dict[Key, Place] = {}
+        self.keys: dict[Key, Mark] = {}
+
+
+class Document:
+    """Plain data, and the line and column (both from 1) of every value and key in it."""
+
+    __slots__ = ("_root", "data", "source")
+
+    def __init__(self, data: Any, root: Place, source: str = "") -> None:
+        self.data = data
+        self.source = source
+        self._root = root
+
+    def mark(self, pointer: str) -> Mark:
+        """Where the value at a JSON pointer stood, or its nearest ancestor if there is none."""
+        return self._nearest(pointer)[0].mark
+
+    def key_mark(self, pointer: str) -> Mark:
+        """Where the key of the value at a JSON pointer stood; of an element, where the element did."""
+        parent, _, last = pointer.rpartition("/")
+        place, found = self._nearest(parent)
+        if not found or not pointer:
+            return place.mark
+        key = _key_in(place, _unescape(last))
+        if key is None:
+            return place.mark
+        return place.keys.get(key, place.members[key].mark)
+
+    def _nearest(self, pointer: str) -> tuple[Place, bool]:
+        place = self._root
+        for part in pointer.split("/")[1:]:
+            key = _key_in(place, _unescape(part))
+            if key is None:
+                return place, False
+            place = place.members[key]
+        return place, True
+
+
+def pointer_to(keys: Iterable[Key]) -> str:
+    """The JSON pointer of a way through the data: `("steps", 0, "a/b")` → `/steps/0/a~1b`."""
+    return "".join("/" + str(key).replace("~", "~0").replace("/", "~1") for key in keys)
+
+
+def read(text: str | bytes, source: str = "") -> Document:
+    """Read one document, or raise InvalidSpec with every problem that was found."""
+    builder = _Builder(source)
+    try:
+        for event in _events(_decoded(text, builder), builder):
+            builder.take(event)
+    except _Unreadable:
+        pass
+    if builder.problems:
+        raise InvalidSpec(builder.problems)
+    return Document(builder.data, builder.root, source)
+
+
+def write(data: Any) -> str:
+    """YAML text that `read` turns into the same data."""
+    import yaml
+
+    class Dumper(yaml.CSafeDumper):
+        def ignore_aliases(self, data: Any) -> bool:
+            return True  # `read` refuses them: a value that occurs twice is written twice
+
+    def text(dumper: yaml.CSafeDumper, value: str) -> yaml.ScalarNode:
+        # The library quotes what YAML 1.1 would take for something else, which leaves out `1e3` and `0o17`.
+        style = None if _is_text(value) else '"'
+        return dumper.represent_scalar("tag:yaml.org,2002:str", value, style)
+
+    Dumper.add_representer(str, text)
+    return yaml.dump(data, Dumper=Dumper, allow_unicode=True, sort_keys=False, width=100)
+
+
+# ------------------------------------------------------------------------------------------------ characters
+
+
+class _Unreadable(Exception):
+    """The rest of the text cannot be read; the problem has been noted."""
+
+
+_FORBIDDEN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x84\x86-\x9f]|[\ud800-\udfff]|[\ufffe\uffff]")
+_SURROGATE_PAIR = re.compile(r"\\u([dD][89abAB][0-9a-fA-F]{2})\\u([dD][c-fC-F][0-9a-fA-F]{2})")
+
+
+def _decoded(text: str | bytes, builder: _Builder) -> str:
+    # The cheap test comes first: a text of gigabytes is not copied to learn that it is too long.
+    if len(text) > SPEC_BYTES_MAX or len(_encoded(text)) > SPEC_BYTES_MAX:
+        builder.stop("too_large", f"the text is larger than {SPEC_BYTES_MAX // 1024} KiB", (1, 1))
+    if isinstance(text, bytes):
+        text = _from_utf8(text, builder)
+    text = text.removeprefix("\ufeff")
+    found = _FORBIDDEN.search(text)
+    if found:
+        name = f"U+{ord(found[0]):04X}"
+        mark = _mark_at(text[: found.start()])
+        builder.stop("invalid_character", f"the character {name} is not allowed", mark, "remove or escape it")
+    return _without_surrogates(text)
+
+
+def _from_utf8(data: bytes, builder: _Builder) -> str:
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        mark = _mark_at(data[: error.start].decode("utf-8", "replace"))
+        builder.stop("not_utf8", "the text is not UTF-8", mark, "save the file as UTF-8")
+
+
+def _encoded(text: str | bytes) -> bytes:
+    return text if isinstance(text, bytes) else text.encode("utf-8", "replace")
+
+
+def _mark_at(before: str) -> Mark:
+    return before.count("\n") + 1, len(before) - before.rfind("\n")
+
+
+def _without_surrogates(text: str) -> str:
+    """Let JSON write 😀 as two escapes, which YAML forbids. Places later in that line move two columns to the left."""
+    if not _SURROGATE_PAIR.search(text) or not _is_json(text):
+        return text  # in YAML the same characters may be plain text
+
+    def joined(found: re.Match[str]) -> str:
+        high, low = int(found[1], 16), int(found[2], 16)
+        return f"\\U{0x10000 + ((high & 0x3FF) << 10 | low & 0x3FF):08x}"
+
+    # An escaped backslash before the `u` makes it a plain letter, so step over escapes one by one.
+    return re.sub(r"\\[^u]|" + _SURROGATE_PAIR.pattern, lambda m: joined(m) if m[1] else m[0], text)
+
+
+def _is_json(text: str) -> bool:
+    try:
+        msgspec.json.decode(text)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+# ---------------------------------------------------------------------------------------------------- events
+
+
+def _events(text: str, builder: _Builder) -> Iterable[yaml.Event]:
+    import yaml  # here, because a process that runs stored plans reads no YAML and need not pay for it
+
+    try:
+        for count, event in enumerate(yaml.parse(text, Loader=yaml.CSafeLoader)):
+            if count >= EVENTS_MAX:
+                message = f"the text has more than {EVENTS_MAX:,} keys, values and brackets"
+                builder.stop("too_many_values", message, _mark_of(event))
+            yield event
+    except yaml.YAMLError as error:
+        where = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
+        mark = (where.line + 1, where.column + 1) if where else (1, 1)
+        builder.stop("syntax", _syntax_message(error), mark, _syntax_hint(error))
+
+
+def _syntax_message(error: Exception) -> str:
+    context, problem = getattr(error, "context", None), getattr(error, "problem", None)
+    return ", ".join(part for part in (context, problem) if part) or str(error).partition("\n")[0]
+
+
+_SYNTAX_HINTS: Final = {
+    "mapping values are not allowed": "quote a text that contains `: `",
+    "cannot start any token": "indent with blanks, not tabs, and quote a text that starts with @, ` or %",
+    "did not find expected <document start>": "a definition is one document",
+    "found unexpected end of stream": "close the quotation mark",
+    "expected alphabetic or numeric character": "quote a text that starts with & or *",
+}
+
+
+def _syntax_hint(error: Exception) -> str:
+    problem = str(getattr(error, "problem", ""))
+    return next((hint for part, hint in _SYNTAX_HINTS.items() if part in problem), "")
+
+
+def _mark_of(event: yaml.Event) -> Mark:
+    start = event.start_mark
+    return (start.line + 1, start.column + 1) if start else (1, 1)
+
+
+# -------------------------------------------------------------------------------------------------- building
+
+
+class _Open(NamedTuple):
+    """A mapping or sequence whose end has not been read."""
+
+    value: dict[str, Any] | list[Any]
+    place: Place
+
+
+class _Builder:
+    """Turns events into values. Keeps its own stack, so that depth costs no Python frames."""
+
+    def __init__(self, source: str) -> None:
+        self.data: Any = None
+        self.root = Place((1, 1))
+        self.problems: list[Problem] = []
+        self._source = source
+        self._documents = 0
+        self._stack: list[_Open] = []
+        self._path: list[Key] = []  # one entry per open collection that already waits for a value
+        self._takers: dict[str, Callable[[Any], None]] = {
+            "DocumentStartEvent": self._start_document,
+            "MappingStartEvent": self._start,
+            "SequenceStartEvent": self._start,
+            "MappingEndEvent": self._end,
+            "SequenceEndEvent": self._end,
+            "ScalarEvent": self._scalar,
+            "AliasEvent": self._alias,
+        }
+
+    def take(self, event: yaml.Event) -> None:
+        taker = self._takers.get(type(event).__name__)
+        if taker:
+            taker(event)
+
+    def note(self, code: str, message: str, mark: Mark, hint: str = "") -> None:
+        line, column = mark
+        pointer = pointer_to(self._path)
+        self.problems.append(Problem(code, message, pointer, line, column, hint, self._source))
+        if len(self.problems) >= PROBLEMS_MAX:
+            raise _Unreadable
+
+    def stop(self, code: str, message: str, mark: Mark, hint: str = "") -> NoReturn:
+        self.note(code, message, mark, hint)
+        raise _Unreadable
+
+    def _start_document(self, event: yaml.DocumentStartEvent) -> None:
+        self._documents += 1
+        if self._documents > 1:
+            self.stop("many_documents", "the text holds more than one document", _mark_of(event), "split it")
+
+    def _start(self, event: yaml.CollectionStartEvent) -> None:
+        mark = _mark_of(event)
+        if self._awaits_key():
+            hint = 'quote a text that starts with a brace, as in args: {x: "{{ inputs.x }}"}'
+            self.stop("invalid_key", "a mapping or list cannot be a key", mark, hint)
+        if len(self._stack) >= JSON_DEPTH_MAX:
+            self.stop("too_deep", f"the text is nested deeper than {JSON_DEPTH_MAX} levels", mark)
+        self._refuse_extras(event, mark)
+        value: dict[str, Any] | list[Any] = {} if type(event).__name__ == "MappingStartEvent" else []
+        place = self._put(value, mark)
+        self._stack.append(_Open(value, place))
+
+    def _end(self, event: yaml.CollectionEndEvent) -> None:
+        self._stack.pop()
+        self._value_is_done()
+
+    def _scalar(self, event: yaml.ScalarEvent) -> None:
+        mark = _mark_of(event)
+        self._refuse_extras(event, mark)
+        if self._awaits_key():
+            self._key(event, mark)
+            return
+        value: Any = event.value
+        if _is_plain(event):
+            try:
+                value = _core_value(event.value)
+            except ValueError as error:
+                self.note("not_json", f"{_short(event.value)} {error}", mark, "quote it to make it a text")
+        self._put(value, mark)
+        self._value_is_done()
+
+    def _key(self, event: yaml.ScalarEvent, mark: Mark) -> None:
+        key: str = event.value
+        top = self._stack[-1]
+        self._path.append(key)
+        if _is_plain(event) and key == "<<":
+            self.note("merge", "merge keys (`<<`) are not allowed", mark, "write the keys out")
+        elif _is_plain(event) and not _is_text(key):
+            hint = f'write "{key}": in quotation marks' if len(key) < 80 else "quote it"
+            self.note("invalid_key", f"the key {_short(key)} is not a text", mark, hint)
+        elif key in top.place.keys:
+            line, column = top.place.keys[key]
+            message = f"duplicate key {_short(key)}"
+            self.note("duplicate_key", message, mark, f"it stands in line {line}, column {column} too")
+        top.place.keys[key] = mark
+
+    def _alias(self, event: yaml.AliasEvent) -> None:
+        # A few aliases of aliases stand for more values than fit into any memory.
+        mark = _mark_of(event)
+        self.note("alias", f"aliases (`*{event.anchor}`) are not allowed", mark, "write the value out")
+        if self._awaits_key():
+            self._path.append(str(event.anchor))
+            return
+        self._put(None, mark)
+        self._value_is_done()
+
+    def _refuse_extras(self, event: yaml.NodeEvent, mark: Mark) -> None:
+        if event.anchor is not None:
+            self.note("anchor", f"anchors (`&{event.anchor}`) are not allowed", mark, "write the value out")
+        tag = getattr(event, "tag", None)
+        if tag is not None:
+            self.note("tag", f"tags (`{tag}`) are not allowed", mark, "only the types of JSON exist")
+
+    def _awaits_key(self) -> bool:
+        if not self._stack or isinstance(self._stack[-1].value, list):
+            return False
+        return len(self._path) < len(self._stack)
+
+    def _put(self, value: Any, mark: Mark) -> Place:
+        place = Place(mark)
+        if not self._stack:
+            self.data, self.root = value, place
+            return place
+        top = self._stack[-1]
+        if isinstance(top.value, list):
+            self._path.append(len(top.value))
+            top.value.append(value)
+        else:
+            top.value[str(self._path[-1])] = value
+        top.place.members[self._path[-1]] = place
+        return place
+
+    def _value_is_done(self) -> None:
+        if self._stack:
+            self._path.pop()
+
+
+# ---------------------------------------------------------------------------------------------------- scalars
+
+_NULLS: Final = frozenset({"", "~", "null", "Null", "NULL"})
+_TRUES: Final = frozenset({"true", "True", "TRUE"})
+_FALSES: Final = frozenset({"false", "False", "FALSE"})
+_WORDS: Final = _NULLS | _TRUES | _FALSES
+_NUMBER = re.compile(
+    r"(?P<int>[-+]?[0-9]+)\Z|0o(?P<oct>[0-7]+)\Z|0x(?P<hex>[0-9a-fA-F]+)\Z"
+    r"|(?P<float>[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?)\Z"
+    r"|(?P<endless>[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN))\Z"
+)
+_BASES: Final = {"int": 10, "oct": 8, "hex": 16}
+
+
+def _core_value(text: str) -> Any:
+    """The value of a plain scalar. Unlike YAML 1.1, `no`, `12:30` and `2026-01-01` are texts."""
+    if text in _NULLS:
+        return None
+    if text in _TRUES:
+        return True
+    if text in _FALSES:
+        return False
+    found = _NUMBER.match(text)
+    if not found:
+        return text
+    return _number(text, found)
+
+
+def _number(text: str, found: re.Match[str]) -> int | float:
+    kind = found.lastgroup or ""
+    if len(text) > NUMBER_CHARS_MAX:
+        raise ValueError(f"has more than {NUMBER_CHARS_MAX} digits")
+    if kind in _BASES:
+        return int(found[kind], _BASES[kind])
+    number = math.inf if kind == "endless" else float(text)
+    if not math.isfinite(number):
+        raise ValueError("has no JSON form")
+    return number
+
+
+def _is_text(plain: str) -> bool:
+    """Whether a plain scalar is a text; asks no number for its value, since it could have none."""
+    return plain not in _WORDS and not _NUMBER.match(plain)
+
+
+def _is_plain(event: yaml.ScalarEvent) -> bool:
+    return bool(event.implicit[0]) and event.style in (None, "")
+
+
+def _short(text: str) -> str:
+    return f'"{text}"' if len(text) <= 60 else f'"{text[:57]}…"'
+
+
+# --------------------------------------------------------------------------------------------------- pointers
+
+
+def _unescape(part: str) -> str:
+    return part.replace("~1", "/").replace("~0", "~")
+
+
+def _key_in(place: Place, part: str) -> Key | None:
+    if part in place.members:
+        return part
+    if part.isascii() and part.isdigit() and len(part) < 10 and int(part) in place.members:
+        return int(part)
+    return None

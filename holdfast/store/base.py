@@ -1,0 +1,139 @@
+"""What a store can do, and the records it deals in. Knows no dialect.
+
+A store takes batches: all rows of many runs, with everything those rows cause, become durable together or not at all.
+`submit` may answer from another thread's work, but always calls `done` on the event loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+import msgspec
+
+from holdfast.errors import HoldfastError
+from holdfast.values import Millis, RunId, RunNo, Status
+
+JournalRow = tuple[int, int, int, int, str, str]  # run, seq, epoch, at, kind, body
+ReadRow = tuple[int, int, int, str, str]  # seq, epoch, at, kind, body
+
+
+class RunRow(msgspec.Struct, frozen=True):
+    """A run as lists and doors see it: what changes with its status and its owner, not with its steps."""
+
+    no: RunNo
+    tenant: str
+    id: RunId
+    version: str
+    status: Status
+    epoch: int
+    owner: str | None
+    owner_epoch: int | None
+    wake_at: Millis | None
+    needs: str | None
+    labels: str | None
+    created_at: Millis
+    finished_at: Millis | None
+
+
+class NewRun(msgspec.Struct):
+    no: RunNo
+    tenant: str
+    id: RunId
+    version: str
+    on_restart: str | None
+    labels: str | None
+    created_at: Millis
+
+
+class RunChange(msgspec.Struct):
+    """The run row after a batch. `owner` is whether this node drives it; unowned, it wakes at `wake_at`."""
+
+    status: Status
+    owned: bool
+    epoch: int
+    wake_at: Millis | None
+    needs: str | None = None
+    finished_at: Millis | None = None
+
+
+class Version(msgspec.Struct, frozen=True):
+    tenant: str
+    hash: str
+    name: str
+    definition: str
+    created_at: Millis
+
+
+class Batch:
+    """What becomes durable together. Filled by the door, written by the store."""
+
+    __slots__ = ("blobs", "changes", "is_probe", "lane", "new_runs", "rows", "snapshots", "versions")
+
+    def __init__(self) -> None:
+        self.rows: list[JournalRow] = []
+        self.new_runs: dict[RunNo, NewRun] = {}
+        self.changes: dict[RunNo, RunChange] = {}
+        self.versions: list[Version] = []
+        self.blobs: list[tuple[RunNo, str, bytes]] = []
+        self.snapshots: list[tuple[RunNo, int, int, bytes]] = []  # run, part, seq, body
+        self.lane: str | None = None  # the suspect that is alone from this commit on; "" clears it
+        self.is_probe = False  # write something that changes nothing: can the store write at all?
+
+    def only(self, runs: set[RunNo]) -> Batch:
+        """What of this batch belongs to some runs; what belongs to no run comes along."""
+        part = Batch()
+        part.rows = [row for row in self.rows if row[0] in runs]
+        part.new_runs = {no: new for no, new in self.new_runs.items() if no in runs}
+        part.changes = {no: change for no, change in self.changes.items() if no in runs}
+        part.blobs = [blob for blob in self.blobs if blob[0] in runs]
+        part.snapshots = [snapshot for snapshot in self.snapshots if snapshot[0] in runs]
+        part.versions, part.lane, part.is_probe = self.versions, self.lane, self.is_probe
+        return part
+
+    def without(self, runs: set[RunNo]) -> Batch:
+        every = {row[0] for row in self.rows} | self.new_runs.keys() | self.changes.keys()
+        return self.only({RunNo(no) for no in every} - runs)
+
+
+class Stored(msgspec.Struct):
+    """All that is needed to fold a run: its row, its newest snapshot, and the rows after it."""
+
+    row: RunRow
+    parts: list[tuple[int, bytes]]
+    snapshot_seq: int
+    rows: Sequence[ReadRow]
+
+
+class Fenced(HoldfastError):
+    """Somebody else appended to these runs. The rest of the batch can be sent again as it is."""
+
+    code = "fenced"
+
+    def __init__(self, runs: Sequence[RunNo]) -> None:
+        super().__init__(f"another owner appended to {len(runs)} of the runs in this batch")
+        self.runs = tuple(runs)
+
+
+class Store(Protocol):
+    epoch: int  # this node's incarnation, given by open()
+
+    def open(self) -> None: ...
+    def close(self) -> None: ...
+    def next_no(self) -> RunNo: ...
+    def submit(self, batch: Batch, done: Callable[[BaseException | None], None]) -> None: ...
+
+    async def load(self, no: RunNo) -> Stored | None: ...
+    async def run_by_id(self, tenant: str, run_id: RunId) -> RunRow | None: ...
+    async def run_by_no(self, no: RunNo) -> RunRow | None: ...
+    async def list_runs(self, tenant: str, before: RunNo | None, limit: int) -> list[RunRow]: ...
+    async def journal(self, no: RunNo, after: int, limit: int) -> list[ReadRow]: ...
+    async def blob(self, no: RunNo, sha256: str) -> bytes: ...
+    async def definition(self, tenant: str, version: str) -> str | None: ...
+
+    def lane_of_former(self) -> str | None: ...
+    async def left_behind(self, after: RunNo, limit: int) -> list[RunNo]: ...
+    async def due(self, now: Millis, limit: int) -> list[RunNo]: ...
+    async def next_wake(self) -> Millis | None: ...
+    async def in_need(self, after: RunNo, limit: int) -> list[tuple[RunNo, str]]: ...
+    async def interruptible(self, after: RunNo, limit: int) -> list[RunNo]: ...

@@ -1,0 +1,25 @@
+-- name: schema_version
+SELECT value FROM meta WHERE key = 'schema';
+
+-- name: set_schema_version
+INSERT OR REPLACE INTO meta (key, value) VALUES ('schema', ?);
+
+-- name: read_epoch
+-- Asked inside every transaction: another's number means that this process is over.
+SELECT value FROM meta WHERE key = 'epoch';
+
+-- name: raise_epoch
+UPDATE meta SET value = value + 1 WHERE key = 'epoch' RETURNING value;
+
+-- name: read_lane
+SELECT lane FROM node WHERE name = ?;
+
+-- name: join_node
+INSERT INTO node (name, epoch) VALUES (?1, ?2) ON CONFLICT (name) DO UPDATE SET epoch = ?2, lane = NULL;
+
+-- name: set_lane
+UPDATE node SET lane = ? WHERE name = ?;
+
+-- name: probe
+-- A write that changes nothing: can this file be written again?
+UPDATE meta SET value = value WHERE key = 'epoch';

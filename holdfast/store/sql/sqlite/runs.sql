@@ -1,0 +1,59 @@
+-- name: add_version
+INSERT INTO version (tenant, hash, name, definition, created_at) VALUES (?, ?, ?, ?, ?) ON CONFLICT DO NOTHING;
+
+-- name: definition
+SELECT definition FROM version WHERE tenant = ? AND hash = ?;
+
+-- name: last_no
+-- A number once given out stays with its run: the journal is asked too, in case the newest run was deleted.
+SELECT max(coalesce((SELECT max(no) FROM run), 0), coalesce((SELECT max(run) FROM journal), 0));
+
+-- name: add_run
+INSERT OR ROLLBACK INTO run
+  (no, tenant, id, version, status, owner, owner_epoch, epoch, wake_at, on_restart, labels, created_at, finished_at)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
+
+-- name: change_run
+UPDATE OR ROLLBACK run SET status = ?, owner = ?, owner_epoch = ?, epoch = ?, wake_at = ?, needs = ?, finished_at = ?
+ WHERE no = ?;
+
+-- name: run_by_id
+SELECT no, tenant, id, version, status, epoch, owner, owner_epoch, wake_at, needs, labels, created_at, finished_at
+  FROM run WHERE tenant = ? AND id = ?;
+
+-- name: run_by_no
+SELECT no, tenant, id, version, status, epoch, owner, owner_epoch, wake_at, needs, labels, created_at, finished_at
+  FROM run WHERE no = ?;
+
+-- name: list_runs
+SELECT no, tenant, id, version, status, epoch, owner, owner_epoch, wake_at, needs, labels, created_at, finished_at
+  FROM run WHERE tenant = ? AND no < ? ORDER BY no DESC LIMIT ?;
+
+-- name: owned_by_former
+-- Runs that a former incarnation of the engine drove and never released.
+SELECT no FROM run
+ WHERE owner IS NOT NULL AND status IN ('pending', 'running', 'waiting', 'cancelling')
+   AND owner_epoch < ? AND no > ? ORDER BY no LIMIT ?;
+
+-- name: due_runs
+-- Parked runs whose time has come, the longest overdue first.
+SELECT no FROM run
+ WHERE owner IS NULL AND wake_at <= ? AND status IN ('pending', 'running', 'waiting', 'cancelling')
+ ORDER BY wake_at LIMIT ?;
+
+-- name: next_wake
+SELECT min(wake_at) FROM run
+ WHERE owner IS NULL AND wake_at IS NOT NULL AND status IN ('pending', 'running', 'waiting', 'cancelling');
+
+-- name: runs_in_need
+SELECT no, needs FROM run
+ WHERE needs IS NOT NULL AND owner IS NULL AND status IN ('pending', 'running', 'waiting', 'cancelling')
+   AND no > ? ORDER BY no LIMIT ?;
+
+-- name: interruptible_runs
+SELECT no FROM run
+ WHERE on_restart IS NOT NULL AND status IN ('pending', 'running', 'waiting', 'cancelling') AND no > ?
+ ORDER BY no LIMIT ?;
+
+-- name: count_open
+SELECT status, count(*) FROM run WHERE status IN ('pending', 'running', 'waiting', 'cancelling') GROUP BY status;

@@ -1,0 +1,289 @@
+"""The store on one SQLite file: binds, runs and maps. Knows no rule of the engine and nothing of PostgreSQL.
+
+One connection writes, on one thread at a time: its own, or the event loop while little is in flight and the disk is
+quick (a hop there and back costs more than such a commit). One reads on the loop. WAL and `synchronous=FULL`: what
+`submit` reports as done survives a power cut.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import queue
+import sys
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, Final
+
+import apsw
+
+from holdfast.errors import NodeIsOver, SchemaTooNew, StoreUnavailable
+from holdfast.store.base import Batch, Fenced, NewRun, ReadRow, RunChange, RunRow, Stored
+from holdfast.store.statements import migrations, statements
+from holdfast.values import Millis, RunId, RunNo
+
+INLINE_ROWS_MAX: Final = 64  # larger batches go to the writer's thread
+INLINE_SECONDS_MAX: Final = 0.002  # and so do all of them, while commits take longer than this
+ROWS_PER_STATEMENT_MAX: Final = 256
+WAL_BYTES: Final = 4 * 1024 * 1024  # grown beforehand: a commit then changes no file size
+CHECKPOINT_PAGES: Final = 4_000
+BUSY_MS: Final = 5_000
+
+Done = Callable[[BaseException | None], None]
+
+
+class SqliteStore:
+    def __init__(self, path: str, *, node: str = "local", durability: str = "full", threads: bool = True) -> None:
+        self.path, self.node, self.durability, self.threads = path, node, durability, threads
+        self.epoch = 0
+        self._sql = statements("sqlite")
+        self._appends = _many_rows(self._sql["append"])
+        self._last_no = 0
+        self._lane: str | None = None
+        self._commit_seconds = 0.0
+        self._busy = False
+        self._work: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._thread: threading.Thread | None = None
+        self._write: apsw.Connection
+        self._read: apsw.Connection
+
+    # --------------------------------------------------------------------------------------- open and close
+
+    def open(self) -> None:
+        """Bring the file up to date and make it ours: from here on, nobody with an older epoch can commit."""
+        self._write = self._connect()
+        self._settle()
+        self._migrate()
+        with self._write:
+            self._lane = self._value(self._write, "read_lane", self.node)
+            self.epoch = self._value(self._write, "raise_epoch")
+            self._write.execute(self._sql["join_node"], (self.node, self.epoch))
+        self._read = self._connect()
+        self._last_no = self._value(self._read, "last_no")
+        self._grow_wal()
+
+    def close(self) -> None:
+        if self._thread is not None:
+            self._work.put(None)
+            self._thread.join()
+            self._thread = None
+        self._read.close()
+        self._write.close()
+
+    def _connect(self) -> apsw.Connection:
+        flags = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE | apsw.SQLITE_OPEN_URI
+        db = apsw.Connection(self.path, flags=flags)
+        db.set_busy_timeout(BUSY_MS)
+        db.pragma("trusted_schema", False)
+        db.pragma("foreign_keys", True)
+        return db
+
+    def _settle(self) -> None:
+        db = self._write
+        db.pragma("journal_mode", "wal")
+        db.pragma("synchronous", "NORMAL" if self.durability == "relaxed" else "FULL")
+        if sys.platform == "darwin":
+            db.pragma("fullfsync", True)
+        db.wal_autocheckpoint(CHECKPOINT_PAGES)
+
+    def _migrate(self) -> None:
+        known = bool(self._write.execute("SELECT 1 FROM sqlite_schema WHERE name = 'meta'").get)
+        done = int(self._value(self._write, "schema_version")) if known else 0
+        newest = migrations("sqlite")[-1][0]
+        if done > newest:
+            raise SchemaTooNew(
+                f"{self.path} was written by a newer release (schema {done}, this one knows {newest}); upgrade holdfast"
+            )
+        for number, script in migrations("sqlite"):
+            if number > done:
+                with self._write:
+                    self._write.execute(script)
+                    self._write.execute(self._sql["set_schema_version"], (number,))
+
+    def _grow_wal(self) -> None:
+        """Zeros behind the last frame are no frames: SQLite passes over them and later writes in their place."""
+        name = self._write.filename_wal
+        if not name or not os.path.exists(name):
+            return
+        missing = WAL_BYTES - os.path.getsize(name)
+        if missing > 0:
+            with open(name, "ab", buffering=0) as wal:
+                wal.write(bytes(missing))
+                os.fsync(wal.fileno())
+
+    def _value(self, db: apsw.Connection, name: str, *args: Any) -> Any:
+        return db.execute(self._sql[name], args).get
+
+    # ---------------------------------------------------------------------------------------------- writing
+
+    def next_no(self) -> RunNo:
+        self._last_no += 1
+        return RunNo(self._last_no)
+
+    def submit(self, batch: Batch, done: Done) -> None:
+        quick = len(batch.rows) <= INLINE_ROWS_MAX and self._commit_seconds < INLINE_SECONDS_MAX
+        if not self._busy and (quick or not self.threads):
+            return done(self._try(batch))
+        self._busy = True
+        loop = asyncio.get_running_loop()
+
+        def work() -> None:
+            error = self._try(batch)
+            loop.call_soon_threadsafe(finish, error)
+
+        def finish(error: BaseException | None) -> None:
+            self._busy = False
+            done(error)
+
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="holdfast-writer", daemon=True)
+            self._thread.start()
+        self._work.put(work)
+
+    def _run(self) -> None:
+        while (work := self._work.get()) is not None:
+            work()
+
+    def _try(self, batch: Batch) -> BaseException | None:
+        began = time.perf_counter()
+        try:
+            self._commit(batch)
+        except Exception as error:
+            return self._meaning(error, batch)
+        self._commit_seconds += 0.2 * (time.perf_counter() - began - self._commit_seconds)
+        return None
+
+    def _commit(self, batch: Batch) -> None:
+        db = self._write
+        db.execute("BEGIN IMMEDIATE")
+        try:
+            if self._value(db, "read_epoch") != self.epoch:
+                raise NodeIsOver("another process has taken this file over; this one can write nothing more")
+            self._append(batch)
+            if batch.new_runs or batch.changes:
+                self._put_runs(batch)
+            if batch.versions or batch.blobs or batch.snapshots or batch.lane is not None or batch.is_probe:
+                self._put_rest(batch)
+            db.execute("COMMIT")
+        except BaseException:
+            if not db.get_autocommit():
+                db.execute("ROLLBACK")
+            raise
+
+    def _append(self, batch: Batch) -> None:
+        """Rows in as few statements as there are powers of two in their number: each text is prepared once."""
+        rows, execute, start = batch.rows, self._write.execute, 0
+        while start < len(rows):
+            size = min(1 << ((len(rows) - start).bit_length() - 1), ROWS_PER_STATEMENT_MAX)
+            bound: list[Any] = []
+            for row in rows[start : start + size]:
+                bound += row
+            execute(self._appends[size], bound)
+            start += size
+
+    def _put_runs(self, batch: Batch) -> None:
+        execute, sql = self._write.execute, self._sql
+        for no, new in batch.new_runs.items():
+            execute(sql["add_run"], self._added(new, batch.changes[no]))
+        for no, change in batch.changes.items():
+            if no not in batch.new_runs:
+                owner = (self.node, self.epoch) if change.owned else (None, None)
+                rest = (change.epoch, change.wake_at, change.needs, change.finished_at, no)
+                execute(sql["change_run"], (change.status, *owner, *rest))
+
+    def _added(self, new: NewRun, change: RunChange) -> tuple[Any, ...]:
+        owner = (self.node, self.epoch) if change.owned else (None, None)
+        identity = (new.no, new.tenant, new.id, new.version, change.status, *owner, change.epoch, change.wake_at)
+        return (*identity, new.on_restart, new.labels, new.created_at, change.finished_at)
+
+    def _put_rest(self, batch: Batch) -> None:
+        execute, sql = self._write.execute, self._sql
+        for version in batch.versions:
+            execute(sql["add_version"], (version.tenant, version.hash, version.name, version.definition, version.created_at))
+        for blob in batch.blobs:
+            execute(sql["put_blob"], blob)
+        for snapshot in batch.snapshots:
+            execute(sql["put_snapshot"], snapshot)
+        if batch.lane is not None:
+            execute(sql["set_lane"], (batch.lane or None, self.node))
+        if batch.is_probe:
+            execute(sql["probe"])
+
+    def _meaning(self, error: Exception, batch: Batch) -> BaseException:
+        """What a failure means to the door: over, fenced, later, or a mistake of ours."""
+        if isinstance(error, apsw.ConstraintError):
+            taken = self._taken(batch)
+            return Fenced(taken) if taken else error
+        if isinstance(error, apsw.IOError) and error.extendedresult == apsw.SQLITE_IOERR_FSYNC:
+            return SystemExit("the disk did not sync: what it holds is unknown, and going on could lose data")
+        if isinstance(error, apsw.FullError | apsw.IOError | apsw.BusyError | apsw.CantOpenError | apsw.ReadOnlyError):
+            return StoreUnavailable(f"the database cannot be written now: {error}")
+        return error
+
+    def _taken(self, batch: Batch) -> list[RunNo]:
+        runs: dict[int, None] = {}
+        for run, seq, *_ in batch.rows:
+            if next(iter(self._write.execute(self._sql["rows_of"], (run, seq - 1, 1))), (0,))[0] == seq:
+                runs[run] = None
+        return [RunNo(run) for run in runs]
+
+    # ---------------------------------------------------------------------------------------------- reading
+
+    async def load(self, no: RunNo) -> Stored | None:
+        row = await self.run_by_no(no)
+        if row is None:
+            return None
+        snapshot = list(self._read.execute(self._sql["snapshot_of"], (no,)))
+        seq = snapshot[0][1] if snapshot else 0
+        rows = await self.journal(no, seq, -1)
+        return Stored(row, [(part, body) for part, _, body in snapshot], seq, rows)
+
+    async def run_by_id(self, tenant: str, run_id: RunId) -> RunRow | None:
+        return next(iter(self._rows("run_by_id", tenant, run_id)), None)
+
+    async def run_by_no(self, no: RunNo) -> RunRow | None:
+        return next(iter(self._rows("run_by_no", no)), None)
+
+    async def list_runs(self, tenant: str, before: RunNo | None, limit: int) -> list[RunRow]:
+        return self._rows("list_runs", tenant, before if before is not None else 2**62, limit)
+
+    def _rows(self, name: str, *args: Any) -> list[RunRow]:
+        return [RunRow(*row) for row in self._read.execute(self._sql[name], args)]
+
+    async def journal(self, no: RunNo, after: int, limit: int) -> list[ReadRow]:
+        return list(self._read.execute(self._sql["rows_of"], (no, after, limit)))
+
+    async def blob(self, no: RunNo, sha256: str) -> bytes:
+        body: bytes = self._value(self._read, "blob", no, sha256)
+        return body
+
+    async def definition(self, tenant: str, version: str) -> str | None:
+        text: str | None = self._value(self._read, "definition", tenant, version)
+        return text
+
+    def lane_of_former(self) -> str | None:
+        return self._lane
+
+    async def left_behind(self, after: RunNo, limit: int) -> list[RunNo]:
+        return [no for (no,) in self._read.execute(self._sql["owned_by_former"], (self.epoch, after, limit))]
+
+    async def due(self, now: Millis, limit: int) -> list[RunNo]:
+        return [no for (no,) in self._read.execute(self._sql["due_runs"], (now, limit))]
+
+    async def next_wake(self) -> Millis | None:
+        at: Millis | None = self._value(self._read, "next_wake")
+        return at
+
+    async def in_need(self, after: RunNo, limit: int) -> list[tuple[RunNo, str]]:
+        return list(self._read.execute(self._sql["runs_in_need"], (after, limit)))
+
+    async def interruptible(self, after: RunNo, limit: int) -> list[RunNo]:
+        return [no for (no,) in self._read.execute(self._sql["interruptible_runs"], (after, limit))]
+
+
+def _many_rows(append: str) -> dict[int, str]:
+    """The append statement for 1, 2, 4 … rows."""
+    head, _, row = append.rpartition("VALUES")
+    sizes = [1 << power for power in range(ROWS_PER_STATEMENT_MAX.bit_length())]
+    return {size: f"{head}VALUES {','.join([row.strip()] * size)}" for size in sizes}

@@ -1,0 +1,42 @@
+"""Named queries and numbered migrations, read from the .sql files of one dialect.
+
+Knows how the files are written. Does not know what the queries mean.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from importlib.resources import files
+
+_NAME = re.compile(r"^-- name: (\w+)\s*$", re.MULTILINE)
+
+
+@cache
+def statements(dialect: str) -> dict[str, str]:
+    """Every query of a dialect by its name."""
+    found: dict[str, str] = {}
+    for file in sorted(_folder(dialect).iterdir(), key=lambda entry: entry.name):
+        if not file.name.endswith(".sql"):
+            continue
+        _, *pieces = _NAME.split(file.read_text("utf-8"))
+        for name, text in zip(pieces[::2], pieces[1::2], strict=True):
+            assert name not in found, f"two queries are called {name}"
+            found[name] = _without_comments(text)
+    return found
+
+
+@cache
+def migrations(dialect: str) -> list[tuple[int, str]]:
+    """(number, script) of every migration, ascending."""
+    scripts = (_folder(dialect) / "migrations").iterdir()
+    return sorted((int(file.name[:3]), file.read_text("utf-8")) for file in scripts if file.name.endswith(".sql"))
+
+
+def _folder(dialect: str):  # type: ignore[no-untyped-def]  # Traversable moved between modules in 3.11 and 3.14
+    return files("holdfast.store") / "sql" / dialect
+
+
+def _without_comments(text: str) -> str:
+    lines = [line for line in text.splitlines() if not line.lstrip().startswith("--")]
+    return "\n".join(lines).strip().removesuffix(";")

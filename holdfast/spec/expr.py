@@ -80,7 +80,7 @@ _SHAPE: Final = (
 
 
 def parse_template(text: str) -> Template:
-    """A text without placeholders is itself; one that is a single placeholder, blanks aside, keeps the value's type."""
+    """A text without placeholders is itself; one that is only a placeholder, blanks aside, is a Ref."""
     if "{{" not in text:
         return text
     parts: list[str | Ref] = []
@@ -186,7 +186,7 @@ def parse_jsonpath(text: str) -> JsonPath:
 
 
 def compiled(path: JsonPath) -> Callable[[Any], list[Any]]:
-    """What evaluates a path: data → all values it names. Raises LimitExceeded where that means too much looking."""
+    """What evaluates a path: data → all values that it names, or LimitExceeded if it looks at too many."""
     query = _query(path.text)
 
     def find(data: Any) -> list[Any]:
@@ -278,7 +278,7 @@ def _queries_from_root(query: JSONPathQuery) -> Iterator[JSONPathQuery]:
         )
 
 
-# --------------------------------------------------------------------------------------- bounded evaluation
+# ----------------------------------------------------------------------------------------- bounded evaluation
 
 
 class _Budget(threading.local):
@@ -380,7 +380,6 @@ def _size(value: Any) -> int:
         if isinstance(top, dict):
             stack.extend(top.values())
         elif isinstance(top, list):
-            stack.extend(
-                getattr(item, "value", item) for item in top
-            )  # a list of nodes stands for their values
+            # What a path inside a filter yields is a list of nodes, which stand for their values.
+            stack.extend(getattr(item, "value", item) for item in top)
     return count

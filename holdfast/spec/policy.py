@@ -11,16 +11,12 @@ from typing import Final
 
 import msgspec
 
-SPEC_STEPS_MAX: Final = (
-    10_000  # a plan of that many nodes compiles in a second; a larger one is a loop written out
-)
+SPEC_STEPS_MAX: Final = 10_000  # more than that is a loop written out
 NAME_CHARS_MAX: Final = 200  # names and ids become parts of paths, which stand in every row of a run
 CONCURRENCY_MAX: Final = 10_000  # as many iterations of one foreach may be open at once
 ATTEMPTS_MAX: Final = 1_000_000  # more is an endless loop that looks like a number
 TIMEOUT_SECS_MAX: Final = 366 * 86_400  # a call that may run for a year is a mistake in the unit
-DELAY_MS_MAX: Final = (
-    10 * 366 * 86_400_000
-)  # ten years; keeps every instant that is computed within a timestamp
+DELAY_MS_MAX: Final = 10 * 366 * 86_400_000  # ten years; any instant computed from it is still a timestamp
 
 # These say that trying again is pointless (the same template, inputs, secret or limit will be met) or not
 # ours to decide (a lost attempt has rules of its own, a run out of time is over).
@@ -34,7 +30,7 @@ class BackoffKind(StrEnum):
 
 
 class RetryPolicy(msgspec.Struct, frozen=True, omit_defaults=True):
-    """`max_attempts` counts all attempts, the first too. `retry_on` left out means any kind of error, empty means none."""
+    """`max_attempts` counts the first one too. Without `retry_on` every kind of error is retried."""
 
     max_attempts: int
     backoff: BackoffKind = BackoffKind.EXPONENTIAL
@@ -62,7 +58,7 @@ class RetryPolicy(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class StepPolicy(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What the author said about the attempts of a step; nothing said means one attempt without a time limit."""
+    """What was said about the attempts of a step; nothing said means one attempt without a time limit."""
 
     timeout_secs: float | None = None
     retry: RetryPolicy | None = None
@@ -73,7 +69,7 @@ class StepPolicy(msgspec.Struct, frozen=True, omit_defaults=True):
         return self == NO_POLICY
 
     def within(self, container: StepPolicy) -> StepPolicy:
-        """This policy with the container's time limit and retries where it has none of its own, each by itself."""
+        """This policy, with the time limit and the retries of a container where it has none of its own."""
         return StepPolicy(
             timeout_secs=container.timeout_secs if self.timeout_secs is None else self.timeout_secs,
             retry=container.retry if self.retry is None else self.retry,

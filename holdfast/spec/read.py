@@ -27,7 +27,7 @@ from holdfast.values import JSON_DEPTH_MAX
 if TYPE_CHECKING:
     import yaml
 
-# A definition is written by a person or an agent. The longest that we have seen had 40 KiB.
+# A definition is written by a person or an agent: this is some five thousand lines.
 SPEC_BYTES_MAX: Final = 256 * 1024
 # Each key, value, and bracket of a text is an event: 256 KiB of `[],` would be 170,000 of them.
 EVENTS_MAX: Final = 50_000
@@ -122,7 +122,7 @@ def write(data: Any) -> str:
     return yaml.dump(data, Dumper=Dumper, allow_unicode=True, sort_keys=False, width=100)
 
 
-# ------------------------------------------------------------------------------------------------ characters
+# ------------------------------------------------------------------------------------------------- characters
 
 
 class _Unreadable(Exception):
@@ -165,7 +165,7 @@ def _mark_at(before: str) -> Mark:
 
 
 def _without_surrogates(text: str) -> str:
-    """Let JSON write 😀 as two escapes, which YAML forbids. Places later in that line move two columns to the left."""
+    """Let JSON write 😀 as two escapes, which YAML forbids. Later columns of its line shrink by two."""
     if not _SURROGATE_PAIR.search(text) or not _is_json(text):
         return text  # in YAML the same characters may be plain text
 
@@ -185,7 +185,7 @@ def _is_json(text: str) -> bool:
     return True
 
 
-# ---------------------------------------------------------------------------------------------------- events
+# ----------------------------------------------------------------------------------------------------- events
 
 
 def _events(text: str, builder: _Builder) -> Iterable[yaml.Event]:
@@ -227,7 +227,7 @@ def _mark_of(event: yaml.Event) -> Mark:
     return (start.line + 1, start.column + 1) if start else (1, 1)
 
 
-# -------------------------------------------------------------------------------------------------- building
+# --------------------------------------------------------------------------------------------------- building
 
 
 class _Open(NamedTuple):

@@ -49,7 +49,7 @@ OnAnyFail = Literal["abort", "continue"]
 # Finding the nearest of many names takes a while each time, and a text can hold a hundred misspelt ones.
 SUGGESTIONS_MAX: Final = 500
 
-# ----------------------------------------------------------------------------------------------------- records
+# ---------------------------------------------------------------------------------------------------- records
 
 
 class ToolBody(msgspec.Struct, frozen=True):
@@ -81,7 +81,7 @@ class BranchBody(msgspec.Struct, frozen=True, rename={"else_": "else"}):
 
 
 class TimerBody(msgspec.Struct, frozen=True):
-    """Exactly one of the two. `until` is an instant: milliseconds since 1970, or a text with date, time and zone."""
+    """Exactly one of the two. `until` is an instant: a number since 1970, or a date with time and zone."""
 
     delay_ms: int | float | str | None = None
     until: int | float | str | None = None
@@ -131,16 +131,15 @@ class WorkflowSpec(msgspec.Struct, frozen=True):
 
     @classmethod
     def from_yaml_str(cls, text: str | bytes, source: str = "") -> WorkflowSpec:
-        """Read YAML or JSON text; raise InvalidSpec with every problem if it does not have the shape of a workflow."""
+        """Read YAML or JSON; raise InvalidSpec with every problem if it has not the shape of a workflow."""
         document = read(text, source)
         return _from_plain(document.data, _Report(document, source))
 
     @classmethod
     def from_file(cls, path: str | os.PathLike[str]) -> WorkflowSpec:
         with open(path, "rb") as file:
-            text = file.read(
-                SPEC_BYTES_MAX + 1
-            )  # one more than allowed, so that the reader sees it is too long
+            # One byte more than allowed, so that the reader sees that it is too long.
+            text = file.read(SPEC_BYTES_MAX + 1)
         return cls.from_yaml_str(text, os.fspath(path))
 
     @classmethod
@@ -155,12 +154,11 @@ class WorkflowSpec(msgspec.Struct, frozen=True):
         return _from_plain(plain, report)
 
     def validate(self) -> None:
-        """Raise InvalidSpec with every problem unless each name, path and template in the definition can be used."""
+        """Raise InvalidSpec with every problem unless each name, path and template can be used."""
         report = _Report(self.origin.document, self.origin.source)
         if self.origin.document is None:
-            WorkflowSpec.from_data(
-                self.to_data(), self.origin.source
-            )  # records made by hand meet the same rules
+            # Records made by hand have met no rule yet; as data they meet those of any other definition.
+            WorkflowSpec.from_data(self.to_data(), self.origin.source)
         _check(self, report)
         if report.problems:
             raise report.refusal()
@@ -174,7 +172,7 @@ class WorkflowSpec(msgspec.Struct, frozen=True):
 
     @property
     def step_count(self) -> int:
-        """The steps of the top level, which is what progress counts."""
+        """The steps of the top level."""
         return len(self.steps)
 
     def to_data(self) -> dict[str, Any]:
@@ -185,11 +183,11 @@ class WorkflowSpec(msgspec.Struct, frozen=True):
         return write(self.to_data())
 
     def canonical(self) -> bytes:
-        """One text per definition, whatever notation, order, comments or spelled-out defaults it was written with."""
+        """One text per definition, whatever form, order, comments or explicit defaults it came with."""
         return values.canonical(self.to_data())
 
 
-# --------------------------------------------------------------------------------------- the shape of the tree
+# -------------------------------------------------------------------------------------- the shape of the tree
 
 
 class Block(NamedTuple):
@@ -235,8 +233,10 @@ def _placed(steps: Iterable[WorkflowStep], at: Where, first: int = 0) -> Iterato
 
 
 def policy_inside(step: WorkflowStep, outer: StepPolicy) -> StepPolicy:
-    """What the call steps inside a step inherit; `outer` is what the step itself stands in. A call step's policy is
-    `step.policy.within(…)` of it."""
+    """What the call steps inside a step inherit, where the step itself inherits `outer`.
+
+    The policy of a call step is then `step.policy.within(inherited)`. A branch hands on what it stands in.
+    """
     return step.policy.within(outer) if isinstance(step.body, ForeachBody | ParallelBody) else outer
 
 
@@ -246,15 +246,18 @@ ROOTS: Final = ("inputs", "steps", "item", "env", "secrets")
 
 
 class StepAddress(NamedTuple):
-    """Where the output of a step is found: `depth` counts the frames around the reader (0 is the top level) up to the
-    one in which the address starts, `tail` leads on from there (`par[1].br.s`)."""
+    """Where the output of a step is found.
+
+    `depth` is the number of the frame in which the address starts, among those around the reader, the top
+    level being 0. `tail` leads on from there: `par[1].br.s`.
+    """
 
     depth: int
     tail: str
 
 
 class _Home(NamedTuple):
-    """One of the blocks that a step stands in: the step that the block belongs to, and which of its blocks it is."""
+    """One of the blocks that a step stands in: the step that it belongs to, and which of its blocks it is."""
 
     step: str
     number: int
@@ -307,7 +310,7 @@ class Scope:
         return "step" if self.step(name) else None
 
     def binding(self, name: str) -> int | None:
-        """The depth of the frame whose item a name stands for. `item` is the innermost one, whatever its own name."""
+        """The depth of the frame whose item a name stands for. `item` is always the innermost."""
         for depth in range(len(self._frames) - 1, 0, -1):
             bound = self._frames[depth].binding
             if bound is not None and name in (bound, "item"):
@@ -336,14 +339,14 @@ class Scope:
         if beyond and shared < len(here) and beyond[0].step == here[shared].step:
             return f'it stands in another branch of "{beyond[0].step}"'
         if beyond and self.step(beyond[0].step):
-            loop = next(around.step for around in beyond if around.is_loop)
-            return f'it stands inside the foreach "{loop}", whose steps cannot be seen after it'
+            loops = [around.step for around in beyond if around.is_loop]
+            if loops:  # there is none where two steps have one id, which is a problem of its own
+                return f'it stands inside the foreach "{loops[0]}", whose steps cannot be seen after it'
         return "it does not run before this point"
 
     def names(self) -> set[str]:
         """All bare names that can be seen: what a misspelt one could have been."""
-        steps = {step for frame in self._frames for step in frame.tails}
-        return steps | self._inputs | {frame.binding for frame in self._frames if frame.binding}
+        return self.step_ids() | self._inputs | {frame.binding for frame in self._frames if frame.binding}
 
     def step_ids(self) -> set[str]:
         return {step for frame in self._frames for step in frame.tails}
@@ -422,7 +425,7 @@ def with_defaults(spec: WorkflowSpec, inputs: Mapping[str, Any]) -> dict[str, An
 
 
 def _is_schema(inputs: Any) -> bool:
-    """Tell a JSON Schema from the short form, whose values are all mappings: there may be an input named `type`."""
+    """Tell a JSON Schema from the short form, which may have an input named `type`: it is a mapping."""
     if not isinstance(inputs, dict):
         return False
     properties = inputs.get("properties")
@@ -455,7 +458,7 @@ def _unknown_input(name: str, known: Collection[str]) -> str:
 
 
 def _fits(value: Any, types: Any) -> bool:
-    """Whether a value has one of the types. A type that is no type is a problem of its own and fits everything."""
+    """Whether a value has one of the types. A type that does not exist is reported elsewhere and fits all."""
     tests = [_JSON_TYPES.get(name) for name in _type_names(types)]
     return not tests or any(test is None or test(value) for test in tests)
 
@@ -468,7 +471,7 @@ def _types_text(types: Any) -> str:
     return " or ".join(_type_names(types))
 
 
-# ---------------------------------------------------------------------------------------------------- problems
+# --------------------------------------------------------------------------------------------------- problems
 
 
 class _Report:
@@ -492,8 +495,11 @@ class _Report:
         return len(self.problems) >= PROBLEMS_MAX
 
     def shape_is_read(self) -> None:
-        """From now on contents are judged, though not where the shape was wrong: a tool that is missing is not badly
-        named as well. And in a tree with holes half of the names would look unknown."""
+        """From now on contents are judged, but not where the shape was wrong.
+
+        A tool that is missing is not badly named as well, and in a tree with holes many a name would look
+        unknown.
+        """
         self._settled = frozenset(problem.pointer for problem in self.problems)
         self.has_holes = bool(self.problems)
 
@@ -539,7 +545,7 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-# ----------------------------------------------------------------------------------------------- data → records
+# --------------------------------------------------------------------------------------------- data → records
 
 
 class _Fields:
@@ -553,7 +559,7 @@ class _Fields:
 
     def expect(self, known: Collection[str], required: Iterable[str] = ()) -> None:
         for key in self.data:
-            if key not in known:
+            if key not in known and not self.report.is_full:
                 hint = _did_you_mean(key, known) or f"known keys are {', '.join(sorted(known))}"
                 message = f"{self.who}unknown key {_quoted(key)}"
                 self.report.add("unknown_key", (*self.at, key), message, hint, of_key=True)
@@ -670,7 +676,7 @@ def _read_step(report: _Report, data: Any, at: Where) -> WorkflowStep | None:
     fields = _Fields(report, data, at, who, misfit="invalid_policy")
     kind = _kind_of(fields)
     if kind is None:
-        # Its keys cannot be judged, but its id can, and the steps after it may be named after nothing else.
+        # Its keys cannot be judged, but its id can; and an empty parallel has nothing else to be judged.
         return WorkflowStep(fields.text("id"), "parallel", ParallelBody())
     rules = _KINDS[kind]
     fields.expect((*_STEP_KEYS, *_POLICY_KEYS, *rules.keys), required=("id", *rules.required))
@@ -830,7 +836,7 @@ def _read_time(fields: _Fields, key: str, high: int) -> int | float | str | None
 
 
 class _Kind(NamedTuple):
-    """What a kind of step may say: its own keys, those it must have, and the policies that mean something to it."""
+    """What a kind of step may say: its own keys, those it must have, and the policies that concern it."""
 
     keys: tuple[str, ...]
     required: tuple[str, ...]
@@ -859,7 +865,7 @@ _KINDS: Final = {
 _IMPLIED_KINDS: Final = {"tool": "tool"}  # the key that says the kind
 
 
-# ----------------------------------------------------------------------------------------------- records → data
+# --------------------------------------------------------------------------------------------- records → data
 
 
 def _spec_data(spec: WorkflowSpec) -> dict[str, Any]:
@@ -890,7 +896,7 @@ def _body_data(body: Body) -> dict[str, Any]:
 
 
 def _struct_data(struct: msgspec.Struct) -> dict[str, Any]:
-    """The fields that differ from their defaults, in their order, by the names that the notation has for them."""
+    """The fields that differ from their defaults, in their order, by their names in the notation."""
     fields = ((key, getattr(struct, name), default) for name, key, default in _fields_of(type(struct)))
     return {key: _plain(value) for key, value, default in fields if value != default}
 
@@ -919,7 +925,7 @@ def _plain(value: Any) -> Any:
             return value
 
 
-# ------------------------------------------------------------------------------------------- checking contents
+# ------------------------------------------------------------------------------------------ checking contents
 
 _TOOL_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}\Z", re.ASCII)
 _BINDING_NAME = re.compile(r"[^\W\d][\w-]*\Z")

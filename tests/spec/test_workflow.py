@@ -772,6 +772,15 @@ def test_jitter_outside_its_range_is_clamped_and_noted() -> None:
     assert [(note.code, note.line) for note in spec.notes] == [("clamped", 3)]
 
 
+def test_two_containers_of_one_id_confuse_nobody() -> None:
+    text = workflow(
+        "  - {id: p, kind: parallel}\n"
+        "  - {id: b, tool: t, args: '{{ x }}'}\n"
+        "  - {id: p, kind: parallel, steps: [{id: x, tool: t}]}\n"
+    )
+    assert [problem.code for problem in problems_of(text)] == ["out_of_scope", "duplicate_id"]
+
+
 # ------------------------------------------------------------------------------------------------------- scope
 
 NESTED = WorkflowSpec.from_data(

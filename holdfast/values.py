@@ -62,6 +62,8 @@ def join(prefix: str, tail: str) -> Path:
 
 def split(path: str) -> tuple[str, str]:
     """The frame a path stands in, and its last segment: `a[1].b.c` → (`a[1].b`, `c`)."""
+    if "." not in path:
+        return "", path
     if '"' not in path:
         prefix, _, tail = path.rpartition(".")
         return prefix, tail
@@ -108,9 +110,13 @@ def encode(value: Any) -> bytes:
     # msgspec writes NaN and infinity as null, and counts no depth: look closer only where it could be so.
     if b"null" in text and _has_bad_float(value):
         raise NotJson("NaN and infinity have no JSON form")
-    if text.count(b"[") + text.count(b"{") > JSON_DEPTH_MAX and depth_of(text) > JSON_DEPTH_MAX:
+    if len(text) > 2 * JSON_DEPTH_MAX and _may_be_deep(text) and depth_of(text) > JSON_DEPTH_MAX:
         raise NotJson(f"the value is nested deeper than {JSON_DEPTH_MAX} levels")
     return text
+
+
+def _may_be_deep(text: bytes) -> bool:
+    return text.count(b"[") + text.count(b"{") > JSON_DEPTH_MAX
 
 
 def _has_bad_float(value: Any) -> bool:

@@ -36,7 +36,7 @@ KEPT_BYTES_MAX: Final = 256 * 1024 * 1024  # outputs of one run that later expre
 def decide(plan: Plan, run: Run, event: Event, at: Millis) -> list[Decision]:
     if run.over:
         return []  # late answers are normal: senders retry, networks repeat
-    draft = Draft(plan, run, at, getattr(event, "path", ""))
+    draft = Draft(plan, run, at)
     _ON[type(event)](draft, event)
     work = draft.work
     while work:
@@ -59,11 +59,15 @@ def _step_succeeded(draft: Draft, event: StepSucceeded) -> None:
     if step.target is not None:
         return _answered(draft, path, step.target)
     if step.keep:
-        if run.kept_bytes + len(memoryview(event.output)) > KEPT_BYTES_MAX:
+        if run.kept_bytes > KEPT_BYTES_MAX:
             return scopes.fail_step(draft, path, _state_too_large(path, step.attempt))
         draft.outputs[path] = event.output
+    draft.subject = path
+    node = draft.plan.root.nodes.get(path)
+    if node is not None:
+        return scopes.enter(draft, "", node.routes.ok)
     frame, tail = split(path)
-    draft.work.append(("enter", frame, draft.plan.block(frame).node(tail).routes.ok))
+    scopes.enter(draft, frame, draft.plan.block(frame).node(tail).routes.ok)
 
 
 def _step_failed(draft: Draft, event: StepFailed) -> None:
@@ -76,6 +80,7 @@ def _step_failed(draft: Draft, event: StepFailed) -> None:
 
 
 def _failed(draft: Draft, path: str, tries: int, error: Error) -> None:
+    draft.subject = path
     final = retry.again_or_fail(draft, path, tries, error)
     if final is not None:
         scopes.fail_step(draft, path, final)
@@ -165,10 +170,10 @@ def _continued(draft: Draft, event: Continued) -> None:
 
 def _adopted(draft: Draft, event: Adopted) -> None:
     run = draft.run
-    if event.drive and draft.plan.interrupted_by_restart:
-        return scopes.interrupt(draft, "the engine was restarted")
     if run.ending:
         return scopes.stopped(draft, "", run.stops[""].error)  # whatever was still at work is gone
+    if event.drive and draft.plan.interrupted_by_restart:
+        return scopes.interrupt(draft, "the engine was restarted")
     draft.lost = frozenset(event.lost)
     if event.drive:
         _take_up(draft)
@@ -188,8 +193,10 @@ def _take_up(draft: Draft) -> None:
     draft.work.extend(item for item in run.todo if item[0] != "start")  # those are ready, and found below
     if not run.begun:
         _begin(draft)
-    ready = [path for path, step in run.steps.items() if step.state == "ready" and step.reason != "suspect"]
-    draft.work.extend(("start", path, "") for path in ready)
+    failing = {path for what, path, _ in run.todo if what == "fail"}
+    for path, step in run.steps.items():
+        if step.state == "ready" and step.reason != "suspect" and path not in failing:
+            draft.work.append(("start", path, ""))
 
 
 def _lost_while_stopping(draft: Draft, path: str, target: str) -> None:

@@ -12,7 +12,7 @@ from typing import Any, Final
 import msgspec
 
 from holdfast.engine.decisions import CompleteStep, Continue, Decision, FailStep, StartAttempt
-from holdfast.engine.state import Run, Scope, Step, beneath
+from holdfast.engine.state import Frame, Run, Scope, Step, beneath
 from holdfast.plan.expr import Members, locate, members_of, offsets_of, walk
 from holdfast.plan.graph import Choice, FanOut, Plan
 from holdfast.values import NULL, Error, Millis, decode, encode, scope_of, split
@@ -21,24 +21,26 @@ DECISIONS_MAX: Final = 1_000  # decisions in one row
 DECISION_BYTES_MAX: Final = 1024 * 1024  # values in one row
 CACHE_BYTES_MIN: Final = 1024  # below this, decoding again is cheaper than remembering
 
+NO_FRAME: Final = Frame()
+
 Item = tuple[str, str, str]  # what to do, with whom, and how
 
 
 class Draft:
-    __slots__ = ("at", "bytes", "decisions", "frames", "joined", "lost", "outputs", "plan", "run", "scopes", "stopped", "subject", "work")
+    # Most decisions are about one plain step. What they do not need is shared and empty until it is written to.
+    subject: str = ""  # the step whose attempt the fact ended
+    frames: tuple[str, ...] = ("",)
+    scopes: dict[str, Scope | None] = {}  # noqa: RUF012  # None: closed by this decision; replaced before it is written
+    joined: dict[str, Scope] = {}  # noqa: RUF012
+    lost: frozenset[str] = frozenset()  # steps whose attempt the fact found open, and gone
+    stopped: tuple[str, ...] = ()
+    bytes: int = 0
 
-    def __init__(self, plan: Plan, run: Run, at: Millis, subject: str = "") -> None:
+    def __init__(self, plan: Plan, run: Run, at: Millis) -> None:
         self.plan, self.run, self.at = plan, run, at
-        self.subject = subject  # the step whose attempt the fact ended
         self.decisions: list[Decision] = []
         self.work: list[Item] = []
-        self.bytes = 0
-        self.frames: tuple[str, ...] = ("",)
         self.outputs: dict[str, msgspec.Raw] = {}  # "" are the inputs
-        self.scopes: dict[str, Scope | None] = {}  # None: closed by this decision
-        self.joined: dict[str, Scope] = {}
-        self.lost: frozenset[str] = frozenset()  # steps whose attempt the fact found open, and gone
-        self.stopped: list[str] = []
 
     # ------------------------------------------------------------------------------------------ deciding
 
@@ -54,10 +56,6 @@ class Draft:
         self.decisions.append(Continue(self.work))
         self.work = []
 
-    def start(self, path: str, attempt: int, inputs: msgspec.Raw, keep: int) -> None:
-        self.decisions.append(StartAttempt(path, attempt, inputs, keep))
-        self.bytes += len(memoryview(inputs))
-
     def join(self, path: str, keep: int) -> None:
         """Close a scope whose output is that of its leaves."""
         self.decisions.append(CompleteStep(path, NULL, keep, joined=True))
@@ -67,7 +65,8 @@ class Draft:
         scope.errors = (known.errors if known is not None else {}) | {
             index: order.error for order in fails if (index := scope_of(order.path)[1]) is not None
         }
-        self.joined[path], self.scopes[path] = scope, None
+        self.joined = {**self.joined, path: scope}
+        self.note_scope(path, None)
 
     def complete(self, path: str, value: msgspec.Raw, keep: int) -> None:
         self.decisions.append(CompleteStep(path, value, keep))
@@ -81,25 +80,33 @@ class Draft:
         """How far a scope is, decisions of this draft included; None once it is closed."""
         if path not in self.scopes:
             known = self.run.scopes.get(path)
-            self.scopes[path] = known.ahead() if known is not None else None
+            self.note_scope(path, known.ahead() if known is not None else None)
         return self.scopes[path]
+
+    def note_scope(self, path: str, scope: Scope | None) -> None:
+        if not self.scopes:
+            self.scopes = {}
+        self.scopes[path] = scope
 
     def open_steps(self, target: str) -> dict[str, Step]:
         """All that is open beneath a target, decisions of this draft included."""
-        steps = {path: step for path, step in self.run.steps.items() if path != self.subject}
+        steps = {path: step for path, step in self.run.steps.items() if path != self.subject and beneath(target, path)}
         for path in self.lost & steps.keys():
-            steps[path] = Step("ready")
+            if steps[path].target in (None, path):
+                steps[path] = Step("ready")
+            else:
+                del steps[path]  # it was told to stop, and has
         for decision in self.decisions:
             if isinstance(decision, StartAttempt):
-                steps[decision.path] = Step("running", decision.attempt)
+                if beneath(target, decision.path):
+                    steps[decision.path] = Step("running", decision.attempt)
             elif isinstance(decision, FailStep | CompleteStep):
-                steps.pop(decision.path, None)
-        return {path: step for path, step in steps.items() if beneath(target, path)}
+                closed = decision.path
+                steps = {path: step for path, step in steps.items() if path != closed and not beneath(closed, path)}
+        return steps
 
     def is_stopped(self, frame: str) -> bool:
         """Nothing begins in a frame that is being stopped, by this decision or by an earlier one."""
-        if not self.stopped and not self.run.stops:
-            return False
         return any(target == frame or beneath(target, frame) for target in (*self.stopped, *self.run.stops))
 
     # ---------------------------------------------------------------------------------- seeing (plan.View)
@@ -133,9 +140,6 @@ class Draft:
         found = self.run.frames.get(frame)
         return None if found is None else found.joined.get(tail)
 
-    def _has_output(self, path: str) -> bool:
-        return path in self.outputs or self.run.output_at(path) is not None or self._joined(path) is not None
-
     def item(self, frame: str) -> Any:
         return decode(item_text(self, frame))
 
@@ -167,9 +171,16 @@ class Draft:
 
     def outputs_of(self, frame: str) -> dict[str, Any]:
         """Step id → output, of the steps of one frame that were kept."""
+        found = self.run.frames.get(frame) or NO_FRAME
         prefix = f"{frame}." if frame else ""
-        nodes = self.plan.block(frame).nodes.items()
-        return {node.name: self.output(prefix + tail) for tail, node in nodes if self._has_output(prefix + tail)}
+        outputs = {}
+        for tail, node in self.plan.block(frame).nodes.items():
+            raw = found.outputs.get(tail) or self.outputs.get(prefix + tail)
+            if raw is not None:
+                outputs[node.name] = decode(raw)
+            elif (scope := self._joined(prefix + tail)) is not None:
+                outputs[node.name] = self.gathered(prefix + tail, scope)
+        return outputs
 
     def _decoded(self, path: str, raw: msgspec.Raw) -> Any:
         """Values are decoded when they are named. Large ones are remembered: nobody can change them, for what is

@@ -50,8 +50,12 @@ def _without_blobs(part: Any, blobs: dict[str, bytes]) -> Any:
             text = bytes(value)
             if len(text) > INLINE_BYTES_MAX or text.startswith(_MARK):
                 blobs[sha256(text)] = text
-                changed[name] = msgspec.Raw(_MARK + b'"' + sha256(text).encode() + b'"}')
+                changed[name] = _reference(text)
     return msgspec.structs.replace(part, **changed) if changed else part
+
+
+def has_blobs(body: str) -> bool:
+    return '{"$blob":' in body
 
 
 def blob_of(value: msgspec.Raw) -> str | None:
@@ -81,7 +85,7 @@ def encode_parts(run: Run) -> list[tuple[int, bytes]]:
         if path in written:
             continue
         written.add(path)
-        fresh[path] = output
+        fresh[path] = output = _referred(run, output)
         size += len(memoryview(output))
         if size > SNAPSHOT_PART_BYTES_MAX:
             parts.append((count := count + 1, _encode(fresh)))
@@ -89,7 +93,7 @@ def encode_parts(run: Run) -> list[tuple[int, bytes]]:
     if fresh:
         parts.append((count := count + 1, _encode(fresh)))
     run.__dict__["parts"] = (count, written)
-    return [(0, _encode(_without_outputs(run))), *parts]
+    return [(0, _encode(_open_state(run))), *parts]
 
 
 def decode_parts(parts: list[tuple[int, bytes]]) -> Run:
@@ -112,6 +116,32 @@ def _outputs(run: Run) -> Iterator[tuple[str, msgspec.Raw]]:
             yield join(name, tail), output
 
 
-def _without_outputs(run: Run) -> Run:
-    frames = {name: Frame(joined=frame.joined, inner=frame.inner) for name, frame in run.frames.items()}
-    return msgspec.structs.replace(run, frames=frames)
+def _open_state(run: Run) -> Run:
+    """The run without its finished outputs; large values, which rows have moved out already, as references."""
+    return msgspec.structs.replace(
+        run,
+        inputs=_referred(run, run.inputs),
+        frames={name: Frame(joined=frame.joined, inner=frame.inner) for name, frame in run.frames.items()},
+        steps={
+            path: msgspec.structs.replace(step, inputs=_referred(run, step.inputs)) for path, step in run.steps.items()
+        },
+        scopes={
+            path: msgspec.structs.replace(scope, items=_referred(run, scope.items), value=_referred(run, scope.value))
+            for path, scope in run.scopes.items()
+        },
+    )
+
+
+def _referred(run: Run, value: msgspec.Raw) -> msgspec.Raw:
+    view = memoryview(value)
+    if len(view) <= INLINE_BYTES_MAX and view[: len(_MARK)] != _MARK:
+        return value
+    known = run.__dict__.setdefault("references", {})  # hashing the same megabytes for each snapshot would cost
+    if id(value) not in known:
+        known[id(value)] = (value, _reference(bytes(value)))
+    reference: msgspec.Raw = known[id(value)][1]
+    return reference
+
+
+def _reference(text: bytes) -> msgspec.Raw:
+    return msgspec.Raw(_MARK + b'"' + sha256(text).encode() + b'"}')

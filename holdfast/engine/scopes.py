@@ -11,7 +11,15 @@ from typing import Any, Final
 
 import msgspec
 
-from holdfast.engine.decisions import ArmTimer, BeginStop, CompleteStep, FinishRun, OpenScope, StopAttempt
+from holdfast.engine.decisions import (
+    ArmTimer,
+    BeginStop,
+    CompleteStep,
+    FinishRun,
+    OpenScope,
+    StartAttempt,
+    StopAttempt,
+)
 from holdfast.engine.draft import Draft
 from holdfast.engine.state import Scope
 from holdfast.plan.expr import truthy
@@ -23,12 +31,14 @@ CANCEL_GRACE_MS: Final = 10_000  # how long what was told to stop may take to an
 
 def enter(draft: Draft, frame: str, name: str) -> None:
     """Begin a node of the block in `frame`, or end that block."""
-    if draft.is_stopped(frame):
+    if (draft.stopped or draft.run.stops) and draft.is_stopped(frame):
         return
     if name == END:
         return end_block(draft, frame)
-    node = draft.plan.block(frame).nodes[name]
-    path = f"{frame}.{name}" if frame else name
+    if frame:
+        node, path = draft.plan.block(frame).nodes[name], f"{frame}.{name}"
+    else:
+        node, path = draft.plan.root.nodes[name], name
     if type(node) is Call:
         return _enter_call(draft, frame, path, node)
     try:
@@ -44,7 +54,8 @@ def _enter_call(draft: Draft, frame: str, path: str, node: Call) -> None:
         return fail_step(draft, path, Error("template", str(error), path))
     if len(text) > VALUE_BYTES_MAX:
         return fail_step(draft, path, Error("input_too_large", f"the inputs of {path} are over 25 MiB", path))
-    draft.start(path, 1, msgspec.Raw(text), node.keep)
+    draft.bytes += len(text)
+    draft.decisions.append(StartAttempt(path, 1, msgspec.Raw(text), node.keep))
 
 
 def _enter_timer(draft: Draft, frame: str, path: str, node: Timer) -> None:
@@ -73,7 +84,7 @@ def _enter_choice(draft: Draft, frame: str, path: str, node: Choice) -> None:
         draft.complete(path, value, node.keep)
         return draft.go(frame, node.routes.ok)
     draft.decisions.append(OpenScope(path, 1, NULL, value, KEEP_NOTHING))
-    draft.scopes[path] = Scope(1, value=value)
+    draft.note_scope(path, Scope(1, value=value))
     draft.go(path, first)
 
 
@@ -84,7 +95,7 @@ def _enter_fan_out(draft: Draft, frame: str, path: str, node: FanOut) -> None:
     opened = OpenScope(path, count, msgspec.Raw(items), NULL, node.keep)
     draft.decisions.append(opened)
     draft.bytes += len(items)
-    draft.scopes[path] = Scope(count, items=opened.items, keep=node.keep)
+    draft.note_scope(path, Scope(count, items=opened.items, keep=node.keep))
     draft.work.append(("fill", path, ""))
 
 
@@ -99,7 +110,7 @@ def end_block(draft: Draft, frame: str) -> None:
     if index is None:
         node = draft.plan.node(scope_path)
         draft.complete(scope_path, scope.value, node.keep)
-        draft.scopes[scope_path] = None
+        draft.note_scope(scope_path, None)
         return draft.go(split(scope_path)[0], node.routes.ok)
     draft.decisions.append(CompleteStep(frame))
     scope.child_closed(failed=False)
@@ -113,7 +124,7 @@ def finish(draft: Draft, output: msgspec.Raw) -> None:
 def fill(draft: Draft, path: str) -> None:
     """Open the next child of a fan-out, or join it when the last one is closed."""
     scope = draft.scope(path)
-    if scope is None or draft.is_stopped(path):
+    if scope is None or ((draft.stopped or draft.run.stops) and draft.is_stopped(path)):
         return
     node = draft.plan.node(path)
     assert isinstance(node, FanOut)
@@ -133,7 +144,7 @@ def _join(draft: Draft, path: str, node: FanOut, scope: Scope) -> None:
     if node.result == "count":
         value = encode({"count": scope.count, "failed": scope.failed})
         draft.complete(path, msgspec.Raw(value), node.keep)
-        draft.scopes[path] = None
+        draft.note_scope(path, None)
     else:
         draft.join(path, node.keep)
     draft.go(split(path)[0], node.routes.ok)
@@ -146,7 +157,7 @@ def fail_step(draft: Draft, path: str, error: Error) -> None:
     """A step has failed for good: its block takes the route for that, or fails with it."""
     draft.fail(path, error)
     if draft.scope(path) is not None:
-        draft.scopes[path] = None
+        draft.note_scope(path, None)
     frame = split(path)[0]
     route = draft.plan.node(path).routes.after_failure(error.kind)
     if route is not FAIL:
@@ -183,7 +194,7 @@ def stop(draft: Draft, target: str, error: Error) -> None:
     draft.decisions.extend(StopAttempt(path, target) for path in steps)
     if not any(step.state == "running" for step in steps.values()):
         return stopped(draft, target, error)
-    draft.stopped.append(target)
+    draft.stopped = (*draft.stopped, target)
     draft.decisions.append(BeginStop(target, error))
     draft.decisions.append(ArmTimer(target, "grace", Millis(draft.at + CANCEL_GRACE_MS)))
 
@@ -207,7 +218,7 @@ def interrupt(draft: Draft, why: str) -> None:
 
 def stopped(draft: Draft, target: str, error: Error) -> None:
     """All that was told to stop has answered, or had its time."""
-    draft.stopped.append(target)
+    draft.stopped = (*draft.stopped, target)
     if target:
         return fail_step(draft, target, error)
     draft.work.clear()

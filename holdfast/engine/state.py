@@ -65,7 +65,7 @@ RESULT_BYTES_MAX: Final = 64 * 1024
 SUSPECT_AFTER: Final = 2
 
 
-class Step(msgspec.Struct, omit_defaults=True):
+class Step(msgspec.Struct, omit_defaults=True, gc=False):
     """An open step. `attempt` is the latest number given out; `tries` are the attempts that count against retry."""
 
     state: str
@@ -194,7 +194,7 @@ def fold(run: Run, event: Event, decisions: Iterable[Decision], at: Millis) -> N
     for decision in decisions:
         _ORDERS[type(decision)](run, decision)
     if run.status not in TERMINAL:
-        run.status = _status(run)
+        run.status = "running" if run.active and run.begun and not run.ending else _status(run)
 
 
 def _status(run: Run) -> Status:
@@ -259,7 +259,8 @@ def _attempt_released(run: Run, event: AttemptReleased) -> None:
 
 
 def _timer_fired(run: Run, event: TimerFired) -> None:
-    run.timers.pop(timer_key(event.timer, event.path), None)
+    if run.timers.pop(timer_key(event.timer, event.path), None) is None:
+        return  # disarmed before it could fire
     if event.timer == "deadline":
         run.ending = run.ending or "run_timeout"
     elif event.timer == "grace" and (step := run.steps.get(event.path)) is not None and step.target == event.path:
@@ -304,16 +305,18 @@ def _rest(run: Run, step: Step, state: str) -> None:
 
 
 def _start_attempt(run: Run, order: StartAttempt) -> None:
-    step = run.steps.get(order.path)
+    path = order.path
+    step = run.steps.get(path)
     if step is None:
-        _open_frame(run, split(order.path)[0])
-        step = run.steps[order.path] = Step("running", inputs=order.inputs, keep=order.keep)
+        frame = split(path)[0]
+        if frame not in run.frames:
+            _open_frame(run, frame)
+        run.steps[path] = Step("running", order.attempt, order.inputs, order.keep)
         run.active += 1
-    elif step.state != "ready":
-        run.active += 1
+        return
+    run.active += step.state != "ready"
     step.state, step.attempt, step.reason = "running", order.attempt, ""
-    if run.timers:
-        run.timers.pop(timer_key("retry", order.path), None)
+    run.timers.pop(timer_key("retry", path), None)
 
 
 def _stop_attempt(run: Run, order: StopAttempt) -> None:
@@ -375,7 +378,7 @@ def _fail_step(run: Run, order: FailStep) -> None:
 
 
 def _continue(run: Run, order: Continue) -> None:
-    run.todo = order.todo
+    run.todo = [*run.todo, *order.todo]
 
 
 def _finish_run(run: Run, order: FinishRun) -> None:
@@ -463,9 +466,9 @@ def _keep(run: Run, path: str, output: msgspec.Raw, keep: int) -> None:
             run.result_whole = False
             return
         run.result_bytes += size
+    run.kept_bytes += size
     frame, tail = split(path)
     run.frames[frame].outputs[tail] = output
-    run.kept_bytes += size
 
 
 def _size(raw: msgspec.Raw) -> int:

@@ -256,8 +256,7 @@ def _escaped(value: Any) -> Any:
 
 def resolved(text: bytes, value_at: Callable[[str, Members], Any]) -> Any:
     """Rendered JSON text → the value a caller is given: references followed, escapes undone."""
-    value = decode(text)
-    return _resolved(value, value_at) if b'"$' in text else value
+    return _resolved(decode(text), value_at)
 
 
 def _resolved(value: Any, value_at: Callable[[str, Members], Any]) -> Any:

@@ -119,7 +119,7 @@ class Block(msgspec.Struct, frozen=True):
     first: str  # END when there is nothing to do
 
     def node(self, tail: str) -> Node:
-        return self.nodes[base_of(tail)]
+        return self.nodes.get(tail) or self.nodes[base_of(tail)]
 
 
 class Plan(msgspec.Struct, frozen=True):

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from typing import Final, Protocol
 
 import msgspec
@@ -38,7 +39,7 @@ from holdfast.errors import HoldfastError, NodeIsOver, StoreUnavailable
 from holdfast.plan.graph import Plan
 from holdfast.runtime.clock import Clock
 from holdfast.store.base import Batch, Fenced, NewRun, RunChange, Store
-from holdfast.values import Millis, RunNo, Status
+from holdfast.values import TERMINAL, Millis, RunNo, Status
 
 log = logging.getLogger("holdfast")
 
@@ -46,9 +47,8 @@ PARK_MS: Final = 5_000  # a run that next moves later than this is a row, not me
 SNAPSHOT_BYTES: Final = 1024 * 1024  # journal since the last snapshot that makes the next one due
 PROBE_SECONDS: Final = 0.1
 PROBE_SECONDS_MAX: Final = 5.0
-ROWS_PER_BATCH_MAX: Final = 512
 
-KINDS: Final[dict[type, str]] = {kind: kind.__struct_config__.tag for kind in Event.__args__}  # type: ignore[attr-defined]
+KINDS: Final[dict[type, str]] = {kind: kind.__struct_config__.tag for kind in Event.__args__}
 
 _WAKING: Final = frozenset({Adopted, TimerFired})  # after these, a suspect may be waiting for its turn
 
@@ -67,11 +67,8 @@ class Live:
         self.snapshot_bytes = 0
 
 
-class Entry:
-    __slots__ = ("decisions", "event", "live", "reply")
-
-    def __init__(self, live: Live, event: Event, decisions: list[Decision], reply: Reply | None) -> None:
-        self.live, self.event, self.decisions, self.reply = live, event, decisions, reply
+Listener = Callable[[Live, Event, list[Decision]], None]
+Entry = tuple[Live, Event, list[Decision], Reply | None]
 
 
 class Hands(Protocol):
@@ -91,7 +88,9 @@ class Advance:
         self.store, self.clock, self.hands = store, clock, hands
         self.live: dict[RunNo, Live] = {}
         self.quarantined: dict[RunNo, str] = {}
+        self.listeners: list[Listener] = []  # told of each row once it is durable
         self.again: list[tuple[RunNo, Event]] = []  # stimuli of a commit that failed, offered when it works again
+        self.parks = True
         self.is_stalled = False
         self.is_over = False
         self._batch = Batch()
@@ -107,7 +106,7 @@ class Advance:
         run = live.run
         if self.is_stalled or self.is_over:
             return self._turn_away(run.no, event, reply)
-        if run.over:
+        if run.status in TERMINAL:
             log.info("late for run %s, which is %s: %r", run.id, run.status, event)
             return _answer(reply, None)
         at = self.clock.now()
@@ -121,9 +120,10 @@ class Advance:
         body, blobs = encode_row(event, decisions)
         batch = self._batch
         batch.rows.append((run.no, run.seq, run.epoch, at, KINDS[type(event)], body))
-        self._entries.append(Entry(live, event, decisions, reply))
+        self._entries.append((live, event, decisions, reply))
         for sha256, text in blobs:
             batch.blobs.append((run.no, sha256, text))
+            live.journal_bytes += len(text)  # loading the run reads it, as it does the row
         if run.status != live.status or not live.owned or type(event) is AttemptReleased:
             self._change(live, at)
         live.journal_bytes += len(body)
@@ -132,8 +132,6 @@ class Advance:
         if not self._scheduled:
             self._scheduled = True
             asyncio.get_running_loop().call_soon(self._flush)
-        elif len(batch.rows) >= ROWS_PER_BATCH_MAX and not self._in_flight:
-            self._flush()  # let the disk work while this turn of the loop goes on
 
     def begin(self, live: Live, new: NewRun, event: RunStarted, reply: Reply) -> None:
         """Take in a run that does not exist yet."""
@@ -164,7 +162,7 @@ class Advance:
     def release(self, live: Live) -> None:
         """Write that nobody drives this run: it is due at once, for whoever comes next."""
         run = live.run
-        wake_at = run.wake_at if run.status == "waiting" else run.at
+        wake_at = run.wake_at if run.status == "waiting" or live.needs else run.at
         self._batch.changes[run.no] = RunChange(run.status, False, run.epoch, wake_at, live.needs)
         self.live.pop(run.no, None)
         self._schedule()
@@ -185,9 +183,9 @@ class Advance:
     def _change(self, live: Live, at: Millis) -> None:
         run = live.run
         needs = _needs(live)
-        parked = run.over or _may_park(run, at, needs)
+        parked = run.over or (self.parks and _may_park(run, at, needs))
         finished_at = run.at if run.over else None
-        wake_at = run.wake_at if parked and not run.over else None
+        wake_at = _wake_at(run) if parked and not run.over else None
         self._batch.changes[run.no] = RunChange(run.status, not parked, run.epoch, wake_at, needs, finished_at)
         live.status, live.owned, live.needs = run.status, not parked, needs
 
@@ -233,25 +231,31 @@ class Advance:
     def _durable(self, entries: list[Entry]) -> None:
         """Carry out what was decided, then answer whoever asked."""
         hands = self.hands
-        for entry in entries:
-            live = entry.live
-            for decision in entry.decisions:
-                kind = type(decision)
-                if kind is StartAttempt:
-                    hands.start_attempt(live, decision.path, decision.attempt)  # type: ignore[union-attr]
-                elif kind is StopAttempt:
-                    hands.stop_attempt(live.run.no, decision.path)  # type: ignore[union-attr]
-                elif kind is Continue:
-                    self.offer(live, Continued())
-                elif kind is FinishRun:
-                    self.live.pop(live.run.no, None)
-                    hands.run_ended(live)
+        start_attempt, listeners = hands.start_attempt, self.listeners
+        for live, event, decisions, reply in entries:
+            for listener in listeners:
+                listener(live, event, decisions)
+            for decision in decisions:
+                if type(decision) is StartAttempt:
+                    start_attempt(live, decision.path, decision.attempt)
+                else:
+                    self._carry_out(live, decision)
             if not live.owned and not live.run.over:
                 self._park(live)
-            elif live.run.timers or type(entry.event) in _WAKING:
+            elif live.run.timers or type(event) in _WAKING:
                 hands.committed(live)
-            if entry.reply is not None:
-                _answer(entry.reply, None)
+            if reply is not None:
+                _answer(reply, None)
+
+    def _carry_out(self, live: Live, decision: Decision) -> None:
+        match decision:
+            case StopAttempt(path=path):
+                self.hands.stop_attempt(live.run.no, path)
+            case Continue():
+                self.offer(live, Continued())
+            case FinishRun():
+                self.live.pop(live.run.no, None)
+                self.hands.run_ended(live)
 
     def _park(self, live: Live) -> None:
         """Forget a run that its last row released, unless something has come up since."""
@@ -278,10 +282,10 @@ class Advance:
         for no in lost:
             self.live.pop(no, None)
         self._forget_pending(lost, error)
-        for entry in entries:
-            if entry.live.run.no in lost:
-                _answer(entry.reply, NodeIsOver("another node has taken this run over"))
-        self._submit(batch.without(lost), [entry for entry in entries if entry.live.run.no not in lost])
+        for live, _, _, reply in entries:
+            if live.run.no in lost:
+                _answer(reply, NodeIsOver("another node has taken this run over"))
+        self._submit(batch.without(lost), [entry for entry in entries if _no(entry) not in lost])
 
     def _submit(self, batch: Batch, entries: list[Entry]) -> None:
         self._in_flight = True
@@ -289,13 +293,13 @@ class Advance:
 
     def _one_by_one(self, batch: Batch, entries: list[Entry]) -> None:
         """Send each run alone, so that the one which cannot be written stops only itself."""
-        runs = list(dict.fromkeys(entry.live.run.no for entry in entries))
+        runs = list(dict.fromkeys(_no(entry) for entry in entries))
 
         def send(index: int) -> None:
             if index == len(runs):
                 return self._done(Batch(), [], None)
             no = runs[index]
-            part = [entry for entry in entries if entry.live.run.no == no]
+            part = [entry for entry in entries if _no(entry) == no]
             self._in_flight = True
             self.store.submit(batch.only({no}), lambda error: sent(index, part, error))
 
@@ -303,12 +307,12 @@ class Advance:
             if error is None:
                 self._durable(part)
             elif isinstance(error, StoreUnavailable | NodeIsOver | SystemExit | Fenced):
-                rest = [entry for entry in entries if entry.live.run.no in runs[index:]]
+                rest = [entry for entry in entries if _no(entry) in runs[index:]]
                 return self._done(batch, rest, error if not isinstance(error, Fenced) else StoreUnavailable(str(error)))
             else:
-                self._quarantine(part[0].live, error, None)
-                for entry in part:
-                    _answer(entry.reply, StoreUnavailable(f"the run was set aside: {error}"))
+                self._quarantine(part[0][0], error, None)
+                for *_, reply in part:
+                    _answer(reply, StoreUnavailable(f"the run was set aside: {error}"))
             send(index + 1)
 
         send(0)
@@ -323,19 +327,19 @@ class Advance:
         _answer(reply, HoldfastError(f"run {live.run.id} was set aside: {error!r}"))
 
     def _forget_pending(self, runs: set[RunNo], error: BaseException) -> None:
-        for entry in self._entries:
-            if entry.live.run.no in runs:
-                _answer(entry.reply, StoreUnavailable(str(error)))
-        self._entries = [entry for entry in self._entries if entry.live.run.no not in runs]
+        for live, _, _, reply in self._entries:
+            if live.run.no in runs:
+                _answer(reply, StoreUnavailable(str(error)))
+        self._entries = [entry for entry in self._entries if _no(entry) not in runs]
         self._batch = self._batch.without(runs)
 
     def _stall(self, entries: list[Entry], error: BaseException) -> None:
         """Drop the state that did not become durable, keep the stimuli, and look again until the store can write."""
         self.is_stalled = True
         dropped: dict[RunNo, None] = {}
-        for entry in [*entries, *self._entries]:
-            dropped[entry.live.run.no] = None
-            self._turn_away(entry.live.run.no, entry.event, entry.reply, error)
+        for live, event, _, reply in [*entries, *self._entries]:
+            dropped[live.run.no] = None
+            self._turn_away(live.run.no, event, reply, error)
         self._batch, self._entries = Batch(), []
         for no in dropped:
             self.live.pop(no, None)
@@ -374,8 +378,8 @@ class Advance:
     def _end(self, entries: list[Entry], error: BaseException) -> None:
         """This process may write nothing more: tell everyone, touch nothing."""
         self.is_over = True
-        for entry in [*entries, *self._entries]:
-            _answer(entry.reply, error if isinstance(error, Exception) else NodeIsOver(str(error)))
+        for *_, reply in [*entries, *self._entries]:
+            _answer(reply, error if isinstance(error, Exception) else NodeIsOver(str(error)))
         self._batch, self._entries = Batch(), []
         self.live.clear()
         self._tell_idle()
@@ -396,11 +400,20 @@ def _needs(live: Live) -> str | None:
     return msgspec.json.encode(sorted(targets)).decode() if targets else None
 
 
+def _wake_at(run: Run) -> Millis | None:
+    """When a parked run is due. One that was only accepted is due at once, as soon as there is room for it."""
+    return run.wake_at if run.begun else run.at
+
+
 def _may_park(run: Run, at: Millis, needs: str | None) -> bool:
     if run.status not in ("waiting", "pending") and needs is None:
         return False
     wake_at = run.wake_at
     return wake_at is None or wake_at - at > PARK_MS
+
+
+def _no(entry: Entry) -> RunNo:
+    return entry[0].run.no
 
 
 def _answer(reply: Reply | None, error: BaseException | None) -> None:

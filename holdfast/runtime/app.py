@@ -12,9 +12,9 @@ from typing import Any, Final
 
 import msgspec
 
-from holdfast.engine.events import CancelRequested, Continued, RunStarted, TimerFired
+from holdfast.engine.events import Adopted, CancelRequested, Continued, RunStarted, TimerFired
 from holdfast.engine.state import Run, timer_of
-from holdfast.errors import LimitExceeded, NodeIsOver, NotFound, RunIsOver
+from holdfast.errors import LimitExceeded, NodeIsOver, NotFound, RunIsOver, Unavailable
 from holdfast.plan.compile import compile_workflow
 from holdfast.plan.graph import Plan
 from holdfast.runtime.advance import Advance, Live
@@ -49,6 +49,7 @@ class Engine:
         self.clock: Clock = clock or SystemClock()
         self.advance = Advance(store, self.clock, self)
         self.dispatch = Dispatch(self.advance, registry, self.clock, places=places)
+        self.start_attempt, self.stop_attempt = self.dispatch.start, self.dispatch.stop
         self.timers = Timers(self.clock, self._timer_due, self._take_up)
         self.resident = resident
         self.plans: dict[str, Plan] = {}
@@ -57,13 +58,16 @@ class Engine:
         self._stored_versions: set[str] = set()
         self._waiters: dict[RunNo, list[Waiter]] = {}
         self._filling: asyncio.Task[None] | None = None
-        self._over: BaseException | None = None
+        self._restoring: asyncio.Task[None] | None = None
+        self.drives_all = True
+        self.listeners = self.advance.listeners
 
     # ------------------------------------------------------------------------------------------ open and close
 
     async def open(self, *, drive: bool = True) -> None:
         """Make the file ours. With `drive`, go on with every open run in it; without, touch only what is asked for."""
         self.store.open()
+        self.drives_all = self.advance.parks = drive
         self.owners = Owners(self.store, self.advance, self.load, self._room)
         if drive:
             await self.owners.interrupt()
@@ -96,7 +100,7 @@ class Engine:
     def _take_up(self) -> None:
         """Take runs up in the background, as far as there is room."""
         self.dispatch.when_free = None
-        if self._filling is None and not self.advance.is_over:
+        if self.drives_all and self._filling is None and not self.advance.is_over:
             self._filling = asyncio.get_running_loop().create_task(self._fill())
 
     async def _fill(self) -> None:
@@ -190,8 +194,26 @@ class Engine:
         row = await self.store.run_by_id(DEFAULT_TENANT, run_id)
         if row is None:
             raise NotFound(f"no run {run_id} in this database")
-        live = await self.load(row.no)
-        assert live is not None
+        left_behind = row.owner is not None and row.owner_epoch != self.store.epoch and row.status not in TERMINAL
+        if left_behind and row.no not in self.advance.live:
+            live = await self.owners.adopt(row.no, drive=self.drives_all)
+        else:
+            live = await self.load(row.no)
+        if live is None:
+            raise Unavailable(f"run {run_id} was set aside: {self.advance.quarantined.get(row.no)}")
+        if live.run.over:
+            await self.advance.drained()  # nothing is said of an end that is not durable
+        return live
+
+    async def take_up(self, run_id: RunId) -> Live:
+        """Go on with one run, whoever drove it last; its row is durable when this returns."""
+        row = await self.store.run_by_id(DEFAULT_TENANT, run_id)
+        if row is None:
+            raise NotFound(f"no run {run_id} in this database")
+        live = await self.owners.adopt(row.no)
+        if live is None:
+            raise Unavailable(f"run {run_id} was set aside: {self.advance.quarantined.get(row.no)}")
+        await self.advance.drained()
         return live
 
     async def load(self, no: RunNo) -> Live | None:
@@ -221,15 +243,11 @@ class Engine:
 
     # --------------------------------------------------------------------------- carrying decisions out (Hands)
 
-    def start_attempt(self, live: Live, path: str, attempt: int) -> None:
-        self.dispatch.start(live, path, attempt)
-
-    def stop_attempt(self, no: RunNo, path: str) -> None:
-        self.dispatch.stop(no, path)
-
     def run_ended(self, live: Live) -> None:
         no = live.run.no
         self.timers.disarm(no)
+        if self.dispatch.when_free is not None:
+            self.dispatch.when_free()
         for waiter in self._waiters.pop(no, ()):
             if not waiter.done():
                 waiter.set_result(live)
@@ -249,23 +267,25 @@ class Engine:
 
     def restored(self, dropped: list[RunNo]) -> None:
         """The store can write again: reload what was dropped and offer again what nobody will send twice."""
-        asyncio.get_running_loop().create_task(self._restore(dropped))
+        self._restoring = asyncio.get_running_loop().create_task(self._restore(dropped))
 
     async def _restore(self, dropped: list[RunNo]) -> None:
-        self.dispatch.lane_was_lost()
         again, self.advance.again = self.advance.again, []
+        adopted = {no for no, event in again if isinstance(event, Adopted)}
+        for no in adopted:
+            await self.owners.adopt(no, drive=self.drives_all)
         for no in dropped:
             live = await self.load(no)
-            if live is not None and live.run.todo:
+            if live is not None and live.run.todo and no not in adopted:
                 self.advance.offer(live, Continued())
         for no, event in again:
-            live = await self.load(no)
+            live = None if isinstance(event, Adopted) else await self.load(no)
             if live is not None:
                 self.advance.offer(live, event)
+        self.dispatch.look_at_lane()
         self._take_up()
 
     def over(self, error: BaseException) -> None:
-        self._over = error
         self.dispatch.abandon()
         self.timers.close()
         if isinstance(error, SystemExit):

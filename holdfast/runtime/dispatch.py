@@ -24,7 +24,7 @@ from holdfast.plan.graph import Call
 from holdfast.runtime.advance import Advance, Live
 from holdfast.runtime.clock import Clock
 from holdfast.tools.registry import Context, Registry, Tool
-from holdfast.values import VALUE_BYTES_MAX, Error, NotJson, RunNo, encode, idempotency_key
+from holdfast.values import VALUE_BYTES_MAX, Error, NotJson, RunNo, decode, encode, idempotency_key
 
 log = logging.getLogger("holdfast")
 
@@ -76,14 +76,16 @@ class Dispatch:
     def _begin(self, live: Live, path: str, number: int) -> None:
         run = live.run
         step = run.steps.get(path)
-        if self.is_stopping or step is None or step.attempt != number or step.state != "running":
+        if step is None or step.attempt != number or step.state != "running":
             return  # stopped or taken back before it began
-        node = live.plan.node(path)
+        if self.is_stopping:
+            return self.advance.offer(live, AttemptReleased(path, number, "stopping"))
+        node = live.plan.root.nodes.get(path) or live.plan.node(path)
         assert type(node) is Call
         tool = self.registry.get(node.target)
         if tool is None:
             return self.advance.offer(live, AttemptReleased(path, number, "no_tool"))
-        args = resolved(bytes(step.inputs), lambda of, members: value_at(live.plan, run, of, members))
+        args = self._arguments(live, step.inputs)
         attempt = Attempt(run.no, path, number, tool, args)
         self.open[run.no, path] = attempt
         if tool.context is not None:
@@ -94,11 +96,19 @@ class Dispatch:
         if self._alone == (run.no, path):
             attempt.is_suspect = True
         if not tool.is_async or tool.suspends:
-            self._task(self._alone_with(attempt))
+            attempt.task = self._task(self._perform(attempt))
         else:
             self._ready.append(attempt)
             if self._runner is None:
                 self._hire()
+
+    def _arguments(self, live: Live, inputs: msgspec.Raw) -> dict[str, Any]:
+        text = bytes(inputs)
+        if b'"$' not in text:
+            plain: dict[str, Any] = decode(text)
+            return plain
+        found: dict[str, Any] = resolved(text, lambda of, at: value_at(live.plan, live.run, of, at))
+        return found
 
     def _task(self, work: Any) -> asyncio.Task[None]:
         task: asyncio.Task[None] = asyncio.get_running_loop().create_task(work)
@@ -120,7 +130,7 @@ class Dispatch:
     async def _run_ready(self) -> None:
         me = asyncio.current_task()
         ready = self._ready
-        while ready:
+        for _ in range(len(ready)):  # no more than this, so that the loop gets its turn
             attempt = ready.popleft()
             attempt.task = me
             await self._perform(attempt)
@@ -128,10 +138,8 @@ class Dispatch:
                 attempt.tool.suspends = True
                 return
         self._runner = None
-
-    async def _alone_with(self, attempt: Attempt) -> None:
-        attempt.task = asyncio.current_task()
-        await self._perform(attempt)
+        if ready:
+            self._hire()
 
     # ----------------------------------------------------------------------------------------------- performing
 
@@ -174,7 +182,8 @@ class Dispatch:
         return StepFailed(attempt.path, attempt.number, Error(kind, message, attempt.path, attempt.number), ran_ms)
 
     def _answered(self, attempt: Attempt, event: Event) -> None:
-        self.open.pop((attempt.no, attempt.path), None)
+        if self.open.get((attempt.no, attempt.path)) is attempt:  # one that overlaps it may have taken its place
+            del self.open[attempt.no, attempt.path]
         if attempt.is_suspect:
             self._pass_lane(attempt)
         if not self.is_stopping:
@@ -244,7 +253,7 @@ class Dispatch:
             self._next_suspect()
 
     def _next_suspect(self) -> None:
-        while self._alone is None and self._suspects and not self.is_stopping:
+        while self._alone is None and self._suspects and not (self.is_stopping or self.advance.is_stalled):
             no, path = self._suspects.popleft()
             live = self.advance.live.get(no)
             step = None if live is None else live.run.steps.get(path)
@@ -262,12 +271,14 @@ class Dispatch:
     def _pass_lane(self, attempt: Attempt) -> None:
         if self._alone == (attempt.no, attempt.path):
             self._alone = None
+            self.advance.leave_lane()
             asyncio.get_running_loop().call_soon(self._next_suspect)
 
-    def lane_was_lost(self) -> None:
-        """The commit that let a suspect in failed: nobody is in the lane."""
+    def look_at_lane(self) -> None:
+        """Commits work again. If the one that let a suspect in had failed, nobody is in the lane."""
         if self._alone is not None and self._alone not in self.open:
             self._alone = None
+        self._next_suspect()
 
     # ------------------------------------------------------------------------------------------------- the end
 

@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TypeVar
 
 import msgspec
 
 from holdfast.engine.decisions import Decision
-from holdfast.engine.rows import blob_of, decode_parts, decode_row
+from holdfast.engine.rows import blob_of, decode_parts, decode_row, has_blobs
 from holdfast.engine.state import Run, fold
 from holdfast.plan.graph import KEEP_NAMED
 from holdfast.store.base import ReadRow, RunRow, Store, Stored
 from holdfast.values import Millis, RunNo
 
+Part = TypeVar("Part", bound=msgspec.Struct)
+
 
 async def load_run(store: Store, stored: Stored) -> Run:
     """The run as of its last row, with every value that it needs at hand."""
-    run = decode_parts(stored.parts) if stored.parts else new_run(stored.row)
-    replay(run, stored.rows)
-    await fetch_blobs(store, run)
+    run = new_run(stored.row)
+    if stored.parts:
+        run = decode_parts(stored.parts)
+        await fetch_blobs(store, run)
+    await replay(store, run, stored.rows)
     return run
 
 
@@ -26,11 +31,14 @@ def new_run(row: RunRow) -> Run:
     return Run(row.no, row.id, row.version, row.tenant)
 
 
-def replay(run: Run, rows: Iterable[ReadRow], *, keep_all: bool = False) -> None:
+async def replay(store: Store, run: Run, rows: Iterable[ReadRow], *, keep_all: bool = False) -> None:
     """Fold rows. With `keep_all` nothing finished is forgotten: for looking at a run, not for going on with it."""
     for seq, epoch, at, _, body in rows:
         assert seq == run.seq + 1, f"the journal of run {run.id} has a gap before row {seq}"
         event, decisions = decode_row(body)
+        if has_blobs(body):  # fold counts bytes: it must see what was there when the row was written
+            event = await _with_blobs(store, run.no, event)
+            decisions = [await _with_blobs(store, run.no, decision) for decision in decisions]
         if keep_all:
             decisions = [_kept(decision) for decision in decisions]
         fold(run, event, decisions, Millis(at))
@@ -41,10 +49,19 @@ def _kept(decision: Decision) -> Decision:
     return msgspec.structs.replace(decision, keep=KEEP_NAMED) if hasattr(decision, "keep") else decision
 
 
+async def _with_blobs(store: Store, no: RunNo, part: Part) -> Part:
+    """An event or decision with the text of its large values in the place of references."""
+    changed = {}
+    for name in part.__struct_fields__:
+        value = getattr(part, name)
+        if isinstance(value, msgspec.Raw) and blob_of(value) is not None:
+            changed[name] = await _whole(store, no, value)
+    return msgspec.structs.replace(part, **changed) if changed else part
+
+
 async def fetch_blobs(store: Store, run: Run) -> None:
-    """Put the text of large values in the place of the references that rows hold."""
+    """Put the text of large values in the place of the references that a snapshot holds."""
     run.inputs = await _whole(store, run.no, run.inputs)
-    run.output = await _whole(store, run.no, run.output)
     for step in run.steps.values():
         step.inputs = await _whole(store, run.no, step.inputs)
     for scope in run.scopes.values():

@@ -133,7 +133,8 @@ class Owners:
             found = await self._store.left_behind(self._cursor, room)
             self._cursor = found[-1] if len(found) == room else None
             for no in found:
-                await self.adopt(no)
+                if no not in self._advance.live:
+                    await self.adopt(no)
             room -= len(found)
         self._more_due = True
         if room > 0:

@@ -7,7 +7,7 @@ from typing import Any, Final
 from holdfast.engine.draft import Draft
 from holdfast.engine.state import Run
 from holdfast.plan.graph import Plan
-from holdfast.runtime.load import fetch_blobs, replay
+from holdfast.runtime.load import replay
 from holdfast.store.base import Store
 from holdfast.values import decode
 
@@ -27,6 +27,5 @@ async def whole_run(store: Store, run: Run) -> Run:
     """A run folded again with everything kept that it ever gave."""
     whole = Run(run.no, run.id, run.version, run.tenant)
     while rows := await store.journal(run.no, whole.seq, JOURNAL_PAGE):
-        replay(whole, rows, keep_all=True)
-    await fetch_blobs(store, whole)
+        await replay(store, whole, rows, keep_all=True)
     return whole

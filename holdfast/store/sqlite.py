@@ -1,8 +1,8 @@
 """The store on one SQLite file: binds, runs and maps. Knows no rule of the engine and nothing of PostgreSQL.
 
-One connection writes, on one thread at a time: its own, or the event loop while little is in flight and the disk is
-quick (a hop there and back costs more than such a commit). One reads on the loop. WAL and `synchronous=FULL`: what
-`submit` reports as done survives a power cut.
+One connection writes, on one thread at a time: the event loop's while the disk syncs quickly, else its own. A hop to
+another thread and back costs more than such a sync, and every statement there waits for the interpreter. One connection
+reads, on the loop. WAL and `synchronous=FULL`: what `submit` reports as done survives a power cut.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import os
 import queue
+import re
 import sys
 import threading
 import time
@@ -23,11 +24,10 @@ from holdfast.store.base import Batch, Fenced, NewRun, ReadRow, RunChange, RunRo
 from holdfast.store.statements import migrations, statements
 from holdfast.values import Millis, RunId, RunNo
 
-INLINE_ROWS_MAX: Final = 64  # larger batches go to the writer's thread
-INLINE_SECONDS_MAX: Final = 0.002  # and so do all of them, while commits take longer than this
+INLINE_SECONDS_MAX: Final = 0.003  # while syncing takes longer than this, commits go to the writer's thread
 ROWS_PER_STATEMENT_MAX: Final = 256
 WAL_BYTES: Final = 4 * 1024 * 1024  # grown beforehand: a commit then changes no file size
-CHECKPOINT_PAGES: Final = 4_000
+CHECKPOINT_PAGES: Final = 1_000
 BUSY_MS: Final = 5_000
 
 Done = Callable[[BaseException | None], None]
@@ -38,11 +38,12 @@ class SqliteStore:
         self.path, self.node, self.durability, self.threads = path, node, durability, threads
         self.epoch = 0
         self._sql = statements("sqlite")
-        self._appends = _many_rows(self._sql["append"])
+        self._many = {name: _many_rows(self._sql[name]) for name in ("append", "add_run", "change_run")}
         self._last_no = 0
         self._lane: str | None = None
-        self._commit_seconds = 0.0
-        self._busy = False
+        self._sync_seconds = 0.0
+        self._at_work = 0  # batches on the writer's thread
+        self._wal_pages = 0
         self._work: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
         self._write: apsw.Connection
@@ -85,7 +86,8 @@ class SqliteStore:
         db.pragma("synchronous", "NORMAL" if self.durability == "relaxed" else "FULL")
         if sys.platform == "darwin":
             db.pragma("fullfsync", True)
-        db.wal_autocheckpoint(CHECKPOINT_PAGES)
+        db.wal_autocheckpoint(0)  # it would swallow a failed sync; see _checkpoint
+        db.set_wal_hook(self._note_pages)
 
     def _migrate(self) -> None:
         known = bool(self._write.execute("SELECT 1 FROM sqlite_schema WHERE name = 'meta'").get)
@@ -122,10 +124,9 @@ class SqliteStore:
         return RunNo(self._last_no)
 
     def submit(self, batch: Batch, done: Done) -> None:
-        quick = len(batch.rows) <= INLINE_ROWS_MAX and self._commit_seconds < INLINE_SECONDS_MAX
-        if not self._busy and (quick or not self.threads):
+        if not self._at_work and (self._sync_seconds < INLINE_SECONDS_MAX or not self.threads):
             return done(self._try(batch))
-        self._busy = True
+        self._at_work += 1
         loop = asyncio.get_running_loop()
 
         def work() -> None:
@@ -133,7 +134,7 @@ class SqliteStore:
             loop.call_soon_threadsafe(finish, error)
 
         def finish(error: BaseException | None) -> None:
-            self._busy = False
+            self._at_work -= 1
             done(error)
 
         if self._thread is None:
@@ -146,13 +147,26 @@ class SqliteStore:
             work()
 
     def _try(self, batch: Batch) -> BaseException | None:
-        began = time.perf_counter()
         try:
             self._commit(batch)
+            if self._wal_pages > CHECKPOINT_PAGES:
+                self._checkpoint()
         except Exception as error:
             return self._meaning(error, batch)
-        self._commit_seconds += 0.2 * (time.perf_counter() - began - self._commit_seconds)
         return None
+
+    def _note_pages(self, db: apsw.Connection, name: str, pages: int) -> int:
+        self._wal_pages = pages
+        return apsw.SQLITE_OK
+
+    def _checkpoint(self) -> None:
+        """Move the log into the file. Whatever stops that may pass, and the commit stands; only a failed sync is final."""
+        try:
+            self._write.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+        except apsw.Error as error:
+            if _is_failed_sync(error):
+                raise
+        self._wal_pages = 0
 
     def _commit(self, batch: Batch) -> None:
         db = self._write
@@ -160,42 +174,44 @@ class SqliteStore:
         try:
             if self._value(db, "read_epoch") != self.epoch:
                 raise NodeIsOver("another process has taken this file over; this one can write nothing more")
-            self._append(batch)
+            self._put_many("append", batch.rows)
             if batch.new_runs or batch.changes:
                 self._put_runs(batch)
             if batch.versions or batch.blobs or batch.snapshots or batch.lane is not None or batch.is_probe:
                 self._put_rest(batch)
+            began = time.perf_counter()
             db.execute("COMMIT")
+            self._sync_seconds += 0.1 * (time.perf_counter() - began - self._sync_seconds)
         except BaseException:
             if not db.get_autocommit():
                 db.execute("ROLLBACK")
             raise
 
-    def _append(self, batch: Batch) -> None:
-        """Rows in as few statements as there are powers of two in their number: each text is prepared once."""
-        rows, execute, start = batch.rows, self._write.execute, 0
+    def _put_many(self, name: str, rows: list[Any]) -> None:
+        """Rows in as few statements as there are powers of two in their number: each text is prepared once, and the
+        thread gives the interpreter up once per statement, not once per row."""
+        many, execute, start = self._many[name], self._write.execute, 0
         while start < len(rows):
             size = min(1 << ((len(rows) - start).bit_length() - 1), ROWS_PER_STATEMENT_MAX)
             bound: list[Any] = []
             for row in rows[start : start + size]:
                 bound += row
-            execute(self._appends[size], bound)
+            execute(many[size], bound)
             start += size
 
     def _put_runs(self, batch: Batch) -> None:
-        execute, sql = self._write.execute, self._sql
-        for no, new in batch.new_runs.items():
-            execute(sql["add_run"], self._added(new, batch.changes[no]))
-        for no, change in batch.changes.items():
-            if no not in batch.new_runs:
-                owner = (self.node, self.epoch) if change.owned else (None, None)
-                rest = (change.epoch, change.wake_at, change.needs, change.finished_at, no)
-                execute(sql["change_run"], (change.status, *owner, *rest))
+        new, changes = batch.new_runs, batch.changes
+        self._put_many("add_run", [self._added(run, changes[no]) for no, run in new.items()])
+        self._put_many("change_run", [self._changed(no, change) for no, change in changes.items() if no not in new])
 
     def _added(self, new: NewRun, change: RunChange) -> tuple[Any, ...]:
         owner = (self.node, self.epoch) if change.owned else (None, None)
         identity = (new.no, new.tenant, new.id, new.version, change.status, *owner, change.epoch, change.wake_at)
-        return (*identity, new.on_restart, new.labels, new.created_at, change.finished_at)
+        return (*identity, change.needs, new.on_restart, new.labels, new.created_at, change.finished_at)
+
+    def _changed(self, no: RunNo, change: RunChange) -> tuple[Any, ...]:
+        owner = (self.node, self.epoch) if change.owned else (None, None)
+        return (no, change.status, *owner, change.epoch, change.wake_at, change.needs, change.finished_at)
 
     def _put_rest(self, batch: Batch) -> None:
         execute, sql = self._write.execute, self._sql
@@ -215,7 +231,7 @@ class SqliteStore:
         if isinstance(error, apsw.ConstraintError):
             taken = self._taken(batch)
             return Fenced(taken) if taken else error
-        if isinstance(error, apsw.IOError) and error.extendedresult == apsw.SQLITE_IOERR_FSYNC:
+        if _is_failed_sync(error):
             return SystemExit("the disk did not sync: what it holds is unknown, and going on could lose data")
         if isinstance(error, apsw.FullError | apsw.IOError | apsw.BusyError | apsw.CantOpenError | apsw.ReadOnlyError):
             return StoreUnavailable(f"the database cannot be written now: {error}")
@@ -282,8 +298,12 @@ class SqliteStore:
         return [no for (no,) in self._read.execute(self._sql["interruptible_runs"], (after, limit))]
 
 
-def _many_rows(append: str) -> dict[int, str]:
-    """The append statement for 1, 2, 4 … rows."""
-    head, _, row = append.rpartition("VALUES")
+def _is_failed_sync(error: Exception) -> bool:
+    return getattr(error, "extendedresult", 0) in (apsw.SQLITE_IOERR_FSYNC, apsw.SQLITE_IOERR_DIR_FSYNC)
+
+
+def _many_rows(statement: str) -> dict[int, str]:
+    """A statement that takes one row of values, made to take 1, 2, 4 … of them."""
+    head, row, tail = re.split(r"(?<=VALUES )(\([?, ]+\))", statement, maxsplit=1)
     sizes = [1 << power for power in range(ROWS_PER_STATEMENT_MAX.bit_length())]
-    return {size: f"{head}VALUES {','.join([row.strip()] * size)}" for size in sizes}
+    return {size: head + ",".join([row] * size) + tail for size in sizes}

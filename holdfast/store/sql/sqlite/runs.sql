@@ -10,12 +10,16 @@ SELECT max(coalesce((SELECT max(no) FROM run), 0), coalesce((SELECT max(run) FRO
 
 -- name: add_run
 INSERT OR ROLLBACK INTO run
-  (no, tenant, id, version, status, owner, owner_epoch, epoch, wake_at, on_restart, labels, created_at, finished_at)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
+  (no, tenant, id, version, status, owner, owner_epoch, epoch, wake_at, needs, on_restart, labels, created_at,
+   finished_at)
+  VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
 
 -- name: change_run
-UPDATE OR ROLLBACK run SET status = ?, owner = ?, owner_epoch = ?, epoch = ?, wake_at = ?, needs = ?, finished_at = ?
- WHERE no = ?;
+-- Many runs to a statement, for each statement costs the writer's thread a hand-over.
+UPDATE OR ROLLBACK run
+   SET status = b.column2, owner = b.column3, owner_epoch = b.column4, epoch = b.column5, wake_at = b.column6,
+       needs = b.column7, finished_at = b.column8
+  FROM (VALUES (?, ?, ?, ?, ?, ?, ?, ?)) AS b WHERE run.no = b.column1;
 
 -- name: run_by_id
 SELECT no, tenant, id, version, status, epoch, owner, owner_epoch, wake_at, needs, labels, created_at, finished_at

@@ -1,0 +1,36 @@
+# Needs python3 (3.11 or later), pip and make; everything else is fetched into .tools and .venv.
+BIN := .venv/bin
+UV := .tools/bin/uv
+STAMP := .venv/.ready
+
+.PHONY: setup test up bench lock clean
+setup: $(STAMP)
+
+$(UV):
+	python3 -m pip install --quiet --disable-pip-version-check --root-user-action=ignore --target .tools uv
+
+# Bytecode is compiled once here: `holdfast --help` takes three times as long without it.
+$(STAMP): requirements.txt pyproject.toml | $(UV)
+	$(UV) venv --quiet --allow-existing --python python3 .venv
+	$(UV) pip sync --quiet --require-hashes --compile-bytecode requirements.txt
+	$(UV) pip install --quiet --no-deps --no-build-isolation --editable .
+	@touch $(STAMP)
+
+test: setup
+	$(BIN)/ruff format --check --quiet .
+	$(BIN)/ruff check --quiet .
+	$(BIN)/mypy
+	$(BIN)/pytest -n 2
+
+up: setup
+	cd examples && ../$(BIN)/holdfast run hello.yaml --tools tools
+
+bench: setup
+	$(BIN)/python -m bench
+
+lock: $(UV)
+	$(UV) pip compile --quiet --generate-hashes --universal --python-version 3.11 --group dev pyproject.toml \
+	  --no-header --no-annotate --no-emit-index-url --no-emit-find-links -o requirements.txt
+
+clean:
+	rm -rf .venv .tools .mypy_cache .ruff_cache .pytest_cache .hypothesis examples/*.db*

@@ -1,0 +1,147 @@
+"""The command `holdfast`: arguments in, exit code out. What a command needs is imported when it is called.
+
+Exit codes: 0 completed, 1 failed, 2 invalid or usage, 3 cancelled, 4 waits for the outside, 130 and 143 stopped by a signal.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import App, Parameter
+
+from holdfast import __version__
+
+if TYPE_CHECKING:
+    from holdfast.errors import HoldfastError
+
+INVALID = 2
+
+app = App(
+    name="holdfast",
+    help="Runs workflows that survive crashes.",
+    version=__version__,
+    default_parameter=Parameter(negative=()),
+)
+
+
+def _several(_type: Any, value: str) -> list[str]:
+    """A list in an environment variable: by commas or spaces."""
+    return value.replace(",", " ").split()
+
+
+Database = Annotated[
+    str, Parameter(name="--db", env_var="HOLDFAST_DB", help="The database: sqlite:///file.db, or a path.")
+]
+Tools = Annotated[
+    list[str] | None,
+    Parameter(
+        name="--tools",
+        env_var="HOLDFAST_TOOLS",
+        env_var_split=_several,
+        help="Where tools are: module, or module:object. May be given several times.",
+    ),
+]
+AsJson = Annotated[
+    bool, Parameter(name="--json", help="Print JSON on standard output, and nothing else there.")
+]
+
+
+@app.command
+def run(
+    file: Annotated[Path | None, Parameter(help="The workflow. May be left out with --continue.")] = None,
+    /,
+    *,
+    pairs: Annotated[
+        list[str] | None,
+        Parameter(name=["-i", "--input"], help="One input as name=value; JSON where it is JSON, else text."),
+    ] = None,
+    inputs: Annotated[
+        str | None, Parameter(help="All inputs as a JSON object, or @FILE.", allow_leading_hyphen=False)
+    ] = None,
+    db: Database = "sqlite:///holdfast.db",
+    tools: Tools = None,
+    run_id: Annotated[
+        str | None, Parameter(name="--continue", help="Go on with the run of this id.", metavar="RUN_ID")
+    ] = None,
+    as_json: AsJson = False,
+    all_steps: Annotated[
+        bool, Parameter(help="With --json: every step, not only top-level and failed ones.")
+    ] = False,
+) -> int:
+    """Run a workflow to its end, or go on with a run that was stopped.
+
+    Exit code: 0 completed, 1 failed, 2 invalid, 3 cancelled, 4 waits for the outside.
+
+    Example: holdfast run hello.yaml --tools tools -i name=Ada
+    """
+    from holdfast.cli import run as command
+
+    order = command.Order(
+        file, tuple(pairs or ()), inputs, db, tuple(tools or ()), run_id, as_json, all_steps
+    )
+    return _guarded(lambda: command.run(order), as_json=as_json)
+
+
+@app.command
+def validate(
+    *files: Annotated[Path, Parameter(help="The workflows to look at.", required=True)],
+    as_json: AsJson = False,
+) -> int:
+    """Report every problem of every file, with line, column and hint. Nothing is run.
+
+    Example: holdfast validate hello.yaml flows/*.yaml
+    """
+    from holdfast.cli import check
+
+    return _guarded(lambda: check.validate(files, as_json=as_json), as_json=as_json)
+
+
+@app.command
+def version(*, as_json: AsJson = False) -> int:
+    """Print the version.
+
+    Example: holdfast version --json
+    """
+    from holdfast.cli.show import give
+
+    if as_json:
+        give({"version": __version__})
+    else:
+        print(__version__)
+    return 0
+
+
+def _guarded(command: Any, *, as_json: bool) -> int:
+    """Turn what a command refuses into words, JSON if asked for, and exit code 2."""
+    from holdfast.errors import HoldfastError
+
+    try:
+        code: int = command()
+    except HoldfastError as error:
+        return _refused(error, as_json=as_json)
+    return code
+
+
+def _refused(error: HoldfastError, *, as_json: bool) -> int:
+    from holdfast.cli.show import give, problem_data, problem_lines, say
+    from holdfast.errors import InvalidSpec
+
+    problems = error.problems if isinstance(error, InvalidSpec) else ()
+    if as_json:
+        details = [problem_data(problem) for problem in problems]
+        give({"error": error.code, "message": str(error), "details": details})
+    elif problems:
+        say("\n".join(problem_lines(problems)))
+    else:
+        say(f"holdfast: {error}")
+    return INVALID
+
+
+def main() -> None:
+    sys.exit(app(result_action="return_int_as_exit_code_else_zero"))
+
+
+if __name__ == "__main__":
+    main()

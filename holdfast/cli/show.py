@@ -1,0 +1,270 @@
+"""How a command line shows a run: plain lines, a live tree, JSON. Does not know where the data came from."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+import msgspec
+
+from holdfast.errors import Problem
+from holdfast.values import Error, split
+
+if TYPE_CHECKING:
+    from rich.console import Group
+    from rich.live import Live
+
+    from holdfast.runtime.steps import StepView
+
+FRAMES_PER_SECOND: Final = 8
+INNER_SHOWN_MAX: Final = 6  # open steps of one scope in the tree; the rest is a number
+CHILDREN_TOLD_MAX: Final = 20  # larger fan-outs tell of failures and of their end, not of each child
+MARKS: Final = {
+    "completed": "✓",
+    "failed": "✗",
+    "cancelled": "-",
+    "waiting": "◷",
+    "retrying": "↻",
+    "ready": "…",
+    "running": "▸",
+}
+
+
+# ------------------------------------------------------------------------------------------------------ text
+
+
+def say(text: str) -> None:
+    """Tell the person. What a program would read goes to standard output instead."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def give(data: Any) -> None:
+    """Hand over data: JSON on standard output, whatever the locale says."""
+    text = data if isinstance(data, bytes) else msgspec.json.encode(data)
+    out = sys.__stdout__ or sys.stdout  # the real one: while a run is attended, what tools print goes elsewhere
+    out.buffer.write(msgspec.json.format(text, indent=2) + b"\n")
+    out.buffer.flush()
+
+
+def span(ms: int) -> str:
+    """A stretch of time, as short as it can be said: `12 ms`, `1.5 s`, `3 min 4 s`, `2 h 5 min`."""
+    if ms < 1000:
+        return f"{max(ms, 0)} ms"
+    if ms < 60_000:
+        return f"{ms / 1000:.1f} s"
+    minutes, seconds = divmod(round(ms / 1000), 60)
+    if minutes < 60:
+        return f"{minutes} min {seconds} s"
+    return f"{minutes // 60} h {minutes % 60} min"
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def told(error: Error, at: str = "") -> str:
+    """An error in one line: where, if that is not said already, what, and of which kind."""
+    where = f"{error.path}: " if error.path not in ("", at) and error.path not in error.message else ""
+    return f"{where}{' '.join(error.message.split())} [{error.kind}]"
+
+
+def problem_lines(problems: Iterable[Problem], level: str = "error") -> list[str]:
+    """`hello.yaml:7:5: error: …`, the form that editors jump to, and the hint beneath."""
+    lines = []
+    for problem in problems:
+        place = f"{problem.source or 'spec'}:" + (f"{problem.line}:{problem.column}:" if problem.line else "")
+        lines.append(f"{place} {level}: {problem.message}")
+        if problem.hint:
+            lines.append(f"    hint: {problem.hint}")
+    return lines
+
+
+def problem_data(problem: Problem) -> dict[str, Any]:
+    fields = ("code", "pointer", "line", "column", "message", "hint")
+    return {name: getattr(problem, name) for name in fields}
+
+
+def step_data(step: StepView) -> dict[str, Any]:
+    error = None if step.error is None else msgspec.to_builtins(step.error)
+    return {"status": step.status, "attempts": step.attempts, "output": step.output, "error": error}
+
+
+def state_of(step: StepView, now: int) -> str:
+    """What a step is doing, or how it ended, in a few words."""
+    if step.status == "completed":
+        took = span((step.finished or now) - step.started)
+        tries = f", attempt {step.attempts}" if step.attempts > 1 else ""
+        return f"completed in {took}{_counts(step)}{tries}"
+    if step.status == "failed":
+        return f"failed{_counts(step)}: {told(step.error, step.path)}" if step.error else "failed"
+    if step.status == "retrying":
+        why = told(step.error, step.path) if step.error else "its time was over"
+        return f"attempt {step.attempts} failed: {why}{_due(step, ', again in ', now)}"
+    if step.status == "waiting":
+        return f"waits{_due(step, ' ', now)}"
+    if step.status == "ready":
+        return {"no_tool": "waits for its tool", "lost": "was lost, starts again"}.get(step.reason, "ready")
+    if step.status == "running" and step.attempts > 1:
+        return f"running, attempt {step.attempts}"
+    return f"{step.status}{_counts(step)}"
+
+
+def _counts(step: StepView) -> str:
+    if not step.children:
+        return ""
+    return f", {step.done} of {step.children}" + (f" ({step.failed} failed)" if step.failed else "")
+
+
+def _due(step: StepView, before: str, now: int) -> str:
+    return "" if step.due is None else f"{before}{span(step.due - now)}"
+
+
+# ----------------------------------------------------------------------------------------------------- views
+
+
+class View(Protocol):
+    """Shows a run while it goes on."""
+
+    def begin(self, run_id: str, name: str, steps: Sequence[str]) -> None: ...
+    def changed(self, changed: Sequence[StepView], opened: Sequence[StepView]) -> None: ...
+    def tick(self) -> None: ...
+    def end(self) -> None: ...
+
+
+class Silence:
+    """Shows nothing: whoever asked for JSON reads the end."""
+
+    def begin(self, run_id: str, name: str, steps: Sequence[str]) -> None: ...
+    def changed(self, changed: Sequence[StepView], opened: Sequence[StepView]) -> None: ...
+    def tick(self) -> None: ...
+    def end(self) -> None: ...
+
+
+class Lines(Silence):
+    """One line per thing that happened, for logs and pipes."""
+
+    def __init__(self) -> None:
+        self._small: dict[str, bool] = {}
+
+    def begin(self, run_id: str, name: str, steps: Sequence[str]) -> None:
+        say(f"run {run_id} of {name}")
+
+    def changed(self, changed: Sequence[StepView], opened: Sequence[StepView]) -> None:
+        now = now_ms()
+        for step in changed:
+            if step.is_scope:
+                self._small[step.path] = step.children <= CHILDREN_TOLD_MAX
+            if self._is_told(step):
+                say(f"  {MARKS[step.status]} {step.path}  {state_of(step, now)}")
+
+    def _is_told(self, step: StepView) -> bool:
+        if step.status in ("running", "cancelled"):
+            return False
+        if step.status in ("failed", "retrying") or step.is_top:
+            return True
+        around = split(step.path)[0].rpartition("[")[0] or split(step.path)[0]
+        return self._small.get(around, True)
+
+
+class Tree(Silence):
+    """The steps of a run on a terminal, redrawn a few times a second by whoever ticks."""
+
+    def __init__(self) -> None:
+        self._names: Sequence[str] = ()
+        self._title = ""
+        self._top: dict[str, StepView] = {}
+        self._failed: dict[str, StepView] = {}
+        self._open: Sequence[StepView] = ()
+        self._live: Live | None = None
+
+    def begin(self, run_id: str, name: str, steps: Sequence[str]) -> None:
+        from rich.console import Console
+        from rich.live import Live
+
+        self._title, self._names = f"run {run_id} of {name}", steps
+        console = Console(stderr=True, highlight=False)
+        self._live = Live(console=console, auto_refresh=False)  # what tools print appears above it
+        self._live.start()
+
+    def changed(self, changed: Sequence[StepView], opened: Sequence[StepView]) -> None:
+        self._open = opened
+        for step in changed:
+            if step.is_top:
+                self._top[step.path] = step
+            elif step.status == "failed" and len(self._failed) < INNER_SHOWN_MAX:
+                self._failed[step.path] = step
+
+    def tick(self) -> None:
+        if self._live is not None:
+            self._live.update(self._drawn(self._live.console.height), refresh=True)
+
+    def end(self) -> None:
+        self.tick()
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
+
+    def _drawn(self, height: int) -> Group:
+        from rich.console import Group
+        from rich.table import Table
+        from rich.text import Text
+
+        table = Table.grid(padding=(0, 1))
+        now = now_ms()
+        for mark, name, state, style in self._rows(now, max(height - 4, INNER_SHOWN_MAX)):
+            table.add_row(
+                Text(mark, style), Text(name, style), Text(state, style, overflow="ellipsis", no_wrap=True)
+            )
+        return Group(Text(self._title, "bold"), table)
+
+    def _rows(self, now: int, room: int) -> list[tuple[str, str, str, str]]:
+        """What is over, what is open and what is to come; of a long list its middle, where things happen."""
+        over = [name for name in self._names if name in self._top and self._top[name].is_over]
+        rest = [name for name in self._names if name not in over]
+        hidden = max(0, len(over) + len(rest) - room)
+        earlier = min(hidden, len(over))
+        later = hidden - earlier
+        rows = [("✓", f"{earlier} earlier steps", "", "dim")] if earlier else []
+        for name in [*over[earlier:], *rest[: len(rest) - later]]:
+            rows += self._rows_of(name, now)
+        return [*rows, ("·", f"{later} more steps", "", "dim")] if later else rows
+
+    def _rows_of(self, name: str, now: int) -> list[tuple[str, str, str, str]]:
+        step = self._top.get(name)
+        if step is None:
+            return [("·", name, "", "dim")]
+        inner = [
+            one for one in (*self._failed.values(), *self._open) if not one.is_top and _is_in(one.path, name)
+        ]
+        shown = [_row(one, now, indent="  ") for one in inner[:INNER_SHOWN_MAX]]
+        more = len(inner) - len(shown)
+        tail = [("", f"  and {more} more", "", "dim")] if more > 0 else []
+        return [_row(step, now), *shown, *tail]
+
+
+def _is_in(path: str, scope: str) -> bool:
+    return path.startswith(scope) and path[len(scope) : len(scope) + 1] in (".", "[")
+
+
+_STYLES: Final = {
+    "completed": "green",
+    "failed": "red",
+    "retrying": "yellow",
+    "waiting": "cyan",
+    "cancelled": "dim",
+}
+_SPINNER: Final = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
+
+
+def _row(step: StepView, now: int, indent: str = "") -> tuple[str, str, str, str]:
+    spins = step.status == "running"
+    mark = _SPINNER[now * FRAMES_PER_SECOND // 1000 % len(_SPINNER)] if spins else MARKS[step.status]
+    bar = f"{_bar(step)} " if step.children and not step.is_over else ""
+    return mark, indent + step.path, bar + state_of(step, now), _STYLES.get(step.status, "")
+
+
+def _bar(step: StepView, width: int = 20) -> str:
+    filled = width * step.done // step.children
+    return "━" * filled + "╌" * (width - filled)

@@ -1,0 +1,206 @@
+"""The process that is killed: starts runs through the public API, and tells its parent only what it was told.
+
+Its tools leave one line per execution (run, path, attempt, idempotency key) in a file that outlives it. `Order` says what
+to do; the answers are tuples on a pipe: ("open", epoch), ("started", n, run id), ("ended", run id, status, value),
+("refused", code, message), ("over",).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+from typing import Any
+
+import msgspec
+
+import holdfast.embed
+from holdfast import Context, Holdfast, RunEnded, tool
+from holdfast.embed import RunHandle
+from holdfast.errors import HoldfastError
+from holdfast.runtime.clock import SystemClock
+from holdfast.store.base import Batch
+from holdfast.store.sqlite import SqliteStore
+from holdfast.values import Millis
+from tests.crash.disk import Disk
+
+STARTS_AT_ONCE = 16
+
+
+class Order(msgspec.Struct):
+    """What a driver is to do in its life."""
+
+    db: str
+    effects: str
+    log: str
+    start: list[tuple[int, str, dict[str, Any]]] = []  # n, specification, inputs
+    attach: list[str] = []  # runs that were acknowledged earlier and whose end was not
+    kill_commit: int = 0  # kill ourselves at this commit, counted from 1; 0: never
+    kill_after: bool = False  # when it is durable and nobody knows; else right before it
+    clock_rate: int = 1  # how much faster than ours the wall clock runs
+    gate: str = ""  # tools named blocked and sync_blocked wait until this file exists
+    stay: bool = False  # do not leave when all runs have ended
+    fail_sync_of: str = ""  # the ending of the file (-wal or .db) whose syncs fail once the first run was started
+
+
+order: Order
+_effects: int = -1
+
+
+def main(the_order: Order, pipe: Connection) -> None:
+    """The whole life of the process; whoever started it decides how it ends."""
+    global order, _effects
+    order = the_order
+    _effects = os.open(order.effects, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    logging.basicConfig(filename=order.log, level=logging.INFO, format="%(message)s", force=True)
+    if order.kill_commit:
+        holdfast.embed.SqliteStore = KillingStore  # type: ignore[misc]
+    try:
+        asyncio.run(_live(pipe))
+    except HoldfastError as error:
+        pipe.send(("refused", error.code, str(error)))
+
+
+# ---------------------------------------------------------------------------------------------------- tools
+
+
+def _effect(context: Context) -> None:
+    """One whole line, even if the process dies in the next instruction."""
+    line = f"{context.run_id} {context.path} {context.attempt} {context.idempotency_key}\n"
+    os.write(_effects, line.encode())
+
+
+@tool
+async def add(context: Context, a: int, b: int, ms: int = 0) -> int:
+    _effect(context)
+    if ms:
+        await asyncio.sleep(ms / 1000)
+    return a + b
+
+
+@tool
+def sync_add(context: Context, a: int, b: int, ms: int = 0) -> int:
+    _effect(context)
+    threading.Event().wait(ms / 1000)
+    return a + b
+
+
+@tool
+async def fails_first(context: Context, value: int) -> int:
+    _effect(context)
+    if context.attempt == 1:
+        raise RuntimeError("the first attempt always fails")
+    return value
+
+
+@tool
+async def killer(context: Context) -> None:
+    _effect(context)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+@tool
+async def blocked(context: Context, value: int) -> int:
+    """Waits until the gate is open: for a process that is stopped in the middle of its work."""
+    _effect(context)
+    while not os.path.exists(order.gate):
+        await asyncio.sleep(0.005)
+    return value
+
+
+@tool
+def sync_blocked(context: Context, value: int) -> int:
+    _effect(context)
+    while not os.path.exists(order.gate):
+        threading.Event().wait(0.005)
+    return value
+
+
+TOOLS: list[Callable[..., Any]] = [add, sync_add, fails_first, killer, blocked, sync_blocked]
+
+
+# --------------------------------------------------------------------------------------------------- its life
+
+
+class FastClock(SystemClock):
+    """A wall clock that runs faster, the same in every process: waiting for hours costs no test time."""
+
+    BEGIN = 1_700_000_000_000
+
+    def __init__(self, rate: int) -> None:
+        super().__init__()
+        self._rate = rate
+
+    def now(self) -> Millis:
+        return Millis(self.BEGIN + (time.time_ns() // 1_000_000 - self.BEGIN) * self._rate)
+
+
+class KillingStore(SqliteStore):
+    """Kills the process right before its n-th commit, or when that one is durable and nobody has been told."""
+
+    commits = 0
+
+    def submit(self, batch: Batch, done: Callable[[BaseException | None], None]) -> None:
+        self.commits += 1
+        if self.commits != order.kill_commit:
+            return super().submit(batch, done)
+        if not order.kill_after:
+            os.kill(os.getpid(), signal.SIGKILL)
+        super().submit(batch, lambda _: os.kill(os.getpid(), signal.SIGKILL))
+
+
+async def _live(pipe: Connection) -> None:
+    disk = Disk(default=True) if order.fail_sync_of else None
+    stopped = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopped.set)
+    async with Holdfast(f"sqlite:///{order.db}", tools=TOOLS, clock=FastClock(order.clock_rate)) as hf:
+        pipe.send(("open",))
+        work = asyncio.create_task(_work(hf, pipe, disk))
+        stop = asyncio.create_task(stopped.wait())
+        await asyncio.wait({work, stop}, return_when=asyncio.FIRST_COMPLETED)
+        stop.cancel()
+        if work.done():
+            await work
+        else:
+            work.cancel()
+    pipe.send(("over",))
+
+
+async def _work(hf: Holdfast, pipe: Connection, disk: Disk | None) -> None:
+    places = asyncio.Semaphore(STARTS_AT_ONCE)
+
+    async def begin(n: int, spec: str, inputs: dict[str, Any]) -> None:
+        async with places:
+            run = await hf.start(spec, inputs)
+        pipe.send(("started", n, run.id))
+        if disk is not None:
+            _stop_syncing(disk)
+        await see_the_end(run)
+
+    async def see_the_end(run: RunHandle) -> None:
+        try:
+            pipe.send(("ended", run.id, "completed", await run.result()))
+        except RunEnded as error:
+            pipe.send(("ended", run.id, error.code.removeprefix("run_"), msgspec.to_builtins(error.error)))
+
+    async def attach(run_id: str) -> None:
+        await see_the_end(await hf.run(run_id))
+
+    await asyncio.gather(*map(attach, order.attach), *(begin(*each) for each in order.start))
+    if order.stay:
+        await asyncio.Event().wait()
+
+
+def _stop_syncing(disk: Disk) -> None:
+    import apsw
+
+    def fault(what: str, path: str) -> int | None:
+        fails = what == "sync" and path.endswith(order.fail_sync_of)
+        return apsw.SQLITE_IOERR_FSYNC if fails else None
+
+    disk.fault = fault

@@ -1,0 +1,78 @@
+"""The campaign of random kills: runs are started and restarted in processes that die at seeded moments, until all ended."""
+
+from __future__ import annotations
+
+import random
+import time
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from tests.crash.checker import Found, check
+from tests.crash.processes import Driver, Place, Told
+from tests.crash.workloads import every_kind, parked
+
+CLOCK_RATE = 20  # of the wall clock: a wait of ten seconds is half a second
+LIVES_MAX = 10_000
+
+
+class Campaign(msgspec.Struct):
+    seed: int
+    kills: int = 0
+    lives: int = 0
+    seconds: float = 0.0
+    found: Found = msgspec.field(default_factory=Found)
+
+    def __str__(self) -> str:
+        f = self.found
+        return (
+            f"seed {self.seed}: {self.kills} kills, {f.runs} runs, {f.rows} rows, {f.effects} effects, "
+            f"{f.lost} attempts lost, {f.executed_again} of them had begun, {len(f.problems)} problems, "
+            f"{self.seconds:.1f} s"
+        )
+
+
+def campaign(folder: Path, *, seed: int, kills: int, runs: int) -> Campaign:
+    """Kill at random moments `kills` times, then let the last process finish, and look at what is there."""
+    place, told, rng, done = Place(folder), Told(), random.Random(seed), Campaign(seed)
+    began = time.monotonic()
+    waiting = [parked(n) if n % 10 == 9 else every_kind(n, items=n % 4, ms=n % 5 * 4) for n in range(runs)]
+    per_life = max(1, runs // max(1, kills))
+    while waiting or told.open or not done.lives:
+        more = len(waiting) if done.kills >= kills else per_life + rng.randrange(per_life + 1)
+        started, waiting = waiting[:more], waiting[more:]
+        _one_life(place, told, rng, started, kills=done.kills < kills, done=done)
+        acknowledged = set(told.started.values())
+        waiting = [each for each in started if each[0] not in acknowledged] + waiting
+        assert done.lives < LIVES_MAX, "the campaign does not end"
+        if not waiting and not told.open and done.kills < kills:
+            # All ended early: the rest of the kills falls on runs of their own.
+            waiting = [every_kind(runs + done.kills * 10 + extra, ms=4) for extra in range(per_life)]
+    done.seconds = time.monotonic() - began
+    done.found = check(place, told)
+    return done
+
+
+def _one_life(
+    place: Place, told: Told, rng: random.Random, start: list[Any], *, kills: bool, done: Campaign
+) -> None:
+    driver = Driver(place.order(start=start, attach=told.open, clock_rate=CLOCK_RATE))
+    done.lives += 1
+    if kills:
+        # One kill in four counts from the fork, so that some fall into the opening; the others fall into the work.
+        if rng.randrange(4):
+            driver.wait_for("open")
+        _listen(driver, rng.choice((0.02, 0.1, 0.3)) * rng.random() + 0.001)
+        if driver.process.is_alive():
+            driver.process.kill()
+    code = driver.end()
+    told.take(driver)
+    assert code in (0, -9), f"a driver ended with {code}; see {place.log}"
+    done.kills += code == -9
+
+
+def _listen(driver: Driver, seconds: float) -> None:
+    until = time.monotonic() + seconds
+    while (left := until - time.monotonic()) > 0 and driver.hears(left):
+        pass

@@ -1,0 +1,212 @@
+"""Drives the pure core by hand: a definition, a run, and facts offered one by one at a time that the test sets.
+
+Knows the door's order (decide, fold, encode) and nothing of a store. Every row that passes through here is checked
+for what must hold of all rows: deciding twice gives the same, deciding changes nothing, and folding the encoded rows
+anew gives the state that the live run has.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from holdfast.engine.decide import decide
+from holdfast.engine.decisions import (
+    ArmTimer,
+    CompleteStep,
+    Continue,
+    Decision,
+    FailStep,
+    FinishRun,
+    StartAttempt,
+    StopAttempt,
+)
+from holdfast.engine.draft import Draft, value_at
+from holdfast.engine.events import (
+    Adopted,
+    AttemptReleased,
+    AttemptTimedOut,
+    CancelRequested,
+    Continued,
+    Event,
+    RunStarted,
+    StepFailed,
+    StepSucceeded,
+    SuspectsTurn,
+    TimerFired,
+)
+from holdfast.engine.rows import blob_of, decode_row, encode_row
+from holdfast.engine.state import Run, Step, fold, timer_key
+from holdfast.plan.compile import compile_workflow
+from holdfast.plan.expr import resolved
+from holdfast.plan.graph import Plan
+from holdfast.spec.workflow import WorkflowSpec, with_defaults
+from holdfast.values import Error, Millis, RunId, RunNo, encode
+
+BEGAN = Millis(1_700_000_000_000)
+RUN_ID = RunId("018bcfe5-6800-7000-8000-000000000001")
+
+Row = tuple[int, int, int, str, str]  # seq, epoch, at, kind, body
+
+
+class Case:
+    """One run and its journal. `checks` off is for long histories, where checking every row takes its square."""
+
+    def __init__(
+        self, definition: str, inputs: dict[str, Any] | None = None, *, run_id: str = RUN_ID, checks: bool = True
+    ) -> None:
+        spec = WorkflowSpec.from_yaml_str(definition)
+        spec.validate()
+        self.spec = spec
+        self.plan: Plan = compile_workflow(spec)
+        self.inputs = encode(with_defaults(spec, inputs or {}))
+        self.run = Run(RunNo(1), RunId(run_id), self.plan.version)
+        self.now = BEGAN
+        self.rows: list[Row] = []
+        self.blobs: dict[str, bytes] = {}
+        self.checks = checks
+
+    # -------------------------------------------------------------------------------------------- the door
+
+    def offer(self, event: Event) -> list[Decision]:
+        before = state_of(self.run) if self.checks else None
+        decisions = decide(self.plan, self.run, event, self.now)
+        if self.checks:
+            assert state_of(self.run) == before, "deciding changed the run"
+            assert decide(self.plan, self.run, event, self.now) == decisions, "deciding again gave another answer"
+        fold(self.run, event, decisions, self.now)
+        body, blobs = encode_row(event, decisions)
+        self.blobs.update(blobs)
+        kind = type(event).__struct_config__.tag
+        self.rows.append((self.run.seq, self.run.epoch, self.now, str(kind), body))
+        if self.checks:
+            assert state_of(self.replayed()) == state_of(self.run), "the rows do not fold to the live state"
+        return decisions
+
+    def replayed(self) -> Run:
+        """The run as another process finds it: its rows, with large values put back in their place."""
+        run = Run(self.run.no, self.run.id, self.run.version)
+        for _, epoch, at, _, body in self.rows:
+            event, decisions = decode_row(body)
+            fold(run, self._whole(event), [self._whole(decision) for decision in decisions], Millis(at))
+            run.epoch = epoch
+        return run
+
+    def _whole(self, part: Any) -> Any:
+        values = {name: getattr(part, name) for name in part.__struct_fields__}
+        large = {name: blob_of(value) for name, value in values.items() if isinstance(value, msgspec.Raw)}
+        found = {name: msgspec.Raw(self.blobs[sha256]) for name, sha256 in large.items() if sha256}
+        return msgspec.structs.replace(part, **found) if found else part
+
+    # -------------------------------------------------------------------------------------------- facts
+
+    def start(self, *, drive: bool = True) -> list[Decision]:
+        return self.offer(RunStarted(msgspec.Raw(self.inputs), drive))
+
+    def succeed(self, path: str, output: Any = None) -> list[Decision]:
+        return self.offer(StepSucceeded(path, self.step(path).attempt, msgspec.Raw(encode(output))))
+
+    def fail(self, path: str, kind: str = "error", message: str = "no luck") -> list[Decision]:
+        attempt = self.step(path).attempt
+        return self.offer(StepFailed(path, attempt, Error(kind, message, path, attempt)))
+
+    def time_out(self, path: str) -> list[Decision]:
+        return self.offer(AttemptTimedOut(path, self.step(path).attempt))
+
+    def release(self, path: str, reason: str = "stopping") -> list[Decision]:
+        return self.offer(AttemptReleased(path, self.step(path).attempt, reason))
+
+    def fire(self, timer: str, path: str = "") -> list[Decision]:
+        """Let a timer fire at the moment it is due."""
+        self.now = max(self.now, self.run.timers[timer_key(timer, path)])
+        return self.offer(TimerFired(path, timer))
+
+    def cancel(self, reason: str = "") -> list[Decision]:
+        return self.offer(CancelRequested(reason))
+
+    def crash(self, alone: str = "", *, drive: bool = True) -> list[Decision]:
+        """The process ends, and the next one takes the run over: every open attempt is lost."""
+        self.run.epoch += 1
+        lost = [path for path, _ in self.run.open_attempts()]
+        return self.offer(Adopted(lost, alone, drive))
+
+    def turn(self, path: str) -> list[Decision]:
+        return self.offer(SuspectsTurn(path))
+
+    def go_on(self) -> list[list[Decision]]:
+        """Take up what was cut, row by row, as the door does."""
+        rows = []
+        while self.run.todo:
+            rows.append(self.offer(Continued()))
+        return rows
+
+    # -------------------------------------------------------------------------------------------- looking
+
+    def step(self, path: str) -> Step:
+        return self.run.steps[path]
+
+    def args(self, path: str) -> Any:
+        """What the tool would be handed."""
+        return resolved(
+            bytes(self.step(path).inputs), lambda of, members: value_at(self.plan, self.run, of, members)
+        )
+
+    @property
+    def open(self) -> list[str]:
+        return [path for path, _ in self.run.open_attempts()]
+
+    def output(self) -> dict[str, Any]:
+        """The outputs of the top-level steps, all rows considered, as a reader of the journal finds them."""
+        whole = Run(self.run.no, self.run.id, self.run.version)
+        for _, _, at, _, body in self.rows:
+            event, decisions = decode_row(body)
+            kept = [self._whole(_kept(decision)) for decision in decisions]
+            fold(whole, self._whole(event), kept, Millis(at))
+        return Draft(self.plan, whole, whole.at).outputs_of("")
+
+
+def _kept(decision: Decision) -> Decision:
+    return msgspec.structs.replace(decision, keep=1) if hasattr(decision, "keep") else decision
+
+
+def state_of(run: Run) -> Any:
+    """All that is state of a run, as plain data; what is only remembered is left out, and so is what is null."""
+    return _without_nulls(msgspec.json.decode(msgspec.json.encode(run)))
+
+
+def _without_nulls(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _without_nulls(member) for key, member in value.items() if member is not None}
+    return value
+
+
+def starts(decisions: list[Decision]) -> list[str]:
+    return [order.path for order in decisions if isinstance(order, StartAttempt)]
+
+
+def stops(decisions: list[Decision]) -> list[str]:
+    return [order.path for order in decisions if isinstance(order, StopAttempt)]
+
+
+def failures(decisions: list[Decision]) -> dict[str, Error]:
+    return {order.path: order.error for order in decisions if isinstance(order, FailStep)}
+
+
+def completed(decisions: list[Decision]) -> list[str]:
+    return [order.path for order in decisions if isinstance(order, CompleteStep)]
+
+
+def armed(decisions: list[Decision]) -> dict[str, Millis]:
+    """`"retry a"` → due time."""
+    return {timer_key(order.timer, order.path): order.at for order in decisions if isinstance(order, ArmTimer)}
+
+
+def finish(decisions: list[Decision]) -> FinishRun:
+    last = decisions[-1]
+    assert isinstance(last, FinishRun), f"the run did not end but decided {decisions}"
+    return last
+
+
+def was_cut(decisions: list[Decision]) -> bool:
+    return bool(decisions) and isinstance(decisions[-1], Continue)

@@ -1,0 +1,231 @@
+"""Random but valid workflow definitions, by number.
+
+A definition is plain data, read and compiled by the product. What the checkers need to know of a step (its policy with
+what it inherits, its bounds) is taken from that data here, apart from the product's own compiler, so that a mistake
+there is seen. Ids are unique within a workflow: the last segment of a path names its step.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any, Final
+
+from holdfast.plan.compile import compile_workflow
+from holdfast.plan.graph import Plan
+from holdfast.spec.workflow import WorkflowSpec
+
+Data = dict[str, Any]
+
+TOOLS: Final = ("t0", "t1", "t2", "rare")  # `rare` is not in every node's registry
+KINDS_OF_ERROR: Final = ("error", "transient", "odd")
+DEPTH_MAX: Final = 3
+STEPS_MAX: Final = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Info:
+    """One step as its definition says it is."""
+
+    id: str
+    kind: str
+    data: Data
+    retry: Data | None = None
+    timeout_ms: int | None = None
+    on_crash: str = "retry"
+
+    @property
+    def max_attempts(self) -> int:
+        return int(self.retry["max_attempts"]) if self.retry else 1
+
+    @property
+    def concurrency(self) -> int:
+        if self.kind == "parallel":
+            return len(self.data["branches"])
+        return int(self.data.get("concurrency", 1)) if self.kind == "foreach" else 1
+
+    @property
+    def goes_on(self) -> bool:
+        return self.data.get("on_any_fail") == "continue"
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    number: int
+    data: Data
+    spec: WorkflowSpec
+    plan: Plan
+    inputs: Data
+    steps: dict[str, Info]
+
+    @property
+    def timeout_ms(self) -> int | None:
+        seconds = self.data.get("timeout_secs")
+        return None if seconds is None else max(1, round(seconds * 1000))
+
+
+@lru_cache(maxsize=4096)
+def workload(number: int) -> Workload:
+    """The definition of that number, with inputs that fit it: always the same."""
+    data, inputs = _Maker(random.Random(number)).made(number)
+    spec = WorkflowSpec.from_data(data)
+    spec.validate()
+    steps: dict[str, Info] = {}
+    _describe(data["steps"], None, None, steps)
+    return Workload(number, data, spec, compile_workflow(spec), inputs, steps)
+
+
+def _describe(block: list[Data], retry: Data | None, timeout: float | None, found: dict[str, Info]) -> None:
+    for step in block:
+        kind = step.get("kind", "tool")
+        if kind == "tool":
+            own_retry, own_timeout = step.get("retry", retry), step.get("timeout_secs", timeout)
+            millis = None if own_timeout is None else round(own_timeout * 1000)
+            found[step["id"]] = Info(
+                step["id"], kind, step, own_retry, millis, step.get("on_crash", "retry")
+            )
+            continue
+        found[step["id"]] = Info(step["id"], kind, step)
+        inner_retry, inner_timeout = step.get("retry", retry), step.get("timeout_secs", timeout)
+        for inner in blocks_of(step):
+            _describe(inner, inner_retry, inner_timeout, found)
+
+
+def blocks_of(step: Data) -> list[list[Data]]:
+    kind = step.get("kind", "tool")
+    if kind == "foreach":
+        return [step["steps"]]
+    if kind == "parallel":
+        return list(step["branches"])
+    return [step["then"], step["else"]] if kind == "branch" else []
+
+
+@dataclass
+class _Maker:
+    rng: random.Random
+    count: int = 0
+    shape: str = field(default="")
+
+    def made(self, number: int) -> tuple[Data, Data]:
+        rng = self.rng
+        # Most definitions are mixed; some are all of one kind, where rare meetings are frequent.
+        self.shape = rng.choice(("mixed", "mixed", "mixed", "deep", "wide", "timers"))
+        data: Data = {"name": f"w{number}", "inputs": _INPUTS, "steps": self.block([], 0, 1, 3)}
+        if rng.random() < 0.15:
+            data["timeout_secs"] = rng.choice((0.05, 0.5, 3, 9, 40))
+        if rng.random() < 0.12:
+            data["on_restart"] = "interrupt"
+        if rng.random() < 0.2:
+            data["output"] = {"n": "{{inputs.n}}", "all": "{{steps.%s.output}}" % data["steps"][0]["id"]}
+        return data, {
+            "n": rng.randrange(100),
+            "flag": rng.random() < 0.5,
+            "xs": [rng.randrange(1000) for _ in range(rng.choice((0, 1, 2, 3, 4, 6)))],
+            "pad": "p" * rng.choice((0, 0, 1500)),
+        }
+
+    def block(self, seen: list[str], depth: int, low: int, high: int) -> list[Data]:
+        seen = list(seen)
+        made = []
+        for _ in range(self.rng.randint(low, high)):
+            if self.count >= STEPS_MAX and made:
+                break
+            step = self.step(seen, depth)
+            made.append(step)
+            if step.get("kind", "tool") == "tool":
+                seen.append(step["id"])
+        return made
+
+    def step(self, seen: list[str], depth: int) -> Data:
+        self.count += 1
+        step_id = f"s{self.count}"
+        nests = depth < DEPTH_MAX and self.count < STEPS_MAX
+        likely = {"deep": 0.7, "wide": 0.6, "timers": 0.35}.get(self.shape, 0.45)
+        if nests and self.rng.random() < likely:
+            return self.rng.choice((self.foreach, self.parallel, self.parallel, self.branch))(step_id, seen, depth)
+        if self.rng.random() < (0.5 if self.shape == "timers" else 0.15):
+            return self.timer(step_id)
+        return self.call(step_id, seen, depth)
+
+    def call(self, step_id: str, seen: list[str], depth: int) -> Data:
+        rng = self.rng
+        args: Data = {"n": "{{inputs.n}}"} if rng.random() < 0.5 else {}
+        for name in rng.sample(seen, min(len(seen), rng.choice((0, 1, 1, 2)))):
+            if rng.random() < 0.3:
+                args[f"whole_{name}"] = "{{steps.%s.output}}" % name
+            else:
+                args[f"of_{name}"] = "{{steps.%s.output.v}}" % name
+        if rng.random() < 0.1:
+            args["pad"] = "{{inputs.pad}}"
+        step: Data = {"id": step_id, "tool": rng.choice(TOOLS if rng.random() < 0.15 else TOOLS[:3]), "args": args}
+        return step | self.policy(rng.random() < 0.3)
+
+    def policy(self, with_crash: bool) -> Data:
+        rng = self.rng
+        policy: Data = {}
+        if rng.random() < 0.3:
+            policy["timeout_secs"] = rng.choice((0.02, 0.2, 1, 4))
+        if rng.random() < 0.5:
+            initial = rng.choice((0, 5, 100, 900, 4000))
+            policy["retry"] = {
+                "max_attempts": rng.choice((1, 2, 3, 4)),
+                "backoff": rng.choice(("fixed", "linear", "exponential")),
+                "initial_delay_ms": initial,
+                "max_delay_ms": max(initial, rng.choice((10, 250, 1500, 10_000))),
+            }
+            if rng.random() < 0.3:
+                policy["retry"]["jitter"] = rng.choice((0.1, 0.5, 1))
+            if rng.random() < 0.2:
+                policy["retry"]["retry_on"] = rng.sample(("error", "transient", "timeout"), rng.choice((1, 2)))
+        if with_crash and rng.random() < 0.5:
+            policy["on_crash"] = "fail"
+        return policy
+
+    def timer(self, step_id: str) -> Data:
+        delay: Any = self.rng.choice((0, 1, 20, 500, 3000, 7000, 40_000, "{{inputs.n}}"))
+        return {"id": step_id, "kind": "timer", "delay_ms": delay}
+
+    def foreach(self, step_id: str, seen: list[str], depth: int) -> Data:
+        rng = self.rng
+        source = f"$.steps.{rng.choice(seen)}.output.xs" if seen and rng.random() < 0.4 else "$.inputs.xs"
+        step: Data = {
+            "id": step_id,
+            "kind": "foreach",
+            "items": source,
+            "concurrency": rng.choice((1, 1, 2, 3, 10)),
+            "on_any_fail": rng.choice(("abort", "continue")),
+            "collect": rng.choice(("outputs", "outputs", "none")),
+            "steps": self.block(seen, depth + 1, 1, 2),
+        }
+        for inner in step["steps"]:
+            if inner.get("kind", "tool") == "tool" and rng.random() < 0.5:
+                inner["args"]["item"] = "{{item}}"
+        return step | (self.policy(False) if rng.random() < 0.2 else {})
+
+    def parallel(self, step_id: str, seen: list[str], depth: int) -> Data:
+        rng = self.rng
+        branches = [self.block(seen, depth + 1, 1, 2) for _ in range(rng.choice((1, 2, 2, 3)))]
+        step: Data = {"id": step_id, "kind": "parallel", "branches": branches}
+        step["on_any_fail"] = rng.choice(("abort", "abort", "continue"))
+        return step | (self.policy(False) if rng.random() < 0.2 else {})
+
+    def branch(self, step_id: str, seen: list[str], depth: int) -> Data:
+        rng = self.rng
+        on = f"$.steps.{rng.choice(seen)}.output.flag" if seen and rng.random() < 0.5 else "$.inputs.flag"
+        otherwise = self.block(seen, depth + 1, 1, 2) if rng.random() < 0.6 else []
+        return {
+            "id": step_id,
+            "kind": "branch",
+            "on": on,
+            "then": self.block(seen, depth + 1, 1, 2),
+            "else": otherwise,
+        }
+
+
+_INPUTS: Final[Data] = {
+    "n": {"type": "integer"},
+    "flag": {"type": "boolean"},
+    "xs": {"type": "array"},
+    "pad": {"type": "string"},
+}

@@ -1,0 +1,574 @@
+"""What every store promises, as one suite: each store's own test module subclasses it and says how to open one.
+
+Knows `holdfast.store.base` and nothing else: no dialect, no file, no thread. `store_factory` opens the same database
+again each time it is called; what it opened is closed by whoever wrote the fixture.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import pytest
+
+from holdfast.errors import NodeIsOver
+from holdfast.store.base import Batch, Fenced, JournalRow, NewRun, ReadRow, RunChange, RunRow, Store, Version
+from holdfast.values import DEFAULT_TENANT, Millis, RunId, RunNo, Status
+
+Open = Callable[[], Store]
+
+T0 = 1_700_000_000_000  # any time will do
+
+
+def run_id(no: int) -> RunId:
+    return RunId(f"00000000-0000-7000-8000-{no:012d}")
+
+
+def row(no: int, seq: int, *, epoch: int = 0, body: str = "[1]", kind: str = "step_succeeded") -> JournalRow:
+    return (no, seq, epoch, T0 + seq, kind, body)
+
+
+def read_back(rows: Iterable[JournalRow], no: int) -> list[ReadRow]:
+    return sorted(each[1:] for each in rows if each[0] == no)
+
+
+def new_run(no: int, *, on_restart: str | None = None, labels: str | None = None) -> NewRun:
+    return NewRun(RunNo(no), DEFAULT_TENANT, run_id(no), "v1", on_restart, labels, Millis(T0))
+
+
+def change(
+    status: Status = "running",
+    *,
+    owned: bool = True,
+    epoch: int = 0,
+    wake_at: int | None = None,
+    needs: str | None = None,
+    finished_at: int | None = None,
+) -> RunChange:
+    at = None if wake_at is None else Millis(wake_at)
+    return RunChange(status, owned, epoch, at, needs, None if finished_at is None else Millis(finished_at))
+
+
+def started(*numbers: int, rows: int = 1, on_restart: str | None = None, **changed: Any) -> Batch:
+    """A batch that begins some runs, each with its first rows."""
+    batch = Batch()
+    for no in numbers:
+        batch.new_runs[RunNo(no)] = new_run(no, on_restart=on_restart)
+        batch.changes[RunNo(no)] = change(**changed)
+        batch.rows += [row(no, seq) for seq in range(1, rows + 1)]
+    return batch
+
+
+def appended(*rows: JournalRow) -> Batch:
+    batch = Batch()
+    batch.rows.extend(rows)
+    return batch
+
+
+def changed(no: int, to: RunChange) -> Batch:
+    batch = Batch()
+    batch.changes[RunNo(no)] = to
+    return batch
+
+
+def outcome_of(store: Store, batch: Batch) -> asyncio.Future[BaseException | None]:
+    """Submit, and give what `done` will be told."""
+    told: asyncio.Future[BaseException | None] = asyncio.get_running_loop().create_future()
+    store.submit(batch, told.set_result)
+    return told
+
+
+async def commit(store: Store, batch: Batch) -> None:
+    error = await outcome_of(store, batch)
+    if error is not None:
+        raise error
+
+
+async def journal_of(store: Store, no: int) -> list[ReadRow]:
+    return await store.journal(RunNo(no), 0, 100_000)
+
+
+async def rows_of(store: Store, *numbers: int) -> dict[int, list[int]]:
+    """The sequence numbers that each run has."""
+    return {no: [seq for seq, *_ in await journal_of(store, no)] for no in numbers}
+
+
+async def row_of(store: Store, no: int) -> RunRow:
+    found = await store.run_by_no(RunNo(no))
+    assert found is not None
+    return found
+
+
+@pytest.mark.anyio
+class StoreConformance:
+    @pytest.fixture
+    def anyio_backend(self) -> str:
+        return "asyncio"
+
+    @pytest.fixture
+    def store(self, store_factory: Open) -> Store:
+        return store_factory()
+
+    # ------------------------------------------------------------------------------------------ the journal
+
+    async def test_what_was_appended_is_read_back_as_it_was(self, store: Store) -> None:
+        wanted = row(
+            1, 1, epoch=3, body='[1,["step_succeeded","a[0].b",1,"ü☃𝄞\\u0000"],[]]', kind="step_succeeded"
+        )
+        await commit(store, appended(wanted))
+        assert await journal_of(store, 1) == [wanted[1:]]
+
+    async def test_rows_of_a_run_come_in_the_order_of_their_sequence(self, store: Store) -> None:
+        rows = [row(no, seq) for seq in (1, 2, 3) for no in (7, 5, 9)]
+        await commit(store, appended(*rows))
+        await commit(store, appended(row(5, 4), row(9, 4)))
+        assert await rows_of(store, 5, 7, 9) == {5: [1, 2, 3, 4], 7: [1, 2, 3], 9: [1, 2, 3, 4]}
+
+    async def test_a_journal_is_read_in_pages_without_gap_or_repetition(self, store: Store) -> None:
+        await commit(store, appended(*[row(1, seq) for seq in range(1, 26)]))
+        pages: list[Sequence[ReadRow]] = []
+        after = 0
+        while page := await store.journal(RunNo(1), after, 10):
+            pages.append(page)
+            after = page[-1][0]
+        assert [len(page) for page in pages] == [10, 10, 5]
+        assert [seq for page in pages for seq, *_ in page] == list(range(1, 26))
+
+    @pytest.mark.parametrize("count", [1, 2, 3, 63, 64, 65, 255, 256, 257, 511, 1_000])
+    async def test_a_batch_of_any_size_lands_whole(self, store: Store, count: int) -> None:
+        rows = [row(1 + index % 7, 1 + index // 7, body=f'"{index}"') for index in range(count)]
+        await commit(store, appended(*rows))
+        for no in range(1, 8):
+            assert await journal_of(store, no) == read_back(rows, no)
+
+    async def test_a_journal_of_nobody_is_empty(self, store: Store) -> None:
+        assert await journal_of(store, 1) == []
+        assert await store.load(RunNo(1)) is None
+
+    # ------------------------------------------------------------------------------------------ the fence
+
+    async def test_fenced_names_exactly_the_runs_that_another_appended_to(self, store: Store) -> None:
+        await commit(store, appended(row(1, 1), row(2, 1), row(3, 1)))
+        batch = appended(row(1, 2), row(2, 1), row(3, 2), row(4, 1), row(1, 3))
+        await commit(store, appended(row(1, 2)))
+        told = await outcome_of(store, batch)
+        assert isinstance(told, Fenced)
+        assert sorted(told.runs) == [1, 2]
+
+    async def test_of_a_fenced_batch_nothing_is_left(self, store_factory: Open) -> None:
+        store = store_factory()
+        await commit(store, started(1, 2))
+        batch = started(3, 4)
+        batch.rows += [row(1, 1), row(2, 2)]
+        batch.changes[RunNo(2)] = change("waiting", owned=False, wake_at=T0)
+        batch.blobs.append((RunNo(3), "ab", b"text"))
+        batch.snapshots.append((RunNo(2), 0, 1, b"state"))
+        batch.versions.append(Version(DEFAULT_TENANT, "v9", "w", "{}", Millis(T0)))
+        batch.lane = "somebody"
+        assert isinstance(await outcome_of(store, batch), Fenced)
+        assert await rows_of(store, 1, 2, 3, 4) == {1: [1], 2: [1], 3: [], 4: []}
+        assert await store.run_by_no(RunNo(3)) is None
+        assert (await row_of(store, 2)).status == "running"
+        assert await store.definition(DEFAULT_TENANT, "v9") is None
+        loaded = await store.load(RunNo(2))
+        assert loaded is not None and loaded.parts == []
+        assert store_factory().lane_of_former() is None
+
+    async def test_the_rest_of_a_fenced_batch_is_taken_as_it_is(self, store: Store) -> None:
+        await commit(store, started(1, 2))
+        batch = started(3)
+        batch.rows += [row(1, 1), row(2, 2)]
+        told = await outcome_of(store, batch)
+        assert isinstance(told, Fenced)
+        await commit(store, batch.without(set(told.runs)))
+        assert await rows_of(store, 1, 2, 3) == {1: [1], 2: [1, 2], 3: [1]}
+
+    async def test_of_two_who_append_the_same_row_the_first_one_stands(self, store: Store) -> None:
+        await commit(store, appended(row(1, 1, body='"first"')))
+        assert isinstance(await outcome_of(store, appended(row(1, 1, body='"second"'))), Fenced)
+        assert [body for *_, body in await journal_of(store, 1)] == ['"first"']
+
+    async def test_a_large_fenced_batch_leaves_nothing_either(self, store: Store) -> None:
+        await commit(store, appended(row(999, 1)))
+        told = await outcome_of(store, appended(*[row(no, 1) for no in range(1, 1_001)]))
+        assert isinstance(told, Fenced) and told.runs == (999,)
+        assert await rows_of(store, 1, 500, 1_000) == {1: [], 500: [], 1_000: []}
+
+    async def test_a_batch_refused_for_another_reason_is_not_called_fenced_and_leaves_nothing(
+        self, store: Store
+    ) -> None:
+        await commit(store, started(1))
+        twin = started(2, 3)
+        twin.new_runs[RunNo(3)].id = run_id(1)  # an id names one run of its tenant
+        told = await outcome_of(store, twin)
+        assert told is not None and not isinstance(told, Fenced)
+        assert await rows_of(store, 1, 2, 3) == {1: [1], 2: [], 3: []}
+        assert await store.run_by_no(RunNo(2)) is None
+
+    async def test_a_refused_batch_does_not_stand_in_the_way_of_the_next(self, store: Store) -> None:
+        await commit(store, appended(row(1, 1)))
+        assert await outcome_of(store, appended(row(1, 1))) is not None
+        await commit(store, appended(row(1, 2)))
+        assert await rows_of(store, 1) == {1: [1, 2]}
+
+    # -------------------------------------------------------------------------------------- parts of a batch
+
+    def full_batch(self) -> Batch:
+        batch = started(1, 2, 3)
+        for no in (1, 2, 3):
+            batch.blobs.append((RunNo(no), "ab", b"text"))
+            batch.snapshots.append((RunNo(no), 0, 1, b"state"))
+        batch.versions.append(Version(DEFAULT_TENANT, "v1", "w", "{}", Millis(T0)))
+        batch.lane, batch.is_probe = "somebody", True
+        return batch
+
+    def test_only_keeps_what_belongs_to_the_runs_and_what_belongs_to_none(self) -> None:
+        whole = self.full_batch()
+        part = whole.only({RunNo(2)})
+        assert part.rows == [row(2, 1)]
+        assert list(part.new_runs) == list(part.changes) == [2]
+        assert part.blobs == [(2, "ab", b"text")] and part.snapshots == [(2, 0, 1, b"state")]
+        assert (part.versions, part.lane, part.is_probe) == (whole.versions, "somebody", True)
+
+    def test_without_is_the_other_half_of_only(self) -> None:
+        whole = self.full_batch()
+        rest = whole.without({RunNo(2)})
+        assert rest.rows == [row(1, 1), row(3, 1)]
+        assert list(rest.new_runs) == list(rest.changes) == [1, 3]
+        assert [blob[0] for blob in rest.blobs] == [snapshot[0] for snapshot in rest.snapshots] == [1, 3]
+        assert len(whole.rows) == 3  # the whole is not changed by it
+
+    def test_without_nobody_is_everything(self) -> None:
+        assert self.full_batch().without(set()).rows == self.full_batch().rows
+
+    # -------------------------------------------------------------------------------------------- run rows
+
+    async def test_a_new_run_is_found_by_number_and_by_id(self, store: Store) -> None:
+        batch = started(1)
+        batch.new_runs[RunNo(1)] = new_run(1, labels='{"team":"ü"}')
+        await commit(store, batch)
+        found = await row_of(store, 1)
+        assert (found.no, found.id, found.tenant, found.version) == (1, run_id(1), DEFAULT_TENANT, "v1")
+        assert (found.status, found.created_at, found.labels) == ("running", T0, '{"team":"ü"}')
+        assert (found.owner_epoch, found.finished_at, found.wake_at) == (store.epoch, None, None)
+        assert found.owner is not None
+        assert await store.run_by_id(DEFAULT_TENANT, run_id(1)) == found
+
+    async def test_nobody_is_found_under_another_tenant_or_id(self, store: Store) -> None:
+        await commit(store, started(1))
+        assert await store.run_by_id("other", run_id(1)) is None
+        assert await store.run_by_id(DEFAULT_TENANT, run_id(2)) is None
+
+    async def test_a_change_replaces_status_owner_epoch_and_wake_time(self, store: Store) -> None:
+        await commit(store, started(1))
+        await commit(
+            store, changed(1, change("waiting", owned=False, epoch=4, wake_at=T0 + 9, needs='["t"]'))
+        )
+        found = await row_of(store, 1)
+        assert (found.status, found.owner, found.owner_epoch) == ("waiting", None, None)
+        assert (found.epoch, found.wake_at, found.needs) == (4, T0 + 9, '["t"]')
+        await commit(store, changed(1, change("completed", owned=False, epoch=5, finished_at=T0 + 20)))
+        found = await row_of(store, 1)
+        assert (found.status, found.epoch, found.wake_at, found.needs) == ("completed", 5, None, None)
+        assert found.finished_at == T0 + 20
+
+    async def test_a_run_that_is_over_in_its_first_batch_is_stored_so(self, store: Store) -> None:
+        await commit(store, started(1, status="completed", owned=False, finished_at=T0 + 1))
+        found = await row_of(store, 1)
+        assert (found.status, found.owner, found.finished_at) == ("completed", None, T0 + 1)
+
+    async def test_lists_go_from_the_newest_run_back(self, store: Store) -> None:
+        await commit(store, started(1, 2, 3, 4, 5))
+        first = await store.list_runs(DEFAULT_TENANT, None, 2)
+        rest = await store.list_runs(DEFAULT_TENANT, first[-1].no, 10)
+        assert [found.no for found in first + rest] == [5, 4, 3, 2, 1]
+        assert await store.list_runs("other", None, 10) == []
+
+    async def test_numbers_of_runs_are_never_given_out_twice(self, store_factory: Open) -> None:
+        first = store_factory()
+        given = [first.next_no() for _ in range(3)]
+        assert len(set(given)) == 3
+        await commit(first, started(*given))
+        assert store_factory().next_no() > max(given)
+
+    # ------------------------------------------------------------------------- blobs, snapshots, definitions
+
+    async def test_a_blob_comes_back_byte_for_byte(self, store: Store) -> None:
+        text = bytes(range(256)) * 8_192  # 2 MiB
+        batch = started(1, 2)
+        batch.blobs += [(RunNo(1), "ab", text), (RunNo(2), "ab", b"another's")]
+        await commit(store, batch)
+        assert await store.blob(RunNo(1), "ab") == text
+        assert await store.blob(RunNo(2), "ab") == b"another's"
+
+    async def test_the_same_blob_may_be_put_again(self, store: Store) -> None:
+        for seq in (1, 2):
+            batch = appended(row(1, seq))
+            batch.blobs += [(RunNo(1), "ab", b"text"), (RunNo(1), "ab", b"text")]
+            await commit(store, batch)
+        assert await store.blob(RunNo(1), "ab") == b"text"
+        assert await rows_of(store, 1) == {1: [1, 2]}
+
+    async def test_load_gives_the_snapshot_in_parts_and_only_the_rows_after_it(self, store: Store) -> None:
+        batch = started(1, rows=5)
+        batch.snapshots += [(RunNo(1), 0, 3, b"open"), (RunNo(1), 1, 3, b"done")]
+        await commit(store, batch)
+        loaded = await store.load(RunNo(1))
+        assert loaded is not None
+        assert (loaded.parts, loaded.snapshot_seq) == ([(0, b"open"), (1, b"done")], 3)
+        assert [seq for seq, *_ in loaded.rows] == [4, 5]
+        assert loaded.row == await row_of(store, 1)
+
+    async def test_a_later_snapshot_replaces_the_open_part_and_adds_to_the_others(self, store: Store) -> None:
+        batch = started(1, rows=5)
+        batch.snapshots += [(RunNo(1), 0, 2, b"open"), (RunNo(1), 1, 2, b"done")]
+        await commit(store, batch)
+        later = Batch()
+        later.snapshots += [(RunNo(1), 0, 4, b"open since"), (RunNo(1), 2, 4, b"done since")]
+        await commit(store, later)
+        loaded = await store.load(RunNo(1))
+        assert loaded is not None
+        assert loaded.parts == [(0, b"open since"), (1, b"done"), (2, b"done since")]
+        assert (loaded.snapshot_seq, [seq for seq, *_ in loaded.rows]) == (4, [5])
+
+    async def test_without_a_snapshot_load_gives_every_row(self, store: Store) -> None:
+        await commit(store, started(1, rows=600))
+        loaded = await store.load(RunNo(1))
+        assert loaded is not None
+        assert (loaded.parts, loaded.snapshot_seq) == ([], 0)
+        assert [seq for seq, *_ in loaded.rows] == list(range(1, 601))
+
+    async def test_a_definition_is_kept_by_its_hash_and_never_replaced(self, store: Store) -> None:
+        for text in ('{"name":"ü"}', '{"name":"other"}'):
+            batch = Batch()
+            batch.versions.append(Version(DEFAULT_TENANT, "h1", "w", text, Millis(T0)))
+            await commit(store, batch)
+        assert await store.definition(DEFAULT_TENANT, "h1") == '{"name":"ü"}'
+        assert await store.definition(DEFAULT_TENANT, "h2") is None
+        assert await store.definition("other", "h1") is None
+
+    # ------------------------------------------------------------------------------------- what to take up
+
+    async def test_runs_left_behind_are_the_open_ones_that_a_former_process_owned(
+        self, store_factory: Open
+    ) -> None:
+        former = store_factory()
+        await commit(former, started(1, 2, 3, 4, 5))
+        await commit(former, changed(2, change("completed", owned=False, finished_at=T0)))
+        await commit(former, changed(3, change("waiting", owned=False, wake_at=T0)))
+        now = store_factory()
+        await commit(now, started(6))
+        assert await now.left_behind(RunNo(0), 10) == [1, 4, 5]
+        await commit(now, changed(4, change(epoch=1)))  # taken up: it is ours now
+        assert await now.left_behind(RunNo(0), 10) == [1, 5]
+
+    async def test_runs_left_behind_come_in_pages(self, store_factory: Open) -> None:
+        await commit(store_factory(), started(*range(1, 8)))
+        store, after, pages = store_factory(), RunNo(0), []
+        while page := await store.left_behind(after, 3):
+            pages.append(page)
+            after = page[-1]
+        assert pages == [[1, 2, 3], [4, 5, 6], [7]]
+
+    async def test_left_behind_sees_through_any_number_of_restarts(self, store_factory: Open) -> None:
+        await commit(store_factory(), started(1))
+        store_factory()
+        assert await store_factory().left_behind(RunNo(0), 10) == [1]
+
+    async def test_due_are_released_open_runs_whose_time_has_come_the_longest_overdue_first(
+        self, store: Store
+    ) -> None:
+        await commit(store, started(1, 2, status="waiting", owned=False, wake_at=T0 + 10))
+        await commit(store, started(3, status="waiting", owned=False, wake_at=T0 + 5))
+        await commit(store, started(4, status="waiting", owned=False, wake_at=T0 + 11))
+        await commit(store, started(5, status="waiting", owned=False))
+        await commit(store, started(6, status="running", wake_at=T0))
+        await commit(store, started(7, status="completed", owned=False, wake_at=T0))
+        due = await store.due(Millis(T0 + 10), 10)
+        assert due[0] == 3 and sorted(due) == [1, 2, 3]
+        assert await store.due(Millis(T0 + 10), 1) == [3]
+        assert await store.due(Millis(T0 + 4), 10) == []
+
+    async def test_next_wake_is_the_earliest_wake_time_of_a_released_run(self, store: Store) -> None:
+        assert await store.next_wake() is None
+        await commit(store, started(1, status="running", wake_at=T0))
+        await commit(store, started(2, status="cancelled", owned=False, wake_at=T0))
+        assert await store.next_wake() is None
+        await commit(store, started(3, status="waiting", owned=False, wake_at=T0 + 7))
+        await commit(store, started(4, status="waiting", owned=False, wake_at=T0 + 8))
+        assert await store.next_wake() == T0 + 7
+
+    async def test_in_need_are_released_open_runs_that_miss_a_tool(self, store: Store) -> None:
+        for no, to in {
+            1: change("running", owned=False, needs='["a"]'),
+            2: change("running", owned=True, needs='["a"]'),
+            3: change("failed", owned=False, needs='["a"]'),
+            4: change("running", owned=False),
+            5: change("running", owned=False, needs='["b"]'),
+        }.items():
+            await commit(store, started(no))
+            await commit(store, changed(no, to))
+        assert await store.in_need(RunNo(0), 10) == [(1, '["a"]'), (5, '["b"]')]
+        assert await store.in_need(RunNo(1), 10) == [(5, '["b"]')]
+        assert await store.in_need(RunNo(0), 1) == [(1, '["a"]')]
+
+    async def test_a_run_that_is_in_need_from_its_first_batch_is_found(self, store: Store) -> None:
+        await commit(store, started(1, owned=False, needs='["a"]'))
+        assert await store.in_need(RunNo(0), 10) == [(1, '["a"]')]
+
+    async def test_interruptible_are_the_open_runs_that_asked_for_it_owned_or_not(self, store: Store) -> None:
+        await commit(store, started(1, on_restart="interrupt"))
+        await commit(store, started(2))
+        await commit(store, started(3, on_restart="interrupt", status="waiting", owned=False, wake_at=T0))
+        await commit(
+            store, started(4, on_restart="interrupt", status="interrupted", owned=False, finished_at=T0)
+        )
+        assert await store.interruptible(RunNo(0), 10) == [1, 3]
+        assert await store.interruptible(RunNo(1), 10) == [3]
+        assert await store.interruptible(RunNo(0), 1) == [1]
+
+    # ------------------------------------------------------------------------------------ whose store it is
+
+    def test_every_opening_raises_the_epoch(self, store_factory: Open) -> None:
+        epochs = [store_factory().epoch for _ in range(4)]
+        assert epochs == sorted(set(epochs))
+
+    async def test_a_former_incarnation_can_write_nothing_more(self, store_factory: Open) -> None:
+        former = store_factory()
+        await commit(former, started(1))
+        now = store_factory()
+        for batch in (appended(row(1, 2)), started(2), changed(1, change("waiting", owned=False))):
+            assert isinstance(await outcome_of(former, batch), NodeIsOver)
+        assert await rows_of(now, 1, 2) == {1: [1], 2: []}
+        assert (await row_of(now, 1)).status == "running"
+        assert await now.run_by_no(RunNo(2)) is None
+
+    async def test_a_former_incarnation_is_told_so_when_it_probes(self, store_factory: Open) -> None:
+        former = store_factory()
+        store_factory()
+        probe = Batch()
+        probe.is_probe = True
+        assert isinstance(await outcome_of(former, probe), NodeIsOver)
+
+    async def test_the_new_incarnation_goes_on_where_the_former_one_was(self, store_factory: Open) -> None:
+        former = store_factory()
+        await commit(former, started(1))
+        now = store_factory()
+        await commit(now, appended(row(1, 2, epoch=1)))
+        assert isinstance(await outcome_of(former, appended(row(1, 2))), NodeIsOver)
+        assert [(seq, epoch) for seq, epoch, *_ in await journal_of(now, 1)] == [(1, 0), (2, 1)]
+
+    async def test_a_probe_changes_nothing(self, store: Store) -> None:
+        await commit(store, started(1))
+        before = await row_of(store, 1)
+        probe = Batch()
+        probe.is_probe = True
+        await commit(store, probe)
+        assert await row_of(store, 1) == before
+        await commit(store, appended(row(1, 2)))
+
+    # ---------------------------------------------------------------------------------------------- the lane
+
+    async def test_the_next_process_is_told_who_was_in_the_lane(self, store_factory: Open) -> None:
+        former = store_factory()
+        batch = appended(row(1, 1))
+        batch.lane = "run-1 a.b"
+        await commit(former, batch)
+        assert store_factory().lane_of_former() == "run-1 a.b"
+
+    async def test_a_lane_that_was_left_is_empty(self, store_factory: Open) -> None:
+        former = store_factory()
+        for lane in ("run-1 a.b", ""):
+            batch = Batch()
+            batch.lane = lane
+            await commit(former, batch)
+        assert store_factory().lane_of_former() is None
+
+    async def test_a_batch_that_says_nothing_of_the_lane_leaves_it_as_it_is(
+        self, store_factory: Open
+    ) -> None:
+        former = store_factory()
+        batch = Batch()
+        batch.lane = "run-1 a.b"
+        await commit(former, batch)
+        await commit(former, appended(row(1, 1)))
+        assert store_factory().lane_of_former() == "run-1 a.b"
+
+    async def test_an_opening_empties_the_lane(self, store_factory: Open) -> None:
+        batch = Batch()
+        batch.lane = "run-1 a.b"
+        await commit(store_factory(), batch)
+        store_factory()
+        assert store_factory().lane_of_former() is None
+
+    # ------------------------------------------------------------------------------- durable, in order, told
+
+    async def test_what_was_told_done_is_there_for_the_next_process(self, store_factory: Open) -> None:
+        first = store_factory()
+        batch = started(1, rows=3)
+        batch.blobs.append((RunNo(1), "ab", b"text"))
+        batch.snapshots.append((RunNo(1), 0, 2, b"state"))
+        batch.versions.append(Version(DEFAULT_TENANT, "v1", "w", "{}", Millis(T0)))
+        await commit(first, batch)
+        first.close()
+        second = store_factory()
+        loaded = await second.load(RunNo(1))
+        assert loaded is not None
+        assert (loaded.parts, [seq for seq, *_ in loaded.rows]) == ([(0, b"state")], [3])
+        assert await second.blob(RunNo(1), "ab") == b"text"
+        assert await second.definition(DEFAULT_TENANT, "v1") == "{}"
+
+    @pytest.mark.parametrize("rows", [1, 1_000])
+    async def test_done_is_called_on_the_loop(self, store: Store, rows: int) -> None:
+        told: asyncio.Future[tuple[int, bool]] = asyncio.get_running_loop().create_future()
+
+        def done(error: BaseException | None) -> None:
+            told.set_result((threading.get_ident(), asyncio.get_running_loop() is told.get_loop()))
+
+        store.submit(appended(*[row(1, seq) for seq in range(1, rows + 1)]), done)
+        assert await told == (threading.get_ident(), True)
+
+    async def test_a_committed_batch_can_be_read_when_done_is_called(self, store: Store) -> None:
+        for no, rows in enumerate((1, 1_000, 2), start=1):
+            await commit(store, started(no, rows=rows))
+            assert len(await journal_of(store, no)) == rows
+
+    async def test_batches_submitted_together_are_committed_in_their_order(self, store: Store) -> None:
+        await commit(store, started(1))
+        order: list[int] = []
+        all_told = asyncio.Event()
+
+        def done(number: int, error: BaseException | None) -> None:
+            assert error is None
+            order.append(number)
+            if len(order) == 6:
+                all_told.set()
+
+        for number, status in enumerate(("waiting", "running") * 3):
+            batch = appended(*[row(10 + number, seq) for seq in range(1, 1_000 if number % 3 == 0 else 3)])
+            batch.changes[RunNo(1)] = change(status, epoch=number)  # type: ignore[arg-type]  # a literal in a tuple
+            store.submit(batch, lambda error, number=number: done(number, error))  # type: ignore[misc]
+        await all_told.wait()
+        assert order == list(range(6))
+        assert (await row_of(store, 1)).epoch == 5
+
+    async def test_a_batch_submitted_when_an_earlier_one_is_done_comes_after_those_on_their_way(
+        self, store: Store
+    ) -> None:
+        await commit(store, started(1))
+        order: list[int] = []
+        batches = {number: appended(*[row(number, seq) for seq in range(1, 20_000)]) for number in (2, 3)}
+        batches[4] = appended(row(4, 1))
+
+        def submit(number: int) -> asyncio.Future[BaseException | None]:
+            batches[number].changes[RunNo(1)] = change(epoch=number)
+            order.append(number)
+            return outcome_of(store, batches[number])
+
+        last: asyncio.Future[asyncio.Future[BaseException | None]] = asyncio.get_running_loop().create_future()
+        store.submit(appended(*[row(9, seq) for seq in range(1, 100)]), lambda _: last.set_result(submit(4)))
+        told = [submit(number) for number in (2, 3)]
+        assert [await one for one in (*told, await last)] == [None, None, None]
+        assert (await row_of(store, 1)).epoch == order[-1]

@@ -1,0 +1,262 @@
+"""The store on real SQLite files: the common suite, and what only SQLite has (WAL, syncs, epochs between processes)."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import apsw
+import pytest
+
+from holdfast.errors import SchemaTooNew
+from holdfast.store.sqlite import WAL_BYTES, SqliteStore
+from holdfast.store.statements import migrations
+from tests.crash.disk import Disk
+from tests.store.conformance import StoreConformance, appended, commit, journal_of, row, rows_of, started
+
+ROOT = Path(__file__).parents[2]
+
+OpenFile = Callable[[], SqliteStore]
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "holdfast.db"
+
+
+@pytest.fixture
+def store_factory(file: Path) -> Iterator[OpenFile]:
+    opened: list[SqliteStore] = []
+
+    def open_again() -> SqliteStore:
+        store = SqliteStore(str(file))
+        store.open()
+        opened.append(store)
+        return store
+
+    yield open_again
+    for store in opened:
+        store.close()
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+def read(file: Path, query: str) -> list[tuple[object, ...]]:
+    db = apsw.Connection(str(file), flags=apsw.SQLITE_OPEN_READONLY)
+    try:
+        return list(db.execute(query))
+    finally:
+        db.close()
+
+
+class TestSqlite(StoreConformance):
+    """Every promise of a store, on a file."""
+
+
+class TestSqliteWithoutThreads(StoreConformance):
+    """The same where each commit is made by the caller's own thread."""
+
+    @pytest.fixture
+    def store_factory(self, file: Path) -> Iterator[OpenFile]:
+        opened: list[SqliteStore] = []
+
+        def open_again() -> SqliteStore:
+            store = SqliteStore(str(file), threads=False)
+            store.open()
+            opened.append(store)
+            return store
+
+        yield open_again
+        for store in opened:
+            store.close()
+
+
+# ------------------------------------------------------------------------------------------- durable settings
+
+
+def test_the_file_is_in_wal_mode(store_factory: OpenFile, file: Path) -> None:
+    store_factory()
+    assert read(file, "PRAGMA journal_mode") == [("wal",)]
+
+
+def syncs_per_commit(folder: Path, durability: str) -> list[int]:
+    """How often the disk was asked to sync the WAL in each of a few commits, as seen when `done` is called."""
+    with Disk() as disk:
+        store = SqliteStore(disk.uri(folder / "synced.db"), durability=durability, threads=False)
+        store.open()
+        counts: list[int] = []
+        for seq in range(1, 6):
+            before = disk.syncs
+            store.submit(
+                appended(row(1, seq)), lambda error, before=before: counts.append(disk.syncs - before)
+            )  # type: ignore[misc]
+        store.close()
+    return counts
+
+
+def test_every_commit_is_synced_before_done_is_called(tmp_path: Path) -> None:
+    assert all(count >= 1 for count in syncs_per_commit(tmp_path, "full"))
+
+
+def test_relaxed_durability_does_not_sync_every_commit(tmp_path: Path) -> None:
+    assert syncs_per_commit(tmp_path, "relaxed")[1:] == [0, 0, 0, 0]
+
+
+@pytest.mark.anyio
+async def test_the_wal_is_grown_beforehand_so_that_a_commit_changes_no_file_size(
+    store_factory: OpenFile, file: Path
+) -> None:
+    store = store_factory()
+    wal = Path(f"{file}-wal")
+    assert wal.stat().st_size >= WAL_BYTES
+    before = wal.stat().st_size, file.stat().st_size
+    for seq in range(1, 20):
+        await commit(store, appended(row(1, seq)))
+    assert (wal.stat().st_size, file.stat().st_size) == before
+
+
+# ------------------------------------------------------------------------------------------------- open, close
+
+
+@pytest.mark.anyio
+async def test_a_closed_file_is_one_file_and_opens_again(store_factory: OpenFile, file: Path) -> None:
+    for count in range(1, 4):
+        store = store_factory()
+        await commit(store, started(count))
+        store.close()
+        assert [entry.name for entry in file.parent.iterdir()] == [file.name]
+    assert await rows_of(store_factory(), 1, 2, 3) == {1: [1], 2: [1], 3: [1]}
+
+
+@pytest.mark.anyio
+async def test_a_file_copied_with_its_wal_holds_everything_committed(
+    store_factory: OpenFile, file: Path
+) -> None:
+    await commit(store_factory(), started(1, rows=100))
+    copy = file.with_name("copy.db")
+    for ending in ("", "-wal"):
+        Path(f"{copy}{ending}").write_bytes(Path(f"{file}{ending}").read_bytes())
+    store = SqliteStore(str(copy))
+    store.open()
+    assert len(await journal_of(store, 1)) == 100
+    store.close()
+
+
+def test_closing_while_a_batch_is_on_its_way_writes_it_first(file: Path) -> None:
+    import asyncio
+
+    async def main() -> None:
+        store = SqliteStore(str(file))
+        store.open()
+        store.submit(appended(*[row(1, seq) for seq in range(1, 3_000)]), lambda error: None)
+        store.close()
+
+    asyncio.run(main())
+    assert read(file, "SELECT count(*) FROM journal") == [(2_999,)]
+
+
+# -------------------------------------------------------------------------------------------------- migrations
+
+
+def test_migrating_from_zero_gives_the_current_schema(store_factory: OpenFile, file: Path) -> None:
+    store_factory()
+    by_hand = apsw.Connection(":memory:")
+    for _, script in migrations("sqlite"):
+        by_hand.execute(script)
+    schema = "SELECT type, name, sql FROM sqlite_schema ORDER BY name"
+    assert read(file, schema) == list(by_hand.execute(schema))
+    assert read(file, "SELECT value FROM meta WHERE key = 'schema'") == [(migrations("sqlite")[-1][0],)]
+
+
+def test_opening_again_migrates_nothing(store_factory: OpenFile, file: Path) -> None:
+    store_factory()
+    before = read(file, "PRAGMA schema_version")
+    store_factory()
+    assert read(file, "PRAGMA schema_version") == before
+
+
+def test_a_file_of_a_newer_release_is_refused_and_left_as_it_is(store_factory: OpenFile, file: Path) -> None:
+    store_factory().close()
+    db = apsw.Connection(str(file))
+    db.execute("UPDATE meta SET value = 999 WHERE key = 'schema'")
+    db.close()
+    before = read(file, "SELECT * FROM meta")
+    store = SqliteStore(str(file))
+    with pytest.raises(SchemaTooNew, match="upgrade"):
+        store.open()
+    assert read(file, "SELECT * FROM meta") == before
+
+
+def test_constraints_guard_status_and_identity_in_the_database(store_factory: OpenFile, file: Path) -> None:
+    store_factory()
+    db = apsw.Connection(str(file))
+    with pytest.raises(apsw.ConstraintError):
+        db.execute(
+            "INSERT INTO run (no, tenant, id, version, status, created_at) VALUES (1, 't', 'i', 'v', 'odd', 0)"
+        )
+    db.close()
+
+
+# ----------------------------------------------------------------------------------------------- two processes
+
+_FORMER = """
+import asyncio, sys
+from holdfast.store.sqlite import SqliteStore
+from tests.store.conformance import appended, outcome_of, row
+
+async def main():
+    store = SqliteStore(sys.argv[1])
+    store.open()
+    print(await outcome_of(store, appended(row(1, 1))), flush=True)
+    sys.stdin.readline()  # meanwhile another process opens the file
+    print(type(await outcome_of(store, appended(row(1, 2)))).__name__, flush=True)
+    print(type(await outcome_of(store, appended(row(2, 1)))).__name__, flush=True)
+    store.close()
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.anyio
+async def test_a_process_that_was_taken_over_can_append_nothing(store_factory: OpenFile, file: Path) -> None:
+    former = subprocess.Popen(
+        [sys.executable, "-c", _FORMER, str(file)],
+        cwd=ROOT,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert former.stdout is not None
+    assert former.stdout.readline() == "None\n"
+    store = store_factory()
+    await commit(store, appended(row(1, 2, epoch=1)))
+    rest, _ = former.communicate("go on\n", timeout=60)
+    assert rest.split() == ["NodeIsOver", "NodeIsOver"]
+    assert former.returncode == 0
+    assert [(seq, epoch) for seq, epoch, *_ in await journal_of(store, 1)] == [(1, 0), (2, 1)]
+    assert await journal_of(store, 2) == []
+
+
+@pytest.mark.anyio
+async def test_the_wal_left_by_a_killed_process_is_read(store_factory: OpenFile, file: Path) -> None:
+    killed = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            _FORMER.replace("sys.stdin.readline()", "import os; os.kill(os.getpid(), 9)"),
+            str(file),
+        ],
+        cwd=ROOT,
+        capture_output=True,
+        check=False,
+        timeout=60,
+    )
+    assert killed.returncode == -9
+    assert os.path.getsize(f"{file}-wal") > 0
+    assert await rows_of(store_factory(), 1) == {1: [1]}

@@ -1,6 +1,8 @@
-"""The tools of hello.yaml: plain functions, sync or async. What they return is kept; what they raise is tried again."""
+"""The tools of the examples: plain functions, sync or async. What they return is kept for ever."""
 
 import asyncio
+import os
+import signal
 
 from holdfast import Context, tool
 
@@ -23,3 +25,16 @@ def post(letters: list[dict[str, str]]) -> int:
     for letter in letters:
         print(letter["write"])
     return len(letters)
+
+
+@tool
+def note(text: str) -> str:
+    print(f"NOTE: {text}")
+    return text
+
+
+@tool
+def pull_the_plug(context: Context) -> str:
+    if context.attempt == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return f"alive, attempt {context.attempt}"

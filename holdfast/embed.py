@@ -101,10 +101,11 @@ class Holdfast:
 class RunHandle:
     """One run, by its id."""
 
-    __slots__ = ("_engine", "_live", "id")
+    __slots__ = ("_ended", "_engine", "_live", "id")
 
     def __init__(self, engine: Engine, live: Live) -> None:
         self._engine, self._live = engine, live
+        self._ended: Live | None = None
         self.id: RunId = live.run.id
 
     def __repr__(self) -> str:
@@ -118,16 +119,13 @@ class RunHandle:
 
     async def result(self, timeout: float | None = None) -> Any:
         """The output of the run once it completes; raises RunFailed, RunCancelled or RunInterrupted if it does not."""
-        live = self._live
-        if not live.run.over:
-            live = self._live = await asyncio.wait_for(self._ended(), timeout)
+        if self._ended is None:
+            self._ended = await asyncio.wait_for(self._engine.ended(self._live.run.no), timeout)
+        live = self._ended
         run = live.run
         if run.status == "completed":
             return await output_of(self._engine.store, live.plan, run)
         raise _ENDED[run.status](run.id, run.error or Error(run.status, f"the run is {run.status}"))
-
-    async def _ended(self) -> Live:
-        return await self._engine.ended(self._live.run.no)
 
 
 def database_path(database: str) -> str:

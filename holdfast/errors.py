@@ -112,7 +112,9 @@ class RunEnded(HoldfastError):
 
     def __init__(self, run_id: RunId, error: Error) -> None:
         where = f" at {error.path}" if error.path else ""
-        super().__init__(f"run {run_id} {self.code.removeprefix('run_')}{where}: {error.message} [{error.kind}]")
+        super().__init__(
+            f"run {run_id} {self.code.removeprefix('run_')}{where}: {error.message} [{error.kind}]"
+        )
         self.run_id, self.error = run_id, error
 
 

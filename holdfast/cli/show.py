@@ -43,7 +43,9 @@ def say(text: str) -> None:
 def give(data: Any) -> None:
     """Hand over data: JSON on standard output, whatever the locale says."""
     text = data if isinstance(data, bytes) else msgspec.json.encode(data)
-    out = sys.__stdout__ or sys.stdout  # the real one: while a run is attended, what tools print goes elsewhere
+    out = (
+        sys.__stdout__ or sys.stdout
+    )  # the real one: while a run is attended, what tools print goes elsewhere
     out.buffer.write(msgspec.json.format(text, indent=2) + b"\n")
     out.buffer.flush()
 

@@ -40,7 +40,7 @@ def decide(plan: Plan, run: Run, event: Event, at: Millis) -> list[Decision]:
     _ON[type(event)](draft, event)
     work = draft.work
     while work:
-        if draft.spent and work[-1][0] != "enter":  # a child is opened and entered in one row, or in none
+        if draft.spent and work[-1][0] != "child":  # one that was opened is entered in the same row
             draft.cut()
             break
         what, whom, how = work.pop()
@@ -174,28 +174,38 @@ def _adopted(draft: Draft, event: Adopted) -> None:
         return scopes.stopped(draft, "", run.stops[""].error)  # whatever was still at work is gone
     if event.drive and draft.plan.interrupted_by_restart:
         return scopes.interrupt(draft, "the engine was restarted")
+    if not event.drive:
+        return  # what was open is ready; nothing starts or fails until somebody drives
     draft.lost = frozenset(event.lost)
-    if event.drive:
-        _take_up(draft)
+    _take_up(draft)
     for path in event.lost:
-        step = run.steps[path]
+        step, alone = run.steps[path], path == event.alone
         if step.target is not None:
             _lost_while_stopping(draft, path, step.target)
-        elif why := retry.after_loss(draft, path, alone=path == event.alone):
+        elif why := retry.why_lost_for_good(draft, path, step.lost_alone + alone):
             draft.work.append(("fail", path, why))
-        elif event.drive and step.lost + 1 < SUSPECT_AFTER:
+        elif alone:
+            retry.delay_suspect(draft, path, step.lost_alone + 1)
+        elif step.lost + 1 < SUSPECT_AFTER:
             draft.work.append(("start", path, ""))
+    # What fails comes first off the stack: it may stop what would only start in vain.
+    draft.work.sort(key=lambda item: item[0] == "fail")
 
 
 def _take_up(draft: Draft) -> None:
     """Go on where the run was left: work that was cut, steps given back, or the very beginning."""
     run = draft.run
-    draft.work.extend(item for item in run.todo if item[0] != "start")  # those are ready, and found below
+    draft.work.extend(
+        item for item in run.todo if item[0] not in ("start", "fail")
+    )  # those are ready: see below
     if not run.begun:
         _begin(draft)
-    failing = {path for what, path, _ in run.todo if what == "fail"}
     for path, step in run.steps.items():
-        if step.state == "ready" and step.reason != "suspect" and path not in failing:
+        if step.state != "ready":
+            continue
+        if step.lost and (why := retry.why_lost_for_good(draft, path, step.lost_alone)):
+            draft.work.append(("fail", path, why))
+        elif step.reason != "suspect":
             draft.work.append(("start", path, ""))
 
 
@@ -240,6 +250,7 @@ _ON: Final[dict[type, Callable[[Draft, Any], None]]] = {
 }
 _WORK: Final[dict[str, Callable[[Draft, str, str], None]]] = {
     "enter": scopes.enter,
+    "child": scopes.enter,
     "fill": lambda draft, path, _: scopes.fill(draft, path),
     "start": _start,
     "fail": _fail,

@@ -34,7 +34,7 @@ class Draft:
     joined: dict[str, Scope] = {}  # noqa: RUF012
     lost: frozenset[str] = frozenset()  # steps whose attempt the fact found open, and gone
     stopped: tuple[str, ...] = ()
-    bytes: int = 0
+    value_bytes: int = 0
 
     def __init__(self, plan: Plan, run: Run, at: Millis) -> None:
         self.plan, self.run, self.at = plan, run, at
@@ -49,7 +49,7 @@ class Draft:
 
     @property
     def spent(self) -> bool:
-        return len(self.decisions) >= DECISIONS_MAX or self.bytes >= DECISION_BYTES_MAX
+        return len(self.decisions) >= DECISIONS_MAX or self.value_bytes >= DECISION_BYTES_MAX
 
     def cut(self) -> None:
         """Leave the rest of the work to the next row."""
@@ -61,7 +61,11 @@ class Draft:
         self.decisions.append(CompleteStep(path, NULL, keep, joined=True))
         scope, known = self.scope(path), self.run.scopes.get(path)
         assert scope is not None
-        fails = [order for order in self.decisions if isinstance(order, FailStep) and scope_of(order.path)[0] == path]
+        fails = [
+            order
+            for order in self.decisions
+            if isinstance(order, FailStep) and scope_of(order.path)[0] == path
+        ]
         scope.errors = (known.errors if known is not None else {}) | {
             index: order.error for order in fails if (index := scope_of(order.path)[1]) is not None
         }
@@ -90,7 +94,11 @@ class Draft:
 
     def open_steps(self, target: str) -> dict[str, Step]:
         """All that is open beneath a target, decisions of this draft included."""
-        steps = {path: step for path, step in self.run.steps.items() if path != self.subject and beneath(target, path)}
+        steps = {
+            path: step
+            for path, step in self.run.steps.items()
+            if path != self.subject and beneath(target, path)
+        }
         for path in self.lost & steps.keys():
             if steps[path].target in (None, path):
                 steps[path] = Step("ready")
@@ -102,7 +110,9 @@ class Draft:
                     steps[decision.path] = Step("running", decision.attempt)
             elif isinstance(decision, FailStep | CompleteStep):
                 closed = decision.path
-                steps = {path: step for path, step in steps.items() if path != closed and not beneath(closed, path)}
+                steps = {
+                    path: step for path, step in steps.items() if path != closed and not beneath(closed, path)
+                }
         return steps
 
     def is_stopped(self, frame: str) -> bool:
@@ -161,13 +171,18 @@ class Draft:
         assert isinstance(node, FanOut)
         children = [self._child(node, path, index, scope) for index in range(scope.count)]
         if node.result == "iterations":
-            return {"iterations": [{"error": child["error"]} if child["error"] else child["steps"] for child in children]}
+            return {
+                "iterations": [
+                    {"error": child["error"]} if child["error"] else child["steps"] for child in children
+                ]
+            }
         return {"branch_results": [child["status"] for child in children], "branches": children}
 
     def _child(self, node: FanOut, path: str, index: int, scope: Scope) -> dict[str, Any]:
-        if (error := scope.errors.get(index)) is not None:
-            return {"status": "failed", "error": msgspec.to_builtins(error), "steps": {}}
-        return {"status": "completed", "error": None, "steps": self.outputs_of(f"{path}[{index}]")}
+        error, steps = scope.errors.get(index), self.outputs_of(f"{path}[{index}]")
+        if error is not None:
+            return {"status": "failed", "error": msgspec.to_builtins(error), "steps": steps}
+        return {"status": "completed", "error": None, "steps": steps}
 
     def outputs_of(self, frame: str) -> dict[str, Any]:
         """Step id → output, of the steps of one frame that were kept."""

@@ -60,20 +60,21 @@ def start_again(draft: Draft, path: str, step: Step) -> None:
     draft.decisions.append(StartAttempt(path, step.attempt + 1, NULL, step.keep, step.overlapping))
 
 
-def after_loss(draft: Draft, path: str, *, alone: bool) -> str:
+def why_lost_for_good(draft: Draft, path: str, lost_alone: int) -> str:
     """A loss is not a failure: it counts only for a suspect that was alone when its process died.
 
-    Two losses make a suspect. Suspects start one at a time, so the next crash names its cause, and two power cuts do
-    not wear a healthy step out. Gives why the step fails for good, or nothing.
+    Suspects start one at a time, so the next crash names its cause, and two power cuts do not wear a healthy step out.
     """
-    step, node = draft.run.steps[path], draft.plan.node(path)
+    node = draft.plan.node(path)
     assert isinstance(node, Call)
     if node.fails_on_crash:
         return "its process ended while it ran, and on_crash is fail"
-    counted = step.lost_alone + alone
-    if counted >= MAX_LOST:
-        return f"its process ended {counted} times while it ran alone"
-    if alone:
-        delay = min(SUSPECT_DELAY_MS * 2 ** (counted - 1), SUSPECT_DELAY_MS_MAX)
-        draft.decisions.append(ArmTimer(path, "suspect", Millis(draft.at + delay)))
+    if lost_alone >= MAX_LOST:
+        return f"its process ended {lost_alone} times while it ran alone"
     return ""
+
+
+def delay_suspect(draft: Draft, path: str, lost_alone: int) -> None:
+    """Give the machine time between two crashes that the same step may have caused."""
+    delay = min(SUSPECT_DELAY_MS * 2 ** (lost_alone - 1), SUSPECT_DELAY_MS_MAX)
+    draft.decisions.append(ArmTimer(path, "suspect", Millis(draft.at + delay)))

@@ -123,10 +123,13 @@ def _open_state(run: Run) -> Run:
         inputs=_referred(run, run.inputs),
         frames={name: Frame(joined=frame.joined, inner=frame.inner) for name, frame in run.frames.items()},
         steps={
-            path: msgspec.structs.replace(step, inputs=_referred(run, step.inputs)) for path, step in run.steps.items()
+            path: msgspec.structs.replace(step, inputs=_referred(run, step.inputs))
+            for path, step in run.steps.items()
         },
         scopes={
-            path: msgspec.structs.replace(scope, items=_referred(run, scope.items), value=_referred(run, scope.value))
+            path: msgspec.structs.replace(
+                scope, items=_referred(run, scope.items), value=_referred(run, scope.value)
+            )
             for path, scope in run.scopes.items()
         },
     )
@@ -134,9 +137,11 @@ def _open_state(run: Run) -> Run:
 
 def _referred(run: Run, value: msgspec.Raw) -> msgspec.Raw:
     view = memoryview(value)
-    if len(view) <= INLINE_BYTES_MAX and view[: len(_MARK)] != _MARK:
+    if len(view) <= INLINE_BYTES_MAX and bytes(view[: len(_MARK)]) != _MARK:
         return value
-    known = run.__dict__.setdefault("references", {})  # hashing the same megabytes for each snapshot would cost
+    known = run.__dict__.setdefault(
+        "references", {}
+    )  # hashing the same megabytes for each snapshot would cost
     if id(value) not in known:
         known[id(value)] = (value, _reference(bytes(value)))
     reference: msgspec.Raw = known[id(value)][1]

@@ -22,10 +22,12 @@ from holdfast.engine.decisions import (
 )
 from holdfast.engine.draft import Draft
 from holdfast.engine.state import Scope
+from holdfast.errors import LimitExceeded
 from holdfast.plan.expr import truthy
 from holdfast.plan.graph import END, FAIL, KEEP_NOTHING, Call, Choice, FanOut, Timer
 from holdfast.values import NULL, VALUE_BYTES_MAX, Error, Millis, encode, join, scope_of, split
 
+BROKEN: Final = (ValueError, OverflowError, RecursionError, LimitExceeded)
 CANCEL_GRACE_MS: Final = 10_000  # how long what was told to stop may take to answer
 
 
@@ -43,18 +45,23 @@ def enter(draft: Draft, frame: str, name: str) -> None:
         return _enter_call(draft, frame, path, node)
     try:
         _ENTER[type(node)](draft, frame, path, node)
-    except ValueError as error:
-        fail_step(draft, path, Error("template", str(error), path))
+    except BROKEN as error:
+        fail_step(draft, path, broken(error, path))
+
+
+def broken(error: Exception, path: str) -> Error:
+    """An expression that gives nothing usable fails its step; no attempt is made."""
+    return Error("limit" if isinstance(error, LimitExceeded) else "template", str(error), path)
 
 
 def _enter_call(draft: Draft, frame: str, path: str, node: Call) -> None:
     try:
         text = node.inputs(draft.seen_from(frame))
-    except ValueError as error:
-        return fail_step(draft, path, Error("template", str(error), path))
+    except BROKEN as error:
+        return fail_step(draft, path, broken(error, path))
     if len(text) > VALUE_BYTES_MAX:
         return fail_step(draft, path, Error("input_too_large", f"the inputs of {path} are over 25 MiB", path))
-    draft.bytes += len(text)
+    draft.value_bytes += len(text)
     draft.decisions.append(StartAttempt(path, 1, msgspec.Raw(text), node.keep))
 
 
@@ -94,7 +101,7 @@ def _enter_fan_out(draft: Draft, frame: str, path: str, node: FanOut) -> None:
         count, items = node.items(draft.seen_from(frame))
     opened = OpenScope(path, count, msgspec.Raw(items), NULL, node.keep)
     draft.decisions.append(opened)
-    draft.bytes += len(items)
+    draft.value_bytes += len(items)
     draft.note_scope(path, Scope(count, items=opened.items, keep=node.keep))
     draft.work.append(("fill", path, ""))
 
@@ -102,8 +109,7 @@ def _enter_fan_out(draft: Draft, frame: str, path: str, node: FanOut) -> None:
 def end_block(draft: Draft, frame: str) -> None:
     """The last node of a block is done: a child of a scope is complete, or the run is."""
     if not frame:
-        output = draft.plan.output
-        return finish(draft, msgspec.Raw(output(draft.seen_from(""))) if output else NULL)
+        return _complete(draft)
     scope_path, index = scope_of(frame)
     scope = draft.scope(scope_path)
     assert scope is not None
@@ -117,8 +123,18 @@ def end_block(draft: Draft, frame: str) -> None:
     draft.work.append(("fill", scope_path, ""))
 
 
-def finish(draft: Draft, output: msgspec.Raw) -> None:
-    draft.decisions.append(FinishRun("completed", output))
+def _complete(draft: Draft) -> None:
+    output = draft.plan.output
+    if output is None:
+        draft.decisions.append(FinishRun("completed"))
+        return
+    try:
+        text = output(draft.seen_from(""))
+    except BROKEN as error:
+        return _fail_block(draft, "", broken(error, ""))
+    if len(text) > VALUE_BYTES_MAX:
+        return _fail_block(draft, "", Error("output_too_large", "the output of the run is over 25 MiB"))
+    draft.decisions.append(FinishRun("completed", msgspec.Raw(text)))
 
 
 def fill(draft: Draft, path: str) -> None:
@@ -135,7 +151,7 @@ def fill(draft: Draft, path: str) -> None:
         scope.child_opened()
         if scope.open < node.concurrency:
             draft.work.append(("fill", path, ""))
-        draft.go(f"{path}[{index}]", node.block_of(index).first)
+        draft.work.append(("child", f"{path}[{index}]", node.block_of(index).first))
     elif not scope.open:
         _join(draft, path, node, scope)
 
@@ -222,8 +238,9 @@ def stopped(draft: Draft, target: str, error: Error) -> None:
     if target:
         return fail_step(draft, target, error)
     draft.work.clear()
-    cancelled = error.kind == "cancelled" or draft.run.ending == "cancelled"
-    draft.decisions.append(FinishRun("cancelled" if cancelled else "failed", NULL, error))
+    if draft.run.ending == "cancelled" and error.kind != "cancelled":
+        error = Error("cancelled", "the run was cancelled")
+    draft.decisions.append(FinishRun("cancelled" if error.kind == "cancelled" else "failed", NULL, error))
 
 
 _ENTER: Final[dict[type, Callable[[Draft, str, str, Any], None]]] = {

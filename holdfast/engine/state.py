@@ -220,8 +220,11 @@ def _adopted(run: Run, event: Adopted) -> None:
     for path in event.lost:
         step = run.steps[path]
         if step.target is not None:
-            _answered(run, path, step)
-            continue
+            if event.drive or step.target != path:
+                _answered(run, path, step)
+                continue
+            _end_stop(run, path)  # nobody is here to try it again: it is lost, and ready
+            step.target = None
         step.lost += 1
         step.lost_alone += path == event.alone
         step.state, step.reason = "ready", "suspect" if step.lost >= SUSPECT_AFTER else "lost"
@@ -263,7 +266,11 @@ def _timer_fired(run: Run, event: TimerFired) -> None:
         return  # disarmed before it could fire
     if event.timer == "deadline":
         run.ending = run.ending or "run_timeout"
-    elif event.timer == "grace" and (step := run.steps.get(event.path)) is not None and step.target == event.path:
+    elif (
+        event.timer == "grace"
+        and (step := run.steps.get(event.path)) is not None
+        and step.target == event.path
+    ):
         step.overlapping = True
         _answered(run, event.path, step)
     elif event.timer == "delay":
@@ -416,7 +423,7 @@ def _close_child(run: Run, path: str, error: Error | None) -> None:
         _drop_steps(run, path)
         if scope.keep:
             scope.errors[int(path[path.rindex("[") + 1 : -1])] = error
-    if path in run.frames and not (scope.keep and error is None):
+    if path in run.frames and not scope.keep:
         _drop_frame(run, path)
 
 
@@ -439,6 +446,8 @@ def _drop_steps(run: Run, target: str) -> None:
         del run.scopes[path]
     for path in [path for path in run.stops if path and beneath(target, path)]:
         del run.stops[path]
+    if run.todo:
+        run.todo = [item for item in run.todo if item[1] != target and not beneath(target, item[1])]
     for key in [key for key in run.timers if timer_of(key)[1] and beneath(target, timer_of(key)[1])]:
         del run.timers[key]
 

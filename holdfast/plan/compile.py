@@ -6,9 +6,10 @@ goes on), the second builds blocks and closures.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 
 from holdfast.plan import expr
 from holdfast.plan.graph import (
@@ -44,13 +45,18 @@ from holdfast.spec.workflow import (
 )
 from holdfast.values import Millis, NotJson, decode, segment, sha256
 
-_SECONDS_BELOW = 10**11  # an instant below this number is in seconds: in milliseconds it would be before 1974
+INSTANT_MAX: Final = 253_402_300_800_000  # the end of the year 9999, in milliseconds
+_SECONDS_BELOW: Final = (
+    10**11
+)  # an instant below this number is in seconds: in milliseconds it would be before 1974
 
 
 def compile_workflow(spec: WorkflowSpec) -> Plan:
     """The plan of a valid definition in the steps notation."""
     named = _Names(spec).found
-    keeps_result = spec.output is None and not any(isinstance(step.body, ForeachBody | ParallelBody) for step in spec.steps)
+    keeps_result = spec.output is None and not any(
+        isinstance(step.body, ForeachBody | ParallelBody) for step in spec.steps
+    )
     builder = _Builder(named)
     scope = Scope.of(spec)
     top = KEEP_RESULT if keeps_result else KEEP_NOTHING
@@ -195,7 +201,9 @@ def _template(value: Any, scope: Scope) -> Any:
         if isinstance(parsed, Ref):
             return _leaf(parsed, scope)
         if isinstance(parsed, Text):
-            return expr.Text(tuple(part if isinstance(part, str) else _leaf(part, scope) for part in parsed.parts))
+            return expr.Text(
+                tuple(part if isinstance(part, str) else _leaf(part, scope) for part in parsed.parts)
+            )
         return value
     if isinstance(value, dict):
         return {key: _template(member, scope) for key, member in value.items()}
@@ -218,7 +226,9 @@ class _Builder:
     def __init__(self, named: set[str]) -> None:
         self._named = named
 
-    def block(self, steps: tuple[WorkflowStep, ...], scope: Scope, outer: StepPolicy, keep: int = KEEP_NOTHING) -> Block:
+    def block(
+        self, steps: tuple[WorkflowStep, ...], scope: Scope, outer: StepPolicy, keep: int = KEEP_NOTHING
+    ) -> Block:
         nodes: dict[str, Node] = {}
         names = [segment(step.id) for step in steps]
         for step, name, after in zip(steps, names, (*names, END)[1:], strict=True):
@@ -259,7 +269,13 @@ class _Builder:
         )
 
     def _choice(
-        self, step: WorkflowStep, body: BranchBody, routes: Routes, scope: Scope, inside: StepPolicy, keep: int
+        self,
+        step: WorkflowStep,
+        body: BranchBody,
+        routes: Routes,
+        scope: Scope,
+        inside: StepPolicy,
+        keep: int,
     ) -> Choice:
         then, otherwise = (self.block(part.steps, scope.inside(step, part), inside) for part in blocks(step))
         entries = {True: ("then", then.first), False: ("else", otherwise.first)}
@@ -267,7 +283,13 @@ class _Builder:
         return Choice(step.id, routes, _evaluate(body.on, scope), both, entries, keep)
 
     def _foreach(
-        self, step: WorkflowStep, body: ForeachBody, routes: Routes, scope: Scope, inside: StepPolicy, keep: int
+        self,
+        step: WorkflowStep,
+        body: ForeachBody,
+        routes: Routes,
+        scope: Scope,
+        inside: StepPolicy,
+        keep: int,
     ) -> FanOut:
         path = parse_jsonpath(body.items)
         source = None if path.singular is None or path.star else _source(path.singular, scope)
@@ -285,7 +307,13 @@ class _Builder:
         )
 
     def _parallel(
-        self, step: WorkflowStep, body: ParallelBody, routes: Routes, scope: Scope, inside: StepPolicy, keep: int
+        self,
+        step: WorkflowStep,
+        body: ParallelBody,
+        routes: Routes,
+        scope: Scope,
+        inside: StepPolicy,
+        keep: int,
     ) -> FanOut:
         if any(inner.id in self._named for branch in body.branches for inner in walk(branch)):
             keep = KEEP_NAMED  # the steps inside can be seen after it
@@ -321,14 +349,20 @@ def _due(body: TimerBody, scope: Scope) -> Any:
 
     def due(view: View, now: Millis) -> Millis:
         value = decode(render(view))
-        return _instant(value) if until else Millis(now + round(_number(value)))
+        at = _instant(value) if until else Millis(now + round(_number(value)))
+        if not -INSTANT_MAX < at < INSTANT_MAX:
+            raise NotJson(f"a timer cannot wait for {value!r}: that is after the year 9999")
+        return at
 
     return due
 
 
 def _number(value: Any) -> float:
     try:
-        return float(value)
+        number = float(value)
+        if not math.isfinite(number):
+            raise ValueError
+        return number
     except (TypeError, ValueError):
         raise NotJson(f"a timer needs a number of milliseconds, not {value!r}") from None
 

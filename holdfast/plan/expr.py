@@ -203,7 +203,11 @@ def _whole(source: Source) -> Part:
 def _text(text: Text) -> Part:
     if any(isinstance(part, Secret) for part in text.parts):
         return _secret_text(text)
-    pieces = [part if isinstance(part, str) else evaluate(part) for part in text.parts if not isinstance(part, Secret)]
+    pieces = [
+        part if isinstance(part, str) else evaluate(part)
+        for part in text.parts
+        if not isinstance(part, Secret)
+    ]
 
     def part(view: View) -> str:
         return "".join([piece if isinstance(piece, str) else printed(piece(view)) for piece in pieces])
@@ -263,7 +267,10 @@ def _resolved(value: Any, value_at: Callable[[str, Members], Any]) -> Any:
     if isinstance(value, dict):
         if "$of" in value:
             return value_at(value["$of"], members_of(value["at"]))
-        return {key[1:] if key.startswith("$$") else key: _resolved(member, value_at) for key, member in value.items()}
+        return {
+            key[1:] if key.startswith("$$") else key: _resolved(member, value_at)
+            for key, member in value.items()
+        }
     if isinstance(value, list):
         return [_resolved(member, value_at) for member in value]
     return value

@@ -21,7 +21,9 @@ FAIL: Final = None  # no route: the failure is the block's own
 # How much of a finished step's output the run keeps in memory.
 KEEP_NOTHING: Final = 0
 KEEP_NAMED: Final = 1  # a later expression can name it
-KEEP_RESULT: Final = 2  # only the run's own output is made of it: kept while small, else read back from the journal
+KEEP_RESULT: Final = (
+    2  # only the run's own output is made of it: kept while small, else read back from the journal
+)
 
 
 class View(Protocol):

@@ -58,11 +58,12 @@ Reply = asyncio.Future[None]
 class Live:
     """A run in memory, and what its row in the store says once all that was submitted is durable."""
 
-    __slots__ = ("journal_bytes", "needs", "owned", "plan", "run", "snapshot_bytes", "status")
+    __slots__ = ("journal_bytes", "lacks_tool", "needs", "owned", "plan", "run", "snapshot_bytes", "status")
 
     def __init__(self, run: Run, plan: Plan, *, owned: bool, status: Status | None) -> None:
         self.run, self.plan, self.owned, self.status = run, plan, owned, status
         self.needs: str | None = None
+        self.lacks_tool = False  # some step was given back because its tool is not here
         self.journal_bytes = 0
         self.snapshot_bytes = 0
 
@@ -79,7 +80,8 @@ class Hands(Protocol):
     def run_ended(self, live: Live) -> None: ...
     def committed(self, live: Live) -> None: ...
     def parked(self, live: Live) -> None: ...
-    def restored(self, dropped: list[RunNo]) -> None: ...
+    def restored(self) -> None: ...
+    def set_aside(self, no: RunNo, error: BaseException) -> None: ...
     def over(self, error: BaseException) -> None: ...
 
 
@@ -89,7 +91,8 @@ class Advance:
         self.live: dict[RunNo, Live] = {}
         self.quarantined: dict[RunNo, str] = {}
         self.listeners: list[Listener] = []  # told of each row once it is durable
-        self.again: list[tuple[RunNo, Event]] = []  # stimuli of a commit that failed, offered when it works again
+        self.away: set[RunNo] = set()  # runs dropped by a commit that failed, until they are loaded again
+        self.again: list[tuple[RunNo, Event]] = []  # their stimuli, to be offered then
         self.parks = True
         self.is_stalled = False
         self.is_over = False
@@ -115,16 +118,16 @@ class Advance:
         try:
             decisions = decide(live.plan, run, event, at)
             fold(run, event, decisions, at)
+            body, blobs = encode_row(event, decisions)
         except Exception as error:
             return self._quarantine(live, error, reply)
-        body, blobs = encode_row(event, decisions)
         batch = self._batch
         batch.rows.append((run.no, run.seq, run.epoch, at, KINDS[type(event)], body))
         self._entries.append((live, event, decisions, reply))
         for sha256, text in blobs:
             batch.blobs.append((run.no, sha256, text))
             live.journal_bytes += len(text)  # loading the run reads it, as it does the row
-        if run.status != live.status or not live.owned or type(event) is AttemptReleased:
+        if run.status != live.status or not live.owned or run.status == "waiting" or live.lacks_tool:
             self._change(live, at)
         live.journal_bytes += len(body)
         if live.journal_bytes > SNAPSHOT_BYTES and live.journal_bytes > live.snapshot_bytes:
@@ -141,12 +144,14 @@ class Advance:
         self.offer(live, event, reply)
 
     def deliver(self, no: RunNo, event: Event) -> None:
-        """A stimulus for a run that may have been dropped meanwhile: its attempt's outcome, its timer."""
+        """The outcome of an attempt, for a run that may have been dropped meanwhile, or be over."""
         live = self.live.get(no)
         if live is not None:
             self.offer(live, event)
-        else:
+        elif no in self.away:
             self.again.append((no, event))
+        else:
+            log.info("late for a run that is over: %s", KINDS[type(event)])
 
     def enter_lane(self, live: Live, path: str) -> None:
         """Start a suspect, and say in the same commit that it is alone."""
@@ -186,7 +191,11 @@ class Advance:
         parked = run.over or (self.parks and _may_park(run, at, needs))
         finished_at = run.at if run.over else None
         wake_at = _wake_at(run) if parked and not run.over else None
-        self._batch.changes[run.no] = RunChange(run.status, not parked, run.epoch, wake_at, needs, finished_at)
+        if run.status == live.status and live.owned and not parked:
+            return
+        self._batch.changes[run.no] = RunChange(
+            run.status, not parked, run.epoch, wake_at, needs, finished_at
+        )
         live.status, live.owned, live.needs = run.status, not parked, needs
 
     def _snapshot(self, live: Live) -> None:
@@ -273,7 +282,9 @@ class Advance:
         if isinstance(error, StoreUnavailable):
             log.error("commit failed, nothing of it counts: %s", error)
             return self._stall(entries, error)
-        log.exception("a batch of %d rows was refused; trying its runs one by one", len(batch.rows), exc_info=error)
+        log.exception(
+            "a batch of %d rows was refused; trying its runs one by one", len(batch.rows), exc_info=error
+        )
         self._one_by_one(batch, entries)
 
     def _fenced(self, batch: Batch, entries: list[Entry], error: Fenced) -> None:
@@ -308,7 +319,9 @@ class Advance:
                 self._durable(part)
             elif isinstance(error, StoreUnavailable | NodeIsOver | SystemExit | Fenced):
                 rest = [entry for entry in entries if _no(entry) in runs[index:]]
-                return self._done(batch, rest, error if not isinstance(error, Fenced) else StoreUnavailable(str(error)))
+                return self._done(
+                    batch, rest, error if not isinstance(error, Fenced) else StoreUnavailable(str(error))
+                )
             else:
                 self._quarantine(part[0][0], error, None)
                 for *_, reply in part:
@@ -321,10 +334,14 @@ class Advance:
         """A mistake of ours stops the run it happened in, visibly, and nothing else."""
         no = live.run.no
         log.error("run %s is set aside, this is a defect in holdfast", live.run.id, exc_info=error)
-        self.quarantined[no] = repr(error)
         self.live.pop(no, None)
+        self.set_aside(no, error)
         self._forget_pending({no}, error)
         _answer(reply, HoldfastError(f"run {live.run.id} was set aside: {error!r}"))
+
+    def set_aside(self, no: RunNo, error: BaseException) -> None:
+        self.quarantined[no] = repr(error)
+        self.hands.set_aside(no, error)
 
     def _forget_pending(self, runs: set[RunNo], error: BaseException) -> None:
         for live, _, _, reply in self._entries:
@@ -336,28 +353,32 @@ class Advance:
     def _stall(self, entries: list[Entry], error: BaseException) -> None:
         """Drop the state that did not become durable, keep the stimuli, and look again until the store can write."""
         self.is_stalled = True
-        dropped: dict[RunNo, None] = {}
         for live, event, _, reply in [*entries, *self._entries]:
-            dropped[live.run.no] = None
+            self.away.add(live.run.no)
+            self.live.pop(live.run.no, None)
             self._turn_away(live.run.no, event, reply, error)
         self._batch, self._entries = Batch(), []
-        for no in dropped:
-            self.live.pop(no, None)
         self._tell_idle()
-        self._probe_later(PROBE_SECONDS, list(dropped))
+        self._probe_later(PROBE_SECONDS)
 
-    def _turn_away(self, no: RunNo, event: Event, reply: Reply | None, error: BaseException | None = None) -> None:
+    def _turn_away(
+        self, no: RunNo, event: Event, reply: Reply | None, error: BaseException | None = None
+    ) -> None:
         """API callers are told at once; outcomes and timers wait, for nobody will send them again."""
         if reply is not None:
-            why = error or (NodeIsOver("this node is over") if self.is_over else StoreUnavailable("the database is away"))
+            why = error or (
+                NodeIsOver("this node is over") if self.is_over else StoreUnavailable("the database is away")
+            )
             _answer(reply, why)
-        elif isinstance(event, StepSucceeded | StepFailed | AttemptTimedOut | AttemptReleased | TimerFired | Adopted):
+        elif isinstance(
+            event, StepSucceeded | StepFailed | AttemptTimedOut | AttemptReleased | TimerFired | Adopted
+        ):
             self.again.append((no, event))
 
-    def _probe_later(self, delay: float, dropped: list[RunNo]) -> None:
-        asyncio.get_running_loop().call_later(delay, self._probe, delay, dropped)
+    def _probe_later(self, delay: float) -> None:
+        asyncio.get_running_loop().call_later(delay, self._probe, delay)
 
-    def _probe(self, delay: float, dropped: list[RunNo]) -> None:
+    def _probe(self, delay: float) -> None:
         if self.is_over:
             return
         probe = Batch()
@@ -367,11 +388,11 @@ class Advance:
             if isinstance(error, NodeIsOver | SystemExit):
                 self._end([], error)
             elif error is not None:
-                self._probe_later(min(2 * delay, PROBE_SECONDS_MAX), dropped)
+                self._probe_later(min(2 * delay, PROBE_SECONDS_MAX))
             else:
-                log.warning("the database can be written again; %d runs are taken up", len(dropped))
+                log.warning("the database can be written again; %d runs are taken up", len(self.away))
                 self.is_stalled = False
-                self.hands.restored(dropped)
+                self.hands.restored()
 
         self.store.submit(probe, answered)
 
@@ -423,4 +444,3 @@ def _answer(reply: Reply | None, error: BaseException | None) -> None:
         reply.set_result(None)
     else:
         reply.set_exception(error)
-

@@ -14,7 +14,7 @@ import msgspec
 
 from holdfast.engine.events import Adopted, CancelRequested, Continued, RunStarted, TimerFired
 from holdfast.engine.state import Run, timer_of
-from holdfast.errors import LimitExceeded, NodeIsOver, NotFound, RunIsOver, Unavailable
+from holdfast.errors import HoldfastError, LimitExceeded, NodeIsOver, NotFound, RunIsOver
 from holdfast.plan.compile import compile_workflow
 from holdfast.plan.graph import Plan
 from holdfast.runtime.advance import Advance, Live
@@ -54,7 +54,9 @@ class Engine:
         self.resident = resident
         self.plans: dict[str, Plan] = {}
         self.owners: Owners
-        self._plan_of_spec: dict[int, tuple[WorkflowSpec, Plan]] = {}  # by identity: the spec is held, so it stays
+        self._plan_of_spec: dict[
+            int, tuple[WorkflowSpec, Plan]
+        ] = {}  # by identity: the spec is held, so it stays
         self._stored_versions: set[str] = set()
         self._waiters: dict[RunNo, list[Waiter]] = {}
         self._filling: asyncio.Task[None] | None = None
@@ -132,7 +134,9 @@ class Engine:
         self._plan_of_spec[id(spec)] = (spec, plan)
         return plan
 
-    async def start(self, spec: WorkflowSpec, inputs: dict[str, Any], labels: dict[str, str] | None = None) -> Live:
+    async def start(
+        self, spec: WorkflowSpec, inputs: dict[str, Any], labels: dict[str, str] | None = None
+    ) -> Live:
         """Begin a run. When this returns, the run is durable."""
         plan = self.plan_of(spec)
         text = self._encoded_inputs(spec, inputs)
@@ -141,7 +145,9 @@ class Engine:
         live = Live(run, plan, owned=True, status=None)
         merged = {**spec.labels, **(labels or {})}
         on_restart = "interrupt" if plan.interrupted_by_restart else None
-        new = NewRun(no, run.tenant, run.id, plan.version, on_restart, encode(merged).decode() if merged else None, at)
+        new = NewRun(
+            no, run.tenant, run.id, plan.version, on_restart, encode(merged).decode() if merged else None, at
+        )
         self._store_version(spec, plan)
         drive = len(self.advance.live) < self.resident
         reply: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -156,7 +162,9 @@ class Engine:
         except NotJson as error:
             raise ValueError(f"the inputs are not JSON: {error}") from None
         if len(text) > VALUE_BYTES_MAX:
-            raise LimitExceeded("input_too_large", "the inputs are over 25 MiB; pass a path or a reference instead")
+            raise LimitExceeded(
+                "input_too_large", "the inputs are over 25 MiB; pass a path or a reference instead"
+            )
         return text
 
     def _store_version(self, spec: WorkflowSpec, plan: Plan) -> None:
@@ -175,9 +183,13 @@ class Engine:
         await reply
 
     async def ended(self, no: RunNo) -> Live:
-        """Wait for the end of a run."""
+        """Wait for the end of a run, as its rows on disk tell it."""
+        if self.advance.is_over:
+            raise NodeIsOver("another process has taken this file over")
         if no not in self.advance.live:
             row = await self.store.run_by_no(no)
+            if no in self.advance.quarantined:
+                raise self._set_aside(no)
             if row is not None and row.status in TERMINAL and (live := await self.load(no)) is not None:
                 return live
         waiter: Waiter = asyncio.get_running_loop().create_future()
@@ -194,13 +206,15 @@ class Engine:
         row = await self.store.run_by_id(DEFAULT_TENANT, run_id)
         if row is None:
             raise NotFound(f"no run {run_id} in this database")
-        left_behind = row.owner is not None and row.owner_epoch != self.store.epoch and row.status not in TERMINAL
+        left_behind = (
+            row.owner is not None and row.owner_epoch != self.store.epoch and row.status not in TERMINAL
+        )
         if left_behind and row.no not in self.advance.live:
             live = await self.owners.adopt(row.no, drive=self.drives_all)
         else:
             live = await self.load(row.no)
         if live is None:
-            raise Unavailable(f"run {run_id} was set aside: {self.advance.quarantined.get(row.no)}")
+            raise self._set_aside(row.no)
         if live.run.over:
             await self.advance.drained()  # nothing is said of an end that is not durable
         return live
@@ -212,20 +226,36 @@ class Engine:
             raise NotFound(f"no run {run_id} in this database")
         live = await self.owners.adopt(row.no)
         if live is None:
-            raise Unavailable(f"run {run_id} was set aside: {self.advance.quarantined.get(row.no)}")
+            raise self._set_aside(row.no)
         await self.advance.drained()
         return live
+
+    def _set_aside(self, no: RunNo) -> HoldfastError:
+        return HoldfastError(
+            f"the run was set aside: {self.advance.quarantined.get(no)}; this is a defect in holdfast"
+        )
 
     async def load(self, no: RunNo) -> Live | None:
         """A run from memory or from the store. An open one is in memory from here on."""
         if (known := self.advance.live.get(no)) is not None:
             return known
-        stored = None if no in self.advance.quarantined else await self.store.load(no)
+        if no in self.advance.quarantined:
+            return None
+        try:
+            return await self._load(no)
+        except Exception as error:  # one run that cannot be read must not keep the others from going on
+            log.exception("run number %d cannot be loaded and is set aside", no)
+            self.advance.set_aside(no, error)
+            return None
+
+    async def _load(self, no: RunNo) -> Live | None:
+        stored = await self.store.load(no)
         if stored is None:
             return None
         plan = await self._plan_of_version(stored.row.tenant, stored.row.version)
         run = await load_run(self.store, stored)
         live = Live(run, plan, owned=False, status=stored.row.status)
+        live.lacks_tool = any(step.reason == "no_tool" for step in run.steps.values())
         live.journal_bytes = sum(len(body) for *_, body in stored.rows)
         live.snapshot_bytes = len(stored.parts[0][1]) if stored.parts else 0
         if not run.over:
@@ -265,25 +295,34 @@ class Engine:
         self.timers.disarm(live.run.no)
         self.timers.parked_until(live.run.wake_at)
 
-    def restored(self, dropped: list[RunNo]) -> None:
-        """The store can write again: reload what was dropped and offer again what nobody will send twice."""
-        self._restoring = asyncio.get_running_loop().create_task(self._restore(dropped))
+    def set_aside(self, no: RunNo, error: BaseException) -> None:
+        for waiter in self._waiters.pop(no, ()):
+            if not waiter.done():
+                waiter.set_exception(self._set_aside(no))
 
-    async def _restore(self, dropped: list[RunNo]) -> None:
-        again, self.advance.again = self.advance.again, []
-        adopted = {no for no, event in again if isinstance(event, Adopted)}
-        for no in adopted:
-            await self.owners.adopt(no, drive=self.drives_all)
-        for no in dropped:
-            live = await self.load(no)
-            if live is not None and live.run.todo and no not in adopted:
-                self.advance.offer(live, Continued())
-        for no, event in again:
-            live = None if isinstance(event, Adopted) else await self.load(no)
-            if live is not None:
-                self.advance.offer(live, event)
-        self.dispatch.look_at_lane()
-        self._take_up()
+    def restored(self) -> None:
+        """The store can write again: reload what was dropped and offer again what nobody will send twice."""
+        self._restoring = asyncio.get_running_loop().create_task(self._restore())
+
+    async def _restore(self) -> None:
+        advance = self.advance
+        adopted = {no for no, event in advance.again if isinstance(event, Adopted)}
+        while advance.away and not advance.is_stalled:
+            no = next(iter(advance.away))
+            live = await (self.owners.adopt(no, drive=self.drives_all) if no in adopted else self.load(no))
+            advance.away.discard(no)
+            if live is None:
+                continue  # it was never durable
+            if live.run.todo and no not in adopted:
+                advance.offer(live, Continued())
+            for event in [
+                event for of, event in advance.again if of == no and not isinstance(event, Adopted)
+            ]:
+                advance.offer(live, event)
+        if not advance.is_stalled:
+            advance.again.clear()
+            self.dispatch.resume()
+            self._take_up()
 
     def over(self, error: BaseException) -> None:
         self.dispatch.abandon()

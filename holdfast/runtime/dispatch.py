@@ -32,6 +32,7 @@ ATTEMPTS_MAX: Final = 1_000  # attempts at work in one node
 THREADS_MAX: Final = 32  # sync tools at work in one node
 LANE_SECONDS: Final = 5.0  # a suspect that has lived this long is not what kills the process
 MESSAGE_CHARS_MAX: Final = 4_000
+KIND_CHARS_MAX: Final = 100
 
 
 class Attempt:
@@ -46,7 +47,9 @@ class Attempt:
 
 
 class Dispatch:
-    def __init__(self, advance: Advance, registry: Registry, clock: Clock, *, places: int = ATTEMPTS_MAX) -> None:
+    def __init__(
+        self, advance: Advance, registry: Registry, clock: Clock, *, places: int = ATTEMPTS_MAX
+    ) -> None:
         self.advance, self.registry, self.clock, self.places = advance, registry, clock, places
         self.open: dict[tuple[RunNo, str], Attempt] = {}
         self.queue: deque[tuple[RunNo, str, int]] = deque()  # starts that wait for a place
@@ -84,6 +87,7 @@ class Dispatch:
         assert type(node) is Call
         tool = self.registry.get(node.target)
         if tool is None:
+            live.lacks_tool = True
             return self.advance.offer(live, AttemptReleased(path, number, "no_tool"))
         args = self._arguments(live, step.inputs)
         attempt = Attempt(run.no, path, number, tool, args)
@@ -171,7 +175,7 @@ class Dispatch:
             return not self.is_stopping and self._was_not_asked(attempt)
         if attempt.task is not None and isinstance(error, asyncio.CancelledError):
             attempt.task.uncancel()
-        return not isinstance(error, GeneratorExit)
+        return not (isinstance(error, GeneratorExit) and self.is_stopping)
 
     def _was_not_asked(self, attempt: Attempt) -> bool:
         return attempt.task is None or attempt.task.cancelling() == 0
@@ -179,10 +183,14 @@ class Dispatch:
     def _failure(self, attempt: Attempt, error: BaseException, began: float) -> StepFailed:
         kind, message = described(error)
         ran_ms = int((self.clock.monotonic() - began) * 1000)
-        return StepFailed(attempt.path, attempt.number, Error(kind, message, attempt.path, attempt.number), ran_ms)
+        return StepFailed(
+            attempt.path, attempt.number, Error(kind, message, attempt.path, attempt.number), ran_ms
+        )
 
     def _answered(self, attempt: Attempt, event: Event) -> None:
-        if self.open.get((attempt.no, attempt.path)) is attempt:  # one that overlaps it may have taken its place
+        if (
+            self.open.get((attempt.no, attempt.path)) is attempt
+        ):  # one that overlaps it may have taken its place
             del self.open[attempt.no, attempt.path]
         if attempt.is_suspect:
             self._pass_lane(attempt)
@@ -199,6 +207,9 @@ class Dispatch:
             live = self.advance.live.get(no)
             if live is not None:
                 self._begin(live, path, number)
+            elif no in self.advance.away:
+                self.queue.appendleft((no, path, number))
+                return  # until commits work again
 
     # ------------------------------------------------------------------------------------------ stopping, time-outs
 
@@ -274,8 +285,9 @@ class Dispatch:
             self.advance.leave_lane()
             asyncio.get_running_loop().call_soon(self._next_suspect)
 
-    def look_at_lane(self) -> None:
+    def resume(self) -> None:
         """Commits work again. If the one that let a suspect in had failed, nobody is in the lane."""
+        self._fill_places()
         if self._alone is not None and self._alone not in self.open:
             self._alone = None
         self._next_suspect()
@@ -322,12 +334,20 @@ def described(error: BaseException) -> tuple[str, str]:
         return "cancelled", "the attempt was cancelled"
     if isinstance(error, NotJson):
         return "error", f"the tool returned something that is not JSON: {message}"
-    kind = getattr(error, "kind", None)
-    if isinstance(kind, str) and kind:
+    kind = _kind_of(error)
+    if kind:
         return kind, message
     if isinstance(error, TimeoutError) or "timeout" in message.lower():
         return "timeout", message
     return ("transient" if "transient" in message.lower() else "error"), message
+
+
+def _kind_of(error: BaseException) -> str:
+    try:
+        kind = getattr(error, "kind", "")
+    except Exception:
+        return ""
+    return kind.encode("utf-8", "replace").decode()[:KIND_CHARS_MAX] if isinstance(kind, str) else ""
 
 
 class Threads:
@@ -369,7 +389,9 @@ class Threads:
             self._work.put(None)
 
 
-def _tell(loop: asyncio.AbstractEventLoop, done: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:
+def _tell(
+    loop: asyncio.AbstractEventLoop, done: asyncio.Future[Any], result: Any, error: BaseException | None
+) -> None:
     def tell() -> None:
         if done.cancelled():
             return

@@ -101,7 +101,9 @@ class Owners:
     def __init__(self, store: Store, advance: Advance, load: LoadRun, room: Callable[[], int]) -> None:
         self._store, self._advance, self._load, self._room = store, advance, load, room
         self._lane = store.lane_of_former()
-        self._cursor: RunNo | None = RunNo(0)  # where the search for runs left behind is; None when it is over
+        self._cursor: RunNo | None = RunNo(
+            0
+        )  # where the search for runs left behind is; None when it is over
         self._more_due = False
 
     @property
@@ -171,4 +173,6 @@ class Owners:
         for path in lost:
             attempt = live.run.steps[path].attempt
             beside = ", alone in its lane" if path == alone else ""
-            log.warning("run %s: attempt %d of %s was lost with its process%s", live.run.id, attempt, path, beside)
+            log.warning(
+                "run %s: attempt %d of %s was lost with its process%s", live.run.id, attempt, path, beside
+            )

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from holdfast.engine.draft import Draft
+from holdfast.engine.draft import Draft, value_at
 from holdfast.engine.state import Run
+from holdfast.plan.expr import resolved
 from holdfast.plan.graph import Plan
 from holdfast.runtime.load import replay
 from holdfast.store.base import Store
-from holdfast.values import decode
 
 JOURNAL_PAGE: Final = 1_000
 
@@ -17,7 +17,7 @@ JOURNAL_PAGE: Final = 1_000
 async def output_of(store: Store, plan: Plan, run: Run) -> Any:
     """The output of a completed run: what its definition says, else what its top-level steps gave."""
     if plan.output is not None:
-        return decode(run.output)
+        return resolved(bytes(run.output), lambda of, at: value_at(plan, run, of, at))
     if not (plan.keeps_result and run.result_whole):
         run = await whole_run(store, run)
     return Draft(plan, run, run.at).outputs_of("")

@@ -34,7 +34,9 @@ Done = Callable[[BaseException | None], None]
 
 
 class SqliteStore:
-    def __init__(self, path: str, *, node: str = "local", durability: str = "full", threads: bool = True) -> None:
+    def __init__(
+        self, path: str, *, node: str = "local", durability: str = "full", threads: bool = True
+    ) -> None:
         self.path, self.node, self.durability, self.threads = path, node, durability, threads
         self.epoch = 0
         self._sql = statements("sqlite")
@@ -202,11 +204,22 @@ class SqliteStore:
     def _put_runs(self, batch: Batch) -> None:
         new, changes = batch.new_runs, batch.changes
         self._put_many("add_run", [self._added(run, changes[no]) for no, run in new.items()])
-        self._put_many("change_run", [self._changed(no, change) for no, change in changes.items() if no not in new])
+        self._put_many(
+            "change_run", [self._changed(no, change) for no, change in changes.items() if no not in new]
+        )
 
     def _added(self, new: NewRun, change: RunChange) -> tuple[Any, ...]:
         owner = (self.node, self.epoch) if change.owned else (None, None)
-        identity = (new.no, new.tenant, new.id, new.version, change.status, *owner, change.epoch, change.wake_at)
+        identity = (
+            new.no,
+            new.tenant,
+            new.id,
+            new.version,
+            change.status,
+            *owner,
+            change.epoch,
+            change.wake_at,
+        )
         return (*identity, change.needs, new.on_restart, new.labels, new.created_at, change.finished_at)
 
     def _changed(self, no: RunNo, change: RunChange) -> tuple[Any, ...]:
@@ -216,7 +229,10 @@ class SqliteStore:
     def _put_rest(self, batch: Batch) -> None:
         execute, sql = self._write.execute, self._sql
         for version in batch.versions:
-            execute(sql["add_version"], (version.tenant, version.hash, version.name, version.definition, version.created_at))
+            execute(
+                sql["add_version"],
+                (version.tenant, version.hash, version.name, version.definition, version.created_at),
+            )
         for blob in batch.blobs:
             execute(sql["put_blob"], blob)
         for snapshot in batch.snapshots:
@@ -233,7 +249,9 @@ class SqliteStore:
             return Fenced(taken) if taken else error
         if _is_failed_sync(error):
             return SystemExit("the disk did not sync: what it holds is unknown, and going on could lose data")
-        if isinstance(error, apsw.FullError | apsw.IOError | apsw.BusyError | apsw.CantOpenError | apsw.ReadOnlyError):
+        if isinstance(
+            error, apsw.FullError | apsw.IOError | apsw.BusyError | apsw.CantOpenError | apsw.ReadOnlyError
+        ):
             return StoreUnavailable(f"the database cannot be written now: {error}")
         return error
 

@@ -30,7 +30,9 @@ def statements(dialect: str) -> dict[str, str]:
 def migrations(dialect: str) -> list[tuple[int, str]]:
     """(number, script) of every migration, ascending."""
     scripts = (_folder(dialect) / "migrations").iterdir()
-    return sorted((int(file.name[:3]), file.read_text("utf-8")) for file in scripts if file.name.endswith(".sql"))
+    return sorted(
+        (int(file.name[:3]), file.read_text("utf-8")) for file in scripts if file.name.endswith(".sql")
+    )
 
 
 def _folder(dialect: str):  # type: ignore[no-untyped-def]  # Traversable moved between modules in 3.11 and 3.14

@@ -1,0 +1,33 @@
+"""Limits of the product made small, so that what is rare in real life happens in a short simulation."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+from holdfast.engine import draft, rows
+from holdfast.runtime import advance
+
+SMALL: Final[tuple[tuple[Any, str, tuple[int, ...]], ...]] = (
+    (draft, "DECISIONS_MAX", (3, 6, 12)),
+    (rows, "INLINE_BYTES_MAX", (60, 400)),
+    (rows, "SNAPSHOT_PART_BYTES_MAX", (40, 300)),
+    (advance, "SNAPSHOT_BYTES", (200, 1500)),
+    (advance, "PARK_MS", (50, 1000)),
+)
+
+
+@contextmanager
+def small_limits(rng: random.Random) -> Iterator[dict[str, int]]:
+    """Each limit is made small in some seeds and left as it is in others."""
+    chosen = [(module, name, rng.choice(values)) for module, name, values in SMALL if rng.random() < 0.35 and hasattr(module, name)]
+    former = [(module, name, getattr(module, name)) for module, name, _ in chosen]
+    try:
+        for module, name, value in chosen:
+            setattr(module, name, value)
+        yield {name: value for _, name, value in chosen}
+    finally:
+        for module, name, value in former:
+            setattr(module, name, value)

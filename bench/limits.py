@@ -10,13 +10,47 @@ import asyncio
 import threading
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import apsw
+import uvloop
 
-SCHEMA = "CREATE TABLE journal (pos INTEGER PRIMARY KEY, run INTEGER, seq INTEGER, body TEXT, UNIQUE (run, seq))"
-BODY = "x" * 100
+SCHEMA: Final = (
+    "CREATE TABLE journal (pos INTEGER PRIMARY KEY, run INTEGER, seq INTEGER, body TEXT, UNIQUE (run, seq))"
+)
+BODY: Final = "x" * 100
+ROWS_PER_STATEMENT_MAX: Final = 512
+
 Row = tuple[int, int, str]
+Pending = tuple[Row, asyncio.Future[None]]
+
+
+def step_limit(folder: Path, *, runs: int = 1_000, steps: int = 10) -> float:
+    """L-step: durable steps per second with so many coroutines of so many steps each."""
+    path = folder / "limit-step.db"
+    try:
+        return uvloop.run(step_rows(path, runs, steps))
+    finally:
+        _remove(path)
+
+
+def commit_limit(folder: Path, *, commits: int = 500, warm: int = 500) -> list[float]:
+    """L-commit: the seconds that each of so many one-row commits took.
+
+    Those to warm up are not counted: until the log was checkpointed once, each commit makes it longer, and that
+    costs another write of the file system.
+    """
+    path = folder / "limit-commit.db"
+    db = _open(path)
+    took = []
+    for seq in range(warm + commits):
+        began = time.perf_counter()
+        with db:
+            db.execute("INSERT INTO journal (run, seq, body) VALUES (?,?,?)", (1, seq, BODY))
+        took.append(time.perf_counter() - began)
+    db.close()
+    _remove(path)
+    return took[warm:]
 
 
 def _open(path: Path) -> apsw.Connection:
@@ -27,13 +61,18 @@ def _open(path: Path) -> apsw.Connection:
     return db
 
 
+def _remove(path: Path) -> None:
+    for suffix in ("", "-wal", "-shm"):
+        path.with_name(path.name + suffix).unlink(missing_ok=True)
+
+
 class _Writer(threading.Thread):
-    """Takes all that is pending into one multi-row insert and one commit, then wakes the loop once."""
+    """Takes all that is pending into one commit, then wakes the loop once."""
 
     def __init__(self, db: apsw.Connection, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(daemon=True)
         self.db, self.loop = db, loop
-        self.pending: list[tuple[Row, asyncio.Future[None]]] = []
+        self.pending: list[Pending] = []
         self.wake = threading.Event()
         self.stopping = False
 
@@ -52,10 +91,16 @@ class _Writer(threading.Thread):
                 self._commit(batch)
                 self.loop.call_soon_threadsafe(_resolve, batch)
 
-    def _commit(self, batch: list[tuple[Row, asyncio.Future[None]]]) -> None:
+    def stop(self) -> None:
+        self.stopping = True
+        self.wake.set()
+        self.join()
+        self.db.close()
+
+    def _commit(self, batch: list[Pending]) -> None:
         with self.db:
-            for start in range(0, len(batch), 512):
-                part = batch[start : start + 512]
+            for start in range(0, len(batch), ROWS_PER_STATEMENT_MAX):
+                part = batch[start : start + ROWS_PER_STATEMENT_MAX]
                 params: list[Any] = []
                 for row, _ in part:
                     params += row
@@ -63,12 +108,13 @@ class _Writer(threading.Thread):
                 self.db.execute(f"INSERT OR ROLLBACK INTO journal (run, seq, body) VALUES {values}", params)
 
 
-def _resolve(batch: list[tuple[Row, asyncio.Future[None]]]) -> None:
+def _resolve(batch: list[Pending]) -> None:
     for _, done in batch:
         done.set_result(None)
 
 
-async def _steps(path: Path, runs: int, steps: int) -> float:
+async def step_rows(path: Path, runs: int, steps: int) -> float:
+    """The work of L-step on a file that stays; gives the steps per second."""
     loop = asyncio.get_running_loop()
     writer = _Writer(_open(path), loop)
     writer.start()
@@ -82,28 +128,5 @@ async def _steps(path: Path, runs: int, steps: int) -> float:
     began = time.perf_counter()
     await asyncio.gather(*[one(run) for run in range(runs)])
     took = time.perf_counter() - began
-    writer.stopping = True
-    writer.wake.set()
-    writer.join()
-    writer.db.close()
+    writer.stop()
     return runs * steps / took
-
-
-def step_limit(folder: Path, *, runs: int = 1_000, steps: int = 10, name: str = "limit-step") -> float:
-    """L-step: durable steps per second with 1,000 coroutines of 10 steps each."""
-    import uvloop
-
-    return uvloop.run(_steps(folder / f"{name}.db", runs, steps))
-
-
-def commit_limit(folder: Path, *, commits: int = 500, name: str = "limit-commit") -> list[float]:
-    """L-commit: the seconds that each of so many one-row commits took."""
-    db = _open(folder / f"{name}.db")
-    took = []
-    for seq in range(commits):
-        began = time.perf_counter()
-        with db:
-            db.execute("INSERT INTO journal (run, seq, body) VALUES (?,?,?)", (1, seq, BODY))
-        took.append(time.perf_counter() - began)
-    db.close()
-    return took

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
         StoreUnavailable,
     )
     from holdfast.spec.policy import BackoffKind, RetryPolicy, StepPolicy
-    from holdfast.spec.workflow import WorkflowSpec, WorkflowStep
+    from holdfast.spec.steps import WorkflowStep
+    from holdfast.spec.workflow import WorkflowSpec
     from holdfast.tools.registry import Context, ToolError, tool
 
 __version__ = "0.1.0"
@@ -41,7 +42,8 @@ _HOMES = {
         "StoreUnavailable",
     ),
     "holdfast.spec.policy": ("BackoffKind", "RetryPolicy", "StepPolicy"),
-    "holdfast.spec.workflow": ("WorkflowSpec", "WorkflowStep"),
+    "holdfast.spec.steps": ("WorkflowStep",),
+    "holdfast.spec.workflow": ("WorkflowSpec",),
     "holdfast.tools.registry": ("Context", "ToolError", "tool"),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}

@@ -19,15 +19,13 @@ import msgspec
 
 from holdfast.cli.show import FRAMES_PER_SECOND, Lines, Silence, Tree, View, give, say, span, step_data, told
 from holdfast.embed import database_path
-from holdfast.engine.decisions import Decision
-from holdfast.engine.events import Event
 from holdfast.errors import HoldfastError, InvalidInputs, NotFound
 from holdfast.plan.graph import Call
 from holdfast.runtime.advance import Live
 from holdfast.runtime.app import Engine
 from holdfast.runtime.owners import Lock
 from holdfast.runtime.queries import output_of
-from holdfast.runtime.steps import Steps, StepView, read_steps, steps_of
+from holdfast.runtime.steps import Steps, StepView, read_steps, steps_so_far
 from holdfast.spec.workflow import WorkflowSpec
 from holdfast.store.sqlite import SqliteStore
 from holdfast.tools.registry import Registry, load
@@ -38,6 +36,7 @@ FAILED: Final = 1
 CANCELLED: Final = 3
 WAITS_FOR_OUTSIDE: Final = 4
 EXIT_CODES: Final = {"completed": COMPLETED, "failed": FAILED, "cancelled": CANCELLED, "interrupted": FAILED}
+DEFAULT_DB: Final = "sqlite:///holdfast.db"
 SIGNALLED: Final = 128  # the shell's way to say that a signal ended it: 130 for Ctrl-C, 143 for TERM
 
 
@@ -47,7 +46,7 @@ class Order(NamedTuple):
     file: Path | None
     pairs: tuple[str, ...]
     inputs: str | None
-    db: str
+    db: str | None
     tools: tuple[str, ...]
     run_id: str | None
     as_json: bool
@@ -154,10 +153,12 @@ def load_tools(reference: str) -> list[Any]:
 
 
 async def _attend(order: Order, spec: WorkflowSpec | None, inputs: dict[str, Any], registry: Registry) -> int:
-    path = database_path(order.db)
-    lock = Lock(path)
     try:
+        path = database_path(order.db or DEFAULT_DB)
+        lock = Lock(path)
         lock.take()
+    except ValueError as error:
+        raise Usage(str(error)) from None
     except OSError as error:
         raise Usage(f"cannot open {path}: {error.strerror}") from None
     try:
@@ -165,12 +166,14 @@ async def _attend(order: Order, spec: WorkflowSpec | None, inputs: dict[str, Any
         await engine.open(drive=False)
         attendant = Attendant(engine, order, _view(order))
         try:
-            return await attendant.attend(spec, inputs)
+            code = await attendant.attend(spec, inputs)
         finally:
             await engine.close()
-            attendant.part()
     finally:
         lock.free()
+    for line in attendant.parting:  # said last: whoever follows it finds the file free
+        say(line)
+    return code
 
 
 def _view(order: Order) -> View:
@@ -187,11 +190,14 @@ class Attendant:
         self._steps = Steps()
         self._live: Live | None = None
         self._left: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        self._parting: list[str] = []  # said last, when the file is free again
+        self.parting: list[str] = []  # how to go on, if the run is not over
 
     async def attend(self, spec: WorkflowSpec | None, inputs: dict[str, Any]) -> int:
-        self._engine.listeners.append(self._heard)
-        with self._signals(), self._ticking():
+        self._engine.listeners.append(
+            lambda live, event, decisions: self._heard(live, self._steps.take(event, decisions, live.run.at))
+        )
+        self._listen_to_signals()
+        with self._ticking():
             live = await (self._go_on(spec) if self._order.run_id else self._start(spec, inputs))
             self._hear_of(live)
             ended = asyncio.ensure_future(self._engine.ended(live.run.no))
@@ -211,27 +217,26 @@ class Attendant:
         engine, run_id = self._engine, RunId(self._order.run_id or "")
         row = await engine.store.run_by_id(DEFAULT_TENANT, run_id)
         if row is None:
-            raise NotFound(f"no run {run_id} in {self._order.db}")
-        self._steps = steps_of(await engine.store.journal(row.no, 0, -1))
+            raise NotFound(f"no run {run_id} in {self._order.db or DEFAULT_DB}")
+        self._steps = await steps_so_far(engine.store, row.no)
         if spec is not None and engine.plan_of(spec).version != row.version:
             say(f"{self._order.file} has changed since; the run goes on with the version that it began with")
         return await engine.take_up(run_id)
 
     # ------------------------------------------------------------------------------------------------ watching
 
-    def _heard(self, live: Live, event: Event, decisions: list[Decision]) -> None:
-        """A row of the run is durable."""
+    def _heard(self, live: Live, changed: list[StepView]) -> None:
+        """A row of the run is durable, and has changed these steps."""
         self._hear_of(live)
-        changed = self._steps.take(event, decisions, live.run.at)
-        self._view.changed(changed, self._steps.open)
+        self._view.changed(changed)
         if self._steps.without_tool:
             self._leave(WAITS_FOR_OUTSIDE)
 
     def _hear_of(self, live: Live) -> None:
         if self._live is None:
             self._live = live
-            self._view.begin(live.run.id, live.plan.name, list(live.plan.root.nodes))
-            self._view.changed(list(self._steps.by_path.values()), self._steps.open)
+            self._view.begin(live.run.id, live.plan.name, list(live.plan.root.nodes), self._steps)
+            self._view.changed(list(self._steps.by_path.values()))
 
     def _leave(self, code: int) -> None:
         if not self._left.done():
@@ -239,13 +244,10 @@ class Attendant:
         elif code > SIGNALLED:
             os._exit(code)  # asked twice: the journal has everything, the file is fit to go on
 
-    @contextlib.contextmanager
-    def _signals(self) -> Iterator[None]:
-        """Ctrl-C asks to stop; it does not stop anything by itself. The handlers stay until the process ends."""
-        loop = asyncio.get_running_loop()
+    def _listen_to_signals(self) -> None:
+        """Ctrl-C asks to stop; it does not stop anything by itself."""
         for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, self._leave, SIGNALLED + number)
-        yield
+            asyncio.get_running_loop().add_signal_handler(number, self._leave, SIGNALLED + number)
 
     @contextlib.contextmanager
     def _ticking(self) -> Iterator[None]:
@@ -275,7 +277,7 @@ class Attendant:
         else:
             self._tell_end(live, output)
         if code >= WAITS_FOR_OUTSIDE:
-            self._parting = self._how_to_go_on(live, code)
+            self.parting = self._how_to_go_on(live, code)
         return code
 
     def _tell_end(self, live: Live, output: Any) -> None:
@@ -291,10 +293,7 @@ class Attendant:
 
     def _how_to_go_on(self, live: Live, code: int) -> list[str]:
         missing = self._steps.without_tool if code == WAITS_FOR_OUTSIDE else []
-        lines = [
-            f"run {live.run.id} waits for the tool {_tool_of(live, step)!r} of step {step.path}"
-            for step in missing
-        ]
+        lines = [f"run {live.run.id} waits for {tool}" for tool in _tools_of(live, missing)]
         if not missing:
             lines = [f"stopped; run {live.run.id} is kept and goes on where it was"]
         return [*lines, f"go on with: {self._command(live, missing)}"]
@@ -303,19 +302,19 @@ class Attendant:
         order = self._order
         parts = ["holdfast", "run", *([str(order.file)] if order.file else []), "--continue", live.run.id]
         parts += [part for reference in order.tools for part in ("--tools", reference)]
-        parts += ["--tools", "MODULE"] if missing else []
-        return " ".join(parts + ([] if order.db == DEFAULT_DB else ["--db", order.db]))
+        parts += ["--tools", self._likely_module()] if missing else []
+        return " ".join(parts + (["--db", order.db] if order.db else []))
 
-    def part(self) -> None:
-        """Said when all is written and the file is free: whoever follows it can do so at once."""
-        for line in self._parting:
-            say(line)
+    def _likely_module(self) -> str:
+        return "tools" if Path("tools.py").exists() and "tools" not in self._order.tools else "MODULE"
 
 
-DEFAULT_DB: Final = "sqlite:///holdfast.db"
-
-
-def _tool_of(live: Live, step: StepView) -> str:
-    node = live.plan.node(step.path)
-    assert isinstance(node, Call)
-    return node.target
+def _tools_of(live: Live, missing: list[StepView]) -> list[str]:
+    """Each tool that steps wait for, with the first of those steps."""
+    by_tool: dict[str, list[str]] = {}
+    for step in missing:
+        node = live.plan.node(step.path)
+        assert isinstance(node, Call)
+        by_tool.setdefault(node.target, []).append(step.path)
+    more = {tool: f" and {len(paths) - 1} more" if len(paths) > 1 else "" for tool, paths in by_tool.items()}
+    return [f"the tool {tool!r} of step {paths[0]}{more[tool]}" for tool, paths in by_tool.items()]

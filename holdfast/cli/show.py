@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rich.console import Group
     from rich.live import Live
 
-    from holdfast.runtime.steps import StepView
+    from holdfast.runtime.steps import Steps, StepView
 
 FRAMES_PER_SECOND: Final = 8
 INNER_SHOWN_MAX: Final = 6  # open steps of one scope in the tree; the rest is a number
@@ -107,10 +107,17 @@ def state_of(step: StepView, now: int) -> str:
     if step.status == "waiting":
         return f"waits{_due(step, ' ', now)}"
     if step.status == "ready":
-        return {"no_tool": "waits for its tool", "lost": "was lost, starts again"}.get(step.reason, "ready")
+        return _READY.get(step.reason, "ready")
     if step.status == "running" and step.attempts > 1:
         return f"running, attempt {step.attempts}"
     return f"{step.status}{_counts(step)}"
+
+
+_READY: Final = {
+    "no_tool": "waits for its tool",
+    "lost": "was lost, starts again",
+    "stopping": "given back, starts again",
+}
 
 
 def _counts(step: StepView) -> str:
@@ -129,8 +136,8 @@ def _due(step: StepView, before: str, now: int) -> str:
 class View(Protocol):
     """Shows a run while it goes on."""
 
-    def begin(self, run_id: str, name: str, steps: Sequence[str]) -> None: ...
-    def changed(self, changed: Sequence[StepView], opened: Sequence[StepView]) -> None: ...
+    def begin(self, run_id: str, name: str, plan: Sequence[str], steps: Steps) -> None: ...
+    def changed(self, changed: Sequence[StepView]) -> None: ...
     def tick(self) -> None: ...
     def end(self) -> None: ...
 
@@ -138,8 +145,8 @@ class View(Protocol):
 class Silence:
     """Shows nothing: whoever asked for JSON reads the end."""
 
-    def begin(self, run_id: str, name: str, steps: Sequence[str]) -> None: ...
-    def changed(self, changed: Sequence[StepView], opened: Sequence[StepView]) -> None: ...
+    def begin(self, run_id: str, name: str, plan: Sequence[str], steps: Steps) -> None: ...
+    def changed(self, changed: Sequence[StepView]) -> None: ...
     def tick(self) -> None: ...
     def end(self) -> None: ...
 
@@ -150,10 +157,10 @@ class Lines(Silence):
     def __init__(self) -> None:
         self._small: dict[str, bool] = {}
 
-    def begin(self, run_id: str, name: str, steps: Sequence[str]) -> None:
+    def begin(self, run_id: str, name: str, plan: Sequence[str], steps: Steps) -> None:
         say(f"run {run_id} of {name}")
 
-    def changed(self, changed: Sequence[StepView], opened: Sequence[StepView]) -> None:
+    def changed(self, changed: Sequence[StepView]) -> None:
         now = now_ms()
         for step in changed:
             if step.is_scope:
@@ -178,20 +185,19 @@ class Tree(Silence):
         self._title = ""
         self._top: dict[str, StepView] = {}
         self._failed: dict[str, StepView] = {}
-        self._open: Sequence[StepView] = ()
+        self._steps: Steps | None = None
         self._live: Live | None = None
 
-    def begin(self, run_id: str, name: str, steps: Sequence[str]) -> None:
+    def begin(self, run_id: str, name: str, plan: Sequence[str], steps: Steps) -> None:
         from rich.console import Console
         from rich.live import Live
 
-        self._title, self._names = f"run {run_id} of {name}", steps
+        self._title, self._names, self._steps = f"run {run_id} of {name}", plan, steps
         console = Console(stderr=True, highlight=False)
         self._live = Live(console=console, auto_refresh=False)  # what tools print appears above it
         self._live.start()
 
-    def changed(self, changed: Sequence[StepView], opened: Sequence[StepView]) -> None:
-        self._open = opened
+    def changed(self, changed: Sequence[StepView]) -> None:
         for step in changed:
             if step.is_top:
                 self._top[step.path] = step
@@ -223,6 +229,7 @@ class Tree(Silence):
 
     def _rows(self, now: int, room: int) -> list[tuple[str, str, str, str]]:
         """What is over, what is open and what is to come; of a long list its middle, where things happen."""
+        opened = [] if self._steps is None else self._steps.open
         over = [name for name in self._names if name in self._top and self._top[name].is_over]
         rest = [name for name in self._names if name not in over]
         hidden = max(0, len(over) + len(rest) - room)
@@ -230,15 +237,15 @@ class Tree(Silence):
         later = hidden - earlier
         rows = [("✓", f"{earlier} earlier steps", "", "dim")] if earlier else []
         for name in [*over[earlier:], *rest[: len(rest) - later]]:
-            rows += self._rows_of(name, now)
+            rows += self._rows_of(name, now, opened)
         return [*rows, ("·", f"{later} more steps", "", "dim")] if later else rows
 
-    def _rows_of(self, name: str, now: int) -> list[tuple[str, str, str, str]]:
+    def _rows_of(self, name: str, now: int, opened: Sequence[StepView]) -> list[tuple[str, str, str, str]]:
         step = self._top.get(name)
         if step is None:
             return [("·", name, "", "dim")]
         inner = [
-            one for one in (*self._failed.values(), *self._open) if not one.is_top and _is_in(one.path, name)
+            one for one in (*self._failed.values(), *opened) if not one.is_top and _is_in(one.path, name)
         ]
         shown = [_row(one, now, indent="  ") for one in inner[:INNER_SHOWN_MAX]]
         more = len(inner) - len(shown)

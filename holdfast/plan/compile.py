@@ -30,19 +30,19 @@ from holdfast.plan.graph import (
 )
 from holdfast.spec.expr import JsonPath, Member, Ref, Text, compiled, parse_jsonpath, parse_template, refs_in
 from holdfast.spec.policy import NO_POLICY, StepPolicy
-from holdfast.spec.workflow import (
+from holdfast.spec.scope import Scope
+from holdfast.spec.steps import (
     BranchBody,
     ForeachBody,
     ParallelBody,
-    Scope,
     TimerBody,
     ToolBody,
-    WorkflowSpec,
     WorkflowStep,
     blocks,
     policy_inside,
     walk,
 )
+from holdfast.spec.workflow import WorkflowSpec
 from holdfast.values import Millis, NotJson, decode, segment, sha256
 
 INSTANT_MAX: Final = 253_402_300_800_000  # the end of the year 9999, in milliseconds

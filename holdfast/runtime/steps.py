@@ -84,6 +84,7 @@ class Steps:
         self.by_path: dict[str, StepView] = {}
         self._every = every
         self._open: dict[str, StepView] = {}
+        self._lacking: set[str] = set()  # open steps that wait for a tool
         self._changed: dict[str, StepView] = {}
         self._at = Millis(0)
 
@@ -94,8 +95,10 @@ class Steps:
     @property
     def without_tool(self) -> list[StepView]:
         """The steps that wait for a tool, if nothing else is open: then nothing here can bring the run further."""
+        if not self._lacking:
+            return []  # asked after every row, and there may be thousands of open steps
         leaves = [step for step in self._open.values() if not step.is_scope]
-        return leaves if all(step.reason == "no_tool" for step in leaves) else []
+        return leaves if len(leaves) == len(self._lacking) else []
 
     def take(self, event: Event, decisions: Iterable[Decision], at: Millis) -> list[StepView]:
         """Take one row in; gives the steps that it changed."""
@@ -186,6 +189,10 @@ class Steps:
     def _set(self, step: StepView, status: StepState, reason: str = "") -> None:
         step.status, step.reason = status, reason
         self._changed[step.path] = step
+        if reason == "no_tool":
+            self._lacking.add(step.path)
+        elif self._lacking:
+            self._lacking.discard(step.path)
 
     def _end(
         self, step: StepView, status: StepState, *, output: msgspec.Raw = NULL, error: Error | None = None
@@ -193,7 +200,7 @@ class Steps:
         self._set(step, status)
         step.output, step.error, step.finished, step.due = output, error, self._at, None
         self._open.pop(step.path, None)
-        if step.is_scope:
+        if step.is_scope and status != "completed":
             self._cancel_beneath(step.path)
         if not (self._every or step.is_top or status == "failed"):
             self.by_path.pop(step.path, None)
@@ -224,16 +231,20 @@ def steps_of(rows: Iterable[ReadRow], *, every: bool = False) -> Steps:
     return steps
 
 
-async def read_steps(store: Store, plan: Plan, run: Run, *, every: bool = False) -> dict[str, StepView]:
-    """The steps of a run as of its last durable row, outputs whole: top-level and failed ones, or every one."""
+async def steps_so_far(store: Store, no: RunNo, *, every: bool = False) -> Steps:
+    """The steps of a run as of its last durable row, read page by page."""
     steps, after = Steps(every=every), 0
-    while rows := await store.journal(run.no, after, JOURNAL_PAGE):
+    while rows := await store.journal(no, after, JOURNAL_PAGE):
         for seq, _, at, _, body in rows:
             steps.take(*decode_row(body), Millis(at))
             after = seq
-    shown = {
-        path: step for path, step in steps.by_path.items() if every or step.is_top or step.status == "failed"
-    }
+    return steps
+
+
+async def read_steps(store: Store, plan: Plan, run: Run, *, every: bool = False) -> dict[str, StepView]:
+    """The steps of a run with their outputs whole: top-level and failed ones, or every one."""
+    steps = (await steps_so_far(store, run.no, every=every)).by_path
+    shown = {path: step for path, step in steps.items() if every or step.is_top or step.status == "failed"}
     await _fill_outputs(store, plan, run, shown.values())
     return shown
 

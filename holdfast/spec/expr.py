@@ -9,31 +9,21 @@ Templates have paths and nothing else: no operators, no calls, no filters, so no
 executed.
 
 Nearly every JSONPath that people write names one value. Those are recognised here and need no library; the
-others are parsed, and on request evaluated, by jsonpath-rfc9535, which is imported when the first of them is
-met.
+others are parsed, and on request evaluated, by the library behind jsonpath.py, which is imported when the
+first of them is met.
 """
 
 from __future__ import annotations
 
 import re
-import threading
-from collections.abc import Callable, Iterator
-from functools import cache, lru_cache
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any, Final, TypeAlias
 
 import msgspec
 
-from holdfast.errors import LimitExceeded
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from jsonpath_rfc9535 import JSONPathEnvironment, JSONPathNode, JSONPathQuery
-
 # Longer paths are made by programs, and a parser's work grows with them.
 JSONPATH_BYTES_MAX: Final = 1024
-# What one evaluation may look at. `$..*..*` over a few thousand values would otherwise look at billions.
-NODES_VISITED_MAX: Final = 1_000_000
 
 Member: TypeAlias = str | int
 
@@ -187,13 +177,9 @@ def parse_jsonpath(text: str) -> JsonPath:
 
 def compiled(path: JsonPath) -> Callable[[Any], list[Any]]:
     """What evaluates a path: data → all values that it names, or LimitExceeded if it looks at too many."""
-    query = _query(path.text)
+    from holdfast.spec.jsonpath import Query
 
-    def find(data: Any) -> list[Any]:
-        _budget.left = NODES_VISITED_MAX
-        return [node.value for node in query.finditer(data)]
-
-    return find
+    return Query(path.text).find
 
 
 def _simple_member(step: re.Match[str]) -> Member:
@@ -204,28 +190,13 @@ def _simple_member(step: re.Match[str]) -> Member:
 
 
 def _parse_with_library(text: str) -> JsonPath:
-    query = _query(text)
-    reads = tuple(_fixed_members(each) for each in _queries_from_root(query))
-    length = len(query.segments)
-    if len(reads[0]) == length:
-        return JsonPath(text, reads[0], False, reads)
-    if len(reads[0]) == length - 1 and str(query.segments[-1]) == "[*]":
-        return JsonPath(text, reads[0], True, reads)
-    return JsonPath(text, None, False, reads)
-
-
-def _query(text: str) -> JSONPathQuery:
-    from jsonpath_rfc9535 import JSONPathError
+    from holdfast.spec.jsonpath import NotAPath, Query
 
     try:
-        return _environment().compile(text)
-    except JSONPathError as error:
-        token = error.token
-        message = str(error.args[0]) if error.args else "not a path"
-        raise ExprError(message, token.index if token else 0, _jsonpath_hint(text)) from None
-    except (RecursionError, ArithmeticError, ValueError, IndexError):
-        # A thousand parentheses, or a number like 1e999: the library's own words would not help.
-        raise ExprError("the path cannot be read", 0, _jsonpath_hint(text)) from None
+        query = Query(text)
+    except NotAPath as error:
+        raise ExprError(error.message, error.offset, _jsonpath_hint(text)) from None
+    return JsonPath(text, query.singular, query.star, query.reads)
 
 
 def _jsonpath_hint(text: str) -> str:
@@ -240,146 +211,3 @@ def _jsonpath_hint(text: str) -> str:
     if re.search(r"\.\w+-\w", text):
         return "a name with a hyphen is written in brackets: $['my-step']"
     return ""
-
-
-def _fixed_members(query: JSONPathQuery) -> tuple[Member, ...]:
-    from jsonpath_rfc9535.segments import JSONPathRecursiveDescentSegment
-    from jsonpath_rfc9535.selectors import IndexSelector, NameSelector
-
-    members: list[Member] = []
-    for segment in query.segments:
-        if isinstance(segment, JSONPathRecursiveDescentSegment) or len(segment.selectors) != 1:
-            break
-        selector = segment.selectors[0]
-        if isinstance(selector, NameSelector):
-            members.append(selector.name)
-        elif isinstance(selector, IndexSelector):
-            members.append(selector.index)
-        else:
-            break
-    return tuple(members)
-
-
-def _queries_from_root(query: JSONPathQuery) -> Iterator[JSONPathQuery]:
-    from jsonpath_rfc9535.filter_expressions import RootFilterQuery
-
-    yield query
-    stack: list[Any] = [query]
-    while stack:
-        node = stack.pop()
-        if isinstance(node, RootFilterQuery):
-            yield node.query
-        # The nodes of the library's tree have no common way to ask for their children, but few names for
-        # them.
-        for name in ("segments", "selectors", "args"):
-            stack.extend(getattr(node, name, ()))
-        stack.extend(
-            getattr(node, name) for name in ("expression", "left", "right", "query") if hasattr(node, name)
-        )
-
-
-# ----------------------------------------------------------------------------------------- bounded evaluation
-
-
-class _Budget(threading.local):
-    """How many nodes the evaluation that runs in this thread may still visit. Evaluation never awaits."""
-
-    left = NODES_VISITED_MAX
-
-    def spend(self, nodes: int) -> None:
-        self.left -= nodes
-        if self.left < 0:
-            message = f"the JSONPath looks at more than {NODES_VISITED_MAX:,} values"
-            raise LimitExceeded("nodes_visited_max", message)
-
-
-_budget = _Budget()
-
-
-@cache
-def _environment() -> JSONPathEnvironment:
-    """The library without regular expressions, and with each look at a value counted.
-
-    Counting is done where segments are applied to nodes, since all work grows from there: what a filter asks
-    is again made of segments. To bound the size of the data instead would refuse harmless paths over large
-    data, and would let pass nested filters, whose work grows with its square. The classes stand in here
-    because their bases are imported on first use.
-    """
-    from jsonpath_rfc9535 import JSONPathEnvironment
-    from jsonpath_rfc9535.filter_expressions import (
-        ComparisonExpression,
-        Expression,
-        FilterContext,
-        FilterExpressionLiteral,
-    )
-    from jsonpath_rfc9535.parse import Parser
-    from jsonpath_rfc9535.segments import (
-        JSONPathChildSegment,
-        JSONPathRecursiveDescentSegment,
-        JSONPathSegment,
-    )
-    from jsonpath_rfc9535.tokens import TokenStream
-
-    class CountingChild(JSONPathChildSegment):
-        def resolve(self, nodes: Iterable[JSONPathNode]) -> Iterable[JSONPathNode]:
-            return super().resolve(_counted(nodes, len(self.selectors)))
-
-    class CountingDescent(JSONPathRecursiveDescentSegment):
-        def resolve(self, nodes: Iterable[JSONPathNode]) -> Iterable[JSONPathNode]:
-            for node in nodes:
-                for visited in _counted(self._visit(node), len(self.selectors)):
-                    for selector in self.selectors:
-                        yield from selector.resolve(visited)
-
-    class CountingComparison(ComparisonExpression):
-        """Comparing two large values looks at every value in them."""
-
-        def evaluate(self, context: FilterContext) -> bool:
-            sides = (self.left, self.right)
-            if not any(isinstance(side, FilterExpressionLiteral) for side in sides):
-                _budget.spend(min(_size(side.evaluate(context)) for side in sides))
-            return super().evaluate(context)
-
-    class CountingParser(Parser):
-        def parse_query(self, stream: TokenStream, *, in_filter: bool = False) -> Iterable[JSONPathSegment]:
-            for segment in super().parse_query(stream, in_filter=in_filter):
-                descends = isinstance(segment, JSONPathRecursiveDescentSegment)
-                counting = CountingDescent if descends else CountingChild
-                yield counting(env=self.env, token=segment.token, selectors=segment.selectors)
-
-        def parse_infix_expression(self, stream: TokenStream, left: Expression) -> Expression:
-            parsed = super().parse_infix_expression(stream, left)
-            if not isinstance(parsed, ComparisonExpression):
-                return parsed
-            return CountingComparison(parsed.token, parsed.left, parsed.operator, parsed.right)
-
-    class Environment(JSONPathEnvironment):
-        parser_class = CountingParser
-
-        def setup_function_extensions(self) -> None:
-            super().setup_function_extensions()
-            del self.function_extensions["match"], self.function_extensions["search"]
-
-    return Environment()
-
-
-def _counted(nodes: Iterable[JSONPathNode], selectors: int) -> Iterator[JSONPathNode]:
-    """Each selector looks at a node and perhaps at all its children, whether or not they are selected."""
-    for node in nodes:
-        children = len(node.value) if isinstance(node.value, dict | list) else 0
-        _budget.spend((1 + children) * selectors)
-        yield node
-
-
-def _size(value: Any) -> int:
-    """How many values a value holds, counted no further than the budget goes."""
-    stack, count = [value], 0
-    while stack and count <= _budget.left:
-        top = stack.pop()
-        count += 1
-        if isinstance(top, dict):
-            stack.extend(top.values())
-        elif isinstance(top, list):
-            # What a path inside a filter yields is a list of nodes, which stand for their values.
-            stack.extend(getattr(item, "value", item) for item in top)
-    return count

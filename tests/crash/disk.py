@@ -20,6 +20,7 @@ from typing import Any, Self
 import apsw
 
 SECTOR = 512
+BASE = apsw.vfs_names()[0]  # by its name: a disk that is the default itself must not stand on itself
 
 Tick = Callable[[str, str], None]  # what was just done, and to which file
 Fault = Callable[[str, str], int | None]  # the same, before it is done → the SQLite error to fail with
@@ -105,7 +106,7 @@ class Disk(apsw.VFS):
         self.remembers = True  # without it, only faults are simulated: no cost for long runs
         self.current: dict[str, State] = {}
         self.on_platter: dict[str, State] = {}
-        super().__init__(self.name, "", default)
+        super().__init__(self.name, BASE, default)
 
     def __enter__(self) -> Self:
         return self
@@ -127,6 +128,13 @@ class Disk(apsw.VFS):
             if state is not None:
                 found[os.path.basename(path)] = state.after_a_cut(rng)
         return found
+
+    def sync_folder(self, path: str) -> None:
+        """The first sync of a new WAL or journal syncs its folder too, and with it all that was created or deleted."""
+        if path.endswith(("-wal", "-journal")):
+            self.on_platter = dict(self.current)
+        else:
+            self.on_platter[path] = self.current[path]
 
     # ------------------------------------------------------------------------------------- what SQLite calls
 
@@ -159,7 +167,7 @@ class Disk(apsw.VFS):
 class _File(apsw.VFSFile):
     def __init__(self, disk: Disk, path: str, name: Any, flags: list[int]) -> None:
         self.disk, self.path = disk, path
-        super().__init__("", name, flags)
+        super().__init__(BASE, name, flags)
 
     def state(self) -> State:
         state = self.disk.current[self.path]
@@ -189,6 +197,7 @@ class _File(apsw.VFSFile):
         disk.syncs += 1
         if disk.remembers and self.path in disk.current:
             self.state().sync()
-            disk.on_platter[self.path] = disk.current[self.path]
+            if disk.on_platter.get(self.path) is not disk.current[self.path]:
+                disk.sync_folder(self.path)
         # The real file is only what a live process sees: it needs no sync of its own.
         disk.told("sync", self.path)

@@ -20,6 +20,7 @@ from typing import Any
 import msgspec
 
 import holdfast.embed
+import holdfast.store.sqlite
 from holdfast import Context, Holdfast, RunEnded, tool
 from holdfast.embed import RunHandle
 from holdfast.errors import HoldfastError
@@ -45,6 +46,7 @@ class Order(msgspec.Struct):
     clock_rate: int = 1  # how much faster than ours the wall clock runs
     gate: str = ""  # tools named blocked and sync_blocked wait until this file exists
     stay: bool = False  # do not leave when all runs have ended
+    checkpoint_pages: int = 0  # checkpoint this often; 0: as usual
     fail_sync_of: str = ""  # the ending of the file (-wal or .db) whose syncs fail once the first run was started
 
 
@@ -60,6 +62,8 @@ def main(the_order: Order, pipe: Connection) -> None:
     logging.basicConfig(filename=order.log, level=logging.INFO, format="%(message)s", force=True)
     if order.kill_commit:
         holdfast.embed.SqliteStore = KillingStore  # type: ignore[misc]
+    if order.checkpoint_pages:
+        holdfast.store.sqlite.CHECKPOINT_PAGES = order.checkpoint_pages  # type: ignore[misc]
     try:
         asyncio.run(_live(pipe))
     except HoldfastError as error:

@@ -19,7 +19,7 @@ from tests.crash.driver import Order
 _context = multiprocessing.get_context("forkserver")
 _context.set_forkserver_preload(["tests.crash.driver", "holdfast.runtime.app"])
 
-PATIENCE_SECONDS = 120.0  # only a driver that hangs takes as long
+PATIENCE_SECONDS = 25.0  # only a driver that hangs takes as long
 
 
 class Place:
@@ -66,8 +66,13 @@ class Driver:
 
     def end(self) -> int:
         """Wait for its end, however it comes; gives the exit code (negative: the signal)."""
-        while self.hears(PATIENCE_SECONDS):
-            pass
+        while True:
+            heard = len(self.told)
+            if not self.hears(PATIENCE_SECONDS):
+                break
+            if len(self.told) == heard:
+                self.process.kill()
+                raise AssertionError(f"the driver hangs; the last it said was {self.told[-3:]}")
         self.process.join(PATIENCE_SECONDS)
         assert self.process.exitcode is not None, "the driver does not end"
         return self.process.exitcode

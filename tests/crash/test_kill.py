@@ -48,11 +48,11 @@ def _made(folder: Path) -> Path:
     return folder
 
 
-def killed_at(folder: Path, commit: int, *, after: bool, again: int = 0) -> Found:
-    """One process dies at its n-th commit, perhaps a second one too; the next one finishes what there is."""
+def killed_at(folder: Path, *commits: int, after: bool) -> Found:
+    """One process after the other dies at its n-th commit; the last one finishes what there is."""
     place, told = Place(_made(folder)), Told()
     waiting = SMALL
-    for kill_commit in (commit, again, 0) if again else (commit, 0):
+    for kill_commit in (*commits, 0):
         order = place.order(start=waiting, attach=told.open, kill_commit=kill_commit, kill_after=after)
         driver = Driver(order)
         code = driver.end()
@@ -77,5 +77,16 @@ def test_every_run_ends_well_wherever_between_two_commits_it_is_killed(tmp_path:
 def test_a_second_kill_while_the_first_one_is_made_good_changes_nothing(tmp_path: Path) -> None:
     for commit in range(1, 16, 2):
         for again in (1, 2, 3):
-            found = killed_at(tmp_path / f"{commit}-{again}", commit, after=commit % 4 == 1, again=again)
+            found = killed_at(tmp_path / f"{commit}-{again}", commit, again, after=commit % 4 == 1)
             assert found.problems == [], f"killed at commit {commit}, then at {again}"
+
+
+@pytest.mark.parametrize("commit", [2, 3, 6])
+@pytest.mark.parametrize("then", [(1, 1), (1, 2), (1, 1, 1), (1, 1, 2), (1, 1, 2, 1, 3)], ids=str)
+def test_a_suspect_that_waited_for_its_turn_when_its_process_died_gets_it_in_the_next(
+    tmp_path: Path, commit: int, then: tuple[int, ...]
+) -> None:
+    """Two losses make a suspect; the next kills fall between that row, its turn and its answer."""
+    found = killed_at(tmp_path / "place", commit, *then, after=True)
+    assert found.problems == []
+    assert found.lost >= 2

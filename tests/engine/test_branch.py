@@ -83,9 +83,12 @@ def test_a_condition_may_search() -> None:
 
 
 def test_a_condition_that_looks_at_too_much_fails_its_step_with_kind_limit() -> None:
+    chain: object = [1] * 10
+    for _ in range(40):
+        chain = [chain, *range(10)]
     case = Case(
-        "name: n\nsteps: [{id: br, kind: branch, on: '$..*..*', then: [{id: a, tool: t}]}]",
-        {"xs": [[[1] * 10] * 20] * 300},
+        "name: n\nsteps: [{id: br, kind: branch, on: '$..*..*..*..*', then: [{id: a, tool: t}]}]",
+        {"xs": chain},
         checks=False,
     )
     end = finish(case.start())

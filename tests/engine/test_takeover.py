@@ -252,7 +252,15 @@ def test_a_takeover_that_does_not_drive_starts_nothing(definition: str) -> None:
     if "timeout_secs" in definition:
         case.time_out("a")
     assert starts(case.crash(drive=False)) == []
+
+
+@pytest.mark.parametrize("definition", [ONE, THREE])
+def test_a_takeover_that_does_not_drive_leaves_what_was_open_ready(definition: str) -> None:
+    case = started(definition)
+    before = case.open
+    case.crash(drive=False)
     assert case.open == []
+    assert [path for path, step in case.run.steps.items() if step.state == "ready"] == before
 
 
 def test_what_a_takeover_without_drive_left_is_started_by_the_next_one() -> None:

@@ -329,11 +329,12 @@ class Node:
         run.epoch = self.disk.epoch
         if run.active or run.todo or run.status == "pending":
             self.offer(Adopted([path for path, _ in run.open_attempts()]))
+        else:
+            self.arm()
 
     def reload(self) -> Run:
         run = self.state = self.world.load_state()
         check_same(run, self.world.shadow.run, "what is loaded is what was committed")
-        self.arm()
         return run
 
     def deliver(self, event: Event) -> None:
@@ -436,7 +437,7 @@ class Node:
         for entry in [*batch, *self.entries]:
             if isinstance(entry.event, RunStarted):
                 self.again.append(entry.event)
-            elif not entry.asked and not isinstance(entry.event, SuspectsTurn | Continued):
+            elif not entry.asked and not isinstance(entry.event, SuspectsTurn | Continued | TimerFired):
                 self.again.append(entry.event)
         self.entries.clear()
         self.soon(self.rng.choice((100, 700, 6_000)), self.restore)
@@ -445,16 +446,34 @@ class Node:
         self.stalled = False
         self.alone, self.suspects = "", []
         again, self.again = self.again, []
-        if not self.disk.rows:
-            return self.begin()
-        run = self.reload()
-        if run.todo:
-            self.offer(Continued())
+        if self.disk.owner is not self:
+            self.over = True
+        elif not self.disk.rows:
+            self.begin()
+        elif any(isinstance(event, Adopted) for event in again):
+            self.adopt()
+            self.offer_again(again)
+        else:
+            run = self.reload()
+            self.begin_what_was_passed_over(run)
+            if run.todo:
+                self.offer(Continued())
+            self.offer_again(again)
+            self.arm()
+
+    def offer_again(self, again: list[Event]) -> None:
         for event in again:
-            if isinstance(event, Adopted):
-                run.epoch = self.disk.epoch = self.disk.epoch + 1
-            if not isinstance(event, RunStarted):
+            if not isinstance(event, Adopted | RunStarted):
                 self.offer(event)
+
+    def begin_what_was_passed_over(self, run: Run) -> None:
+        """A start that was durable was not begun because the run had moved on in memory; that was lost again."""
+        for path, step in run.open_attempts():
+            if self.world.effects[path, step.attempt] == 0:
+                self.world.counts["start taken up after a failed commit"] += 1
+                self.begin_attempt(path, step.attempt)
+                if step.target is not None:
+                    self.stop_attempt(path)
 
     # ------------------------------------------------------------------------------------------ carrying out
 

@@ -12,23 +12,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.errors import InvalidInputs, InvalidSpec, Problem
+from holdfast.spec.inputs import input_names
 from holdfast.spec.policy import NO_POLICY, BackoffKind, RetryPolicy, StepPolicy
-from holdfast.spec.workflow import (
+from holdfast.spec.scope import Scope, StepAddress
+from holdfast.spec.steps import (
     BranchBody,
     ForeachBody,
     ParallelBody,
-    Scope,
-    StepAddress,
     TimerBody,
     ToolBody,
-    WorkflowSpec,
     WorkflowStep,
     blocks,
-    input_names,
     policy_inside,
     walk,
-    with_defaults,
 )
+from holdfast.spec.workflow import WorkflowSpec, with_defaults
 
 FULL = """\
 name: nightly
@@ -628,7 +626,6 @@ BRANCH = "  - {id: br, kind: branch, on: $.inputs.x, then: [{id: th, tool: t}], 
     [
         ("{{ inputs.anything }}", "", ""),
         ("{{ inputs }}", "", ""),
-        ("{{ env.HOME }}", "", ""),
         ("{{ secrets.KEY }}", "", ""),
         ("{{ steps.a.output.x }} {{ steps.a.file_refs[0].uri }} {{ a.x }}", A, ""),
         ("{{ item }}", "", "unknown_root"),
@@ -753,6 +750,20 @@ def test_the_items_of_a_loop_do_not_see_its_own_item(items: str) -> None:
 )
 def test_inputs_are_seen_by_their_names(inputs: str, args: str, code: str) -> None:
     assert reference_problem(args, inputs=inputs) == code
+
+
+@pytest.mark.parametrize("inputs", ["{}", "{env: {}}"])
+def test_a_name_of_the_environment_is_unknown_unless_a_setting_allows_it(inputs: str) -> None:
+    text = workflow("  - {id: a, tool: t, args: '{{ env.HOME }}'}\n", inputs=inputs)
+    (problem,) = problems_of(text)
+    assert problem.code == "unknown_root"
+    assert '"env.HOME"' in problem.message
+    assert problem.hint == "env names must be allowed by the setting template_env"
+
+
+def test_the_environment_is_never_proposed() -> None:
+    (problem,) = problems_of(workflow("  - {id: a, tool: t, args: '{{ envs.HOME }}'}\n"))
+    assert (problem.code, problem.hint) == ("unknown_root", "")
 
 
 def test_names_that_stand_for_two_things_are_noted() -> None:
@@ -977,8 +988,15 @@ def test_values_of_the_declared_type_are_taken(types: str, value: Any) -> None:
 
 def test_without_a_declaration_any_input_is_taken() -> None:
     spec = WorkflowSpec.from_yaml_str(workflow(A))
-    assert input_names(spec) is None
+    assert input_names(spec.inputs) is None
     assert with_defaults(spec, {"x": 1}) == {"x": 1}
+
+
+@pytest.mark.parametrize("declared", ["{}", "{x: {}}"])
+def test_the_inputs_of_a_run_are_not_those_of_the_caller(declared: str) -> None:
+    sent = {"x": 1}
+    filled = with_defaults(WorkflowSpec.from_yaml_str(workflow(A, inputs=declared)), sent)
+    assert filled == sent and filled is not sent
 
 
 def test_a_default_is_not_shared_between_runs() -> None:
@@ -998,4 +1016,5 @@ def test_a_default_is_not_shared_between_runs() -> None:
     ],
 )
 def test_the_two_forms_of_inputs_are_told_apart(declared: str, names_known: set[str] | None) -> None:
-    assert input_names(WorkflowSpec.from_yaml_str(workflow(A, inputs=declared))) == names_known
+    spec = WorkflowSpec.from_yaml_str(workflow(A, inputs=declared))
+    assert input_names(spec.inputs) == names_known

@@ -1,0 +1,68 @@
+"""How much of each workload: the figures' own sizes, and smaller and larger ones."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Final
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    runs: int = 1_000  # in flight, for the saturated workloads
+    steps: int = 10  # of each run
+    singles: int = 200  # runs, one at a time
+    commits: int = 500  # of the limit beside them
+    warm_commits: int = 500  # before them, until the log was checkpointed once and grows no more
+    parallel: int = 1_000  # steps of one run at the same time
+    submits: int = 500  # runs, from being submitted to their first step
+    waiting: tuple[int, ...] = (10_000,)  # runs that wait for an hour
+    byte_runs: int = 10_000  # of which `runs` are in flight
+    byte_limit_steps: int = 100  # for each of `runs` coroutines
+    in_flight: tuple[int, ...] = (10, 1_000, 10_000)
+    items: int = 200_000  # of one loop
+    window: int = 10_000  # of its steps, at each end
+    finished: tuple[int, int] = (1_000, 100_000)  # runs in the file
+    looks: int = 300  # starts and gets in a file of that size
+    left_open: tuple[int, ...] = (1_000, 10_000)  # runs at the crash
+
+
+USUAL: Final = Scale()
+FULL: Final = replace(
+    USUAL,
+    waiting=(10_000, 1_000_000),
+    items=1_000_000,
+    finished=(1_000, 1_000_000),
+    left_open=(1_000, 10_000, 100_000),
+)
+QUICK: Final = replace(
+    USUAL,
+    singles=50,
+    commits=200,
+    submits=100,
+    byte_runs=1_000,
+    byte_limit_steps=10,
+    in_flight=(10, 1_000, 2_000),
+    items=20_000,
+    window=2_000,
+    finished=(100, 5_000),
+    looks=50,
+    left_open=(100, 1_000),
+)
+TINY: Final = Scale(
+    runs=20,
+    steps=3,
+    singles=3,
+    commits=20,
+    warm_commits=5,
+    parallel=20,
+    submits=5,
+    waiting=(20,),
+    byte_runs=40,
+    byte_limit_steps=3,
+    in_flight=(2, 20),
+    items=60,
+    window=10,
+    finished=(5, 20),
+    looks=3,
+    left_open=(5, 10),
+)

@@ -1,0 +1,68 @@
+"""W7 and W10: memory, and bytes to disk. Each process is weighed from outside and does nothing else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Final
+
+from bench.figures import Goal, Kind, Measure
+from bench.processes import Child
+from bench.scale import Scale
+
+BARE: Final = "bare interpreter with uvloop"
+IDLE: Final = Kind("w7_idle", "MB", BARE, Goal(value=70), Goal(value=45))
+BYTES: Final = Kind("w10", "bytes/step", "L-step's rows", Goal(value=600), Goal(value=300))
+WAITING_MORE_MB: Final = 30
+
+BARE_PROGRAM: Final = "import uvloop, sys; print('{}', flush=True); sys.stdin.read()"
+
+
+def memory(folder: Path, scale: Scale) -> list[Measure]:
+    """W7: resident memory of an idle engine, and how much more with waiting runs, in the process that started them
+    and in one that opened their file."""
+    bare = _rss_bare()
+    idle = _rss(folder / "idle.db", 0)
+    measures = [Measure(IDLE, idle, bare, {})]
+    for runs in scale.waiting:
+        db = folder / f"waiting-{runs}.db"
+        settings: dict[str, Any] = {"runs": runs, "waiting_for": "a timer of an hour"}
+        started, reopened = _rss(db, runs), _rss(db, 0)
+        more = f"more than idle's {idle:.1f} MB"
+        goal = Goal(value=WAITING_MORE_MB)
+        measures += [
+            Measure(
+                Kind(f"w7_waiting_{runs}", "MB", None, goal), started - idle, None, settings | {"is": more}
+            ),
+            Measure(
+                Kind(f"w7_waiting_{runs}_reopened", "MB", None, goal),
+                reopened - idle,
+                None,
+                settings | {"is": more},
+            ),
+        ]
+    return measures
+
+
+def _rss(db: Path, runs: int) -> float:
+    with Child.doing("wait", db=db, runs=runs) as child:
+        child.hear()
+        return child.rss_mb()
+
+
+def _rss_bare() -> float:
+    with Child("-c", BARE_PROGRAM) as child:
+        child.hear()
+        return child.rss_mb()
+
+
+def disk(folder: Path, scale: Scale) -> list[Measure]:
+    """W10: bytes to disk per step with so many runs in flight, checkpoints and the closing of the file included."""
+    order = {"runs": scale.byte_runs, "in_flight": scale.runs, "steps": scale.steps}
+    with Child.doing("write", db=folder / "w10.db", effects=folder / "effects", **order) as child:
+        told = child.hear()
+    with Child.doing(
+        "write_limit", db=folder / "limit.db", runs=scale.runs, steps=scale.byte_limit_steps
+    ) as child:
+        limit = child.hear()["bytes"] / (scale.runs * scale.byte_limit_steps)
+    counted = {"counted_by": told["counted_by"], "bytes_before_the_first_run": told["at_open"]}
+    return [Measure(BYTES, told["bytes"] / (scale.byte_runs * scale.steps), limit, order | counted)]

@@ -1,0 +1,147 @@
+"""Which names can be seen from where.
+
+Knows the tree, and the order in which its steps run. Must not know how names are written, or what they yield
+in a run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final, Literal, NamedTuple
+
+from holdfast import values
+from holdfast.spec.inputs import declared_inputs
+from holdfast.spec.steps import Block, Definition, ForeachBody, WorkflowStep, blocks
+
+ROOTS: Final = ("inputs", "steps", "item", "env", "secrets")
+
+
+class StepAddress(NamedTuple):
+    """Where the output of a step is found.
+
+    `depth` is the number of the frame in which the address starts, among those around the reader, the top
+    level being 0. `tail` leads on from there: `par[1].br.s`.
+    """
+
+    depth: int
+    tail: str
+
+
+class _Home(NamedTuple):
+    """One of the blocks that a step stands in: the step that it belongs to, and which of its blocks it is."""
+
+    step: str
+    number: int
+    is_loop: bool
+
+
+class _Frame(NamedTuple):
+    home: _Home | None
+    binding: str | None
+    tails: dict[str, str]
+
+
+class Scope:
+    """The names that can be seen from one point of a definition. Whoever walks the tree keeps it up to date:
+
+        for step in steps:
+            ...                                     # what `step` says is read in `scope`
+            for block in blocks(step):
+                visit(block.steps, scope.inside(step, block))
+            scope.finish(step)                      # from here on it can be seen
+
+    Each iteration of a foreach, branch of a parallel and body of a branch is a frame of its own. After a
+    parallel or a branch the steps inside can be seen; after a foreach they cannot, since there is not one of
+    each but many.
+    """
+
+    def __init__(
+        self, homes: Mapping[str, tuple[_Home, ...]], inputs: frozenset[str], frames: tuple[_Frame, ...]
+    ) -> None:
+        self._homes, self._inputs, self._frames = homes, inputs, frames
+
+    @classmethod
+    def of(cls, spec: Definition) -> Scope:
+        """The scope before the first step."""
+        return cls(dict(_homes(spec.steps, ())), declared_inputs(spec.inputs), (_Frame(None, None, {}),))
+
+    def inside(self, step: WorkflowStep, block: Block) -> Scope:
+        frame = _Frame(_home(step, block), block.binding, {})
+        return Scope(self._homes, self._inputs, (*self._frames, frame))
+
+    def finish(self, step: WorkflowStep) -> None:
+        self._frames[-1].tails.update(_seen_after(step))
+
+    def lookup(self, name: str) -> Literal["binding", "input", "step"] | None:
+        """What a bare name stands for."""
+        if self.binding(name) is not None:
+            return "binding"
+        if name in self._inputs:
+            return "input"
+        return "step" if self.step(name) else None
+
+    def binding(self, name: str) -> int | None:
+        """The depth of the frame whose item a name stands for. `item` is always the innermost."""
+        for depth in range(len(self._frames) - 1, 0, -1):
+            bound = self._frames[depth].binding
+            if bound is not None and name in (bound, "item"):
+                return depth
+        return None
+
+    def step(self, step_id: str) -> StepAddress | None:
+        for depth in range(len(self._frames) - 1, -1, -1):
+            tail = self._frames[depth].tails.get(step_id)
+            if tail is not None:
+                return StepAddress(depth, tail)
+        return None
+
+    def hidden(self, step_id: str) -> str | None:
+        """Why a step that exists cannot be seen from here; None if it can be seen or does not exist."""
+        home = self._homes.get(step_id)
+        if home is None or self.step(step_id):
+            return None
+        here = tuple(frame.home for frame in self._frames if frame.home)
+        if any(around.step == step_id for around in here):
+            return "it is not over while the steps inside it run"
+        shared = 0
+        while shared < min(len(home), len(here)) and home[shared] == here[shared]:
+            shared += 1
+        beyond = home[shared:]
+        if beyond and shared < len(here) and beyond[0].step == here[shared].step:
+            return f'it stands in another branch of "{beyond[0].step}"'
+        if beyond and self.step(beyond[0].step):
+            loops = [around.step for around in beyond if around.is_loop]
+            if loops:  # there is none where two steps have one id, which is a problem of its own
+                return f'it stands inside the foreach "{loops[0]}", whose steps cannot be seen after it'
+        return "it does not run before this point"
+
+    def names(self) -> set[str]:
+        """All bare names that can be seen: what a misspelt one could have been."""
+        return self.step_ids() | self._inputs | {frame.binding for frame in self._frames if frame.binding}
+
+    def step_ids(self) -> set[str]:
+        return {step for frame in self._frames for step in frame.tails}
+
+
+def _home(step: WorkflowStep, block: Block) -> _Home:
+    return _Home(step.id, block.number, isinstance(step.body, ForeachBody))
+
+
+def _homes(
+    steps: Iterable[WorkflowStep], around: tuple[_Home, ...]
+) -> Iterator[tuple[str, tuple[_Home, ...]]]:
+    for step in steps:
+        yield step.id, around
+        for block in blocks(step):
+            yield from _homes(block.steps, (*around, _home(step, block)))
+
+
+def _seen_after(step: WorkflowStep) -> Iterator[tuple[str, str]]:
+    own = values.segment(step.id)
+    yield step.id, own
+    if isinstance(step.body, ForeachBody):
+        return
+    for block in blocks(step):
+        frame = f"{own}[{block.number}]" if block.indexed else own
+        for inner in block.steps:
+            yield from ((name, values.join(frame, tail)) for name, tail in _seen_after(inner))

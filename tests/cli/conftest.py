@@ -1,0 +1,134 @@
+"""The command itself, in a folder of its own: real processes, a real file, real signals."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+HOLDFAST = Path(sys.executable).with_name("holdfast")
+
+TOOLS = '''
+import asyncio
+from holdfast import Context, tool
+
+@tool
+def add(a, b=0):
+    return a + b
+
+@tool
+def note(text):
+    """Leaves a mark outside of the engine, so that doing it twice can be seen."""
+    print(f"noting {text}")
+    with open("notes.txt", "a") as file:
+        file.write(text + "\\n")
+    return text
+
+@tool
+def fail(message="no luck"):
+    raise RuntimeError(message)
+
+@tool
+async def hold(context: Context):
+    """Never ends by itself, the first time."""
+    if context.attempt == 1:
+        print("at work")
+        await asyncio.Event().wait()
+    return context.attempt
+
+@tool
+def flaky(times, context: Context):
+    if context.attempt <= times:
+        raise ConnectionError("busy")
+    return context.attempt
+'''
+
+
+class Cli:
+    """`holdfast` in a folder with tools.py in it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.started: list[subprocess.Popen[str]] = []
+        self.write("tools.py", TOOLS)
+
+    def write(self, name: str, text: str) -> Path:
+        path = self.folder / name
+        path.write_text(text, "utf-8")
+        return path
+
+    def flow(self, steps: str, **top: str) -> str:
+        """Write flow.yaml with these steps; gives its name."""
+        head = "".join(f"{key}: {value}\n" for key, value in top.items())
+        lines = "".join(f"  {line}\n" for line in steps.strip("\n").splitlines())
+        self.write("flow.yaml", f"name: flow\n{head}steps:\n{lines}")
+        return "flow.yaml"
+
+    def run(self, *args: str, **env: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [HOLDFAST, *args],
+            cwd=self.folder,
+            env=self._env(env),
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+
+    def json(self, *args: str) -> Any:
+        return json.loads(self.run(*args, "--json").stdout)
+
+    def start(self, *args: str) -> subprocess.Popen[str]:
+        process = subprocess.Popen(
+            [HOLDFAST, *args],
+            cwd=self.folder,
+            env=self._env({}),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self.started.append(process)
+        return process
+
+    def stopped_by(self, number: signal.Signals, *args: str) -> tuple[int, str]:
+        """Start, send the signal as soon as the tool `hold` is at work; gives exit code and what was said."""
+        process = self.start(*args)
+        said = self.until(process, "at work")
+        process.send_signal(number)
+        _, rest = process.communicate(timeout=60)
+        return process.returncode, said + rest
+
+    @staticmethod
+    def until(process: subprocess.Popen[str], words: str) -> str:
+        """Read what a process tells the person until it says this."""
+        assert process.stderr is not None
+        said = ""
+        for line in process.stderr:
+            said += line
+            if words in line:
+                return said
+        raise AssertionError(f"it ended without saying {words!r}: {said}")
+
+    def notes(self) -> list[str]:
+        path = self.folder / "notes.txt"
+        return path.read_text().split() if path.exists() else []
+
+    def _env(self, more: dict[str, str]) -> dict[str, str]:
+        plain = {name: value for name, value in os.environ.items() if not name.startswith("HOLDFAST_")}
+        return {**plain, **more}
+
+
+@pytest.fixture
+def cli(tmp_path: Path) -> Iterator[Cli]:
+    found = Cli(tmp_path)
+    yield found
+    for process in found.started:
+        process.kill()
+        process.communicate()

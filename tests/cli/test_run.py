@@ -1,0 +1,352 @@
+"""`holdfast run`: what it prints where, and how it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import signal
+from pathlib import Path
+
+import pytest
+
+from holdfast import Holdfast
+from tests.cli.conftest import Cli
+
+RUN_ID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}")
+
+SUM = """
+- id: sum
+  tool: add
+  args: {a: "{{inputs.a}}", b: 1}
+"""
+HELD = """
+- id: first
+  tool: note
+  args: {text: first}
+- id: held
+  tool: hold
+- id: last
+  tool: note
+  args: {text: last}
+"""
+LOOP = """
+- id: loop
+  kind: foreach
+  items: $.inputs.of
+  on_any_fail: continue
+  steps:
+    - {id: one, tool: add, args: {a: "{{item}}", b: 1}}
+- {id: after, tool: add, args: {a: 1}}
+"""
+
+
+def run_id_in(text: str) -> str:
+    found = RUN_ID.search(text)
+    assert found is not None, text
+    return found.group()
+
+
+# --------------------------------------------------------------------------------------------- output and codes
+
+
+def test_a_completed_run_exits_with_0_and_prints_its_output_alone_on_standard_output(cli: Cli) -> None:
+    done = cli.run("run", cli.flow(SUM), "--tools", "tools", "-i", "a=2")
+    assert (done.returncode, json.loads(done.stdout)) == (0, {"sum": 3})
+
+
+def test_a_failed_run_exits_with_1_and_says_where_and_why(cli: Cli) -> None:
+    done = cli.run("run", cli.flow("- {id: broken, tool: fail}"), "--tools", "tools")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "broken" in done.stderr and "no luck" in done.stderr
+
+
+def test_an_invalid_file_exits_with_2_and_names_line_column_and_hint(cli: Cli) -> None:
+    done = cli.run("run", cli.flow("- {id: s, tool: add, arg: {a: 1}}"), "--tools", "tools")
+    assert done.returncode == 2
+    assert re.search(r"flow\.yaml:3:\d+: error: .*arg", done.stderr)
+    assert "hint: did you mean args?" in done.stderr
+
+
+def test_a_file_that_is_not_there_exits_with_2(cli: Cli) -> None:
+    done = cli.run("run", "none.yaml")
+    assert done.returncode == 2
+    assert "none.yaml" in done.stderr
+
+
+def test_an_unknown_option_exits_with_2(cli: Cli) -> None:
+    assert cli.run("run", cli.flow(SUM), "--no-such-thing").returncode == 2
+
+
+def test_neither_file_nor_run_exits_with_2(cli: Cli) -> None:
+    assert cli.run("run").returncode == 2
+
+
+def test_a_cancelled_run_exits_with_3(cli: Cli) -> None:
+    """There is no command to cancel with yet, so the run is cancelled through the Python door."""
+    code, said = cli.stopped_by(signal.SIGINT, "run", cli.flow(HELD), "--tools", "tools")
+    assert code == 130
+    run_id = run_id_in(said)
+
+    async def cancel() -> None:
+        async with Holdfast(str(cli.folder / "holdfast.db")) as hf:
+            await hf.cancel(run_id)
+
+    asyncio.run(cancel())
+    assert cli.run("run", "--continue", run_id).returncode == 3
+
+
+def test_what_tools_print_does_not_mix_with_the_output(cli: Cli) -> None:
+    done = cli.run("run", cli.flow("- {id: s, tool: note, args: {text: hello}}"), "--tools", "tools")
+    assert json.loads(done.stdout) == {"s": "hello"}
+    assert "noting hello" in done.stderr
+
+
+def test_steps_that_are_tried_again_are_seen_to_be(cli: Cli) -> None:
+    steps = "- {id: s, tool: flaky, args: {times: 2}, retry: {max_attempts: 3, initial_delay_ms: 1}}"
+    done = cli.run("run", cli.flow(steps), "--tools", "tools")
+    assert "s  attempt 1 failed: busy" in done.stderr
+    assert "attempt 3" in done.stderr
+
+
+# --------------------------------------------------------------------------------------------------------- JSON
+
+
+def test_json_has_exactly_the_promised_keys(cli: Cli) -> None:
+    data = cli.json("run", cli.flow(SUM), "--tools", "tools", "-i", "a=2")
+    assert list(data) == ["run_id", "status", "output", "error", "steps"]
+    assert RUN_ID.fullmatch(data.pop("run_id"))
+    step = {"status": "completed", "attempts": 1, "output": 3, "error": None}
+    assert data == {"status": "completed", "output": {"sum": 3}, "error": None, "steps": {"sum": step}}
+
+
+def test_json_of_a_failed_run_has_its_error_as_data(cli: Cli) -> None:
+    data = cli.json("run", cli.flow("- {id: broken, tool: fail}"), "--tools", "tools")
+    assert data["status"] == "failed"
+    assert data["error"]["message"] == "no luck"
+    assert data["steps"]["broken"]["status"] == "failed"
+
+
+def test_json_shows_top_level_and_failed_steps(cli: Cli) -> None:
+    data = cli.json("run", cli.flow(LOOP), "--tools", "tools", "--inputs", '{"of": [1, "x", 3]}')
+    assert list(data["steps"]) == ["loop", "loop[1].one", "after"]
+    assert data["steps"]["loop[1].one"]["status"] == "failed"
+
+
+def test_json_shows_what_a_loop_gave(cli: Cli) -> None:
+    data = cli.json("run", cli.flow(LOOP), "--tools", "tools", "--inputs", '{"of": [1, 2]}')
+    assert data["steps"]["loop"]["output"] == {"iterations": [{"one": 2}, {"one": 3}]}
+
+
+def test_all_steps_shows_every_step(cli: Cli) -> None:
+    data = cli.json("run", cli.flow(LOOP), "--tools", "tools", "--inputs", '{"of": [1, 2]}', "--all-steps")
+    assert list(data["steps"]) == ["loop", "loop[0].one", "loop[1].one", "after"]
+
+
+def test_json_holds_a_large_output_whole(cli: Cli) -> None:
+    cli.write("big.py", "from holdfast import tool\n@tool\ndef big():\n    return 'x' * 100_000\n")
+    data = cli.json("run", cli.flow("- {id: s, tool: big}"), "--tools", "big")
+    assert data["steps"]["s"]["output"] == "x" * 100_000
+
+
+def test_what_is_refused_is_json_too(cli: Cli) -> None:
+    data = cli.json("run", cli.flow("- {id: s, tool: add, arg: 1}"))
+    assert data["error"] == "invalid_spec"
+    assert data["details"][0]["line"] == 3
+    assert data["details"][0]["hint"] == "did you mean args?"
+
+
+# ------------------------------------------------------------------------------------------------------- inputs
+
+
+@pytest.mark.parametrize(
+    ("given", "a"),
+    [
+        ("a=2", 3),  # JSON where it is JSON
+        ("a=2.5", 3.5),
+        ("a=[4]", None),  # a list, to which 1 cannot be added
+    ],
+)
+def test_an_input_is_read_as_json_where_it_is_json(cli: Cli, given: str, a: float | None) -> None:
+    data = cli.json("run", cli.flow(SUM), "--tools", "tools", "-i", given)
+    assert data["output"] == (None if a is None else {"sum": a})
+
+
+def test_an_input_that_is_no_json_is_text(cli: Cli) -> None:
+    steps = '- {id: s, tool: note, args: {text: "{{inputs.a}}"}}'
+    assert cli.json("run", cli.flow(steps), "--tools", "tools", "-i", "a=b=c")["output"] == {"s": "b=c"}
+
+
+def test_inputs_may_come_from_a_file_and_single_ones_stand_over_it(cli: Cli) -> None:
+    cli.write("in.json", '{"a": 1, "unused": true}')
+    data = cli.json("run", cli.flow(SUM), "--tools", "tools", "--inputs", "@in.json", "-i", "a=10")
+    assert data["output"] == {"sum": 11}
+
+
+@pytest.mark.parametrize(
+    "given", [("-i", "a"), ("--inputs", "{"), ("--inputs", "[]"), ("--inputs", "@none.json")]
+)
+def test_inputs_that_cannot_be_read_exit_with_2(cli: Cli, given: tuple[str, str]) -> None:
+    assert cli.run("run", cli.flow(SUM), "--tools", "tools", *given).returncode == 2
+
+
+def test_inputs_that_do_not_fit_the_workflow_exit_with_2_and_start_nothing(cli: Cli) -> None:
+    file = cli.flow(SUM, inputs="{a: {type: integer}}")
+    done = cli.run("run", file, "--tools", "tools", "-i", "a=much")
+    assert done.returncode == 2
+    assert 'input "a" must be integer' in done.stderr
+
+
+# -------------------------------------------------------------------------------------------------------- tools
+
+
+def test_a_run_that_waits_for_a_tool_exits_with_4_and_names_it_and_the_flag(cli: Cli) -> None:
+    done = cli.run("run", cli.flow(SUM), "-i", "a=2")
+    assert done.returncode == 4
+    run_id = run_id_in(done.stderr)
+    assert f"run {run_id} waits for the tool 'add' of step sum" in done.stderr
+    assert (
+        f"holdfast run flow.yaml --continue {run_id} --tools tools" in done.stderr
+    )  # tools.py is in the folder
+
+
+def test_a_run_that_waited_for_a_tool_goes_on_with_it(cli: Cli) -> None:
+    waiting = cli.json("run", cli.flow(SUM), "-i", "a=2")
+    done = cli.run("run", "--continue", waiting["run_id"], "--tools", "tools")
+    assert (done.returncode, json.loads(done.stdout)) == (0, {"sum": 3})
+
+
+def test_what_can_be_done_is_done_before_a_run_waits_for_a_tool(cli: Cli) -> None:
+    steps = """
+- id: both
+  kind: parallel
+  steps:
+    - {id: missing, tool: nowhere}
+    - {id: slow, tool: flaky, args: {times: 2}, retry: {max_attempts: 3, initial_delay_ms: 20}}
+    - {id: here, tool: note, args: {text: here}}
+"""
+    data = cli.json("run", cli.flow(steps), "--tools", "tools", "--all-steps")
+    assert {path: step["status"] for path, step in data["steps"].items() if path != "both"} == {
+        "both[0].missing": "ready",
+        "both[1].slow": "completed",
+        "both[2].here": "completed",
+    }
+
+
+def test_one_object_of_a_module_can_be_named(cli: Cli) -> None:
+    assert cli.json("run", cli.flow(SUM), "--tools", "tools:add", "-i", "a=2")["output"] == {"sum": 3}
+
+
+def test_a_module_that_is_not_there_exits_with_2(cli: Cli) -> None:
+    done = cli.run("run", cli.flow(SUM), "--tools", "nowhere")
+    assert done.returncode == 2
+    assert "nowhere" in done.stderr
+
+
+def test_a_module_that_cannot_be_imported_exits_with_2_and_says_at_which_line(cli: Cli) -> None:
+    cli.write("broken.py", "x = 1\nx.y\n")
+    done = cli.run("run", cli.flow(SUM), "--tools", "broken")
+    assert done.returncode == 2
+    assert "AttributeError" in done.stderr and "broken.py:2" in done.stderr
+
+
+def test_a_module_without_tools_exits_with_2(cli: Cli) -> None:
+    cli.write("empty.py", "def add(a, b): return a\n")
+    done = cli.run("run", cli.flow(SUM), "--tools", "empty")
+    assert done.returncode == 2
+    assert "@tool" in done.stderr
+
+
+def test_the_environment_can_name_database_and_tools(cli: Cli) -> None:
+    done = cli.run(
+        "run", cli.flow(SUM), "-i", "a=1", HOLDFAST_DB="sqlite:///other.db", HOLDFAST_TOOLS="tools"
+    )
+    assert done.returncode == 0
+    assert (cli.folder / "other.db").exists() and not (cli.folder / "holdfast.db").exists()
+
+
+# ----------------------------------------------------------------------------------------- stopping and going on
+
+
+def test_ctrl_c_says_how_to_go_on(cli: Cli) -> None:
+    code, said = cli.stopped_by(signal.SIGINT, "run", cli.flow(HELD), "--tools", "tools")
+    assert code == 130
+    assert f"holdfast run flow.yaml --continue {run_id_in(said)} --tools tools" in said
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_a_run_that_was_stopped_goes_on_and_repeats_nothing_that_was_done(
+    cli: Cli, number: signal.Signals
+) -> None:
+    _, said = cli.stopped_by(number, "run", cli.flow(HELD), "--tools", "tools")
+    done = cli.run("run", "--continue", run_id_in(said), "--tools", "tools")
+    assert (done.returncode, cli.notes()) == (0, ["first", "last"])
+
+
+def test_a_run_goes_on_with_the_version_that_it_began_with(cli: Cli) -> None:
+    _, said = cli.stopped_by(signal.SIGINT, "run", cli.flow(HELD), "--tools", "tools")
+    done = cli.run("run", cli.flow(SUM), "--continue", run_id_in(said), "--tools", "tools")
+    assert json.loads(done.stdout) == {"first": "first", "held": 2, "last": "last"}
+    assert "has changed since" in done.stderr
+
+
+def test_to_go_on_with_a_finished_run_gives_its_result_again(cli: Cli) -> None:
+    first = cli.json("run", cli.flow(SUM), "--tools", "tools", "-i", "a=2")
+    assert cli.json("run", "--continue", first["run_id"]) == first
+
+
+def test_a_run_that_is_not_there_exits_with_2(cli: Cli) -> None:
+    done = cli.run("run", "--continue", "01890000-0000-7000-8000-000000000000")
+    assert done.returncode == 2
+    assert "no run" in done.stderr
+
+
+def test_a_run_that_goes_on_takes_no_inputs(cli: Cli) -> None:
+    assert cli.run("run", "--continue", "x", "-i", "a=1").returncode == 2
+
+
+def test_it_drives_only_its_own_run(cli: Cli) -> None:
+    cli.stopped_by(signal.SIGKILL, "run", cli.flow(HELD), "--tools", "tools")
+    done = cli.run("run", cli.flow(SUM), "--tools", "tools", "-i", "a=1")
+    assert (done.returncode, cli.notes()) == (0, ["first"])
+
+
+def test_a_run_that_must_not_survive_a_restart_ends_interrupted(cli: Cli) -> None:
+    file = cli.flow(HELD, on_restart="interrupt")
+    _, said = cli.stopped_by(signal.SIGKILL, "run", file, "--tools", "tools")
+    done = cli.run("run", "--continue", run_id_in(said), "--tools", "tools")
+    assert (done.returncode, cli.notes()) == (1, ["first"])
+
+
+def test_a_second_process_on_the_same_file_exits_with_2_and_says_what_to_do(cli: Cli) -> None:
+    process = cli.start("run", cli.flow(HELD), "--tools", "tools")
+    cli.until(process, "at work")
+    done = cli.run("run", cli.flow(SUM), "--tools", "tools", "-i", "a=1")
+    assert done.returncode == 2
+    assert str(process.pid) in done.stderr and "--db" in done.stderr
+    refused = cli.json("run", cli.flow(SUM), "--tools", "tools", "-i", "a=1")
+    assert refused["error"] == "database_in_use"
+
+
+def test_a_folder_that_is_not_there_exits_with_2(cli: Cli) -> None:
+    done = cli.run("run", cli.flow(SUM), "--tools", "tools", "-i", "a=1", "--db", "none/holdfast.db")
+    assert done.returncode == 2
+    assert "none/holdfast.db" in done.stderr
+
+
+def test_a_database_of_another_kind_exits_with_2(cli: Cli) -> None:
+    done = cli.run("run", cli.flow(SUM), "--tools", "tools", "-i", "a=1", "--db", "mysql://here/there")
+    assert done.returncode == 2
+    assert "sqlite:///" in done.stderr
+
+
+def test_a_file_that_is_no_database_exits_with_2(cli: Cli) -> None:
+    cli.write("holdfast.db", "this is no database, and it is long enough to be one" * 50)
+    done = cli.run("run", cli.flow(SUM), "--tools", "tools", "-i", "a=1")
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
+
+
+def test_nothing_is_left_of_the_lock_when_it_ends(cli: Cli) -> None:
+    cli.run("run", cli.flow(SUM), "--tools", "tools", "-i", "a=1")
+    assert Path(cli.folder / "holdfast.db.lock").read_bytes() == b""

@@ -1,0 +1,75 @@
+"""`holdfast validate`, `holdfast version` and the help."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import holdfast
+from tests.cli.conftest import Cli
+
+GOOD = "name: good\nsteps:\n  - {id: s, tool: add}\n"
+BAD = "name: bad\nsteps:\n  - id: s\n    tool: add\n    arg: 1\n  - id: t\n    kind: nothing\n"
+
+
+def test_valid_files_exit_with_0(cli: Cli) -> None:
+    cli.write("good.yaml", GOOD)
+    assert cli.run("validate", "good.yaml").returncode == 0
+
+
+def test_every_problem_of_every_file_is_reported_with_its_place(cli: Cli) -> None:
+    cli.write("good.yaml", GOOD)
+    cli.write("bad.yaml", BAD)
+    cli.write("worse.yaml", "name: [")
+    done = cli.run("validate", "bad.yaml", "good.yaml", "worse.yaml", "none.yaml")
+    assert done.returncode == 2
+    places = [line.split(" ")[0] for line in done.stdout.splitlines() if " error: " in line]
+    assert places[:2] == ["bad.yaml:5:5:", "bad.yaml:7:11:"]
+    assert places[2].startswith("worse.yaml:")
+    assert places[3] == "none.yaml:"
+
+
+def test_validate_speaks_json(cli: Cli) -> None:
+    cli.write("good.yaml", GOOD)
+    cli.write("bad.yaml", BAD)
+    done = cli.run("validate", "good.yaml", "bad.yaml", "--json")
+    data = json.loads(done.stdout)
+    assert done.returncode == 2
+    assert data["valid"] is False
+    assert [file["valid"] for file in data["files"]] == [True, False]
+    problem = data["files"][1]["problems"][0]
+    assert list(problem) == ["code", "pointer", "line", "column", "message", "hint"]
+    assert (problem["line"], problem["column"], problem["pointer"]) == (5, 5, "/steps/0/arg")
+
+
+def test_validate_opens_no_database(cli: Cli) -> None:
+    cli.write("good.yaml", GOOD)
+    cli.run("validate", "good.yaml")
+    assert not list(cli.folder.glob("*.db*"))
+
+
+def test_version_is_that_of_the_package(cli: Cli) -> None:
+    assert cli.run("version").stdout.strip() == holdfast.__version__
+    assert json.loads(cli.run("version", "--json").stdout) == {"version": holdfast.__version__}
+
+
+def test_every_command_has_help_with_an_example(cli: Cli) -> None:
+    for command in ("run", "validate", "version"):
+        done = cli.run(command, "--help")
+        assert done.returncode == 0
+        assert f"Example: holdfast {command}" in done.stdout
+
+
+def test_help_imports_neither_engine_nor_database(cli: Cli) -> None:
+    """Starting quickly is a matter of what is imported; that can be tested, seconds on a busy machine cannot."""
+    cli.write(
+        "look.py",
+        "import sys\nfrom holdfast.cli.main import app\napp(['--help'], result_action='return_value')\n"
+        "heavy = {'apsw', 'asyncio', 'yaml', 'msgspec', 'rich.live', 'holdfast.runtime', 'holdfast.engine'}\n"
+        "print('HEAVY', sorted(heavy & set(sys.modules)))\n",
+    )
+    done = subprocess.run(
+        [sys.executable, "look.py"], cwd=cli.folder, capture_output=True, text=True, check=True
+    )
+    assert "HEAVY []" in done.stdout

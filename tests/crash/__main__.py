@@ -1,0 +1,49 @@
+"""The full campaigns, each ending in one line: `python -m tests.crash --kills 200 --runs 1000`, `--cuts 20000`."""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from tests.crash import kills, power
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.crash", description=__doc__)
+    parser.add_argument("--kills", type=int, default=0, help="kill -9 of a real engine, this many times")
+    parser.add_argument("--runs", type=int, default=1_000, help="runs that the kills fall on")
+    parser.add_argument("--cuts", type=int, default=0, help="simulated power cuts")
+    parser.add_argument("--seed", type=int, default=1)
+    asked = parser.parse_args()
+    problems: list[str] = []
+    if asked.kills:
+        problems += _in_folder(
+            None, lambda folder: kills.campaign(folder, seed=asked.seed, kills=asked.kills, runs=asked.runs)
+        )
+    if asked.cuts:
+        memory = "/dev/shm" if Path("/dev/shm").is_dir() else None
+        problems += _in_folder(memory, lambda folder: power.campaign(folder, seed=asked.seed, cuts=asked.cuts))
+    return 1 if problems else 0
+
+
+def _in_folder(where: str | None, run: Callable[[Path], kills.Campaign | power.Campaign]) -> list[str]:
+    """Run a campaign, print its line, and keep its files if something is wrong with them."""
+    folder = Path(tempfile.mkdtemp(prefix="holdfast-crash-", dir=where))
+    done = run(folder)
+    problems = done.found.problems if isinstance(done, kills.Campaign) else done.problems
+    print(done)
+    for problem in problems[:20]:
+        print(f"  {problem}")
+    if problems:
+        print(f"  the files are in {folder}")
+    else:
+        shutil.rmtree(folder)
+    return problems
+
+
+if __name__ == "__main__":
+    sys.exit(main())

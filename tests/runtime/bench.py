@@ -1,0 +1,97 @@
+"""A real engine on a real SQLite file, opened and ended as a test needs: gracefully, or as by a crash."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import apsw
+
+from holdfast.embed import RunHandle
+from holdfast.runtime.app import Engine
+from holdfast.runtime.clock import Clock
+from holdfast.spec.workflow import WorkflowSpec
+from holdfast.store.base import Batch
+from holdfast.store.sqlite import SqliteStore
+from holdfast.tools.registry import Registry
+from holdfast.values import RunId
+
+
+class Store(SqliteStore):
+    """The real store, with a valve in front of its commits.
+
+    `refuse` decides what becomes of a batch: an error to answer with, or None to let it pass. `hold` keeps batches
+    back until `let_go`. Commits run on the loop, so a test sees them in order.
+    """
+
+    def __init__(self, path: Path | str) -> None:
+        super().__init__(str(path), durability="relaxed", threads=False)
+        self.refuse: Callable[[Batch], BaseException | None] = lambda batch: None
+        self.hold = False
+        self.held: list[tuple[Batch, Callable[[BaseException | None], None]]] = []
+        self.commits = 0
+
+    def submit(self, batch: Batch, done: Callable[[BaseException | None], None]) -> None:
+        if self.hold:
+            self.held.append((batch, done))
+            return
+        error = self.refuse(batch)
+        if error is not None:
+            return done(error)
+        self.commits += 1
+        super().submit(batch, done)
+
+    def let_go(self) -> None:
+        self.hold = False
+        held, self.held = self.held, []
+        for batch, done in held:
+            self.submit(batch, done)
+
+
+class Bench(Engine):
+    """The engine with the few calls that tests repeat."""
+
+    store: Store
+
+    async def begin(self, definition: str, inputs: Mapping[str, Any] | None = None, **labels: str) -> RunHandle:
+        spec = WorkflowSpec.from_yaml_str(definition)
+        return RunHandle(self, await self.start(spec, dict(inputs or {}), labels))
+
+    async def attach(self, run_id: RunId) -> RunHandle:
+        return RunHandle(self, await self.find(run_id))
+
+    def crash(self) -> None:
+        """End as a killed process does: nothing more is written, nobody is told."""
+        self.advance.is_over = True
+        self.dispatch.abandon()
+        self.timers.close()
+        if self._filling is not None:
+            self._filling.cancel()
+        self.store.close()
+
+
+def bench(path: Path, tools: Iterable[Any], clock: Clock, **limits: int) -> Bench:
+    return Bench(Store(path / "h.db"), Registry(tools), clock, **limits)
+
+
+@asynccontextmanager
+async def opened(path: Path, tools: Iterable[Any], clock: Clock, **limits: int) -> AsyncIterator[Bench]:
+    """An engine that is closed gracefully, unless the test has ended it already."""
+    engine = bench(path, tools, clock, **limits)
+    await engine.open()
+    try:
+        yield engine
+    finally:
+        if not engine.advance.is_over:
+            await engine.close()
+
+
+def rows(path: Path, query: str, *args: Any) -> list[tuple[Any, ...]]:
+    """What the file says, by a connection of its own."""
+    db = apsw.Connection(str(path / "h.db"))
+    try:
+        return list(db.execute(query, args))
+    finally:
+        db.close()

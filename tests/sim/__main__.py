@@ -1,0 +1,60 @@
+"""`python -m tests.sim`: replay one seed with its trace, or run a campaign of many.
+
+    python -m tests.sim --layer pure --seed 42
+    python -m tests.sim --layer world --seeds 0:5000 --jobs 2
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+import traceback
+
+from tests.sim.campaign import LAYERS, never_happened, replay_command, run_campaign
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.sim", description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("--layer", choices=sorted(LAYERS), required=True)
+    parser.add_argument("--seed", type=int, help="replay this seed and print its trace")
+    parser.add_argument("--seeds", metavar="A:B", help="run the seeds from A up to B")
+    parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--width", type=int, default=400, help="characters of a line of the trace")
+    given = parser.parse_args()
+    if given.seed is not None:
+        return replay(given.layer, given.seed, given.width)
+    if given.seeds is None:
+        parser.error("give --seed N or --seeds A:B")
+    first, _, last = given.seeds.partition(":")
+    return campaign(given.layer, range(int(first), int(last)), given.jobs)
+
+
+def replay(layer: str, seed: int, width: int) -> int:
+    try:
+        done = LAYERS[layer](seed, trace=True)
+    except Exception as error:
+        trace = error.__dict__["world"].trace
+        print(*(line[:width] for line in trace), sep="\n")
+        traceback.print_exception(error)
+        return 1
+    print(*(line[:width] for line in done.trace), sep="\n")
+    print(dict(sorted(done.counts.items())))
+    return 0
+
+
+def campaign(layer: str, seeds: range, jobs: int) -> int:
+    began = time.monotonic()
+    done = run_campaign(layer, seeds, jobs=jobs)
+    rate = done.seeds / max(time.monotonic() - began, 0.001)
+    print(f"{layer}: {done.seeds} seeds, {rate:.0f}/s,", ", ".join(f"{name}: {n}" for name, n in sorted(done.counts.items())))
+    for seed, why in sorted(done.failures.items()):
+        print(f"seed {seed}: {why}\n    {replay_command(layer, seed)}")
+    missing = never_happened(layer, done.counts)
+    if missing:
+        print("never happened:", ", ".join(missing))
+    return 1 if done.failures or missing else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,103 @@
+"""Many seeds: run, counted, and summed up. A campaign in which a fault class never happened is a failure."""
+
+from __future__ import annotations
+
+import multiprocessing
+import time
+import traceback
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from tests.sim import pure, world
+
+LAYERS: Final[dict[str, Callable[..., Any]]] = {"pure": pure.simulate, "world": world.simulate}
+REGRESSIONS: Final = Path(__file__).with_name("regressions.txt")
+FAILURES_MAX: Final = 20  # more tell nothing new
+
+# What a campaign must have met, or it passed for nothing.
+MUST_HAPPEN: Final[dict[str, tuple[str, ...]]] = {
+    "pure": (
+        "crash", "crash during commit", "crash while a commit is acknowledged", "start was never durable",
+        "pause with takeover", "takeover from a live node", "former owner appended before the adoption", "fenced",
+        "fenced while adopting", "commit failed", "slow commit", "start taken up after a failed commit", "clock jump",
+        "duplicated answer", "duplicated timer", "late answer of a dead node", "late row", "cancel", "graceful close",
+        "gap", "snapshot", "snapshot loaded", "continue", "attempt timed out", "grace over", "deadline", "retry", "join",
+        "released", "lost attempt", "suspect started", "lost alone", "failed by loss", "new epoch", "completed",
+        "failed", "cancelled", "interrupted",
+    ),
+    "world": (
+        "crash at a handle", "crash before the commit", "crash after the commit, before anyone knew",
+        "crash while the database was away", "crash while closing", "pause", "takeover from a live node",
+        "stale node goes on", "stale commit refused", "database away", "commit failed",
+        "commit failed for an unknown reason", "slow commit", "clock jump", "late answer", "late row",
+        "cancel acknowledged", "cancel refused", "start refused", "graceful close", "closed in order",
+        "cancellation swallowed", "snapshot loaded", "continue", "grace over", "deadline", "retry", "join", "released",
+        "lost attempt", "suspect started", "new epoch", "timer over", "end told", "completed", "failed", "cancelled",
+        "interrupted",
+    ),
+}  # fmt: skip
+
+
+@dataclass
+class Outcome:
+    seeds: int = 0
+    counts: Counter[str] = field(default_factory=Counter)
+    failures: dict[int, str] = field(default_factory=dict)
+
+    def add(self, other: Outcome) -> None:
+        self.seeds += other.seeds
+        self.counts.update(other.counts)
+        self.failures.update(other.failures)
+
+
+def try_seed(layer: str, seed: int) -> Outcome:
+    try:
+        done = LAYERS[layer](seed)
+    except Exception as error:
+        where = traceback.extract_tb(error.__traceback__)[-1].name
+        return Outcome(1, Counter(), {seed: f"{type(error).__name__} in {where}: {str(error)[:400]}"})
+    return Outcome(1, done.counts)
+
+
+def run_seeds(layer: str, seeds: Iterable[int], *, seconds: float | None = None, first_failure: bool = False) -> Outcome:
+    """Seeds one after the other, for as long as they may take."""
+    total, began = Outcome(), time.monotonic()
+    for seed in seeds:
+        total.add(try_seed(layer, seed))
+        if total.failures and (first_failure or len(total.failures) >= FAILURES_MAX):
+            break
+        if seconds is not None and time.monotonic() - began > seconds:
+            break
+    return total
+
+
+def _slice(task: tuple[str, range, float | None]) -> Outcome:
+    return run_seeds(task[0], task[1], seconds=task[2])
+
+
+def run_campaign(layer: str, seeds: range, *, jobs: int = 1, seconds: float | None = None) -> Outcome:
+    """A range of seeds over several processes; each takes every n-th one."""
+    if jobs == 1:
+        return run_seeds(layer, seeds, seconds=seconds)
+    total = Outcome()
+    with multiprocessing.get_context("spawn").Pool(jobs) as pool:
+        for part in pool.map(_slice, [(layer, seeds[first::jobs], seconds) for first in range(jobs)]):
+            total.add(part)
+    return total
+
+
+def never_happened(layer: str, counts: Counter[str]) -> list[str]:
+    return [name for name in MUST_HAPPEN[layer] if not counts[name]]
+
+
+def replay_command(layer: str, seed: int) -> str:
+    return f"python -m tests.sim --layer {layer} --seed {seed}"
+
+
+def regressions() -> list[tuple[str, int]]:
+    """Seeds that failed once: `layer seed reason`, one to a line."""
+    lines = [line.split("#")[0].split(None, 2) for line in REGRESSIONS.read_text(encoding="utf-8").splitlines()]
+    return [(words[0], int(words[1])) for words in lines if words]

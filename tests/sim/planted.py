@@ -1,0 +1,176 @@
+"""Planted bugs: small patches to the product, each of which the simulation must find.
+
+A checker that never fails proves nothing. Each bug is applied to a copy of the package in a temporary folder, never to
+the checkout, and looked for by a process that imports that copy. `python -m tests.sim.planted [name…]` runs them by hand.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+SEEDS_MAX: Final = 1_000
+FINDINGS_MAX: Final = 3  # several, so that one which the product itself has can be told apart
+ROOT: Final = Path(__file__).resolve().parents[2]
+HUNT: Final = """
+import json, sys
+sys.path[:0] = [sys.argv[1]]
+sys.path.append(sys.argv[2])
+import holdfast
+assert holdfast.__file__.startswith(sys.argv[1]), holdfast.__file__
+from tests.sim.campaign import try_seed
+found = []
+for seed in range(int(sys.argv[4])):
+    outcome = try_seed(sys.argv[3], seed)
+    if outcome.failures:
+        found.append([seed, outcome.failures[seed]])
+        if len(found) == int(sys.argv[5]):
+            break
+print(json.dumps(found))
+"""
+
+
+@dataclass(frozen=True)
+class Bug:
+    name: str
+    layer: str
+    file: str  # within the package
+    old: str
+    new: str
+
+
+BUGS: Final = (
+    # ------------------------------------------------------------------------------------------- the engine's core
+    Bug("a late success is taken for a timely one", "pure", "engine/state.py",
+        'if step is None or step.attempt != event.attempt or step.state != "running":\n        return  # late',
+        "if step is None:\n        return  # late"),
+    Bug("any attempt number counts as the open one", "pure", "engine/state.py",
+        'return step is not None and step.attempt == attempt and step.state == "running"',
+        'return step is not None and step.state == "running"'),
+    Bug("a loss counts as a failure", "pure", "engine/state.py",
+        "        step.lost += 1\n", "        step.lost += 1\n        step.tries += 1\n"),
+    Bug("a loss alone in the lane is not counted", "pure", "engine/state.py",
+        "step.lost_alone += path == event.alone", "step.lost_alone += 0"),
+    Bug("a terminal status is overwritten", "pure", "engine/state.py",
+        "    if run.status not in TERMINAL:\n        run.status =", "    if True:\n        run.status ="),
+    Bug("a timer that was disarmed fires", "pure", "engine/state.py",
+        "        return  # disarmed before it could fire\n", "        pass\n"),
+    Bug("a second cut forgets the first one's work", "pure", "engine/state.py",
+        "run.todo = [*run.todo, *order.todo]", "run.todo = order.todo"),
+    Bug("a stopped step keeps its retry timer", "pure", "engine/state.py",
+        'for timer in ("retry", "delay", "suspect"):', 'for timer in ("delay", "suspect"):'),
+    Bug("the attempt number is used again after a release", "pure", "engine/retry.py",
+        "StartAttempt(path, step.attempt + 1,", 'StartAttempt(path, step.attempt + (step.reason != "stopping"),'),
+    Bug("a retry is one back-off too early", "pure", "engine/retry.py",
+        "delay = policy.next_delay_ms(tries + 1)", "delay = policy.next_delay_ms(tries)"),
+    Bug("back-off has no cap", "pure", "spec/policy.py",
+        "return min(self._base_ms(attempt), self.max_delay_ms)", "return self._base_ms(attempt)"),
+    Bug("one attempt too many", "pure", "engine/retry.py",
+        "tries >= policy.max_attempts", "tries > policy.max_attempts"),
+    Bug("on_crash: fail is retried", "pure", "engine/retry.py",
+        "    if node.fails_on_crash:\n", "    if False:\n"),
+    Bug("a suspect is never given up", "pure", "engine/retry.py",
+        "lost_alone >= MAX_LOST", "lost_alone > MAX_LOST"),
+    Bug("the deadline is not armed", "pure", "engine/decide.py",
+        "    if draft.plan.timeout_ms is not None:\n        scopes.arm_deadline", "    if False:\n        scopes.arm_deadline"),
+    Bug("the end of the grace is ignored", "pure", "engine/decide.py",
+        '    elif event.timer == "grace":\n', '    elif event.timer == "never":\n'),
+    Bug("more children than concurrency", "pure", "engine/scopes.py",
+        "        if scope.open >= node.concurrency:\n", "        if scope.open > node.concurrency:\n"),
+    Bug("a scope is joined one child early", "pure", "engine/scopes.py",
+        "    elif not scope.open:\n        _join", "    elif scope.open <= 1:\n        _join"),
+    Bug("cancel lets what rests go on", "pure", "engine/scopes.py",
+        "draft.decisions.extend(StopAttempt(path, target) for path in steps)",
+        'draft.decisions.extend(StopAttempt(path, target) for path in steps if steps[path].state == "running")'),
+    Bug("a restart interrupts what was cancelled", "pure", "engine/decide.py",
+        "    if run.ending:\n        return scopes.stopped", "    if run.ending and not draft.plan.interrupted_by_restart:\n        return scopes.stopped"),
+    Bug("results in the wrong order", "pure", "engine/draft.py",
+        "for index in range(scope.count)]", "for index in reversed(range(scope.count))]"),
+    Bug("a snapshot without the work that was cut", "pure", "engine/rows.py",
+        "return msgspec.structs.replace(run, frames=frames)", "return msgspec.structs.replace(run, frames=frames, todo=[])"),
+    Bug("snapshot parts are numbered anew after a reload", "pure", "engine/rows.py",
+        'run.__dict__["parts"] = (len(parts) - 1, written)', 'run.__dict__["parts"] = (0, written)'),
+    Bug("a gap in the journal is accepted", "pure", "runtime/load.py",
+        "assert seq == run.seq + 1,", "assert seq > run.seq,"),
+    # -------------------------------------------------------------------------------------------------- the runtime
+    Bug("acts before the commit", "world", "runtime/advance.py",
+        "        self._in_flight = True\n        self.store.submit(batch, lambda error: self._done(batch, entries, error))\n\n    def _done",
+        "        self._in_flight = True\n        self._durable(entries)\n        self.store.submit(batch, lambda error: self._done(batch, [], error))\n\n    def _done"),
+    Bug("acknowledges before the commit", "world", "runtime/advance.py",
+        "        self._entries.append((live, event, decisions, reply))\n",
+        "        self._entries.append((live, event, decisions, reply))\n        _answer(reply, None)\n"),
+    Bug("acknowledges a commit that failed", "world", "runtime/advance.py",
+        "            _answer(reply, why)\n", "            _answer(reply, None)\n"),
+    Bug("drops the stimuli of a commit that failed", "world", "runtime/advance.py",
+        "            self._turn_away(live.run.no, event, reply, error)\n",
+        "            _answer(reply, error)\n"),
+    Bug("keeps the state of a commit that failed", "world", "runtime/advance.py",
+        "            self.away.add(live.run.no)\n            self.live.pop(live.run.no, None)\n", ""),
+    Bug("adoption does not raise the epoch", "world", "runtime/owners.py",
+        "        live.run.epoch += 1\n        lost =", "        lost ="),
+    Bug("a parked run's timer is lost", "world", "runtime/app.py",
+        "        self.timers.parked_until(live.run.wake_at)\n", ""),
+    Bug("a parked run wakes too late", "world", "runtime/advance.py",
+        "wake_at = _wake_at(run) if parked and not run.over else None",
+        "wake_at = Millis((_wake_at(run) or 0) + 30_000) if parked and not run.over else None"),
+    Bug("timers fire half a second early", "world", "runtime/app.py",
+        "if at <= now]:", "if at <= now + 500]:"),
+    Bug("a stale process goes on writing", "world", "store/sqlite.py",
+        'if self._value(db, "read_epoch") != self.epoch:', "if False:"),
+    Bug("the key depends on the attempt", "world", "runtime/dispatch.py",
+        "key = idempotency_key(run.tenant, run.id, path)", 'key = idempotency_key(run.tenant, run.id, f"{path}/{number}")'),
+    Bug("a graceful stop gives nothing back", "world", "runtime/dispatch.py",
+        '            self.advance.deliver(no, AttemptReleased(path, attempt.number, "stopping"))\n', "            pass\n"),
+    Bug("an attempt that was stopped begins all the same", "world", "runtime/dispatch.py",
+        "            if attempt.stopped:\n                raise asyncio.CancelledError\n", ""),
+    Bug("time-outs are not watched", "world", "runtime/dispatch.py",
+        "            self._limit(attempt, node.timeout_ms)\n", "            pass\n"),
+    Bug("the run row keeps its owner at the end", "world", "runtime/advance.py",
+        "parked = run.over or (", "parked = not run.over and ("),
+)  # fmt: skip
+
+
+def patched(bug: Bug, folder: Path) -> None:
+    """A copy of the package with the bug in it."""
+    shutil.copytree(ROOT / "holdfast", folder / "holdfast", ignore=shutil.ignore_patterns("__pycache__"))
+    file = folder / "holdfast" / bug.file
+    file.write_text(file.read_text(encoding="utf-8").replace(bug.old, bug.new), encoding="utf-8")
+
+
+def occurrences(bug: Bug) -> int:
+    return (ROOT / "holdfast" / bug.file).read_text(encoding="utf-8").count(bug.old)
+
+
+def hunt(bug: Bug, *, seeds: int = SEEDS_MAX, findings: int = FINDINGS_MAX, seconds: float = 100.0) -> list[tuple[int, str]]:
+    """The first seeds that find a bug, and what they say of it."""
+    with tempfile.TemporaryDirectory() as folder:
+        patched(bug, Path(folder))
+        command = [sys.executable, "-P", "-c", HUNT, folder, str(ROOT), bug.layer, str(seeds), str(findings)]
+        done = subprocess.run(command, capture_output=True, text=True, cwd=folder, timeout=seconds, check=False)
+    if done.returncode:
+        raise RuntimeError(done.stderr)
+    return [(seed, why) for seed, why in json.loads(done.stdout)]
+
+
+def hunt_all(bugs: tuple[Bug, ...] = BUGS, *, jobs: int = 2) -> dict[str, list[tuple[int, str]]]:
+    with ThreadPoolExecutor(jobs) as pool:
+        return dict(zip((bug.name for bug in bugs), pool.map(hunt, bugs), strict=True))
+
+
+def main() -> None:
+    names = sys.argv[1:]
+    chosen = tuple(bug for bug in BUGS if not names or any(name in bug.name for name in names))
+    for bug, found in zip(chosen, hunt_all(chosen).values(), strict=True):
+        seeds = [seed for seed, _ in found]
+        print(f"{bug.layer:5} x{occurrences(bug)} {bug.name}: {seeds} {found[0][1][:110] if found else 'NOT FOUND'}")
+
+
+if __name__ == "__main__":
+    main()

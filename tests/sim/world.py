@@ -1,0 +1,603 @@
+"""L1: the real engine (door, timers, owners, dispatch) and the real SQLite store, in memory, on virtual time.
+
+    SimStore   the real store behind a thin wrapper: commits are delayed, fail, or are the last thing a node does
+    SimNode    one incarnation of the engine on the database
+    World      the nodes, the clients who start, cancel and look, the faults, and one shadow per run
+
+The wrapper mirrors what was committed; every row goes through the shadow of its run at that moment. Tools check that
+their start is durable when they are called, and count what they did.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import hashlib
+import logging
+import random
+from collections import Counter
+from collections.abc import Callable, Coroutine
+from typing import Any, Final
+
+import apsw
+import msgspec
+
+from holdfast.engine.decisions import StartAttempt
+from holdfast.engine.events import StepFailed, StepSucceeded
+from holdfast.engine.rows import decode_row
+from holdfast.errors import HoldfastError, NodeIsOver, NotFound, RunIsOver, StoreUnavailable
+from holdfast.runtime.app import Engine
+from holdfast.runtime.load import load_run
+from holdfast.runtime.queries import output_of
+from holdfast.store.base import Batch, ReadRow
+from holdfast.store.sqlite import SqliteStore
+from holdfast.tools.registry import Context, Registry, Tool, ToolError
+from holdfast.values import Error, Millis, RunId, RunNo, encode
+from tests.sim.checkers import Shadow, Violation, check_same, hold
+from tests.sim.knobs import small_limits
+from tests.sim.loop import NODE, SimLoop
+from tests.sim.pure import at_once
+from tests.sim.workloads import KINDS_OF_ERROR, TOOLS, Workload, workload
+
+EPOCH_MS: Final = 1_700_000_000_000
+TURNS_MAX: Final = 20_000
+SETTLE_SECONDS: Final = 600.0
+FAULTS: Final = (
+    "crash", "crash in commit", "pause", "down", "unknown error", "slow commits", "clock jump", "late answers",
+    "cancel", "close", "few places", "few residents", "missing tool",
+)  # fmt: skip
+HARMLESS: Final = frozenset({"cancel", "late answers", "clock jump"})
+AT_A_HANDLE: Final = ("crash", "pause", "clock jump", "late answers", "cancel", "close", "down")
+LATE_MS_MAX: Final = 1_000  # a due timer fires within a second, also after the clock was set
+SEEDS_PER_WORKLOAD: Final = 5
+
+log = logging.getLogger("holdfast")
+
+
+class SimClock:
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def now(self) -> Millis:
+        return Millis(EPOCH_MS + int(self._world.loop.time() * 1000) + self._world.skew_ms)
+
+    def monotonic(self) -> float:
+        return self._world.loop.time()
+
+    def new_id(self) -> RunId:
+        return RunId(f"run-{self._world.rng.getrandbits(64):016x}")
+
+
+class SimStore(SqliteStore):
+    """The real store. Its commits happen when, and if, the world lets them."""
+
+    def __init__(self, world: World, node: SimNode) -> None:
+        super().__init__(world.path, threads=False)
+        self.world, self.sim_node = world, node
+
+    def quit(self) -> None:
+        """Let the connections of a node go that never closed them."""
+        for name in ("_read", "_write"):
+            if hasattr(self, name):
+                getattr(self, name).close()
+
+    def submit(self, batch: Batch, done: Callable[[BaseException | None], None]) -> None:
+        world, loop = self.world, self.world.loop
+        if self.sim_node.dead:
+            return
+        if world.faulty("slow commits", 0.3):
+            world.counts["slow commit"] += 1
+            loop.call_later(world.rng.choice((0.001, 0.2, 3.0)), self._write_now, batch, done)
+        else:
+            self._write_now(batch, done)
+
+    def _write_now(self, batch: Batch, done: Callable[[BaseException | None], None]) -> None:
+        world, node = self.world, self.sim_node
+        if node.dead:
+            return
+        refusal = world.refusal(batch)
+        if refusal is not None:
+            world.say(f"{node.name} commit refused: {refusal!r}")
+            return done(refusal)
+        if world.faulty("crash in commit", 0.02):
+            world.counts["crash before the commit"] += 1
+            return world.crash(node)
+        answers: list[BaseException | None] = []
+        super().submit(batch, answers.append)
+        if answers[0] is None:
+            world.guarded(lambda: world.committed(node, batch))
+        elif isinstance(answers[0], NodeIsOver):
+            world.counts["stale commit refused"] += 1
+        else:
+            world.guarded(lambda: hold(False, "the store takes every batch of its owner", repr(answers[0])))
+        if world.faulty("crash in commit", 0.02):
+            world.counts["crash after the commit, before anyone knew"] += 1
+            return world.crash(node)
+        done(answers[0])
+
+
+class SimNode:
+    def __init__(self, world: World, *, whole: bool) -> None:
+        self.world = world
+        self.name = f"node{len(world.nodes)}"
+        self.dead = self.paused = self.closing = self.is_open = False
+        self.held: list[asyncio.Handle] = []
+        self.tools = set(TOOLS if whole else TOOLS[:3])
+        self.context = contextvars.copy_context()
+        self.context.run(NODE.set, self)
+        self.store = SimStore(world, self)
+        rng = world.rng
+        places = rng.choice((1, 2)) if "few places" in world.faults else 1000
+        resident = rng.choice((1, 2)) if "few residents" in world.faults else 20_000
+        registry = Registry([Tool(tool, name) for name, tool in world.tools.items() if name in self.tools])
+        self.engine = Engine(self.store, registry, SimClock(world), places=places, resident=resident)
+        if rng.random() < 0.8:  # else the plan is made anew, from the stored definition
+            self.engine.plans.update({load.plan.version: load.plan for load in world.wanted})
+            self.engine._plan_of_spec.update({id(load.spec): (load.spec, load.plan) for load in world.wanted})
+
+    def do(self, work: Coroutine[Any, Any, Any]) -> None:
+        """Something that happens on this node, and dies with it."""
+        self.world.loop.create_task(work, context=self.context.copy())
+
+
+class World:
+    def __init__(self, seed: int, *, trace: bool = False) -> None:
+        self.seed, self.rng = seed, random.Random(seed)
+        rng = self.rng
+        self.path = f"file:/sim{seed}?vfs=memdb"
+        self.is_calm = rng.random() < 0.12  # nothing holds anybody up: what is due must happen in time
+        self.faults = {fault for fault in FAULTS if rng.random() < 0.4 and (not self.is_calm or fault in HARMLESS)}
+        self.rate = rng.choice((0.01, 0.03, 0.1))
+        self.faults_until = rng.choice((0.5, 5.0, 30.0))
+        self.counts: Counter[str] = Counter()
+        self.trace: list[str] | None = [] if trace else None
+        self.loop = SimLoop(rng, shuffles=rng.random() < 0.6)
+        self.loop.before = self.before
+        self.skew_ms = 0
+        self.skew_ms_max = 0
+        self.jumped_at = -1_000.0
+        self.down_until = -1.0
+        self.refused_last = False
+        self.failure: BaseException | None = None
+        self.nodes: list[SimNode] = []
+        self.opened: SimNode | None = None  # the newest incarnation: the only one that may append
+        self.shadows: dict[int, Shadow] = {}
+        self.rows: dict[int, list[ReadRow]] = {}
+        self.blobs: dict[int, dict[str, bytes]] = {}
+        self.starts: set[tuple[str, str, int]] = set()
+        self.effects: Counter[tuple[str, str, int]] = Counter()
+        self.keys: dict[str, tuple[str, str]] = {}
+        self.loads = {load.plan.version: load for load in self.chosen()}
+        self.wanted = list(self.loads.values())
+        self.started: dict[str, int] = {}  # acknowledged starts: id → number
+        self.cancelled: set[str] = set()  # acknowledged cancels
+        self.answers: list[tuple[int, StepSucceeded | StepFailed]] = []
+        self.settled = False
+        self.tools = {name: self.make_tool(name) for name in TOOLS}
+
+    def chosen(self) -> list[Workload]:
+        first = self.seed // SEEDS_PER_WORKLOAD
+        return [workload(first + 1000 * more) for more in range(self.rng.choice((1, 1, 2, 3)))]
+
+    # --------------------------------------------------------------------------------------------------- running
+
+    def run(self) -> None:
+        anchor = apsw.Connection(self.path, flags=_FLAGS)  # keeps the database while nobody has it open
+        try:
+            self.open_node()
+            for load in self.wanted:
+                self.later(self.rng.choice((0.0, 0.01, 0.5)), lambda load=load: self.start(load))  # type: ignore[misc]
+            for _ in range(self.rng.choice((0, 1, 3)) if "cancel" in self.faults else 0):
+                self.later(self.rng.choice((0.001, 0.3, 2.0)), self.ask)
+            self.later(self.faults_until + 0.001, self.settle)
+            self.loop.run_until(self.is_over)
+            if not self.is_over():
+                self.complain()
+            self.finish()
+        finally:
+            for node in self.nodes:
+                node.engine.dispatch.is_stopping = True  # what is collected now is no answer
+            self.loop.dispose()
+            for node in self.nodes:
+                node.store.quit()
+            anchor.close()
+
+    def is_over(self) -> bool:
+        if self.failure is not None:
+            raise self.failure
+        if self.loop.errors:
+            error = self.loop.errors[0]
+            raise Violation(f"no callback fails: {error}") from error.get("exception")
+        if self.loop.time() > self.faults_until + SETTLE_SECONDS or self.loop.turns > TURNS_MAX:
+            self.complain()
+        if not self.settled:
+            return False
+        if self.newest().closing:
+            return False
+        ends = len(self.started) == len(self.wanted)
+        return ends and all(shadow.over for shadow in self.shadows.values()) and self.newest().is_open
+
+    def complain(self) -> None:
+        stuck = {
+            no: (shadow.status, sorted(shadow.run.steps.items()), shadow.timers, shadow.run.todo)
+            for no, shadow in self.shadows.items()
+            if not shadow.over
+        }
+        engine = self.newest().engine
+        live = {no: live.run.status for no, live in engine.advance.live.items()}
+        at_work, queued = list(engine.dispatch.open), list(engine.dispatch.queue)
+        where = f"in memory {live}, at work {at_work}, queued {queued}, set aside {engine.advance.quarantined}"
+        raise Violation(f"once faults stop every run becomes terminal: {stuck}, {where}")
+
+    def newest(self) -> SimNode:
+        return self.nodes[-1]
+
+    def later(self, delay: float, act: Callable[[], None]) -> None:
+        self.loop.call_later(delay, act, context=contextvars.Context())
+
+    def say(self, text: str) -> None:
+        if self.trace is not None:
+            self.trace.append(f"{self.loop.time():>10.4f} {text}")
+
+    def guarded(self, check: Callable[[], None]) -> None:
+        """Checks are made amid the engine's own frames: what they find must not be caught there."""
+        try:
+            check()
+        except BaseException as error:
+            self.failure = self.failure or error
+
+    # ---------------------------------------------------------------------------------------------------- faults
+
+    def faulty(self, fault: str, rate: float) -> bool:
+        if fault not in self.faults or self.settled or self.loop.time() > self.faults_until:
+            return False
+        return self.rng.random() < rate
+
+    def before(self, node: Any) -> None:
+        """Asked before every handle: does something happen to its node right now?"""
+        if self.settled or not isinstance(node, SimNode) or node is not self.newest() or node.dead or node.paused:
+            return
+        if self.rng.random() >= self.rate or self.loop.time() > self.faults_until:
+            return
+        possible = [fault for fault in AT_A_HANDLE if fault in self.faults]
+        if possible:
+            getattr(self, "_" + self.rng.choice(possible).replace(" ", "_"))(node)
+
+    def _crash(self, node: SimNode) -> None:
+        self.counts["crash while closing" if node.closing else "crash at a handle"] += 1
+        if node.engine.advance.is_stalled:
+            self.counts["crash while the database was away"] += 1
+        self.crash(node)
+
+    def crash(self, node: SimNode) -> None:
+        self.say(f"{node.name} dies")
+        node.dead = True
+        if node is self.newest():
+            self.later(self.rng.choice((0.0, 0.1, 20.0)), self.open_node)
+
+    def _pause(self, node: SimNode) -> None:
+        self.say(f"{node.name} is paused")
+        node.paused = True
+        self.counts["pause"] += 1
+        if self.rng.random() < 0.6:
+            self.later(self.rng.choice((0.0, 1.0)), lambda: self.take_over(node))
+        self.later(self.rng.choice((0.01, 3.0, 40.0)), lambda: self.resume(node))
+
+    def resume(self, node: SimNode) -> None:
+        self.say(f"{node.name} goes on")
+        node.paused = False
+        if node is not self.newest():
+            self.counts["stale node goes on"] += 1
+            node.dead = node.dead or not node.is_open  # the lock is another's: it would not have come this far
+        held, node.held = node.held, []
+        self.loop.give_back(held)
+
+    def take_over(self, former: SimNode) -> None:
+        if former is self.newest() and not former.dead and not former.closing:
+            self.counts["takeover from a live node"] += 1
+            self.open_node()
+
+    def _clock_jump(self, node: SimNode) -> None:
+        self.counts["clock jump"] += 1
+        self.jumped_at = self.loop.time()
+        self.skew_ms += self.rng.choice((-3_600_000, -5_000, -100, 100, 4_000, 60_000, 3_600_000))
+        self.skew_ms_max = max(self.skew_ms_max, self.skew_ms)
+
+    def _down(self, node: SimNode) -> None:
+        self.counts["database away"] += 1
+        self.down_until = self.loop.time() + self.rng.choice((0.01, 1.0, 12.0))
+
+    def _late_answers(self, node: SimNode) -> None:
+        if self.answers:
+            no, event = self.rng.choice(self.answers)
+            self.counts["late answer"] += 1
+            node.context.copy().run(node.engine.advance.deliver, RunNo(no), event)
+
+    def _cancel(self, node: SimNode) -> None:
+        if self.started:
+            run_id = self.rng.choice(list(self.started))
+            ask = self.cancel if self.rng.random() < 0.5 else self.look
+            node.do(ask(node, run_id))
+
+    def ask(self) -> None:
+        node = self.newest()
+        if node.is_open and not (node.dead or node.closing or node.paused):
+            self._cancel(node)
+
+    def _close(self, node: SimNode) -> None:
+        if not node.closing and node is self.opened:
+            node.closing = True
+            self.counts["graceful close"] += 1
+            node.do(self.close(node))
+
+    def refusal(self, batch: Batch) -> BaseException | None:
+        """Why the store does not take this batch now, if it does not."""
+        was, self.refused_last = self.refused_last, False
+        if self.loop.time() < self.down_until and not self.settled:
+            self.counts["commit failed"] += 1
+            return StoreUnavailable("by the simulation: no space left")
+        if batch.rows and not was and self.faulty("unknown error", 0.03):
+            self.counts["commit failed for an unknown reason"] += 1
+            self.refused_last = True
+            return RuntimeError("by the simulation: nobody knows")
+        return None
+
+    def settle(self) -> None:
+        """Faults stop: what is paused goes on, and the last incarnation has every tool."""
+        self.say("faults stop")
+        self.settled = True
+        self.jumped_at = self.loop.time()
+        self.skew_ms = self.skew_ms_max  # else a timer may rightly be an hour away
+        for node in self.nodes:
+            if node.paused:
+                self.resume(node)
+        node = self.newest()
+        if not node.dead and not node.closing and "rare" not in node.tools:
+            node.closing = True
+            node.do(self.close(node))
+
+    # ----------------------------------------------------------------------------------------- nodes and clients
+
+    def open_node(self) -> None:
+        whole = self.settled or "missing tool" not in self.faults or self.rng.random() < 0.3
+        node = SimNode(self, whole=whole)
+        self.say(f"{node.name} opens, faults {sorted(self.faults)}")
+        self.nodes.append(node)
+        node.do(self.open(node))
+
+    async def open(self, node: SimNode) -> None:
+        self.opened = node
+        await node.engine.open()
+        node.is_open = True
+
+    async def close(self, node: SimNode) -> None:
+        self.say(f"{node.name} closes")
+        await node.engine.close()
+        self.say(f"{node.name} has closed")
+        advance = node.engine.advance
+        if node is self.opened and not (advance.is_over or advance.is_stalled):
+            self.guarded(self.nothing_is_open)
+        node.dead = True
+        if node is self.newest():
+            self.later(self.rng.choice((0.0, 0.1, 20.0)), self.open_node)
+
+    def nothing_is_open(self) -> None:
+        for shadow in self.shadows.values():
+            at_work = [] if shadow.over else shadow.run.open_attempts()
+            hold(not at_work, "a graceful stop leaves no attempt open: it costs a step nothing", at_work)
+        self.counts["closed in order"] += 1
+
+    def start(self, load: Workload) -> None:
+        node = self.newest()
+        if node.dead or node.closing or node.paused or not node.is_open:
+            return self.later(0.3, lambda: self.start(load))
+        self.later(60.0, lambda: self.start_again(load))  # the node may die before it answers
+        node.do(self.start_on(node, load))
+
+    async def start_on(self, node: SimNode, load: Workload) -> None:
+        try:
+            live = await node.engine.start(load.spec, load.inputs)
+        except (StoreUnavailable, NodeIsOver):
+            self.counts["start refused"] += 1
+            return
+        self.started[live.run.id] = live.run.no
+        self.say(f"{node.name} has started run {live.run.no}: {live.run.id}")
+        durable = self.shadows.get(live.run.no)
+        self.guarded(lambda: hold(durable and durable.run_id == live.run.id, "an acknowledged run is durable", live.run.id))
+        if self.rng.random() < 0.5:
+            node.do(self.wait_on(node, live.run.no))
+
+    def start_again(self, load: Workload) -> None:
+        versions = [self.shadows[no].load.plan.version for no in self.started.values()]
+        if load.plan.version not in versions:
+            self.start(load)
+
+    async def wait_on(self, node: SimNode, no: int) -> None:
+        try:
+            live = await node.engine.ended(RunNo(no))
+        except (HoldfastError, asyncio.CancelledError):
+            return
+        shadow = self.shadows[no]
+        self.guarded(lambda: hold(shadow.over and live.run.status == shadow.status, "an end that is told is durable", no))
+        self.counts["end told"] += 1
+
+    async def cancel(self, node: SimNode, run_id: str) -> None:
+        shadow = self.shadows[self.started[run_id]]
+        try:
+            await node.engine.cancel(RunId(run_id))
+        except RunIsOver:
+            self.guarded(lambda: hold(shadow.over, "a run is said to be over when that is durable", run_id))
+        except (StoreUnavailable, NodeIsOver):
+            self.counts["cancel refused"] += 1
+        except HoldfastError as error:
+            said = error
+            self.guarded(lambda: hold(False, "a cancel is taken or refused in order", repr(said)))
+        else:
+            self.counts["cancel acknowledged"] += 1
+            self.cancelled.add(run_id)
+            asked = shadow.over or shadow.ending == "cancelled"
+            self.guarded(lambda: hold(asked, "an acknowledged cancel is durable", run_id))
+
+    async def look(self, node: SimNode, run_id: str) -> None:
+        try:
+            await node.engine.find(RunId(run_id))
+        except (StoreUnavailable, NodeIsOver):
+            return
+        except (NotFound, HoldfastError) as error:
+            said = error
+            self.guarded(lambda: hold(False, "what was acknowledged is there", run_id, repr(said)))
+
+    # ------------------------------------------------------------------------------------------------- the journal
+
+    def committed(self, node: SimNode, batch: Batch) -> None:
+        """The store has taken a batch: hold every row against the shadow of its run."""
+        hold(node is self.opened, "a stale node appends nothing", node.name, len(batch.rows))
+        for no, new in batch.new_runs.items():
+            self.shadows[no] = Shadow(self.loads[new.version], new.id, no)
+            self.rows[no], self.blobs[no] = [], {}
+        for no, sha256, text in batch.blobs:
+            self.blobs[no][sha256] = text
+        for no, seq, epoch, at, kind, body in batch.rows:
+            shadow = self.shadows[no]
+            self.say(f"{node.name} run {no} row {seq}/{epoch} {body[:300]}")
+            shadow.row(seq, epoch, at, body, self.blobs[no])
+            self.check_lateness(shadow)
+            self.rows[no].append((seq, epoch, at, kind, body))
+            _, decisions = decode_row(body)
+            for decision in decisions:
+                if isinstance(decision, StartAttempt):
+                    self.starts.add((shadow.run_id, decision.path, decision.attempt))
+        self.compare_live(node, batch)
+
+    def check_lateness(self, shadow: Shadow) -> None:
+        late, shadow.late_ms = shadow.late_ms, 0
+        jumped = (self.loop.time() - self.jumped_at) * 1000 <= LATE_MS_MAX
+        if self.is_calm and not jumped:
+            hold(late <= LATE_MS_MAX, "a due timer fires within a second", late, shadow.event)
+
+    def compare_live(self, node: SimNode, batch: Batch) -> None:
+        for no in {row[0] for row in batch.rows}:
+            live, shadow = node.engine.advance.live.get(RunNo(no)), self.shadows[no]
+            if live is not None and live.run.seq == shadow.run.seq and live.run.epoch == shadow.run.epoch:
+                check_same(live.run, shadow.run, "replay of the rows equals the live state")
+
+    # --------------------------------------------------------------------------------------------------- the tools
+
+    def make_tool(self, name: str) -> Callable[..., Coroutine[Any, Any, Any]]:
+        async def tool(context: Context, **args: Any) -> Any:
+            return await self.perform(context, args)
+
+        async def quick(context: Context, **args: Any) -> Any:
+            self.effect(context, args)
+            return self.result(context)
+
+        return quick if name == "t1" else tool
+
+    async def perform(self, context: Context, args: dict[str, Any]) -> Any:
+        self.effect(context, args)
+        rng = self.rng
+        shadow = self.shadow_of(context.run_id)
+        limit = shadow.load.steps[context.path.rpartition(".")[2]].timeout_ms
+        seconds = rng.choice((0.0, 0.001, 0.05, 0.7, 4.0, 30.0))
+        stubborn = rng.choice((0.0, 0.0, 0.0, 1.0, 15.0))
+        try:
+            await asyncio.sleep(10_000.0 if limit is not None and rng.random() < 0.3 else seconds)
+        except asyncio.CancelledError:
+            if not stubborn:
+                raise
+            self.counts["cancellation swallowed"] += 1
+            await asyncio.sleep(stubborn)
+        return self.result(context)
+
+    def result(self, context: Context) -> Any:
+        rng = self.rng
+        path, number, no = context.path, context.attempt, self.shadow_of(context.run_id).run.no
+        if rng.random() < 0.25:
+            kind = rng.choice(KINDS_OF_ERROR)
+            self.answers.append((no, StepFailed(path, number, Error(kind, "late", path, number))))
+            raise ToolError("by chance", kind=kind)
+        value = {
+            "v": f"{path}@{number}",
+            "xs": [rng.randrange(50) for _ in range(rng.randrange(4))],
+            "flag": rng.random() < 0.5,
+            "pad": "x" * rng.choice((0, 0, 0, 0, 1500, 40_000 if rng.random() < 0.1 else 0)),
+        }
+        self.answers.append((no, StepSucceeded(path, number, msgspec.Raw(encode(value)))))
+        return value
+
+    def shadow_of(self, run_id: str) -> Shadow:
+        return next(shadow for shadow in self.shadows.values() if shadow.run_id == run_id)
+
+    def effect(self, context: Context, args: dict[str, Any]) -> None:
+        self.guarded(lambda: self.check_effect(context, args))
+
+    def check_effect(self, context: Context, args: dict[str, Any]) -> None:
+        node = NODE.get()
+        run_id, path, number = context.run_id, context.path, context.attempt
+        mark = (run_id, path, number)
+        self.say(f"{getattr(node, 'name', '?')} begins {path} attempt {number} of {run_id}")
+        hold(mark in self.starts, "an attempt begins only after its start is durable", mark)
+        self.effects[mark] += 1
+        hold(self.effects[mark] == 1, "an attempt begins once", mark)
+        key = hashlib.sha256(f"default/{run_id}/{path}".encode()).hexdigest()
+        hold(context.idempotency_key == key, "the key is that of the step instance", mark)
+        hold(self.keys.setdefault(key, (run_id, path)) == (run_id, path), "two instances have two keys", mark)
+        if node is not self.opened:
+            self.counts["late start of a stale node"] += 1
+            return
+        hold(run_id not in self.cancelled, "after a cancel is acknowledged no attempt begins", mark)
+        shadow = self.shadow_of(run_id)
+        phase = shadow.calls[path].phase if shadow.calls[path].attempt == number else "superseded"
+        hold(phase == "open", "an attempt begins only while the run waits for it", mark, phase)
+        shadow.check_args(path, args)
+
+    # ---------------------------------------------------------------------------------------------------- the end
+
+    def finish(self) -> None:
+        node = self.newest()
+        hold(not node.engine.advance.quarantined, "no run is set aside", node.engine.advance.quarantined)
+        for task in self.loop.tasks:
+            if task.done() and not task.cancelled() and task.exception() is not None:
+                raise Violation(f"no task of the engine fails: {task.exception()!r}") from task.exception()
+        for run_id, no in self.started.items():
+            hold(self.shadows[no].run_id == run_id, "what was acknowledged is there", run_id)
+        for run_id in self.cancelled:
+            status = self.shadow_of(run_id).status
+            hold(status == "cancelled", "an acknowledged cancel ends a run cancelled", run_id, status)
+        for no, shadow in self.shadows.items():
+            self.check_stored(node.store, RunNo(no), shadow)
+            self.counts.update(shadow.counts)
+        self.counts["rows"] += sum(map(len, self.rows.values()))
+
+    def check_stored(self, store: SqliteStore, no: RunNo, shadow: Shadow) -> None:
+        rows = at_once(store.journal(no, 0, -1))
+        hold(rows == self.rows[no], "the journal holds each row once", no)
+        stored = at_once(store.load(no))
+        assert stored is not None
+        hold(stored.row.status == shadow.status, "the run row's status is that of the fold", stored.row.status)
+        hold(stored.row.owner is None, "nobody owns a run that is over", no)
+        run = at_once(load_run(store, stored))
+        check_same(run, shadow.run, "a snapshot and the rows after it equal the fold of all rows")
+        self.counts["snapshot loaded"] += bool(stored.parts)
+        if shadow.status == "completed":
+            shadow.check_output(at_once(output_of(store, shadow.load.plan, run)))
+
+
+_FLAGS: Final = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE | apsw.SQLITE_OPEN_URI
+
+
+def simulate(seed: int, *, trace: bool = False) -> World:
+    """One seed, to its end. The world that comes back has its counters and its trace."""
+    world = World(seed, trace=trace)
+    was, log.disabled = log.disabled, True
+    try:
+        with small_limits(world.rng) as limits:
+            world.say(f"seed {seed}, faults {sorted(world.faults)}, limits {limits}")
+            world.run()
+    except Exception as error:
+        error.add_note(f"world seed {seed}")
+        error.__dict__["world"] = world
+        raise
+    finally:
+        log.disabled = was
+    return world

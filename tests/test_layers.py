@@ -1,0 +1,184 @@
+"""The map of the house, held by a test: who may import whom, and what the core must not know."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+HOUSE = Path(__file__).parents[1] / "holdfast"
+FILES = sorted(HOUSE.rglob("*.py"))
+
+# Open to all. They may see only what stands before them.
+LEAVES = ("values", "errors", "signing")
+
+# Each room names only rooms above it, so there can be no cycle. `root` is holdfast/__init__.py.
+ABOVE: dict[str, set[str]] = {
+    "config": set(),
+    "spec": set(),
+    "tools": {"spec"},
+    "plan": {"spec"},
+    "engine": {"plan"},
+    "schedule": {"spec"},
+    "store": {"plan", "engine", "schedule"},
+    "runtime": {"store", "schedule", "engine", "plan", "tools", "spec", "config"},
+    "http.wire": set(),
+    "http": {"http.wire", "runtime", "config"},
+    "mcp": {"http.wire", "runtime", "config"},
+    "sdk": {"http.wire", "tools", "spec", "config"},
+    "embed": {"runtime", "tools", "spec", "config"},
+    "compat": {"embed", "http", "mcp", "runtime", "schedule", "spec", "config"},
+    "testing": {"embed", "runtime", "tools", "spec"},
+    "root": {"embed", "compat", "sdk", "tools", "spec"},
+}
+ABOVE["cli"] = set(ABOVE) - {
+    "testing",
+    "engine",
+}  # where the parts are put together, without looking into the core
+
+# Where this house still differs from its map, and why.
+EXCEPTIONS: dict[tuple[str, str], str] = {
+    ("engine/retry.py", "spec"): "the plan hands RetryPolicy on; the engine reads it by its own name",
+    ("embed.py", "store"): "until there is a choice of stores, the one there is is opened here",
+}
+
+PURE = ("engine", "schedule")
+IMPURE = {
+    "asyncio", "concurrent", "apsw", "logging", "multiprocessing", "os", "pathlib", "random", "secrets", "select",
+    "selectors", "signal", "socket", "sqlite3", "subprocess", "threading", "time", "urllib", "uuid", "uvloop",
+}  # fmt: skip
+NOTATION = re.compile(
+    r"yaml|WorkflowSpec|WorkflowStep|FlowDef|jsonpath|foreach|parallel|on_any_fail|wait_event", re.IGNORECASE
+)
+
+
+def room_of(module: str) -> str:
+    """`holdfast.engine.state` → engine; `holdfast.http.wire` is a room of its own."""
+    parts = module.split(".")[1:]
+    if not parts or parts == ["__init__"]:
+        return "root"
+    return "http.wire" if parts[:2] == ["http", "wire"] else parts[0]
+
+
+def module_of(path: Path) -> str:
+    return ".".join(("holdfast", *path.relative_to(HOUSE).with_suffix("").parts)).removesuffix(".__init__")
+
+
+def imports_of(path: Path) -> Iterator[str]:
+    """Every module that a file imports, wherever in it."""
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path} imports relatively"
+            assert node.module is not None
+            # `from holdfast import values` names a module of the house, `from holdfast import tool` a public name.
+            yield from (
+                (f"{node.module}.{alias.name}" for alias in node.names)
+                if node.module == "holdfast"
+                else (node.module,)
+            )
+
+
+def rooms_imported_by(path: Path) -> set[str]:
+    modules = [name for name in imports_of(path) if name == "holdfast" or name.startswith("holdfast.")]
+    return {room_of(name) for name in modules} - {"__version__"}
+
+
+def code_of(path: Path) -> Iterator[tuple[int, str]]:
+    """Lines without comments and docstrings: what the program says, not what is said about it."""
+    tree = ast.parse(path.read_text("utf-8"))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and (
+            ast.get_docstring(node) is not None
+        ):
+            node.body = node.body[1:] or [ast.Pass()]
+    yield from enumerate(ast.unparse(tree).splitlines(), 1)
+
+
+def named(path: Path) -> str:
+    return str(path.relative_to(HOUSE))
+
+
+@pytest.mark.parametrize("path", FILES, ids=named)
+def test_imports_only_point_left(path: Path) -> None:
+    room = room_of(module_of(path))
+    allowed = {room, *LEAVES} if room not in LEAVES else set(LEAVES[: LEAVES.index(room)]) | {room}
+    allowed |= ABOVE.get(room, set())
+    allowed |= {to for (file, to) in EXCEPTIONS if file == named(path)}
+    assert rooms_imported_by(path) <= allowed
+
+
+def test_every_room_is_on_the_map() -> None:
+    rooms = {room_of(module_of(path)) for path in FILES}
+    assert rooms <= set(ABOVE) | set(LEAVES)
+
+
+def test_every_exception_is_still_needed() -> None:
+    for file, room in EXCEPTIONS:
+        assert room in rooms_imported_by(HOUSE / file), (
+            f"{file} no longer imports {room}: take it off the list"
+        )
+
+
+@pytest.mark.parametrize("path", [path for path in FILES if room_of(module_of(path)) in PURE], ids=named)
+def test_the_core_knows_no_clock_no_chance_and_no_outside(path: Path) -> None:
+    assert {name.split(".")[0] for name in imports_of(path)} & IMPURE == set()
+
+
+@pytest.mark.parametrize("path", [path for path in FILES if room_of(module_of(path)) in PURE], ids=named)
+def test_the_core_waits_for_nothing_and_reads_no_clock(path: Path) -> None:
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        assert not isinstance(node, ast.Await | ast.AsyncFunctionDef | ast.AsyncFor | ast.AsyncWith)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            assert node.func.attr not in ("now", "utcnow", "today"), f"line {node.lineno} reads the clock"
+
+
+@pytest.mark.parametrize("path", sorted((HOUSE / "engine").glob("*.py")), ids=named)
+def test_the_engine_has_no_word_of_a_notation(path: Path) -> None:
+    found = [f"{number}: {line.strip()}" for number, line in enumerate(path.read_text("utf-8").splitlines(), 1)
+             if NOTATION.search(line)]  # fmt: skip
+    assert found == []
+
+
+def test_only_the_door_asks_what_to_do() -> None:
+    askers = {
+        named(path)
+        for path in FILES
+        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        if isinstance(node, ast.ImportFrom)
+        and node.module == "holdfast.engine.decide"
+        and any(alias.name == "decide" for alias in node.names)
+    }
+    assert askers == {"runtime/advance.py"}
+
+
+@pytest.mark.parametrize("path", FILES, ids=named)
+def test_nothing_sleeps_by_blocking(path: Path) -> None:
+    assert [
+        line for _, line in code_of(path) if "time.sleep" in line or "from time import sleep" in line
+    ] == []
+
+
+@pytest.mark.parametrize("path", FILES, ids=named)
+def test_only_the_clock_reads_the_time_of_day(path: Path) -> None:
+    """Elsewhere it is a hidden input. The command line shows people how long is left, which decides nothing."""
+    if named(path) in ("runtime/clock.py", "cli/show.py"):
+        return
+    reads = re.compile(r"\btime\.time(_ns)?\(|datetime\.(now|utcnow|today)\(")
+    assert [line for _, line in code_of(path) if reads.search(line)] == []
+
+
+def test_sql_stands_in_sql_files() -> None:
+    """Statements have names and reasons there; the two dialects stand side by side."""
+    statement = re.compile(r"\b(SELECT .+ FROM|INSERT INTO|UPDATE \w+ SET|DELETE FROM)\b")
+    found = {named(path) for path in FILES for _, line in code_of(path) if statement.search(line)}
+    assert found <= {"store/sqlite.py"}  # where it asks whether there is a schema at all
+
+
+def test_production_code_does_not_import_the_tests() -> None:
+    for path in FILES:
+        assert not any(name.split(".")[0] in ("tests", "bench", "pytest") for name in imports_of(path)), path

@@ -1,0 +1,63 @@
+"""The promise to users: the names of the package, and what it costs to import it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from importlib.metadata import version
+
+import pytest
+
+import holdfast
+
+PROMISED = {
+    "BackoffKind", "Context", "DatabaseInUse", "Holdfast", "HoldfastError", "InvalidInputs", "InvalidSpec", "NotFound",
+    "Problem", "RetryPolicy", "RunCancelled", "RunEnded", "RunFailed", "RunHandle", "RunInterrupted", "StepPolicy",
+    "StoreUnavailable", "ToolError", "WorkflowSpec", "WorkflowStep", "run_sync", "tool",
+}  # fmt: skip
+
+
+def test_no_promised_name_is_missing() -> None:
+    assert set(holdfast.__all__) >= PROMISED
+
+
+@pytest.mark.parametrize("name", holdfast.__all__)
+def test_every_public_name_can_be_had(name: str) -> None:
+    assert getattr(holdfast, name) is not None
+
+
+def test_the_names_that_are_public_can_be_listed() -> None:
+    assert set(dir(holdfast)) >= set(holdfast.__all__)
+
+
+def test_a_name_that_is_not_there_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="no_such_name"):
+        _ = holdfast.no_such_name
+
+
+def test_the_version_is_that_of_the_distribution() -> None:
+    assert holdfast.__version__ == version("holdfast")
+
+
+def test_the_package_says_that_it_is_typed() -> None:
+    from importlib.resources import files
+
+    assert (files("holdfast") / "py.typed").is_file()
+
+
+def test_importing_the_package_imports_no_driver_and_no_loop() -> None:
+    program = "import sys, holdfast; print(sorted({'apsw', 'asyncio', 'yaml', 'msgspec', 'rich'} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_every_error_has_a_stable_code_of_its_own() -> None:
+    from holdfast import errors
+
+    kinds = [
+        kind
+        for kind in vars(errors).values()
+        if isinstance(kind, type) and issubclass(kind, errors.HoldfastError)
+    ]
+    codes = [kind.code for kind in kinds]
+    assert len(codes) == len(set(codes))

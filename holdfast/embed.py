@@ -17,7 +17,7 @@ from holdfast.runtime.queries import output_of
 from holdfast.spec.workflow import WorkflowSpec
 from holdfast.store.sqlite import SqliteStore
 from holdfast.tools.registry import Registry
-from holdfast.values import Error, RunId
+from holdfast.values import Error, RunId, RunNo
 
 Spec = WorkflowSpec | str | os.PathLike[str] | Mapping[str, Any]
 
@@ -74,11 +74,12 @@ class Holdfast:
     ) -> RunHandle:
         """Start a run. When this returns, the run is durable: it will end, whatever happens to this process."""
         live = await self._engine.start(self._read(spec), dict(inputs or {}), dict(labels or {}))
-        return RunHandle(self._engine, live)
+        return RunHandle(self._engine, live.run.no, live.run.id)
 
     async def run(self, run_id: str) -> RunHandle:
         """Attach to a run again, also after a crash."""
-        return RunHandle(self._engine, await self._engine.find(RunId(run_id)))
+        row = await self._engine.row_of(RunId(run_id))
+        return RunHandle(self._engine, row.no, row.id)
 
     async def cancel(self, run_id: str, reason: str = "") -> None:
         """Stop a run: nothing new starts, what is at work is told, and the run ends `cancelled`."""
@@ -101,26 +102,24 @@ class Holdfast:
 class RunHandle:
     """One run, by its id."""
 
-    __slots__ = ("_ended", "_engine", "_live", "id")
+    __slots__ = ("_ended", "_engine", "_no", "id")
 
-    def __init__(self, engine: Engine, live: Live) -> None:
-        self._engine, self._live = engine, live
+    def __init__(self, engine: Engine, no: RunNo, run_id: RunId) -> None:
+        self._engine, self._no = engine, no
         self._ended: Live | None = None
-        self.id: RunId = live.run.id
+        self.id = run_id
 
     def __repr__(self) -> str:
         return f"<run {self.id}>"
 
     async def status(self) -> str:
         """Where the run stands, as of its last durable row."""
-        row = await self._engine.store.run_by_no(self._live.run.no)
-        assert row is not None
-        return row.status
+        return (await self._engine.row_of(self.id)).status
 
     async def result(self, timeout: float | None = None) -> Any:
         """The output of the run once it completes; raises RunFailed, RunCancelled or RunInterrupted if it does not."""
         if self._ended is None:
-            self._ended = await asyncio.wait_for(self._engine.ended(self._live.run.no), timeout)
+            self._ended = await asyncio.wait_for(self._engine.ended(self._no), timeout)
         live = self._ended
         run = live.run
         if run.status == "completed":

@@ -193,9 +193,7 @@ class Attendant:
         self.parting: list[str] = []  # how to go on, if the run is not over
 
     async def attend(self, spec: WorkflowSpec | None, inputs: dict[str, Any]) -> int:
-        self._engine.listeners.append(
-            lambda live, event, decisions: self._heard(live, self._steps.take(event, decisions, live.run.at))
-        )
+        self._engine.listeners.append(self._heard)
         self._listen_to_signals()
         with self._ticking():
             live = await (self._go_on(spec) if self._order.run_id else self._start(spec, inputs))
@@ -225,18 +223,21 @@ class Attendant:
 
     # ------------------------------------------------------------------------------------------------ watching
 
-    def _heard(self, live: Live, changed: list[StepView]) -> None:
-        """A row of the run is durable, and has changed these steps."""
-        self._hear_of(live)
-        self._view.changed(changed)
+    def _heard(self, live: Live, *row: Any) -> None:
+        """A row is durable: a fact and what follows from it."""
+        if live.run.no != self._hear_of(live).run.no:
+            return
+        self._view.changed(self._steps.take(*row, live.run.at))
         if self._steps.without_tool:
             self._leave(WAITS_FOR_OUTSIDE)
 
-    def _hear_of(self, live: Live) -> None:
+    def _hear_of(self, live: Live) -> Live:
+        """The first run that is heard of is ours."""
         if self._live is None:
             self._live = live
             self._view.begin(live.run.id, live.plan.name, list(live.plan.root.nodes), self._steps)
             self._view.changed(list(self._steps.by_path.values()))
+        return self._live
 
     def _leave(self, code: int) -> None:
         if not self._left.done():

@@ -79,9 +79,9 @@ def _step_failed(draft: Draft, event: StepFailed) -> None:
     _failed(draft, event.path, step.tries + 1, event.error)
 
 
-def _failed(draft: Draft, path: str, tries: int, error: Error) -> None:
+def _failed(draft: Draft, path: str, tries: int, error: Error, *, overlapping: bool = False) -> None:
     draft.subject = path
-    final = retry.again_or_fail(draft, path, tries, error)
+    final = retry.again_or_fail(draft, path, tries, error, overlapping=overlapping)
     if final is not None:
         scopes.fail_step(draft, path, final)
 
@@ -156,7 +156,7 @@ def _timer_fired(draft: Draft, event: TimerFired) -> None:
 def _grace_is_over(draft: Draft, target: str) -> None:
     stop, step = draft.run.stops[target], draft.run.steps.get(target)
     if step is not None and step.target == target:
-        _failed(draft, target, step.tries + 1, stop.error)
+        _failed(draft, target, step.tries + 1, stop.error, overlapping=True)
     else:
         scopes.stopped(draft, target, stop.error)
 
@@ -180,6 +180,8 @@ def _adopted(draft: Draft, event: Adopted) -> None:
     _take_up(draft)
     for path in event.lost:
         step, alone = run.steps[path], path == event.alone
+        if draft.is_stopped(split(path)[0]) and step.target in (None, path):
+            continue  # it went with what an earlier one of them stopped
         if step.target is not None:
             _lost_while_stopping(draft, path, step.target)
         elif why := retry.why_lost_for_good(draft, path, step.lost_alone + alone):

@@ -41,7 +41,9 @@ def fraction_of(seed: str) -> float:
     return int.from_bytes(hashlib.sha256(seed.encode()).digest()[:8], "big") / 2**64
 
 
-def again_or_fail(draft: Draft, path: str, tries: int, error: Error) -> Error | None:
+def again_or_fail(
+    draft: Draft, path: str, tries: int, error: Error, *, overlapping: bool = False
+) -> Error | None:
     """Decide the next attempt of a step after a failure that counts; the error comes back where there is none."""
     node = draft.plan.node(path)
     assert isinstance(node, Call)
@@ -52,12 +54,13 @@ def again_or_fail(draft: Draft, path: str, tries: int, error: Error) -> Error | 
     if delay:
         draft.decisions.append(ArmTimer(path, "retry", Millis(draft.at + delay)))
     else:
-        start_again(draft, path, draft.run.steps[path])
+        start_again(draft, path, draft.run.steps[path], overlapping=overlapping)
     return None
 
 
-def start_again(draft: Draft, path: str, step: Step) -> None:
-    draft.decisions.append(StartAttempt(path, step.attempt + 1, NULL, step.keep, step.overlapping))
+def start_again(draft: Draft, path: str, step: Step, *, overlapping: bool = False) -> None:
+    beside = overlapping or step.overlapping
+    draft.decisions.append(StartAttempt(path, step.attempt + 1, NULL, step.keep, beside))
 
 
 def why_lost_for_good(draft: Draft, path: str, lost_alone: int) -> str:

@@ -99,10 +99,11 @@ def _enter_fan_out(draft: Draft, frame: str, path: str, node: FanOut) -> None:
     count, items = len(node.blocks), b"null"
     if node.items is not None:
         count, items = node.items(draft.seen_from(frame))
-    opened = OpenScope(path, count, msgspec.Raw(items), NULL, node.keep)
+    keep = KEEP_NOTHING if node.result == "count" else node.keep
+    opened = OpenScope(path, count, msgspec.Raw(items), NULL, keep)
     draft.decisions.append(opened)
     draft.value_bytes += len(items)
-    draft.note_scope(path, Scope(count, items=opened.items, keep=node.keep))
+    draft.note_scope(path, Scope(count, items=opened.items, keep=keep))
     draft.work.append(("fill", path, ""))
 
 
@@ -184,6 +185,7 @@ def fail_step(draft: Draft, path: str, error: Error) -> None:
 def _fail_block(draft: Draft, frame: str, error: Error) -> None:
     if not frame:
         draft.work.clear()
+        draft.stopped = (*draft.stopped, "")
         draft.decisions.append(FinishRun("failed", NULL, error))
         return
     scope_path, index = scope_of(frame)

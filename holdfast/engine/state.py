@@ -373,6 +373,7 @@ def _complete_step(run: Run, order: CompleteStep) -> None:
     if not order.joined:
         _keep(run, order.path, order.value, order.keep)
     elif scope is not None:
+        scope.items = NULL
         frame.joined[split(order.path)[1]] = scope
 
 
@@ -444,6 +445,7 @@ def _drop_steps(run: Run, target: str) -> None:
         run.active -= run.steps.pop(path).state in ("running", "ready")
     for path in [path for path in run.scopes if beneath(target, path)]:
         del run.scopes[path]
+        run.__dict__.get("items", {}).pop(path, None)
     for path in [path for path in run.stops if path and beneath(target, path)]:
         del run.stops[path]
     if run.todo:

@@ -54,9 +54,7 @@ _SECONDS_BELOW: Final = (
 def compile_workflow(spec: WorkflowSpec) -> Plan:
     """The plan of a valid definition in the steps notation."""
     named = _Names(spec).found
-    keeps_result = spec.output is None and not any(
-        isinstance(step.body, ForeachBody | ParallelBody) for step in spec.steps
-    )
+    keeps_result = spec.output is None and not any(_is_joined(step) for step in spec.steps)
     builder = _Builder(named)
     scope = Scope.of(spec)
     top = KEEP_RESULT if keeps_result else KEEP_NOTHING
@@ -124,10 +122,16 @@ class _Names:
         todo = list(self.found)
         while todo:
             step = steps[todo.pop()]
-            if isinstance(step.body, ForeachBody | ParallelBody):
+            if _is_joined(step):
                 inner = {one.id for block in blocks(step) for one in block.steps} - self.found
                 self.found |= inner
                 todo.extend(inner)
+
+
+def _is_joined(step: WorkflowStep) -> bool:
+    """Is the output of a step made of the outputs of the steps inside it?"""
+    body = step.body
+    return isinstance(body, ParallelBody) or (isinstance(body, ForeachBody) and body.collect == "outputs")
 
 
 def _texts(value: Any) -> Iterator[str]:

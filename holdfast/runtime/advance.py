@@ -370,10 +370,10 @@ class Advance:
                 NodeIsOver("this node is over") if self.is_over else StoreUnavailable("the database is away")
             )
             _answer(reply, why)
-        elif isinstance(
-            event, StepSucceeded | StepFailed | AttemptTimedOut | AttemptReleased | TimerFired | Adopted
-        ):
-            self.again.append((no, event))
+        elif isinstance(event, StepSucceeded | StepFailed | AttemptTimedOut | AttemptReleased | Adopted):
+            self.again.append(
+                (no, event)
+            )  # timers need no keeping: they are armed again from the run's own rows
 
     def _probe_later(self, delay: float) -> None:
         asyncio.get_running_loop().call_later(delay, self._probe, delay)

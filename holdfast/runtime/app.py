@@ -12,9 +12,16 @@ from typing import Any, Final
 
 import msgspec
 
-from holdfast.engine.events import Adopted, CancelRequested, Continued, RunStarted, TimerFired
+from holdfast.engine.events import (
+    Adopted,
+    AttemptReleased,
+    CancelRequested,
+    Continued,
+    RunStarted,
+    TimerFired,
+)
 from holdfast.engine.state import Run, timer_of
-from holdfast.errors import HoldfastError, LimitExceeded, NodeIsOver, NotFound, RunIsOver
+from holdfast.errors import HoldfastError, LimitExceeded, NodeIsOver, NotFound, RunIsOver, StoreUnavailable
 from holdfast.plan.compile import compile_workflow
 from holdfast.plan.graph import Plan
 from holdfast.runtime.advance import Advance, Live
@@ -24,13 +31,14 @@ from holdfast.runtime.load import load_run
 from holdfast.runtime.owners import RESIDENT_MAX, Owners
 from holdfast.runtime.timers import Timers
 from holdfast.spec.workflow import WorkflowSpec, with_defaults
-from holdfast.store.base import NewRun, Store, Version
+from holdfast.store.base import NewRun, RunRow, Store, Version
 from holdfast.tools.registry import Registry
-from holdfast.values import DEFAULT_TENANT, TERMINAL, VALUE_BYTES_MAX, NotJson, RunId, RunNo, encode
+from holdfast.values import DEFAULT_TENANT, TERMINAL, VALUE_BYTES_MAX, Millis, NotJson, RunId, RunNo, encode
 
 log = logging.getLogger("holdfast")
 
 SPECS_REMEMBERED_MAX: Final = 1_000
+LOOK_AGAIN_MS: Final = 1_000
 
 Waiter = asyncio.Future[Live]
 
@@ -70,7 +78,7 @@ class Engine:
         """Make the file ours. With `drive`, go on with every open run in it; without, touch only what is asked for."""
         self.store.open()
         self.drives_all = self.advance.parks = drive
-        self.owners = Owners(self.store, self.advance, self.load, self._room)
+        self.owners = Owners(self.store, self.advance, self.load, self.committed, self._room)
         if drive:
             await self.owners.interrupt()
             await self.owners.supply(self.registry.names())
@@ -102,7 +110,11 @@ class Engine:
     def _take_up(self) -> None:
         """Take runs up in the background, as far as there is room."""
         self.dispatch.when_free = None
-        if self.drives_all and self._filling is None and not self.advance.is_over:
+        if (
+            self.drives_all
+            and self._filling is None
+            and not (self.advance.is_over or self.advance.is_stalled)
+        ):
             self._filling = asyncio.get_running_loop().create_task(self._fill())
 
     async def _fill(self) -> None:
@@ -112,12 +124,22 @@ class Engine:
                 if not self.owners.has_more or self._room() <= 0:
                     break
                 await asyncio.sleep(0)
+            if self.advance.is_stalled:
+                return  # looked at again when commits work
             if self.owners.has_more:
                 self.dispatch.when_free = self._take_up
             else:
-                self.timers.parked_until(await self.store.next_wake())
+                await self._sleep_until_due()
         finally:
             self._filling = None
+
+    async def _sleep_until_due(self) -> None:
+        at = await self.store.next_wake()
+        if (
+            at is not None
+        ):  # one that is due and was left out (it is set aside) is not looked at again at once
+            now = self.clock.now()
+            self.timers.parked_until(at if at > now else Millis(now + LOOK_AGAIN_MS))
 
     # ------------------------------------------------------------------------------------------------ commands
 
@@ -175,9 +197,13 @@ class Engine:
 
     async def cancel(self, run_id: RunId, reason: str = "") -> None:
         """Ask a run to stop. When this returns, the request is durable and nothing new starts."""
-        live = await self.find(run_id)
+        live = await self._hold(await self.row_of(run_id))
         if live.run.over:
-            raise RunIsOver(run_id, live.run.status)
+            await self.advance.drained()
+            row = await self.row_of(run_id)
+            if row.status not in TERMINAL:
+                raise StoreUnavailable("the end of the run could not be written; try again")
+            raise RunIsOver(run_id, row.status)
         reply: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.advance.offer(live, CancelRequested(reason), reply)
         await reply
@@ -201,33 +227,39 @@ class Engine:
             if waiters and waiter in waiters:
                 waiters.remove(waiter)
 
-    async def find(self, run_id: RunId) -> Live:
-        """A run by its id, in memory if it is open."""
+    async def row_of(self, run_id: RunId) -> RunRow:
         row = await self.store.run_by_id(DEFAULT_TENANT, run_id)
         if row is None:
             raise NotFound(f"no run {run_id} in this database")
-        left_behind = (
-            row.owner is not None and row.owner_epoch != self.store.epoch and row.status not in TERMINAL
-        )
-        if left_behind and row.no not in self.advance.live:
-            live = await self.owners.adopt(row.no, drive=self.drives_all)
-        else:
-            live = await self.load(row.no)
-        if live is None:
-            raise self._set_aside(row.no)
-        if live.run.over:
-            await self.advance.drained()  # nothing is said of an end that is not durable
+        return row
+
+    async def find(self, run_id: RunId) -> Live:
+        """A run to look at. A parked one stays a row: looking does not bring it back to memory."""
+        row = await self.row_of(run_id)
+        live = self.advance.live.get(row.no) or await self._load(row.no)
+        assert live is not None
         return live
 
     async def take_up(self, run_id: RunId) -> Live:
         """Go on with one run, whoever drove it last; its row is durable when this returns."""
-        row = await self.store.run_by_id(DEFAULT_TENANT, run_id)
-        if row is None:
-            raise NotFound(f"no run {run_id} in this database")
+        row = await self.row_of(run_id)
         live = await self.owners.adopt(row.no)
         if live is None:
             raise self._set_aside(row.no)
         await self.advance.drained()
+        return live
+
+    async def _hold(self, row: RunRow) -> Live:
+        """A run in memory, ours to append to."""
+        known = self.advance.live.get(row.no)
+        if known is not None:
+            return known
+        if row.owner is not None and row.owner_epoch != self.store.epoch and row.status not in TERMINAL:
+            live = await self.owners.adopt(row.no, drive=self.drives_all)
+        else:
+            live = await self.owners.wake(row.no)
+        if live is None:
+            raise self._set_aside(row.no)
         return live
 
     def _set_aside(self, no: RunNo) -> HoldfastError:
@@ -236,17 +268,20 @@ class Engine:
         )
 
     async def load(self, no: RunNo) -> Live | None:
-        """A run from memory or from the store. An open one is in memory from here on."""
+        """A run from memory or from the store. An open one is in memory from here on, and its caller acts on it."""
         if (known := self.advance.live.get(no)) is not None:
             return known
         if no in self.advance.quarantined:
             return None
         try:
-            return await self._load(no)
+            live = await self._load(no)
         except Exception as error:  # one run that cannot be read must not keep the others from going on
             log.exception("run number %d cannot be loaded and is set aside", no)
             self.advance.set_aside(no, error)
             return None
+        if live is not None and not live.run.over:
+            self.advance.live[no] = live
+        return live
 
     async def _load(self, no: RunNo) -> Live | None:
         stored = await self.store.load(no)
@@ -258,9 +293,6 @@ class Engine:
         live.lacks_tool = any(step.reason == "no_tool" for step in run.steps.values())
         live.journal_bytes = sum(len(body) for *_, body in stored.rows)
         live.snapshot_bytes = len(stored.parts[0][1]) if stored.parts else 0
-        if not run.over:
-            self.advance.live[no] = live
-            self.committed(live)
         return live
 
     async def _plan_of_version(self, tenant: str, version: str) -> Plan:
@@ -309,20 +341,31 @@ class Engine:
         adopted = {no for no, event in advance.again if isinstance(event, Adopted)}
         while advance.away and not advance.is_stalled:
             no = next(iter(advance.away))
-            live = await (self.owners.adopt(no, drive=self.drives_all) if no in adopted else self.load(no))
+            await (self.owners.adopt(no, drive=self.drives_all) if no in adopted else self.load(no))
             advance.away.discard(no)
-            if live is None:
-                continue  # it was never durable
-            if live.run.todo and no not in adopted:
-                advance.offer(live, Continued())
-            for event in [
-                event for of, event in advance.again if of == no and not isinstance(event, Adopted)
-            ]:
+        again, advance.again = advance.again, []
+        for no, event in again:
+            live = advance.live.get(no)
+            if live is not None and not isinstance(event, Adopted):
                 advance.offer(live, event)
         if not advance.is_stalled:
-            advance.again.clear()
-            self.dispatch.resume()
-            self._take_up()
+            self._go_on()
+
+    def _go_on(self) -> None:
+        """After a stall: begin what was durable and passed over, and see to timers, places and the lane."""
+        for live in list(self.advance.live.values()):
+            if live.run.todo:
+                self.advance.offer(live, Continued())
+            for path, step in live.run.open_attempts():
+                if self.dispatch.has(live.run.no, path, step.attempt):
+                    continue
+                if step.target is None:
+                    self.dispatch.start(live, path, step.attempt)
+                else:
+                    self.advance.offer(live, AttemptReleased(path, step.attempt, "stopping"))
+            self.committed(live)
+        self.dispatch.resume()
+        self._take_up()
 
     def over(self, error: BaseException) -> None:
         self.dispatch.abandon()

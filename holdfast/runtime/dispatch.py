@@ -68,6 +68,11 @@ class Dispatch:
     def free_places(self) -> int:
         return self.places - len(self.open) - len(self.queue)
 
+    def has(self, no: RunNo, path: str, number: int) -> bool:
+        """Is this attempt at work here, or waiting for a place?"""
+        attempt = self.open.get((no, path))
+        return (attempt is not None and attempt.number == number) or (no, path, number) in self.queue
+
     # ------------------------------------------------------------------------------------------------ starting
 
     def start(self, live: Live, path: str, number: int) -> None:

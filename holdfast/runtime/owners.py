@@ -98,8 +98,15 @@ LoadRun = Callable[[RunNo], Awaitable[Live | None]]
 class Owners:
     """Takes runs up: those left behind by a former process, those that are due, those whose tool is here now."""
 
-    def __init__(self, store: Store, advance: Advance, load: LoadRun, room: Callable[[], int]) -> None:
-        self._store, self._advance, self._load, self._room = store, advance, load, room
+    def __init__(
+        self,
+        store: Store,
+        advance: Advance,
+        load: LoadRun,
+        arm: Callable[[Live], None],
+        room: Callable[[], int],
+    ) -> None:
+        self._store, self._advance, self._load, self._arm, self._room = store, advance, load, arm, room
         self._lane = store.lane_of_former()
         self._cursor: RunNo | None = RunNo(
             0
@@ -143,13 +150,15 @@ class Owners:
             due = [no for no in await self._store.due(now, room) if no not in self._advance.live]
             self._more_due = len(due) == room
             for no in due:
-                await self.wake(no)
+                if (live := await self.wake(no)) is not None:
+                    self._arm(live)
 
     async def adopt(self, no: RunNo, *, drive: bool = True) -> Live | None:
-        """Make a run ours by a row of its own: whoever had it can never append to it again."""
-        live = self._advance.live.get(no)
-        if live is None:
-            live = await self._load(no)
+        """Make a run ours by a row of its own: whoever had it can never append to it again.
+
+        Nothing of it moves before that row: its timers and suspects get their turn when the row is durable.
+        """
+        live = self._advance.live.get(no) or await self._load(no)
         if live is None or live.run.over:
             return live
         live.run.epoch += 1
@@ -160,14 +169,15 @@ class Owners:
         self._advance.offer(live, Adopted(lost, alone, drive))
         return live
 
-    async def wake(self, no: RunNo) -> None:
-        """Bring a parked run back. What it does next decides; one with nothing due yet begins what is ready."""
+    async def wake(self, no: RunNo) -> Live | None:
+        """Bring a parked run back; its first row makes it ours. One that has something ready begins it."""
         live = await self._load(no)
-        if live is None:
-            return
-        live.run.epoch += 1
+        if live is None or live.run.over:
+            return live
         if live.run.status == "pending" or live.run.active or live.run.todo:
-            self._advance.offer(live, Adopted([path for path, _ in live.run.open_attempts()]))
+            return await self.adopt(no)
+        live.run.epoch += 1
+        return live
 
     def _log_losses(self, live: Live, lost: list[str], alone: str) -> None:
         for path in lost:

@@ -214,8 +214,6 @@ class Steps:
         scope.done += 1
         scope.failed += failed
         self._changed[scope_path] = scope
-        if failed:
-            self._cancel_beneath(path)
         return True
 
     def _cancel_beneath(self, target: str) -> None:

@@ -306,8 +306,10 @@ def test_a_run_that_goes_on_takes_no_inputs(cli: Cli) -> None:
 
 
 def test_it_drives_only_its_own_run(cli: Cli) -> None:
+    """The second run takes its time, in which the first one would end if anyone drove it."""
     cli.stopped_by(signal.SIGKILL, "run", cli.flow(HELD), "--tools", "tools")
-    done = cli.run("run", cli.flow(SUM), "--tools", "tools", "-i", "a=1")
+    slow = "- {id: s, tool: flaky, args: {times: 1}, retry: {max_attempts: 2, initial_delay_ms: 700}}"
+    done = cli.run("run", cli.flow(slow), "--tools", "tools")
     assert (done.returncode, cli.notes()) == (0, ["first"])
 
 

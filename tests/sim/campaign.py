@@ -20,7 +20,7 @@ FAILURES_MAX: Final = 20  # more tell nothing new
 # What a campaign must have met, or it passed for nothing.
 MUST_HAPPEN: Final[dict[str, tuple[str, ...]]] = {
     "pure": (
-        "crash", "crash during commit", "crash while a commit is acknowledged", "start was never durable",
+        "crash", "crash by a step", "crash during commit", "crash while a commit is acknowledged", "start was never durable",
         "pause with takeover", "takeover from a live node", "former owner appended before the adoption", "fenced",
         "fenced while adopting", "commit failed", "slow commit", "start taken up after a failed commit", "clock jump",
         "duplicated answer", "duplicated timer", "late answer of a dead node", "late row", "cancel", "graceful close",
@@ -29,13 +29,13 @@ MUST_HAPPEN: Final[dict[str, tuple[str, ...]]] = {
         "failed", "cancelled", "interrupted",
     ),
     "world": (
-        "crash at a handle", "crash before the commit", "crash after the commit, before anyone knew",
+        "crash at a handle", "crash by a step", "crash before the commit", "crash after the commit, before anyone knew",
         "crash while the database was away", "crash while closing", "pause", "takeover from a live node",
         "stale node goes on", "stale commit refused", "database away", "commit failed",
         "commit failed for an unknown reason", "slow commit", "clock jump", "late answer", "late row",
         "cancel acknowledged", "cancel refused", "start refused", "graceful close", "closed in order",
         "cancellation swallowed", "snapshot loaded", "continue", "grace over", "deadline", "retry", "join", "released",
-        "lost attempt", "suspect started", "new epoch", "timer over", "end told", "completed", "failed", "cancelled",
+        "lost attempt", "suspect started", "lost alone", "failed by loss", "new epoch", "timer over", "end told", "completed", "failed", "cancelled",
         "interrupted",
     ),
 }  # fmt: skip

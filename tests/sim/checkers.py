@@ -126,7 +126,7 @@ class Shadow:
         self.begun = self.over = False
         self.status = "new"
         self.ending = ""
-        self.todo = 0
+        self.todo: list[tuple[str, str, str]] = []  # work that was cut
         self.calls: dict[str, Call] = {}
         self.waits: dict[str, int] = {}  # timer steps that wait, and until when
         self.fans: dict[str, Fan] = {}
@@ -186,7 +186,7 @@ class Shadow:
             self.ending = "cancelled"
             self.counts["cancel"] += 1
         elif isinstance(event, Continued):
-            self.todo = 0
+            self.todo = []
         return False
 
     def adopted(self, event: Adopted, epoch_before: int) -> None:
@@ -195,7 +195,7 @@ class Shadow:
         hold(set(event.lost) == open_now, "an adoption lists the attempts found open", event.lost, open_now)
         hold(not event.alone or event.alone in open_now, "who was alone was at work", event.alone)
         self.begun = self.begun or event.drive
-        self.todo = 0 if event.drive else self.todo
+        self.todo = [] if event.drive else self.todo
         self.counts["adopted"] += 1
         for path in event.lost:
             self.lost(path, self.calls[path], alone=path == event.alone)
@@ -520,11 +520,12 @@ class Shadow:
             self.fan_outs[path] = self.fans.pop(path)
         for path in [one for one in self.stops if one and within(target, one)]:
             del self.stops[path]
+        self.todo = [item for item in self.todo if item[1] != target and not within(target, item[1])]
         for key in [one for one in self.timers if one.partition(" ")[2] and within(target, one.partition(" ")[2])]:
             del self.timers[key]
 
     def cut(self, order: Continue) -> None:
-        self.todo += len(order.todo)
+        self.todo += order.todo
         self.counts["continue"] += 1
 
     def finish(self, order: FinishRun) -> None:
@@ -591,7 +592,7 @@ class Shadow:
             return "cancelling"
         if not self.begun:
             return "pending"
-        return "running" if active or self.todo else "waiting"
+        return "running" if active or self.run.todo else "waiting"
 
     def follows(self, run: Run) -> None:
         """Whatever came to rest has something that moves it on."""
@@ -605,12 +606,12 @@ class Shadow:
             hold("" in self.stops, "a run that is being stopped waits for somebody", self.ending)
         if self.begun and self.load.timeout_ms is not None and not self.ending:
             hold("deadline " in self.timers, "a run with a time limit has its deadline armed")
-        hold(run.todo if self.todo else not run.todo, "work that was cut is kept", run.todo, self.todo)
+        hold(run.todo or not self.todo, "work that was cut is kept", run.todo, self.todo)
         self.moves()
 
     def moves(self) -> None:
         """An open run has something open in each of its open scopes, or work that was cut."""
-        if self.todo or not self.begun or self.ending:
+        if self.run.todo or not self.begun or self.ending:
             return
         alive = [path for path, call in self.calls.items() if call.phase != "done"] + list(self.waits)
         hold(alive, "an open run waits for something", self.event)

@@ -11,7 +11,7 @@ from holdfast.engine import draft, rows
 from holdfast.runtime import advance
 
 SMALL: Final[tuple[tuple[Any, str, tuple[int, ...]], ...]] = (
-    (draft, "DECISIONS_MAX", (3, 6, 12)),
+    (draft, "DECISIONS_MAX", (2, 3, 4, 6, 12)),
     (rows, "INLINE_BYTES_MAX", (60, 400)),
     (rows, "SNAPSHOT_PART_BYTES_MAX", (40, 300)),
     (advance, "SNAPSHOT_BYTES", (200, 1500)),
@@ -22,7 +22,7 @@ SMALL: Final[tuple[tuple[Any, str, tuple[int, ...]], ...]] = (
 @contextmanager
 def small_limits(rng: random.Random) -> Iterator[dict[str, int]]:
     """Each limit is made small in some seeds and left as it is in others."""
-    chosen = [(module, name, rng.choice(values)) for module, name, values in SMALL if rng.random() < 0.35 and hasattr(module, name)]
+    chosen = [(module, name, rng.choice(values)) for module, name, values in SMALL if rng.random() < 0.4 and hasattr(module, name)]
     former = [(module, name, getattr(module, name)) for module, name, _ in chosen]
     try:
         for module, name, value in chosen:

@@ -46,7 +46,10 @@ from tests.sim.workloads import KINDS_OF_ERROR, Workload, workload
 
 EPOCH_MS: Final = 1_700_000_000_000
 STEPS_MAX: Final = 6_000  # turns of one seed; more is a livelock
-FAULTS: Final = ("crash", "pause", "failing commits", "slow commits", "clock jump", "duplicates", "cancel", "close", "gap")
+FAULTS: Final = (
+    "crash", "pause", "failing commits", "slow commits", "clock jump", "duplicates", "cancel", "close", "gap",
+    "poison",
+)  # fmt: skip
 RESTART_MS: Final = (1, 50, 2_000, 30_000)
 SEEDS_PER_WORKLOAD: Final = 4
 
@@ -108,6 +111,9 @@ class World:
         self.nodes: list[Node] = []
         self.effects: Counter[tuple[str, int]] = Counter()
         self.acknowledged: list[tuple[str, int]] = []
+        # A step that takes its process down whenever it runs, as long as there is one to take down.
+        calls = sorted(name for name, info in self.load.steps.items() if info.kind == "tool")
+        self.poison = self.rng.choice(calls) if "poison" in self.faults and calls and self.rng.random() < 0.5 else ""
         self.late: list[Event] = []  # answers of attempts that went down with their node
 
     # ---------------------------------------------------------------------------------------------- the clock
@@ -501,9 +507,17 @@ class Node:
         self.attempts.append(attempt)
         takes = self.rng.choice((0, 1, 5, 80, 900, 6_000, 45_000))
         self.soon(takes, lambda: self.answer(attempt))
-        limit = self.world.load.steps[path.rpartition(".")[2]].timeout_ms
+        name = path.rpartition(".")[2]
+        if name == self.world.poison:
+            self.soon(self.rng.choice((0, 2, 60)), self.poisoned)
+        limit = self.world.load.steps[name].timeout_ms
         if limit is not None:
             self.soon(limit, lambda: self.time_out(attempt))
+
+    def poisoned(self) -> None:
+        if self.disk.owner is self and not self.world.shadow.over:
+            self.world.counts["crash by a step"] += 1
+            self.world.crash(self)
 
     def answer(self, attempt: Attempt) -> None:
         if attempt.answered or self.closing:
@@ -597,6 +611,8 @@ class Node:
         for attempt in self.attempts:
             if not attempt.answered:
                 attempt.answered = True
+                if self.alone == attempt.path:
+                    self.lane = ""
                 self.deliver(AttemptReleased(attempt.path, attempt.number, "stopping"))
         self.soon(50, self.release)
 

@@ -193,7 +193,7 @@ class _Maker:
             "id": step_id,
             "kind": "foreach",
             "items": source,
-            "concurrency": rng.choice((1, 1, 2, 3, 10)),
+            "concurrency": rng.choice((3, 10, 10) if self.shape == "wide" else (1, 1, 2, 3, 10)),
             "on_any_fail": rng.choice(("abort", "continue")),
             "collect": rng.choice(("outputs", "outputs", "none")),
             "steps": self.block(seen, depth + 1, 1, 2),
@@ -205,7 +205,7 @@ class _Maker:
 
     def parallel(self, step_id: str, seen: list[str], depth: int) -> Data:
         rng = self.rng
-        branches = [self.block(seen, depth + 1, 1, 2) for _ in range(rng.choice((1, 2, 2, 3)))]
+        branches = [self.block(seen, depth + 1, 1, 2) for _ in range(rng.choice((1, 2, 2, 3, 3 if self.shape == "wide" else 2)))]
         step: Data = {"id": step_id, "kind": "parallel", "branches": branches}
         step["on_any_fail"] = rng.choice(("abort", "abort", "continue"))
         return step | (self.policy(False) if rng.random() < 0.2 else {})

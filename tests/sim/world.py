@@ -44,7 +44,7 @@ TURNS_MAX: Final = 20_000
 SETTLE_SECONDS: Final = 600.0
 FAULTS: Final = (
     "crash", "crash in commit", "pause", "down", "unknown error", "slow commits", "clock jump", "late answers",
-    "cancel", "close", "few places", "few residents", "missing tool",
+    "cancel", "close", "few places", "few residents", "missing tool", "poison",
 )  # fmt: skip
 HARMLESS: Final = frozenset({"cancel", "late answers", "clock jump"})
 AT_A_HANDLE: Final = ("crash", "pause", "clock jump", "late answers", "cancel", "close", "down")
@@ -171,6 +171,9 @@ class World:
         self.wanted = list(self.loads.values())
         self.started: dict[str, int] = {}  # acknowledged starts: id → number
         self.cancelled: set[str] = set()  # acknowledged cancels
+        # A step that takes its process down whenever it runs, as long as there is one to take down.
+        calls = sorted({name for load in self.wanted for name, info in load.steps.items() if info.kind == "tool"})
+        self.poison = rng.choice(calls) if "poison" in self.faults and calls and rng.random() < 0.5 else ""
         self.answers: list[tuple[int, StepSucceeded | StepFailed]] = []
         self.settled = False
         self.tools = {name: self.make_tool(name) for name in TOOLS}
@@ -496,6 +499,9 @@ class World:
     async def perform(self, context: Context, args: dict[str, Any]) -> Any:
         self.effect(context, args)
         rng = self.rng
+        node = NODE.get()
+        if context.path.rpartition(".")[2] == self.poison and node is self.newest():
+            self.later(rng.choice((0.0, 0.1)), lambda: self.poisoned(node))
         shadow = self.shadow_of(context.run_id)
         limit = shadow.load.steps[context.path.rpartition(".")[2]].timeout_ms
         seconds = rng.choice((0.0, 0.001, 0.05, 0.7, 4.0, 30.0))
@@ -508,6 +514,11 @@ class World:
             self.counts["cancellation swallowed"] += 1
             await asyncio.sleep(stubborn)
         return self.result(context)
+
+    def poisoned(self, node: Any) -> None:
+        if node is self.newest() and not node.dead:
+            self.counts["crash by a step"] += 1
+            self.crash(node)
 
     def result(self, context: Context) -> Any:
         rng = self.rng

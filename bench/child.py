@@ -51,7 +51,7 @@ async def write_limit(order: Order) -> None:
     from bench.limits import step_rows  # not above: the processes that are weighed do without it
 
     before, _ = written_bytes()
-    await step_rows(Path(order["db"]), order["runs"], order["steps"])
+    await step_rows(Path(order["db"]), order["in_flight"], order["steps"], order["rounds"])
     say(bytes=written_bytes()[0] - before)
 
 

@@ -65,7 +65,11 @@ class Measure:
 
     @property
     def ratio(self) -> float | None:
-        return self.value / self.limit if self.limit else None
+        if self.limit is None:
+            return None
+        return (
+            self.value / self.limit if self.limit else self.value
+        )  # nothing was allowed: each one is too many
 
 
 def line(measures: Sequence[Measure], *, dropped: int, calibration_ms: float) -> dict[str, Any]:

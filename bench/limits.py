@@ -113,20 +113,21 @@ def _resolve(batch: list[Pending]) -> None:
         done.set_result(None)
 
 
-async def step_rows(path: Path, runs: int, steps: int) -> float:
-    """The work of L-step on a file that stays; gives the steps per second."""
+async def step_rows(path: Path, runs: int, steps: int, rounds: int = 1) -> float:
+    """The work of L-step on a file that stays, with as many new runs in each round; gives the steps per second."""
     loop = asyncio.get_running_loop()
     writer = _Writer(_open(path), loop)
     writer.start()
 
-    async def one(run: int) -> None:
-        for seq in range(steps):
-            done: asyncio.Future[None] = loop.create_future()
-            writer.append((run, seq, BODY), done)
-            await done
+    async def one(number: int) -> None:
+        for run in range(number, runs * rounds, runs):
+            for seq in range(steps):
+                done: asyncio.Future[None] = loop.create_future()
+                writer.append((run, seq, BODY), done)
+                await done
 
     began = time.perf_counter()
-    await asyncio.gather(*[one(run) for run in range(runs)])
+    await asyncio.gather(*[one(number) for number in range(runs)])
     took = time.perf_counter() - began
     writer.stop()
-    return runs * steps / took
+    return runs * rounds * steps / took

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import shutil
 import time
 from collections import Counter
@@ -25,6 +26,8 @@ SCRIPT_START: Final = Kind("w8_python", "s", "bare interpreter", Goal(value=0.4)
 COMMAND_START: Final = Kind("w8_command", "s", "bare interpreter", Goal(value=0.4), Goal(value=0.2))
 
 POLL_SECONDS: Final = 0.001
+# All runs go in step, so half of the effects is always the same moment of a batch: leave it to chance which it is.
+KILL_SECONDS_PER_RUN: Final = 0.000_04  # about one batch
 ALL: Final = -1
 
 SCRIPT: Final = """\
@@ -64,6 +67,7 @@ def kill_and_restart(folder: Path, scale: Scale) -> list[Measure]:
     db, effects, ids_file = folder / "w6.db", folder / "effects", folder / "ids"
     with Child.doing("work", db=db, effects=effects, runs=scale.runs, steps=scale.steps) as first:
         _await_half(first, effects, scale)
+        time.sleep(random.uniform(0, scale.runs * KILL_SECONDS_PER_RUN))
         first.kill()
     done = effects.read_bytes().count(b"\n")
     ids, open_attempts = asyncio.run(_left_behind(_copied(db, folder / "copy")))

@@ -60,9 +60,10 @@ def disk(folder: Path, scale: Scale) -> list[Measure]:
     order = {"runs": scale.byte_runs, "in_flight": scale.runs, "steps": scale.steps}
     with Child.doing("write", db=folder / "w10.db", effects=folder / "effects", **order) as child:
         told = child.hear()
+    rounds = scale.byte_runs // scale.runs
     with Child.doing(
-        "write_limit", db=folder / "limit.db", runs=scale.runs, steps=scale.byte_limit_steps
+        "write_limit", db=folder / "limit.db", in_flight=scale.runs, steps=scale.steps, rounds=rounds
     ) as child:
-        limit = child.hear()["bytes"] / (scale.runs * scale.byte_limit_steps)
+        limit = child.hear()["bytes"] / (rounds * scale.runs * scale.steps)
     counted = {"counted_by": told["counted_by"], "bytes_before_the_first_run": told["at_open"]}
     return [Measure(BYTES, told["bytes"] / (scale.byte_runs * scale.steps), limit, order | counted)]

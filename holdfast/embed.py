@@ -6,7 +6,7 @@ import asyncio
 import os
 from collections.abc import Iterable, Mapping
 from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
 from holdfast.errors import RunCancelled, RunEnded, RunFailed, RunInterrupted
 from holdfast.runtime.advance import Live
@@ -52,7 +52,7 @@ class Holdfast:
         self._engine = Engine(self._store, Registry(tools), clock)
         self._specs: dict[str, WorkflowSpec] = {}
 
-    async def __aenter__(self) -> Holdfast:
+    async def __aenter__(self) -> Self:
         self._lock.take()
         try:
             await self._engine.open()

@@ -223,11 +223,11 @@ class Attendant:
 
     # ------------------------------------------------------------------------------------------------ watching
 
-    def _heard(self, live: Live, *row: Any) -> None:
+    def _heard(self, live: Live, event: Any, decisions: Any) -> None:
         """A row is durable: a fact and what follows from it."""
         if live.run.no != self._hear_of(live).run.no:
             return
-        self._view.changed(self._steps.take(*row, live.run.at))
+        self._view.changed(self._steps.take(event, decisions, live.run.at))
         if self._steps.without_tool:
             self._leave(WAITS_FOR_OUTSIDE)
 

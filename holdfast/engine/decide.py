@@ -180,7 +180,7 @@ def _adopted(draft: Draft, event: Adopted) -> None:
     _take_up(draft)
     for path in event.lost:
         step, alone = run.steps[path], path == event.alone
-        if draft.is_stopped(split(path)[0]) and step.target in (None, path):
+        if draft.has_stopped(split(step.target or path)[0]):
             continue  # it went with what an earlier one of them stopped
         if step.target is not None:
             _lost_while_stopping(draft, path, step.target)

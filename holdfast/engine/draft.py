@@ -115,9 +115,15 @@ class Draft:
                 }
         return steps
 
+    def has_stopped(self, frame: str) -> bool:
+        """Did this decision stop or end what a frame stands in?"""
+        return any(target == frame or beneath(target, frame) for target in self.stopped)
+
     def is_stopped(self, frame: str) -> bool:
         """Nothing begins in a frame that is being stopped, by this decision or by an earlier one."""
-        return any(target == frame or beneath(target, frame) for target in (*self.stopped, *self.run.stops))
+        return self.has_stopped(frame) or any(
+            target == frame or beneath(target, frame) for target in self.run.stops
+        )
 
     # ---------------------------------------------------------------------------------- seeing (plan.View)
 

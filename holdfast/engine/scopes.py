@@ -25,7 +25,7 @@ from holdfast.engine.state import Scope
 from holdfast.errors import LimitExceeded
 from holdfast.plan.expr import truthy
 from holdfast.plan.graph import END, FAIL, KEEP_NOTHING, Call, Choice, FanOut, Timer
-from holdfast.values import NULL, VALUE_BYTES_MAX, Error, Millis, encode, join, scope_of, split
+from holdfast.values import NULL, VALUE_BYTES_MAX, Error, Millis, encode, scope_of, split
 
 BROKEN: Final = (ValueError, OverflowError, RecursionError, LimitExceeded)
 CANCEL_GRACE_MS: Final = 10_000  # how long what was told to stop may take to answer

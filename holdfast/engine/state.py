@@ -155,6 +155,14 @@ class Run(msgspec.Struct, omit_defaults=True, dict=True):
         """When the run next moves by itself; None while it waits for others or does something."""
         return min(self.timers.values(), default=None)
 
+    @property
+    def is_idle(self) -> bool:
+        """Something of it could begin at once, and only waits for somebody to drive it."""
+        waits = any(
+            step.state == "ready" and step.reason in ("lost", "stopping") for step in self.steps.values()
+        )
+        return not self.over and (waits or not self.begun)
+
     def open_attempts(self) -> list[tuple[str, Step]]:
         return [(path, step) for path, step in self.steps.items() if step.state == "running"]
 
@@ -380,7 +388,9 @@ def _complete_step(run: Run, order: CompleteStep) -> None:
 def _fail_step(run: Run, order: FailStep) -> None:
     if _is_child(run, order.path):
         return _close_child(run, order.path, order.error)
-    if _close_scope(run, order.path) is None and (step := run.steps.pop(order.path, None)) is not None:
+    if _close_scope(run, order.path) is not None:
+        _drop_steps(run, order.path)
+    elif (step := run.steps.pop(order.path, None)) is not None:
         run.active -= step.state in ("running", "ready")
     _open_frame(run, split(order.path)[0])
 
@@ -433,9 +443,7 @@ def _close_scope(run: Run, path: str) -> Scope | None:
     if scope is None:
         return None
     run.__dict__.get("items", {}).pop(path, None)
-    if path in run.stops or scope.open:
-        _drop_steps(run, path)
-        _end_stop(run, path)
+    _end_stop(run, path)
     return scope
 
 

@@ -79,7 +79,7 @@ class Hands(Protocol):
     def stop_attempt(self, no: RunNo, path: str) -> None: ...
     def run_ended(self, live: Live) -> None: ...
     def committed(self, live: Live) -> None: ...
-    def parked(self, live: Live) -> None: ...
+    def parked(self, live: Live, wake_at: Millis | None) -> None: ...
     def restored(self) -> None: ...
     def set_aside(self, no: RunNo, error: BaseException) -> None: ...
     def over(self, error: BaseException) -> None: ...
@@ -242,8 +242,8 @@ class Advance:
         hands = self.hands
         start_attempt, listeners = hands.start_attempt, self.listeners
         for live, event, decisions, reply in entries:
-            for listener in listeners:
-                listener(live, event, decisions)
+            if listeners:
+                self._tell_listeners(live, event, decisions)
             for decision in decisions:
                 if type(decision) is StartAttempt:
                     start_attempt(live, decision.path, decision.attempt)
@@ -255,6 +255,13 @@ class Advance:
                 hands.committed(live)
             if reply is not None:
                 _answer(reply, None)
+
+    def _tell_listeners(self, live: Live, event: Event, decisions: list[Decision]) -> None:
+        for listener in self.listeners:
+            try:
+                listener(live, event, decisions)
+            except Exception:  # whoever looks on must not keep anything from being done
+                log.exception("a listener failed")
 
     def _carry_out(self, live: Live, decision: Decision) -> None:
         match decision:
@@ -270,7 +277,7 @@ class Advance:
         """Forget a run that its last row released, unless something has come up since."""
         if self.live.get(live.run.no) is live and live.run.no not in self._batch.changes:
             del self.live[live.run.no]
-            self.hands.parked(live)
+            self.hands.parked(live, _wake_at(live.run))
 
     # ------------------------------------------------------------------------------------------ when it goes wrong
 
@@ -282,7 +289,7 @@ class Advance:
         if isinstance(error, StoreUnavailable):
             log.error("commit failed, nothing of it counts: %s", error)
             return self._stall(entries, error)
-        log.exception(
+        log.error(
             "a batch of %d rows was refused; trying its runs one by one", len(batch.rows), exc_info=error
         )
         self._one_by_one(batch, entries)

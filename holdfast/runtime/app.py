@@ -120,15 +120,15 @@ class Engine:
     async def _fill(self) -> None:
         try:
             while not self.advance.is_stalled:
-                await self.owners.fill(self.clock.now())
-                if not self.owners.has_more or self._room() <= 0:
+                found = await self.owners.fill(self.clock.now())
+                if not (found and self.owners.has_more) or self._room() <= 0:
                     break
                 await asyncio.sleep(0)
             if self.advance.is_stalled:
                 return  # looked at again when commits work
             if self.owners.has_more:
                 self.dispatch.when_free = self._take_up
-            else:
+            if self._room() > 0:
                 await self._sleep_until_due()
         finally:
             self._filling = None
@@ -250,14 +250,14 @@ class Engine:
         return live
 
     async def _hold(self, row: RunRow) -> Live:
-        """A run in memory, ours to append to."""
+        """A run in memory, ours to append to; nothing of it starts for that."""
         known = self.advance.live.get(row.no)
         if known is not None:
             return known
-        if row.owner is not None and row.owner_epoch != self.store.epoch and row.status not in TERMINAL:
-            live = await self.owners.adopt(row.no, drive=self.drives_all)
+        if row.owner is not None and row.status not in TERMINAL:
+            live = await self.owners.adopt(row.no, drive=False)
         else:
-            live = await self.owners.wake(row.no)
+            live = await self.owners.wake(row.no, drive=False)
         if live is None:
             raise self._set_aside(row.no)
         return live
@@ -323,9 +323,11 @@ class Engine:
             if step.reason == "suspect" and f"suspect {path}" not in live.run.timers:
                 self.dispatch.suspect(live.run.no, path)
 
-    def parked(self, live: Live) -> None:
+    def parked(self, live: Live, wake_at: Millis | None) -> None:
         self.timers.disarm(live.run.no)
-        self.timers.parked_until(live.run.wake_at)
+        self.timers.parked_until(wake_at)
+        if self.dispatch.when_free is not None:
+            self.dispatch.when_free()
 
     def set_aside(self, no: RunNo, error: BaseException) -> None:
         for waiter in self._waiters.pop(no, ()):
@@ -341,28 +343,43 @@ class Engine:
         adopted = {no for no, event in advance.again if isinstance(event, Adopted)}
         while advance.away and not advance.is_stalled:
             no = next(iter(advance.away))
-            await (self.owners.adopt(no, drive=self.drives_all) if no in adopted else self.load(no))
+            if no in adopted:
+                await self.owners.adopt(no, drive=self.drives_all)
+            elif (live := await self.load(no)) is not None and not live.run.over:
+                self._begin_passed_over(live)
             advance.away.discard(no)
+        if advance.is_stalled:
+            return
         again, advance.again = advance.again, []
         for no, event in again:
             live = advance.live.get(no)
             if live is not None and not isinstance(event, Adopted):
                 advance.offer(live, event)
-        if not advance.is_stalled:
-            self._go_on()
+        await self._go_on()
 
-    def _go_on(self) -> None:
-        """After a stall: begin what was durable and passed over, and see to timers, places and the lane."""
+    def _begin_passed_over(self, live: Live) -> None:
+        """Attempts that are durable, but were not begun because the run had moved on in memory, where it did not count."""
+        no = live.run.no
+        answered = {
+            (event.path, event.attempt)
+            for of, event in self.advance.again
+            if of == no and isinstance(event, StepSucceeded | StepFailed | AttemptReleased)
+        }
+        for path, step in live.run.open_attempts():
+            if self.dispatch.has(no, path, step.attempt) or (path, step.attempt) in answered:
+                continue
+            if step.target is None:
+                self.dispatch.start(live, path, step.attempt)
+            else:
+                self.advance.again.append((no, AttemptReleased(path, step.attempt, "stopping")))
+
+    async def _go_on(self) -> None:
+        """Commits work again: see to cut work, timers, places, the lane, and what nobody drives yet."""
         for live in list(self.advance.live.values()):
             if live.run.todo:
                 self.advance.offer(live, Continued())
-            for path, step in live.run.open_attempts():
-                if self.dispatch.has(live.run.no, path, step.attempt):
-                    continue
-                if step.target is None:
-                    self.dispatch.start(live, path, step.attempt)
-                else:
-                    self.advance.offer(live, AttemptReleased(path, step.attempt, "stopping"))
+            if self.drives_all and live.run.is_idle:
+                await self.owners.adopt(live.run.no)
             self.committed(live)
         self.dispatch.resume()
         self._take_up()

@@ -36,12 +36,24 @@ KIND_CHARS_MAX: Final = 100
 
 
 class Attempt:
-    __slots__ = ("args", "context", "is_suspect", "no", "number", "path", "stopped", "task", "tool")
+    __slots__ = (
+        "args",
+        "context",
+        "has_begun",
+        "is_suspect",
+        "no",
+        "number",
+        "path",
+        "stopped",
+        "task",
+        "tool",
+    )
 
     def __init__(self, no: RunNo, path: str, number: int, tool: Tool, args: dict[str, Any]) -> None:
         self.no, self.path, self.number, self.tool, self.args = no, path, number, tool, args
         self.task: asyncio.Task[None] | None = None
         self.context: Context | None = None
+        self.has_begun = False
         self.stopped = False
         self.is_suspect = False
 
@@ -76,7 +88,9 @@ class Dispatch:
     # ------------------------------------------------------------------------------------------------ starting
 
     def start(self, live: Live, path: str, number: int) -> None:
-        if len(self.open) >= self.places:
+        if self.is_stopping:
+            self.advance.offer(live, AttemptReleased(path, number, "stopping"))
+        elif len(self.open) >= self.places:
             self.queue.append((live.run.no, path, number))
         else:
             self._begin(live, path, number)
@@ -86,8 +100,6 @@ class Dispatch:
         step = run.steps.get(path)
         if step is None or step.attempt != number or step.state != "running":
             return  # stopped or taken back before it began
-        if self.is_stopping:
-            return self.advance.offer(live, AttemptReleased(path, number, "stopping"))
         node = live.plan.root.nodes.get(path) or live.plan.node(path)
         assert type(node) is Call
         tool = self.registry.get(node.target)
@@ -155,8 +167,9 @@ class Dispatch:
     async def _perform(self, attempt: Attempt) -> None:
         began = self.clock.monotonic()
         tool = attempt.tool
+        attempt.has_begun = True
         try:
-            if attempt.stopped:
+            if attempt.stopped or self.is_stopping:
                 raise asyncio.CancelledError
             if tool.is_async:
                 output = await tool.fn(**attempt.args)
@@ -228,7 +241,8 @@ class Dispatch:
         attempt.stopped = True
         if attempt.context is not None:
             attempt.context.cancel()
-        if attempt.tool.is_async and attempt.task is not None:
+        # One that has not begun looks at `stopped` when it does; to cancel its task would be to lose its answer.
+        if attempt.tool.is_async and attempt.has_begun and attempt.task is not None:
             attempt.task.cancel()
 
     def _stop_queued(self, no: RunNo, path: str) -> None:

@@ -135,9 +135,10 @@ class Owners:
                     await self.adopt(no)
             after = found[-1][0]
 
-    async def fill(self, now: Millis) -> None:
-        """Take up as many runs as there is room for: first what was left behind, then what is due."""
+    async def fill(self, now: Millis) -> bool:
+        """Take up as many runs as there is room for: first what was left behind, then what is due. Was there any?"""
         room = min(self._room(), ADOPT_BATCH)
+        before = len(self._advance.live)
         if self._cursor is not None and room > 0:
             found = await self._store.left_behind(self._cursor, room)
             self._cursor = found[-1] if len(found) == room else None
@@ -147,11 +148,12 @@ class Owners:
             room -= len(found)
         self._more_due = True
         if room > 0:
-            due = [no for no in await self._store.due(now, room) if no not in self._advance.live]
+            due = await self._store.due(now, room)
             self._more_due = len(due) == room
             for no in due:
-                if (live := await self.wake(no)) is not None:
+                if no not in self._advance.live and (live := await self.wake(no)) is not None:
                     self._arm(live)
+        return len(self._advance.live) > before
 
     async def adopt(self, no: RunNo, *, drive: bool = True) -> Live | None:
         """Make a run ours by a row of its own: whoever had it can never append to it again.
@@ -169,13 +171,13 @@ class Owners:
         self._advance.offer(live, Adopted(lost, alone, drive))
         return live
 
-    async def wake(self, no: RunNo) -> Live | None:
+    async def wake(self, no: RunNo, *, drive: bool = True) -> Live | None:
         """Bring a parked run back; its first row makes it ours. One that has something ready begins it."""
         live = await self._load(no)
         if live is None or live.run.over:
             return live
         if live.run.status == "pending" or live.run.active or live.run.todo:
-            return await self.adopt(no)
+            return await self.adopt(no, drive=drive)
         live.run.epoch += 1
         return live
 

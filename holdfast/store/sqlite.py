@@ -55,6 +55,12 @@ class SqliteStore:
 
     def open(self) -> None:
         """Bring the file up to date and make it ours: from here on, nobody with an older epoch can commit."""
+        try:
+            self._open()
+        except apsw.Error as error:
+            raise StoreUnavailable(f"{self.path} cannot be opened as a database: {error}") from error
+
+    def _open(self) -> None:
         self._write = self._connect()
         self._settle()
         self._migrate()

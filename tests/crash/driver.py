@@ -17,6 +17,7 @@ from collections.abc import Callable
 from multiprocessing.connection import Connection
 from typing import Any
 
+import apsw
 import msgspec
 
 import holdfast.embed
@@ -28,7 +29,7 @@ from holdfast.runtime.clock import SystemClock
 from holdfast.store.base import Batch
 from holdfast.store.sqlite import SqliteStore
 from holdfast.values import Millis
-from tests.crash.disk import Disk
+from tests.crash.faults import Faults
 
 STARTS_AT_ONCE = 16
 
@@ -47,7 +48,7 @@ class Order(msgspec.Struct):
     gate: str = ""  # tools named blocked and sync_blocked wait until this file exists
     stay: bool = False  # do not leave when all runs have ended
     checkpoint_pages: int = 0  # checkpoint this often; 0: as usual
-    fail_sync_of: str = ""  # the ending of the file (-wal or .db) whose syncs fail once the first run was started
+    fail_sync_of: str = ""  # the file (wal or db) whose syncs fail once the first run was started
 
 
 order: Order
@@ -159,11 +160,19 @@ class KillingStore(SqliteStore):
 
 
 async def _live(pipe: Connection) -> None:
-    disk = Disk(default=True) if order.fail_sync_of else None
     stopped = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopped.set)
-    async with Holdfast(f"sqlite:///{order.db}", tools=TOOLS, clock=FastClock(order.clock_rate)) as hf:
+    hf = Holdfast(f"sqlite:///{order.db}", tools=TOOLS, clock=FastClock(order.clock_rate))
+    with Faults() as disk:
+        await _within(hf, pipe, disk, stopped)
+    pipe.send(("over",))
+
+
+async def _within(hf: Holdfast, pipe: Connection, disk: Faults, stopped: asyncio.Event) -> None:
+    async with hf:
         pipe.send(("open",))
+        if order.fail_sync_of:
+            disk.begin()
         work = asyncio.create_task(_work(hf, pipe, disk))
         stop = asyncio.create_task(stopped.wait())
         await asyncio.wait({work, stop}, return_when=asyncio.FIRST_COMPLETED)
@@ -172,18 +181,17 @@ async def _live(pipe: Connection) -> None:
             await work
         else:
             work.cancel()
-    pipe.send(("over",))
 
 
-async def _work(hf: Holdfast, pipe: Connection, disk: Disk | None) -> None:
+async def _work(hf: Holdfast, pipe: Connection, disk: Faults) -> None:
     places = asyncio.Semaphore(STARTS_AT_ONCE)
 
     async def begin(n: int, spec: str, inputs: dict[str, Any]) -> None:
         async with places:
             run = await hf.start(spec, inputs)
         pipe.send(("started", n, run.id))
-        if disk is not None:
-            _stop_syncing(disk)
+        if order.fail_sync_of:
+            disk.fault = _sync_fails
         await see_the_end(run)
 
     async def see_the_end(run: RunHandle) -> None:
@@ -200,11 +208,5 @@ async def _work(hf: Holdfast, pipe: Connection, disk: Disk | None) -> None:
         await asyncio.Event().wait()
 
 
-def _stop_syncing(disk: Disk) -> None:
-    import apsw
-
-    def fault(what: str, path: str) -> int | None:
-        fails = what == "sync" and path.endswith(order.fail_sync_of)
-        return apsw.SQLITE_IOERR_FSYNC if fails else None
-
-    disk.fault = fault
+def _sync_fails(operation: str, file: str) -> int:
+    return apsw.SQLITE_IOERR_FSYNC if (operation, file) == ("sync", order.fail_sync_of) else 0

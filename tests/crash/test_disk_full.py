@@ -13,8 +13,9 @@ import apsw
 import pytest
 
 from holdfast import Context, Holdfast, StoreUnavailable, tool
+from holdfast.store import sqlite
 from holdfast.store.sqlite import SqliteStore
-from tests.crash.disk import Disk
+from tests.crash.faults import Fault, Faults
 from tests.crash.processes import Driver, Place
 from tests.crash.workloads import chain
 from tests.store.conformance import appended, row, started
@@ -40,9 +41,8 @@ def anyio_backend() -> str:
 
 
 @pytest.fixture
-def disk() -> Iterator[Disk]:
-    with Disk(default=True) as disk:
-        disk.remembers = False
+def disk() -> Iterator[Faults]:
+    with Faults() as disk:
         yield disk
 
 
@@ -76,20 +76,21 @@ class Work:
 
 
 @asynccontextmanager
-async def engine(folder: Path, work: Work) -> AsyncIterator[Holdfast]:
+async def engine(folder: Path, work: Work, disk: Faults) -> AsyncIterator[Holdfast]:
     async with Holdfast(f"sqlite:///{folder / 'full.db'}", tools=[work.tool()]) as hf:
+        disk.begin()
         yield hf
 
 
-def broken(code: int) -> Callable[[str, str], int | None]:
-    return lambda what, path: code if what == "write" else None
+def broken(code: int) -> Fault:
+    return lambda operation, file: code if operation == "write" else 0
 
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("code", FAULTS.values(), ids=FAULTS.keys())
-async def test_a_caller_is_told_at_once_that_nothing_can_be_written(tmp_path: Path, disk: Disk, code: int) -> None:
+async def test_a_caller_is_told_at_once_that_nothing_can_be_written(tmp_path: Path, disk: Faults, code: int) -> None:
     work = Work()
-    async with engine(tmp_path, work) as hf:
+    async with engine(tmp_path, work, disk) as hf:
         run = await hf.start(TWO_STEPS, {"n": 1})
         await work.calls_reach(1)
         disk.fault = broken(code)
@@ -104,10 +105,10 @@ async def test_a_caller_is_told_at_once_that_nothing_can_be_written(tmp_path: Pa
 @pytest.mark.anyio
 @pytest.mark.parametrize("code", FAULTS.values(), ids=FAULTS.keys())
 async def test_everything_completes_when_space_is_back_and_no_finished_step_runs_again(
-    tmp_path: Path, disk: Disk, code: int
+    tmp_path: Path, disk: Faults, code: int
 ) -> None:
     work = Work()
-    async with engine(tmp_path, work) as hf:
+    async with engine(tmp_path, work, disk) as hf:
         runs = [await hf.start(TWO_STEPS, {"n": n}) for n in range(20)]
         await work.calls_reach(20)
         disk.fault = broken(code)
@@ -123,9 +124,9 @@ async def test_everything_completes_when_space_is_back_and_no_finished_step_runs
 
 
 @pytest.mark.anyio
-async def test_nothing_is_acknowledged_while_the_disk_is_full(tmp_path: Path, disk: Disk) -> None:
+async def test_nothing_is_acknowledged_while_the_disk_is_full(tmp_path: Path, disk: Faults) -> None:
     work = Work()
-    async with engine(tmp_path, work) as hf:
+    async with engine(tmp_path, work, disk) as hf:
         run = await hf.start(TWO_STEPS, {"n": 1})
         await work.calls_reach(1)
         work.gate.set()
@@ -148,10 +149,10 @@ def _statuses(folder: Path) -> dict[str, int]:
 
 
 @pytest.mark.anyio
-async def test_new_runs_are_taken_again_without_an_operator(tmp_path: Path, disk: Disk) -> None:
+async def test_new_runs_are_taken_again_without_an_operator(tmp_path: Path, disk: Faults) -> None:
     work = Work()
     work.gate.set()
-    async with engine(tmp_path, work) as hf:
+    async with engine(tmp_path, work, disk) as hf:
         disk.fault = broken(apsw.SQLITE_FULL)
         with pytest.raises(StoreUnavailable):
             await hf.start(TWO_STEPS, {"n": 1})
@@ -170,19 +171,19 @@ async def _first_accepted(hf: Holdfast):  # type: ignore[no-untyped-def]  # a Ru
 
 
 @pytest.mark.anyio
-async def test_a_disk_that_is_full_again_and_again_changes_nothing(tmp_path: Path, disk: Disk) -> None:
+async def test_a_disk_that_is_full_again_and_again_changes_nothing(tmp_path: Path, disk: Faults) -> None:
     work = Work()
     work.gate.set()
-    async with engine(tmp_path, work) as hf:
+    async with engine(tmp_path, work, disk) as hf:
         writes = 0
 
-        def every_other_while(what: str, path: str) -> int | None:
+        def now_and_then(operation: str, file: str) -> int:
             nonlocal writes
-            writes += what == "write"
-            return apsw.SQLITE_FULL if what == "write" and writes // 7 % 2 else None
+            writes += operation == "write"
+            return apsw.SQLITE_FULL if operation == "write" and writes % 60 < 5 else 0
 
         runs = [await hf.start(TWO_STEPS, {"n": n}) for n in range(10)]
-        disk.fault = every_other_while
+        disk.fault = now_and_then
         outputs = [await run.result(timeout=60) for run in runs]
         disk.fault = None
     assert outputs == [n + 2 for n in range(10)]
@@ -191,11 +192,11 @@ async def test_a_disk_that_is_full_again_and_again_changes_nothing(tmp_path: Pat
 
 @pytest.mark.anyio
 async def test_leaving_while_the_disk_is_full_does_not_hang_and_the_next_process_goes_on(
-    tmp_path: Path, disk: Disk
+    tmp_path: Path, disk: Faults
 ) -> None:
     work = Work()
     async with asyncio.timeout(60):
-        async with engine(tmp_path, work) as hf:
+        async with engine(tmp_path, work, disk) as hf:
             run = await hf.start(TWO_STEPS, {"n": 1})
             await work.calls_reach(1)
             disk.fault = broken(apsw.SQLITE_FULL)
@@ -203,7 +204,7 @@ async def test_leaving_while_the_disk_is_full_does_not_hang_and_the_next_process
                 await hf.start(TWO_STEPS, {"n": 2})
         disk.fault = None
         work.gate.set()
-        async with engine(tmp_path, work) as hf:
+        async with engine(tmp_path, work, disk) as hf:
             assert await (await hf.run(run.id)).result() == 3
 
 
@@ -217,34 +218,31 @@ def outcome(store: SqliteStore, seq: int) -> BaseException | None:
 
 
 @pytest.mark.parametrize("code", FAULTS.values(), ids=FAULTS.keys())
-@pytest.mark.parametrize("operation", ["write", "truncate"])
-def test_a_batch_that_meets_an_error_anywhere_is_refused_whole_and_can_be_sent_again(
-    tmp_path: Path, operation: str, code: int
+@pytest.mark.parametrize("file", ["wal", "db"])
+def test_a_batch_that_meets_an_error_anywhere_is_refused_whole_or_taken_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: str, code: int
 ) -> None:
     """The n-th write fails, for every n of a small workload with checkpoints in it."""
-    refused = 0
-    for failing in range(1, 60):
-        with Disk() as disk:
-            disk.remembers = False
-            refused += _with_one_error(disk, tmp_path / f"{operation}-{failing}.db", operation, failing, code)
-    assert refused > 0 or operation == "truncate"
+    monkeypatch.setattr(sqlite, "WAL_BYTES", 0)  # growing it takes longer than all the rest
+    refused = reached = 0
+    for failing in range(1, 40):
+        with Faults() as disk:
+            refused += _with_one_error(disk, tmp_path / f"{failing}.db", ("write", file), failing, code)
+            reached += disk.counts.get(("write", file), 0) >= failing
+    assert reached > 10
+    assert (refused > 0) == (file == "wal"), "only what stands in the way of a commit refuses it"
 
 
-def _with_one_error(disk: Disk, file: Path, operation: str, failing: int, code: int) -> int:
-    store = SqliteStore(disk.uri(file), threads=False)
+def _with_one_error(disk: Faults, path: Path, where: tuple[str, str], failing: int, code: int) -> int:
+    store = SqliteStore(str(path), threads=False)
     store.open()
     store._write.wal_autocheckpoint(8)
     told: list[BaseException | None] = []
     store.submit(started(1, 2), told.append)
     assert told == [None]
-    count = refused = 0
-
-    def fault(what: str, path: str) -> int | None:
-        nonlocal count
-        count += what == operation
-        return code if what == operation and count == failing else None
-
-    disk.fault = fault
+    disk.begin()
+    disk.fault = lambda *what: code if what == where and disk.counts[where] == failing else 0
+    refused = 0
     for seq in range(2, 12):
         error = outcome(store, seq)
         if error is not None:
@@ -267,14 +265,14 @@ def _rows(store: SqliteStore) -> list[tuple[int, int]]:
 
 def test_a_failed_sync_of_a_commit_ends_the_process(tmp_path: Path) -> None:
     place = Place(tmp_path)
-    driver = Driver(place.order(start=[chain(n) for n in range(10)], fail_sync_of="-wal"))
+    driver = Driver(place.order(start=[chain(n) for n in range(10)], fail_sync_of="wal"))
     assert driver.end() == 70
     assert not [told for told in driver.told if told[0] == "ended"]
 
 
 def test_what_was_acknowledged_before_a_failed_sync_goes_on_in_the_next_process(tmp_path: Path) -> None:
     place = Place(tmp_path)
-    first = Driver(place.order(start=[chain(0)], fail_sync_of="-wal"))
+    first = Driver(place.order(start=[chain(0)], fail_sync_of="wal"))
     assert first.end() == 70
     acknowledged = [told[2] for told in first.told if told[0] == "started"]
     second = Driver(place.order(attach=acknowledged))
@@ -285,5 +283,5 @@ def test_what_was_acknowledged_before_a_failed_sync_goes_on_in_the_next_process(
 def test_a_failed_sync_of_a_checkpoint_ends_the_process_too(tmp_path: Path) -> None:
     """The kernel may have thrown the pages away and will say nothing the next time: going on could lose commits."""
     place = Place(tmp_path)
-    order = place.order(start=[chain(n) for n in range(50)], fail_sync_of=".db", checkpoint_pages=20)
+    order = place.order(start=[chain(n) for n in range(50)], fail_sync_of="db", checkpoint_pages=20)
     assert Driver(order).end() == 70

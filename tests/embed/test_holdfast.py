@@ -68,8 +68,6 @@ def address(path: Path) -> str:
     return f"sqlite:///{path / 'h.db'}"
 
 
-
-
 @pytest.fixture
 def anyio_backend() -> str:
     return "asyncio"
@@ -99,7 +97,8 @@ async def test_a_definition_may_be_text_a_record_a_mapping_or_a_file(tmp_path: P
     file.write_text(SUM, "utf-8")
     spec = WorkflowSpec.from_yaml_str(SUM)
     async with Holdfast(address(tmp_path), tools=[add]) as hf:
-        for definition in [SUM, spec, spec.to_data(), file, str(file)]:
+        forms: list[Any] = [SUM, spec, spec.to_data(), file, str(file)]
+        for definition in forms:
             run = await hf.start(definition, {"a": 3})
             assert await run.result() == {"total": 5}
         versions = list(apsw.Connection(str(tmp_path / "h.db")).execute("SELECT count(*) FROM version"))
@@ -123,7 +122,9 @@ async def test_an_explicit_output_holds_values_of_any_size_and_any_key(tmp_path:
     async def give() -> dict[str, Any]:
         return value
 
-    definition = "name: n\nsteps: [{id: a, tool: give}]\noutput: {all: '{{ a }}', part: ['{{ a.text }}'], '$own': 1}\n"
+    definition = (
+        "name: n\nsteps: [{id: a, tool: give}]\noutput: {all: '{{ a }}', part: ['{{ a.text }}'], '$own': 1}\n"
+    )
     expected = {"all": value, "part": ["x" * size], "$own": 1}
     async with Holdfast(address(tmp_path), tools=[give]) as hf:
         run = await hf.start(definition)
@@ -185,7 +186,11 @@ async def test_a_failed_run_raises_with_its_error(tmp_path: Path) -> None:
             await run.result()
         error = caught.value.error
         assert (error.kind, error.message, error.path, error.attempt) == ("quota", "full", "a", 1)
-        assert (caught.value.run_id, caught.value.code, await run.status()) == (run.id, "run_failed", "failed")
+        assert (caught.value.run_id, caught.value.code, await run.status()) == (
+            run.id,
+            "run_failed",
+            "failed",
+        )
 
 
 @pytest.mark.anyio
@@ -335,10 +340,14 @@ async def test_inputs_without_a_json_form_are_refused(tmp_path: Path, value: Any
 
 
 @pytest.mark.anyio
-async def test_a_definition_with_mistakes_is_refused_with_all_of_them_and_leaves_no_run(tmp_path: Path) -> None:
+async def test_a_definition_with_mistakes_is_refused_with_all_of_them_and_leaves_no_run(
+    tmp_path: Path,
+) -> None:
     async with Holdfast(address(tmp_path), tools=[add]) as hf:
         with pytest.raises(InvalidSpec) as caught:
-            await hf.start("name: n\nsteps: [{id: a, tool: 'bad/tool'}, {id: a, tool: t, args: {x: '{{ nope }}'}}]")
+            await hf.start(
+                "name: n\nsteps: [{id: a, tool: 'bad/tool'}, {id: a, tool: t, args: {x: '{{ nope }}'}}]"
+            )
         assert len(caught.value.problems) >= 3
     assert list(apsw.Connection(str(tmp_path / "h.db")).execute("SELECT count(*) FROM run")) == [(0,)]
 

@@ -54,7 +54,12 @@ class Case:
     """One run and its journal. `checks` off is for long histories, where checking every row takes its square."""
 
     def __init__(
-        self, definition: str, inputs: dict[str, Any] | None = None, *, run_id: str = RUN_ID, checks: bool = True
+        self,
+        definition: str,
+        inputs: dict[str, Any] | None = None,
+        *,
+        run_id: str = RUN_ID,
+        checks: bool = True,
     ) -> None:
         spec = WorkflowSpec.from_yaml_str(definition)
         spec.validate()
@@ -74,7 +79,9 @@ class Case:
         decisions = decide(self.plan, self.run, event, self.now)
         if self.checks:
             assert state_of(self.run) == before, "deciding changed the run"
-            assert decide(self.plan, self.run, event, self.now) == decisions, "deciding again gave another answer"
+            assert decide(self.plan, self.run, event, self.now) == decisions, (
+                "deciding again gave another answer"
+            )
         fold(self.run, event, decisions, self.now)
         body, blobs = encode_row(event, decisions)
         self.blobs.update(blobs)
@@ -121,6 +128,9 @@ class Case:
         """Let a timer fire at the moment it is due."""
         self.now = max(self.now, self.run.timers[timer_key(timer, path)])
         return self.offer(TimerFired(path, timer))
+
+    def wait(self, millis: int) -> None:
+        self.now = Millis(self.now + millis)
 
     def cancel(self, reason: str = "") -> list[Decision]:
         return self.offer(CancelRequested(reason))
@@ -199,7 +209,9 @@ def completed(decisions: list[Decision]) -> list[str]:
 
 def armed(decisions: list[Decision]) -> dict[str, Millis]:
     """`"retry a"` → due time."""
-    return {timer_key(order.timer, order.path): order.at for order in decisions if isinstance(order, ArmTimer)}
+    return {
+        timer_key(order.timer, order.path): order.at for order in decisions if isinstance(order, ArmTimer)
+    }
 
 
 def finish(decisions: list[Decision]) -> FinishRun:

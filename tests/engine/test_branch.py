@@ -62,7 +62,9 @@ def test_the_output_of_a_branch_is_its_condition_and_the_way_taken() -> None:
 
 
 def test_a_way_without_steps_takes_no_row_of_its_own() -> None:
-    case = Case("name: n\nsteps: [{id: br, kind: branch, on: $.inputs.v, then: [{id: a, tool: t}]}, {id: b, tool: t}]")
+    case = Case(
+        "name: n\nsteps: [{id: br, kind: branch, on: $.inputs.v, then: [{id: a, tool: t}]}, {id: b, tool: t}]"
+    )
     decisions = case.start()
     assert (completed(decisions), starts(decisions)) == (["br"], ["b"])
 

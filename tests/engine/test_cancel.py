@@ -94,7 +94,7 @@ def test_a_run_is_cancelled_when_the_grace_is_over() -> None:
 def test_a_second_cancel_does_not_lengthen_the_grace() -> None:
     case = side_by_side()
     case.cancel()
-    case.now += 5_000
+    case.wait(5_000)
     assert case.cancel() == []
     assert case.run.timers["grace "] == BEGAN + CANCEL_GRACE_MS
 
@@ -139,7 +139,7 @@ def test_a_cancel_wins_over_a_deadline_that_came_first() -> None:
 def test_a_cancel_wins_over_a_deadline_that_comes_after() -> None:
     case = Case(LIMITED)
     case.start()
-    case.now += 25_000
+    case.wait(25_000)
     case.cancel()
     case.fire("deadline")
     assert finish(case.fail("a", "cancelled")).status == "cancelled"
@@ -148,7 +148,7 @@ def test_a_cancel_wins_over_a_deadline_that_comes_after() -> None:
 def test_a_deadline_during_a_cancel_does_not_lengthen_the_grace() -> None:
     case = Case(LIMITED)
     case.start()
-    case.now += 25_000
+    case.wait(25_000)
     due = armed(case.cancel())["grace "]
     case.fire("deadline")
     assert case.run.timers["grace "] == due

@@ -11,8 +11,10 @@ from holdfast.engine.draft import DECISIONS_MAX
 from tests.engine.driver import Case, finish, starts, stops, was_cut
 
 
-def loop(xs: Any, keys: str = "", body: str = "[{id: s, tool: t, args: {x: '{{ item }}'}}]", **options: Any) -> Case:
-    case = Case(
+def loop(
+    xs: Any, keys: str = "", body: str = "[{id: s, tool: t, args: {x: '{{ item }}'}}]", **options: Any
+) -> Case:
+    return Case(
         f"""
         name: n
         steps:
@@ -22,7 +24,6 @@ def loop(xs: Any, keys: str = "", body: str = "[{id: s, tool: t, args: {x: '{{ i
         {"xs": xs},
         **options,
     )
-    return case
 
 
 # -------------------------------------------------------------------------------------------------------- items
@@ -61,7 +62,9 @@ def test_null_and_the_empty_array_give_no_iteration(xs: Any) -> None:
 
 
 def test_a_path_that_hits_nothing_gives_no_iteration() -> None:
-    case = Case("name: n\nsteps: [{id: loop, kind: foreach, items: $.inputs.nothing, steps: [{id: s, tool: t}]}]")
+    case = Case(
+        "name: n\nsteps: [{id: loop, kind: foreach, items: $.inputs.nothing, steps: [{id: s, tool: t}]}]"
+    )
     assert finish(case.start()).status == "completed"
 
 
@@ -82,7 +85,9 @@ def test_a_loop_over_the_output_of_a_step_sees_its_items() -> None:
         """
     )
     case.start()
-    assert starts(case.succeed("list", {"files": [{"name": "a"}, {"name": "b"}, {"name": "c"}]})) == ["loop[0].s"]
+    assert starts(case.succeed("list", {"files": [{"name": "a"}, {"name": "b"}, {"name": "c"}]})) == [
+        "loop[0].s"
+    ]
     assert case.args("loop[0].s") == {"f": "b"}
 
 
@@ -117,7 +122,11 @@ def test_results_stand_in_the_order_of_items_whatever_the_order_of_answers() -> 
 
 
 def test_body_steps_see_those_before_them_in_their_own_iteration() -> None:
-    case = loop([1, 2], "concurrency: 2", "[{id: a, tool: t}, {id: b, tool: t, args: {a: '{{ a }}', i: '{{ item }}'}}]")
+    case = loop(
+        [1, 2],
+        "concurrency: 2",
+        "[{id: a, tool: t}, {id: b, tool: t, args: {a: '{{ a }}', i: '{{ item }}'}}]",
+    )
     case.start()
     case.succeed("loop[1].a", "second")
     case.succeed("loop[0].a", "first")
@@ -146,7 +155,11 @@ def test_with_continue_a_failed_iteration_is_a_result() -> None:
     assert starts(case.succeed("loop[2].s", "c")) == ["after"]
     first, second, third = case.args("after")["got"]["iterations"]
     assert (first, third) == ({"s": "a"}, {"s": "c"})
-    assert (second["error"]["kind"], second["error"]["message"], second["error"]["path"]) == ("error", "bad", "loop[1].s")
+    assert (second["error"]["kind"], second["error"]["message"], second["error"]["path"]) == (
+        "error",
+        "bad",
+        "loop[1].s",
+    )
 
 
 def test_with_continue_every_iteration_may_fail() -> None:
@@ -184,7 +197,9 @@ def test_collect_none_of_nothing_gives_zero() -> None:
 # ------------------------------------------------------------------------------------------------- empty bodies
 
 
-@pytest.mark.parametrize(("keys", "got"), [("", {"iterations": [{}, {}, {}]}), ("collect: none", {"count": 3, "failed": 0})])
+@pytest.mark.parametrize(
+    ("keys", "got"), [("", {"iterations": [{}, {}, {}]}), ("collect: none", {"count": 3, "failed": 0})]
+)
 def test_a_loop_without_a_body_is_done_at_once(keys: str, got: Any) -> None:
     case = loop([1, 2, 3], keys, "[]")
     assert starts(case.start()) == ["after"]
@@ -241,7 +256,12 @@ def test_two_loops_that_are_cut_at_the_same_time_both_go_on() -> None:
 
 
 def test_large_items_cut_a_row_by_their_bytes() -> None:
-    case = loop(["x" * 1000 for _ in range(3_000)], "concurrency: 3000", "[{id: s, tool: t, args: {x: 'v{{ item }}'}}]", checks=False)
+    case = loop(
+        ["x" * 1000 for _ in range(3_000)],
+        "concurrency: 3000",
+        "[{id: s, tool: t, args: {x: 'v{{ item }}'}}]",
+        checks=False,
+    )
     rows = [case.start(), *case.go_on()]
     assert max(len(body) for *_, body in case.rows) < 2 * 1024 * 1024
     assert len(rows) > 3

@@ -149,7 +149,9 @@ def test_with_continue_all_may_fail() -> None:
 
 
 def test_an_empty_parallel_is_done_at_once() -> None:
-    case = Case("name: n\nsteps: [{id: p, kind: parallel, steps: []}, {id: b, tool: t, args: {p: '{{ p }}'}}]")
+    case = Case(
+        "name: n\nsteps: [{id: p, kind: parallel, steps: []}, {id: b, tool: t, args: {p: '{{ p }}'}}]"
+    )
     assert starts(case.start()) == ["b"]
     assert case.args("b") == {"p": {"branch_results": [], "branches": []}}
 

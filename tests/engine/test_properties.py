@@ -52,7 +52,9 @@ def _step(draw: st.DrawFn, ids: Any, depth: int) -> str:
     if kind == "branch":
         then, other = _steps(draw, ids, depth - 1), _steps(draw, ids, depth - 1)
         on = draw(st.sampled_from(["$.inputs.yes", "$.inputs.no"]))
-        return f"{{id: {name}, kind: branch, 'on': {on}, then: [{', '.join(then)}], else: [{', '.join(other)}]}}"
+        return (
+            f"{{id: {name}, kind: branch, 'on': {on}, then: [{', '.join(then)}], else: [{', '.join(other)}]}}"
+        )
     fails = draw(st.sampled_from(["abort", "continue"]))
     if kind == "parallel":
         branches = [f"[{', '.join(_steps(draw, ids, depth - 1))}]" for _ in range(draw(st.integers(1, 3)))]
@@ -65,7 +67,11 @@ def _step(draw: st.DrawFn, ids: Any, depth: int) -> str:
 
 def _policy(draw: st.DrawFn) -> str:
     options = ["", "", ", timeout_secs: 3", ", on_crash: fail"]
-    retries = ["", ", retry: {max_attempts: 2, initial_delay_ms: 0}", ", retry: {max_attempts: 3, jitter: 0.4}"]
+    retries = [
+        "",
+        ", retry: {max_attempts: 2, initial_delay_ms: 0}",
+        ", retry: {max_attempts: 3, jitter: 0.4}",
+    ]
     return draw(st.sampled_from(options)) + draw(st.sampled_from(retries))
 
 
@@ -97,7 +103,10 @@ class History:
             case.crash(alone=self._alone(), drive=self.random.random() < 0.8)
         elif case.run.timers and chance < 0.3:
             self._fire()
-        elif any(step.reason == "suspect" and step.state == "ready" for step in case.run.steps.values()) and chance < 0.5:
+        elif (
+            any(step.reason == "suspect" and step.state == "ready" for step in case.run.steps.values())
+            and chance < 0.5
+        ):
             case.turn(next(path for path, step in case.run.steps.items() if step.reason == "suspect"))
         elif case.open:
             self._answer(self.random.choice(case.open))
@@ -107,7 +116,9 @@ class History:
             case.crash()
 
     def _alone(self) -> str:
-        suspects = [path for path, step in self.case.run.open_attempts() if step.lost >= 2 and step.target is None]
+        suspects = [
+            path for path, step in self.case.run.open_attempts() if step.lost >= 2 and step.target is None
+        ]
         return suspects[0] if suspects and self.random.random() < 0.7 else ""
 
     def _fire(self) -> None:
@@ -129,7 +140,7 @@ class History:
         else:
             event = StepSucceeded(path, attempt, msgspec.Raw(b'{"n":1}'))
         self.last = event
-        case.now += self.random.choice([0, 1, 250])
+        case.wait(self.random.choice([0, 1, 250]))
         case.offer(event)
 
 
@@ -151,7 +162,10 @@ def test_hearing_a_fact_twice_decides_nothing_and_changes_nothing_but_the_row_co
     if history.last is None:
         return
     step = case.run.steps.get(getattr(history.last, "path", ""))
-    if isinstance(history.last, TimerFired) and f"{history.last.timer} {history.last.path}" in case.run.timers:
+    if (
+        isinstance(history.last, TimerFired)
+        and f"{history.last.timer} {history.last.path}" in case.run.timers
+    ):
         return  # armed anew since: this is another firing
     if step is not None and step.state == "running" and step.attempt == getattr(history.last, "attempt", 0):
         if step.target is None:

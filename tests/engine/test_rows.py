@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -213,7 +214,10 @@ def test_parts_of_finished_outputs_are_bounded() -> None:
 
 
 def test_outputs_of_frames_that_closed_since_are_passed_over() -> None:
-    case = Case(NAMED.replace("- {id: after, tool: t, args: {all: \"{{ loop }}\"}}", "- {id: after, tool: t}"), {"xs": [1, 2]})
+    case = Case(
+        NAMED.replace('- {id: after, tool: t, args: {all: "{{ loop }}"}}', "- {id: after, tool: t}"),
+        {"xs": [1, 2]},
+    )
     case.start()
     case.succeed("a", 1)
     parts = dict(encode_parts(case.run))
@@ -238,7 +242,7 @@ def test_a_snapshot_while_something_is_being_stopped_gives_the_run_back(at: int)
               - {id: w, kind: timer, delay_ms: 5000}
         """
     )
-    moves = [
+    moves: list[Callable[[], Any]] = [
         case.start,
         lambda: case.time_out("p[0].a"),
         lambda: case.fire("grace", "p[0].a"),

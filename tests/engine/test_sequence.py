@@ -84,13 +84,15 @@ def test_an_answer_for_a_step_that_never_was_is_late() -> None:
 def test_a_run_that_is_only_accepted_starts_nothing_until_it_is_taken_up() -> None:
     case = Case(TWO)
     assert case.start(drive=False) == []
-    assert case.run.status == "pending"
+    assert not case.run.begun
     assert starts(case.crash()) == ["a"]
     assert case.run.status == "running"
 
 
 def test_inputs_are_rendered_before_the_start_is_written() -> None:
-    case = Case("name: n\ninputs: {x: {type: integer}}\nsteps: [{id: a, tool: t, args: {x: '{{ x }}'}}]", {"x": 4})
+    case = Case(
+        "name: n\ninputs: {x: {type: integer}}\nsteps: [{id: a, tool: t, args: {x: '{{ x }}'}}]", {"x": 4}
+    )
     (start,) = case.start()
     assert isinstance(start, StartAttempt) and bytes(start.inputs) == b'{"x":4}'
 
@@ -101,9 +103,15 @@ def test_a_template_that_cannot_be_rendered_fails_the_step_without_an_attempt() 
     for _ in range(60):
         deep = [deep]
     args = "{a: {b: {c: {d: {e: {f: {g: {h: '{{ inputs.deep }}'}}}}}}}}"
-    case = Case(f"name: n\nsteps: [{{id: s, tool: t, args: {args}, retry: {{max_attempts: 5}}}}]", {"deep": deep})
+    case = Case(
+        f"name: n\nsteps: [{{id: s, tool: t, args: {args}, retry: {{max_attempts: 5}}}}]", {"deep": deep}
+    )
     end = finish(case.start())
-    assert end.error is not None and (end.error.kind, end.error.path, end.error.attempt) == ("template", "s", 0)
+    assert end.error is not None and (end.error.kind, end.error.path, end.error.attempt) == (
+        "template",
+        "s",
+        0,
+    )
 
 
 def test_ids_with_other_characters_are_quoted_in_paths() -> None:

@@ -10,7 +10,9 @@ from holdfast.values import NULL
 from tests.engine.driver import Case, armed, failures, finish, starts
 
 ONE = "name: n\nsteps: [{id: a, tool: t}, {id: b, tool: t}]"
-THREE = "name: n\nsteps: [{id: p, kind: parallel, steps: [{id: a, tool: t}, {id: b, tool: t}, {id: c, tool: t}]}]"
+THREE = (
+    "name: n\nsteps: [{id: p, kind: parallel, steps: [{id: a, tool: t}, {id: b, tool: t}, {id: c, tool: t}]}]"
+)
 
 
 def started(definition: str) -> Case:
@@ -76,7 +78,9 @@ def test_on_crash_fail_gives_a_step_at_most_one_start() -> None:
 
 
 def test_on_crash_fail_inside_a_parallel_stops_the_others_at_once() -> None:
-    case = started("name: n\nsteps: [{id: p, kind: parallel, steps: [{id: a, tool: t, on_crash: fail}, {id: b, tool: t}]}]")
+    case = started(
+        "name: n\nsteps: [{id: p, kind: parallel, steps: [{id: a, tool: t, on_crash: fail}, {id: b, tool: t}]}]"
+    )
     decisions = case.crash()
     error = finish(decisions).error
     assert error is not None and (error.kind, starts(decisions)) == ("lost", [])
@@ -97,7 +101,9 @@ def test_a_back_off_survives_a_takeover() -> None:
 
 
 def test_a_time_out_under_way_ends_with_the_process() -> None:
-    case = started("name: n\nsteps: [{id: a, tool: t, timeout_secs: 1, retry: {max_attempts: 2, initial_delay_ms: 0}}]")
+    case = started(
+        "name: n\nsteps: [{id: a, tool: t, timeout_secs: 1, retry: {max_attempts: 2, initial_delay_ms: 0}}]"
+    )
     case.time_out("a")
     assert starts(case.crash()) == ["a"]
     assert (case.step("a").tries, case.step("a").lost, case.run.timers) == (1, 0, {})
@@ -180,7 +186,7 @@ def test_one_step_that_kills_the_process_does_not_wear_its_neighbours_out() -> N
         decisions = case.crash(alone="p[1].b")
         if "suspect p[1].b" in case.run.timers:
             case.fire("suspect", "p[1].b")
-    assert list(failures(decisions))[0] == "p[1].b"
+    assert next(iter(failures(decisions))) == "p[1].b"
 
 
 def test_a_suspect_that_succeeds_is_like_any_step() -> None:

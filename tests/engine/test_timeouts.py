@@ -9,7 +9,9 @@ from holdfast.values import NULL
 from tests.engine.driver import BEGAN, Case, armed, finish, starts, stops
 
 SLOW = "name: n\nsteps: [{id: a, tool: t, timeout_secs: 1.5}, {id: b, tool: t}]"
-RETRIED = "name: n\nsteps: [{id: a, tool: t, timeout_secs: 2, retry: {max_attempts: 2, initial_delay_ms: 100}}]"
+RETRIED = (
+    "name: n\nsteps: [{id: a, tool: t, timeout_secs: 2, retry: {max_attempts: 2, initial_delay_ms: 100}}]"
+)
 LIMITED = "name: n\ntimeout_secs: 60\nsteps: [{id: a, tool: t}, {id: b, tool: t}]"
 
 
@@ -130,7 +132,9 @@ def test_a_deadline_is_not_retried() -> None:
 
 
 def test_a_deadline_ends_a_back_off_at_once() -> None:
-    case = started("name: n\ntimeout_secs: 1\nsteps: [{id: a, tool: t, retry: {max_attempts: 9, initial_delay_ms: 9000}}]")
+    case = started(
+        "name: n\ntimeout_secs: 1\nsteps: [{id: a, tool: t, retry: {max_attempts: 9, initial_delay_ms: 9000}}]"
+    )
     case.fail("a")
     assert finish(case.fire("deadline")).status == "failed"
     assert case.run.timers == {}
@@ -139,13 +143,13 @@ def test_a_deadline_ends_a_back_off_at_once() -> None:
 def test_a_deadline_counts_from_creation_though_the_run_is_begun_later() -> None:
     case = Case(LIMITED)
     case.start(drive=False)
-    case.now += 45_000
+    case.wait(45_000)
     assert armed(case.crash())["deadline "] == BEGAN + 60_000
 
 
 def test_a_deadline_that_passed_while_the_process_was_away_still_ends_the_run() -> None:
     case = started(LIMITED)
-    case.now += 3_600_000
+    case.wait(3_600_000)
     case.crash()
     case.fire("deadline")
     assert finish(case.fail("a", "cancelled")).status == "failed"
@@ -153,8 +157,10 @@ def test_a_deadline_that_passed_while_the_process_was_away_still_ends_the_run() 
 
 def test_a_deadline_takes_a_smaller_stop_in() -> None:
     """The step's own time-out is under way when the run's time is over: one answer ends both."""
-    case = started("name: n\ntimeout_secs: 60\nsteps: [{id: a, tool: t, timeout_secs: 55, retry: {max_attempts: 3}}]")
-    case.now += 55_000
+    case = started(
+        "name: n\ntimeout_secs: 60\nsteps: [{id: a, tool: t, timeout_secs: 55, retry: {max_attempts: 3}}]"
+    )
+    case.wait(55_000)
     case.time_out("a")
     decisions = case.fire("deadline")
     assert [order.target for order in decisions if isinstance(order, BeginStop)] == [""]

@@ -21,7 +21,9 @@ def keeps(plan: Plan) -> dict[str, int]:
     def visit(block: Block) -> None:
         for node in block.nodes.values():
             found[node.name] = node.keep
-            for inner in [node.block] if isinstance(node, Choice) else node.blocks if isinstance(node, FanOut) else []:
+            for inner in (
+                [node.block] if isinstance(node, Choice) else node.blocks if isinstance(node, FanOut) else []
+            ):
                 visit(inner)
 
     visit(plan.root)
@@ -68,7 +70,9 @@ def test_a_loop_that_is_named_keeps_what_its_result_is_made_of() -> None:
 
 
 def test_a_loop_that_nobody_names_keeps_nothing_of_its_body() -> None:
-    found = keeps(plan_of("{id: l, kind: foreach, items: $.inputs.xs, steps: [{id: s, tool: t}]}, {id: b, tool: t}"))
+    found = keeps(
+        plan_of("{id: l, kind: foreach, items: $.inputs.xs, steps: [{id: s, tool: t}]}, {id: b, tool: t}")
+    )
     assert found["s"] == KEEP_NOTHING
 
 
@@ -89,18 +93,28 @@ def test_a_body_step_that_the_body_itself_names_is_kept_while_its_iteration_last
 
 
 def test_steps_inside_a_parallel_that_are_named_after_it_keep_their_frame() -> None:
-    found = keeps(plan_of("{id: p, kind: parallel, steps: [{id: q, tool: t}, {id: r, tool: t}]}, {id: b, tool: t, args: {x: '{{ q }}'}}"))
+    found = keeps(
+        plan_of(
+            "{id: p, kind: parallel, steps: [{id: q, tool: t}, {id: r, tool: t}]}, {id: b, tool: t, args: {x: '{{ q }}'}}"
+        )
+    )
     assert (found["p"], found["q"], found["r"]) == (KEEP_NAMED, KEEP_NAMED, KEEP_NOTHING)
 
 
 def test_steps_inside_a_branch_that_are_named_after_it_are_kept() -> None:
-    found = keeps(plan_of("{id: br, kind: branch, on: $.inputs.x, then: [{id: q, tool: t}]}, {id: b, tool: t, args: {x: '{{ q }}'}}"))
+    found = keeps(
+        plan_of(
+            "{id: br, kind: branch, on: $.inputs.x, then: [{id: q, tool: t}]}, {id: b, tool: t, args: {x: '{{ q }}'}}"
+        )
+    )
     assert found["q"] == KEEP_NAMED
 
 
 def test_the_same_definition_is_the_same_version_however_it_is_written() -> None:
     first = plan_of("{id: a, tool: t}")
-    again = compile_workflow(WorkflowSpec.from_yaml_str("steps:\n- tool: t\n  kind: tool\n  id: a\nname: n\n"))
+    again = compile_workflow(
+        WorkflowSpec.from_yaml_str("steps:\n- tool: t\n  kind: tool\n  id: a\nname: n\n")
+    )
     other = plan_of("{id: a, tool: u}")
     assert first.version == again.version != other.version
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -38,7 +39,10 @@ def args_of(template: str, inputs: dict[str, Any], *, output: Any = None) -> Any
 # --------------------------------------------------------------------------------------------------------- types
 
 
-@pytest.mark.parametrize("value", [None, True, False, 0, -1, 1.5, 2**60, "", "text", "{{ inputs.x }}", [], [1, None], {}, {"a": {"b": 1}}])
+@pytest.mark.parametrize(
+    "value",
+    [None, True, False, 0, -1, 1.5, 2**60, "", "text", "{{ inputs.x }}", [], [1, None], {}, {"a": {"b": 1}}],
+)
 def test_a_placeholder_that_is_the_whole_text_keeps_the_type_of_its_value(value: Any) -> None:
     assert args_of("{x: '{{ inputs.v }}', y: ' {{ inputs.v }} '}", {"v": value}) == {"x": value, "y": value}
 
@@ -140,7 +144,9 @@ def test_a_part_over_1_kib_that_exists_is_written_as_a_reference(template: str, 
 @pytest.mark.parametrize("shape", ["text", "list", "object", "number keys"])
 def test_a_value_is_handed_over_the_same_whether_referred_to_or_not(size: int, shape: str) -> None:
     text = "é" * (size // 2)
-    value: Any = {"text": text, "list": [text, 1], "object": {"$k": text}, "number keys": {"7": [text]}}[shape]
+    value: Any = {"text": text, "list": [text, 1], "object": {"$k": text}, "number keys": {"7": [text]}}[
+        shape
+    ]
     got = args_of("{x: '{{ a }}', y: '{{ a.7[0] }}', z: 'v{{ a }}'}", {}, output=value)
     assert got["x"] == value
     assert got["y"] == (text if shape == "number keys" else None)
@@ -174,7 +180,10 @@ def test_a_reference_to_the_result_of_a_loop_finds_it() -> None:
     case.start()
     case.succeed("l[0].s", "x" * 2_000)
     case.succeed("l[1].s", "y" * 2_000)
-    assert case.args("b") == {"all": {"iterations": [{"s": "x" * 2_000}, {"s": "y" * 2_000}]}, "one": "y" * 2_000}
+    assert case.args("b") == {
+        "all": {"iterations": [{"s": "x" * 2_000}, {"s": "y" * 2_000}]},
+        "one": "y" * 2_000,
+    }
 
 
 # --------------------------------------------------------------------------------------------------- user's dollars
@@ -216,7 +225,9 @@ json_values = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(max_size=20),
     lambda inner: (
         st.lists(inner, max_size=4)
-        | st.dictionaries(st.sampled_from(["$", "$of", "at", "$$of", "$secret", "$text", "k", "$blob"]), inner, max_size=4)
+        | st.dictionaries(
+            st.sampled_from(["$", "$of", "at", "$$of", "$secret", "$text", "k", "$blob"]), inner, max_size=4
+        )
     ),
     max_leaves=15,
 )
@@ -344,20 +355,26 @@ def test_members_are_counted_and_found_in_the_text_alone(array: list[Any]) -> No
     assert count_members(text) == len(array)
     offsets = offsets_of(text)
     if array:
-        assert [decode(text[a : b - 1]) for a, b in zip(offsets, offsets[1:], strict=False)] == array
+        assert [decode(text[a : b - 1]) for a, b in pairwise(offsets)] == array
 
 
 @given(st.lists(json_values | st.floats(allow_nan=False, allow_infinity=False), max_size=8))
 def test_members_of_any_array_are_found(array: list[Any]) -> None:
     text = encode(array)
     offsets = offsets_of(text)
-    found = [decode(text[a : b - 1]) for a, b in zip(offsets, offsets[1:], strict=False)] if array else []
+    found = [decode(text[a : b - 1]) for a, b in pairwise(offsets)] if array else []
     assert (count_members(text), found) == (len(array), array)
 
 
 @pytest.mark.parametrize(
     ("members", "found"),
-    [((), {"a": [1, {"b": ","}]}), (("a",), [1, {"b": ","}]), (("a", 1, "b"), ","), (("a", "1", "b"), ","), (("a", -1), {"b": ","})],
+    [
+        ((), {"a": [1, {"b": ","}]}),
+        (("a",), [1, {"b": ","}]),
+        (("a", 1, "b"), ","),
+        (("a", "1", "b"), ","),
+        (("a", -1), {"b": ","}),
+    ],
 )
 def test_a_place_is_found_in_the_text_as_in_the_value(members: Any, found: Any) -> None:
     text = encode({"a": [1, {"b": ","}]})
@@ -387,4 +404,6 @@ def test_a_single_value_is_one_item_and_null_none() -> None:
 
 @given(json_values)
 def test_truth_is_that_of_json(value: Any) -> None:
-    assert truthy(value) is (value is not None and value is not False and value != 0 and value not in ("", [], {}))
+    assert truthy(value) is (
+        value is not None and value is not False and value != 0 and value not in ("", [], {})
+    )

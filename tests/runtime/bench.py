@@ -55,12 +55,16 @@ class Bench(Engine):
 
     store: Store
 
-    async def begin(self, definition: str, inputs: Mapping[str, Any] | None = None, **labels: str) -> RunHandle:
+    async def begin(
+        self, definition: str, inputs: Mapping[str, Any] | None = None, **labels: str
+    ) -> RunHandle:
         spec = WorkflowSpec.from_yaml_str(definition)
-        return RunHandle(self, await self.start(spec, dict(inputs or {}), labels))
+        live = await self.start(spec, dict(inputs or {}), labels)
+        return RunHandle(self, live.run.no, live.run.id)
 
     async def attach(self, run_id: RunId) -> RunHandle:
-        return RunHandle(self, await self.find(run_id))
+        row = await self.row_of(run_id)
+        return RunHandle(self, row.no, row.id)
 
     def crash(self) -> None:
         """End as a killed process does: nothing more is written, nobody is told."""

@@ -127,7 +127,9 @@ async def test_on_crash_fail_is_at_most_once(tmp_path: Path) -> None:
 
 
 @by_hand
-async def test_a_step_that_kills_its_process_fails_after_three_losses_alone_and_its_neighbour_does_not(tmp_path: Path) -> None:
+async def test_a_step_that_kills_its_process_fails_after_three_losses_alone_and_its_neighbour_does_not(
+    tmp_path: Path,
+) -> None:
     """The killer is the only one at work in its lane when the process ends."""
     steps = Steps()
     steps.hang = {"p[0].killer"}
@@ -172,7 +174,9 @@ async def test_the_lane_is_free_again_once_its_suspect_has_answered(tmp_path: Pa
 async def test_a_suspect_that_has_lived_five_seconds_lets_the_next_one_in(tmp_path: Path) -> None:
     steps = Steps()
     steps.hang = {"p[0].a", "p[1].b"}
-    definition = "name: n\nsteps: [{id: p, kind: parallel, steps: [{id: a, tool: step}, {id: b, tool: step}]}]"
+    definition = (
+        "name: n\nsteps: [{id: p, kind: parallel, steps: [{id: a, tool: step}, {id: b, tool: step}]}]"
+    )
     for _ in range(2):
         async with opened(tmp_path, [steps.tool], clock()) as engine:
             if not rows(tmp_path, "SELECT 1 FROM run"):
@@ -218,7 +222,13 @@ async def test_one_run_that_cannot_be_read_does_not_stop_the_others(tmp_path: Pa
     steps.hang = set()
     async with opened(tmp_path, [steps.tool], clock()) as engine:
         await clock().advance(5)
-        assert [await run_status(engine, run.id) for run in runs] == ["completed", "running", "completed", "completed", "completed"]
+        assert [await run_status(engine, run.id) for run in runs] == [
+            "completed",
+            "running",
+            "completed",
+            "completed",
+            "completed",
+        ]
         assert list(engine.advance.quarantined) == [2]
 
 
@@ -311,7 +321,9 @@ async def test_a_missing_tool_beside_a_slow_step_is_told_when_that_one_ends(tmp_
     async def slow() -> None:
         await gate.wait()
 
-    definition = "name: n\nsteps: [{id: p, kind: parallel, steps: [{id: a, tool: absent}, {id: b, tool: slow}]}]"
+    definition = (
+        "name: n\nsteps: [{id: p, kind: parallel, steps: [{id: a, tool: absent}, {id: b, tool: slow}]}]"
+    )
     async with opened(tmp_path, [slow], clock()) as engine:
         await engine.begin(definition)
         await settled()
@@ -335,7 +347,9 @@ async def test_a_run_that_lacks_a_tool_can_be_cancelled(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("delay_ms", [2_000, 3_600_000])
 @by_hand
-async def test_runs_that_ask_for_it_are_interrupted_by_a_restart_parked_or_not(tmp_path: Path, delay_ms: int) -> None:
+async def test_runs_that_ask_for_it_are_interrupted_by_a_restart_parked_or_not(
+    tmp_path: Path, delay_ms: int
+) -> None:
     definition = f"name: n\non_restart: interrupt\nsteps: [{{id: w, kind: timer, delay_ms: {delay_ms}}}]"
     async with opened(tmp_path, [], clock()) as engine:
         run = await engine.begin(definition)
@@ -420,7 +434,11 @@ async def test_a_snapshot_and_the_rows_after_it_give_the_state_of_all_rows(tmp_p
         stored = await engine.store.load(live.run.no)
         assert stored is not None and stored.snapshot_seq > 100
         loaded = await load_run(engine.store, stored)
-        assert (loaded.frames, loaded.steps, loaded.kept_bytes) == (live.run.frames, live.run.steps, live.run.kept_bytes)
+        assert (loaded.frames, loaded.steps, loaded.kept_bytes) == (
+            live.run.frames,
+            live.run.steps,
+            live.run.kept_bytes,
+        )
         engine.crash()
     hang = False
     async with opened(tmp_path, [big], clock()) as engine:
@@ -481,5 +499,9 @@ async def test_a_journal_is_without_gap_and_ends_once(tmp_path: Path) -> None:
     for (no,) in rows(tmp_path, "SELECT no FROM run"):
         found = rows(tmp_path, "SELECT seq, body FROM journal WHERE run = ? ORDER BY seq", no)
         assert [seq for seq, _ in found] == list(range(1, len(found) + 1))
-        ends = [seq for seq, body in found if any(type(one).__name__ == "FinishRun" for one in decode_row(body)[1])]
+        ends = [
+            seq
+            for seq, body in found
+            if any(type(one).__name__ == "FinishRun" for one in decode_row(body)[1])
+        ]
         assert ends == [len(found)]

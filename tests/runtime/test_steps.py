@@ -212,6 +212,28 @@ def test_what_a_failed_loop_leaves_open_is_cancelled() -> None:
     ]
 
 
+def test_what_does_not_stop_in_time_is_cancelled_with_its_loop_and_nothing_else_is() -> None:
+    case = begun(
+        """
+name: n
+steps:
+  - id: both
+    kind: parallel
+    on_any_fail: continue
+    branches:
+      - [{id: loop, kind: foreach, items: $.inputs.of, concurrency: 2, steps: [{id: s, tool: t}]}]
+      - [{id: other, tool: t}]
+""",
+        {"of": [1, 2]},
+    )
+    case.fail("both[0].loop[0].s")
+    case.fire("grace", "both[0].loop")
+    steps = of(case, every=True)
+    assert steps["both[0].loop"].status == "failed"
+    assert steps["both[0].loop[1].s"].status == "cancelled"
+    assert steps["both[1].other"].status == "running"
+
+
 def test_a_choice_counts_no_children() -> None:
     case = begun(
         "name: n\nsteps: [{id: c, kind: branch, on: $.inputs.x, then: [{id: y, tool: t}]}]", {"x": 1}

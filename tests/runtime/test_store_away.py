@@ -58,7 +58,9 @@ async def test_a_start_is_refused_and_leaves_no_run(tmp_path: Path) -> None:
 
 
 @by_hand
-async def test_an_answer_that_could_not_be_written_is_written_later_and_its_tool_is_not_called_again(tmp_path: Path) -> None:
+async def test_an_answer_that_could_not_be_written_is_written_later_and_its_tool_is_not_called_again(
+    tmp_path: Path,
+) -> None:
     steps = Gated("b")
     async with opened(tmp_path, [steps.tool], clock()) as engine:
         run = await engine.begin(CHAIN)
@@ -141,7 +143,9 @@ async def test_a_time_out_that_comes_meanwhile_counts_afterwards(tmp_path: Path)
 
 
 @by_hand
-async def test_many_runs_in_a_store_that_comes_and_goes_all_end_with_every_step_done_once(tmp_path: Path) -> None:
+async def test_many_runs_in_a_store_that_comes_and_goes_all_end_with_every_step_done_once(
+    tmp_path: Path,
+) -> None:
     steps = Gated()
     count = 0
 
@@ -185,7 +189,9 @@ async def test_starts_that_wait_for_a_place_are_not_forgotten(tmp_path: Path) ->
 @by_hand
 async def test_a_suspect_whose_turn_comes_meanwhile_gets_it_afterwards(tmp_path: Path) -> None:
     steps = Gated("p[0].a", "p[1].b")
-    definition = "name: n\nsteps: [{id: p, kind: parallel, steps: [{id: a, tool: step}, {id: b, tool: step}]}]"
+    definition = (
+        "name: n\nsteps: [{id: p, kind: parallel, steps: [{id: a, tool: step}, {id: b, tool: step}]}]"
+    )
     for _ in range(2):
         async with opened(tmp_path, [steps.tool], clock()) as engine:
             if not rows(tmp_path, "SELECT 1 FROM run"):
@@ -238,7 +244,9 @@ async def test_no_tool_is_called_before_its_start_is_durable(tmp_path: Path) -> 
 
 
 @by_hand
-async def test_a_cancel_that_meets_an_end_which_is_not_durable_is_not_told_that_the_run_is_over(tmp_path: Path) -> None:
+async def test_a_cancel_that_meets_an_end_which_is_not_durable_is_not_told_that_the_run_is_over(
+    tmp_path: Path,
+) -> None:
     """The commit of the end fails: what counts is the cancel, or a refusal, but no word of an end that never was."""
     steps = Gated("c")
     async with opened(tmp_path, [steps.tool], clock()) as engine:
@@ -271,7 +279,9 @@ def refuse_run(no: int) -> Any:
 
 
 @by_hand
-async def test_a_batch_that_is_refused_for_no_known_reason_sets_only_its_own_run_aside(tmp_path: Path) -> None:
+async def test_a_batch_that_is_refused_for_no_known_reason_sets_only_its_own_run_aside(
+    tmp_path: Path,
+) -> None:
     steps = Gated("b")
     async with opened(tmp_path, [steps.tool], clock()) as engine:
         runs = [await engine.begin(CHAIN) for _ in range(5)]
@@ -279,7 +289,13 @@ async def test_a_batch_that_is_refused_for_no_known_reason_sets_only_its_own_run
         engine.store.refuse = refuse_run(3)
         steps.gates["b"].set()
         await clock().advance(5)
-        assert [await run.status() for run in runs] == ["completed", "completed", "running", "completed", "completed"]
+        assert [await run.status() for run in runs] == [
+            "completed",
+            "completed",
+            "running",
+            "completed",
+            "completed",
+        ]
         assert list(engine.advance.quarantined) == [3]
 
 
@@ -298,7 +314,7 @@ async def test_whoever_waits_for_a_run_that_was_set_aside_is_told(tmp_path: Path
         with pytest.raises(HoldfastError, match="set aside"):
             await run.result()
         with pytest.raises(HoldfastError, match="set aside"):
-            await engine.attach(run.id)
+            await (await engine.attach(run.id)).result()
         with pytest.raises(HoldfastError, match="set aside"):
             await engine.cancel(run.id)
 

@@ -31,7 +31,7 @@ class Silent(Exception):
 
 class Mute(Exception):
     def __str__(self) -> str:
-        return None  # type: ignore[return-value]
+        return None  # type: ignore[return-value]  # noqa: PLE0307
 
 
 class RudeKind(Exception):
@@ -112,7 +112,9 @@ def waiting_raiser(error: BaseException) -> Callable[[], Any]:
 
 
 @pytest.mark.parametrize("make", [sync_raiser, async_raiser, waiting_raiser])
-@pytest.mark.parametrize(("error", "kind", "words"), RAISES, ids=[type(error).__name__ for error, _, _ in RAISES])
+@pytest.mark.parametrize(
+    ("error", "kind", "words"), RAISES, ids=[type(error).__name__ for error, _, _ in RAISES]
+)
 @by_hand
 async def test_whatever_a_tool_raises_fails_its_step_and_nothing_else(
     tmp_path: Path, make: Callable[..., Any], error: BaseException, kind: str, words: str
@@ -157,7 +159,9 @@ RETURNS: list[tuple[str, Callable[[], Any], str]] = [
 
 
 @pytest.mark.parametrize("make", [True, False], ids=["async", "sync"])
-@pytest.mark.parametrize(("value", "words"), [case[1:] for case in RETURNS], ids=[case[0] for case in RETURNS])
+@pytest.mark.parametrize(
+    ("value", "words"), [case[1:] for case in RETURNS], ids=[case[0] for case in RETURNS]
+)
 @by_hand
 async def test_an_output_without_a_json_form_is_a_clear_failure(
     tmp_path: Path, make: bool, value: Callable[[], Any], words: str
@@ -232,7 +236,9 @@ async def test_an_output_of_20_mb_is_stored_and_read_back(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("sync", [True, False])
 @by_hand
-async def test_an_output_of_30_mb_fails_with_kind_output_too_large_and_a_hint(tmp_path: Path, sync: bool) -> None:
+async def test_an_output_of_30_mb_fails_with_kind_output_too_large_and_a_hint(
+    tmp_path: Path, sync: bool
+) -> None:
     def large_sync() -> str:
         return "x" * 30_000_000
 
@@ -332,7 +338,9 @@ async def test_a_context_tells_run_path_and_attempt_and_the_same_key_to_all_atte
         await run.result()
         again = await engine.begin(definition, {"xs": [1]})
         await again.result()
-    assert [(path, attempt) for _, path, attempt, _ in seen[:6]] == [(f"loop[{i}].s", n) for i in (0, 1) for n in (1, 2, 3)]
+    assert [(path, attempt) for _, path, attempt, _ in seen[:6]] == [
+        (f"loop[{i}].s", n) for i in (0, 1) for n in (1, 2, 3)
+    ]
     assert {run_id for run_id, *_ in seen} == {run.id, again.id}
     assert len({key for *_, key in seen}) == 3  # one per step instance
 

@@ -1,7 +1,7 @@
 """`python -m tests.sim`: replay one seed with its trace, or run a campaign of many.
 
-    python -m tests.sim --layer pure --seed 42
-    python -m tests.sim --layer world --seeds 0:5000 --jobs 2
+python -m tests.sim --layer pure --seed 42
+python -m tests.sim --layer world --seeds 0:5000 --jobs 2
 """
 
 from __future__ import annotations
@@ -15,7 +15,9 @@ from tests.sim.campaign import LAYERS, never_happened, replay_command, run_campa
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.sim", description=__doc__.splitlines()[0] if __doc__ else "")
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.sim", description=__doc__.splitlines()[0] if __doc__ else ""
+    )
     parser.add_argument("--layer", choices=sorted(LAYERS), required=True)
     parser.add_argument("--seed", type=int, help="replay this seed and print its trace")
     parser.add_argument("--seeds", metavar="A:B", help="run the seeds from A up to B")
@@ -33,7 +35,7 @@ def main() -> int:
 def replay(layer: str, seed: int, width: int) -> int:
     try:
         done = LAYERS[layer](seed, trace=True)
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001  # whatever breaks is what was looked for
         trace = error.__dict__["world"].trace
         print(*(line[:width] for line in trace), sep="\n")
         traceback.print_exception(error)
@@ -47,7 +49,10 @@ def campaign(layer: str, seeds: range, jobs: int) -> int:
     began = time.monotonic()
     done = run_campaign(layer, seeds, jobs=jobs)
     rate = done.seeds / max(time.monotonic() - began, 0.001)
-    print(f"{layer}: {done.seeds} seeds, {rate:.0f}/s,", ", ".join(f"{name}: {n}" for name, n in sorted(done.counts.items())))
+    print(
+        f"{layer}: {done.seeds} seeds, {rate:.0f}/s,",
+        ", ".join(f"{name}: {n}" for name, n in sorted(done.counts.items())),
+    )
     for seed, why in sorted(done.failures.items()):
         print(f"seed {seed}: {why}\n    {replay_command(layer, seed)}")
     missing = never_happened(layer, done.counts)

@@ -24,7 +24,7 @@ MUST_HAPPEN: Final[dict[str, tuple[str, ...]]] = {
         "pause with takeover", "takeover from a live node", "former owner appended before the adoption", "fenced",
         "fenced while adopting", "commit failed", "slow commit", "start taken up after a failed commit", "clock jump",
         "duplicated answer", "duplicated timer", "late answer of a dead node", "late row", "cancel", "graceful close",
-        "gap", "snapshot", "snapshot loaded", "continue", "attempt timed out", "grace over", "deadline", "retry", "join",
+        "gap", "visit", "snapshot", "snapshot loaded", "continue", "attempt timed out", "grace over", "deadline", "retry", "join",
         "released", "lost attempt", "suspect started", "lost alone", "failed by loss", "new epoch", "completed",
         "failed", "cancelled", "interrupted",
     ),
@@ -56,13 +56,15 @@ class Outcome:
 def try_seed(layer: str, seed: int) -> Outcome:
     try:
         done = LAYERS[layer](seed)
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001  # whatever breaks is what was looked for
         where = traceback.extract_tb(error.__traceback__)[-1].name
         return Outcome(1, Counter(), {seed: f"{type(error).__name__} in {where}: {str(error)[:400]}"})
     return Outcome(1, done.counts)
 
 
-def run_seeds(layer: str, seeds: Iterable[int], *, seconds: float | None = None, first_failure: bool = False) -> Outcome:
+def run_seeds(
+    layer: str, seeds: Iterable[int], *, seconds: float | None = None, first_failure: bool = False
+) -> Outcome:
     """Seeds one after the other, for as long as they may take."""
     total, began = Outcome(), time.monotonic()
     for seed in seeds:
@@ -99,5 +101,7 @@ def replay_command(layer: str, seed: int) -> str:
 
 def regressions() -> list[tuple[str, int]]:
     """Seeds that failed once: `layer seed reason`, one to a line."""
-    lines = [line.split("#")[0].split(None, 2) for line in REGRESSIONS.read_text(encoding="utf-8").splitlines()]
+    lines = [
+        line.split("#")[0].split(None, 2) for line in REGRESSIONS.read_text(encoding="utf-8").splitlines()
+    ]
     return [(words[0], int(words[1])) for words in lines if words]

@@ -60,7 +60,16 @@ SUSPECT_AFTER: Final = 2
 NEVER_RETRIED: Final = {"lost", "template", "inputs", "secret", "limit", "run_timeout"}
 LEGAL: Final = {
     "new": {"pending", "running", "waiting", "completed", "failed"},
-    "pending": {"pending", "running", "waiting", "cancelling", "completed", "failed", "cancelled", "interrupted"},
+    "pending": {
+        "pending",
+        "running",
+        "waiting",
+        "cancelling",
+        "completed",
+        "failed",
+        "cancelled",
+        "interrupted",
+    },
     "running": {"running", "waiting", "cancelling", "completed", "failed", "cancelled", "interrupted"},
     "waiting": {"waiting", "running", "cancelling", "completed", "failed", "cancelled", "interrupted"},
     "cancelling": {"cancelling", "cancelled", "failed"},
@@ -124,6 +133,8 @@ class Shadow:
         self.run = Run(RunNo(no), RunId(run_id), load.plan.version)
         self.epoch, self.at, self.created_at = -1, 0, 0
         self.begun = self.over = False
+        self.visited = False
+        self.driven = True  # false from an adoption that only looks, to the next that goes on
         self.status = "new"
         self.ending = ""
         self.todo: list[tuple[str, str, str]] = []  # work that was cut
@@ -195,15 +206,19 @@ class Shadow:
         hold(set(event.lost) == open_now, "an adoption lists the attempts found open", event.lost, open_now)
         hold(not event.alone or event.alone in open_now, "who was alone was at work", event.alone)
         self.begun = self.begun or event.drive
+        self.driven = event.drive
+        self.visited = self.visited or not event.drive
         self.todo = [] if event.drive else self.todo
         self.counts["adopted"] += 1
         for path in event.lost:
-            self.lost(path, self.calls[path], alone=path == event.alone)
+            self.lost(path, self.calls[path], alone=path == event.alone, drive=event.drive)
 
-    def lost(self, path: str, call: Call, *, alone: bool) -> None:
+    def lost(self, path: str, call: Call, *, alone: bool, drive: bool) -> None:
         self.counts["lost attempt"] += 1
-        if call.phase == "told":
+        if call.phase == "told" and (drive or call.target != path):
             return self.answered(path, call)
+        if call.phase == "told":
+            self.end_stop(path)  # nobody is here to try it again: it is lost, and ready
         if alone:
             hold(call.in_lane, "only a suspect that has the lane to itself is alone", path, call.attempt)
             self.counts["lost alone"] += 1
@@ -275,14 +290,22 @@ class Shadow:
         if call is None:
             call = self.calls[path] = Call(self.step(path, "tool"))
             self.check_inputs(order)
-        hold(order.attempt == call.attempt + 1, "attempt numbers are 1, 2, 3 …", path, order.attempt, call.attempt)
+        hold(
+            order.attempt == call.attempt + 1,
+            "attempt numbers are 1, 2, 3 …",
+            path,
+            order.attempt,
+            call.attempt,
+        )
         hold(call.phase in ("new", "ready", "rest"), "a step has one attempt at a time, and none after its outcome",
              path, order.attempt, call.phase)  # fmt: skip
         self.may_start_again(order, call)
         call.attempt, call.starts = order.attempt, call.starts + 1
         bound = call.info.max_attempts + call.losses + call.released
         hold(call.starts <= bound, "attempts ≤ max_attempts + lost + released ones", path, call.starts, bound)
-        hold(order.overlapping == call.outlived, "an attempt beside one that outlived its grace says so", path)
+        hold(
+            order.overlapping == call.outlived, "an attempt beside one that outlived its grace says so", path
+        )
         call.in_lane = isinstance(self.event, SuspectsTurn)
         call.phase, call.is_suspect = "open", False
 
@@ -291,7 +314,13 @@ class Shadow:
         if call.losses:
             hold(call.info.on_crash != "fail", "on_crash: fail is never started again after a loss", path)
         if call.phase == "rest":
-            hold(self.may_retry(call), "a retry is made only where the policy allows one", path, call.kind, call.tries)
+            hold(
+                self.may_retry(call),
+                "a retry is made only where the policy allows one",
+                path,
+                call.kind,
+                call.tries,
+            )
             key = f"retry {path}"
             hold(key not in self.timers, "a retry never starts before its due time", path)
             low, _ = delays_of(call.info.retry, call.tries)
@@ -315,7 +344,12 @@ class Shadow:
         hold(self.begun, "nothing starts before the run has begun", path)
         frame, name, _ = parts_of(path)
         for target in self.stops:
-            hold(target == path or not within(target, path), "nothing starts beneath what is being stopped", path, target)
+            hold(
+                target == path or not within(target, path),
+                "nothing starts beneath what is being stopped",
+                path,
+                target,
+            )
         if frame:
             fan_path, index = frame_of(frame)
             fan = self.fans.get(fan_path)
@@ -325,7 +359,9 @@ class Shadow:
         before = self.predecessor(frame, name)
         if before is not None and path not in self.calls:
             hold(before in self.finished, "a step starts when the one before it is complete", path, before)
-        hold(path not in self.finished and path not in self.failures, "no step begins after its outcome", path)
+        hold(
+            path not in self.finished and path not in self.failures, "no step begins after its outcome", path
+        )
 
     def child_opens(self, path: str, fan: Fan, index: int) -> None:
         if index in fan.open:
@@ -372,7 +408,12 @@ class Shadow:
 
     def arm_retry(self, order: ArmTimer) -> None:
         call = self.calls[order.path]
-        hold(call.phase == "rest" and self.may_retry(call), "only a failed attempt is retried", order.path, call)
+        hold(
+            call.phase == "rest" and self.may_retry(call),
+            "only a failed attempt is retried",
+            order.path,
+            call,
+        )
         low, high = delays_of(call.info.retry, call.tries)
         delay = order.at - self.at
         hold(low <= delay <= high, "the delay before a retry is the policy's", order.path, delay, low, high)
@@ -383,7 +424,13 @@ class Shadow:
         self.may_begin(order.path)
         hold(not self.ending, "no wait begins once the run is being stopped", order.path)
         delay = self.delay_of(order.path)
-        hold(order.at == self.at + delay, "a timer waits as long as it says", order.path, order.at - self.at, delay)
+        hold(
+            order.at == self.at + delay,
+            "a timer waits as long as it says",
+            order.path,
+            order.at - self.at,
+            delay,
+        )
         self.waits[order.path] = order.at
 
     def delay_of(self, path: str) -> int:
@@ -402,7 +449,13 @@ class Shadow:
     def arm_suspect(self, order: ArmTimer) -> None:
         call = self.calls[order.path]
         delay = min(60_000, 1000 * 2 ** (call.alone - 1))
-        hold(order.at == self.at + delay, "the pause of a suspect doubles", order.path, order.at - self.at, delay)
+        hold(
+            order.at == self.at + delay,
+            "the pause of a suspect doubles",
+            order.path,
+            order.at - self.at,
+            delay,
+        )
         call.suspect_due = order.at
 
     def open_scope(self, order: OpenScope) -> None:
@@ -411,16 +464,26 @@ class Shadow:
         info = self.step(order.path)
         self.fans[order.path] = fan = Fan(info, order.count)
         if info.kind == "parallel":
-            hold(order.count == len(info.data["branches"]), "a parallel has as many children as branches", order.path)
+            hold(
+                order.count == len(info.data["branches"]),
+                "a parallel has as many children as branches",
+                order.path,
+            )
         elif info.kind == "foreach":
             items = self.items_of(info, order.path)
-            hold(order.count == len(items), "a foreach has as many children as items", order.path, order.count, items)
+            hold(
+                order.count == len(items),
+                "a foreach has as many children as items",
+                order.path,
+                order.count,
+                items,
+            )
         else:
             fan.next, fan.open = 1, {0}
 
     def complete(self, order: CompleteStep) -> None:
         path = order.path
-        frame, name, index = parts_of(path)
+        _, name, index = parts_of(path)
         if index is not None:
             return self.child_closes(path, index, failed=False)
         kind = self.load.steps[name].kind
@@ -455,7 +518,11 @@ class Shadow:
     def taken(self, path: str) -> list[Data]:
         """The part of a branch that was entered, by the steps that were seen in it."""
         data = self.load.steps[parts_of(path)[1]].data
-        begun = {parts_of(one)[1] for one in (*self.calls, *self.finished, *self.failures, *self.waits) if within(path, one)}
+        begun = {
+            parts_of(one)[1]
+            for one in (*self.calls, *self.finished, *self.failures, *self.waits)
+            if within(path, one)
+        }
         return next(
             (part for part in (data["then"], data["else"]) if any(step["id"] in begun for step in part)), []
         )
@@ -478,13 +545,18 @@ class Shadow:
 
     def nothing_open(self, path: str) -> None:
         for one, call in self.calls.items():
-            hold(call.phase == "done" or not within(path, one), "nothing is open beneath what is closed", path, one)
+            hold(
+                call.phase == "done" or not within(path, one),
+                "nothing is open beneath what is closed",
+                path,
+                one,
+            )
         for one in (*self.waits, *self.fans):
             hold(not within(path, one), "nothing is open beneath what is closed", path, one)
 
     def fail(self, order: FailStep) -> None:
         path = order.path
-        _, name, index = parts_of(path)
+        index = parts_of(path)[2]
         if index is not None:
             return self.child_closes(path, index, failed=True)
         self.failures[path] = order.error
@@ -495,7 +567,11 @@ class Shadow:
         call = self.calls.get(path)
         if call is None:
             self.may_begin(path)
-            return hold(order.error.kind in ("template", "input_too_large"), "only what cannot begin fails unbegun", path)
+            return hold(
+                order.error.kind in ("template", "input_too_large"),
+                "only what cannot begin fails unbegun",
+                path,
+            )
         self.may_fail(path, call, order.error)
         call.phase = "done"
         self.end_stop(path)
@@ -507,7 +583,9 @@ class Shadow:
             self.counts["failed by loss"] += 1
             return
         hold(call.phase == "rest", "a step fails by a failure of its attempt", path, call.phase, error)
-        hold(not self.may_retry(call), "a failure that may be retried is retried", path, call.tries, error.kind)
+        hold(
+            not self.may_retry(call), "a failure that may be retried is retried", path, call.tries, error.kind
+        )
 
     def drop(self, target: str) -> None:
         """A failed scope or child takes all beneath it along; what it still does is late."""
@@ -521,7 +599,9 @@ class Shadow:
         for path in [one for one in self.stops if one and within(target, one)]:
             del self.stops[path]
         self.todo = [item for item in self.todo if item[1] != target and not within(target, item[1])]
-        for key in [one for one in self.timers if one.partition(" ")[2] and within(target, one.partition(" ")[2])]:
+        for key in [
+            one for one in self.timers if one.partition(" ")[2] and within(target, one.partition(" ")[2])
+        ]:
             del self.timers[key]
 
     def cut(self, order: Continue) -> None:
@@ -544,9 +624,17 @@ class Shadow:
         elif order.status == "interrupted":
             asked = self.load.data.get("on_restart") == "interrupt" and isinstance(self.event, Adopted)
             hold(asked, "only a restart interrupts a run that asks for it", self.event)
-            hold(self.ending != "cancelled", "a cancelled run ends cancelled, whatever else happens", self.ending)
+            hold(
+                self.ending != "cancelled",
+                "a cancelled run ends cancelled, whatever else happens",
+                self.ending,
+            )
         else:
-            hold(self.ending != "cancelled", "a cancelled run ends cancelled, whatever else happens", order.error)
+            hold(
+                self.ending != "cancelled",
+                "a cancelled run ends cancelled, whatever else happens",
+                order.error,
+            )
             kind = order.error.kind if order.error else ""
             hold((self.ending == "run_timeout") == (kind == "run_timeout"), "a run out of time says so", kind)
         self.counts[order.status] += 1
@@ -555,13 +643,19 @@ class Shadow:
 
     def after(self) -> None:
         run = self.run
-        hold(run.status in LEGAL[self.status], "a status changes only as the model allows", self.status, run.status)
+        hold(
+            run.status in LEGAL[self.status],
+            "a status changes only as the model allows",
+            self.status,
+            run.status,
+        )
         self.status = run.status
         hold(run.over == self.over, "a run is over when it was said to be", run.status)
         if self.over:
             return
         self.compare(run)
-        self.follows(run)
+        if self.driven:
+            self.follows(run)
 
     def compare(self, run: Run) -> None:
         """The product's fold and this model must tell the same story."""
@@ -577,15 +671,31 @@ class Shadow:
             if fan.info.kind != "branch":
                 scope = run.scopes[path]
                 counts = (scope.open, scope.next, scope.failed)
-                hold(counts == (len(fan.open), fan.next, len(fan.failed)), "the fold counts children", path, counts, fan)
+                hold(
+                    counts == (len(fan.open), fan.next, len(fan.failed)),
+                    "the fold counts children",
+                    path,
+                    counts,
+                    fan,
+                )
             hold(len(fan.open) <= fan.info.concurrency, "open children ≤ concurrency", path, fan.open)
         for path, call in self.calls.items():
             step = run.steps.get(path)
             if step is not None:
                 counted = (step.tries, step.lost, step.lost_alone)
-                hold(counted == (call.tries, call.losses, call.alone), "a loss is no failure", path, counted, call)
+                hold(
+                    counted == (call.tries, call.losses, call.alone),
+                    "a loss is no failure",
+                    path,
+                    counted,
+                    call,
+                )
                 hold(call.alone <= COUNTED_LOSSES_MAX, "counted losses ≤ 3", path, call.alone)
-        hold(run.status == self.expected_status(bool(mine or ready)), "a run's status is that of its steps", run.status)
+        hold(
+            run.status == self.expected_status(bool(mine or ready)),
+            "a run's status is that of its steps",
+            run.status,
+        )
 
     def expected_status(self, active: bool) -> str:
         if self.ending:
@@ -598,9 +708,16 @@ class Shadow:
         """Whatever came to rest has something that moves it on."""
         for path, call in self.calls.items():
             if call.phase == "rest":
-                hold(f"retry {path}" in self.timers, "a step that failed is retried or fails", path, self.event)
+                hold(
+                    f"retry {path}" in self.timers, "a step that failed is retried or fails", path, self.event
+                )
+            if call.phase == "ready" and not self.todo:
+                given_up = call.alone >= COUNTED_LOSSES_MAX or (call.losses and call.info.on_crash == "fail")
+                hold(not given_up, "a loss that counts for good fails the step", path, call)
         for target, told in self.stops.items():
-            hold(told, "a stop that has all its answers goes on", target, self.event)
+            hold(
+                told or self.visited, "a stop that has all its answers goes on", target, self.event
+            )  # else when its grace is over
             hold(f"grace {target}" in self.timers, "a stop has a grace", target)
         if self.ending:
             hold("" in self.stops, "a run that is being stopped waits for somebody", self.ending)
@@ -620,7 +737,9 @@ class Shadow:
                 continue  # it ends with what is being stopped
             hold(any(within(path, one) for one in alive), "an open scope waits for something", path, fan)
             if fan.info.kind != "branch" and fan.next < fan.count:
-                hold(len(fan.open) >= fan.info.concurrency, "a scope is filled as far as it may be", path, fan)
+                hold(
+                    len(fan.open) >= fan.info.concurrency, "a scope is filled as far as it may be", path, fan
+                )
 
     # ------------------------------------------------------------------------------------------------ values
 
@@ -645,7 +764,9 @@ class Shadow:
         elif data["kind"] == "parallel":
             found = data["branches"][index or 0]
         else:
-            found = next(part for part in (data["then"], data["else"]) if any(step["id"] == name for step in part))
+            found = next(
+                part for part in (data["then"], data["else"]) if any(step["id"] == name for step in part)
+            )
         return found
 
     def visible(self, path: str, name: str) -> Any:
@@ -676,7 +797,13 @@ class Shadow:
         for key, value in args.items():
             how, _, name = key.partition("_")
             if how == "of":
-                hold(value == self.visible(path, name)["v"], "a step sees the accepted output", path, key, value)
+                hold(
+                    value == self.visible(path, name)["v"],
+                    "a step sees the accepted output",
+                    path,
+                    key,
+                    value,
+                )
             elif how == "whole":
                 hold(value == self.visible(path, name), "a step sees the accepted output", path, key, value)
             elif key == "n":
@@ -686,7 +813,9 @@ class Shadow:
                 while self.load.steps[parts_of(fan_path)[1]].kind != "foreach":
                     fan_path, index = frame_of(parts_of(fan_path)[0])
                 items = self.items_of(self.load.steps[parts_of(fan_path)[1]], fan_path)
-                hold(index is not None and value == items[index], "a step sees the item it is for", path, value)
+                hold(
+                    index is not None and value == items[index], "a step sees the item it is for", path, value
+                )
 
     def expected_output(self) -> Any:
         """The output of a completed run, put together from accepted answers in item order."""
@@ -702,7 +831,11 @@ class Shadow:
         fan = self.fan_outs[path]
         children = [self.child_output(path, index, fan) for index in range(fan.count)]
         if fan.info.kind == "foreach":
-            return {"iterations": [child["steps"] if not child["error"] else {"error": True} for child in children]}
+            return {
+                "iterations": [
+                    child["steps"] if not child["error"] else {"error": True} for child in children
+                ]
+            }
         return {"branch_results": [child["status"] for child in children], "branches": children}
 
     def child_output(self, path: str, index: int, fan: Fan) -> Data:
@@ -714,7 +847,9 @@ class Shadow:
 
     def check_output(self, output: Any) -> None:
         expected = self.expected_output()
-        hold(without_errors(output) == expected, "a run's output is its steps' in item order", output, expected)
+        hold(
+            without_errors(output) == expected, "a run's output is its steps' in item order", output, expected
+        )
 
 
 def without_errors(value: Any) -> Any:
@@ -740,7 +875,9 @@ def delays_of(retry: Data | None, tries: int) -> tuple[int, int]:
     """The least and the largest delay before the try that follows `tries` failed ones."""
     assert retry is not None
     first, cap = retry["initial_delay_ms"], retry["max_delay_ms"]
-    plain = {"fixed": first, "linear": first * tries, "exponential": first * 2 ** (tries - 1)}[retry["backoff"]]
+    plain = {"fixed": first, "linear": first * tries, "exponential": first * 2 ** (tries - 1)}[
+        retry["backoff"]
+    ]
     plain = min(plain, cap)
     jitter = retry.get("jitter", 0)
     return max(0, int(plain * (1 - jitter))), min(cap, int(plain * (1 + jitter)) + 1) if jitter else plain

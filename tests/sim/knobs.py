@@ -22,7 +22,11 @@ SMALL: Final[tuple[tuple[Any, str, tuple[int, ...]], ...]] = (
 @contextmanager
 def small_limits(rng: random.Random) -> Iterator[dict[str, int]]:
     """Each limit is made small in some seeds and left as it is in others."""
-    chosen = [(module, name, rng.choice(values)) for module, name, values in SMALL if rng.random() < 0.4 and hasattr(module, name)]
+    chosen = [
+        (module, name, rng.choice(values))
+        for module, name, values in SMALL
+        if rng.random() < 0.4 and hasattr(module, name)
+    ]
     former = [(module, name, getattr(module, name)) for module, name, _ in chosen]
     try:
         for module, name, value in chosen:

@@ -13,7 +13,10 @@ import heapq
 import random
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVarTuple, Unpack
+
+Ts = TypeVarTuple("Ts")
+Where = contextvars.Context | None
 
 
 class Tenant(Protocol):
@@ -58,13 +61,19 @@ class SimLoop(asyncio.BaseEventLoop):
     def time(self) -> float:
         return self._now
 
-    def call_soon(self, callback: Any, *args: Any, context: contextvars.Context | None = None) -> asyncio.Handle:
+    def call_soon(
+        self, callback: Callable[[Unpack[Ts]], object], *args: *Ts, context: Where = None
+    ) -> asyncio.Handle:
         handle = asyncio.Handle(callback, args, self, context)
         self._make_ready(handle, self._turn_no)
         return handle
 
     def call_at(
-        self, when: float, callback: Any, *args: Any, context: contextvars.Context | None = None
+        self,
+        when: float,
+        callback: Callable[[Unpack[Ts]], object],
+        *args: *Ts,
+        context: Where = None,
     ) -> asyncio.TimerHandle:
         self._count += 1
         handle = asyncio.TimerHandle(when, callback, args, self, context)
@@ -72,11 +81,17 @@ class SimLoop(asyncio.BaseEventLoop):
         return handle
 
     def call_later(
-        self, delay: float, callback: Any, *args: Any, context: contextvars.Context | None = None
+        self,
+        delay: float,
+        callback: Callable[[Unpack[Ts]], object],
+        *args: *Ts,
+        context: Where = None,
     ) -> asyncio.TimerHandle:
         return self.call_at(self._now + delay, callback, *args, context=context)
 
-    def call_soon_threadsafe(self, callback: Any, *args: Any, context: Any = None) -> asyncio.Handle:
+    def call_soon_threadsafe(
+        self, callback: Callable[[Unpack[Ts]], object], *args: *Ts, context: Where = None
+    ) -> asyncio.Handle:
         raise AssertionError("no thread takes part in a simulation")
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
@@ -92,7 +107,9 @@ class SimLoop(asyncio.BaseEventLoop):
         self, loop: SimLoop, coro: Coroutine[Any, Any, Any] | Generator[Any, None, Any], **more: Any
     ) -> NumberedTask:
         task = NumberedTask(coro, loop=self, number=len(self.tasks), **more)
-        self.tasks.append(task)  # held to the end: what a dead node left must not be collected, that is, cleaned up
+        self.tasks.append(
+            task
+        )  # held to the end: what a dead node left must not be collected, that is, cleaned up
         return task
 
     # ---------------------------------------------------------------------------------------------- the next turn

@@ -15,6 +15,7 @@ import random
 from collections import Counter
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -49,6 +50,7 @@ STEPS_MAX: Final = 6_000  # turns of one seed; more is a livelock
 FAULTS: Final = (
     "crash", "pause", "failing commits", "slow commits", "clock jump", "duplicates", "cancel", "close", "gap",
     "poison",
+    "visitor",
 )  # fmt: skip
 RESTART_MS: Final = (1, 50, 2_000, 30_000)
 SEEDS_PER_WORKLOAD: Final = 4
@@ -113,7 +115,9 @@ class World:
         self.acknowledged: list[tuple[str, int]] = []
         # A step that takes its process down whenever it runs, as long as there is one to take down.
         calls = sorted(name for name, info in self.load.steps.items() if info.kind == "tool")
-        self.poison = self.rng.choice(calls) if "poison" in self.faults and calls and self.rng.random() < 0.5 else ""
+        self.poison = (
+            self.rng.choice(calls) if "poison" in self.faults and calls and self.rng.random() < 0.5 else ""
+        )
         self.late: list[Event] = []  # answers of attempts that went down with their node
 
     # ---------------------------------------------------------------------------------------------- the clock
@@ -192,7 +196,10 @@ class World:
             self.counts["takeover from a live node"] += 1
         node = Node(self)
         self.disk.owner = node
-        node.adopt()
+        if self.disk.rows and self.faulty("visitor", 0.2):
+            node.visit()
+        else:
+            node.adopt()
 
     def cancel(self) -> None:
         owner = self.disk.owner
@@ -205,7 +212,12 @@ class World:
 
     def finish(self) -> None:
         shadow = self.shadow
-        hold(shadow.over, "once faults stop every run becomes terminal", shadow.status, sorted(shadow.run.steps))
+        hold(
+            shadow.over,
+            "once faults stop every run becomes terminal",
+            shadow.status,
+            sorted(shadow.run.steps),
+        )
         self.check_reload()
         for what, seq in self.acknowledged:
             hold(seq <= len(self.disk.rows), "what was acknowledged is there", what, seq)
@@ -228,7 +240,9 @@ class World:
         return at_once(load_run(self.disk, self.stored(**how)))  # type: ignore[arg-type]  # it asks for blobs alone
 
     def check_reload(self) -> None:
-        check_same(self.load_state(snapshots=False), self.shadow.run, "replay of the rows equals the live state")
+        check_same(
+            self.load_state(snapshots=False), self.shadow.run, "replay of the rows equals the live state"
+        )
         if self.disk.parts:
             check_same(self.load_state(), self.shadow.run, "a snapshot equals the fold of the rows before it")
             self.counts["snapshot loaded"] += 1
@@ -245,7 +259,7 @@ class World:
             at_once(load_run(self.disk, stored))  # type: ignore[arg-type]
         except AssertionError:
             return
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001  # any other way to break is the wrong one
             raise Violation(f"a journal with a gap is refused as such, not by {error!r}") from None
         raise Violation("a journal with a gap is refused")
 
@@ -281,7 +295,7 @@ class Node:
         self.alone = ""
         self.lane: str | None = None
         self.in_flight = self.stalled = self.dead = self.paused = self.over = self.closing = False
-        self.committed_unseen = False
+        self.committed_unseen = self.visiting = False
 
     def wall(self) -> int:
         return EPOCH_MS + self.world.now + self.skew
@@ -316,7 +330,7 @@ class Node:
             run.epoch = self.disk.epoch = self.disk.epoch + 1
             self.offer(Adopted([], "", True))
 
-    def adopt(self) -> None:
+    def adopt(self, *, drive: bool = True) -> None:
         self.disk.epoch += 1
         lane, self.disk.lane = self.disk.lane, ""
         if not self.disk.rows:
@@ -326,7 +340,16 @@ class Node:
         run.epoch = self.disk.epoch
         lost = [path for path, _ in run.open_attempts()]
         self.world.say(f"{self.name} adopts, lost {lost}")
-        self.offer(Adopted(lost, lane if lane in lost else "", True))
+        self.offer(Adopted(lost, lane if lane in lost else "", drive))
+
+    def visit(self) -> None:
+        """Take the run to say something to it, and leave it to whoever comes next: nothing starts here."""
+        self.world.counts["visit"] += 1
+        self.visiting = True
+        self.adopt(drive=False)
+        if self.rng.random() < 0.3:
+            self.offer(CancelRequested("by a visitor"), asked=True)
+        self.close()
 
     def wake(self) -> None:
         """Take up a run that its owner released: a row of its own only if something is to be done now."""
@@ -361,7 +384,9 @@ class Node:
         body, blobs = encode_row(event, decisions)
         parts = encode_parts(run) if self.rng.random() < 0.08 else []
         lane, self.lane = self.lane, None
-        self.world.say(f"{self.name} {run.seq}/{run.epoch} {_brief(event)} -> {', '.join(map(_brief, decisions))}")
+        self.world.say(
+            f"{self.name} {run.seq}/{run.epoch} {_brief(event)} -> {', '.join(map(_brief, decisions))}"
+        )
         self.entries.append(Entry(run.seq, run.epoch, at, event, decisions, body, blobs, lane, parts, asked))
         self.soon(0, self.flush)
 
@@ -406,7 +431,9 @@ class Node:
             disk.parts[part] = (entry.seq, body)
         if entry.parts:
             self.world.counts["snapshot"] += 1
-            check_same(self.world.load_state(), shadow.run, "a snapshot equals the fold of the rows before it")
+            check_same(
+                self.world.load_state(), shadow.run, "a snapshot equals the fold of the rows before it"
+            )
         if entry.lane is not None:
             disk.lane = entry.lane
 
@@ -441,9 +468,8 @@ class Node:
         """The commit failed: forget the state, keep the stimuli."""
         self.in_flight, self.stalled, self.state = False, True, None
         for entry in [*batch, *self.entries]:
-            if isinstance(entry.event, RunStarted):
-                self.again.append(entry.event)
-            elif not entry.asked and not isinstance(entry.event, SuspectsTurn | Continued | TimerFired):
+            told = entry.asked or isinstance(entry.event, SuspectsTurn | Continued | TimerFired)
+            if not told or isinstance(entry.event, RunStarted):
                 self.again.append(entry.event)
         self.entries.clear()
         self.soon(self.rng.choice((100, 700, 6_000)), self.restore)
@@ -509,7 +535,7 @@ class Node:
         self.soon(takes, lambda: self.answer(attempt))
         name = path.rpartition(".")[2]
         if name == self.world.poison:
-            self.soon(self.rng.choice((0, 2, 60)), self.poisoned)
+            self.soon(self.rng.choice((0, 0, 1, 60)), self.poisoned)
         limit = self.world.load.steps[name].timeout_ms
         if limit is not None:
             self.soon(limit, lambda: self.time_out(attempt))
@@ -563,7 +589,7 @@ class Node:
 
     def arm(self) -> None:
         run = self.state
-        if run is None or run.over or self.dead or self.over:
+        if run is None or run.over or self.dead or self.over or self.visiting:
             return
         wake_at = run.wake_at
         if wake_at is not None:
@@ -586,13 +612,19 @@ class Node:
                 self.offer(TimerFired(path, timer))
 
     def next_suspect(self) -> None:
-        while self.suspects and not self.alone and not self.closing and not self.stalled and self.state is not None:
+        while (
+            self.suspects
+            and not self.alone
+            and not self.closing
+            and not self.stalled
+            and self.state is not None
+        ):
             path = self.suspects.pop(0)
             step = self.state.steps.get(path)
             if step is not None and step.state == "ready" and step.reason == "suspect":
                 self.alone = self.lane = path
                 self.offer(SuspectsTurn(path))
-                self.soon(5_000, lambda: self.has_lived(path))
+                self.soon(5_000, partial(self.has_lived, path))
 
     def has_lived(self, path: str) -> None:
         if self.alone == path:
@@ -640,7 +672,9 @@ def simulate(seed: int, *, trace: bool = False) -> World:
     """One seed, to its end. The world that comes back has its counters and its trace."""
     world = World(seed, trace=trace)
     with small_limits(world.rng) as limits:
-        world.say(f"seed {seed}, workload {world.load.number}, faults {sorted(world.faults)}, limits {limits}")
+        world.say(
+            f"seed {seed}, workload {world.load.number}, faults {sorted(world.faults)}, limits {limits}"
+        )
         try:
             world.run()
         except Exception as error:

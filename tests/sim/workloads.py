@@ -82,14 +82,17 @@ def _describe(block: list[Data], retry: Data | None, timeout: float | None, foun
         if kind == "tool":
             own_retry, own_timeout = step.get("retry", retry), step.get("timeout_secs", timeout)
             millis = None if own_timeout is None else round(own_timeout * 1000)
-            found[step["id"]] = Info(
-                step["id"], kind, step, own_retry, millis, step.get("on_crash", "retry")
-            )
+            found[step["id"]] = Info(step["id"], kind, step, own_retry, millis, step.get("on_crash", "retry"))
             continue
         found[step["id"]] = Info(step["id"], kind, step)
         inner_retry, inner_timeout = step.get("retry", retry), step.get("timeout_secs", timeout)
         for inner in blocks_of(step):
             _describe(inner, inner_retry, inner_timeout, found)
+
+
+def output_of(name: str, member: str = "") -> str:
+    """The template that names a step's output."""
+    return "{{steps." + name + ".output" + member + "}}"
 
 
 def blocks_of(step: Data) -> list[list[Data]]:
@@ -117,7 +120,7 @@ class _Maker:
         if rng.random() < 0.12:
             data["on_restart"] = "interrupt"
         if rng.random() < 0.2:
-            data["output"] = {"n": "{{inputs.n}}", "all": "{{steps.%s.output}}" % data["steps"][0]["id"]}
+            data["output"] = {"n": "{{inputs.n}}", "all": output_of(data["steps"][0]["id"])}
         return data, {
             "n": rng.randrange(100),
             "flag": rng.random() < 0.5,
@@ -127,7 +130,7 @@ class _Maker:
 
     def block(self, seen: list[str], depth: int, low: int, high: int) -> list[Data]:
         seen = list(seen)
-        made = []
+        made: list[Data] = []
         for _ in range(self.rng.randint(low, high)):
             if self.count >= STEPS_MAX and made:
                 break
@@ -143,7 +146,9 @@ class _Maker:
         nests = depth < DEPTH_MAX and self.count < STEPS_MAX
         likely = {"deep": 0.7, "wide": 0.6, "timers": 0.35}.get(self.shape, 0.45)
         if nests and self.rng.random() < likely:
-            return self.rng.choice((self.foreach, self.parallel, self.parallel, self.branch))(step_id, seen, depth)
+            return self.rng.choice((self.foreach, self.parallel, self.parallel, self.branch))(
+                step_id, seen, depth
+            )
         if self.rng.random() < (0.5 if self.shape == "timers" else 0.15):
             return self.timer(step_id)
         return self.call(step_id, seen, depth)
@@ -153,12 +158,16 @@ class _Maker:
         args: Data = {"n": "{{inputs.n}}"} if rng.random() < 0.5 else {}
         for name in rng.sample(seen, min(len(seen), rng.choice((0, 1, 1, 2)))):
             if rng.random() < 0.3:
-                args[f"whole_{name}"] = "{{steps.%s.output}}" % name
+                args[f"whole_{name}"] = output_of(name)
             else:
-                args[f"of_{name}"] = "{{steps.%s.output.v}}" % name
+                args[f"of_{name}"] = output_of(name, ".v")
         if rng.random() < 0.1:
             args["pad"] = "{{inputs.pad}}"
-        step: Data = {"id": step_id, "tool": rng.choice(TOOLS if rng.random() < 0.15 else TOOLS[:3]), "args": args}
+        step: Data = {
+            "id": step_id,
+            "tool": rng.choice(TOOLS if rng.random() < 0.15 else TOOLS[:3]),
+            "args": args,
+        }
         return step | self.policy(rng.random() < 0.3)
 
     def policy(self, with_crash: bool) -> Data:
@@ -177,7 +186,9 @@ class _Maker:
             if rng.random() < 0.3:
                 policy["retry"]["jitter"] = rng.choice((0.1, 0.5, 1))
             if rng.random() < 0.2:
-                policy["retry"]["retry_on"] = rng.sample(("error", "transient", "timeout"), rng.choice((1, 2)))
+                policy["retry"]["retry_on"] = rng.sample(
+                    ("error", "transient", "timeout"), rng.choice((1, 2))
+                )
         if with_crash and rng.random() < 0.5:
             policy["on_crash"] = "fail"
         return policy
@@ -205,7 +216,10 @@ class _Maker:
 
     def parallel(self, step_id: str, seen: list[str], depth: int) -> Data:
         rng = self.rng
-        branches = [self.block(seen, depth + 1, 1, 2) for _ in range(rng.choice((1, 2, 2, 3, 3 if self.shape == "wide" else 2)))]
+        branches = [
+            self.block(seen, depth + 1, 1, 2)
+            for _ in range(rng.choice((1, 2, 2, 3, 3 if self.shape == "wide" else 2)))
+        ]
         step: Data = {"id": step_id, "kind": "parallel", "branches": branches}
         step["on_any_fail"] = rng.choice(("abort", "abort", "continue"))
         return step | (self.policy(False) if rng.random() < 0.2 else {})

@@ -137,7 +137,8 @@ class SimNode:
 
     def do(self, work: Coroutine[Any, Any, Any]) -> None:
         """Something that happens on this node, and dies with it."""
-        self.world.loop.create_task(work, context=self.context.copy())
+        task = self.world.loop.create_task(work, context=self.context.copy())
+        task.set_name(self.name)
 
 
 class World:
@@ -146,7 +147,9 @@ class World:
         rng = self.rng
         self.path = f"file:/sim{seed}?vfs=memdb"
         self.is_calm = rng.random() < 0.12  # nothing holds anybody up: what is due must happen in time
-        self.faults = {fault for fault in FAULTS if rng.random() < 0.4 and (not self.is_calm or fault in HARMLESS)}
+        self.faults = {
+            fault for fault in FAULTS if rng.random() < 0.4 and (not self.is_calm or fault in HARMLESS)
+        }
         self.rate = rng.choice((0.01, 0.03, 0.1))
         self.faults_until = rng.choice((0.5, 5.0, 30.0))
         self.counts: Counter[str] = Counter()
@@ -172,7 +175,9 @@ class World:
         self.started: dict[str, int] = {}  # acknowledged starts: id → number
         self.cancelled: set[str] = set()  # acknowledged cancels
         # A step that takes its process down whenever it runs, as long as there is one to take down.
-        calls = sorted({name for load in self.wanted for name, info in load.steps.items() if info.kind == "tool"})
+        calls = sorted(
+            {name for load in self.wanted for name, info in load.steps.items() if info.kind == "tool"}
+        )
         self.poison = rng.choice(calls) if "poison" in self.faults and calls and rng.random() < 0.5 else ""
         self.answers: list[tuple[int, StepSucceeded | StepFailed]] = []
         self.settled = False
@@ -229,7 +234,9 @@ class World:
         engine = self.newest().engine
         live = {no: live.run.status for no, live in engine.advance.live.items()}
         at_work, queued = list(engine.dispatch.open), list(engine.dispatch.queue)
-        where = f"in memory {live}, at work {at_work}, queued {queued}, set aside {engine.advance.quarantined}"
+        where = (
+            f"in memory {live}, at work {at_work}, queued {queued}, set aside {engine.advance.quarantined}"
+        )
         raise Violation(f"once faults stop every run becomes terminal: {stuck}, {where}")
 
     def newest(self) -> SimNode:
@@ -246,7 +253,7 @@ class World:
         """Checks are made amid the engine's own frames: what they find must not be caught there."""
         try:
             check()
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001  # told when the engine has its hands off
             self.failure = self.failure or error
 
     # ---------------------------------------------------------------------------------------------------- faults
@@ -258,13 +265,23 @@ class World:
 
     def before(self, node: Any) -> None:
         """Asked before every handle: does something happen to its node right now?"""
-        if self.settled or not isinstance(node, SimNode) or node is not self.newest() or node.dead or node.paused:
+        if (
+            self.settled
+            or not isinstance(node, SimNode)
+            or node is not self.newest()
+            or node.dead
+            or node.paused
+        ):
             return
         if self.rng.random() >= self.rate or self.loop.time() > self.faults_until:
             return
         possible = [fault for fault in AT_A_HANDLE if fault in self.faults]
         if possible:
             getattr(self, "_" + self.rng.choice(possible).replace(" ", "_"))(node)
+
+    def crash_if_stalled(self, node: SimNode) -> None:
+        if node is self.newest() and not node.dead and node.engine.advance.is_stalled:
+            self._crash(node)
 
     def _crash(self, node: SimNode) -> None:
         self.counts["crash while closing" if node.closing else "crash at a handle"] += 1
@@ -291,7 +308,9 @@ class World:
         node.paused = False
         if node is not self.newest():
             self.counts["stale node goes on"] += 1
-            node.dead = node.dead or not node.is_open  # the lock is another's: it would not have come this far
+            node.dead = (
+                node.dead or not node.is_open
+            )  # the lock is another's: it would not have come this far
         held, node.held = node.held, []
         self.loop.give_back(held)
 
@@ -309,6 +328,10 @@ class World:
     def _down(self, node: SimNode) -> None:
         self.counts["database away"] += 1
         self.down_until = self.loop.time() + self.rng.choice((0.01, 1.0, 12.0))
+        if "cancel" in self.faults:
+            self.later(0.001, self.ask)
+        if "crash" in self.faults and self.rng.random() < 0.3:
+            self.later(self.rng.choice((0.005, 0.15, 2.0)), lambda: self.crash_if_stalled(node))
 
     def _late_answers(self, node: SimNode) -> None:
         if self.answers:
@@ -406,7 +429,11 @@ class World:
         self.started[live.run.id] = live.run.no
         self.say(f"{node.name} has started run {live.run.no}: {live.run.id}")
         durable = self.shadows.get(live.run.no)
-        self.guarded(lambda: hold(durable and durable.run_id == live.run.id, "an acknowledged run is durable", live.run.id))
+        self.guarded(
+            lambda: hold(
+                durable and durable.run_id == live.run.id, "an acknowledged run is durable", live.run.id
+            )
+        )
         if self.rng.random() < 0.5:
             node.do(self.wait_on(node, live.run.no))
 
@@ -421,7 +448,11 @@ class World:
         except (HoldfastError, asyncio.CancelledError):
             return
         shadow = self.shadows[no]
-        self.guarded(lambda: hold(shadow.over and live.run.status == shadow.status, "an end that is told is durable", no))
+        self.guarded(
+            lambda: hold(
+                shadow.over and live.run.status == shadow.status, "an end that is told is durable", no
+            )
+        )
         self.counts["end told"] += 1
 
     async def cancel(self, node: SimNode, run_id: str) -> None:
@@ -455,11 +486,11 @@ class World:
     def committed(self, node: SimNode, batch: Batch) -> None:
         """The store has taken a batch: hold every row against the shadow of its run."""
         hold(node is self.opened, "a stale node appends nothing", node.name, len(batch.rows))
-        for no, new in batch.new_runs.items():
-            self.shadows[no] = Shadow(self.loads[new.version], new.id, no)
-            self.rows[no], self.blobs[no] = [], {}
-        for no, sha256, text in batch.blobs:
-            self.blobs[no][sha256] = text
+        for new in batch.new_runs.values():
+            self.shadows[new.no] = Shadow(self.loads[new.version], new.id, new.no)
+            self.rows[new.no], self.blobs[new.no] = [], {}
+        for of, sha256, text in batch.blobs:
+            self.blobs[of][sha256] = text
         for no, seq, epoch, at, kind, body in batch.rows:
             shadow = self.shadows[no]
             self.say(f"{node.name} run {no} row {seq}/{epoch} {body[:300]}")
@@ -522,7 +553,8 @@ class World:
 
     def result(self, context: Context) -> Any:
         rng = self.rng
-        path, number, no = context.path, context.attempt, self.shadow_of(context.run_id).run.no
+        path, number = context.path, context.attempt
+        no: int = self.shadow_of(context.run_id).run.no
         if rng.random() < 0.25:
             kind = rng.choice(KINDS_OF_ERROR)
             self.answers.append((no, StepFailed(path, number, Error(kind, "late", path, number))))
@@ -585,7 +617,9 @@ class World:
         hold(rows == self.rows[no], "the journal holds each row once", no)
         stored = at_once(store.load(no))
         assert stored is not None
-        hold(stored.row.status == shadow.status, "the run row's status is that of the fold", stored.row.status)
+        hold(
+            stored.row.status == shadow.status, "the run row's status is that of the fold", stored.row.status
+        )
         hold(stored.row.owner is None, "nobody owns a run that is over", no)
         run = at_once(load_run(store, stored))
         check_same(run, shadow.run, "a snapshot and the rows after it equal the fold of all rows")

@@ -50,6 +50,8 @@ PROBE_SECONDS_MAX: Final = 5.0
 
 KINDS: Final[dict[type, str]] = {kind: kind.__struct_config__.tag for kind in Event.__args__}
 
+# Stimuli that nobody would send a second time. Timers are armed again from the run's own rows.
+_KEPT: Final = (StepSucceeded, StepFailed, AttemptTimedOut, AttemptReleased, Adopted, Continued)
 _WAKING: Final = frozenset({Adopted, TimerFired})  # after these, a suspect may be waiting for its turn
 
 Reply = asyncio.Future[None]
@@ -377,7 +379,7 @@ class Advance:
                 NodeIsOver("this node is over") if self.is_over else StoreUnavailable("the database is away")
             )
             _answer(reply, why)
-        elif isinstance(event, StepSucceeded | StepFailed | AttemptTimedOut | AttemptReleased | Adopted):
+        elif isinstance(event, _KEPT):
             self.again.append(
                 (no, event)
             )  # timers need no keeping: they are armed again from the run's own rows

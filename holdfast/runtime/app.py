@@ -18,6 +18,8 @@ from holdfast.engine.events import (
     CancelRequested,
     Continued,
     RunStarted,
+    StepFailed,
+    StepSucceeded,
     TimerFired,
 )
 from holdfast.engine.state import Run, timer_of
@@ -347,6 +349,8 @@ class Engine:
                 await self.owners.adopt(no, drive=self.drives_all)
             elif (live := await self.load(no)) is not None and not live.run.over:
                 self._begin_passed_over(live)
+                if live.run.todo:
+                    advance.again.append((no, Continued()))
             advance.away.discard(no)
         if advance.is_stalled:
             return
@@ -376,8 +380,6 @@ class Engine:
     async def _go_on(self) -> None:
         """Commits work again: see to cut work, timers, places, the lane, and what nobody drives yet."""
         for live in list(self.advance.live.values()):
-            if live.run.todo:
-                self.advance.offer(live, Continued())
             if self.drives_all and live.run.is_idle:
                 await self.owners.adopt(live.run.no)
             self.committed(live)

@@ -16,12 +16,11 @@ import apsw
 import pytest
 
 from holdfast import Context, tool
-from holdfast.engine.decisions import FinishRun, StartAttempt
-from holdfast.engine.events import StepSucceeded
 from holdfast.engine.rows import decode_row
+from holdfast.engine.state import Run, fold
 from holdfast.errors import HoldfastError, StoreUnavailable
 from holdfast.store.base import Batch
-from holdfast.values import RunId
+from holdfast.values import Millis, RunId, RunNo
 from tests.runtime.bench import Bench, bench
 from tests.runtime.manual import by_hand, clock, settled
 
@@ -75,22 +74,17 @@ class World:
         self.tool = work
 
     def _look(self, ctx: Context) -> None:
-        """At the moment of a call: is its start on disk, is it the first call, is the step not done yet?"""
+        """At the moment of a call: is it the first one, and does the disk say that this attempt is at work?"""
         key = (str(ctx.run_id), ctx.path, ctx.attempt)
         self.called[key] = self.called.get(key, 0) + 1
         if self.called[key] > 1:
             self.problems.append(f"{key} was called twice")
-        started = done = False
+        run = Run(RunNo(1), ctx.run_id, "")
         for body in self.bodies(ctx.run_id):
-            event, decisions = decode_row(body)
-            done |= isinstance(event, StepSucceeded) and event.path == ctx.path
-            for order in decisions:
-                started |= isinstance(order, StartAttempt) and (order.path, order.attempt) == key[1:]
-                done |= isinstance(order, FinishRun)
-        if not started:
-            self.problems.append(f"{key} was called before its start was on disk")
-        if done:
-            self.problems.append(f"{key} was called after its outcome")
+            fold(run, *decode_row(body), Millis(0))
+        step = run.steps.get(ctx.path)
+        if step is None or step.attempt != ctx.attempt or step.state != "running":
+            self.problems.append(f"{key} was called, and on disk it says {run.status}, {step}")
 
     def bodies(self, run_id: str) -> list[str]:
         db = apsw.Connection(str(self.path / "h.db"), flags=apsw.SQLITE_OPEN_READONLY)

@@ -85,8 +85,8 @@ def encode_parts(run: Run) -> list[tuple[int, bytes]]:
         if path in written:
             continue
         written.add(path)
-        fresh[path] = output = _referred(run, output)
-        size += len(memoryview(output))
+        fresh[path] = _referred(run, output)
+        size += len(memoryview(fresh[path]))
         if size > SNAPSHOT_PART_BYTES_MAX:
             parts.append((count := count + 1, _encode(fresh)))
             fresh, size = {}, 0

@@ -357,8 +357,9 @@ class Engine:
         again, advance.again = advance.again, []
         for no, event in again:
             live = advance.live.get(no)
-            if live is not None and not isinstance(event, Adopted):
-                advance.offer(live, event)
+            if live is None or isinstance(event, Adopted) or (isinstance(event, Continued) and not live.run.todo):
+                continue
+            advance.offer(live, event)
         await self._go_on()
 
     def _begin_passed_over(self, live: Live) -> None:

@@ -72,8 +72,10 @@ class Measure:
         )  # nothing was allowed: each one is too many
 
 
-def line(measures: Sequence[Measure], *, dropped: int, calibration_ms: float) -> dict[str, Any]:
-    """The JSON line of a figure, from the repetitions that count."""
+def line(
+    measures: Sequence[Measure], *, dropped: int, calibration_ms: float, quiet: bool = True
+) -> dict[str, Any]:
+    """The JSON line of a figure, from the repetitions that count; not `quiet` if the machine was slow in all."""
     kind, values = measures[0].kind, [measure.value for measure in measures]
     value, ratio = statistics.median(values), _median(measure.ratio for measure in measures)
     limit = _median(measure.limit for measure in measures)
@@ -93,6 +95,7 @@ def line(measures: Sequence[Measure], *, dropped: int, calibration_ms: float) ->
             "max": rounded(max(values)),
             "repeats": len(values),
             "dropped": dropped,
+            "quiet": quiet,
         },
         "machine": {
             "cores": os.cpu_count(),
@@ -132,7 +135,8 @@ def _cells(one: Mapping[str, Any]) -> tuple[str, ...]:
         _goal(bar.get("moonshot")),
         one["meets"] or NONE,
         f"{spread['min']:,.6g} … {spread['max']:,.6g}",
-        f"{spread['repeats']} of {spread['repeats'] + spread['dropped']}",
+        f"{spread['repeats']} of {spread['repeats'] + spread['dropped']}"
+        + ("" if spread["quiet"] else ", slow"),
     )
 
 

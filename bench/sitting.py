@@ -58,10 +58,13 @@ class Sitting:
         self._patience_until = time.monotonic() + self.patience_seconds
         while len(self._kept(taken)) < wanted and len(taken) < TRIES_PER_REPEAT * wanted:
             taken.append(self._once(workload))
-        kept = self._kept(taken) or [min(taken, key=lambda one: one[0])]
+        quiet = self._kept(taken)
+        kept = quiet or [min(taken, key=lambda one: one[0])]
         calibration = statistics.median(loop_ms for loop_ms, _ in kept)
         for together in zip(*[measures for _, measures in kept], strict=True):
-            yield line(together, dropped=len(taken) - len(kept), calibration_ms=calibration)
+            yield line(
+                together, dropped=len(taken) - len(kept), calibration_ms=calibration, quiet=bool(quiet)
+            )
 
     def _once(self, workload: Workload) -> tuple[float, list[Measure]]:
         """One repetition in a folder of its own, and the slower of the loops around it."""

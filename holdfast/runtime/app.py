@@ -64,9 +64,7 @@ class Engine:
         self.resident = resident
         self.plans: dict[str, Plan] = {}
         self.owners: Owners
-        self._plan_of_spec: dict[
-            int, tuple[WorkflowSpec, Plan]
-        ] = {}  # by identity: the spec is held, so it stays
+        self._plan_of_spec: dict[int, tuple[WorkflowSpec, Plan]] = {}  # by identity; holding it keeps the id
         self._stored_versions: set[str] = set()
         self._waiters: dict[RunNo, list[Waiter]] = {}
         self._filling: asyncio.Task[None] | None = None
@@ -112,11 +110,8 @@ class Engine:
     def _take_up(self) -> None:
         """Take runs up in the background, as far as there is room."""
         self.dispatch.when_free = None
-        if (
-            self.drives_all
-            and self._filling is None
-            and not (self.advance.is_over or self.advance.is_stalled)
-        ):
+        is_able = self.drives_all and not (self.advance.is_over or self.advance.is_stalled)
+        if is_able and self._filling is None:
             self._filling = asyncio.get_running_loop().create_task(self._fill())
 
     async def _fill(self) -> None:
@@ -136,11 +131,9 @@ class Engine:
             self._filling = None
 
     async def _sleep_until_due(self) -> None:
-        at = await self.store.next_wake()
-        if (
-            at is not None
-        ):  # one that is due and was left out (it is set aside) is not looked at again at once
-            now = self.clock.now()
+        at, now = await self.store.next_wake(), self.clock.now()
+        if at is not None:
+            # One that is due and was left out, because it is set aside, is not looked at again at once.
             self.timers.parked_until(at if at > now else Millis(now + LOOK_AGAIN_MS))
 
     # ------------------------------------------------------------------------------------------------ commands
@@ -192,10 +185,10 @@ class Engine:
         return text
 
     def _store_version(self, spec: WorkflowSpec, plan: Plan) -> None:
-        if plan.version not in self._stored_versions:
+        versions = self.advance.batch.versions
+        if plan.version not in self._stored_versions and plan.version not in versions:
             text = spec.canonical().decode()
-            version = Version(DEFAULT_TENANT, plan.version, spec.name, text, self.clock.now())
-            self.advance.batch.versions.append(version)
+            versions[plan.version] = Version(DEFAULT_TENANT, plan.version, spec.name, text, self.clock.now())
 
     async def cancel(self, run_id: RunId, reason: str = "") -> None:
         """Ask a run to stop. When this returns, the request is durable and nothing new starts."""
@@ -357,7 +350,11 @@ class Engine:
         again, advance.again = advance.again, []
         for no, event in again:
             live = advance.live.get(no)
-            if live is None or isinstance(event, Adopted) or (isinstance(event, Continued) and not live.run.todo):
+            if (
+                live is None
+                or isinstance(event, Adopted)
+                or (isinstance(event, Continued) and not live.run.todo)
+            ):
                 continue
             advance.offer(live, event)
         await self._go_on()
@@ -405,6 +402,9 @@ class Engine:
         if live is None:
             return
         now = self.clock.now()
-        for key in [key for key, at in live.run.timers.items() if at <= now]:
+        due = [key for key, at in live.run.timers.items() if at <= now]
+        for key in due:
             timer, path = timer_of(key)
             self.advance.offer(live, TimerFired(path, timer))
+        if not due:
+            self.committed(live)  # the clock was set back this very moment

@@ -22,7 +22,7 @@ def is_well_formed(one: dict[str, Any]) -> bool:
     """One line of JSON with every key, a limit wherever there is a ratio, and a verdict wherever there is a bar."""
     back = msgspec.json.decode(msgspec.json.encode(one))
     assert list(back) == KEYS
-    assert set(back["spread"]) == {"min", "median", "max", "repeats", "dropped"}
+    assert set(back["spread"]) == {"min", "median", "max", "repeats", "dropped", "quiet"}
     assert set(back["machine"]) == {"cores", "python", "calibration", "load"}
     assert (back["limit"] is None) == (back["ratio"] is None)
     assert (back["bar"] is None) == (back["meets"] is None)
@@ -70,7 +70,14 @@ def test_a_line_holds_the_median_of_values_and_of_ratios() -> None:
     measures = [Measure(SINGLE, 1.0, 1.0), Measure(SINGLE, 2.0, 0.5), Measure(SINGLE, 9.0, 1.0)]
     found = line(measures, dropped=2, calibration_ms=1.0)
     assert (found["value"], found["ratio"]) == (2.0, 4.0)
-    assert found["spread"] == {"min": 1.0, "median": 2.0, "max": 9.0, "repeats": 3, "dropped": 2}
+    assert found["spread"] == {
+        "min": 1.0,
+        "median": 2.0,
+        "max": 9.0,
+        "repeats": 3,
+        "dropped": 2,
+        "quiet": True,
+    }
 
 
 def test_the_last_hundredth_of_a_sample_is_its_99th_percentile() -> None:
@@ -100,4 +107,4 @@ def test_a_machine_that_is_always_slow_still_gives_its_best_repetition(
     workload = Workload("fake", lambda folder, scale: [Measure(SINGLE, next(values))])
     (found,) = Sitting(tmp_path, Scale(), repeats=1, patience_seconds=0).lines(workload)
     assert found["value"] == 7.0
-    assert (found["spread"]["repeats"], found["spread"]["dropped"]) == (1, 1)
+    assert (found["spread"]["repeats"], found["spread"]["dropped"], found["spread"]["quiet"]) == (1, 1, False)

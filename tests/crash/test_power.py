@@ -4,9 +4,6 @@ the file is sound."""
 from __future__ import annotations
 
 import random
-import shutil
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,18 +12,6 @@ from tests.crash.disk import SECTOR, Disk, State
 from tests.crash.power import campaign
 
 CUTS = 300  # per seed
-
-
-@pytest.fixture
-def memory_folder(tmp_path: Path) -> Iterator[Path]:
-    """The simulated disk does all the forgetting; the files beneath it may as well be in memory."""
-    shared = Path("/dev/shm")
-    if not shared.is_dir():
-        yield tmp_path
-        return
-    folder = Path(tempfile.mkdtemp(prefix="holdfast-", dir=shared))
-    yield folder
-    shutil.rmtree(folder)
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3, 4])

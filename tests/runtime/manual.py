@@ -34,7 +34,7 @@ class ManualClock:
         self._ids = 0
 
     def now(self) -> Millis:
-        return Millis(BEGAN + round((self.seconds - 1_000.0) * 1000) + self.wall_offset_ms)
+        return Millis(BEGAN + int((self.seconds - 1_000.0) * 1000 + 1e-3) + self.wall_offset_ms)
 
     def monotonic(self) -> float:
         return self.seconds

@@ -167,6 +167,7 @@ class World:
         self.shadows: dict[int, Shadow] = {}
         self.rows: dict[int, list[ReadRow]] = {}
         self.blobs: dict[int, dict[str, bytes]] = {}
+        self.writers: dict[int, SimNode] = {}  # who appended the last row
         self.starts: set[tuple[str, str, int]] = set()
         self.effects: Counter[tuple[str, str, int]] = Counter()
         self.keys: dict[str, tuple[str, str]] = {}
@@ -402,14 +403,15 @@ class World:
         self.say(f"{node.name} has closed")
         advance = node.engine.advance
         if node is self.opened and not (advance.is_over or advance.is_stalled):
-            self.guarded(self.nothing_is_open)
+            self.guarded(lambda: self.nothing_is_open(node))
         node.dead = True
         if node is self.newest():
             self.later(self.rng.choice((0.0, 0.1, 20.0)), self.open_node)
 
-    def nothing_is_open(self) -> None:
-        for shadow in self.shadows.values():
-            at_work = [] if shadow.over else shadow.run.open_attempts()
+    def nothing_is_open(self, node: SimNode) -> None:
+        for no, shadow in self.shadows.items():
+            ours = self.writers.get(no) is node and not shadow.over  # else it was not taken up here yet
+            at_work = shadow.run.open_attempts() if ours else []
             hold(not at_work, "a graceful stop leaves no attempt open: it costs a step nothing", at_work)
         self.counts["closed in order"] += 1
 
@@ -496,6 +498,7 @@ class World:
             self.say(f"{node.name} run {no} row {seq}/{epoch} {body[:300]}")
             shadow.row(seq, epoch, at, body, self.blobs[no])
             self.check_lateness(shadow)
+            self.writers[no] = node
             self.rows[no].append((seq, epoch, at, kind, body))
             _, decisions = decode_row(body)
             for decision in decisions:

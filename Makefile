@@ -23,6 +23,7 @@ test: setup
 	$(BIN)/pytest -n 2
 
 up: setup
+	@$(BIN)/python -m compileall -q holdfast
 	cd examples && ../$(BIN)/holdfast run hello.yaml --tools tools
 
 bench: setup

@@ -186,9 +186,10 @@ class Engine:
 
     def _store_version(self, spec: WorkflowSpec, plan: Plan) -> None:
         versions = self.advance.batch.versions
-        if plan.version not in self._stored_versions and plan.version not in versions:
-            text = spec.canonical().decode()
-            versions[plan.version] = Version(DEFAULT_TENANT, plan.version, spec.name, text, self.clock.now())
+        if plan.version in self._stored_versions or any(known.hash == plan.version for known in versions):
+            return
+        text = spec.canonical().decode()
+        versions.append(Version(DEFAULT_TENANT, plan.version, spec.name, text, self.clock.now()))
 
     async def cancel(self, run_id: RunId, reason: str = "") -> None:
         """Ask a run to stop. When this returns, the request is durable and nothing new starts."""

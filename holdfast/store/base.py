@@ -74,7 +74,7 @@ class Batch:
         self.rows: list[JournalRow] = []
         self.new_runs: dict[RunNo, NewRun] = {}
         self.changes: dict[RunNo, RunChange] = {}
-        self.versions: dict[str, Version] = {}  # by hash
+        self.versions: list[Version] = []
         self.blobs: list[tuple[RunNo, str, bytes]] = []
         self.snapshots: list[tuple[RunNo, int, int, bytes]] = []  # run, part, seq, body
         self.lane: str | None = None  # the suspect that is alone from this commit on; "" clears it

@@ -234,7 +234,7 @@ class SqliteStore:
 
     def _put_rest(self, batch: Batch) -> None:
         execute, sql = self._write.execute, self._sql
-        for version in batch.versions.values():
+        for version in batch.versions:
             execute(
                 sql["add_version"],
                 (version.tenant, version.hash, version.name, version.definition, version.created_at),

@@ -378,6 +378,7 @@ class Engine:
 
     async def _go_on(self) -> None:
         """Commits work again: see to cut work, timers, places, the lane, and what nobody drives yet."""
+        self.dispatch.leave_lost_lane()
         for live in list(self.advance.live.values()):
             if self.drives_all and live.run.is_idle:
                 await self.owners.adopt(live.run.no)

@@ -304,11 +304,15 @@ class Dispatch:
             self.advance.leave_lane()
             asyncio.get_running_loop().call_soon(self._next_suspect)
 
-    def resume(self) -> None:
-        """Commits work again. If the one that let a suspect in had failed, nobody is in the lane."""
-        self._fill_places()
-        if self._alone is not None and self._alone not in self.open:
+    def leave_lost_lane(self) -> None:
+        """If the commit that let a suspect in had failed, nobody is in the lane."""
+        waits = any(entry[:2] == self._alone for entry in self.queue)
+        if self._alone is not None and self._alone not in self.open and not waits:
             self._alone = None
+
+    def resume(self) -> None:
+        """Commits work again: begin what waited for that."""
+        self._fill_places()
         self._next_suspect()
 
     # ------------------------------------------------------------------------------------------------- the end

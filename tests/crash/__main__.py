@@ -26,7 +26,9 @@ def main() -> int:
         )
     if asked.cuts:
         memory = "/dev/shm" if Path("/dev/shm").is_dir() else None
-        problems += _in_folder(memory, lambda folder: power.campaign(folder, seed=asked.seed, cuts=asked.cuts))
+        problems += _in_folder(
+            memory, lambda folder: power.campaign(folder, seed=asked.seed, cuts=asked.cuts)
+        )
     return 1 if problems else 0
 
 

@@ -11,6 +11,7 @@ import json
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import apsw
@@ -51,7 +52,9 @@ class Found(msgspec.Struct):
 def journals(place: Place) -> dict[str, list[Row]]:
     """Run id → its rows."""
     found: dict[str, list[Row]] = defaultdict(list)
-    query = "SELECT r.id, j.seq, j.epoch, j.at, j.body FROM journal j JOIN run r ON r.no = j.run ORDER BY j.pos"
+    query = (
+        "SELECT r.id, j.seq, j.epoch, j.at, j.body FROM journal j JOIN run r ON r.no = j.run ORDER BY j.pos"
+    )
     for run, seq, epoch, at, body in query_file(place, query):
         _, event, decisions = json.loads(body)
         found[run].append(Row(seq, epoch, at, event, decisions))
@@ -71,7 +74,9 @@ def effects(place: Place) -> list[Effect]:
     return [Effect(run, path, int(attempt), key) for run, path, attempt, key in lines]
 
 
-def check(place: Place, told: Told, *, expected_status: Callable[[Any], str] = lambda inputs: "completed") -> Found:
+def check(
+    place: Place, told: Told, *, expected_status: Callable[[Any], str] = lambda inputs: "completed"
+) -> Found:
     found = Found()
     say = found.problems.append
     by_run = journals(place)
@@ -80,7 +85,9 @@ def check(place: Place, told: Told, *, expected_status: Callable[[Any], str] = l
         say("the file is damaged")
     if orphans := query_file(place, "SELECT DISTINCT run FROM journal WHERE run NOT IN (SELECT no FROM run)"):
         say(f"rows of runs that do not exist: {orphans[:3]}")
-    if open_runs := [run for run, status in statuses.items() if status in ("pending", "running", "waiting", "cancelling")]:
+    if open_runs := [
+        run for run, status in statuses.items() if status in ("pending", "running", "waiting", "cancelling")
+    ]:
         say(f"{len(open_runs)} runs are still open, such as {open_runs[0]}")
     _check_told(told, by_run, statuses, say)
     done = defaultdict(list)
@@ -99,7 +106,9 @@ def check(place: Place, told: Told, *, expected_status: Callable[[Any], str] = l
     return found
 
 
-def _check_told(told: Told, by_run: dict[str, list[Row]], statuses: dict[str, str], say: Callable[[str], None]) -> None:
+def _check_told(
+    told: Told, by_run: dict[str, list[Row]], statuses: dict[str, str], say: Callable[[str], None]
+) -> None:
     for run in told.started:
         if run not in by_run:
             say(f"the start of {run} was acknowledged and is lost")
@@ -120,13 +129,13 @@ def _check_rows(
 ) -> None:
     if [row.seq for row in rows] != list(range(1, len(rows) + 1)):
         say(f"{run}: its rows are not 1..n in the order of commits: {[row.seq for row in rows]}")
-    for before, after in zip(rows, rows[1:], strict=False):
+    for before, after in pairwise(rows):
         if after.epoch < before.epoch:
             say(f"{run}: the epoch falls from {before.epoch} to {after.epoch} at row {after.seq}")
         if after.at < before.at:
             say(f"{run}: time runs back at row {after.seq}")
     ends = [(row.seq, order[1]) for row in rows for order in row.decisions if order[0] == "finish"]
-    inputs = rows[0].event[1] if rows[0].event[0] == "run_started" else None
+    inputs: Any = rows[0].event[1] if rows[0].event[0] == "run_started" else None
     wanted = expected(inputs)
     if ends != [(len(rows), status)] or status != wanted:
         say(f"{run}: ends {ends} in {len(rows)} rows, its row says {status}, wanted is {wanted}")
@@ -193,7 +202,9 @@ def _check_effects(run: str, fates: Fates, done: list[Effect], say: Callable[[st
 
 def _check_log(run: str, fates: Fates, log_text: str, say: Callable[[str], None]) -> None:
     for (path, attempt), fate in fates.items():
-        if fate == "lost" and not re.search(rf"{run}: attempt {attempt} of {re.escape(path)} was lost", log_text):
+        if fate == "lost" and not re.search(
+            rf"{run}: attempt {attempt} of {re.escape(path)} was lost", log_text
+        ):
             say(f"{run}: the log does not explain the loss of attempt {attempt} of {path}")
 
 

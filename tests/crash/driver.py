@@ -44,6 +44,7 @@ class Order(msgspec.Struct):
     attach: list[str] = []  # runs that were acknowledged earlier and whose end was not
     kill_commit: int = 0  # kill ourselves at this commit, counted from 1; 0: never
     kill_after: bool = False  # when it is durable and nobody knows; else right before it
+    lies: bool = False  # say that a commit is durable before it is: a planted bug, for the checker to find
     clock_rate: int = 1  # how much faster than ours the wall clock runs
     gate: str = ""  # tools named blocked and sync_blocked wait until this file exists
     stay: bool = False  # do not leave when all runs have ended
@@ -61,8 +62,8 @@ def main(the_order: Order, pipe: Connection) -> None:
     order = the_order
     _effects = os.open(order.effects, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     logging.basicConfig(filename=order.log, level=logging.INFO, format="%(message)s", force=True)
-    if order.kill_commit:
-        holdfast.embed.SqliteStore = KillingStore  # type: ignore[misc]
+    if order.kill_commit or order.lies:
+        holdfast.embed.SqliteStore = LyingStore if order.lies else KillingStore  # type: ignore[attr-defined]
     if order.checkpoint_pages:
         holdfast.store.sqlite.CHECKPOINT_PAGES = order.checkpoint_pages  # type: ignore[misc]
     try:
@@ -110,12 +111,12 @@ async def killer(context: Context) -> None:
 
 
 @tool
-async def blocked(context: Context, value: int) -> int:
+async def blocked(context: Context, value: int, plus: int = 0) -> int:
     """Waits until the gate is open: for a process that is stopped in the middle of its work."""
     _effect(context)
     while not os.path.exists(order.gate):
         await asyncio.sleep(0.005)
-    return value
+    return value + plus
 
 
 @tool
@@ -157,6 +158,15 @@ class KillingStore(SqliteStore):
         if not order.kill_after:
             os.kill(os.getpid(), signal.SIGKILL)
         super().submit(batch, lambda _: os.kill(os.getpid(), signal.SIGKILL))
+
+
+class LyingStore(SqliteStore):
+    """Says done at once and writes a little later."""
+
+    def submit(self, batch: Batch, done: Callable[[BaseException | None], None]) -> None:
+        loop = asyncio.get_running_loop()
+        loop.call_later(0.02, super().submit, batch, lambda error: None)
+        loop.call_soon(done, None)
 
 
 async def _live(pipe: Connection) -> None:

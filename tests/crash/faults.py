@@ -22,11 +22,11 @@ _Sync = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_int)
 
 
 class Methods(ctypes.Structure):
-    _fields_ = [("version", ctypes.c_int), ("functions", ctypes.c_void_p * POINTERS)]  # noqa: RUF012  # ctypes asks for it
+    _fields_ = [("version", ctypes.c_int), ("functions", ctypes.c_void_p * POINTERS)]
 
 
 class File(ctypes.Structure):
-    _fields_ = [("methods", ctypes.POINTER(Methods))]  # noqa: RUF012  # the same
+    _fields_ = [("methods", ctypes.POINTER(Methods))]
 
 
 Fault = Callable[[str, str], int]  # operation, file ("db" or "wal") → an SQLite code; 0 lets it happen
@@ -64,7 +64,8 @@ class Faults:
         file = File.from_address(pointer.value or 0)
         ours = Methods.from_buffer_copy(file.methods.contents)
         write, truncate, sync = (
-            kind(ours.functions[at]) for kind, at in ((_Write, XWRITE), (_Truncate, XTRUNCATE), (_Sync, XSYNC))
+            kind(ours.functions[at])
+            for kind, at in ((_Write, XWRITE), (_Truncate, XTRUNCATE), (_Sync, XSYNC))
         )
         replaced = {
             XWRITE: _Write(lambda *args: self._code("write", name) or write(*args)),

@@ -56,7 +56,10 @@ def read(store: SqliteStore) -> Content:
         list(execute("SELECT run, seq, body FROM journal ORDER BY pos")),
         {no: (status, epoch) for no, status, epoch in execute("SELECT no, status, epoch FROM run")},
         {(run, sha): body for run, sha, body in execute("SELECT run, sha256, body FROM blob")},
-        {(run, part): (seq, body) for run, part, seq, body in execute("SELECT run, part, seq, body FROM snapshot")},
+        {
+            (run, part): (seq, body)
+            for run, part, seq, body in execute("SELECT run, part, seq, body FROM snapshot")
+        },
         [found for (found,) in execute("SELECT hash FROM version ORDER BY created_at")],
     )
 
@@ -144,7 +147,9 @@ def _one_life(folder: Path, rng: random.Random, durability: str) -> list[Cut]:
     def tick(what: str, path: str) -> None:
         if rng.random() < CUT_CHANCE:
             where = f"{what} of {path.removeprefix(str(folder)).removeprefix('/' + DB) or 'file'}"
-            cuts.append(Cut(disk.image(rng), where, now.epoch, now.acknowledged, now.on_its_way, list(now.earlier)))
+            cuts.append(
+                Cut(disk.image(rng), where, now.epoch, now.acknowledged, now.on_its_way, list(now.earlier))
+            )
 
     with Disk() as disk:
         store = SqliteStore(disk.uri(folder / DB), durability=durability, threads=False)

@@ -88,7 +88,9 @@ def broken(code: int) -> Fault:
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("code", FAULTS.values(), ids=FAULTS.keys())
-async def test_a_caller_is_told_at_once_that_nothing_can_be_written(tmp_path: Path, disk: Faults, code: int) -> None:
+async def test_a_caller_is_told_at_once_that_nothing_can_be_written(
+    tmp_path: Path, disk: Faults, code: int
+) -> None:
     work = Work()
     async with engine(tmp_path, work, disk) as hf:
         run = await hf.start(TWO_STEPS, {"n": 1})

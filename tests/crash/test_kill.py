@@ -12,15 +12,15 @@ from tests.crash.kills import campaign
 from tests.crash.processes import Driver, Place, Told
 from tests.crash.workloads import every_kind
 
-KILLS, RUNS = 60, 300
+KILLS, RUNS = 40, 200  # per seed
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [1, 2, 3])
 def test_runs_survive_kills_at_random_moments(tmp_path: Path, seed: int) -> None:
-    done = campaign(tmp_path, seed=seed, kills=KILLS // 2, runs=RUNS // 2)
+    done = campaign(tmp_path, seed=seed, kills=KILLS, runs=RUNS)
     assert done.found.problems == []
-    assert done.kills == KILLS // 2
-    assert done.found.runs >= RUNS // 2
+    assert done.kills == KILLS
+    assert done.found.runs >= RUNS
     assert done.found.statuses == {"completed": done.found.runs}
     assert done.found.lost > 0, "no kill met an open attempt: the campaign shows nothing"
 

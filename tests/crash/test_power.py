@@ -11,11 +11,13 @@ import pytest
 from tests.crash.disk import SECTOR, Disk, State
 from tests.crash.power import campaign
 
-CUTS = 300  # per seed
+CUTS = 500  # per seed
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3, 4])
-def test_no_power_cut_loses_an_acknowledged_batch_or_leaves_half_of_one(memory_folder: Path, seed: int) -> None:
+def test_no_power_cut_loses_an_acknowledged_batch_or_leaves_half_of_one(
+    memory_folder: Path, seed: int
+) -> None:
     done = campaign(memory_folder, seed=seed, cuts=CUTS)
     assert done.problems == []
     for place in ("write of -wal", "before sync of -wal", "sync of -wal", "write of file", "sync of file"):

@@ -167,3 +167,19 @@ def test_the_items_of_a_finished_loop_are_not_kept_with_its_result() -> None:
     )
     case.start()
     assert len(str(state_of(case.run)["frames"])) < 1_000
+
+
+def test_a_run_that_must_keep_too_much_fails_with_kind_state_too_large(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("holdfast.engine.decide.KEPT_BYTES_MAX", 10_000)  # the real one is 256 MiB
+    case = loop("collect: outputs", ", args: {all: '{{ loop }}'}", count=200)
+    index = 0
+    while not case.run.over:
+        case.succeed(f"loop[{index}].s", "x" * 1_000)
+        if not case.run.over:
+            case.succeed(f"loop[{index}].s2", None)
+        index += 1
+    assert case.run.error is not None and case.run.error.kind == "state_too_large"
+    assert "collect: none" in case.run.error.message
+    assert 9 <= index <= 12

@@ -5,6 +5,7 @@ from __future__ import annotations
 from holdfast.engine.decisions import BeginStop, StartAttempt
 from holdfast.engine.events import AttemptTimedOut, StepSucceeded, TimerFired
 from holdfast.engine.scopes import CANCEL_GRACE_MS
+from holdfast.plan.graph import Call
 from holdfast.values import NULL
 from tests.engine.driver import BEGAN, Case, armed, finish, starts, stops
 
@@ -96,6 +97,30 @@ def test_a_time_out_of_a_former_attempt_is_late() -> None:
     case.fail("a")
     case.fire("retry", "a")
     assert case.offer(AttemptTimedOut("a", 1)) == []
+
+
+def test_a_limit_on_a_container_is_the_default_of_each_call_inside_the_nearest_one_winning() -> None:
+    case = started(
+        """
+        name: n
+        steps:
+          - id: p
+            kind: parallel
+            timeout_secs: 9
+            retry: {max_attempts: 2, initial_delay_ms: 0}
+            branches:
+              - [{id: a, tool: t}]
+              - [{id: b, tool: t, timeout_secs: 1}]
+              - [{id: br, kind: branch, on: $.inputs, else: [{id: c, tool: t}]}]
+              - [{id: l, kind: foreach, items: $.inputs.no, timeout_secs: 4, steps: [{id: d, tool: t}]}]
+        """
+    )
+    found = {}
+    for path in ["p[0].a", "p[1].b", "p[2].br.c", "p[3].l[0].d"]:
+        node = case.plan.node(path)
+        assert isinstance(node, Call) and node.retry is not None
+        found[node.name] = (node.timeout_ms, node.retry.max_attempts)
+    assert found == {"a": (9_000, 2), "b": (1_000, 2), "c": (9_000, 2), "d": (4_000, 2)}
 
 
 # ----------------------------------------------------------------------------------------------------- of a run

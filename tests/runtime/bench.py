@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -23,25 +24,40 @@ class Store(SqliteStore):
     """The real store, with a valve in front of its commits.
 
     `refuse` decides what becomes of a batch: an error to answer with, or None to let it pass. `hold` keeps batches
-    back until `let_go`. Commits run on the loop, so a test sees them in order.
+    back until `let_go`, `lag` for that many seconds of the loop's time. Commits run on the loop, so a test sees them
+    in order.
     """
 
     def __init__(self, path: Path | str) -> None:
         super().__init__(str(path), durability="relaxed", threads=False)
         self.refuse: Callable[[Batch], BaseException | None] = lambda batch: None
+        self.lag: Callable[[], float] = lambda: 0.0
         self.hold = False
         self.held: list[tuple[Batch, Callable[[BaseException | None], None]]] = []
-        self.commits = 0
+        self.is_closed = False
 
     def submit(self, batch: Batch, done: Callable[[BaseException | None], None]) -> None:
         if self.hold:
             self.held.append((batch, done))
             return
+        if lag := self.lag():
+            asyncio.get_running_loop().call_later(lag, self._commit_late, batch, done)
+        else:
+            self._commit_now(batch, done)
+
+    def _commit_late(self, batch: Batch, done: Callable[[BaseException | None], None]) -> None:
+        if not self.is_closed:  # a process that ended meanwhile took the batch with it
+            self._commit_now(batch, done)
+
+    def _commit_now(self, batch: Batch, done: Callable[[BaseException | None], None]) -> None:
         error = self.refuse(batch)
         if error is not None:
             return done(error)
-        self.commits += 1
         super().submit(batch, done)
+
+    def close(self) -> None:
+        self.is_closed = True
+        super().close()
 
     def let_go(self) -> None:
         self.hold = False

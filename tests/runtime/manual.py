@@ -48,7 +48,7 @@ class ManualClock:
         until = self.seconds + seconds
         await settled()
         while (at := _loop().next_call()) is not None and at <= until:
-            self._move_to(at)
+            self.seconds = max(self.seconds, at)
             await settled()
         self.seconds = max(self.seconds, until)
         await settled()
@@ -63,13 +63,9 @@ class ManualClock:
             if at is None:
                 break  # threads and I/O alone can bring it about: wait for them
             assert at <= end, f"it did not happen within {at_most} s"
-            self._move_to(at)
+            self.seconds = max(self.seconds, at)
             await settled()
         return await task
-
-    def _move_to(self, at: float) -> None:
-        """A hair past the moment: sums of floats may fall short of it, and time that stands would never make it up."""
-        self.seconds = max(self.seconds, at + 1e-6)
 
 
 class ManualLoop(asyncio.SelectorEventLoop):
@@ -79,6 +75,11 @@ class ManualLoop(asyncio.SelectorEventLoop):
 
     def time(self) -> float:
         return self.clock.seconds
+
+    def _run_once(self) -> None:
+        """Time creeps by a nanosecond a turn: sums of floats may fall short of a moment, and never make it up else."""
+        self.clock.seconds += 1e-9
+        super()._run_once()  # type: ignore[misc]
 
     def next_call(self) -> float | None:
         """When the next scheduled call is due. The loop's own list: there is no public way to look ahead."""

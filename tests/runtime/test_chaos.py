@@ -7,7 +7,6 @@ done again after its outcome is on disk, and once the mischief stops every run c
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import random
 from pathlib import Path
 from typing import Any
@@ -16,9 +15,10 @@ import apsw
 import pytest
 
 from holdfast import Context, tool
+from holdfast.embed import RunHandle
 from holdfast.engine.rows import decode_row
 from holdfast.engine.state import Run, fold
-from holdfast.errors import HoldfastError, StoreUnavailable
+from holdfast.errors import StoreUnavailable
 from holdfast.store.base import Batch
 from holdfast.values import Millis, RunId, RunNo
 from tests.runtime.bench import Bench, bench
@@ -97,32 +97,41 @@ class World:
     async def open(self) -> None:
         limits = {"places": self.random.choice([2, 5, 1000]), "resident": self.random.choice([3, 1000])}
         self.engine = bench(self.path, [self.tool], clock(), **(limits if self.is_wild else {}))
+        self.engine.store.lag = self._lag
         await self.engine.open()
+
+    def _lag(self) -> float:
+        """A commit takes a while, and things happen meanwhile."""
+        return self.random.choice([0.0, 0.0, 0.01, 0.3]) if self.is_wild else 0.0
 
     async def move(self) -> None:
         chance = self.random.random()
         if chance < 0.35:
-            await self._start()
+            self._start()
         elif chance < 0.45 and self.runs:
-            with contextlib.suppress(HoldfastError):
-                await self.engine.cancel(self.random.choice(self.runs))
+            cancelling = asyncio.ensure_future(self.engine.cancel(self.random.choice(self.runs)))
+            cancelling.add_done_callback(lambda done: done.exception())
         elif chance < 0.55:
             self.engine.store.refuse = self._flaky if self.random.random() < 0.5 else self._away
         elif chance < 0.65:
             self.engine.crash()
             await self.open()
         elif chance < 0.72:
-            await self.engine.close()
+            await clock().until(self.engine.close())
             await self.open()
         else:
             self.engine.store.refuse = lambda batch: None
         await clock().advance(self.random.choice([0, 0.05, 0.4, 2, 8]))
 
-    async def _start(self) -> None:
+    def _start(self) -> None:
         definition = self.random.choice(DEFINITIONS)
         inputs = {"xs": list(range(self.random.choice([0, 1, 7])))}
-        with contextlib.suppress(StoreUnavailable):
-            self.runs.append((await self.engine.begin(definition, inputs)).id)
+        starting = asyncio.ensure_future(self.engine.begin(definition, inputs))
+        starting.add_done_callback(self._started)
+
+    def _started(self, starting: asyncio.Future[RunHandle]) -> None:
+        if starting.exception() is None:
+            self.runs.append(starting.result().id)
 
     def _flaky(self, batch: Batch) -> BaseException | None:
         return StoreUnavailable("now and then") if self.random.random() < 0.3 else None

@@ -381,3 +381,20 @@ async def test_a_tool_that_waits_does_not_hold_up_the_others_behind_it(tmp_path:
         assert order == ["b"]
         gate.set()
         await run.result()
+
+
+@by_hand
+async def test_a_secret_that_is_missing_fails_the_step_and_its_placeholder_is_never_handed_over(
+    tmp_path: Path,
+) -> None:
+    handed: list[Any] = []
+
+    @tool
+    async def odd(x: Any) -> None:
+        handed.append(x)
+
+    definition = "name: n\nsteps: [{id: a, tool: odd, args: {x: 'Bearer {{ secrets.NOWHERE }}'}, retry: {max_attempts: 3}}]"
+    async with opened(tmp_path, [odd], clock()) as engine:
+        with pytest.raises(RunFailed) as caught:
+            await (await engine.begin(definition)).result()
+        assert (caught.value.error.kind, handed) == ("secret", [])

@@ -567,7 +567,9 @@ class StoreConformance:
             order.append(number)
             return outcome_of(store, batches[number])
 
-        last: asyncio.Future[asyncio.Future[BaseException | None]] = asyncio.get_running_loop().create_future()
+        last: asyncio.Future[asyncio.Future[BaseException | None]] = (
+            asyncio.get_running_loop().create_future()
+        )
         store.submit(appended(*[row(9, seq) for seq in range(1, 100)]), lambda _: last.set_result(submit(4)))
         told = [submit(number) for number in (2, 3)]
         assert [await one for one in (*told, await last)] == [None, None, None]

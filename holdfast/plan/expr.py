@@ -258,6 +258,10 @@ def _escaped(value: Any) -> Any:
     return value
 
 
+class SecretMissing(ValueError):
+    kind = "secret"
+
+
 def resolved(text: bytes, value_at: Callable[[str, Members], Any]) -> Any:
     """Rendered JSON text → the value a caller is given: references followed, escapes undone."""
     return _resolved(decode(text), value_at)
@@ -265,6 +269,8 @@ def resolved(text: bytes, value_at: Callable[[str, Members], Any]) -> Any:
 
 def _resolved(value: Any, value_at: Callable[[str, Members], Any]) -> Any:
     if isinstance(value, dict):
+        if "$secret" in value or "$text" in value:
+            raise SecretMissing("this step names a secret, and no secrets are configured")
         if "$of" in value:
             return value_at(value["$of"], members_of(value["at"]))
         return {

@@ -23,7 +23,15 @@ from holdfast.engine.events import (
     TimerFired,
 )
 from holdfast.engine.state import Run, timer_of
-from holdfast.errors import HoldfastError, LimitExceeded, NodeIsOver, NotFound, RunIsOver, StoreUnavailable
+from holdfast.errors import (
+    HoldfastError,
+    InvalidInputs,
+    LimitExceeded,
+    NodeIsOver,
+    NotFound,
+    RunIsOver,
+    StoreUnavailable,
+)
 from holdfast.plan.compile import compile_workflow
 from holdfast.plan.graph import Plan
 from holdfast.runtime.advance import Advance, Live
@@ -160,7 +168,7 @@ class Engine:
         no, at = self.store.next_no(), self.clock.now()
         run = Run(no, self.clock.new_id(), plan.version, DEFAULT_TENANT)
         live = Live(run, plan, owned=True, status=None)
-        merged = {**spec.labels, **(labels or {})}
+        merged = {**spec.labels, **_checked(labels or {})}
         on_restart = "interrupt" if plan.interrupted_by_restart else None
         new = NewRun(
             no, run.tenant, run.id, plan.version, on_restart, encode(merged).decode() if merged else None, at
@@ -410,3 +418,10 @@ class Engine:
             self.advance.offer(live, TimerFired(path, timer))
         if not due:
             self.committed(live)  # the clock was set back this very moment
+
+
+def _checked(labels: dict[str, str]) -> dict[str, str]:
+    for name, value in labels.items():
+        if not isinstance(name, str) or not isinstance(value, str):
+            raise InvalidInputs(f"label {name!r} must be text, not {type(value).__name__}")
+    return labels

@@ -106,7 +106,11 @@ class Dispatch:
         if tool is None:
             live.lacks_tool = True
             return self.advance.offer(live, AttemptReleased(path, number, "no_tool"))
-        args = self._arguments(live, step.inputs)
+        try:
+            args = self._arguments(live, step.inputs)
+        except ValueError as error:
+            kind, message = described(error)
+            return self.advance.offer(live, StepFailed(path, number, Error(kind, message, path, number)))
         attempt = Attempt(run.no, path, number, tool, args)
         self.open[run.no, path] = attempt
         if tool.context is not None:

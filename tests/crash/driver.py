@@ -2,7 +2,7 @@
 
 Its tools leave one line per execution (run, path, attempt, idempotency key) in a file that outlives it. `Order` says what
 to do; the answers are tuples on a pipe: ("open", epoch), ("started", n, run id), ("ended", run id, status, value),
-("refused", code, message), ("over",).
+("cancelled", run id) when that is durable, ("refused", code, message), ("over",).
 """
 
 from __future__ import annotations
@@ -42,6 +42,7 @@ class Order(msgspec.Struct):
     log: str
     start: list[tuple[int, str, dict[str, Any]]] = []  # n, specification, inputs
     attach: list[str] = []  # runs that were acknowledged earlier and whose end was not
+    cancel: bool = False  # ask every run to stop once its tool is at work
     kill_commit: int = 0  # kill ourselves at this commit, counted from 1; 0: never
     kill_after: bool = False  # when it is durable and nobody knows; else right before it
     lies: bool = False  # say that a commit is durable before it is: a planted bug, for the checker to find
@@ -105,6 +106,13 @@ async def fails_first(context: Context, value: int) -> int:
 
 
 @tool
+async def pad(context: Context, value: int, size: int) -> dict[str, Any]:
+    _effect(context)
+    await asyncio.sleep(0.002)
+    return {"value": value, "text": "x" * (size * 4 if value % 5 == 0 else size)}
+
+
+@tool
 async def killer(context: Context) -> None:
     _effect(context)
     os.kill(os.getpid(), signal.SIGKILL)
@@ -127,7 +135,7 @@ def sync_blocked(context: Context, value: int) -> int:
     return value
 
 
-TOOLS: list[Callable[..., Any]] = [add, sync_add, fails_first, killer, blocked, sync_blocked]
+TOOLS: list[Callable[..., Any]] = [add, sync_add, fails_first, pad, killer, blocked, sync_blocked]
 
 
 # --------------------------------------------------------------------------------------------------- its life
@@ -202,6 +210,9 @@ async def _work(hf: Holdfast, pipe: Connection, disk: Faults) -> None:
         pipe.send(("started", n, run.id))
         if order.fail_sync_of:
             disk.fault = _sync_fails
+        if order.cancel:
+            await hf.cancel(run.id)
+            pipe.send(("cancelled", run.id))
         await see_the_end(run)
 
     async def see_the_end(run: RunHandle) -> None:

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.crash.checker import Found, check
+from tests.crash.checker import Found, check, query_file
 from tests.crash.kills import campaign
 from tests.crash.processes import Driver, Place, Told
-from tests.crash.workloads import every_kind
+from tests.crash.workloads import every_kind, large
 
 KILLS, RUNS = 40, 200  # per seed
 
@@ -23,6 +23,26 @@ def test_runs_survive_kills_at_random_moments(tmp_path: Path, seed: int) -> None
     assert done.found.runs >= RUNS
     assert done.found.statuses == {"completed": done.found.runs}
     assert done.found.lost > 0, "no kill met an open attempt: the campaign shows nothing"
+
+
+def test_runs_with_blobs_and_snapshots_survive_kills(tmp_path: Path) -> None:
+    """Two megabytes of outputs: what a later process folds is a snapshot in parts, the rows after it, and blobs."""
+    place, told = Place(tmp_path), Told()
+    for effects_before in (30, 60, 90, 120, 150, 180):
+        start = [] if told.started else [large(1)]
+        driver = Driver(place.order(start=start, attach=told.open))
+        while place.effects.read_bytes().count(b"\n") < effects_before:
+            assert driver.hears(0.01), "the driver ended"
+        driver.kill()
+        told.take(driver)
+    last = Driver(place.order(attach=told.open))
+    assert last.end() == 0
+    told.take(last)
+    found = check(place, told)
+    assert found.problems == []
+    assert found.lost > 0
+    assert query_file(place, "SELECT count(*) > 1 FROM snapshot") == [(1,)]
+    assert query_file(place, "SELECT count(*) > 0 FROM blob") == [(1,)]
 
 
 # ------------------------------------------------------------------------------------- between any two commits

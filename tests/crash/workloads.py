@@ -89,11 +89,36 @@ def chain(n: int, *, ms: int = 10) -> tuple[int, str, dict[str, Any]]:
     return n, CHAIN, {"n": n, "ms": ms}
 
 
+# Outputs that outgrow a row and a journal that outgrows a snapshot.
+LARGE = """
+name: large
+inputs: {n: {type: integer}, numbers: {type: array}, size: {type: integer}}
+steps:
+  - id: loop
+    kind: foreach
+    items: $.inputs.numbers
+    as: it
+    concurrency: 10
+    steps:
+      - {id: s, tool: pad, args: {value: "{{it}}", size: "{{inputs.size}}"}}
+  - {id: last, tool: add, args: {a: "{{inputs.n}}", b: 1}}
+output: {n: "{{inputs.n}}", loop: "{{steps.loop.output}}"}
+"""
+
+
+def large(n: int, *, count: int = 200, size: int = 15_000) -> tuple[int, str, dict[str, Any]]:
+    return n, LARGE, {"n": n, "numbers": list(range(count)), "size": size}
+
+
 def right_output(inputs: dict[str, Any]) -> Any:
     """What a run with these inputs must give, by arithmetic of our own."""
     n = inputs["n"]
     if "hours" in inputs:
         return {"n": n, "after": n + 2}
+    if "numbers" in inputs:
+        texts = {value: "x" * (inputs["size"] * (4 if value % 5 == 0 else 1)) for value in inputs["numbers"]}
+        done = [{"s": {"value": value, "text": text}} for value, text in texts.items()]
+        return {"n": n, "loop": {"iterations": done}}
     if "items" not in inputs:
         return {"n": n, "d": n + 4}
     items = inputs["items"]

@@ -17,7 +17,12 @@ from hypothesis import strategies as st
 from holdfast.values import encode
 from tests.engine.driver import Case
 
-INPUTS = {"list": ["a", {"b": 1}, None], "none": None, "object": {"k": [1, 2]}, "long": ["x" * 700, "y" * 1500]}
+INPUTS = {
+    "list": ["a", {"b": 1}, None],
+    "none": None,
+    "object": {"k": [1, 2]},
+    "long": ["x" * 700, "y" * 1500],
+}
 
 Step = dict[str, Any]
 
@@ -50,11 +55,19 @@ class Author:
             then, after = self.steps(depth - 1, seen)
             other, after_other = self.steps(depth - 1, seen)
             names = [*after[len(seen) :], *after_other[len(seen) :]]
-            return {"id": name, "kind": kind, "on": self.path(seen), "then": then, "else": other}, [name, *names]
+            return {"id": name, "kind": kind, "on": self.path(seen), "then": then, "else": other}, [
+                name,
+                *names,
+            ]
         if kind == "parallel":
             parts = [self.steps(depth - 1, seen) for _ in range(self.draw(st.integers(1, 3)))]
             inner = [one for _, after in parts for one in after[len(seen) :]]
-            return {"id": name, "kind": kind, "on_any_fail": "continue", "branches": [part for part, _ in parts]}, [
+            return {
+                "id": name,
+                "kind": kind,
+                "on_any_fail": "continue",
+                "branches": [part for part, _ in parts],
+            }, [
                 name,
                 *inner,
             ]
@@ -73,8 +86,13 @@ class Author:
         }, [name]
 
     def args(self, seen: list[str]) -> dict[str, str]:
-        names = self.draw(st.lists(st.sampled_from([*seen, *(f"inputs.{name}" for name in INPUTS)]), max_size=2))
-        return {f"a{n}": self.draw(st.sampled_from(["{{ %s }}", "<{{ %s }}>"])) % name for n, name in enumerate(names)}
+        names = self.draw(
+            st.lists(st.sampled_from([*seen, *(f"inputs.{name}" for name in INPUTS)]), max_size=2)
+        )
+        return {
+            f"a{n}": self.draw(st.sampled_from(["{{ %s }}", "<{{ %s }}>"])) % name
+            for n, name in enumerate(names)
+        }
 
     def path(self, seen: list[str]) -> str:
         return "$." + self.draw(st.sampled_from([*seen, *(f"inputs.{name}" for name in INPUTS)]))
@@ -91,7 +109,11 @@ def outcome_of(path: str, args: Any) -> Any:
     luck = zlib.crc32(path.encode()) % 12
     if luck == 0 and "[" in path:  # outside of every fan-out a failure would end the run
         return None
-    return {"of": path, "args": args if len(encode(args)) < 3_000 else "much", "pad": "p" * (1_100 if luck == 1 else 0)}
+    return {
+        "of": path,
+        "args": args if len(encode(args)) < 3_000 else "much",
+        "pad": "p" * (1_100 if luck == 1 else 0),
+    }
 
 
 # ---------------------------------------------------------------------------------------------------- the oracle
@@ -208,7 +230,7 @@ def _prints_an_error(definition: dict[str, Any], said: Any) -> bool:
 
 
 @given(definitions(), st.integers(0, 2**32))
-@settings(max_examples=250, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_the_engine_gives_what_the_definition_means(definition: dict[str, Any], seed: int) -> None:
     said = engine_says(definition, seed)
     if _prints_an_error(definition, said):

@@ -145,7 +145,7 @@ class History:
 
 
 histories = st.builds(History, definitions(), st.integers(0, 2**32))
-thorough = settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+thorough = settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 @given(histories)

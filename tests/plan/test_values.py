@@ -6,7 +6,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.plan.expr import (
@@ -234,6 +234,7 @@ json_values = st.recursive(
 
 
 @given(json_values, json_values)
+@settings(deadline=None)
 def test_any_data_survives_rendering_and_resolving(constant: Any, value: Any) -> None:
     text = render({"c": constant} if constant is not None else {"c": None})(None)  # type: ignore[arg-type]
     assert resolved(text, _never) == {"c": constant}
@@ -359,6 +360,7 @@ def test_members_are_counted_and_found_in_the_text_alone(array: list[Any]) -> No
 
 
 @given(st.lists(json_values | st.floats(allow_nan=False, allow_infinity=False), max_size=8))
+@settings(deadline=None)
 def test_members_of_any_array_are_found(array: list[Any]) -> None:
     text = encode(array)
     offsets = offsets_of(text)
@@ -389,6 +391,7 @@ def test_a_place_that_is_not_there_is_none(members: Any) -> None:
 
 
 @given(st.lists(st.text(max_size=8) | st.integers(0, 10**6), max_size=5))
+@settings(deadline=None)
 def test_a_pointer_leads_back_to_its_members(members: list[str | int]) -> None:
     assert members_of(pointer_of(tuple(members))) == tuple(map(str, members))
 
@@ -403,6 +406,7 @@ def test_a_single_value_is_one_item_and_null_none() -> None:
 
 
 @given(json_values)
+@settings(deadline=None)
 def test_truth_is_that_of_json(value: Any) -> None:
     assert truthy(value) is (
         value is not None and value is not False and value != 0 and value not in ("", [], {})

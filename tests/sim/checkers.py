@@ -715,9 +715,7 @@ class Shadow:
                 given_up = call.alone >= COUNTED_LOSSES_MAX or (call.losses and call.info.on_crash == "fail")
                 hold(not given_up, "a loss that counts for good fails the step", path, call)
         for target, told in self.stops.items():
-            hold(
-                told or self.visited, "a stop that has all its answers goes on", target, self.event
-            )  # else when its grace is over
+            hold(told or self.visited, "a stop that has all its answers goes on", target, self.event)
             hold(f"grace {target}" in self.timers, "a stop has a grace", target)
         if self.ending:
             hold("" in self.stops, "a run that is being stopped waits for somebody", self.ending)
@@ -731,6 +729,8 @@ class Shadow:
         if self.run.todo or not self.begun or self.ending:
             return
         alive = [path for path, call in self.calls.items() if call.phase != "done"] + list(self.waits)
+        if self.visited:  # a stop whose last answer a visitor took goes on when its grace is over
+            alive += self.stops
         hold(alive, "an open run waits for something", self.event)
         for path, fan in self.fans.items():
             if any(target == path or within(target, path) for target in self.stops):

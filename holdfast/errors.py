@@ -10,7 +10,8 @@ HoldfastError
 ├── Unavailable            nothing was changed; the same call may work later
 │   ├── StoreUnavailable   the disk is full, the database is away
 │   ├── DatabaseInUse      another process owns the file
-│   └── NodeIsOver         another process took the file over; this one may write nothing more
+│   ├── NodeIsOver         another process took the file over; this one may write nothing more
+│   └── EngineClosed       it was closed while somebody waited
 ├── SchemaTooNew           the file was written by a newer release
 └── RunEnded               a run did not complete; carries its Error value
     ├── RunFailed
@@ -101,6 +102,10 @@ class DatabaseInUse(Unavailable):
 
 class NodeIsOver(Unavailable):
     code = "node_is_over"
+
+
+class EngineClosed(Unavailable):
+    code = "engine_closed"
 
 
 class SchemaTooNew(HoldfastError):

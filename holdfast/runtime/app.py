@@ -106,9 +106,11 @@ class Engine:
             await self._release_runs()
         self.dispatch.abandon()
         self.store.close()
-        for waiters in self._waiters.values():
-            for waiter in waiters:
-                waiter.cancel()
+        self._tell_waiters(
+            EngineClosed(
+                "the engine was closed before the run was over; the run goes on when it is opened again"
+            )
+        )
 
     async def _release_runs(self) -> None:
         for live in list(self.advance.live.values()):
@@ -403,10 +405,13 @@ class Engine:
         if isinstance(error, SystemExit):
             log.critical("%s", error)
             os._exit(70)
+        self._tell_waiters(error if isinstance(error, Exception) else NodeIsOver(str(error)))
+
+    def _tell_waiters(self, error: Exception) -> None:
         for waiters in self._waiters.values():
             for waiter in waiters:
                 if not waiter.done():
-                    waiter.set_exception(error if isinstance(error, Exception) else NodeIsOver(str(error)))
+                    waiter.set_exception(error)
 
     # -------------------------------------------------------------------------------------------------- timers
 

@@ -383,7 +383,7 @@ class Threads:
     """A bounded pool for sync tools. Its threads are daemons: a tool that never returns cannot hold the exit."""
 
     def __init__(self, limit: int) -> None:
-        self._limit, self._count, self._idle = limit, 0, 0
+        self._limit, self._count, self._busy = limit, 0, 0  # all three belong to the loop
         self._work: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
 
     async def call(self, fn: Callable[..., Any], args: dict[str, Any]) -> Any:
@@ -398,19 +398,19 @@ class Threads:
             else:
                 _tell(loop, done, result, None)
 
-        if self._work.qsize() >= self._idle and self._count < self._limit:
+        self._busy += 1
+        done.add_done_callback(self._one_less)
+        if self._busy > self._count and self._count < self._limit:
             self._count += 1
             threading.Thread(target=self._run, name="holdfast-tool", daemon=True).start()
         self._work.put(work)
         return await asyncio.shield(done)
 
+    def _one_less(self, done: asyncio.Future[Any]) -> None:
+        self._busy -= 1
+
     def _run(self) -> None:
-        while True:
-            self._idle += 1
-            work = self._work.get()
-            self._idle -= 1
-            if work is None:
-                return
+        while (work := self._work.get()) is not None:
             work()
 
     def close(self) -> None:

@@ -25,6 +25,7 @@ from holdfast.engine.events import (
 )
 from holdfast.engine.state import Run, timer_of
 from holdfast.errors import (
+    EngineClosed,
     HoldfastError,
     InvalidInputs,
     LimitExceeded,

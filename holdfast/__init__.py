@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from holdfast.embed import Holdfast, RunHandle, run_sync
     from holdfast.errors import (
         DatabaseInUse,
+        EngineClosed,
         HoldfastError,
         InvalidInputs,
         InvalidSpec,
@@ -30,6 +31,7 @@ _HOMES = {
     "holdfast.embed": ("Holdfast", "RunHandle", "run_sync"),
     "holdfast.errors": (
         "DatabaseInUse",
+        "EngineClosed",
         "HoldfastError",
         "InvalidInputs",
         "InvalidSpec",
@@ -52,6 +54,7 @@ __all__ = [
     "BackoffKind",
     "Context",
     "DatabaseInUse",
+    "EngineClosed",
     "Holdfast",
     "HoldfastError",
     "InvalidInputs",

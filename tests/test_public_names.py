@@ -11,7 +11,7 @@ import pytest
 import holdfast
 
 PROMISED = {
-    "BackoffKind", "Context", "DatabaseInUse", "Holdfast", "HoldfastError", "InvalidInputs", "InvalidSpec", "NotFound",
+    "BackoffKind", "Context", "DatabaseInUse", "EngineClosed", "Holdfast", "HoldfastError", "InvalidInputs", "InvalidSpec", "NotFound",
     "Problem", "RetryPolicy", "RunCancelled", "RunEnded", "RunFailed", "RunHandle", "RunInterrupted", "StepPolicy",
     "StoreUnavailable", "ToolError", "WorkflowSpec", "WorkflowStep", "run_sync", "tool",
 }  # fmt: skip

@@ -161,6 +161,7 @@ class World:
         self.jumped_at = -1_000.0
         self.down_until = -1.0
         self.refused_last = False
+        self.refused_at = -1_000.0
         self.failure: BaseException | None = None
         self.nodes: list[SimNode] = []
         self.opened: SimNode | None = None  # the newest incarnation: the only one that may append
@@ -363,7 +364,10 @@ class World:
         if self.loop.time() < self.down_until and not self.settled:
             self.counts["commit failed"] += 1
             return StoreUnavailable("by the simulation: no space left")
-        if batch.rows and not was and self.faulty("unknown error", 0.03):
+        # A run that is refused twice is set aside, and should be: once is what it must survive.
+        again = self.loop.time() < self.refused_at + 10
+        if batch.rows and not was and self.faulty("unknown error", 0.03) and not again:
+            self.refused_at = self.loop.time()
             self.counts["commit failed for an unknown reason"] += 1
             self.refused_last = True
             return RuntimeError("by the simulation: nobody knows")

@@ -217,7 +217,7 @@ class Attendant:
         if row is None:
             raise NotFound(f"no run {run_id} in {self._order.db or DEFAULT_DB}")
         self._steps = await steps_so_far(engine.store, row.no)
-        if spec is not None and engine.plan_of(spec).version != row.version:
+        if spec is not None and engine.plans.of_spec(spec).version != row.version:
             say(f"{self._order.file} has changed since; the run goes on with the version that it began with")
         return await engine.take_up(run_id)
 

@@ -14,13 +14,8 @@ from typing import Any, Final
 import msgspec
 
 from holdfast.engine.events import (
-    Adopted,
-    AttemptReleased,
     CancelRequested,
-    Continued,
     RunStarted,
-    StepFailed,
-    StepSucceeded,
     TimerFired,
 )
 from holdfast.engine.state import Run, timer_of
@@ -34,22 +29,21 @@ from holdfast.errors import (
     RunIsOver,
     StoreUnavailable,
 )
-from holdfast.plan.compile import compile_workflow
-from holdfast.plan.graph import Plan
 from holdfast.runtime.advance import Advance, Live
 from holdfast.runtime.clock import Clock, SystemClock
 from holdfast.runtime.dispatch import ATTEMPTS_MAX, Dispatch
 from holdfast.runtime.load import load_run
 from holdfast.runtime.owners import RESIDENT_MAX, Owners
+from holdfast.runtime.plans import Plans
+from holdfast.runtime.restore import Restore
 from holdfast.runtime.timers import Timers
 from holdfast.spec.workflow import WorkflowSpec, with_defaults
-from holdfast.store.base import NewRun, RunRow, Store, Version
+from holdfast.store.base import NewRun, RunRow, Store
 from holdfast.tools.registry import Registry
 from holdfast.values import DEFAULT_TENANT, TERMINAL, VALUE_BYTES_MAX, Millis, NotJson, RunId, RunNo, encode
 
 log = logging.getLogger("holdfast")
 
-SPECS_REMEMBERED_MAX: Final = 1_000
 LOOK_AGAIN_MS: Final = 1_000
 
 Waiter = asyncio.Future[Live]
@@ -72,10 +66,8 @@ class Engine:
         self.start_attempt, self.stop_attempt = self.dispatch.start, self.dispatch.stop
         self.timers = Timers(self.clock, self._timer_due, self._take_up)
         self.resident = resident
-        self.plans: dict[str, Plan] = {}
+        self.plans = Plans(store)
         self.owners: Owners
-        self._plan_of_spec: dict[int, tuple[WorkflowSpec, Plan]] = {}  # by identity; holding it keeps the id
-        self._stored_versions: set[str] = set()
         self._waiters: dict[RunNo, list[Waiter]] = {}
         self._filling: asyncio.Task[None] | None = None
         self._restoring: asyncio.Task[None] | None = None
@@ -152,24 +144,11 @@ class Engine:
 
     # ------------------------------------------------------------------------------------------------ commands
 
-    def plan_of(self, spec: WorkflowSpec) -> Plan:
-        """The plan of a definition; refused with every problem if it is not a valid one."""
-        known = self._plan_of_spec.get(id(spec))
-        if known is not None:
-            return known[1]
-        spec.validate()
-        plan = compile_workflow(spec)
-        plan = self.plans.setdefault(plan.version, plan)
-        if len(self._plan_of_spec) >= SPECS_REMEMBERED_MAX:
-            self._plan_of_spec.clear()
-        self._plan_of_spec[id(spec)] = (spec, plan)
-        return plan
-
     async def start(
         self, spec: WorkflowSpec, inputs: dict[str, Any], labels: dict[str, str] | None = None
     ) -> Live:
         """Begin a run. When this returns, the run is durable."""
-        plan = self.plan_of(spec)
+        plan = self.plans.of_spec(spec)
         text = self._encoded_inputs(spec, inputs)
         no, at = self.store.next_no(), self.clock.now()
         run = Run(no, self.clock.new_id(), plan.version, DEFAULT_TENANT)
@@ -179,12 +158,12 @@ class Engine:
         new = NewRun(
             no, run.tenant, run.id, plan.version, on_restart, encode(merged).decode() if merged else None, at
         )
-        self._store_version(spec, plan)
+        self.plans.store_with(self.advance.batch, run.tenant, spec, plan, at)
         drive = len(self.advance.live) < self.resident
         reply: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.advance.begin(live, new, RunStarted(msgspec.Raw(text), drive), reply)
         await reply
-        self._stored_versions.add(plan.version)
+        self.plans.is_durable(plan)
         return live
 
     def _encoded_inputs(self, spec: WorkflowSpec, inputs: dict[str, Any]) -> bytes:
@@ -197,13 +176,6 @@ class Engine:
                 "input_too_large", "the inputs are over 25 MiB; pass a path or a reference instead"
             )
         return text
-
-    def _store_version(self, spec: WorkflowSpec, plan: Plan) -> None:
-        versions = self.advance.batch.versions
-        if plan.version in self._stored_versions or any(known.hash == plan.version for known in versions):
-            return
-        text = spec.canonical().decode()
-        versions.append(Version(DEFAULT_TENANT, plan.version, spec.name, text, self.clock.now()))
 
     async def cancel(self, run_id: RunId, reason: str = "") -> None:
         """Ask a run to stop. When this returns, the request is durable and nothing new starts."""
@@ -297,21 +269,13 @@ class Engine:
         stored = await self.store.load(no)
         if stored is None:
             return None
-        plan = await self._plan_of_version(stored.row.tenant, stored.row.version)
+        plan = await self.plans.of_version(stored.row.tenant, stored.row.version)
         run = await load_run(self.store, stored)
         live = Live(run, plan, owned=False, status=stored.row.status)
         live.lacks_tool = any(step.reason == "no_tool" for step in run.steps.values())
         live.journal_bytes = sum(len(body) for *_, body in stored.rows)
         live.snapshot_bytes = len(stored.parts[0][1]) if stored.parts else 0
         return live
-
-    async def _plan_of_version(self, tenant: str, version: str) -> Plan:
-        plan = self.plans.get(version)
-        if plan is None:
-            text = await self.store.definition(tenant, version)
-            assert text is not None, f"the definition {version} of a stored run is missing"
-            plan = self.plans[version] = compile_workflow(WorkflowSpec.from_yaml_str(text))
-        return plan
 
     # --------------------------------------------------------------------------- carrying decisions out (Hands)
 
@@ -349,55 +313,9 @@ class Engine:
         self._restoring = asyncio.get_running_loop().create_task(self._restore())
 
     async def _restore(self) -> None:
-        advance = self.advance
-        adopted = {no for no, event in advance.again if isinstance(event, Adopted)}
-        while advance.away and not advance.is_stalled:
-            no = next(iter(advance.away))
-            if no in adopted:
-                await self.owners.adopt(no, drive=self.drives_all)
-            elif (live := await self.load(no)) is not None and not live.run.over:
-                self._begin_passed_over(live)
-                if live.run.todo:
-                    advance.again.append((no, Continued()))
-            advance.away.discard(no)
-        if advance.is_stalled:
-            return
-        again, advance.again = advance.again, []
-        for no, event in again:
-            live = advance.live.get(no)
-            if (
-                live is None
-                or isinstance(event, Adopted)
-                or (isinstance(event, Continued) and not live.run.todo)
-            ):
-                continue
-            advance.offer(live, event)
-        await self._go_on()
-
-    def _begin_passed_over(self, live: Live) -> None:
-        """Attempts that are durable, but were not begun because the run had moved on in memory, where it did not count."""
-        no = live.run.no
-        answered = {
-            (event.path, event.attempt)
-            for of, event in self.advance.again
-            if of == no and isinstance(event, StepSucceeded | StepFailed | AttemptReleased)
-        }
-        for path, step in live.run.open_attempts():
-            if self.dispatch.has(no, path, step.attempt) or (path, step.attempt) in answered:
-                continue
-            if step.target is None:
-                self.dispatch.start(live, path, step.attempt)
-            else:
-                self.advance.again.append((no, AttemptReleased(path, step.attempt, "stopping")))
-
-    async def _go_on(self) -> None:
-        """Commits work again: see to cut work, timers, places, the lane, and what nobody drives yet."""
-        self.dispatch.leave_lost_lane()
-        for live in list(self.advance.live.values()):
-            if self.drives_all and live.run.is_idle:
-                await self.owners.adopt(live.run.no)
-            self.committed(live)
-        self.dispatch.resume()
+        await Restore(self.advance, self.dispatch, self.owners, self.load, self.committed).run(
+            drive=self.drives_all
+        )
         self._take_up()
 
     def over(self, error: BaseException) -> None:

@@ -1,0 +1,88 @@
+"""After commits failed and work again: load what was dropped, begin what was passed over, offer what was kept.
+
+The order matters. What was durable and not begun is taken from a run as it was loaded, before anything is offered to
+it: what an offer decides is not durable yet, and will be begun by its own commit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from holdfast.engine.events import Adopted, AttemptReleased, Continued, Event, StepFailed, StepSucceeded
+from holdfast.runtime.advance import Advance, Live
+from holdfast.runtime.dispatch import Dispatch
+from holdfast.runtime.owners import Owners
+from holdfast.values import RunNo
+
+
+class Restore:
+    def __init__(
+        self,
+        advance: Advance,
+        dispatch: Dispatch,
+        owners: Owners,
+        load: Callable[[RunNo], Awaitable[Live | None]],
+        arm: Callable[[Live], None],
+    ) -> None:
+        self._advance, self._dispatch, self._owners, self._load, self._arm = (
+            advance,
+            dispatch,
+            owners,
+            load,
+            arm,
+        )
+
+    async def run(self, *, drive: bool) -> None:
+        await self._reload(drive)
+        if self._advance.is_stalled:
+            return  # again; the next restoration goes on
+        self._offer_again()
+        await self._see_to_the_rest(drive)
+
+    async def _reload(self, drive: bool) -> None:
+        advance = self._advance
+        adopted = {no for no, event in advance.again if isinstance(event, Adopted)}
+        while advance.away and not advance.is_stalled:
+            no = next(iter(advance.away))
+            if no in adopted:
+                await self._owners.adopt(no, drive=drive)
+            elif (live := await self._load(no)) is not None and not live.run.over:
+                self._begin_passed_over(live)
+                if live.run.todo:
+                    advance.again.append((no, Continued()))
+            advance.away.discard(no)
+
+    def _begin_passed_over(self, live: Live) -> None:
+        """Attempts that are durable, and were not begun because the run had moved on in memory, where it did not count."""
+        no = live.run.no
+        kept = [event for of, event in self._advance.again if of == no]
+        for path, step in live.run.open_attempts():
+            if self._dispatch.has(no, path, step.attempt) or _answers(kept, path, step.attempt):
+                continue
+            if step.target is None:
+                self._dispatch.start(live, path, step.attempt)
+            else:
+                self._advance.again.append((no, AttemptReleased(path, step.attempt, "stopping")))
+
+    def _offer_again(self) -> None:
+        again, self._advance.again = self._advance.again, []
+        for no, event in again:
+            live = self._advance.live.get(no)
+            if live is None or isinstance(event, Adopted):
+                continue
+            if not isinstance(event, Continued) or live.run.todo:
+                self._advance.offer(live, event)
+
+    async def _see_to_the_rest(self, drive: bool) -> None:
+        """Timers, places, the lane, and what nobody drives yet."""
+        self._dispatch.leave_lost_lane()
+        for live in list(self._advance.live.values()):
+            if drive and live.run.is_idle:
+                await self._owners.adopt(live.run.no)
+            self._arm(live)
+        self._dispatch.resume()
+
+
+def _answers(events: list[Event], path: str, attempt: int) -> bool:
+    answers = [event for event in events if isinstance(event, StepSucceeded | StepFailed | AttemptReleased)]
+    return any((event.path, event.attempt) == (path, attempt) for event in answers)

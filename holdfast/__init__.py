@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         RunEnded,
         RunFailed,
         RunInterrupted,
+        RunIsOver,
         StoreUnavailable,
     )
     from holdfast.spec.policy import BackoffKind, RetryPolicy, StepPolicy
@@ -41,6 +42,7 @@ _HOMES = {
         "RunEnded",
         "RunFailed",
         "RunInterrupted",
+        "RunIsOver",
         "StoreUnavailable",
     ),
     "holdfast.spec.policy": ("BackoffKind", "RetryPolicy", "StepPolicy"),
@@ -67,6 +69,7 @@ __all__ = [
     "RunFailed",
     "RunHandle",
     "RunInterrupted",
+    "RunIsOver",
     "StepPolicy",
     "StoreUnavailable",
     "ToolError",

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 from typing import Any, Self
 
-from holdfast.errors import RunCancelled, RunEnded, RunFailed, RunInterrupted
+from holdfast.errors import InvalidInputs, RunCancelled, RunEnded, RunFailed, RunInterrupted
 from holdfast.runtime.advance import Live
 from holdfast.runtime.app import Engine
 from holdfast.runtime.clock import Clock
@@ -73,6 +74,8 @@ class Holdfast:
         self, spec: Spec, inputs: Mapping[str, Any] | None = None, *, labels: Mapping[str, str] | None = None
     ) -> RunHandle:
         """Start a run. When this returns, the run is durable: it will end, whatever happens to this process."""
+        if inputs is not None and not isinstance(inputs, Mapping):
+            raise InvalidInputs(f"inputs must be a mapping of names to values, not {type(inputs).__name__}")
         live = await self._engine.start(self._read(spec), dict(inputs or {}), dict(labels or {}))
         return RunHandle(self._engine, live.run.no, live.run.id)
 
@@ -86,11 +89,15 @@ class Holdfast:
         await self._engine.cancel(RunId(run_id), reason)
 
     def _read(self, spec: Spec) -> WorkflowSpec:
-        """A definition in any of its forms; the same text or file name is read once."""
+        """A definition in any of its forms; the same text is read once."""
         if isinstance(spec, WorkflowSpec):
             return spec
         if isinstance(spec, Mapping):
             return WorkflowSpec.from_data(spec)
+        if not isinstance(spec, str | os.PathLike):
+            raise TypeError(
+                f"a workflow is a WorkflowSpec, YAML text, a path or a dict, not {type(spec).__name__}"
+            )
         text = os.fspath(spec)
         if isinstance(spec, os.PathLike) or "\n" not in text and text.endswith((".yaml", ".yml", ".json")):
             return WorkflowSpec.from_file(text)
@@ -119,16 +126,28 @@ class RunHandle:
     async def result(self, timeout: float | None = None) -> Any:
         """The output of the run once it completes; raises RunFailed, RunCancelled or RunInterrupted if it does not."""
         if self._ended is None:
-            self._ended = await asyncio.wait_for(self._engine.ended(self._no), timeout)
+            self._ended = await self._wait(timeout)
         live = self._ended
         run = live.run
         if run.status == "completed":
             return await output_of(self._engine.store, live.plan, run)
         raise _ENDED[run.status](run.id, run.error or Error(run.status, f"the run is {run.status}"))
 
+    async def _wait(self, timeout: float | None) -> Live:
+        try:
+            return await asyncio.wait_for(self._engine.ended(self._no), timeout)
+        except TimeoutError:
+            raise TimeoutError(f"run {self.id} is not over after {timeout} s: {await self._why()}") from None
+
+    async def _why(self) -> str:
+        row = await self._engine.row_of(self.id)
+        return f"it is {row.status}" + (f" and needs the tools {row.needs}" if row.needs else "")
+
 
 def database_path(database: str) -> str:
     """`sqlite:///file.db` (or a plain path) → the path of the file."""
+    if ":memory:" in database:
+        raise ValueError("a database in memory would survive nothing; give the name of a file")
     for prefix in ("sqlite:///", "sqlite://"):
         if database.startswith(prefix):
             return database[len(prefix) :]
@@ -150,4 +169,10 @@ def run_sync(
         async with Holdfast(database, tools=tools) as hf:
             return await (await hf.start(spec, inputs)).result()
 
-    return asyncio.run(main())
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(main())
+    # A notebook has a loop of its own at work in this thread: use one in another.
+    with ThreadPoolExecutor(1) as other:
+        return other.submit(lambda: asyncio.run(main())).result()

@@ -84,7 +84,7 @@ class RunIsOver(Refused):
     code = "run_is_over"
 
     def __init__(self, run_id: RunId, status: str) -> None:
-        super().__init__(f"run {run_id} is already {status}; rerun it instead")
+        super().__init__(f"run {run_id} is already {status}; start it again instead")
         self.run_id, self.status = run_id, status
 
 

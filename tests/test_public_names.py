@@ -12,7 +12,7 @@ import holdfast
 
 PROMISED = {
     "BackoffKind", "Context", "DatabaseInUse", "EngineClosed", "Holdfast", "HoldfastError", "InvalidInputs", "InvalidSpec", "NotFound",
-    "Problem", "RetryPolicy", "RunCancelled", "RunEnded", "RunFailed", "RunHandle", "RunInterrupted", "StepPolicy",
+    "Problem", "RetryPolicy", "RunCancelled", "RunEnded", "RunFailed", "RunHandle", "RunInterrupted", "RunIsOver", "StepPolicy",
     "StoreUnavailable", "ToolError", "WorkflowSpec", "WorkflowStep", "run_sync", "tool",
 }  # fmt: skip
 

@@ -71,6 +71,7 @@ class Engine:
         self._waiters: dict[RunNo, list[Waiter]] = {}
         self._filling: asyncio.Task[None] | None = None
         self._restoring: asyncio.Task[None] | None = None
+        self.is_open = False
         self.drives_all = True
         self.listeners = self.advance.listeners
 
@@ -79,6 +80,7 @@ class Engine:
     async def open(self, *, drive: bool = True) -> None:
         """Make the file ours. With `drive`, go on with every open run in it; without, touch only what is asked for."""
         self.store.open()
+        self.is_open = True
         self.drives_all = self.advance.parks = drive
         self.owners = Owners(self.store, self.advance, self.load, self.committed, self._room)
         if drive:
@@ -88,6 +90,7 @@ class Engine:
 
     async def close(self) -> None:
         """Stop gracefully: give open attempts back, write that down, and let the file go."""
+        self.is_open = False
         self.timers.close()
         if self._filling is not None:
             self._filling.cancel()
@@ -109,6 +112,10 @@ class Engine:
         for live in list(self.advance.live.values()):
             self.advance.release(live)
         await self.advance.drained()
+
+    def _check_open(self) -> None:
+        if not self.is_open:
+            raise EngineClosed("the engine is not open; use it inside `async with Holdfast(...)`")
 
     def _room(self) -> int:
         return min(self.resident - len(self.advance.live), self.dispatch.free_places)
@@ -148,6 +155,7 @@ class Engine:
         self, spec: WorkflowSpec, inputs: dict[str, Any], labels: dict[str, str] | None = None
     ) -> Live:
         """Begin a run. When this returns, the run is durable."""
+        self._check_open()
         plan = self.plans.of_spec(spec)
         text = self._encoded_inputs(spec, inputs)
         no, at = self.store.next_no(), self.clock.now()
@@ -170,7 +178,7 @@ class Engine:
         try:
             text = encode(with_defaults(spec, inputs))
         except NotJson as error:
-            raise ValueError(f"the inputs are not JSON: {error}") from None
+            raise InvalidInputs(f"the inputs are not JSON: {error}") from None
         if len(text) > VALUE_BYTES_MAX:
             raise LimitExceeded(
                 "input_too_large", "the inputs are over 25 MiB; pass a path or a reference instead"
@@ -192,6 +200,7 @@ class Engine:
 
     async def ended(self, no: RunNo) -> Live:
         """Wait for the end of a run, as its rows on disk tell it."""
+        self._check_open()
         if self.advance.is_over:
             raise NodeIsOver("another process has taken this file over")
         if no not in self.advance.live:
@@ -210,6 +219,7 @@ class Engine:
                 waiters.remove(waiter)
 
     async def row_of(self, run_id: RunId) -> RunRow:
+        self._check_open()
         row = await self.store.run_by_id(DEFAULT_TENANT, run_id)
         if row is None:
             raise NotFound(f"no run {run_id} in this database")

@@ -43,6 +43,7 @@ class Attempt:
         "is_suspect",
         "no",
         "number",
+        "only_once",
         "path",
         "stopped",
         "task",
@@ -54,6 +55,7 @@ class Attempt:
         self.task: asyncio.Task[None] | None = None
         self.context: Context | None = None
         self.has_begun = False
+        self.only_once = False
         self.stopped = False
         self.is_suspect = False
 
@@ -106,6 +108,10 @@ class Dispatch:
         assert type(node) is Call
         tool = self.registry.get(node.target)
         if tool is None:
+            if not live.lacks_tool:
+                log.warning(
+                    "run %s: step %s waits for the tool %r, which is not here", run.id, path, node.target
+                )
             live.lacks_tool = True
             return self.advance.offer(live, AttemptReleased(path, number, "no_tool"))
         try:
@@ -118,6 +124,7 @@ class Dispatch:
         if tool.context is not None:
             key = idempotency_key(run.tenant, run.id, path)
             attempt.context = args[tool.context] = Context(run.id, path, number, key)
+        attempt.only_once = node.fails_on_crash
         if node.timeout_ms is not None:
             self._limit(attempt, node.timeout_ms)
         if self._alone == (run.no, path):
@@ -324,9 +331,13 @@ class Dispatch:
     # ------------------------------------------------------------------------------------------------- the end
 
     def release(self) -> None:
-        """Give back every open attempt, uncounted: a graceful stop costs a step nothing."""
+        """Give back every open attempt, uncounted: a graceful stop costs a step nothing.
+
+        One that has begun and must not be done twice is not given back: its outcome is unknown, so it is lost.
+        """
         for (no, path), attempt in self.open.items():
-            self.advance.deliver(no, AttemptReleased(path, attempt.number, "stopping"))
+            if not (attempt.has_begun and attempt.only_once):
+                self.advance.deliver(no, AttemptReleased(path, attempt.number, "stopping"))
         for no, path, number in self.queue:
             self.advance.deliver(no, AttemptReleased(path, number, "stopping"))
         self.queue.clear()
@@ -366,6 +377,8 @@ def described(error: BaseException) -> tuple[str, str]:
     kind = _kind_of(error)
     if kind:
         return kind, message
+    if isinstance(error, LookupError | SystemExit | KeyboardInterrupt | AssertionError):
+        message = f"{type(error).__name__}: {message}"  # by itself it says next to nothing
     if isinstance(error, TimeoutError) or "timeout" in message.lower():
         return "timeout", message
     return ("transient" if "transient" in message.lower() else "error"), message

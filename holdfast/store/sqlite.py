@@ -99,6 +99,8 @@ class SqliteStore:
 
     def _migrate(self) -> None:
         known = bool(self._write.execute("SELECT 1 FROM sqlite_schema WHERE name = 'meta'").get)
+        if not known and self._write.execute("SELECT 1 FROM sqlite_schema LIMIT 1").get:
+            raise StoreUnavailable(f"{self.path} is a database of something else; give a file of its own")
         done = int(self._value(self._write, "schema_version")) if known else 0
         newest = migrations("sqlite")[-1][0]
         if done > newest:

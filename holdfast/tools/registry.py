@@ -80,6 +80,11 @@ class Registry:
         if not callable(fn):
             raise TypeError(f"{given!r} is no tool: give functions, or decorate them with @tool")
         name = given.name if isinstance(given, Tool) else getattr(fn, _MARK, fn.__name__)
+        known = self._tools.get(name)
+        if known is not None and known.fn is not fn:
+            raise ValueError(
+                f"two tools are called {name!r}: {_place(known.fn)} and {_place(fn)}; rename one"
+            )
         self._tools[name] = Tool(fn, name)
 
     def get(self, name: str) -> Tool | None:
@@ -107,6 +112,10 @@ def load(reference: str) -> list[Callable[..., Any]]:
         found = getattr(module, name)
         return list(found) if isinstance(found, list | tuple) else [found]
     return [value for value in vars(module).values() if callable(value) and hasattr(value, _MARK)]
+
+
+def _place(fn: Callable[..., Any]) -> str:
+    return f"{getattr(fn, '__module__', '?')}.{getattr(fn, '__qualname__', repr(fn))}"
 
 
 def _context_parameter(fn: Callable[..., Any]) -> str | None:

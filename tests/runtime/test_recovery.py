@@ -244,7 +244,7 @@ async def run_status(engine: Any, run_id: str) -> str:
 async def test_a_graceful_stop_gives_attempts_back_and_counts_nothing(tmp_path: Path) -> None:
     steps = Steps()
     steps.hang = {"a"}
-    definition = "name: n\nsteps: [{id: a, tool: step, on_crash: fail}]"
+    definition = "name: n\nsteps: [{id: a, tool: step}]"
     for _ in range(4):  # more often than losses would be forgiven
         async with opened(tmp_path, [steps.tool], clock()) as engine:
             if not rows(tmp_path, "SELECT 1 FROM run"):
@@ -254,6 +254,22 @@ async def test_a_graceful_stop_gives_attempts_back_and_counts_nothing(tmp_path: 
     async with opened(tmp_path, [steps.tool], clock()) as engine:
         assert await (await engine.attach(run.id)).result() == {"a": "a"}
     assert "adopted" in [kind for (kind,) in rows(tmp_path, "SELECT kind FROM journal")]
+
+
+@by_hand
+async def test_a_step_that_must_not_be_done_twice_is_lost_by_a_graceful_stop_once_it_has_begun(
+    tmp_path: Path,
+) -> None:
+    steps = Steps()
+    steps.hang = {"a"}
+    async with opened(tmp_path, [steps.tool], clock()) as engine:
+        run = await engine.begin("name: n\nsteps: [{id: a, tool: step, on_crash: fail}]")
+        await settled()
+    steps.hang = set()
+    async with opened(tmp_path, [steps.tool], clock()) as engine:
+        with pytest.raises(RunFailed, match="on_crash is fail"):
+            await (await engine.attach(run.id)).result()
+    assert len(steps.calls) == 1
 
 
 @by_hand

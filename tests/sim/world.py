@@ -133,7 +133,9 @@ class SimNode:
         self.engine = Engine(self.store, registry, SimClock(world), places=places, resident=resident)
         if rng.random() < 0.8:  # else the plan is made anew, from the stored definition
             self.engine.plans._by_version.update({load.plan.version: load.plan for load in world.wanted})
-            self.engine.plans._by_spec.update({id(load.spec): (load.spec, load.plan) for load in world.wanted})
+            self.engine.plans._by_spec.update(
+                {id(load.spec): (load.spec, load.plan) for load in world.wanted}
+            )
 
     def do(self, work: Coroutine[Any, Any, Any]) -> None:
         """Something that happens on this node, and dies with it."""

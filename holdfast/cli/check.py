@@ -1,45 +1,72 @@
-"""`holdfast validate`: every problem of every file, in the order of the command line. Runs nothing, opens no database."""
+"""`holdfast validate`: every problem of every file, in the order of the command line. Runs no step, opens no database."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
-from holdfast.cli.show import give, problem_data, problem_lines, say
+from holdfast.cli.given import load_tools
+from holdfast.cli.show import problem_data, problem_lines
+from holdfast.cli.streams import UNWRITTEN, give, put, reserve_stdout, say
 from holdfast.errors import InvalidSpec, Problem
+from holdfast.spec.problems import Report, did_you_mean, quoted
+from holdfast.spec.steps import ToolBody, placed
 from holdfast.spec.workflow import WorkflowSpec
 
+TOOLS_NAMED_MAX: Final = 10  # in a hint
 
-def validate(files: Sequence[Path], *, as_json: bool) -> int:
-    """Look at all files; gives the exit code."""
-    found = [(file, *_looked_at(file)) for file in files]
+
+def validate(files: Sequence[Path], tools: Sequence[str], *, as_json: bool) -> int:
+    """Look at all files, and with tools also whether these are the ones they name; gives the exit code."""
+    reserve_stdout()
+    known = load_tools(tools).names() if tools else None
+    found = [(file, *_looked_at(file, known)) for file in files]
     is_valid = not any(problems for _, problems, _ in found)
     if as_json:
-        give({"valid": is_valid, "files": [_data(*one) for one in found]})
+        is_written = give({"valid": is_valid, "files": [_data(*one) for one in found]})
     else:
-        for file, problems, notes in found:
-            _tell(file, problems, notes)
+        is_written = all([_tell(file, problems, notes) for file, problems, notes in found])
+    if not is_written:
+        return UNWRITTEN
     return 0 if is_valid else 2
 
 
-def _looked_at(file: Path) -> tuple[Sequence[Problem], Sequence[Problem]]:
+def _looked_at(file: Path, known: Collection[str] | None) -> tuple[Sequence[Problem], Sequence[Problem]]:
     """What is wrong with a file, and what is probably not meant."""
     try:
         spec = WorkflowSpec.from_file(file)
-        spec.validate()
     except InvalidSpec as error:
         return error.problems, ()
     except OSError as error:
         return [Problem("unreadable", f"cannot be read: {error.strerror}", source=str(file))], ()
-    return (), spec.notes
+    problems = [] if known is None else _unknown_tools(spec, known)
+    try:
+        spec.validate()
+    except InvalidSpec as error:
+        problems += error.problems
+    problems.sort(key=lambda problem: (problem.line, problem.column))
+    return problems, spec.notes if not problems else ()
 
 
-def _tell(file: Path, problems: Sequence[Problem], notes: Sequence[Problem]) -> None:
-    for line in (*problem_lines(problems), *problem_lines(notes, "note")):
-        print(line)
+def _unknown_tools(spec: WorkflowSpec, known: Collection[str]) -> list[Problem]:
+    report = Report(spec.origin.document, spec.origin.source)
+    names = sorted(known)
+    others = (
+        f"the tools are {', '.join(names[:TOOLS_NAMED_MAX])}{', …' if len(names) > TOOLS_NAMED_MAX else ''}"
+    )
+    for at, step in placed(spec.steps, ("steps",)):
+        if isinstance(step.body, ToolBody) and step.body.tool not in known:
+            message = f"step {quoted(step.id)}: unknown tool {quoted(step.body.tool)}"
+            report.add("unknown_tool", (*at, "tool"), message, did_you_mean(step.body.tool, known) or others)
+    return report.problems
+
+
+def _tell(file: Path, problems: Sequence[Problem], notes: Sequence[Problem]) -> bool:
+    lines = [*problem_lines(problems), *problem_lines(notes, "note")]
     if not problems:
         say(f"{file}: valid")
+    return put("".join(f"{line}\n" for line in lines).encode(errors="surrogateescape"))
 
 
 def _data(file: Path, problems: Sequence[Problem], notes: Sequence[Problem]) -> dict[str, Any]:

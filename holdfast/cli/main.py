@@ -1,15 +1,17 @@
 """The command `holdfast`: arguments in, exit code out. What a command needs is imported when it is called.
 
-Exit codes: 0 completed, 1 failed, 2 invalid or usage, 3 cancelled, 4 waits for the outside, 130 and 143 stopped by a signal.
+Exit codes: 0 completed, 1 failed or interrupted, 2 invalid, usage or a result that cannot be written, 3 cancelled,
+4 waits for the outside, 129, 130 and 143 stopped by a signal.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
-from cyclopts import App, Parameter
+from cyclopts import App, CycloptsError, Parameter
 
 from holdfast import __version__
 
@@ -62,7 +64,7 @@ def run(
     *,
     pairs: Annotated[
         list[str] | None,
-        Parameter(name=["-i", "--input"], help="One input as name=value; JSON where it is JSON, else text."),
+        Parameter(name=["-i", "--input"], help="One input as name=value: JSON where it is JSON, else text."),
     ] = None,
     inputs: Annotated[
         str | None, Parameter(help="All inputs as a JSON object, or @FILE.", allow_leading_hyphen=False)
@@ -74,12 +76,13 @@ def run(
     ] = None,
     as_json: AsJson = False,
     all_steps: Annotated[
-        bool, Parameter(help="With --json: every step, not only top-level and failed ones.")
+        bool, Parameter(help="Show every step, in lines or with --json, not only top-level and failed ones.")
     ] = False,
 ) -> int:
     """Run a workflow to its end, or go on with a run that was stopped.
 
-    Exit code: 0 completed, 1 failed, 2 invalid, 3 cancelled, 4 waits for the outside.
+    Exit code: 0 completed, 1 failed or interrupted, 2 invalid, 3 cancelled, 4 waits for the outside, 129, 130 or 143
+    stopped by a signal.
 
     Example: holdfast run hello.yaml --tools tools -i name=Ada
     """
@@ -94,15 +97,18 @@ def run(
 @app.command
 def validate(
     *files: Annotated[Path, Parameter(help="The workflows to look at.", required=True)],
+    tools: Tools = None,
     as_json: AsJson = False,
 ) -> int:
-    """Report every problem of every file, with line, column and hint. Nothing is run.
+    """Report every problem of every file, with line, column and hint. No step is run.
 
-    Example: holdfast validate hello.yaml flows/*.yaml
+    With --tools, a tool that is not among them is a problem too.
+
+    Example: holdfast validate hello.yaml flows/*.yaml --tools tools
     """
     from holdfast.cli import check
 
-    return _guarded(lambda: check.validate(files, as_json=as_json), as_json=as_json)
+    return _guarded(lambda: check.validate(files, tuple(tools or ()), as_json=as_json), as_json=as_json)
 
 
 @app.command
@@ -127,10 +133,12 @@ def _guarded(command: Any, *, as_json: bool) -> int:
 
 
 def _refused(error: HoldfastError, *, as_json: bool) -> int:
-    from holdfast.cli.show import give, problem_data, problem_lines, say
+    from holdfast.cli.given import UnfitInputs
+    from holdfast.cli.show import problem_data, problem_lines
+    from holdfast.cli.streams import give, say
     from holdfast.errors import InvalidSpec
 
-    problems = error.problems if isinstance(error, InvalidSpec) else ()
+    problems = error.problems if isinstance(error, InvalidSpec | UnfitInputs) else ()
     if as_json:
         details = [problem_data(problem) for problem in problems]
         give({"error": error.code, "message": str(error), "details": details})
@@ -141,12 +149,42 @@ def _refused(error: HoldfastError, *, as_json: bool) -> int:
     return INVALID
 
 
+def _called(tokens: list[str]) -> int:
+    """Do what was asked for. Whoever asks for JSON gets it too when the question itself is wrong."""
+    as_json = "--json" in tokens
+    try:
+        code: int = app(
+            tokens,
+            result_action="return_int_as_exit_code_else_zero",
+            print_error=not as_json,
+            exit_on_error=not as_json,
+        )
+    except CycloptsError as error:
+        from holdfast.cli.given import Usage
+
+        return _refused(Usage(str(error)), as_json=True)
+    return code
+
+
 def main() -> None:
     try:
-        code = app(result_action="return_int_as_exit_code_else_zero")
+        code = _called(sys.argv[1:])
     except KeyboardInterrupt:  # before a run was there to be kept
         code = INTERRUPTED
-    sys.exit(code)
+    sys.exit(_flushed(code))
+
+
+def _flushed(code: int) -> int:
+    """What was printed may still be on its way, and the interpreter would end with a traceback if it cannot be written."""
+    try:
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        if not isinstance(error, BrokenPipeError):
+            print(f"holdfast: cannot write to standard output: {error.strerror}", file=sys.stderr)
+            return INVALID
+    return code
 
 
 if __name__ == "__main__":

@@ -8,28 +8,31 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import shlex
 import signal
 import sys
-import traceback
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from holdfast.cli.show import FRAMES_PER_SECOND, Lines, Silence, Tree, View, give, say, span, step_data, told
+from holdfast.cli.given import Usage, load_tools, read_inputs, read_spec
+from holdfast.cli.show import FRAMES_PER_SECOND, Lines, Silence, Tree, View, span, step_data, told
+from holdfast.cli.streams import UNWRITTEN, give, reserve_stdout, say
 from holdfast.embed import database_path
-from holdfast.errors import HoldfastError, InvalidInputs, NotFound
+from holdfast.errors import NotFound
 from holdfast.plan.graph import Call
 from holdfast.runtime.advance import Live
 from holdfast.runtime.app import Engine
 from holdfast.runtime.owners import Lock
 from holdfast.runtime.queries import output_of
 from holdfast.runtime.steps import Steps, StepView, read_steps, steps_so_far
+from holdfast.spec.problems import did_you_mean
 from holdfast.spec.workflow import WorkflowSpec
 from holdfast.store.sqlite import SqliteStore
-from holdfast.tools.registry import Registry, load
-from holdfast.values import DEFAULT_TENANT, Error, RunId, decode
+from holdfast.tools.registry import Registry
+from holdfast.values import DEFAULT_TENANT, Error, RunId
 
 COMPLETED: Final = 0
 FAILED: Final = 1
@@ -37,7 +40,10 @@ CANCELLED: Final = 3
 WAITS_FOR_OUTSIDE: Final = 4
 EXIT_CODES: Final = {"completed": COMPLETED, "failed": FAILED, "cancelled": CANCELLED, "interrupted": FAILED}
 DEFAULT_DB: Final = "sqlite:///holdfast.db"
-SIGNALLED: Final = 128  # the shell's way to say that a signal ended it: 130 for Ctrl-C, 143 for TERM
+SIGNALLED: Final = (
+    128  # the shell's way to say that a signal ended it: 129 for HUP, 130 for Ctrl-C, 143 for TERM
+)
+HUNG_UP: Final = SIGNALLED + signal.SIGHUP
 
 
 class Order(NamedTuple):
@@ -53,23 +59,21 @@ class Order(NamedTuple):
     all_steps: bool
 
 
-class Usage(HoldfastError):
-    """The command line itself cannot be followed."""
-
-    code = "usage"
-
-
 def run(order: Order) -> int:
     """Drive the run that was ordered; gives the exit code."""
+    reserve_stdout()
     spec = None if order.file is None else read_spec(order.file)
-    inputs = read_inputs(order)
-    if spec is None and order.run_id is None:
-        raise Usage(
-            "name the file to run, or the run to go on with: holdfast run FILE, or holdfast run --continue ID"
-        )
-    registry = Registry(tool for reference in order.tools for tool in load_tools(reference))
-    # Standard output is for the result alone, so that a program can read it; what tools print goes to the person.
-    with contextlib.redirect_stdout(sys.stderr), asyncio.Runner(loop_factory=_loop_factory()) as runner:
+    inputs: dict[str, Any] = {}
+    if order.run_id is None:
+        if spec is None:
+            raise Usage(
+                "name the file to run, or the run to go on with: holdfast run FILE, or holdfast run --continue ID"
+            )
+        inputs = read_inputs(spec, order.inputs, order.pairs)
+    elif order.pairs or order.inputs is not None:
+        raise Usage("a run that goes on has its inputs already; leave -i and --inputs out")
+    registry = load_tools(order.tools)
+    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
         return runner.run(_attend(order, spec, inputs, registry))
 
 
@@ -79,74 +83,6 @@ def _loop_factory() -> Any:
     except ImportError:
         return None
     return uvloop.new_event_loop
-
-
-# --------------------------------------------------------------------------------------------- what was asked for
-
-
-def read_spec(path: Path) -> WorkflowSpec:
-    """The definition in a file, checked; raises InvalidSpec with every problem."""
-    try:
-        spec = WorkflowSpec.from_file(path)
-    except OSError as error:
-        raise Usage(f"cannot read {path}: {error.strerror}") from None
-    spec.validate()
-    return spec
-
-
-def read_inputs(order: Order) -> dict[str, Any]:
-    """The inputs: of --inputs, and of each -i on top of them."""
-    if order.run_id is not None and (order.pairs or order.inputs is not None):
-        raise Usage("a run that goes on has its inputs already; leave -i and --inputs out")
-    inputs = _whole_inputs(order.inputs) if order.inputs is not None else {}
-    for pair in order.pairs:
-        name, equals, text = pair.partition("=")
-        if not (name and equals):
-            raise Usage(f"-i takes name=value, not {pair!r}")
-        inputs[name] = _value(text)
-    return inputs
-
-
-def _whole_inputs(text: str) -> dict[str, Any]:
-    if text.startswith("@"):
-        try:
-            text = Path(text[1:]).read_text("utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise Usage(f"cannot read the inputs from {text[1:]}: {error}") from None
-    try:
-        data = decode(text)
-    except msgspec.DecodeError as error:
-        raise Usage(f"--inputs is not JSON: {error}") from None
-    if not isinstance(data, dict):
-        raise InvalidInputs('--inputs must be an object, such as {"name": "Ada"}')
-    return data
-
-
-def _value(text: str) -> Any:
-    """JSON where it is JSON (`3`, `true`, `[1, 2]`), else the text itself."""
-    try:
-        return decode(text)
-    except msgspec.DecodeError:
-        return text
-
-
-def load_tools(reference: str) -> list[Any]:
-    """The tools of `module` or `module:object`, which may lie in this folder."""
-    if (folder := str(Path.cwd())) not in sys.path:
-        sys.path.insert(0, folder)
-    try:
-        tools = load(reference)
-    except HoldfastError:
-        raise
-    except Exception as error:  # noqa: BLE001  # importing runs the user's code, which may raise anything
-        place = traceback.extract_tb(error.__traceback__)[-1]
-        why = f"{type(error).__name__}: {error} ({place.filename}:{place.lineno})"
-        raise Usage(f"cannot load tools from {reference!r}: {why}") from None
-    if not tools:
-        raise Usage(
-            f"{reference!r} has no tools: mark its functions with @tool, or name one as module:object"
-        )
-    return tools
 
 
 # -------------------------------------------------------------------------------------------------- driving it
@@ -171,15 +107,17 @@ async def _attend(order: Order, spec: WorkflowSpec | None, inputs: dict[str, Any
             await engine.close()
     finally:
         lock.free()
-    for line in attendant.parting:  # said last: whoever follows it finds the file free
+    for line in attendant.parting():  # said last: whoever follows it finds the file free
         say(line)
-    return code
+    return code if attendant.is_result_written else UNWRITTEN
 
 
 def _view(order: Order) -> View:
     if order.as_json:
         return Silence()
-    return Tree() if sys.stderr.isatty() else Lines()
+    if sys.stderr.isatty() and not order.all_steps:  # a tree is cut to the screen
+        return Tree()
+    return Lines(every=order.all_steps)
 
 
 class Attendant:
@@ -189,8 +127,9 @@ class Attendant:
         self._engine, self._order, self._view = engine, order, view
         self._steps = Steps()
         self._live: Live | None = None
+        self._file = order.file
         self._left: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        self.parting: list[str] = []  # how to go on, if the run is not over
+        self.is_result_written = True
 
     async def attend(self, spec: WorkflowSpec | None, inputs: dict[str, Any]) -> int:
         self._engine.listeners.append(self._heard)
@@ -216,10 +155,17 @@ class Attendant:
         row = await engine.store.run_by_id(DEFAULT_TENANT, run_id)
         if row is None:
             raise NotFound(f"no run {run_id} in {self._order.db or DEFAULT_DB}")
-        self._steps = await steps_so_far(engine.store, row.no)
+        self._steps = await steps_so_far(engine.store, row.no, every=self._order.all_steps)
         if spec is not None and engine.plans.of_spec(spec).version != row.version:
-            say(f"{self._order.file} has changed since; the run goes on with the version that it began with")
+            self._tell_file_is_not_used(spec, (await engine.plans.of_version(row.tenant, row.version)).name)
         return await engine.take_up(run_id)
+
+    def _tell_file_is_not_used(self, spec: WorkflowSpec, name: str) -> None:
+        if spec.name == name:
+            say(f"{self._file} has changed since; the run goes on with the version that it began with")
+        else:
+            say(f"the run is of {name}; {self._file} is not used")
+            self._file = None
 
     # ------------------------------------------------------------------------------------------------ watching
 
@@ -236,18 +182,20 @@ class Attendant:
         if self._live is None:
             self._live = live
             self._view.begin(live.run.id, live.plan.name, list(live.plan.root.nodes), self._steps)
-            self._view.changed(list(self._steps.by_path.values()))
         return self._live
 
     def _leave(self, code: int) -> None:
         if not self._left.done():
             self._left.set_result(code)
-        elif code > SIGNALLED:
+        elif code > SIGNALLED and code != HUNG_UP:  # a shell and its terminal both say so, and mean it once
             os._exit(code)  # asked twice: the journal has everything, the file is fit to go on
 
     def _listen_to_signals(self) -> None:
         """Ctrl-C asks to stop; it does not stop anything by itself."""
-        for number in (signal.SIGINT, signal.SIGTERM):
+        numbers = [signal.SIGINT, signal.SIGTERM]
+        if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as nohup leaves it
+            numbers.append(signal.SIGHUP)
+        for number in numbers:
             asyncio.get_running_loop().add_signal_handler(number, self._leave, SIGNALLED + number)
 
     @contextlib.contextmanager
@@ -274,11 +222,10 @@ class Attendant:
             steps = await read_steps(self._engine.store, live.plan, run, every=self._order.all_steps)
             error = None if run.error is None else msgspec.to_builtins(run.error)
             data = {path: step_data(step) for path, step in steps.items()}
-            give({"run_id": run.id, "status": status, "output": output, "error": error, "steps": data})
+            shown = {"run_id": run.id, "status": status, "output": output, "error": error, "steps": data}
+            self.is_result_written = give(shown)
         else:
             self._tell_end(live, output)
-        if code >= WAITS_FOR_OUTSIDE:
-            self.parting = self._how_to_go_on(live, code)
         return code
 
     def _tell_end(self, live: Live, output: Any) -> None:
@@ -288,34 +235,56 @@ class Attendant:
         took = span(run.at - run.created_at)
         if run.status == "completed":
             say(f"completed in {took}")
-            return give(output)
+            self.is_result_written = give(output)
+            return
         error = run.error or Error(run.status, f"the run is {run.status}")
         say(f"{run.status} after {took}: {told(error)}")
 
-    def _how_to_go_on(self, live: Live, code: int) -> list[str]:
-        missing = self._steps.without_tool if code == WAITS_FOR_OUTSIDE else []
-        lines = [f"run {live.run.id} waits for {tool}" for tool in _tools_of(live, missing)]
-        if not missing:
-            lines = [f"stopped; run {live.run.id} is kept and goes on where it was"]
+    def parting(self) -> list[str]:
+        """How to go on, if the run is not over. To be asked when the engine is closed: then it is known what was given back."""
+        live = self._live
+        if live is None or live.run.over:
+            return []
+        missing = self._steps.without_tool if self._left.result() == WAITS_FOR_OUTSIDE else []
+        lines = self._waits(live, missing) if missing else self._stopped(live)
         return [*lines, f"go on with: {self._command(live, missing)}"]
+
+    def _stopped(self, live: Live) -> list[str]:
+        lines = [f"stopped; run {live.run.id} is kept and goes on where it was"]
+        for step in self._steps.open:
+            if step.status == "running" and not step.is_scope and _call(live, step.path).fails_on_crash:
+                lines.append(f"step {step.path} was at work and must not be done twice: it will fail as lost")
+        return lines
+
+    def _waits(self, live: Live, missing: list[StepView]) -> list[str]:
+        """Each tool that steps wait for, with the first of those steps and the name that was perhaps meant."""
+        by_tool: dict[str, list[str]] = {}
+        for step in missing:
+            by_tool.setdefault(_call(live, step.path).target, []).append(step.path)
+        hints = {tool: did_you_mean(tool, self._engine.registry.names()) for tool in by_tool}
+        lines = []
+        for tool, paths in by_tool.items():
+            more = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
+            hint = f"; {hints[tool]}" if hints[tool] else ""
+            lines.append(f"run {live.run.id} waits for the tool {tool!r} of step {paths[0]}{more}{hint}")
+        if any(hints.values()):
+            lines.append(
+                "a run keeps the definition it began with: if that name is wrong, mend it and run anew"
+            )
+        return lines
 
     def _command(self, live: Live, missing: list[StepView]) -> str:
         order = self._order
-        parts = ["holdfast", "run", *([str(order.file)] if order.file else []), "--continue", live.run.id]
+        parts = ["holdfast", "run", *([str(self._file)] if self._file else []), "--continue", live.run.id]
         parts += [part for reference in order.tools for part in ("--tools", reference)]
         parts += ["--tools", self._likely_module()] if missing else []
-        return " ".join(parts + (["--db", order.db] if order.db else []))
+        return shlex.join(parts + (["--db", order.db] if order.db else []))
 
     def _likely_module(self) -> str:
         return "tools" if Path("tools.py").exists() and "tools" not in self._order.tools else "MODULE"
 
 
-def _tools_of(live: Live, missing: list[StepView]) -> list[str]:
-    """Each tool that steps wait for, with the first of those steps."""
-    by_tool: dict[str, list[str]] = {}
-    for step in missing:
-        node = live.plan.node(step.path)
-        assert isinstance(node, Call)
-        by_tool.setdefault(node.target, []).append(step.path)
-    more = {tool: f" and {len(paths) - 1} more" if len(paths) > 1 else "" for tool, paths in by_tool.items()}
-    return [f"the tool {tool!r} of step {paths[0]}{more[tool]}" for tool, paths in by_tool.items()]
+def _call(live: Live, path: str) -> Call:
+    node = live.plan.node(path)
+    assert isinstance(node, Call)
+    return node

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import sys
+import contextlib
 import time
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import msgspec
 
+from holdfast.cli.streams import say
 from holdfast.errors import Problem
 from holdfast.values import Error, split
 
 if TYPE_CHECKING:
-    from rich.console import Group
     from rich.live import Live
+    from rich.table import Table
 
     from holdfast.runtime.steps import Steps, StepView
 
@@ -35,21 +36,6 @@ MARKS: Final = {
 # ------------------------------------------------------------------------------------------------------ text
 
 
-def say(text: str) -> None:
-    """Tell the person. What a program would read goes to standard output instead."""
-    print(text, file=sys.stderr, flush=True)
-
-
-def give(data: Any) -> None:
-    """Hand over data: JSON on standard output, whatever the locale says."""
-    text = data if isinstance(data, bytes) else msgspec.json.encode(data)
-    out = (
-        sys.__stdout__ or sys.stdout
-    )  # the real one: while a run is attended, what tools print goes elsewhere
-    out.buffer.write(msgspec.json.format(text, indent=2) + b"\n")
-    out.buffer.flush()
-
-
 def span(ms: int) -> str:
     """A stretch of time, as short as it can be said: `12 ms`, `1.5 s`, `3 min 4 s`, `2 h 5 min`."""
     if ms < 1000:
@@ -68,7 +54,8 @@ def now_ms() -> int:
 
 def told(error: Error, at: str = "") -> str:
     """An error in one line: where, if that is not said already, what, and of which kind."""
-    where = f"{error.path}: " if error.path not in ("", at) and error.path not in error.message else ""
+    is_said = error.path in ("", at) or error.message.startswith(f"step {error.path} ")
+    where = "" if is_said else f"{error.path}: "
     return f"{where}{' '.join(error.message.split())} [{error.kind}]"
 
 
@@ -95,12 +82,13 @@ def step_data(step: StepView) -> dict[str, Any]:
 
 def state_of(step: StepView, now: int) -> str:
     """What a step is doing, or how it ended, in a few words."""
+    tries = f", attempt {step.attempts}" if step.attempts > 1 else ""
     if step.status == "completed":
         took = span((step.finished or now) - step.started)
-        tries = f", attempt {step.attempts}" if step.attempts > 1 else ""
         return f"completed in {took}{_counts(step)}{tries}"
     if step.status == "failed":
-        return f"failed{_counts(step)}: {told(step.error, step.path)}" if step.error else "failed"
+        why = f": {told(step.error, step.path)}" if step.error else ""
+        return f"failed{_counts(step)}{tries}{why}"
     if step.status == "retrying":
         why = told(step.error, step.path) if step.error else "its time was over"
         return f"attempt {step.attempts} failed: {why}{_due(step, ', again in ', now)}"
@@ -108,9 +96,7 @@ def state_of(step: StepView, now: int) -> str:
         return f"waits{_due(step, ' ', now)}"
     if step.status == "ready":
         return _READY.get(step.reason, "ready")
-    if step.status == "running" and step.attempts > 1:
-        return f"running, attempt {step.attempts}"
-    return f"{step.status}{_counts(step)}"
+    return f"{step.status}{_counts(step)}{tries if step.status == 'running' else ''}"
 
 
 _READY: Final = {
@@ -143,22 +129,27 @@ class View(Protocol):
 
 
 class Silence:
-    """Shows nothing: whoever asked for JSON reads the end."""
+    """Shows only which run it is, so that it can be gone on with after a power cut: whoever asked for JSON reads the end."""
 
-    def begin(self, run_id: str, name: str, plan: Sequence[str], steps: Steps) -> None: ...
+    def begin(self, run_id: str, name: str, plan: Sequence[str], steps: Steps) -> None:
+        say(f"run {run_id} of {name}")
+
     def changed(self, changed: Sequence[StepView]) -> None: ...
     def tick(self) -> None: ...
     def end(self) -> None: ...
 
 
 class Lines(Silence):
-    """One line per thing that happened, for logs and pipes."""
+    """One line per thing that happened, for logs and pipes. With `every`, large fan-outs tell of each child too."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, every: bool = False) -> None:
+        self._every = every
         self._small: dict[str, bool] = {}
 
     def begin(self, run_id: str, name: str, plan: Sequence[str], steps: Steps) -> None:
-        say(f"run {run_id} of {name}")
+        super().begin(run_id, name, plan, steps)
+        # What is ready begins at once, or says anew what it waits for.
+        self.changed([step for step in steps.by_path.values() if step.status != "ready"])
 
     def changed(self, changed: Sequence[StepView]) -> None:
         now = now_ms()
@@ -169,9 +160,13 @@ class Lines(Silence):
                 say(f"  {MARKS[step.status]} {step.path}  {state_of(step, now)}")
 
     def _is_told(self, step: StepView) -> bool:
-        if step.status in ("running", "cancelled"):
+        if step.status == "running":
             return False
-        if step.status in ("failed", "retrying") or step.is_top:
+        if self._every or step.status in ("failed", "retrying"):
+            return True
+        if step.status == "cancelled":
+            return False
+        if step.is_top:
             return True
         around = split(step.path)[0].rpartition("[")[0] or split(step.path)[0]
         return self._small.get(around, True)
@@ -182,7 +177,6 @@ class Tree(Silence):
 
     def __init__(self) -> None:
         self._names: Sequence[str] = ()
-        self._title = ""
         self._top: dict[str, StepView] = {}
         self._failed: dict[str, StepView] = {}
         self._steps: Steps | None = None
@@ -192,8 +186,16 @@ class Tree(Silence):
         from rich.console import Console
         from rich.live import Live
 
-        self._title, self._names, self._steps = f"run {run_id} of {name}", plan, steps
-        console = Console(stderr=True, highlight=False)
+        class Steady(Console):
+            """Leaves the cursor where it can be seen: nobody would show it again after a kill -9."""
+
+            def show_cursor(self, show: bool = True) -> bool:
+                return False
+
+        self._names, self._steps = plan, steps
+        self.changed(list(steps.by_path.values()))
+        super().begin(run_id, name, plan, steps)  # stays on the screen, whatever becomes of the tree
+        console = Steady(stderr=True, highlight=False)
         self._live = Live(console=console, auto_refresh=False)  # what tools print appears above it
         self._live.start()
 
@@ -206,16 +208,17 @@ class Tree(Silence):
 
     def tick(self) -> None:
         if self._live is not None:
-            self._live.update(self._drawn(self._live.console.height), refresh=True)
+            with contextlib.suppress(OSError):  # the terminal is gone, the run is not
+                self._live.update(self._drawn(self._live.console.height), refresh=True)
 
     def end(self) -> None:
         self.tick()
         if self._live is not None:
-            self._live.stop()
+            with contextlib.suppress(OSError):
+                self._live.stop()
             self._live = None
 
-    def _drawn(self, height: int) -> Group:
-        from rich.console import Group
+    def _drawn(self, height: int) -> Table:
         from rich.table import Table
         from rich.text import Text
 
@@ -225,7 +228,7 @@ class Tree(Silence):
             table.add_row(
                 Text(mark, style), Text(name, style), Text(state, style, overflow="ellipsis", no_wrap=True)
             )
-        return Group(Text(self._title, "bold"), table)
+        return table
 
     def _rows(self, now: int, room: int) -> list[tuple[str, str, str, str]]:
         """What is over, what is open and what is to come; of a long list its middle, where things happen."""

@@ -53,6 +53,12 @@ def with_defaults(declared: Any, inputs: Mapping[str, Any]) -> dict[str, Any]:
     return filled
 
 
+def means_text(declared: Any, name: str, value: Any) -> bool:
+    """Whether an input that was typed as text, and is this value if read as JSON, means the text itself."""
+    types = _type_names(_declarations(declared).get(name, {}).get("type"))
+    return types == ["string"] or ("string" in types and not _fits(value, types))
+
+
 def check_inputs(inputs: Any, report: Report) -> None:
     """Report what is wrong with a declaration."""
     if not isinstance(inputs, dict):

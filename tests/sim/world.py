@@ -25,7 +25,8 @@ import msgspec
 from holdfast.engine.decisions import StartAttempt
 from holdfast.engine.events import StepFailed, StepSucceeded
 from holdfast.engine.rows import decode_row
-from holdfast.errors import HoldfastError, NodeIsOver, NotFound, RunIsOver, StoreUnavailable
+from holdfast.errors import HoldfastError, NodeIsOver, NotFound, RunIsOver, StoreUnavailable, Unavailable
+from holdfast.plan.graph import Call
 from holdfast.runtime.app import Engine
 from holdfast.runtime.load import load_run
 from holdfast.runtime.queries import output_of
@@ -414,10 +415,17 @@ class World:
         if node is self.newest():
             self.later(self.rng.choice((0.0, 0.1, 20.0)), self.open_node)
 
+    def is_only_once(self, shadow: Shadow, path: str) -> bool:
+        """One that must not be done twice is not given back once it has begun: it is lost instead."""
+        node = shadow.load.plan.node(path)
+        return isinstance(node, Call) and node.fails_on_crash
+
     def nothing_is_open(self, node: SimNode) -> None:
         for no, shadow in self.shadows.items():
             ours = self.writers.get(no) is node and not shadow.over  # else it was not taken up here yet
-            at_work = shadow.run.open_attempts() if ours else []
+            at_work = [
+                path for path, _ in shadow.run.open_attempts() if ours and not self.is_only_once(shadow, path)
+            ]
             hold(not at_work, "a graceful stop leaves no attempt open: it costs a step nothing", at_work)
         self.counts["closed in order"] += 1
 
@@ -431,7 +439,7 @@ class World:
     async def start_on(self, node: SimNode, load: Workload) -> None:
         try:
             live = await node.engine.start(load.spec, load.inputs)
-        except (StoreUnavailable, NodeIsOver):
+        except Unavailable:
             self.counts["start refused"] += 1
             return
         self.started[live.run.id] = live.run.no
@@ -469,7 +477,7 @@ class World:
             await node.engine.cancel(RunId(run_id))
         except RunIsOver:
             self.guarded(lambda: hold(shadow.over, "a run is said to be over when that is durable", run_id))
-        except (StoreUnavailable, NodeIsOver):
+        except Unavailable:
             self.counts["cancel refused"] += 1
         except HoldfastError as error:
             said = error
@@ -483,7 +491,7 @@ class World:
     async def look(self, node: SimNode, run_id: str) -> None:
         try:
             await node.engine.find(RunId(run_id))
-        except (StoreUnavailable, NodeIsOver):
+        except Unavailable:
             return
         except (NotFound, HoldfastError) as error:
             said = error

@@ -1,0 +1,142 @@
+"""What a command line gave: the definition, the inputs and the tools, or in words why they cannot be used."""
+
+from __future__ import annotations
+
+import re
+import sys
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from holdfast.errors import HoldfastError, InvalidInputs, Problem
+from holdfast.spec.inputs import means_text
+from holdfast.spec.workflow import WorkflowSpec, with_defaults
+from holdfast.tools.registry import Registry, load
+from holdfast.values import decode
+
+
+class Usage(HoldfastError):
+    """The command line itself cannot be followed."""
+
+    code = "usage"
+
+
+class UnfitInputs(InvalidInputs):
+    """Inputs that do not fit, one problem each, with how to say it on a command line."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.problems = tuple(
+            Problem(self.code, text, hint=_hint(text), source="holdfast") for text in message.split("; ")
+        )
+
+
+def _hint(text: str) -> str:
+    missing = re.fullmatch(r'missing input "(.*)"', text)
+    return f"give it with -i {missing[1]}=…" if missing else ""
+
+
+# ------------------------------------------------------------------------------------------ definition and inputs
+
+
+def read_spec(path: Path) -> WorkflowSpec:
+    """The definition in a file, checked; raises InvalidSpec with every problem."""
+    try:
+        spec = WorkflowSpec.from_file(path)
+    except OSError as error:
+        raise Usage(f"cannot read {path}: {error.strerror}") from None
+    spec.validate()
+    return spec
+
+
+def read_inputs(spec: WorkflowSpec, whole: str | None, pairs: Sequence[str]) -> dict[str, Any]:
+    """The inputs: of --inputs, and of each -i on top of them; raises InvalidInputs if they do not fit."""
+    inputs = _whole_inputs(whole) if whole is not None else {}
+    for pair in pairs:
+        name, equals, text = pair.partition("=")
+        if not (name and equals):
+            raise Usage(f"-i takes name=value, not {pair!r}")
+        value = _value(text)
+        inputs[name] = text if means_text(spec.inputs, name, value) else value
+    try:
+        with_defaults(spec, inputs)
+    except InvalidInputs as error:
+        raise UnfitInputs(str(error)) from None
+    return inputs
+
+
+def _whole_inputs(text: str) -> dict[str, Any]:
+    if text.startswith("@"):
+        try:
+            text = Path(text[1:]).read_text("utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise Usage(f"cannot read the inputs from {text[1:]}: {error}") from None
+    try:
+        data = decode(text)
+    except msgspec.DecodeError as error:
+        raise Usage(f"--inputs is not JSON: {error}") from None
+    if not isinstance(data, dict):
+        raise InvalidInputs('--inputs must be an object, such as {"name": "Ada"}')
+    return data
+
+
+def _value(text: str) -> Any:
+    """JSON where it is JSON (`3`, `true`, `[1, 2]`), else the text itself."""
+    try:
+        return decode(text)
+    except msgspec.DecodeError:
+        return text
+
+
+# ---------------------------------------------------------------------------------------------------------- tools
+
+
+def load_tools(references: Sequence[str]) -> Registry:
+    """The tools of each `module` or `module:object`, which may lie in this folder."""
+    if (folder := str(Path.cwd())) not in sys.path:
+        sys.path.insert(0, folder)
+    tools = [tool for reference in references for tool in _tools_of(reference)]
+    try:
+        return Registry(tools)
+    except (TypeError, ValueError) as error:  # no tool at all, or two of one name
+        raise Usage(str(error)) from None
+
+
+def _tools_of(reference: str) -> list[Any]:
+    _refuse_path(reference)
+    try:
+        tools = load(reference)
+    except HoldfastError:
+        raise
+    except (Exception, SystemExit) as error:  # noqa: BLE001  # importing runs the user's code, which may raise anything
+        raise Usage(f"cannot load tools from {reference!r}: {_why(error)}") from None
+    if not tools:
+        raise Usage(
+            f"{reference!r} has no tools: mark its functions with @tool, or name one as module:object"
+        )
+    return tools
+
+
+def _refuse_path(reference: str) -> None:
+    """A module is not a file, however near it is to write one."""
+    name, colon, part = reference.partition(":")
+    if "/" not in name and not name.endswith(".py"):
+        return
+    path = Path(name.removesuffix(".py"))
+    inside = not path.is_absolute() and ".." not in path.parts
+    module = ".".join(path.parts) if inside else path.name
+    where = "" if inside else f" in the folder {path.parent}, or with that folder in PYTHONPATH"
+    raise Usage(
+        f"{reference!r} is a path, and --tools takes a module: write --tools {module}{colon}{part}{where}"
+    )
+
+
+def _why(error: BaseException) -> str:
+    """What went wrong, and at which line of the user's own."""
+    if isinstance(error, SyntaxError):
+        return f"{type(error).__name__}: {error.msg} ({error.filename}:{error.lineno})"
+    frames = [at for at in traceback.extract_tb(error.__traceback__) if not at.filename.startswith("<frozen")]
+    return f"{type(error).__name__}: {error} ({frames[-1].filename}:{frames[-1].lineno})"

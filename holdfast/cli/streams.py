@@ -1,0 +1,70 @@
+"""Where a command speaks: its result on standard output, everything else to the person on standard error."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import sys
+from typing import Any, Final
+
+import msgspec
+
+UNWRITTEN: Final = 2  # not 1: whether the result could be written says nothing about how the run ended
+_CLOSED: Final = -1
+
+_result_fd = 1
+
+
+def reserve_stdout() -> None:
+    """From here on standard output takes the result alone: what else is written there reaches the person.
+
+    That holds for C code and processes that tools start too. It is for good: a tool may still be at work in a thread
+    when the command is over.
+    """
+    global _result_fd  # noqa: PLW0603  # a process has one standard output
+    if _result_fd != 1:
+        return
+    try:
+        _result_fd = fcntl.fcntl(1, fcntl.F_DUPFD_CLOEXEC, 3)
+    except OSError:
+        _result_fd = _CLOSED
+    _fill_gaps()
+    sys.stdout = sys.stderr
+    os.dup2(2, 1)
+
+
+def _fill_gaps() -> None:
+    """A standard stream that is closed must not become the first file that is opened, such as the database."""
+    for fd in range(3):
+        try:
+            os.fstat(fd)
+        except OSError:
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
+    if sys.stderr is None:
+        sys.stderr = open(2, "w", encoding="utf-8", closefd=False)  # noqa: SIM115  # open until the end
+
+
+def say(text: str) -> None:
+    """Tell the person. What a program would read goes to standard output instead."""
+    with contextlib.suppress(OSError):  # the terminal is gone: there is nobody to tell, and work to finish
+        print(text, file=sys.stderr, flush=True)
+
+
+def give(data: Any) -> bool:
+    """Hand data over as JSON, whatever the locale says. If it cannot be written, the person is told, and it is False."""
+    text = data if isinstance(data, bytes) else msgspec.json.encode(data)
+    return put(msgspec.json.format(text, indent=2) + b"\n")
+
+
+def put(text: bytes) -> bool:
+    """The same for text that is ready to be written."""
+    try:
+        while text:
+            text = text[os.write(_result_fd, text) :]
+    except BrokenPipeError:
+        return True  # whoever reads has read enough
+    except OSError as error:
+        say(f"holdfast: cannot write to standard output: {error.strerror}")
+        return False
+    return True

@@ -134,6 +134,8 @@ class RunHandle:
         raise _ENDED[run.status](run.id, run.error or Error(run.status, f"the run is {run.status}"))
 
     async def _wait(self, timeout: float | None) -> Live:
+        if timeout is None:
+            return await self._engine.ended(self._no)
         try:
             return await asyncio.wait_for(self._engine.ended(self._no), timeout)
         except TimeoutError:

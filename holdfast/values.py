@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import math
 import re
+from functools import lru_cache
 from typing import Any, Final, Literal, NewType
 
 import msgspec
@@ -73,6 +74,7 @@ def split(path: str) -> tuple[str, str]:
     return path[: max(last - 1, 0)], path[last:]
 
 
+@lru_cache(maxsize=4096)  # one event asks several times about the same frame
 def scope_of(frame: str) -> tuple[str, int | None]:
     """The step that opened a frame, and which child the frame is: `a.loop[3]` → (`a.loop`, 3), `a.br` → (`a.br`, None)."""
     if frame.endswith("]") and not frame.endswith('"]'):
@@ -95,6 +97,7 @@ class NotJson(ValueError):
     """A value that has no faithful JSON form."""
 
 
+_SIMPLE: Final = frozenset({str, int, bool, type(None)})  # nothing about these can be bent
 _encoder = msgspec.json.Encoder()
 decode = msgspec.json.Decoder().decode
 
@@ -107,16 +110,18 @@ def encode(value: Any) -> bytes:
         raise NotJson("the value is circular or nested too deeply") from None
     except (TypeError, ValueError, UnicodeEncodeError) as error:
         raise NotJson(str(error)) from None
+    if type(value) in _SIMPLE:
+        return text
     # msgspec writes NaN and infinity as null, and counts no depth: look closer only where it could be so.
     if b"null" in text and _has_bad_float(value):
         raise NotJson("NaN and infinity have no JSON form")
-    if len(text) > 2 * JSON_DEPTH_MAX and _may_be_deep(text) and depth_of(text) > JSON_DEPTH_MAX:
+    if len(text) > 2 * JSON_DEPTH_MAX and is_too_deep(text):
         raise NotJson(f"the value is nested deeper than {JSON_DEPTH_MAX} levels")
     return text
 
 
-def _may_be_deep(text: bytes) -> bool:
-    return text.count(b"[") + text.count(b"{") > JSON_DEPTH_MAX
+def is_too_deep(text: bytes) -> bool:
+    return text.count(b"[") + text.count(b"{") > JSON_DEPTH_MAX and depth_of(text) > JSON_DEPTH_MAX
 
 
 def _has_bad_float(value: Any) -> bool:

@@ -26,7 +26,7 @@ def validate(files: Sequence[Path], tools: Sequence[str], *, as_json: bool) -> i
     if as_json:
         is_written = give({"valid": is_valid, "files": [_data(*one) for one in found]})
     else:
-        is_written = all([_tell(file, problems, notes) for file, problems, notes in found])
+        is_written = all(_tell(file, problems, notes) for file, problems, notes in found)
     if not is_written:
         return UNWRITTEN
     return 0 if is_valid else 2

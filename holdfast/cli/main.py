@@ -6,7 +6,6 @@ Exit codes: 0 completed, 1 failed or interrupted, 2 invalid, usage or a result t
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -117,8 +116,10 @@ def version(*, as_json: AsJson = False) -> int:
 
     Example: holdfast version --json
     """
-    print(f'{{"version": "{__version__}"}}' if as_json else __version__)
-    return 0
+    from holdfast.cli.streams import UNWRITTEN, give, put
+
+    is_written = give({"version": __version__}) if as_json else put(f"{__version__}\n".encode())
+    return 0 if is_written else UNWRITTEN
 
 
 def _guarded(command: Any, *, as_json: bool) -> int:
@@ -171,20 +172,7 @@ def main() -> None:
         code = _called(sys.argv[1:])
     except KeyboardInterrupt:  # before a run was there to be kept
         code = INTERRUPTED
-    sys.exit(_flushed(code))
-
-
-def _flushed(code: int) -> int:
-    """What was printed may still be on its way, and the interpreter would end with a traceback if it cannot be written."""
-    try:
-        if sys.stdout is not None:
-            sys.stdout.flush()
-    except OSError as error:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        if not isinstance(error, BrokenPipeError):
-            print(f"holdfast: cannot write to standard output: {error.strerror}", file=sys.stderr)
-            return INVALID
-    return code
+    sys.exit(code)
 
 
 if __name__ == "__main__":

@@ -156,7 +156,7 @@ class Attendant:
         if row is None:
             raise NotFound(f"no run {run_id} in {self._order.db or DEFAULT_DB}")
         self._steps = await steps_so_far(engine.store, row.no, every=self._order.all_steps)
-        if spec is not None and engine.plans.of_spec(spec).version != row.version:
+        if spec is not None and engine.plans.of_spec(spec)[0].version != row.version:
             self._tell_file_is_not_used(spec, (await engine.plans.of_version(row.tenant, row.version)).name)
         return await engine.take_up(run_id)
 
@@ -250,11 +250,12 @@ class Attendant:
         return [*lines, f"go on with: {self._command(live, missing)}"]
 
     def _stopped(self, live: Live) -> list[str]:
-        lines = [f"stopped; run {live.run.id} is kept and goes on where it was"]
-        for step in self._steps.open:
-            if step.status == "running" and not step.is_scope and _call(live, step.path).fails_on_crash:
-                lines.append(f"step {step.path} was at work and must not be done twice: it will fail as lost")
-        return lines
+        at_work = [step.path for step in self._steps.open if step.status == "running" and not step.is_scope]
+        lost = [path for path in at_work if _call(live, path).fails_on_crash]
+        return [
+            f"stopped; run {live.run.id} is kept and goes on where it was",
+            *(f"step {path} was at work and must not be done twice: it will fail as lost" for path in lost),
+        ]
 
     def _waits(self, live: Live, missing: list[StepView]) -> list[str]:
         """Each tool that steps wait for, with the first of those steps and the name that was perhaps meant."""

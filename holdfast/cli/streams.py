@@ -47,6 +47,8 @@ def _fill_gaps() -> None:
 
 def say(text: str) -> None:
     """Tell the person. What a program would read goes to standard output instead."""
+    if sys.stderr is None:
+        return
     with contextlib.suppress(OSError):  # the terminal is gone: there is nobody to tell, and work to finish
         print(text, file=sys.stderr, flush=True)
 

@@ -28,13 +28,13 @@ from holdfast.engine.events import (
 )
 from holdfast.engine.state import SUSPECT_AFTER, Run, is_open, timer_key
 from holdfast.plan.graph import Call, Plan
-from holdfast.values import Error, Millis, split
+from holdfast.values import TERMINAL, Error, Millis, split
 
 KEPT_BYTES_MAX: Final = 256 * 1024 * 1024  # outputs of one run that later expressions can name
 
 
 def decide(plan: Plan, run: Run, event: Event, at: Millis) -> list[Decision]:
-    if run.over:
+    if run.status in TERMINAL:
         return []  # late answers are normal: senders retry, networks repeat
     draft = Draft(plan, run, at)
     _ON[type(event)](draft, event)

@@ -140,6 +140,9 @@ class Draft:
         return self
 
     def inputs(self) -> Any:
+        cache = self.run.__dict__.get("decoded")
+        if cache is not None and "" in cache:
+            return cache[""]
         return self._decoded("", self.outputs.get("") or self.run.inputs)
 
     def output(self, path: str) -> Any:

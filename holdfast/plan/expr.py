@@ -6,13 +6,13 @@ stored (the View hands them over). Rendered text is data: nothing here, and noth
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
 import msgspec
 
 from holdfast.plan.graph import Evaluate, ItemsOf, Render, View
-from holdfast.values import decode, encode
+from holdfast.values import JSON_DEPTH_MAX, NotJson, decode, encode, is_too_deep
 
 # A part over this size that is wholly an existing value is stored as a reference to it, so that a large output
 # used by a thousand items stands in the journal once.
@@ -88,8 +88,15 @@ def evaluate(source: Source | Lookup) -> Evaluate:
         build = document(source.document)
         return lambda view: walk(build(view), members)
     if source.kind == "inputs":
+        if len(members) == 1 and isinstance(members[0], str):
+            return _input(members[0])
         return lambda view: walk(view.inputs(), members)
     return lambda view: walk(source.whole(view), members)
+
+
+def _input(name: str) -> Evaluate:
+    """`inputs.name`, the commonest of all: inputs are always an object."""
+    return lambda view: view.inputs().get(name)
 
 
 def document(doc: Document) -> Callable[[View], dict[str, Any]]:
@@ -130,7 +137,7 @@ def members_all(source: Source) -> Evaluate:
 
 # --------------------------------------------------------------------------------------------- rendering
 
-Part = Callable[[View], Any]
+Piece = Callable[[View], bytes]
 
 
 class Text(msgspec.Struct, frozen=True):
@@ -143,64 +150,80 @@ Leaf = Source | Lookup | Secret
 
 
 def render(template: Any) -> Render:
-    """JSON data with leaves (Source, Secret, Text) among it → a closure that gives its JSON text."""
-    if not _has_leaf(template):
-        constant = encode(_escaped(template))
+    """JSON data with leaves (Source, Secret, Text) among it → a closure that gives its JSON text.
+
+    What does not change is text already: rendering is putting the leaves' texts between.
+    """
+    pieces = _merged(_pieces(template))
+    if len(pieces) == 1 and isinstance(pieces[0], bytes):
+        constant = pieces[0]
         return lambda view: constant
-    part = _part(template)
-    return lambda view: encode(part(view))
+
+    def rendered(view: View) -> bytes:
+        text = b"".join([piece if isinstance(piece, bytes) else piece(view) for piece in pieces])
+        if len(text) > 2 * JSON_DEPTH_MAX and is_too_deep(text):
+            raise NotJson(f"the value is nested deeper than {JSON_DEPTH_MAX} levels")
+        return text
+
+    return rendered
 
 
-def _has_leaf(template: Any) -> bool:
+def _pieces(template: Any) -> Iterator[bytes | Piece]:
     if isinstance(template, dict):
-        return any(_has_leaf(value) for value in template.values())
-    if isinstance(template, list | tuple):
-        return any(_has_leaf(value) for value in template)
-    return isinstance(template, Source | Lookup | Secret | Text)
-
-
-def _part(template: Any) -> Part:
-    if isinstance(template, Source):
-        return _whole(template)
-    if isinstance(template, Lookup):
+        yield from _of_object(template)
+    elif isinstance(template, list):
+        yield b"["
+        for index, value in enumerate(template):
+            yield b"," if index else b""
+            yield from _pieces(value)
+        yield b"]"
+    elif isinstance(template, Source):
+        yield _whole(template)
+    elif isinstance(template, Lookup):
         value_of = evaluate(template)
-        return lambda view: _escaped(value_of(view))
-    if isinstance(template, Secret):
-        reference = {"$secret": template.name}
-        return lambda view: reference
-    if isinstance(template, Text):
-        return _text(template)
-    if isinstance(template, dict):
-        members = [(_escaped_key(key), _part(value)) for key, value in template.items()]
-        return lambda view: {key: part(view) for key, part in members}
-    if isinstance(template, list):
-        parts = [_part(value) for value in template]
-        return lambda view: [part(view) for part in parts]
-    return lambda view: template
+        yield lambda view: encode(_escaped(value_of(view)))
+    elif isinstance(template, Text):
+        yield _text(template)
+    else:
+        yield encode({"$secret": template.name} if isinstance(template, Secret) else template)
 
 
-def _whole(source: Source) -> Part:
+def _of_object(template: dict[str, Any]) -> Iterator[bytes | Piece]:
+    yield b"{"
+    for index, (key, value) in enumerate(template.items()):
+        yield (b"," if index else b"") + encode(_escaped_key(key)) + b":"
+        yield from _pieces(value)
+    yield b"}"
+
+
+def _merged(pieces: Iterator[bytes | Piece]) -> list[bytes | Piece]:
+    merged: list[bytes | Piece] = []
+    for piece in pieces:
+        if merged and isinstance(piece, bytes) and isinstance(last := merged[-1], bytes):
+            merged[-1] = last + piece
+        else:
+            merged.append(piece)
+    return merged
+
+
+def _whole(source: Source) -> Piece:
     """A placeholder that is the whole string keeps the type of its value."""
     value_of = evaluate(source)
     pointer = pointer_of(source.members)
 
-    def part(view: View) -> Any:
+    def piece(view: View) -> bytes:
         value = value_of(view)
-        if isinstance(value, str):
-            large = len(value) > REFERENCE_BYTES_MIN
-        elif isinstance(value, dict | list):
-            text = encode(value)
-            large = len(text) > REFERENCE_BYTES_MIN
-            if not large and b'"$' in text:
-                return _escaped(value)
-        else:
-            return value
-        return {"$of": source.path(view), "at": pointer} if large else value
+        text = encode(value)
+        if len(text) > REFERENCE_BYTES_MIN:
+            return encode({"$of": source.path(view), "at": pointer})
+        if b'"$' in text and not isinstance(value, str):
+            return encode(_escaped(value))
+        return text
 
-    return part
+    return piece
 
 
-def _text(text: Text) -> Part:
+def _text(text: Text) -> Piece:
     if any(isinstance(part, Secret) for part in text.parts):
         return _secret_text(text)
     pieces = [
@@ -209,25 +232,25 @@ def _text(text: Text) -> Part:
         if not isinstance(part, Secret)
     ]
 
-    def part(view: View) -> str:
-        return "".join([piece if isinstance(piece, str) else printed(piece(view)) for piece in pieces])
+    def piece(view: View) -> bytes:
+        return encode("".join([part if isinstance(part, str) else printed(part(view)) for part in pieces]))
 
-    return part
+    return piece
 
 
-def _secret_text(text: Text) -> Part:
+def _secret_text(text: Text) -> Piece:
     """Text around a secret stays in parts: only the caller, at the last moment, puts them together."""
 
-    def part(view: View) -> dict[str, Any]:
-        pieces: list[Any] = []
-        for piece in text.parts:
-            if isinstance(piece, Secret):
-                pieces.append({"$secret": piece.name})
+    def piece(view: View) -> bytes:
+        parts: list[Any] = []
+        for part in text.parts:
+            if isinstance(part, Secret):
+                parts.append({"$secret": part.name})
             else:
-                pieces.append(piece if isinstance(piece, str) else printed(evaluate(piece)(view)))
-        return {"$text": pieces}
+                parts.append(part if isinstance(part, str) else printed(evaluate(part)(view)))
+        return encode({"$text": parts})
 
-    return part
+    return piece
 
 
 def printed(value: Any) -> str:

@@ -35,6 +35,8 @@ class SystemClock:
 
 def uuid7(at: Millis, noise: bytes) -> RunId:
     """A UUID of version 7: sorted by creation, unique by 74 random bits."""
-    bits = int.from_bytes(noise, "big")
-    text = f"{at:012x}7{bits >> 68 & 0xFFF:03x}{(bits >> 64 & 3) + 8:x}{bits & (1 << 60) - 1:015x}"
+    raw = bytearray(at.to_bytes(6, "big") + noise)
+    raw[6] = raw[6] & 0x0F | 0x70
+    raw[8] = raw[8] & 0x3F | 0x80
+    text = raw.hex()
     return RunId(f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}")

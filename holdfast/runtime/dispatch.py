@@ -31,33 +31,24 @@ log = logging.getLogger("holdfast")
 ATTEMPTS_MAX: Final = 1_000  # attempts at work in one node
 THREADS_MAX: Final = 32  # sync tools at work in one node
 LANE_SECONDS: Final = 5.0  # a suspect that has lived this long is not what kills the process
+Key = tuple[RunNo, str]
+
 MESSAGE_CHARS_MAX: Final = 4_000
 KIND_CHARS_MAX: Final = 100
 
 
 class Attempt:
-    __slots__ = (
-        "args",
-        "context",
-        "has_begun",
-        "is_suspect",
-        "no",
-        "number",
-        "only_once",
-        "path",
-        "stopped",
-        "task",
-        "tool",
-    )
+    # No slots: most attempts never differ from these, and what is not set costs nothing.
+    task: asyncio.Task[None] | None = None
+    context: Context | None = None
+    has_begun = False
+    is_suspect = False
+    only_once = False
+    stopped = False
 
-    def __init__(self, no: RunNo, path: str, number: int, tool: Tool, args: dict[str, Any]) -> None:
-        self.no, self.path, self.number, self.tool, self.args = no, path, number, tool, args
-        self.task: asyncio.Task[None] | None = None
-        self.context: Context | None = None
-        self.has_begun = False
-        self.only_once = False
-        self.stopped = False
-        self.is_suspect = False
+    def __init__(self, key: Key, number: int, tool: Tool, args: dict[str, Any]) -> None:
+        self.key, self.number, self.tool, self.args = key, number, tool, args
+        self.no, self.path = key
 
 
 class Dispatch:
@@ -119,15 +110,16 @@ class Dispatch:
         except ValueError as error:
             kind, message = described(error)
             return self.advance.offer(live, StepFailed(path, number, Error(kind, message, path, number)))
-        attempt = Attempt(run.no, path, number, tool, args)
-        self.open[run.no, path] = attempt
+        key = (run.no, path)
+        attempt = self.open[key] = Attempt(key, number, tool, args)
         if tool.context is not None:
-            key = idempotency_key(run.tenant, run.id, path)
-            attempt.context = args[tool.context] = Context(run.id, path, number, key)
-        attempt.only_once = node.fails_on_crash
+            stable = idempotency_key(run.tenant, run.id, path)
+            attempt.context = args[tool.context] = Context(run.id, path, number, stable)
+        if node.fails_on_crash:
+            attempt.only_once = True
         if node.timeout_ms is not None:
             self._limit(attempt, node.timeout_ms)
-        if self._alone == (run.no, path):
+        if self._alone == key:
             attempt.is_suspect = True
         if not tool.is_async or tool.suspends:
             attempt.task = self._task(self._perform(attempt))
@@ -219,10 +211,8 @@ class Dispatch:
         )
 
     def _answered(self, attempt: Attempt, event: Event) -> None:
-        if (
-            self.open.get((attempt.no, attempt.path)) is attempt
-        ):  # one that overlaps it may have taken its place
-            del self.open[attempt.no, attempt.path]
+        if self.open.get(attempt.key) is attempt:  # one that overlaps it may have taken its place
+            del self.open[attempt.key]
         if attempt.is_suspect:
             self._pass_lane(attempt)
         if not self.is_stopping:
@@ -312,7 +302,7 @@ class Dispatch:
             self._next_suspect()
 
     def _pass_lane(self, attempt: Attempt) -> None:
-        if self._alone == (attempt.no, attempt.path):
+        if self._alone == attempt.key:
             self._alone = None
             self.advance.leave_lane()
             asyncio.get_running_loop().call_soon(self._next_suspect)

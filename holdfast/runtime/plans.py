@@ -6,6 +6,7 @@ from typing import Final
 
 from holdfast.plan.compile import compile_workflow
 from holdfast.plan.graph import Plan
+from holdfast.spec.inputs import Inputs
 from holdfast.spec.workflow import WorkflowSpec
 from holdfast.store.base import Batch, Store, Version
 from holdfast.values import Millis
@@ -17,21 +18,24 @@ class Plans:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._by_version: dict[str, Plan] = {}
-        self._by_spec: dict[int, tuple[WorkflowSpec, Plan]] = {}  # by identity; holding the spec keeps the id
+        self._by_spec: dict[
+            int, tuple[WorkflowSpec, Plan, Inputs]
+        ] = {}  # by identity; holding it keeps the id
         self._stored: set[str] = set()
 
-    def of_spec(self, spec: WorkflowSpec) -> Plan:
-        """The plan of a definition; refused with every problem if it is not a valid one."""
+    def of_spec(self, spec: WorkflowSpec) -> tuple[Plan, Inputs]:
+        """The plan of a definition and what its runs may be given; refused with every problem if it is not valid."""
         known = self._by_spec.get(id(spec))
         if known is not None:
-            return known[1]
+            return known[1:]
         spec.validate()
         compiled = compile_workflow(spec)
         plan = self._by_version.setdefault(compiled.version, compiled)
         if len(self._by_spec) >= SPECS_REMEMBERED_MAX:
             self._by_spec.clear()
-        self._by_spec[id(spec)] = (spec, plan)
-        return plan
+        inputs = Inputs(spec.inputs)
+        self._by_spec[id(spec)] = (spec, plan, inputs)
+        return plan, inputs
 
     async def of_version(self, tenant: str, version: str) -> Plan:
         plan = self._by_version.get(version)

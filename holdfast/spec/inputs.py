@@ -35,22 +35,46 @@ def input_names(declared: Any) -> frozenset[str] | None:
 
 def with_defaults(declared: Any, inputs: Mapping[str, Any]) -> dict[str, Any]:
     """The inputs of a run with defaults filled in; raises InvalidInputs with everything that does not fit."""
-    if not isinstance(inputs, Mapping):
-        raise InvalidInputs(f"inputs must be an object, not {type_name(inputs)}")
-    if not declared:
-        return dict(inputs)
-    rules = _declarations(declared)
-    known = input_names(declared)
-    filled = {name: copy.deepcopy(rule["default"]) for name, rule in rules.items() if "default" in rule}
-    filled.update(inputs)
-    wrong = [_unknown_input(name, known) for name in inputs if known is not None and name not in known]
-    wrong += [f'missing input "{name}"' for name in _required_inputs(declared) if name not in filled]
-    for name, rule in rules.items():
-        if name in filled and not _fits(filled[name], rule.get("type")):
-            wrong.append(f'input "{name}" must be {_types_text(rule["type"])}, not {type_name(filled[name])}')
-    if wrong:
-        raise InvalidInputs("; ".join(wrong))
-    return filled
+    return Inputs(declared).filled(inputs)
+
+
+class Inputs:
+    """A declaration, read once for many runs."""
+
+    def __init__(self, declared: Any) -> None:
+        self._rules = _declarations(declared) if declared else {}
+        self._known = input_names(declared)
+        self._required = _required_inputs(declared) if declared else []
+        self._defaults = {name: rule["default"] for name, rule in self._rules.items() if "default" in rule}
+        self._types = [
+            (name, _type_names(rule.get("type"))) for name, rule in self._rules.items() if rule.get("type")
+        ]
+
+    def filled(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
+        """The inputs of a run with defaults filled in; raises InvalidInputs with everything that does not fit."""
+        if not isinstance(inputs, Mapping):
+            raise InvalidInputs(f"inputs must be an object, not {type_name(inputs)}")
+        filled = copy.deepcopy(self._defaults) if self._defaults else {}
+        filled.update(inputs)
+        if not self._rules or self._all_fit(inputs, filled):
+            return filled
+        raise InvalidInputs("; ".join(self._wrong(inputs, filled)))
+
+    def _all_fit(self, inputs: Mapping[str, Any], filled: dict[str, Any]) -> bool:
+        if self._known is not None and not self._known.issuperset(inputs):
+            return False
+        if any(name not in filled for name in self._required):
+            return False
+        return all(name not in filled or _fits(filled[name], types) for name, types in self._types)
+
+    def _wrong(self, inputs: Mapping[str, Any], filled: dict[str, Any]) -> list[str]:
+        known = self._known
+        wrong = [_unknown_input(name, known) for name in inputs if known is not None and name not in known]
+        wrong += [f'missing input "{name}"' for name in self._required if name not in filled]
+        for name, types in self._types:
+            if name in filled and not _fits(filled[name], types):
+                wrong.append(f'input "{name}" must be {_types_text(types)}, not {type_name(filled[name])}')
+        return wrong
 
 
 def means_text(declared: Any, name: str, value: Any) -> bool:

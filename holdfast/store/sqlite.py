@@ -24,7 +24,7 @@ from holdfast.store.base import Batch, Fenced, NewRun, ReadRow, RunChange, RunRo
 from holdfast.store.statements import migrations, statements
 from holdfast.values import Millis, RunId, RunNo
 
-INLINE_SECONDS_MAX: Final = 0.003  # while syncing takes longer than this, commits go to the writer's thread
+INLINE_SECONDS_MAX: Final = 0.005  # while syncing takes longer than this, commits go to the writer's thread
 ROWS_PER_STATEMENT_MAX: Final = 256
 WAL_BYTES: Final = 4 * 1024 * 1024  # grown beforehand: a commit then changes no file size
 CHECKPOINT_PAGES: Final = 1_000

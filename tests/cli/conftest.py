@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -42,6 +43,12 @@ async def hold(context: Context):
         print("at work")
         await asyncio.Event().wait()
     return context.attempt
+
+@tool
+async def begin():
+    """Never ends by itself."""
+    print("at work")
+    await asyncio.Event().wait()
 
 @tool
 def flaky(times, context: Context):
@@ -85,15 +92,29 @@ class Cli:
     def json(self, *args: str) -> Any:
         return json.loads(self.run(*args, "--json").stdout)
 
-    def start(self, *args: str) -> subprocess.Popen[str]:
-        process = subprocess.Popen(
-            [HOLDFAST, *args],
+    def shell(self, line: str, *args: str) -> subprocess.CompletedProcess[str]:
+        """The same in a line of bash, where "$@" is the command."""
+        return subprocess.run(
+            ["bash", "-c", line, "bash", HOLDFAST, *args],
             cwd=self.folder,
             env=self._env({}),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
+            capture_output=True,
             text=True,
+            timeout=60,
+            check=False,
         )
+
+    def start(self, *args: str, deaf_to: signal.Signals | None = None) -> subprocess.Popen[str]:
+        """Start the command; it hears all signals, as on a fresh terminal, but for one."""
+        with _heard(signal.SIGHUP, signal.SIGINT, but=deaf_to):
+            process = subprocess.Popen(
+                [HOLDFAST, *args],
+                cwd=self.folder,
+                env=self._env({}),
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
         self.started.append(process)
         return process
 
@@ -123,6 +144,19 @@ class Cli:
     def _env(self, more: dict[str, str]) -> dict[str, str]:
         plain = {name: value for name, value in os.environ.items() if not name.startswith("HOLDFAST_")}
         return {**plain, **more}
+
+
+@contextlib.contextmanager
+def _heard(*numbers: signal.Signals, but: signal.Signals | None) -> Iterator[None]:
+    """What is ignored here, as under nohup, would be ignored by what is started here."""
+    before = {number: signal.getsignal(number) for number in numbers}
+    for number in numbers:
+        signal.signal(number, signal.SIG_IGN if number == but else signal.SIG_DFL)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 @pytest.fixture

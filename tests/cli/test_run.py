@@ -7,6 +7,7 @@ import json
 import re
 import signal
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -102,6 +103,71 @@ def test_what_tools_print_does_not_mix_with_the_output(cli: Cli) -> None:
     assert "noting hello" in done.stderr
 
 
+SHOUT = """
+print("while importing")
+import os, subprocess
+from holdfast import tool
+
+@tool
+def shout():
+    subprocess.run(["echo", "from a child"], check=True)
+    os.write(1, b"past Python\\n")
+"""
+
+
+def test_nothing_but_the_result_reaches_standard_output_by_whatever_way(cli: Cli) -> None:
+    cli.write("shout.py", SHOUT)
+    done = cli.run("run", cli.flow("- {id: s, tool: shout}"), "--tools", "shout")
+    assert json.loads(done.stdout) == {"s": None}
+    for words in ("while importing", "from a child", "past Python"):
+        assert words in done.stderr
+
+
+@pytest.mark.parametrize("closing", [">/dev/full", ">&-"])
+@pytest.mark.parametrize("form", [(), ("--json",)])
+def test_a_result_that_cannot_be_written_exits_with_2_and_one_line(
+    cli: Cli, closing: str, form: tuple[str, ...]
+) -> None:
+    done = cli.shell(f'"$@" {closing}', "run", cli.flow(SUM), "--tools", "tools", "-i", "a=2", *form)
+    assert done.returncode == 2
+    assert done.stderr.count("cannot write to standard output") == 1
+    assert "Traceback" not in done.stderr
+
+
+def test_a_reader_that_has_read_enough_is_no_mistake(cli: Cli) -> None:
+    """The other end of the pipe is closed before the command begins."""
+    line = 'exec 3> >(exec <&-); wait $!; "$@" >&3'
+    done = cli.shell(line, "run", cli.flow(SUM), "--tools", "tools", "-i", "a=2")
+    assert done.returncode == 0
+    assert "cannot write" not in done.stderr and "Traceback" not in done.stderr
+
+
+def test_without_standard_error_the_result_is_still_alone(cli: Cli) -> None:
+    steps = "- {id: s, tool: note, args: {text: hello}}"
+    done = cli.shell('"$@" 2>&-', "run", cli.flow(steps), "--tools", "tools")
+    assert (done.returncode, json.loads(done.stdout)) == (0, {"s": "hello"})
+
+
+@pytest.mark.parametrize("step_id", ["a", "step"])
+def test_the_failed_step_is_named_also_if_its_id_is_a_word_of_the_message(cli: Cli, step_id: str) -> None:
+    steps = f"- {{id: {step_id}, tool: fail, args: {{message: a bad step}}}}"
+    done = cli.run("run", cli.flow(steps), "--tools", "tools")
+    assert re.search(rf"failed after .*: {step_id}: a bad step \[", done.stderr)
+
+
+def test_a_failed_step_shows_how_often_it_was_tried(cli: Cli) -> None:
+    steps = "- {id: s, tool: fail, retry: {max_attempts: 3, initial_delay_ms: 1}}"
+    done = cli.run("run", cli.flow(steps), "--tools", "tools")
+    assert "s  failed, attempt 3: no luck" in done.stderr
+
+
+def test_all_steps_tells_of_each_child_of_a_large_loop(cli: Cli) -> None:
+    many = json.dumps({"of": list(range(30))})
+    few = cli.run("run", cli.flow(LOOP), "--tools", "tools", "--inputs", many)
+    every = cli.run("run", cli.flow(LOOP), "--tools", "tools", "--inputs", many, "--all-steps")
+    assert (few.stderr.count("✓ loop["), every.stderr.count("✓ loop[")) == (0, 30)
+
+
 def test_steps_that_are_tried_again_are_seen_to_be(cli: Cli) -> None:
     steps = "- {id: s, tool: flaky, args: {times: 2}, retry: {max_attempts: 3, initial_delay_ms: 1}}"
     done = cli.run("run", cli.flow(steps), "--tools", "tools")
@@ -118,6 +184,11 @@ def test_json_has_exactly_the_promised_keys(cli: Cli) -> None:
     assert RUN_ID.fullmatch(data.pop("run_id"))
     step = {"status": "completed", "attempts": 1, "output": 3, "error": None}
     assert data == {"status": "completed", "output": {"sum": 3}, "error": None, "steps": {"sum": step}}
+
+
+def test_with_json_the_person_is_told_which_run_it_is(cli: Cli) -> None:
+    done = cli.run("run", cli.flow(SUM), "--tools", "tools", "-i", "a=2", "--json")
+    assert f"run {json.loads(done.stdout)['run_id']} of flow" in done.stderr
 
 
 def test_json_of_a_failed_run_has_its_error_as_data(cli: Cli) -> None:
@@ -154,6 +225,25 @@ def test_what_is_refused_is_json_too(cli: Cli) -> None:
     assert data["error"] == "invalid_spec"
     assert data["details"][0]["line"] == 3
     assert data["details"][0]["hint"] == "did you mean args?"
+
+
+@pytest.mark.parametrize(
+    "wrong", [("run", "flow.yaml", "--no-such-thing"), ("run", "--db"), ("no-such-command",)]
+)
+def test_a_command_line_that_cannot_be_read_is_refused_in_json_too(cli: Cli, wrong: tuple[str, ...]) -> None:
+    cli.flow(SUM)
+    done = cli.run(*wrong, "--json")
+    assert (done.returncode, json.loads(done.stdout)["error"]) == (2, "usage")
+
+
+def test_inputs_that_do_not_fit_are_one_detail_each(cli: Cli) -> None:
+    file = cli.flow(SUM, inputs="{a: {type: integer}, b: {type: integer}}")
+    data = cli.json("run", file, "--tools", "tools", "-i", "a=much")
+    assert data["error"] == "invalid_inputs"
+    assert [(detail["message"], detail["hint"]) for detail in data["details"]] == [
+        ('missing input "b"', "give it with -i b=…"),
+        ('input "a" must be integer, not text', ""),
+    ]
 
 
 # ------------------------------------------------------------------------------------------------------- inputs
@@ -195,6 +285,33 @@ def test_inputs_that_do_not_fit_the_workflow_exit_with_2_and_start_nothing(cli: 
     done = cli.run("run", file, "--tools", "tools", "-i", "a=much")
     assert done.returncode == 2
     assert 'input "a" must be integer' in done.stderr
+    assert not list(cli.folder.glob("*.db"))
+
+
+def test_a_missing_input_is_named_with_the_flag_to_give_it(cli: Cli) -> None:
+    done = cli.run("run", cli.flow(SUM, inputs="{a: {type: integer}}"), "--tools", "tools")
+    assert done.returncode == 2
+    assert 'missing input "a"' in done.stderr and "-i a=" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("declared", "given", "meant"),
+    [
+        ("{a: {type: string}}", "5", "5"),  # not the number
+        ("{a: {type: string}}", "true", "true"),
+        ("{a: {type: string}}", '"x"', '"x"'),  # as it was typed
+        ('{properties: {a: {type: [string, "null"]}}}', "5", "5"),  # only text fits
+        ('{properties: {a: {type: [string, "null"]}}}', "null", None),
+        ("{a: {type: [string, integer]}}", "5", 5),  # both fit: JSON where it is JSON
+        ("{a: {}}", "5", 5),
+    ],
+)
+def test_an_input_that_is_declared_as_a_string_is_taken_as_it_is(
+    cli: Cli, declared: str, given: str, meant: Any
+) -> None:
+    cli.write("same.py", "from holdfast import tool\n@tool\ndef same(a):\n    return a\n")
+    file = cli.flow('- {id: s, tool: same, args: {a: "{{inputs.a}}"}}', inputs=declared)
+    assert cli.json("run", file, "--tools", "same", "-i", f"a={given}")["output"] == {"s": meant}
 
 
 # -------------------------------------------------------------------------------------------------------- tools
@@ -214,6 +331,24 @@ def test_a_run_that_waited_for_a_tool_goes_on_with_it(cli: Cli) -> None:
     waiting = cli.json("run", cli.flow(SUM), "-i", "a=2")
     done = cli.run("run", "--continue", waiting["run_id"], "--tools", "tools")
     assert (done.returncode, json.loads(done.stdout)) == (0, {"sum": 3})
+
+
+def test_to_go_on_without_the_tool_says_once_that_it_waits_for_it(cli: Cli) -> None:
+    waiting = cli.json("run", cli.flow(SUM), "-i", "a=2")
+    done = cli.run("run", "--continue", waiting["run_id"])
+    assert (done.returncode, done.stderr.count("waits for its tool")) == (4, 1)
+
+
+def test_a_run_that_goes_on_with_its_tool_does_not_say_that_it_waits(cli: Cli) -> None:
+    waiting = cli.json("run", cli.flow(SUM), "-i", "a=2")
+    done = cli.run("run", "--continue", waiting["run_id"], "--tools", "tools")
+    assert "waits for its tool" not in done.stderr
+
+
+def test_a_misspelt_tool_is_met_with_the_one_that_was_perhaps_meant(cli: Cli) -> None:
+    done = cli.run("run", cli.flow("- {id: s, tool: ntoe}"), "--tools", "tools")
+    assert done.returncode == 4
+    assert "waits for the tool 'ntoe' of step s; did you mean note?" in done.stderr
 
 
 def test_what_can_be_done_is_done_before_a_run_waits_for_a_tool(cli: Cli) -> None:
@@ -250,6 +385,56 @@ def test_a_module_that_cannot_be_imported_exits_with_2_and_says_at_which_line(cl
     assert "AttributeError" in done.stderr and "broken.py:2" in done.stderr
 
 
+def test_a_module_that_is_no_python_exits_with_2_and_says_at_which_line(cli: Cli) -> None:
+    cli.write("broken.py", "x = 1\ndef y(:\n")
+    done = cli.run("run", cli.flow(SUM), "--tools", "broken", "-i", "a=1")
+    assert done.returncode == 2
+    assert "SyntaxError" in done.stderr and "broken.py:2" in done.stderr
+    assert "frozen" not in done.stderr
+
+
+def test_a_module_that_exits_while_it_is_imported_exits_with_2(cli: Cli) -> None:
+    cli.write("leaves.py", "import sys\nsys.exit(0)\n")
+    done = cli.run("run", cli.flow(SUM), "--tools", "leaves", "-i", "a=1")
+    assert done.returncode == 2
+    assert "leaves.py:2" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("path", "module"),
+    [
+        ("tools.py", "tools"),
+        ("./tools", "tools"),
+        ("./tools.py:add", "tools:add"),
+        ("flows/tools.py", "flows.tools"),
+        ("../tools.py", "tools in the folder .."),
+    ],
+)
+def test_a_path_to_tools_is_met_with_the_module_to_write(cli: Cli, path: str, module: str) -> None:
+    done = cli.run("run", cli.flow(SUM), "--tools", path, "-i", "a=1")
+    assert done.returncode == 2
+    assert f"write --tools {module}" in done.stderr
+
+
+def test_an_object_that_is_no_tool_exits_with_2(cli: Cli) -> None:
+    cli.write("thing.py", "number = 5\n")
+    done = cli.run("run", cli.flow(SUM), "--tools", "thing:number", "-i", "a=1")
+    assert done.returncode == 2
+    assert "no tool" in done.stderr and "Traceback" not in done.stderr
+
+
+def test_two_tools_of_one_name_exit_with_2(cli: Cli) -> None:
+    cli.write("other.py", "from holdfast import tool\n@tool\ndef add(a, b):\n    return a - b\n")
+    done = cli.run("run", cli.flow(SUM), "--tools", "tools", "--tools", "other", "-i", "a=1")
+    assert done.returncode == 2
+    assert "add" in done.stderr and "Traceback" not in done.stderr
+
+
+def test_a_tool_that_is_named_twice_is_one_tool(cli: Cli) -> None:
+    done = cli.run("run", cli.flow(SUM), "--tools", "tools", "--tools", "tools:add", "-i", "a=1")
+    assert done.returncode == 0
+
+
 def test_a_module_without_tools_exits_with_2(cli: Cli) -> None:
     cli.write("empty.py", "def add(a, b): return a\n")
     done = cli.run("run", cli.flow(SUM), "--tools", "empty")
@@ -274,7 +459,35 @@ def test_ctrl_c_says_how_to_go_on(cli: Cli) -> None:
     assert f"holdfast run flow.yaml --continue {run_id_in(said)} --tools tools" in said
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_that_asks_to_stop_gives_attempts_back_and_is_the_exit_code(
+    cli: Cli, number: signal.Signals
+) -> None:
+    code, said = cli.stopped_by(number, "run", cli.flow(HELD), "--tools", "tools")
+    assert code == 128 + number
+    assert "was lost" not in cli.run("run", "--continue", run_id_in(said), "--tools", "tools").stderr
+
+
+def test_a_hangup_that_nohup_ignores_is_ignored(cli: Cli) -> None:
+    """The interrupt comes after the hangup and is the one that stops it."""
+    process = cli.start("run", cli.flow(HELD), "--tools", "tools", deaf_to=signal.SIGHUP)
+    cli.until(process, "at work")
+    process.send_signal(signal.SIGHUP)
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=60)
+    assert process.returncode == 130
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_step_that_must_not_be_done_twice_is_lost_by_stopping(cli: Cli, number: signal.Signals) -> None:
+    file = cli.flow("- {id: once, tool: begin, on_crash: fail}")
+    _, said = cli.stopped_by(number, "run", file, "--tools", "tools")
+    assert "step once was at work and must not be done twice" in said
+    data = cli.json("run", "--continue", run_id_in(said), "--tools", "tools")
+    assert (data["status"], data["error"]["kind"]) == ("failed", "lost")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
 def test_a_run_that_was_stopped_goes_on_and_repeats_nothing_that_was_done(
     cli: Cli, number: signal.Signals
 ) -> None:
@@ -288,6 +501,14 @@ def test_a_run_goes_on_with_the_version_that_it_began_with(cli: Cli) -> None:
     done = cli.run("run", cli.flow(SUM), "--continue", run_id_in(said), "--tools", "tools")
     assert json.loads(done.stdout) == {"first": "first", "held": 2, "last": "last"}
     assert "has changed since" in done.stderr
+
+
+def test_a_file_of_another_workflow_is_said_to_be_unused(cli: Cli) -> None:
+    _, said = cli.stopped_by(signal.SIGINT, "run", cli.flow(HELD), "--tools", "tools")
+    cli.write("other.yaml", "name: other\nsteps: [{id: s, tool: add, args: {a: 1}}]\n")
+    done = cli.run("run", "other.yaml", "--continue", run_id_in(said), "--tools", "tools")
+    assert "the run is of flow; other.yaml is not used" in done.stderr
+    assert "has changed" not in done.stderr
 
 
 def test_to_go_on_with_a_finished_run_gives_its_result_again(cli: Cli) -> None:

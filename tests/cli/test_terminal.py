@@ -2,31 +2,55 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pty
 import re
+import signal
 import subprocess
+import sys
 
 from tests.cli.conftest import HOLDFAST, Cli
 
+HIDE_CURSOR = "\x1b[?25l"
 CONTROLS = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 
-def on_a_terminal(cli: Cli, *args: str) -> str:
-    """What a person sees, without the colours."""
+# Makes the terminal the command's own, so that it hears when the window is closed; and hears it, also under nohup.
+LOGIN = """
+import os, signal, sys
+os.login_tty(0)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
+os.execv(sys.argv[1], sys.argv[1:])
+"""
+
+
+def started(cli: Cli, *args: str) -> tuple[subprocess.Popen[bytes], int]:
+    """The command on a terminal of its own, and our end of that."""
     ours, theirs = pty.openpty()
     env = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "120", "LINES": "40"}
-    process = subprocess.Popen(
-        [HOLDFAST, *args], cwd=cli.folder, env=env, stdout=theirs, stderr=theirs, stdin=theirs
-    )
+    command = [sys.executable, "-c", LOGIN, str(HOLDFAST), *args]
+    process = subprocess.Popen(command, cwd=cli.folder, env=env, stdout=theirs, stderr=theirs, stdin=theirs)
     cli.started.append(process)  # type: ignore[arg-type]
     os.close(theirs)
+    return process, ours
+
+
+def watched(cli: Cli, *args: str) -> tuple[int, str]:
+    """The exit code, and all that the terminal was sent."""
+    process, ours = started(cli, *args)
     seen = b""
     while chunk := _read(ours):
         seen += chunk
     os.close(ours)
-    assert process.wait(60) == 0
-    return CONTROLS.sub("", seen.decode())
+    return process.wait(60), seen.decode()
+
+
+def on_a_terminal(cli: Cli, *args: str) -> str:
+    """What a person sees of a run that completes, without the colours."""
+    code, seen = watched(cli, *args)
+    assert code == 0
+    return CONTROLS.sub("", seen)
 
 
 def _read(fd: int) -> bytes:
@@ -34,6 +58,68 @@ def _read(fd: int) -> bytes:
         return os.read(fd, 65536)
     except OSError:  # Linux says so when the other side is closed
         return b""
+
+
+PULLED = "- {id: first, tool: note, args: {text: hello}}\n- {id: plug, tool: pull}"
+PULL = """
+import os, signal
+from holdfast import Context, tool
+
+@tool
+def pull(context: Context):
+    if context.attempt == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return context.attempt
+"""
+
+
+def test_the_run_can_be_gone_on_with_after_the_plug_was_pulled_on_a_terminal(cli: Cli) -> None:
+    cli.write("pull.py", PULL)
+    code, seen = watched(cli, "run", cli.flow(PULLED), "--tools", "tools", "--tools", "pull")
+    assert code == -signal.SIGKILL
+    found = re.search(r"run (\S+) of flow\r\n", seen)
+    assert found is not None, seen
+    on_a_terminal(cli, "run", "--continue", found[1], "--tools", "tools", "--tools", "pull")
+    assert cli.notes() == ["hello"]
+
+
+def test_the_cursor_is_never_hidden(cli: Cli) -> None:
+    cli.write("pull.py", PULL)
+    _, seen = watched(cli, "run", cli.flow(PULLED), "--tools", "tools", "--tools", "pull")
+    assert HIDE_CURSOR not in seen
+
+
+def test_a_terminal_shows_which_run_it_is_once(cli: Cli) -> None:
+    seen = on_a_terminal(cli, "run", cli.flow("- {id: s, tool: add, args: {a: 1}}"), "--tools", "tools")
+    assert len(re.findall(r"run \S+ of flow", seen)) == 1
+
+
+def test_a_run_whose_terminal_is_closed_gives_its_attempts_back(cli: Cli) -> None:
+    process, ours = started(cli, "run", cli.flow("- {id: s, tool: hold}"), "--tools", "tools")
+    seen = b""
+    while b"at work" not in seen:
+        chunk = _read(ours)
+        assert chunk, seen
+        seen += chunk
+    os.close(ours)
+    assert process.wait(60) == 128 + signal.SIGHUP
+    found = re.search(r"run (\S+) of flow", seen.decode())
+    assert found is not None
+    done = cli.run("run", "--continue", found[1], "--tools", "tools")
+    assert done.returncode == 0
+    assert "was lost" not in done.stderr
+
+
+def test_all_steps_are_lines_on_a_terminal_too(cli: Cli) -> None:
+    args = ("--tools", "tools", "--all-steps", "--inputs", json.dumps({"of": [1] * 60}))
+    steps = """
+- id: loop
+  kind: foreach
+  items: $.inputs.of
+  steps: [{id: one, tool: add, args: {a: 1}}]
+"""
+    seen = on_a_terminal(cli, "run", cli.flow(steps), *args)
+    assert len(re.findall(r"✓ loop\[\d+\]\.one +completed", seen)) == 60
 
 
 def test_a_terminal_shows_steps_to_come_steps_at_work_and_steps_done(cli: Cli) -> None:

@@ -6,6 +6,8 @@ import json
 import subprocess
 import sys
 
+import pytest
+
 import holdfast
 from tests.cli.conftest import Cli
 
@@ -41,6 +43,64 @@ def test_validate_speaks_json(cli: Cli) -> None:
     problem = data["files"][1]["problems"][0]
     assert list(problem) == ["code", "pointer", "line", "column", "message", "hint"]
     assert (problem["line"], problem["column"], problem["pointer"]) == (5, 5, "/steps/0/arg")
+
+
+NESTED = """name: nested
+steps:
+  - {id: good, tool: add}
+  - id: loop
+    kind: foreach
+    items: $.inputs.of
+    steps:
+      - {id: bad, tool: ntoe}
+      - {id: worse, tool: zzzzzz}
+"""
+
+
+def test_with_tools_every_tool_that_is_not_there_is_a_problem(cli: Cli) -> None:
+    cli.write("nested.yaml", NESTED)
+    done = cli.run("validate", "nested.yaml", "--tools", "tools")
+    assert done.returncode == 2
+    assert (
+        'nested.yaml:8:25: error: step "bad": unknown tool "ntoe"\n    hint: did you mean note?'
+        in done.stdout
+    )
+    assert 'step "worse": unknown tool "zzzzzz"\n    hint: the tools are add, ' in done.stdout
+
+
+def test_with_tools_other_problems_are_reported_too(cli: Cli) -> None:
+    cli.write("both.yaml", "name: both\nsteps:\n  - {id: s, tool: ntoe, args: {a: '{{nowhere}}'}}\n")
+    problems = json.loads(cli.run("validate", "both.yaml", "--tools", "tools", "--json").stdout)["files"][0][
+        "problems"
+    ]
+    assert [problem["pointer"] for problem in problems] == ["/steps/0/tool", "/steps/0/args/a"]
+
+
+def test_with_all_tools_there_a_file_is_valid(cli: Cli) -> None:
+    cli.write("good.yaml", GOOD)
+    assert cli.run("validate", "good.yaml", "--tools", "tools").returncode == 0
+
+
+def test_without_tools_no_tool_is_looked_for(cli: Cli) -> None:
+    cli.write("nested.yaml", NESTED)
+    assert cli.run("validate", "nested.yaml").returncode == 0
+
+
+def test_what_tools_print_while_they_are_imported_does_not_mix_with_the_json(cli: Cli) -> None:
+    cli.write("good.yaml", GOOD)
+    cli.write("loud.py", "print('hello')\nfrom tools import add\n")
+    done = cli.run("validate", "good.yaml", "--tools", "loud", "--json")
+    assert json.loads(done.stdout)["valid"] is True
+
+
+@pytest.mark.parametrize(
+    "command", [("validate", "bad.yaml"), ("validate", "bad.yaml", "--json"), ("version",)]
+)
+def test_what_cannot_be_written_exits_with_2_and_one_line(cli: Cli, command: tuple[str, ...]) -> None:
+    cli.write("bad.yaml", BAD)
+    done = cli.shell('"$@" >/dev/full', *command)
+    assert done.returncode == 2
+    assert done.stderr == "holdfast: cannot write to standard output: No space left on device\n"
 
 
 def test_validate_opens_no_database(cli: Cli) -> None:

@@ -81,7 +81,7 @@ def test_the_page_has_commands_and_files_to_run() -> None:
     assert set(files()) >= {"hello.yaml", "tools.py", "plug.yaml", "app.py"}
 
 
-@pytest.mark.parametrize("name", ["hello.yaml", "plug.yaml", "tools.py"])
+@pytest.mark.parametrize("name", sorted(files()))
 def test_the_examples_folder_has_the_files_of_the_page(name: str) -> None:
     assert (ROOT / "examples" / name).read_text("utf-8").endswith(files()[name])
 

@@ -30,6 +30,7 @@ from holdfast.plan.graph import Call
 from holdfast.runtime.app import Engine
 from holdfast.runtime.load import load_run
 from holdfast.runtime.queries import output_of
+from holdfast.spec.inputs import Inputs
 from holdfast.store.base import Batch, ReadRow
 from holdfast.store.sqlite import SqliteStore
 from holdfast.tools.registry import Context, Registry, Tool, ToolError
@@ -135,7 +136,7 @@ class SimNode:
         if rng.random() < 0.8:  # else the plan is made anew, from the stored definition
             self.engine.plans._by_version.update({load.plan.version: load.plan for load in world.wanted})
             self.engine.plans._by_spec.update(
-                {id(load.spec): (load.spec, load.plan) for load in world.wanted}
+                {id(load.spec): (load.spec, load.plan, Inputs(load.spec.inputs)) for load in world.wanted}
             )
 
     def do(self, work: Coroutine[Any, Any, Any]) -> None:

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 from typing import Any, Self
 
-from holdfast.errors import InvalidInputs, RunCancelled, RunEnded, RunFailed, RunInterrupted
+from holdfast.errors import EngineClosed, InvalidInputs, RunCancelled, RunEnded, RunFailed, RunInterrupted
 from holdfast.runtime.advance import Live
 from holdfast.runtime.app import Engine
 from holdfast.runtime.clock import Clock
@@ -52,8 +52,12 @@ class Holdfast:
         self._store = SqliteStore(self._path, durability=durability)
         self._engine = Engine(self._store, Registry(tools), clock)
         self._specs: dict[str, WorkflowSpec] = {}
+        self._was_opened = False
 
     async def __aenter__(self) -> Self:
+        if self._was_opened:
+            raise EngineClosed("a Holdfast is opened once; make a new one")
+        self._was_opened = True
         self._lock.take()
         try:
             await self._engine.open()

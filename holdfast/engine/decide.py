@@ -126,8 +126,11 @@ def _run_started(draft: Draft, event: RunStarted) -> None:
 
 
 def _begin(draft: Draft) -> None:
-    if draft.plan.timeout_ms is not None:
-        scopes.arm_deadline(draft, draft.plan.timeout_ms)
+    timeout_ms, created_at = draft.plan.timeout_ms, draft.run.created_at or draft.at
+    if timeout_ms is not None:
+        if created_at + timeout_ms <= draft.at:
+            return scopes.end_late(draft)  # it was accepted, and nobody had room for it in time
+        scopes.arm_deadline(draft, timeout_ms)
     draft.go("", draft.plan.root.first)
 
 
@@ -147,8 +150,7 @@ def _timer_fired(draft: Draft, event: TimerFired) -> None:
         scopes.timer_is_over(draft, path)
     elif event.timer == "deadline":
         if not run.ending:
-            seconds = (draft.plan.timeout_ms or 0) / 1000
-            scopes.stop(draft, "", Error("run_timeout", f"the run was not over after {seconds:g} s"))
+            scopes.end_late(draft)
     elif event.timer == "grace":
         _grace_is_over(draft, path)
 
@@ -172,11 +174,13 @@ def _adopted(draft: Draft, event: Adopted) -> None:
     run = draft.run
     if run.ending:
         return scopes.stopped(draft, "", run.stops[""].error)  # whatever was still at work is gone
-    if event.drive and draft.plan.interrupted_by_restart:
+    if event.drive and event.restarted and draft.plan.interrupted_by_restart:
         return scopes.interrupt(draft, "the engine was restarted")
     if not event.drive:
         return  # what was open is ready; nothing starts or fails until somebody drives
     draft.lost = frozenset(event.lost)
+    if run.timers.get(timer_key("deadline", ""), draft.at + 1) <= draft.at:
+        return scopes.end_late(draft)
     _take_up(draft)
     for path in event.lost:
         step, alone = run.steps[path], path == event.alone

@@ -74,6 +74,7 @@ class Draft:
 
     def complete(self, path: str, value: msgspec.Raw, keep: int) -> None:
         self.decisions.append(CompleteStep(path, value, keep))
+        self.value_bytes += len(memoryview(value))
         if keep:
             self.outputs[path] = value
 
@@ -121,9 +122,15 @@ class Draft:
 
     def is_stopped(self, frame: str) -> bool:
         """Nothing begins in a frame that is being stopped, by this decision or by an earlier one."""
-        return self.has_stopped(frame) or any(
-            target == frame or beneath(target, frame) for target in self.run.stops
-        )
+        if self.has_stopped(frame):
+            return True
+        stops = self.run.stops
+        while frame:
+            scope = scope_of(frame)[0]
+            if frame in stops or scope in stops:
+                return True
+            frame = split(scope)[0]
+        return "" in stops
 
     # ---------------------------------------------------------------------------------- seeing (plan.View)
 

@@ -21,11 +21,13 @@ class Adopted(msgspec.Struct, array_like=True, tag="adopted"):
     """A node took over a run that its owner did not release, or woke one that has something ready.
 
     `lost` are the attempts found open, `alone` the path that had the suspects' lane to itself when the former owner died.
+    `restarted`: a process ended with this run open.
     """
 
     lost: list[str] = []
     alone: str = ""
     drive: bool = True
+    restarted: bool = False
 
 
 class StepSucceeded(msgspec.Struct, array_like=True, tag="step_succeeded", gc=False):

@@ -91,6 +91,7 @@ def _enter_choice(draft: Draft, frame: str, path: str, node: Choice) -> None:
         draft.complete(path, value, node.keep)
         return draft.go(frame, node.routes.ok)
     draft.decisions.append(OpenScope(path, 1, NULL, value, KEEP_NOTHING))
+    draft.value_bytes += len(memoryview(value))
     draft.note_scope(path, Scope(1, value=value))
     draft.go(path, first)
 
@@ -228,6 +229,12 @@ def arm_deadline(draft: Draft, timeout_ms: int) -> None:
     """The time of a run counts from its creation, waiting included."""
     created_at = draft.run.created_at or draft.at
     draft.decisions.append(ArmTimer("", "deadline", Millis(created_at + timeout_ms)))
+
+
+def end_late(draft: Draft) -> None:
+    """The time of the run is over: nothing of it starts any more."""
+    seconds = (draft.plan.timeout_ms or 0) / 1000
+    stop(draft, "", Error("run_timeout", f"the run was not over after {seconds:g} s"))
 
 
 def interrupt(draft: Draft, why: str) -> None:

@@ -100,6 +100,11 @@ class Scope(msgspec.Struct, omit_defaults=True):
         self.open -= 1
         self.failed += failed
 
+    @property
+    def is_choice(self) -> bool:
+        """A choice knows its output when it opens; it has one child, and ends with it."""
+        return _size(self.value) > len(b"null")
+
     def ahead(self) -> Scope:
         """A copy of the counts, for a decision to count on."""
         return Scope(self.count, self.next, self.open, self.failed, self.keep, self.items, self.value)
@@ -142,6 +147,7 @@ class Run(msgspec.Struct, omit_defaults=True, dict=True):
     active: int = 0  # attempts open or ready
     kept_bytes: int = 0
     result_bytes: int = 0
+    has_suspects: bool = False  # some step was lost twice
     result_whole: bool = True  # no part of the result was too large to keep
     output: msgspec.Raw = NULL
     error: Error | None = None
@@ -154,6 +160,13 @@ class Run(msgspec.Struct, omit_defaults=True, dict=True):
     def wake_at(self) -> Millis | None:
         """When the run next moves by itself; None while it waits for others or does something."""
         return min(self.timers.values(), default=None)
+
+    def suspects(self) -> list[str]:
+        """Steps that wait for their turn in the lane. Looked for only where there can be any: it costs a look at all."""
+        if not self.has_suspects:
+            return []
+        held = {timer_of(key)[1] for key in self.timers if key.startswith("suspect ")}
+        return [path for path, step in self.steps.items() if step.reason == "suspect" and path not in held]
 
     @property
     def is_idle(self) -> bool:
@@ -236,6 +249,7 @@ def _adopted(run: Run, event: Adopted) -> None:
         step.lost += 1
         step.lost_alone += path == event.alone
         step.state, step.reason = "ready", "suspect" if step.lost >= SUSPECT_AFTER else "lost"
+        run.has_suspects = run.has_suspects or step.reason == "suspect"
 
 
 def _step_succeeded(run: Run, event: StepSucceeded) -> None:
@@ -348,6 +362,9 @@ def _stop_attempt(run: Run, order: StopAttempt) -> None:
 
 
 def _begin_stop(run: Run, order: BeginStop) -> None:
+    if order.target in run.steps:  # a single attempt whose time is over
+        run.stops[order.target] = Stop(order.error, 1)
+        return
     for inner in [target for target in run.stops if target and beneath(order.target, target)]:
         _end_stop(run, inner)
     left = sum(step.target == order.target for step in run.steps.values())
@@ -388,8 +405,13 @@ def _complete_step(run: Run, order: CompleteStep) -> None:
 def _fail_step(run: Run, order: FailStep) -> None:
     if _is_child(run, order.path):
         return _close_child(run, order.path, order.error)
-    if _close_scope(run, order.path) is not None:
-        _drop_steps(run, order.path)
+    had_stop = order.path in run.stops
+    scope = _close_scope(run, order.path)
+    if scope is not None:
+        if had_stop or (
+            scope.open and not scope.is_choice
+        ):  # else nothing is open beneath: do not look at all there is
+            _drop_steps(run, order.path)
     elif (step := run.steps.pop(order.path, None)) is not None:
         run.active -= step.state in ("running", "ready")
     _open_frame(run, split(order.path)[0])
@@ -430,10 +452,8 @@ def _close_child(run: Run, path: str, error: Error | None) -> None:
     if path not in run.frames:
         scope.child_opened()  # nothing happened in it: an empty block
     scope.child_closed(error is not None)
-    if error is not None:
-        _drop_steps(run, path)
-        if scope.keep:
-            scope.errors[int(path[path.rindex("[") + 1 : -1])] = error
+    if error is not None and scope.keep:
+        scope.errors[int(path[path.rindex("[") + 1 : -1])] = error
     if path in run.frames and not scope.keep:
         _drop_frame(run, path)
 

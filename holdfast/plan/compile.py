@@ -11,6 +11,8 @@ from collections.abc import Iterable, Iterator
 from datetime import datetime
 from typing import Any, Final
 
+import msgspec
+
 from holdfast.plan import expr
 from holdfast.plan.graph import (
     END,
@@ -167,6 +169,12 @@ def _source(members: tuple[Member, ...], scope: Scope) -> expr.Source | None:
     return _of_step(root, rest, scope) if kind == "step" else None
 
 
+def _strict(members: tuple[Member, ...], scope: Scope) -> expr.Source | None:
+    """The source of a JSONPath, whose members say whether they are names or indices."""
+    source = _source(members, scope)
+    return None if source is None else msgspec.structs.replace(source, strict=True)
+
+
 def _step_source(members: tuple[Member, ...], scope: Scope) -> expr.Source | None:
     """`steps.<id>.output…` or `steps.<id>.file_refs…`"""
     if len(members) < 2 or members[1] not in ("output", "file_refs"):
@@ -296,7 +304,7 @@ class _Builder:
         keep: int,
     ) -> FanOut:
         path = parse_jsonpath(body.items)
-        source = None if path.singular is None or path.star else _source(path.singular, scope)
+        source = None if path.singular is None or path.star else _strict(path.singular, scope)
         (part,) = blocks(step)
         return FanOut(
             name=step.id,
@@ -338,7 +346,7 @@ def _evaluate(text: str, scope: Scope) -> Evaluate:
     """A JSONPath as a closure: our accessor where it names one place, the library where it searches."""
     path = parse_jsonpath(text)
     if path.singular is not None:
-        source = _source(path.singular, scope)
+        source = _strict(path.singular, scope)
         if source is not None:
             return expr.members_all(source) if path.star else expr.evaluate(source)
     return expr.search(_document(scope), compiled(path))
@@ -374,10 +382,12 @@ def _number(value: Any) -> float:
 def _instant(value: Any) -> Millis:
     """Milliseconds since 1970 of a number (seconds or milliseconds) or of a text with date, time and zone."""
     if isinstance(value, str):
+        if value.replace(".", "", 1).isdecimal():
+            return _instant(_number(value))
         try:
             at = datetime.fromisoformat(value)
         except ValueError:
-            return _instant(_number(value))
+            raise NotJson(f"{value!r} is no instant: write 2026-01-31T12:00:00Z, or a number") from None
         if at.tzinfo is None:
             raise NotJson(f"the instant {value!r} has no zone: write it with Z or an offset")
         return Millis(round(at.timestamp() * 1000))

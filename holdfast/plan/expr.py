@@ -31,6 +31,7 @@ class Source(msgspec.Struct, frozen=True):
     members: Members
     depth: int = 0
     tail: str = ""
+    strict: bool = False  # a JSONPath: names are of objects and numbers of arrays; a template is lenient
 
     def path(self, view: View) -> str:
         """How the journal names the value: a step by its path, an item by its frame, the inputs by nothing."""
@@ -65,9 +66,11 @@ class Lookup(msgspec.Struct, frozen=True):
     members: Members
 
 
-def walk(value: Any, members: Members) -> Any:
-    """The value at a place; null where there is none. A numeric name reaches into arrays and objects alike."""
+def walk(value: Any, members: Members, *, strict: bool = False) -> Any:
+    """The value at a place; null where there is none. Unless strict, a numeric name reaches into arrays and objects."""
     for member in members:
+        if strict and not isinstance(value, dict if isinstance(member, str) else list):
+            return None
         if isinstance(value, dict):
             value = value.get(member if isinstance(member, str) else str(member))
         elif isinstance(value, list) and (isinstance(member, int) or member.isdecimal()):
@@ -90,8 +93,8 @@ def evaluate(source: Source | Lookup) -> Evaluate:
     if source.kind == "inputs":
         if len(members) == 1 and isinstance(members[0], str):
             return _input(members[0])
-        return lambda view: walk(view.inputs(), members)
-    return lambda view: walk(source.whole(view), members)
+        return lambda view: walk(view.inputs(), members, strict=source.strict)
+    return lambda view: walk(source.whole(view), members, strict=source.strict)
 
 
 def _input(name: str) -> Evaluate:
@@ -331,7 +334,7 @@ def items_of(evaluated: Evaluate, source: Source | None) -> ItemsOf:
 def _located(view: View, source: Source) -> bytes | None:
     """The text of an existing list, cut out of the value that holds it; None where there is no list."""
     text = view.raw(source.path(view))
-    found = None if text is None else locate(text, source.members)
+    found = None if text is None else locate(text, source.members, strict=source.strict)
     return found if found is not None and found[:1] == b"[" else None
 
 
@@ -339,12 +342,14 @@ _members_of_object = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _members_of_array = msgspec.json.Decoder(list[msgspec.Raw])
 
 
-def locate(text: bytes, members: Members) -> bytes | None:
+def locate(text: bytes, members: Members, *, strict: bool = False) -> bytes | None:
     """The JSON text at a place within a JSON text, without building what lies around it."""
     for member in members:
+        if strict and text[:1] != (b"{" if isinstance(member, str) else b"["):
+            return None
         if text[:1] == b"{":
             inner = _members_of_object.decode(text).get(str(member))
-        elif text[:1] == b"[" and str(member).lstrip("-").isdecimal():
+        elif text[:1] == b"[" and str(member).removeprefix("-").isdecimal():
             listed, index = _members_of_array.decode(text), int(member)
             inner = listed[index] if -len(listed) <= index < len(listed) else None
         else:

@@ -103,6 +103,7 @@ class Advance:
         self._in_flight = False
         self._scheduled = False
         self._idle: list[Reply] = []
+        self._probing: asyncio.TimerHandle | None = None
 
     # ------------------------------------------------------------------------------------------------ the door
 
@@ -243,20 +244,26 @@ class Advance:
         """Carry out what was decided, then answer whoever asked."""
         hands = self.hands
         start_attempt, listeners = hands.start_attempt, self.listeners
+        moved: dict[RunNo, Live] = {}
         for live, event, decisions, reply in entries:
             if listeners:
                 self._tell_listeners(live, event, decisions)
-            for decision in decisions:
-                if type(decision) is StartAttempt:
-                    start_attempt(live, decision.path, decision.attempt)
-                else:
-                    self._carry_out(live, decision)
+            try:
+                for decision in decisions:
+                    if type(decision) is StartAttempt:
+                        start_attempt(live, decision.path, decision.attempt)
+                    else:
+                        self._carry_out(live, decision)
+            except Exception as error:  # the others of the batch are not to blame
+                self._quarantine(live, error, reply)
             if not live.owned and not live.run.over:
                 self._park(live)
             elif live.run.timers or type(event) in _WAKING:
-                hands.committed(live)
+                moved[live.run.no] = live
             if reply is not None:
                 _answer(reply, None)
+        for live in moved.values():  # once per run and batch: looking at all timers of a run costs
+            hands.committed(live)
 
     def _tell_listeners(self, live: Live, event: Event, decisions: list[Decision]) -> None:
         for listener in self.listeners:
@@ -313,13 +320,16 @@ class Advance:
 
     def _one_by_one(self, batch: Batch, entries: list[Entry]) -> None:
         """Send each run alone, so that the one which cannot be written stops only itself."""
-        runs = list(dict.fromkeys(_no(entry) for entry in entries))
+        parts: dict[RunNo, list[Entry]] = {}
+        for entry in entries:
+            parts.setdefault(_no(entry), []).append(entry)
+        runs = list(parts)
 
         def send(index: int) -> None:
             if index == len(runs):
                 return self._done(Batch(), [], None)
             no = runs[index]
-            part = [entry for entry in entries if _no(entry) == no]
+            part = parts[no]
             self._in_flight = True
             self.store.submit(batch.only({no}), lambda error: sent(index, part, error))
 
@@ -335,7 +345,9 @@ class Advance:
                 self._quarantine(part[0][0], error, None)
                 for *_, reply in part:
                     _answer(reply, StoreUnavailable(f"the run was set aside: {error}"))
-            send(index + 1)
+            asyncio.get_running_loop().call_soon(
+                send, index + 1
+            )  # commits on the loop answer at once: no recursion
 
         send(0)
 
@@ -385,7 +397,12 @@ class Advance:
             )  # timers need no keeping: they are armed again from the run's own rows
 
     def _probe_later(self, delay: float) -> None:
-        asyncio.get_running_loop().call_later(delay, self._probe, delay)
+        self._probing = asyncio.get_running_loop().call_later(delay, self._probe, delay)
+
+    def close(self) -> None:
+        """Look no more whether the store can write."""
+        if self._probing is not None:
+            self._probing.cancel()
 
     def _probe(self, delay: float) -> None:
         if self.is_over:

@@ -86,7 +86,9 @@ class Engine:
         _spare_the_collector()
         self.is_open = True
         self.drives_all = self.advance.parks = drive
-        self.owners = Owners(self.store, self.advance, self.load, self.committed, self._room)
+        self.owners = Owners(
+            self.store, self.advance, self.dispatch, self.load, self.committed, resident=self.resident
+        )
         if drive:
             await self.owners.interrupt()
             await self.owners.supply(self.registry.names())
@@ -105,6 +107,7 @@ class Engine:
             await self.advance.drained()
             await self._release_runs()
         self.dispatch.abandon()
+        self.advance.close()
         self.store.close()
         self._tell_waiters(
             EngineClosed(
@@ -121,9 +124,6 @@ class Engine:
         if not self.is_open:
             raise EngineClosed("the engine is not open; use it inside `async with Holdfast(...)`")
 
-    def _room(self) -> int:
-        return min(self.resident - len(self.advance.live), self.dispatch.free_places)
-
     def _take_up(self) -> None:
         """Take runs up in the background, as far as there is room."""
         self.dispatch.when_free = None
@@ -135,14 +135,14 @@ class Engine:
         try:
             while not self.advance.is_stalled:
                 found = await self.owners.fill(self.clock.now())
-                if not (found and self.owners.has_more) or self._room() <= 0:
+                if not (found and self.owners.has_more) or self.owners.room <= 0:
                     break
                 await asyncio.sleep(0)
             if self.advance.is_stalled:
                 return  # looked at again when commits work
             if self.owners.has_more:
                 self.dispatch.when_free = self._take_up
-            if self._room() > 0:
+            if self.owners.room > 0:
                 await self._sleep_until_due()
         finally:
             self._filling = None
@@ -228,7 +228,7 @@ class Engine:
     async def take_up(self, run_id: RunId) -> Live:
         """Go on with one run, whoever drove it last; its row is durable when this returns."""
         row = await self.row_of(run_id)
-        live = await self.owners.adopt(row.no)
+        live = await self.owners.adopt(row.no, restarted=True)
         if live is None:
             raise self._set_aside(row.no)
         await self.advance.drained()
@@ -239,6 +239,8 @@ class Engine:
         known = self.advance.live.get(row.no)
         if known is not None:
             return known
+        if row.no in self.advance.away:
+            raise StoreUnavailable("the database cannot be written now; try again")
         if row.owner is not None and row.status not in TERMINAL:
             live = await self.owners.adopt(row.no, drive=False)
         else:
@@ -296,9 +298,8 @@ class Engine:
         wake_at = live.run.wake_at
         if wake_at is not None:
             self.timers.arm(live.run.no, wake_at)
-        for path, step in live.run.steps.items():
-            if step.reason == "suspect" and f"suspect {path}" not in live.run.timers:
-                self.dispatch.suspect(live.run.no, path)
+        for path in live.run.suspects():
+            self.dispatch.suspect(live.run.no, path)
 
     def parked(self, live: Live, wake_at: Millis | None) -> None:
         self.timers.disarm(live.run.no)

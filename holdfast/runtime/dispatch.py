@@ -33,6 +33,7 @@ THREADS_MAX: Final = 32  # sync tools at work in one node
 LANE_SECONDS: Final = 5.0  # a suspect that has lived this long is not what kills the process
 Key = tuple[RunNo, str]
 
+STALE_ENTRIES: Final = 1_000
 MESSAGE_CHARS_MAX: Final = 4_000
 KIND_CHARS_MAX: Final = 100
 
@@ -58,25 +59,30 @@ class Dispatch:
         self.advance, self.registry, self.clock, self.places = advance, registry, clock, places
         self.open: dict[tuple[RunNo, str], Attempt] = {}
         self.queue: deque[tuple[RunNo, str, int]] = deque()  # starts that wait for a place
+        self.thread_queue: deque[tuple[RunNo, str, int]] = (
+            deque()
+        )  # starts of sync tools that wait for a thread
         self.is_stopping = False
         self.when_free: Callable[[], None] | None = None  # somebody waits for a place
         self._ready: deque[Attempt] = deque()
         self._runner: asyncio.Task[None] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._threads = Threads(THREADS_MAX)
+        self._threads_taken = 0
         self._deadlines: list[tuple[float, RunNo, str, int]] = []
         self._sweep: asyncio.TimerHandle | None = None
-        self._suspects: deque[tuple[RunNo, str]] = deque()
+        self._suspects: dict[Key, None] = {}  # in the order of their turns
         self._alone: tuple[RunNo, str] | None = None
 
     @property
     def free_places(self) -> int:
-        return self.places - len(self.open) - len(self.queue)
+        return self.places - len(self.open) - len(self.queue) - len(self.thread_queue)
 
     def has(self, no: RunNo, path: str, number: int) -> bool:
         """Is this attempt at work here, or waiting for a place?"""
         attempt = self.open.get((no, path))
-        return (attempt is not None and attempt.number == number) or (no, path, number) in self.queue
+        waits = (no, path, number) in self.queue or (no, path, number) in self.thread_queue
+        return waits or (attempt is not None and attempt.number == number)
 
     # ------------------------------------------------------------------------------------------------ starting
 
@@ -89,6 +95,7 @@ class Dispatch:
             self._begin(live, path, number)
 
     def _begin(self, live: Live, path: str, number: int) -> None:
+        """Call the tool of a committed start, if the run still waits for it and the tool is here."""
         run = live.run
         step = run.steps.get(path)
         if step is None or step.attempt != number or step.state != "running":
@@ -99,29 +106,38 @@ class Dispatch:
         assert type(node) is Call
         tool = self.registry.get(node.target)
         if tool is None:
-            if not live.lacks_tool:
-                log.warning(
-                    "run %s: step %s waits for the tool %r, which is not here", run.id, path, node.target
-                )
-            live.lacks_tool = True
-            return self.advance.offer(live, AttemptReleased(path, number, "no_tool"))
+            return self._give_back(live, path, number, node.target)
+        if not tool.is_async and self._threads_taken >= THREADS_MAX:
+            return self.thread_queue.append((run.no, path, number))
         try:
             args = self._arguments(live, step.inputs)
         except ValueError as error:
             kind, message = described(error)
             return self.advance.offer(live, StepFailed(path, number, Error(kind, message, path, number)))
-        key = (run.no, path)
-        attempt = self.open[key] = Attempt(key, number, tool, args)
+        self._launch(live, node, Attempt((run.no, path), number, tool, args))
+
+    def _give_back(self, live: Live, path: str, number: int, target: str) -> None:
+        if not live.lacks_tool:
+            log.warning("run %s: step %s waits for the tool %r, which is not here", live.run.id, path, target)
+        live.lacks_tool = True
+        self.advance.offer(live, AttemptReleased(path, number, "no_tool"))
+
+    def _launch(self, live: Live, node: Call, attempt: Attempt) -> None:
+        run, tool, key = live.run, attempt.tool, attempt.key
+        self.open[key] = attempt
+        self._threads_taken += not tool.is_async
         if tool.context is not None:
-            stable = idempotency_key(run.tenant, run.id, path)
-            attempt.context = args[tool.context] = Context(run.id, path, number, stable)
+            stable = idempotency_key(run.tenant, run.id, attempt.path)
+            attempt.context = attempt.args[tool.context] = Context(
+                run.id, attempt.path, attempt.number, stable
+            )
         if node.fails_on_crash:
             attempt.only_once = True
         if node.timeout_ms is not None:
             self._limit(attempt, node.timeout_ms)
         if self._alone == key:
             attempt.is_suspect = True
-        if not tool.is_async or tool.suspends:
+        if tool.suspends:
             attempt.task = self._task(self._perform(attempt))
         else:
             self._ready.append(attempt)
@@ -130,10 +146,13 @@ class Dispatch:
 
     def _arguments(self, live: Live, inputs: msgspec.Raw) -> dict[str, Any]:
         text = bytes(inputs)
-        if b'"$' not in text:
-            plain: dict[str, Any] = decode(text)
-            return plain
-        found: dict[str, Any] = resolved(text, lambda of, at: value_at(live.plan, live.run, of, at))
+        found = (
+            decode(text)
+            if b'"$' not in text
+            else resolved(text, lambda of, at: value_at(live.plan, live.run, of, at))
+        )
+        if type(found) is not dict:
+            raise BadArguments(f"the arguments of a tool are an object, not {type(found).__name__}")
         return found
 
     def _task(self, work: Any) -> asyncio.Task[None]:
@@ -213,24 +232,33 @@ class Dispatch:
     def _answered(self, attempt: Attempt, event: Event) -> None:
         if self.open.get(attempt.key) is attempt:  # one that overlaps it may have taken its place
             del self.open[attempt.key]
+        self._threads_taken -= not attempt.tool.is_async
         if attempt.is_suspect:
             self._pass_lane(attempt)
         if not self.is_stopping:
             self.advance.deliver(attempt.no, event)
-            if self.queue:
+            if self.queue or self.thread_queue:
                 self._fill_places()
-            elif self.when_free is not None:
+            if self.when_free is not None:
                 self.when_free()
 
     def _fill_places(self) -> None:
-        while self.queue and len(self.open) < self.places:
-            no, path, number = self.queue.popleft()
-            live = self.advance.live.get(no)
-            if live is not None:
-                self._begin(live, path, number)
-            elif no in self.advance.away:
-                self.queue.appendleft((no, path, number))
-                return  # until commits work again
+        while (
+            self.thread_queue and self._threads_taken < THREADS_MAX and self._begin_first(self.thread_queue)
+        ):
+            pass
+        while self.queue and len(self.open) < self.places and self._begin_first(self.queue):
+            pass
+
+    def _begin_first(self, waiting: deque[tuple[RunNo, str, int]]) -> bool:
+        no, path, number = waiting.popleft()
+        live = self.advance.live.get(no)
+        if live is not None:
+            self._begin(live, path, number)
+        elif no in self.advance.away:
+            waiting.appendleft((no, path, number))
+            return False  # until commits work again
+        return True
 
     # ------------------------------------------------------------------------------------------ stopping, time-outs
 
@@ -250,14 +278,18 @@ class Dispatch:
 
     def _stop_queued(self, no: RunNo, path: str) -> None:
         """One that waits for a place answers by never having begun."""
-        for entry in self.queue:
-            if entry[:2] == (no, path):
-                self.queue.remove(entry)
-                return self.advance.deliver(no, AttemptReleased(path, entry[2], "stopping"))
+        for waiting in (self.queue, self.thread_queue):
+            for entry in waiting:
+                if entry[:2] == (no, path):
+                    waiting.remove(entry)
+                    return self.advance.deliver(no, AttemptReleased(path, entry[2], "stopping"))
 
     def _limit(self, attempt: Attempt, timeout_ms: int) -> None:
         due = self.clock.monotonic() + timeout_ms / 1000
         heapq.heappush(self._deadlines, (due, attempt.no, attempt.path, attempt.number))
+        if len(self._deadlines) > STALE_ENTRIES + 2 * len(self.open):  # most of them have answered long ago
+            self._deadlines = [entry for entry in self._deadlines if entry[1:3] in self.open]
+            heapq.heapify(self._deadlines)
         if self._deadlines[0][0] == due:
             self._arm_sweep(timeout_ms / 1000)
 
@@ -282,12 +314,13 @@ class Dispatch:
     def suspect(self, no: RunNo, path: str) -> None:
         """A step that was there at two crashes starts only when no other suspect is at work."""
         if (no, path) not in self._suspects and self._alone != (no, path):
-            self._suspects.append((no, path))
+            self._suspects[no, path] = None
             self._next_suspect()
 
     def _next_suspect(self) -> None:
         while self._alone is None and self._suspects and not (self.is_stopping or self.advance.is_stalled):
-            no, path = self._suspects.popleft()
+            no, path = next(iter(self._suspects))
+            del self._suspects[no, path]
             live = self.advance.live.get(no)
             step = None if live is None else live.run.steps.get(path)
             if live is not None and step is not None and step.state == "ready" and step.reason == "suspect":
@@ -309,7 +342,7 @@ class Dispatch:
 
     def leave_lost_lane(self) -> None:
         """If the commit that let a suspect in had failed, nobody is in the lane."""
-        waits = any(entry[:2] == self._alone for entry in self.queue)
+        waits = any(entry[:2] == self._alone for entry in (*self.queue, *self.thread_queue))
         if self._alone is not None and self._alone not in self.open and not waits:
             self._alone = None
 
@@ -328,9 +361,10 @@ class Dispatch:
         for (no, path), attempt in self.open.items():
             if not (attempt.has_begun and attempt.only_once):
                 self.advance.deliver(no, AttemptReleased(path, attempt.number, "stopping"))
-        for no, path, number in self.queue:
+        for no, path, number in (*self.queue, *self.thread_queue):
             self.advance.deliver(no, AttemptReleased(path, number, "stopping"))
         self.queue.clear()
+        self.thread_queue.clear()
         self.abandon()
 
     def abandon(self) -> None:
@@ -344,6 +378,10 @@ class Dispatch:
         for task in self._tasks:
             task.cancel()
         self._threads.close()
+
+
+class BadArguments(ValueError):
+    kind = "inputs"
 
 
 class _TooLarge(Exception):

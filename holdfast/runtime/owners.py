@@ -17,6 +17,7 @@ import msgspec
 from holdfast.engine.events import Adopted
 from holdfast.errors import DatabaseInUse
 from holdfast.runtime.advance import Advance, Live
+from holdfast.runtime.dispatch import Dispatch
 from holdfast.store.base import Store
 from holdfast.values import Millis, RunNo
 
@@ -102,16 +103,30 @@ class Owners:
         self,
         store: Store,
         advance: Advance,
+        dispatch: Dispatch,
         load: LoadRun,
         arm: Callable[[Live], None],
-        room: Callable[[], int],
+        *,
+        resident: int,
     ) -> None:
-        self._store, self._advance, self._load, self._arm, self._room = store, advance, load, arm, room
+        self._store, self._advance, self._dispatch, self._load, self._arm = (
+            store,
+            advance,
+            dispatch,
+            load,
+            arm,
+        )
+        self._resident = resident
         self._lane = store.lane_of_former()
         self._cursor: RunNo | None = RunNo(
             0
         )  # where the search for runs left behind is; None when it is over
         self._more_due = False
+
+    @property
+    def room(self) -> int:
+        """How many more runs may be in memory."""
+        return self._resident - len(self._advance.live)
 
     @property
     def has_more(self) -> bool:
@@ -123,7 +138,8 @@ class Owners:
         after = RunNo(0)
         while found := await self._store.interruptible(after, ADOPT_BATCH):
             for no in found:
-                await self.adopt(no)
+                await self.adopt(no, restarted=True)
+            await self._advance.drained()
             after = found[-1]
 
     async def supply(self, tools: frozenset[str]) -> None:
@@ -133,29 +149,32 @@ class Owners:
             for no, needs in found:
                 if tools.issuperset(msgspec.json.decode(needs, type=list[str])):
                     await self.adopt(no)
+            await self._advance.drained()
             after = found[-1][0]
 
     async def fill(self, now: Millis) -> bool:
         """Take up as many runs as there is room for: first what was left behind, then what is due. Was there any?"""
-        room = min(self._room(), ADOPT_BATCH)
-        before = len(self._advance.live)
+        room, taken = min(self.room, self._dispatch.free_places, ADOPT_BATCH), 0
         if self._cursor is not None and room > 0:
             found = await self._store.left_behind(self._cursor, room)
             self._cursor = found[-1] if len(found) == room else None
             for no in found:
                 if no not in self._advance.live:
-                    await self.adopt(no)
-            room -= len(found)
+                    await self.adopt(no, restarted=True)
+            taken += len(found)
         self._more_due = True
+        room = min(self.room, ADOPT_BATCH)  # a timer needs no place; what it starts waits for one
         if room > 0:
-            due = await self._store.due(now, room)
-            self._more_due = len(due) == room
+            set_aside = self._advance.quarantined
+            due = [no for no in await self._store.due(now, room + len(set_aside)) if no not in set_aside]
+            self._more_due = len(due) >= room
             for no in due:
                 if no not in self._advance.live and (live := await self.wake(no)) is not None:
                     self._arm(live)
-        return len(self._advance.live) > before
+                    taken += 1
+        return taken > 0
 
-    async def adopt(self, no: RunNo, *, drive: bool = True) -> Live | None:
+    async def adopt(self, no: RunNo, *, drive: bool = True, restarted: bool = False) -> Live | None:
         """Make a run ours by a row of its own: whoever had it can never append to it again.
 
         Nothing of it moves before that row: its timers and suspects get their turn when the row is durable.
@@ -164,11 +183,13 @@ class Owners:
         if live is None or live.run.over:
             return live
         live.run.epoch += 1
-        lost = [path for path, _ in live.run.open_attempts()]
+        lost = [
+            path for path, step in live.run.open_attempts() if not self._dispatch.has(no, path, step.attempt)
+        ]
         run_id, _, path = (self._lane or "").partition(" ")
         alone = path if run_id == live.run.id and path in lost else ""
         self._log_losses(live, lost, alone)
-        self._advance.offer(live, Adopted(lost, alone, drive))
+        self._advance.offer(live, Adopted(lost, alone, drive, restarted))
         return live
 
     async def wake(self, no: RunNo, *, drive: bool = True) -> Live | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any, Final
 
 from holdfast.engine.draft import Draft, value_at
@@ -28,4 +29,6 @@ async def whole_run(store: Store, run: Run) -> Run:
     whole = Run(run.no, run.id, run.version, run.tenant)
     while rows := await store.journal(run.no, whole.seq, JOURNAL_PAGE):
         await replay(store, whole, rows, keep_all=True)
+        if len(rows) == JOURNAL_PAGE:
+            await asyncio.sleep(0)  # a long journal must not hold everything else up
     return whole

@@ -48,7 +48,9 @@ class Restore:
                 await self._owners.adopt(no, drive=drive)
             elif (live := await self._load(no)) is not None and not live.run.over:
                 self._begin_passed_over(live)
-                if live.run.todo:
+                if live.run.todo and not any(
+                    of == no and isinstance(event, Continued) for of, event in advance.again
+                ):
                     advance.again.append((no, Continued()))
             advance.away.discard(no)
 
@@ -77,7 +79,7 @@ class Restore:
         """Timers, places, the lane, and what nobody drives yet."""
         self._dispatch.leave_lost_lane()
         for live in list(self._advance.live.values()):
-            if drive and live.run.is_idle:
+            if drive and live.run.is_idle and not live.run.todo:
                 await self._owners.adopt(live.run.no)
             self._arm(live)
         self._dispatch.resume()

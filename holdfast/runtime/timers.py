@@ -16,6 +16,7 @@ from holdfast.runtime.clock import Clock
 from holdfast.values import Millis, RunNo
 
 SLEEP_SECONDS_MAX: Final = 1.0
+STALE_ENTRIES: Final = 1_000
 
 
 class Timers:
@@ -33,6 +34,9 @@ class Timers:
         if self._armed.get(no) != at:
             self._armed[no] = at
             heapq.heappush(self._heap, (at, no))
+            if len(self._heap) > STALE_ENTRIES + 2 * len(self._armed):  # most of it was armed anew since
+                self._heap = [(due, run) for run, due in self._armed.items()]
+                heapq.heapify(self._heap)
             if self._handle is None or at < self._until:
                 self._sleep()
 

@@ -56,7 +56,7 @@ class Inputs:
             raise InvalidInputs(f"inputs must be an object, not {type_name(inputs)}")
         filled = copy.deepcopy(self._defaults) if self._defaults else {}
         filled.update(inputs)
-        if not self._rules or self._all_fit(inputs, filled):
+        if self._all_fit(inputs, filled):
             return filled
         raise InvalidInputs("; ".join(self._wrong(inputs, filled)))
 

@@ -28,7 +28,8 @@ INLINE_SECONDS_MAX: Final = 0.005  # while syncing takes longer than this, commi
 ROWS_PER_STATEMENT_MAX: Final = 256
 WAL_BYTES: Final = 4 * 1024 * 1024  # grown beforehand: a commit then changes no file size
 CHECKPOINT_PAGES: Final = 1_000
-BUSY_MS: Final = 5_000
+BUSY_MS: Final = 5_000  # how long opening waits for whoever writes to the file
+BUSY_MS_LATER: Final = 50  # and a commit: the door looks again by itself, and nobody else has to wait for it
 
 Done = Callable[[BaseException | None], None]
 
@@ -70,6 +71,7 @@ class SqliteStore:
             self._write.execute(self._sql["join_node"], (self.node, self.epoch))
         self._read = self._connect()
         self._last_no = self._value(self._read, "last_no")
+        self._write.set_busy_timeout(BUSY_MS_LATER)
         self._grow_wal()
 
     def close(self) -> None:

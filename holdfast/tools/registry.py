@@ -103,7 +103,7 @@ def load(reference: str) -> list[Callable[..., Any]]:
     try:
         module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
-        if error.name is None or not module_name.startswith(error.name):
+        if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
             raise
         raise NotFound(f"no module {module_name!r} to load tools from; is it in this folder?") from None
     if name:

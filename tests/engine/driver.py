@@ -139,7 +139,7 @@ class Case:
         """The process ends, and the next one takes the run over: every open attempt is lost."""
         self.run.epoch += 1
         lost = [path for path, _ in self.run.open_attempts()]
-        return self.offer(Adopted(lost, alone, drive))
+        return self.offer(Adopted(lost, alone, drive, restarted=True))
 
     def turn(self, path: str) -> list[Decision]:
         return self.offer(SuspectsTurn(path))

@@ -175,9 +175,10 @@ def test_a_deadline_counts_from_creation_though_the_run_is_begun_later() -> None
 def test_a_deadline_that_passed_while_the_process_was_away_still_ends_the_run() -> None:
     case = started(LIMITED)
     case.wait(3_600_000)
-    case.crash()
-    case.fire("deadline")
-    assert finish(case.fail("a", "cancelled")).status == "failed"
+    decisions = case.crash()
+    error = finish(decisions).error
+    assert error is not None and error.kind == "run_timeout"
+    assert starts(decisions) == []
 
 
 def test_a_deadline_takes_a_smaller_stop_in() -> None:

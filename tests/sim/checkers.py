@@ -622,7 +622,8 @@ class Shadow:
             hard = isinstance(self.event, Adopted) or self.event == TimerFired("", "grace")
             hold(hard or not at_work, "a cancelled run ends when all has answered or had its grace", at_work)
         elif order.status == "interrupted":
-            asked = self.load.data.get("on_restart") == "interrupt" and isinstance(self.event, Adopted)
+            restarted = isinstance(self.event, Adopted) and self.event.restarted
+            asked = self.load.data.get("on_restart") == "interrupt" and restarted
             hold(asked, "only a restart interrupts a run that asks for it", self.event)
             hold(
                 self.ending != "cancelled",
@@ -636,7 +637,11 @@ class Shadow:
                 order.error,
             )
             kind = order.error.kind if order.error else ""
-            hold((self.ending == "run_timeout") == (kind == "run_timeout"), "a run out of time says so", kind)
+            limit = self.load.timeout_ms
+            is_late = limit is not None and self.at >= self.created_at + limit
+            told_late = isinstance(self.event, Adopted) and is_late  # its time passed while nobody was there
+            out_of_time = self.ending == "run_timeout" or told_late
+            hold(out_of_time == (kind == "run_timeout"), "a run out of time says so", kind)
         self.counts[order.status] += 1
 
     # ---------------------------------------------------------------------------------------- after every row

@@ -340,7 +340,7 @@ class Node:
         run.epoch = self.disk.epoch
         lost = [path for path, _ in run.open_attempts()]
         self.world.say(f"{self.name} adopts, lost {lost}")
-        self.offer(Adopted(lost, lane if lane in lost else "", drive))
+        self.offer(Adopted(lost, lane if lane in lost else "", drive, restarted=True))
 
     def visit(self) -> None:
         """Take the run to say something to it, and leave it to whoever comes next: nothing starts here."""

@@ -56,7 +56,7 @@ def broken(error: Exception, path: str) -> Error:
 
 def _enter_call(draft: Draft, frame: str, path: str, node: Call) -> None:
     try:
-        text = node.inputs(draft.seen_from(frame))
+        text = node.inputs(draft.seen_from(frame) if frame or len(draft.frames) > 1 else draft)
     except BROKEN as error:
         return fail_step(draft, path, broken(error, path))
     if len(text) > VALUE_BYTES_MAX:

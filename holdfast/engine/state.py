@@ -60,6 +60,7 @@ from holdfast.values import (
 # What is kept only for the run's own output is kept while it is small; the journal has the rest.
 RESULT_VALUE_BYTES_MAX: Final = 4 * 1024
 RESULT_BYTES_MAX: Final = 64 * 1024
+RESULT_ENTRY_BYTES: Final = 32  # what an entry costs beside its text
 
 # One crash takes every neighbour of its cause along; a step that was there twice may be the cause.
 SUSPECT_AFTER: Final = 2
@@ -452,10 +453,15 @@ def _close_child(run: Run, path: str, error: Error | None) -> None:
     if path not in run.frames:
         scope.child_opened()  # nothing happened in it: an empty block
     scope.child_closed(error is not None)
-    if error is not None and scope.keep:
+    keeps = scope.keep and (scope.keep != KEEP_RESULT or run.result_whole)
+    if error is not None and keeps:
         scope.errors[int(path[path.rindex("[") + 1 : -1])] = error
-    if path in run.frames and not scope.keep:
-        _drop_frame(run, path)
+        _charge(run, scope.keep, len(error.message) + RESULT_ENTRY_BYTES)
+    if path in run.frames:
+        if keeps:
+            _charge(run, scope.keep, sum(map(_size, run.frames[path].outputs.values())))
+        else:
+            _drop_frame(run, path)
 
 
 def _close_scope(run: Run, path: str) -> Scope | None:
@@ -500,14 +506,20 @@ def _drop_frame(run: Run, name: str) -> None:
 
 def _keep(run: Run, path: str, output: msgspec.Raw, keep: int) -> None:
     size = _size(output)
-    if keep == KEEP_RESULT:
-        if size > RESULT_VALUE_BYTES_MAX or run.result_bytes + size > RESULT_BYTES_MAX:
-            run.result_whole = False
-            return
-        run.result_bytes += size
+    run.result_whole = run.result_whole and (keep != KEEP_RESULT or size <= RESULT_VALUE_BYTES_MAX)
+    _charge(run, keep, size + RESULT_ENTRY_BYTES)
+    if keep == KEEP_RESULT and not run.result_whole:
+        return
     run.kept_bytes += size
     frame, tail = split(path)
     run.frames[frame].outputs[tail] = output
+
+
+def _charge(run: Run, keep: int, size: int) -> None:
+    """What is kept for the run's own output alone counts, and is given up when it is too much."""
+    if keep == KEEP_RESULT:
+        run.result_bytes += size
+        run.result_whole = run.result_whole and run.result_bytes <= RESULT_BYTES_MAX
 
 
 def _size(raw: msgspec.Raw) -> int:

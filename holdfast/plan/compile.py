@@ -56,7 +56,7 @@ _SECONDS_BELOW: Final = (
 def compile_workflow(spec: WorkflowSpec) -> Plan:
     """The plan of a valid definition in the steps notation."""
     named = _Names(spec).found
-    keeps_result = spec.output is None and not any(_is_joined(step) for step in spec.steps)
+    keeps_result = spec.output is None
     builder = _Builder(named)
     scope = Scope.of(spec)
     top = KEEP_RESULT if keeps_result else KEEP_NOTHING
@@ -251,6 +251,8 @@ class _Builder:
     def _node(
         self, step: WorkflowStep, name: str, routes: Routes, scope: Scope, outer: StepPolicy, keep: int
     ) -> dict[str, Node]:
+        # What the run's own output is made of: this step, and if its output is that of the steps inside it, those.
+        within = keep if _is_joined(step) else KEEP_NOTHING
         keep = KEEP_NAMED if step.id in self._named else keep
         inside = policy_inside(step, outer)
         match step.body:
@@ -261,9 +263,9 @@ class _Builder:
             case BranchBody():
                 return {name: self._choice(step, step.body, routes, scope, inside, keep)}
             case ForeachBody():
-                return {name: self._foreach(step, step.body, routes, scope, inside, keep)}
+                return {name: self._foreach(step, step.body, routes, scope, inside, keep, within)}
             case ParallelBody():
-                return {name: self._parallel(step, step.body, routes, scope, inside, keep)}
+                return {name: self._parallel(step, step.body, routes, scope, inside, keep, within)}
 
     def _call(
         self, step: WorkflowStep, body: ToolBody, routes: Routes, scope: Scope, outer: StepPolicy, keep: int
@@ -302,6 +304,7 @@ class _Builder:
         scope: Scope,
         inside: StepPolicy,
         keep: int,
+        within: int,
     ) -> FanOut:
         path = parse_jsonpath(body.items)
         source = None if path.singular is None or path.star else _strict(path.singular, scope)
@@ -309,7 +312,7 @@ class _Builder:
         return FanOut(
             name=step.id,
             routes=routes,
-            blocks=(self.block(part.steps, scope.inside(step, part), inside),),
+            blocks=(self.block(part.steps, scope.inside(step, part), inside, within),),
             items=expr.items_of(_evaluate(body.items, scope), source),
             concurrency=body.concurrency,
             goes_on=body.on_any_fail == "continue",
@@ -326,13 +329,16 @@ class _Builder:
         scope: Scope,
         inside: StepPolicy,
         keep: int,
+        within: int,
     ) -> FanOut:
         if any(inner.id in self._named for branch in body.branches for inner in walk(branch)):
             keep = KEEP_NAMED  # the steps inside can be seen after it
         return FanOut(
             name=step.id,
             routes=routes,
-            blocks=tuple(self.block(part.steps, scope.inside(step, part), inside) for part in blocks(step)),
+            blocks=tuple(
+                self.block(part.steps, scope.inside(step, part), inside, within) for part in blocks(step)
+            ),
             items=None,
             concurrency=max(1, len(body.branches)),
             goes_on=body.on_any_fail == "continue",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from holdfast.engine import state
 from holdfast.engine.state import RESULT_BYTES_MAX, RESULT_VALUE_BYTES_MAX
 from tests.engine.driver import Case, state_of
 
@@ -32,13 +33,24 @@ def iterate(case: Case, index: int) -> None:
     case.succeed(f"loop[{index}].s2", "y" * 100)
 
 
-@pytest.mark.parametrize("keys", ["collect: none", "collect: outputs"])
-def test_a_loop_whose_result_nobody_names_keeps_no_iteration(keys: str) -> None:
-    case = loop(keys)
+def test_a_loop_that_collects_nothing_keeps_no_iteration() -> None:
+    case = loop("collect: none")
     for index in range(40):
         iterate(case, index)
     assert sorted(case.run.frames) == ["", "loop[40]"]
     assert case.run.kept_bytes == 0
+
+
+def test_a_loop_that_only_the_result_names_is_kept_while_it_is_small(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(state, "RESULT_BYTES_MAX", 2_000)
+    case = loop("collect: outputs")
+    iterate(case, 0)
+    assert (case.run.result_whole, "loop[0]" in case.run.frames) == (True, True)
+    for index in range(1, 40):
+        iterate(case, index)
+    assert not case.run.result_whole
+    assert len(case.run.frames) < 15
+    assert case.run.kept_bytes <= 2_000
 
 
 def test_a_loop_that_collects_nothing_keeps_nothing_although_it_is_named() -> None:
@@ -71,11 +83,15 @@ def test_the_state_of_a_loop_does_not_grow_with_its_iterations() -> None:
     assert max(sizes[100:]) <= max(sizes[:100]) + 20  # a few more digits
 
 
-def test_errors_of_a_loop_that_nobody_names_are_not_kept() -> None:
+def test_errors_that_only_the_result_names_are_kept_while_they_are_few(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(state, "RESULT_BYTES_MAX", 200)
     case = loop("on_any_fail: continue")
     for index in range(20):
         case.fail(f"loop[{index}].s")
-    assert case.run.scopes["loop"].errors == {}
+    assert not case.run.result_whole
+    assert len(case.run.scopes["loop"].errors) < 10
 
 
 def test_what_is_remembered_beside_the_state_goes_with_its_iteration() -> None:

@@ -69,11 +69,11 @@ def test_a_loop_that_is_named_keeps_what_its_result_is_made_of() -> None:
     assert [found[name] for name in ("l", "s", "p", "q")] == [KEEP_NAMED] * 4
 
 
-def test_a_loop_that_nobody_names_keeps_nothing_of_its_body() -> None:
+def test_a_loop_that_only_the_result_names_keeps_its_body_for_that_alone() -> None:
     found = keeps(
         plan_of("{id: l, kind: foreach, items: $.inputs.xs, steps: [{id: s, tool: t}]}, {id: b, tool: t}")
     )
-    assert found["s"] == KEEP_NOTHING
+    assert found["s"] == KEEP_RESULT
 
 
 def test_a_loop_that_collects_nothing_keeps_nothing_of_its_body_though_it_is_named() -> None:
@@ -98,7 +98,7 @@ def test_steps_inside_a_parallel_that_are_named_after_it_keep_their_frame() -> N
             "{id: p, kind: parallel, steps: [{id: q, tool: t}, {id: r, tool: t}]}, {id: b, tool: t, args: {x: '{{ q }}'}}"
         )
     )
-    assert (found["p"], found["q"], found["r"]) == (KEEP_NAMED, KEEP_NAMED, KEEP_NOTHING)
+    assert (found["p"], found["q"], found["r"]) == (KEEP_NAMED, KEEP_NAMED, KEEP_RESULT)
 
 
 def test_steps_inside_a_branch_that_are_named_after_it_are_kept() -> None:

@@ -161,14 +161,20 @@ def render(template: Any) -> Render:
     if len(pieces) == 1 and isinstance(pieces[0], bytes):
         constant = pieces[0]
         return lambda view: constant
+    if len(pieces) == 3 and callable(one := pieces[1]):  # one value in an object: the commonest of all
+        head, tail = pieces[0], pieces[2]
+        assert isinstance(head, bytes) and isinstance(tail, bytes)
+        return lambda view: _checked(head + one(view) + tail)
 
-    def rendered(view: View) -> bytes:
-        text = b"".join([piece if isinstance(piece, bytes) else piece(view) for piece in pieces])
-        if len(text) > 2 * JSON_DEPTH_MAX and is_too_deep(text):
-            raise NotJson(f"the value is nested deeper than {JSON_DEPTH_MAX} levels")
-        return text
+    return lambda view: _checked(
+        b"".join([piece if isinstance(piece, bytes) else piece(view) for piece in pieces])
+    )
 
-    return rendered
+
+def _checked(text: bytes) -> bytes:
+    if len(text) > 2 * JSON_DEPTH_MAX and is_too_deep(text):
+        raise NotJson(f"the value is nested deeper than {JSON_DEPTH_MAX} levels")
+    return text
 
 
 def _pieces(template: Any) -> Iterator[bytes | Piece]:
@@ -216,6 +222,8 @@ def _whole(source: Source) -> Piece:
 
     def piece(view: View) -> bytes:
         value = value_of(view)
+        if type(value) is int:
+            return b"%d" % value
         text = encode(value)
         if len(text) > REFERENCE_BYTES_MIN:
             return encode({"$of": source.path(view), "at": pointer})

@@ -38,6 +38,18 @@ def with_defaults(declared: Any, inputs: Mapping[str, Any]) -> dict[str, Any]:
     return Inputs(declared).filled(inputs)
 
 
+# The Python types that certainly fit: a look at the type alone settles nearly every case.
+_PLAIN: Final[dict[str, tuple[type, ...]]] = {
+    "string": (str,),
+    "integer": (int,),
+    "number": (int, float),
+    "boolean": (bool,),
+    "object": (dict,),
+    "array": (list,),
+    "null": (type(None),),
+}
+
+
 class Inputs:
     """A declaration, read once for many runs."""
 
@@ -65,7 +77,14 @@ class Inputs:
             return False
         if any(name not in filled for name in self._required):
             return False
-        return all(name not in filled or _fits(filled[name], types) for name, types in self._types)
+        for name, types in self._types:
+            if (
+                name in filled
+                and type(filled[name]) not in _PLAIN.get(types[0], ())
+                and not _fits(filled[name], types)
+            ):
+                return False
+        return True
 
     def _wrong(self, inputs: Mapping[str, Any], filled: dict[str, Any]) -> list[str]:
         known = self._known

@@ -506,10 +506,12 @@ def _drop_frame(run: Run, name: str) -> None:
 
 def _keep(run: Run, path: str, output: msgspec.Raw, keep: int) -> None:
     size = _size(output)
-    run.result_whole = run.result_whole and (keep != KEEP_RESULT or size <= RESULT_VALUE_BYTES_MAX)
-    _charge(run, keep, size + RESULT_ENTRY_BYTES)
-    if keep == KEEP_RESULT and not run.result_whole:
-        return
+    if keep == KEEP_RESULT:
+        run.result_bytes += size + RESULT_ENTRY_BYTES
+        if size > RESULT_VALUE_BYTES_MAX or run.result_bytes > RESULT_BYTES_MAX:
+            run.result_whole = False
+        if not run.result_whole:
+            return
     run.kept_bytes += size
     frame, tail = split(path)
     run.frames[frame].outputs[tail] = output

@@ -60,7 +60,7 @@ def _step_succeeded(draft: Draft, event: StepSucceeded) -> None:
         return _answered(draft, path, step.target)
     if step.keep:
         if run.kept_bytes > KEPT_BYTES_MAX:
-            return scopes.fail_step(draft, path, _state_too_large(path, step.attempt))
+            return scopes.fail_step(draft, path, _state_too_large(draft.plan, path, step.attempt))
         draft.outputs[path] = event.output
     draft.subject = path
     node = draft.plan.root.nodes.get(path)
@@ -111,8 +111,8 @@ def _answered(draft: Draft, path: str, target: str) -> None:
         scopes.stopped(draft, target, stop.error)
 
 
-def _state_too_large(path: str, attempt: int) -> Error:
-    message = "the outputs that this run must keep are over 256 MiB; use collect: none, or return file_refs"
+def _state_too_large(plan: Plan, path: str, attempt: int) -> Error:
+    message = f"the outputs that later steps can name are over 256 MiB; {plan.advice_when_too_large}"
     return Error("state_too_large", message, path, attempt)
 
 

@@ -186,13 +186,7 @@ class Draft:
             return decode(scope.value)
         assert isinstance(node, FanOut)
         children = [self._child(node, path, index, scope) for index in range(scope.count)]
-        if node.result == "iterations":
-            return {
-                "iterations": [
-                    {"error": child["error"]} if child["error"] else child["steps"] for child in children
-                ]
-            }
-        return {"branch_results": [child["status"] for child in children], "branches": children}
+        return node.show(children)
 
     def _child(self, node: FanOut, path: str, index: int, scope: Scope) -> dict[str, Any]:
         error, steps = scope.errors.get(index), self.outputs_of(f"{path}[{index}]")

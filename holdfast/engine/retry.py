@@ -71,7 +71,7 @@ def why_lost_for_good(draft: Draft, path: str, lost_alone: int) -> str:
     node = draft.plan.node(path)
     assert isinstance(node, Call)
     if node.fails_on_crash:
-        return "its process ended while it ran, and on_crash is fail"
+        return "its process ended while it ran, and it must not be done twice"
     if lost_alone >= MAX_LOST:
         return f"its process ended {lost_alone} times while it ran alone"
     return ""

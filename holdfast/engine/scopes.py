@@ -86,7 +86,7 @@ def rfc3339(at: Millis) -> str:
 def _enter_choice(draft: Draft, frame: str, path: str, node: Choice) -> None:
     condition = node.condition(draft.seen_from(frame))
     label, first = node.entries[truthy(condition)]
-    value = msgspec.Raw(encode({"condition": condition, "taken": label}))
+    value = msgspec.Raw(encode(node.show(condition, label)))
     if first == END:
         draft.complete(path, value, node.keep)
         return draft.go(frame, node.routes.ok)
@@ -100,7 +100,7 @@ def _enter_fan_out(draft: Draft, frame: str, path: str, node: FanOut) -> None:
     count, items = len(node.blocks), b"null"
     if node.items is not None:
         count, items = node.items(draft.seen_from(frame))
-    keep = KEEP_NOTHING if node.result == "count" else node.keep
+    keep = node.keep if node.count is None else KEEP_NOTHING
     opened = OpenScope(path, count, msgspec.Raw(items), NULL, keep)
     draft.decisions.append(opened)
     draft.value_bytes += len(items)
@@ -159,8 +159,8 @@ def fill(draft: Draft, path: str) -> None:
 
 
 def _join(draft: Draft, path: str, node: FanOut, scope: Scope) -> None:
-    if node.result == "count":
-        value = encode({"count": scope.count, "failed": scope.failed})
+    if node.count is not None:
+        value = encode(node.count(scope.count, scope.failed))
         draft.complete(path, msgspec.Raw(value), node.keep)
         draft.note_scope(path, None)
     else:

@@ -70,6 +70,7 @@ def compile_workflow(spec: WorkflowSpec) -> Plan:
         timeout_ms=_millis(spec.timeout_secs),
         interrupted_by_restart=spec.on_restart == "interrupt",
         steps_total=sum(1 for _ in walk(spec.steps)),
+        advice_when_too_large="use collect: none, or return file_refs",
     )
 
 
@@ -294,7 +295,7 @@ class _Builder:
         then, otherwise = (self.block(part.steps, scope.inside(step, part), inside) for part in blocks(step))
         entries = {True: ("then", then.first), False: ("else", otherwise.first)}
         both = Block({**then.nodes, **otherwise.nodes}, END)
-        return Choice(step.id, routes, _evaluate(body.on, scope), both, entries, keep)
+        return Choice(step.id, routes, _evaluate(body.on, scope), both, entries, _taken, keep)
 
     def _foreach(
         self,
@@ -316,7 +317,8 @@ class _Builder:
             items=expr.items_of(_evaluate(body.items, scope), source),
             concurrency=body.concurrency,
             goes_on=body.on_any_fail == "continue",
-            result="count" if body.collect == "none" else "iterations",
+            show=_iterations,
+            count=_count if body.collect == "none" else None,
             noun="foreach iteration",
             keep=keep,
         )
@@ -342,10 +344,29 @@ class _Builder:
             items=None,
             concurrency=max(1, len(body.branches)),
             goes_on=body.on_any_fail == "continue",
-            result="branches",
+            show=_branches,
+            count=None,
             noun="parallel branch",
             keep=keep,
         )
+
+
+def _taken(condition: Any, label: str) -> dict[str, Any]:
+    return {"condition": condition, "taken": label}
+
+
+def _iterations(children: list[dict[str, Any]]) -> dict[str, Any]:
+    return {
+        "iterations": [{"error": child["error"]} if child["error"] else child["steps"] for child in children]
+    }
+
+
+def _branches(children: list[dict[str, Any]]) -> dict[str, Any]:
+    return {"branch_results": [child["status"] for child in children], "branches": children}
+
+
+def _count(count: int, failed: int) -> dict[str, int]:
+    return {"count": count, "failed": failed}
 
 
 def _evaluate(text: str, scope: Scope) -> Evaluate:

@@ -90,6 +90,7 @@ class Choice(msgspec.Struct, frozen=True):
     condition: Evaluate
     block: Block
     entries: Mapping[bool, tuple[str, str]]  # truth → (label, first node)
+    show: Callable[[Any, str], Any]  # the condition's value and the label → the output
     keep: int = KEEP_NOTHING
 
     def block_of(self, index: int | None) -> Block:
@@ -105,7 +106,8 @@ class FanOut(msgspec.Struct, frozen=True):
     items: ItemsOf | None  # None: as many children as there are blocks
     concurrency: int
     goes_on: bool  # a failed child is a result, not a failure
-    result: str  # how results are shown: "iterations", "branches" or "count"
+    show: Callable[[list[dict[str, Any]]], Any]  # children (status, error, steps by name) → the output
+    count: Callable[[int, int], Any] | None  # instead: how many children, and how many failed → the output
     noun: str  # what a child is called in messages
     keep: int = KEEP_NOTHING
 
@@ -133,6 +135,7 @@ class Plan(msgspec.Struct, frozen=True):
     timeout_ms: int | None = None
     interrupted_by_restart: bool = False
     steps_total: int = 0
+    advice_when_too_large: str = ""  # what its author can do about outputs that are too many to keep
 
     def block(self, frame: str) -> Block:
         """The block that runs in a frame: `""` is the top level, `loop[3]` the body of `loop`."""

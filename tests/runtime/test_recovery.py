@@ -267,7 +267,7 @@ async def test_a_step_that_must_not_be_done_twice_is_lost_by_a_graceful_stop_onc
         await settled()
     steps.hang = set()
     async with opened(tmp_path, [steps.tool], clock()) as engine:
-        with pytest.raises(RunFailed, match="on_crash is fail"):
+        with pytest.raises(RunFailed, match="must not be done twice"):
             await (await engine.attach(run.id)).result()
     assert len(steps.calls) == 1
 

@@ -190,7 +190,7 @@ class Advance:
 
     def _change(self, live: Live, at: Millis) -> None:
         run = live.run
-        needs = _needs(live)
+        needs = _needs(live) if live.lacks_tool else None
         parked = run.over or (self.parks and _may_park(run, at, needs))
         finished_at = run.at if run.over else None
         wake_at = _wake_at(run) if parked and not run.over else None

@@ -1,8 +1,7 @@
 """decide(plan, run, event, at): what to do about a new fact. Asked once, when the fact arrives.
 
 Knows no clock, no store, no await and no log: time is a value, and the answer is a list of orders. The hot path is
-`step_succeeded` → `enter` → StartAttempt; it does no more than look up the node, render its inputs and say so
-(about 4 µs for a plain step).
+`step_succeeded` → `enter` → StartAttempt; it does no more than look up the node, render its inputs and say so.
 """
 
 from __future__ import annotations

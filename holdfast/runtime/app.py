@@ -373,7 +373,7 @@ def _encoded(inputs: dict[str, Any]) -> bytes:
 def _spare_the_collector() -> None:
     """What is loaded now stays: let the garbage collector pass it over, and look less often than for a small script.
 
-    Worth up to a tenth with a thousand runs in flight. Thresholds that somebody chose are left as they are.
+    With a thousand runs in flight it would look at all of them again and again. Thresholds that somebody chose are left.
     """
     gc.freeze()
     if gc.get_threshold() == GC_THRESHOLD_OF_PYTHON:

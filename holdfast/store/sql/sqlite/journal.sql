@@ -5,12 +5,6 @@ INSERT OR ROLLBACK INTO journal (run, seq, epoch, at, kind, body) VALUES (?, ?, 
 -- name: rows_of
 SELECT seq, epoch, at, kind, body FROM journal WHERE run = ? AND seq > ? ORDER BY seq LIMIT ?;
 
--- name: last_of
-SELECT seq, epoch FROM journal WHERE run = ? ORDER BY seq DESC LIMIT 1;
-
--- name: feed
-SELECT pos, run, seq, epoch, at, kind, body FROM journal WHERE pos > ? ORDER BY pos LIMIT ?;
-
 -- name: put_snapshot
 INSERT OR REPLACE INTO snapshot (run, part, seq, body) VALUES (?, ?, ?, ?);
 

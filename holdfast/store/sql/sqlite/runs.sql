@@ -58,6 +58,3 @@ SELECT no, needs FROM run
 SELECT no FROM run
  WHERE on_restart IS NOT NULL AND status IN ('pending', 'running', 'waiting', 'cancelling') AND no > ?
  ORDER BY no LIMIT ?;
-
--- name: count_open
-SELECT status, count(*) FROM run WHERE status IN ('pending', 'running', 'waiting', 'cancelling') GROUP BY status;

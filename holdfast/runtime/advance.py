@@ -137,8 +137,7 @@ class Advance:
         if live.journal_bytes > SNAPSHOT_BYTES and live.journal_bytes > live.snapshot_bytes:
             self._snapshot(live)
         if not self._scheduled:
-            self._scheduled = True
-            asyncio.get_running_loop().call_soon(self._flush)
+            self._schedule()
 
     def begin(self, live: Live, new: NewRun, event: RunStarted, reply: Reply) -> None:
         """Take in a run that does not exist yet."""
@@ -223,6 +222,9 @@ class Advance:
             return
         batch, entries = self._batch, self._entries
         self._batch, self._entries = Batch(), []
+        self._submit(batch, entries)
+
+    def _submit(self, batch: Batch, entries: list[Entry]) -> None:
         self._in_flight = True
         self.store.submit(batch, lambda error: self._done(batch, entries, error))
 
@@ -315,10 +317,6 @@ class Advance:
                 _answer(reply, NodeIsOver("another node has taken this run over"))
         self._submit(batch.without(lost), [entry for entry in entries if _no(entry) not in lost])
 
-    def _submit(self, batch: Batch, entries: list[Entry]) -> None:
-        self._in_flight = True
-        self.store.submit(batch, lambda error: self._done(batch, entries, error))
-
     def _one_by_one(self, batch: Batch, entries: list[Entry]) -> None:
         """Send each run alone, so that the one which cannot be written stops only itself."""
         parts: dict[RunNo, list[Entry]] = {}
@@ -386,7 +384,7 @@ class Advance:
     def _turn_away(
         self, no: RunNo, event: Event, reply: Reply | None, error: BaseException | None = None
     ) -> None:
-        """API callers are told at once; outcomes and timers wait, for nobody will send them again."""
+        """API callers are told at once; outcomes wait, for nobody will send them again."""
         if reply is not None:
             why = error or (
                 NodeIsOver("this node is over") if self.is_over else StoreUnavailable("the database is away")

@@ -55,23 +55,24 @@ async def _with_blobs(store: Store, no: RunNo, part: Part) -> Part:
     for name in part.__struct_fields__:
         value = getattr(part, name)
         if isinstance(value, msgspec.Raw) and blob_of(value) is not None:
-            changed[name] = await _whole(store, no, value)
+            changed[name] = await whole(store, no, value)
     return msgspec.structs.replace(part, **changed) if changed else part
 
 
 async def fetch_blobs(store: Store, run: Run) -> None:
     """Put the text of large values in the place of the references that a snapshot holds."""
-    run.inputs = await _whole(store, run.no, run.inputs)
+    run.inputs = await whole(store, run.no, run.inputs)
     for step in run.steps.values():
-        step.inputs = await _whole(store, run.no, step.inputs)
+        step.inputs = await whole(store, run.no, step.inputs)
     for scope in run.scopes.values():
-        scope.items = await _whole(store, run.no, scope.items)
-        scope.value = await _whole(store, run.no, scope.value)
+        scope.items = await whole(store, run.no, scope.items)
+        scope.value = await whole(store, run.no, scope.value)
     for frame in run.frames.values():
         for tail, output in frame.outputs.items():
-            frame.outputs[tail] = await _whole(store, run.no, output)
+            frame.outputs[tail] = await whole(store, run.no, output)
 
 
-async def _whole(store: Store, no: RunNo, value: msgspec.Raw) -> msgspec.Raw:
+async def whole(store: Store, no: RunNo, value: msgspec.Raw) -> msgspec.Raw:
+    """A value, read from where large ones lie if it is a reference to one."""
     sha256 = blob_of(value)
     return value if sha256 is None else msgspec.Raw(await store.blob(no, sha256))

@@ -32,9 +32,10 @@ from holdfast.engine.events import (
     StepSucceeded,
     TimerFired,
 )
-from holdfast.engine.rows import blob_of, decode_row
+from holdfast.engine.rows import decode_row
 from holdfast.engine.state import Run, beneath
 from holdfast.plan.graph import Plan
+from holdfast.runtime.load import whole
 from holdfast.runtime.queries import JOURNAL_PAGE, whole_run
 from holdfast.store.base import ReadRow, Store
 from holdfast.values import NULL, Error, Millis, RunNo, StepState, encode, scope_of, split
@@ -255,9 +256,4 @@ async def _fill_outputs(store: Store, plan: Plan, run: Run, steps: Iterable[Step
         if step.joined and gathered is not None:
             step.output = msgspec.Raw(encode(gathered.output(step.path)))
         else:
-            step.output = await _whole(store, run.no, step.output)
-
-
-async def _whole(store: Store, no: RunNo, value: msgspec.Raw) -> msgspec.Raw:
-    sha256 = blob_of(value)
-    return value if sha256 is None else msgspec.Raw(await store.blob(no, sha256))
+            step.output = await whole(store, run.no, step.output)

@@ -47,7 +47,7 @@ class NewRun(msgspec.Struct):
 
 
 class RunChange(msgspec.Struct):
-    """The run row after a batch. `owner` is whether this node drives it; unowned, it wakes at `wake_at`."""
+    """The run row after a batch. `owned` is whether this node drives it; if not, it wakes at `wake_at`."""
 
     status: Status
     owned: bool

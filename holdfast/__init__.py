@@ -5,55 +5,82 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from holdfast.embed import Holdfast, RunHandle, run_sync
+    from holdfast.compat import WorkflowJob
+    from holdfast.embed import Cancellation, Holdfast, RunEvent, RunHandle, RunInfo, StepInfo, run_sync
     from holdfast.errors import (
         DatabaseInUse,
         EngineClosed,
         HoldfastError,
         InvalidInputs,
         InvalidSpec,
+        LimitExceeded,
+        NodeIsOver,
         NotFound,
         Problem,
+        Refused,
+        RequestConflict,
         RunCancelled,
         RunEnded,
         RunFailed,
         RunInterrupted,
         RunIsOver,
+        SchemaTooNew,
+        SchemaTooOld,
         StoreUnavailable,
+        Unavailable,
     )
     from holdfast.spec.policy import BackoffKind, RetryPolicy, StepPolicy
     from holdfast.spec.steps import WorkflowStep
     from holdfast.spec.workflow import WorkflowSpec
     from holdfast.tools.registry import Context, ToolError, tool
+    from holdfast.values import WorkflowStatus
 
 __version__ = "0.1.0"
 
 _HOMES = {
-    "holdfast.embed": ("Holdfast", "RunHandle", "run_sync"),
+    "holdfast.compat": ("WorkflowJob",),
+    "holdfast.embed": (
+        "Cancellation",
+        "Holdfast",
+        "RunEvent",
+        "RunHandle",
+        "RunInfo",
+        "StepInfo",
+        "run_sync",
+    ),
     "holdfast.errors": (
         "DatabaseInUse",
         "EngineClosed",
         "HoldfastError",
         "InvalidInputs",
         "InvalidSpec",
+        "LimitExceeded",
+        "NodeIsOver",
         "NotFound",
         "Problem",
+        "Refused",
+        "RequestConflict",
         "RunCancelled",
         "RunEnded",
         "RunFailed",
         "RunInterrupted",
         "RunIsOver",
+        "SchemaTooNew",
+        "SchemaTooOld",
         "StoreUnavailable",
+        "Unavailable",
     ),
     "holdfast.spec.policy": ("BackoffKind", "RetryPolicy", "StepPolicy"),
     "holdfast.spec.steps": ("WorkflowStep",),
     "holdfast.spec.workflow": ("WorkflowSpec",),
+    "holdfast.values": ("WorkflowStatus",),
     "holdfast.tools.registry": ("Context", "ToolError", "tool"),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
     "BackoffKind",
+    "Cancellation",
     "Context",
     "DatabaseInUse",
     "EngineClosed",
@@ -61,19 +88,31 @@ __all__ = [
     "HoldfastError",
     "InvalidInputs",
     "InvalidSpec",
+    "LimitExceeded",
+    "NodeIsOver",
     "NotFound",
     "Problem",
+    "Refused",
+    "RequestConflict",
     "RetryPolicy",
     "RunCancelled",
     "RunEnded",
+    "RunEvent",
     "RunFailed",
     "RunHandle",
+    "RunInfo",
     "RunInterrupted",
     "RunIsOver",
+    "SchemaTooNew",
+    "SchemaTooOld",
+    "StepInfo",
     "StepPolicy",
     "StoreUnavailable",
     "ToolError",
+    "Unavailable",
+    "WorkflowJob",
     "WorkflowSpec",
+    "WorkflowStatus",
     "WorkflowStep",
     "run_sync",
     "tool",

@@ -4,29 +4,82 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import aclosing
+from datetime import UTC, datetime
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Final, Self, TypedDict
 
-from holdfast.errors import EngineClosed, InvalidInputs, RunCancelled, RunEnded, RunFailed, RunInterrupted
+import msgspec
+
+from holdfast.errors import (
+    EngineClosed,
+    InvalidInputs,
+    LimitExceeded,
+    RunCancelled,
+    RunEnded,
+    RunFailed,
+    RunInterrupted,
+    RunIsOver,
+)
 from holdfast.runtime.advance import Live
 from holdfast.runtime.app import Engine
 from holdfast.runtime.clock import Clock
+from holdfast.runtime.feed import RunEvent as RunEvent
+from holdfast.runtime.feed import job_id
 from holdfast.runtime.owners import Lock
-from holdfast.runtime.queries import output_of
+from holdfast.runtime.queries import list_runs, output_of
+from holdfast.runtime.steps import StepView, read_steps
 from holdfast.spec.workflow import WorkflowSpec
+from holdfast.store.base import RunRow
 from holdfast.store.sqlite import SqliteStore
 from holdfast.tools.registry import Registry
-from holdfast.values import Error, RunId, RunNo
+from holdfast.values import Error, Millis, RunId, RunNo, StepState, decode, sha256
 
 Spec = WorkflowSpec | str | os.PathLike[str] | Mapping[str, Any]
+
+PAGE_MAX: Final = 500
 
 _ENDED: dict[str, type[RunEnded]] = {
     "failed": RunFailed,
     "cancelled": RunCancelled,
     "interrupted": RunInterrupted,
 }
+
+
+class Cancellation(TypedDict):
+    """`cancelled` is whether the run is being stopped now; if not, `status` says how it had ended already."""
+
+    cancelled: bool
+    status: str
+
+
+class RunInfo(msgspec.Struct, frozen=True):
+    """What lists show of a run."""
+
+    id: str
+    workflow: str
+    version: str
+    status: str
+    labels: dict[str, str]
+    parent_job_id: str | None
+    created_at: datetime
+    finished_at: datetime | None
+
+
+class StepInfo(msgspec.Struct, frozen=True):
+    """One step that a run has reached. `job_id` is that of its latest attempt; what ends without a call has none."""
+
+    path: str
+    status: StepState
+    attempts: int
+    job_id: str | None
+    output: Any
+    error: Error | None
+    started_at: datetime
+    finished_at: datetime | None
+    due_at: datetime | None  # when it moves by itself, while it waits or is to be tried again
 
 
 class Holdfast:
@@ -75,22 +128,73 @@ class Holdfast:
             self._lock.free()
 
     async def start(
-        self, spec: Spec, inputs: Mapping[str, Any] | None = None, *, labels: Mapping[str, str] | None = None
+        self,
+        spec: Spec,
+        inputs: Mapping[str, Any] | None = None,
+        *,
+        request_id: str | None = None,
+        labels: Mapping[str, str] | None = None,
+        parent_job_id: str | None = None,
     ) -> RunHandle:
-        """Start a run. When this returns, the run is durable: it will end, whatever happens to this process."""
+        """Start a run. When this returns, the run is durable: it will end, whatever happens to this process.
+
+        `spec` is a WorkflowSpec, YAML text, the path of a file, a dict, or the name of a published workflow. With a
+        `request_id` there is one run however often this is asked; the same id for another workflow or other inputs
+        raises RequestConflict. `parent_job_id` is kept with the run and shown with it.
+        """
         if inputs is not None and not isinstance(inputs, Mapping):
             raise InvalidInputs(f"inputs must be a mapping of names to values, not {type(inputs).__name__}")
-        live = await self._engine.start(self._read(spec), dict(inputs or {}), dict(labels or {}))
-        return RunHandle(self._engine, live.run.no, live.run.id)
+        if parent_job_id is not None and not isinstance(parent_job_id, str):
+            raise InvalidInputs(f"parent_job_id must be text, not {type(parent_job_id).__name__}")
+        name = _published_name(spec)
+        read = self._read(spec) if name is None else await self._engine.published(name)
+        given, rest = dict(inputs or {}), {"labels": dict(labels or {}), "parent_job_id": parent_job_id}
+        if request_id is None:
+            run = (await self._engine.start(read, given, **rest)).run
+            return RunHandle(self._engine, run.no, run.id)
+        workflow = name or sha256(read.canonical())
+        return RunHandle(self._engine, *await self._engine.start_once(request_id, workflow, read, given, **rest))
+
+    async def publish(self, spec: Spec) -> str:
+        """Store a workflow under its name, so that `start("name")` starts it; gives its version.
+
+        A version is the hash of the definition and never changes; publishing another one moves the name on.
+        """
+        return await self._engine.publish(self._read(spec))
 
     async def run(self, run_id: str) -> RunHandle:
         """Attach to a run again, also after a crash."""
         row = await self._engine.row_of(RunId(run_id))
         return RunHandle(self._engine, row.no, row.id)
 
-    async def cancel(self, run_id: str, reason: str = "") -> None:
-        """Stop a run: nothing new starts, what is at work is told, and the run ends `cancelled`."""
-        await self._engine.cancel(RunId(run_id), reason)
+    async def runs(
+        self,
+        *,
+        status: str | None = None,
+        workflow: str | None = None,
+        label: str | None = None,
+        limit: int = 100,
+        before: str | None = None,
+    ) -> list[RunInfo]:
+        """Runs, the newest first. `label` is `team=x`, or `team` for any value; `before` is the id that the page begins after."""
+        if not 1 <= limit <= PAGE_MAX:
+            raise LimitExceeded("page_max", f"limit is a number from 1 to {PAGE_MAX}, not {limit}")
+        after = None if before is None else (await self._engine.row_of(RunId(before))).no
+        rows = await list_runs(
+            self._engine.store, status=status, workflow=workflow, label=label, before=after, limit=limit
+        )
+        return [_run_info(row) for row in rows]
+
+    async def cancel(self, run_id: str, reason: str = "") -> Cancellation:
+        """Stop a run: nothing new starts, what is at work is told, and the run ends `cancelled`.
+
+        A run that has ended already stays as it is, and the answer says so.
+        """
+        try:
+            await self._engine.cancel(RunId(run_id), reason)
+        except RunIsOver as over:
+            return {"cancelled": False, "status": over.status}
+        return {"cancelled": True, "status": (await self._engine.row_of(RunId(run_id))).status}
 
     def _read(self, spec: Spec) -> WorkflowSpec:
         """A definition in any of its forms; the same text is read once."""
@@ -103,7 +207,7 @@ class Holdfast:
                 f"a workflow is a WorkflowSpec, YAML text, a path or a dict, not {type(spec).__name__}"
             )
         text = os.fspath(spec)
-        if isinstance(spec, os.PathLike) or "\n" not in text and text.endswith((".yaml", ".yml", ".json")):
+        if isinstance(spec, os.PathLike) or _is_file_name(text):
             return WorkflowSpec.from_file(text)
         if text not in self._specs:
             self._specs[text] = WorkflowSpec.from_yaml_str(text)
@@ -126,6 +230,24 @@ class RunHandle:
     async def status(self) -> str:
         """Where the run stands, as of its last durable row."""
         return (await self._engine.row_of(self.id)).status
+
+    async def info(self) -> RunInfo:
+        """The run as lists show it."""
+        return _run_info(await self._engine.row_of(self.id))
+
+    async def steps(self, *, every: bool = False) -> dict[str, StepInfo]:
+        """The steps reached so far by their paths: those of the top level and those that failed, or every one."""
+        live = await self._engine.find(self.id)
+        found = await read_steps(self._engine.store, live.plan, live.run, every=every)
+        return {path: _step_info(self.id, step) for path, step in found.items()}
+
+    async def events(self) -> AsyncIterator[RunEvent]:
+        """Every event of the run from its beginning, then as they happen, up to its end."""
+        row = await self._engine.row_of(self.id)
+        plan = await self._engine.plans.of_version(row.tenant, row.version)
+        async with aclosing(self._engine.events(row.no, row.id, plan)) as events:
+            async for event in events:
+                yield event
 
     async def result(self, timeout: float | None = None) -> Any:
         """The output of the run once it completes; raises RunFailed, RunCancelled or RunInterrupted if it does not."""
@@ -168,12 +290,23 @@ def run_sync(
     *,
     tools: Iterable[Any] = (),
     database: str = "sqlite:///holdfast.db",
+    durability: str = "full",
+    request_id: str | None = None,
+    labels: Mapping[str, str] | None = None,
+    parent_job_id: str | None = None,
+    timeout: float | None = None,
 ) -> Any:
-    """Run a workflow to its end and give its output: for scripts and notebooks."""
+    """Run a workflow to its end and give its output: for scripts and notebooks.
+
+    When `timeout` seconds are over it raises TimeoutError; the run is open then, and goes on when the file is opened again.
+    """
 
     async def main() -> Any:
-        async with Holdfast(database, tools=tools) as hf:
-            return await (await hf.start(spec, inputs)).result()
+        async with Holdfast(database, tools=tools, durability=durability) as hf:
+            run = await hf.start(
+                spec, inputs, request_id=request_id, labels=labels, parent_job_id=parent_job_id
+            )
+            return await run.result(timeout)
 
     try:
         asyncio.get_running_loop()
@@ -182,3 +315,37 @@ def run_sync(
     # A notebook has a loop of its own at work in this thread: use one in another.
     with ThreadPoolExecutor(1) as other:
         return other.submit(lambda: asyncio.run(main())).result()
+
+
+def _published_name(spec: Spec) -> str | None:
+    """Is this text neither a definition nor a file? A definition in one line has a colon, or is a mapping in braces."""
+    if not isinstance(spec, str) or not spec.strip() or _is_file_name(spec):
+        return None
+    is_text = "\n" in spec or ": " in spec or spec.endswith(":") or spec.lstrip().startswith("{")
+    return None if is_text else spec
+
+
+def _is_file_name(text: str) -> bool:
+    return "\n" not in text and text.endswith((".yaml", ".yml", ".json"))
+
+
+def _run_info(row: RunRow) -> RunInfo:
+    labels = decode(row.labels) if row.labels else {}
+    created, finished = _moment(row.created_at), _moment_or_none(row.finished_at)
+    return RunInfo(
+        row.id, row.workflow, row.version, row.status, labels, row.parent_job_id, created, finished
+    )
+
+
+def _step_info(run_id: RunId, step: StepView) -> StepInfo:
+    job = job_id(run_id, step.path, step.attempts) if step.attempts else None
+    times = (_moment(step.started), _moment_or_none(step.finished), _moment_or_none(step.due))
+    return StepInfo(step.path, step.status, step.attempts, job, decode(step.output), step.error, *times)
+
+
+def _moment(at: Millis) -> datetime:
+    return datetime.fromtimestamp(at / 1000, UTC)
+
+
+def _moment_or_none(at: Millis | None) -> datetime | None:
+    return None if at is None else _moment(at)

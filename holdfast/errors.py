@@ -6,13 +6,15 @@ HoldfastError
 ├── LimitExceeded          a named limit was met before anything was changed
 ├── NotFound               no run, tool or workflow of that name
 ├── Refused                the request is well formed, the state says no
-│   └── RunIsOver
+│   ├── RunIsOver
+│   └── RequestConflict    the request id belongs to a start that asked for something else
 ├── Unavailable            nothing was changed; the same call may work later
 │   ├── StoreUnavailable   the disk is full, the database is away
 │   ├── DatabaseInUse      another process owns the file
 │   ├── NodeIsOver         another process took the file over; this one may write nothing more
 │   └── EngineClosed       it was closed while somebody waited
 ├── SchemaTooNew           the file was written by a newer release
+├── SchemaTooOld           the file must be migrated, and a reader does not do that
 └── RunEnded               a run did not complete; carries its Error value
     ├── RunFailed
     ├── RunCancelled
@@ -49,10 +51,14 @@ class Problem(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class HoldfastError(Exception):
+    """The root of them all: catch this to catch every one."""
+
     code: ClassVar[str] = "error"
 
 
 class InvalidSpec(HoldfastError, ValueError):
+    """A definition cannot be used; `problems` has every mistake in it with its place."""
+
     code = "invalid_spec"
 
     def __init__(self, problems: Sequence[Problem]) -> None:
@@ -61,10 +67,18 @@ class InvalidSpec(HoldfastError, ValueError):
 
 
 class InvalidInputs(HoldfastError, ValueError):
+    """What a run, a label or a request was given does not fit; the message says everything that does not."""
+
     code = "invalid_inputs"
+
+    def __init__(self, message: str, problems: Sequence[Problem] = ()) -> None:
+        super().__init__(message)
+        self.problems = tuple(problems)
 
 
 class LimitExceeded(HoldfastError):
+    """A limit, named by `limit`, was met before anything was changed."""
+
     code = "limit_exceeded"
 
     def __init__(self, limit: str, message: str) -> None:
@@ -73,14 +87,20 @@ class LimitExceeded(HoldfastError):
 
 
 class NotFound(HoldfastError):
+    """There is no run, tool or published workflow of that name."""
+
     code = "not_found"
 
 
 class Refused(HoldfastError):
+    """The request is well formed, and the state of things says no."""
+
     code = "refused"
 
 
 class RunIsOver(Refused):
+    """The run has ended, as `status` says; nothing can be done to it any more."""
+
     code = "run_is_over"
 
     def __init__(self, run_id: RunId, status: str) -> None:
@@ -88,31 +108,64 @@ class RunIsOver(Refused):
         self.run_id, self.status = run_id, status
 
 
+class RequestConflict(Refused):
+    """The request id was used for a start that asked for something else: the run `run_id`."""
+
+    code = "request_conflict"
+
+    def __init__(self, request_id: str, run_id: RunId) -> None:
+        super().__init__(
+            f"request id {request_id!r} belongs to run {run_id}, which was asked for with another workflow or other"
+            " inputs; use a new id"
+        )
+        self.request_id, self.run_id = request_id, run_id
+
+
 class Unavailable(HoldfastError):
+    """Nothing was changed; the same call may work later."""
+
     code = "unavailable"
 
 
 class StoreUnavailable(Unavailable):
+    """The database cannot be read or written now: the disk is full, the file is away."""
+
     code = "store_unavailable"
 
 
 class DatabaseInUse(Unavailable):
+    """Another process owns the file."""
+
     code = "database_in_use"
 
 
 class NodeIsOver(Unavailable):
+    """Another process has taken the file over; this one may write nothing more."""
+
     code = "node_is_over"
 
 
 class EngineClosed(Unavailable):
+    """The engine is not open, or was closed while somebody waited."""
+
     code = "engine_closed"
 
 
 class SchemaTooNew(HoldfastError):
+    """The file was written by a newer release; this one does not touch it."""
+
     code = "schema_too_new"
 
 
+class SchemaTooOld(HoldfastError):
+    """The file was written by an older release; whoever only looks does not migrate it."""
+
+    code = "schema_too_old"
+
+
 class RunEnded(HoldfastError):
+    """A run did not complete. `error` has kind, message, path, attempt and cause."""
+
     code = "run_ended"
 
     def __init__(self, run_id: RunId, error: Error) -> None:
@@ -124,12 +177,18 @@ class RunEnded(HoldfastError):
 
 
 class RunFailed(RunEnded):
+    """A step of the run failed, or its time was over."""
+
     code = "run_failed"
 
 
 class RunCancelled(RunEnded):
+    """Somebody cancelled the run."""
+
     code = "run_cancelled"
 
 
 class RunInterrupted(RunEnded):
+    """The process ended while the run was open, and its definition says not to go on."""
+
     code = "run_interrupted"

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import math
 import re
+from enum import StrEnum
 from functools import lru_cache
 from typing import Any, Final, Literal, NewType
 
@@ -24,6 +25,26 @@ Status = Literal[
 ]
 OPEN: Final = frozenset({"pending", "running", "waiting", "cancelling"})
 TERMINAL: Final = frozenset({"completed", "failed", "cancelled", "interrupted"})
+
+
+class WorkflowStatus(StrEnum):
+    """The six states of a run that the steps notation knows: one that waits, or is about to be cancelled, is running."""
+
+    PENDING = "pending"
+    RUNNING = "running"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+    INTERRUPTED = "interrupted"
+
+    @classmethod
+    def _missing_(cls, value: object) -> WorkflowStatus | None:
+        return cls.RUNNING if value in OPEN else None
+
+    @property
+    def is_terminal(self) -> bool:
+        return self.value in TERMINAL
+
 
 StepState = Literal["ready", "running", "retrying", "waiting", "completed", "failed", "cancelled"]
 

@@ -6,7 +6,8 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from holdfast.cli.given import load_tools
+from holdfast.cli.given import load_tools, settings_of
+from holdfast.cli.line import Given
 from holdfast.cli.show import problem_data, problem_lines
 from holdfast.cli.streams import UNWRITTEN, give, put, reserve_stdout, say
 from holdfast.errors import InvalidSpec, Problem
@@ -17,13 +18,14 @@ from holdfast.spec.workflow import WorkflowSpec
 TOOLS_NAMED_MAX: Final = 10  # in a hint
 
 
-def validate(files: Sequence[Path], tools: Sequence[str], *, as_json: bool) -> int:
+def command(given: Given) -> int:
     """Look at all files, and with tools also whether these are the ones they name; gives the exit code."""
     reserve_stdout()
-    known = load_tools(tools).names() if tools else None
-    found = [(file, *_looked_at(file, known)) for file in files]
+    settings = settings_of(given)
+    known = load_tools(settings).names() if settings.tools else None
+    found = [(file, *_looked_at(file, known)) for file in map(Path, given.arguments)]
     is_valid = not any(problems for _, problems, _ in found)
-    if as_json:
+    if given.has("--json"):
         is_written = give({"valid": is_valid, "files": [_data(*one) for one in found]})
     else:
         is_written = all(_tell(file, problems, notes) for file, problems, notes in found)

@@ -1,4 +1,4 @@
-"""What a command line gave: the definition, the inputs and the tools, or in words why they cannot be used."""
+"""What a command line gave: settings, definition, inputs and tools, or in words why they cannot be used."""
 
 from __future__ import annotations
 
@@ -11,6 +11,10 @@ from typing import Any
 
 import msgspec
 
+from holdfast import config
+from holdfast.cli import logs
+from holdfast.cli.line import Given
+from holdfast.config import Settings
 from holdfast.errors import HoldfastError, InvalidInputs, Problem
 from holdfast.spec.inputs import means_text
 from holdfast.spec.workflow import WorkflowSpec, with_defaults
@@ -27,16 +31,28 @@ class Usage(HoldfastError):
 class UnfitInputs(InvalidInputs):
     """Inputs that do not fit, one problem each, with how to say it on a command line."""
 
-    def __init__(self, message: str) -> None:
-        super().__init__(message)
+    def __init__(self, error: InvalidInputs) -> None:
+        super().__init__(str(error))
         self.problems = tuple(
-            Problem(self.code, text, hint=_hint(text), source="holdfast") for text in message.split("; ")
+            msgspec.structs.replace(problem, hint=_hint(problem), source="holdfast")
+            for problem in error.problems
         )
 
 
-def _hint(text: str) -> str:
-    missing = re.fullmatch(r'missing input "(.*)"', text)
-    return f"give it with -i {missing[1]}=…" if missing else ""
+def _hint(problem: Problem) -> str:
+    missing = re.fullmatch(r'missing input "(.*)"', problem.message)
+    return f"give it with -i {missing[1]}=…" if missing else problem.hint
+
+
+# ---------------------------------------------------------------------------------------------------- settings
+
+
+def settings_of(given: Given) -> Settings:
+    """holdfast.toml < environment < the flags that were given. Log lines are written as they say from here on."""
+    flags = {"db": given.text("--db"), "tools": given.texts("--tools"), "log": given.text("--log")}
+    settings = config.load(flags)
+    logs.begin(settings.log)
+    return settings
 
 
 # ------------------------------------------------------------------------------------------ definition and inputs
@@ -64,7 +80,7 @@ def read_inputs(spec: WorkflowSpec, whole: str | None, pairs: Sequence[str]) -> 
     try:
         with_defaults(spec, inputs)
     except InvalidInputs as error:
-        raise UnfitInputs(str(error)) from None
+        raise UnfitInputs(error) from None
     return inputs
 
 
@@ -94,11 +110,12 @@ def _value(text: str) -> Any:
 # ---------------------------------------------------------------------------------------------------------- tools
 
 
-def load_tools(references: Sequence[str]) -> Registry:
-    """The tools of each `module` or `module:object`, which may lie in this folder."""
-    if (folder := str(Path.cwd())) not in sys.path:
-        sys.path.insert(0, folder)
-    tools = [tool for reference in references for tool in _tools_of(reference)]
+def load_tools(settings: Settings) -> Registry:
+    """The tools of each `module` or `module:object`, which may lie in this folder or beside holdfast.toml."""
+    for folder in (str(settings.folder.absolute()), str(Path.cwd())):
+        if folder not in sys.path:
+            sys.path.insert(0, folder)
+    tools = [tool for reference in settings.tools for tool in _tools_of(reference)]
     try:
         return Registry(tools)
     except (TypeError, ValueError) as error:  # no tool at all, or two of one name

@@ -7,12 +7,11 @@ Exit codes: 0 completed, 1 failed or interrupted, 2 invalid, usage or a result t
 from __future__ import annotations
 
 import sys
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
-
-from cyclopts import App, CycloptsError, Parameter
+from typing import TYPE_CHECKING, Any, Final
 
 from holdfast import __version__
+from holdfast.cli.commands import COMMANDS, GROUPS
+from holdfast.cli.line import Command, Given, Misread, near, read
 
 if TYPE_CHECKING:
     from holdfast.errors import HoldfastError
@@ -20,126 +19,85 @@ if TYPE_CHECKING:
 INVALID: Final = 2
 INTERRUPTED: Final = 130
 
-app = App(
-    name="holdfast",
-    help="Runs workflows that survive crashes.",
-    version=__version__,
-    help_format="plaintext",  # reading Markdown would cost a third of the time that `--help` takes
-    default_parameter=Parameter(negative=()),
-)
+
+def main() -> None:
+    try:
+        code = called(sys.argv[1:])
+    except KeyboardInterrupt:  # before a run was there to be kept
+        code = INTERRUPTED
+    sys.exit(code)
 
 
-def _several(_type: Any, value: str, **_: Any) -> list[str]:
-    """A list in an environment variable: by commas or spaces."""
-    return value.replace(",", " ").split()
+def called(words: list[str]) -> int:
+    """Do what was asked for. Whoever asks for JSON gets it too when the question itself is wrong."""
+    try:
+        if (code := _answered(words)) is not None:
+            return code
+        command, rest = _named(words)
+        given = read(command, rest)
+    except Misread as error:
+        from holdfast.cli.given import Usage
+
+        return _refused(Usage(str(error)), as_json="--json" in words)
+    return _carried_out(command, given)
 
 
-Database = Annotated[
-    str | None,
-    Parameter(
-        name="--db",
-        env_var="HOLDFAST_DB",
-        help="The database, sqlite:///FILE. If not said: sqlite:///holdfast.db.",
-    ),
-]
-Tools = Annotated[
-    list[str] | None,
-    Parameter(
-        name="--tools",
-        env_var="HOLDFAST_TOOLS",
-        env_var_split=_several,
-        help="Where tools are: module, or module:object. May be given several times.",
-    ),
-]
-AsJson = Annotated[
-    bool, Parameter(name="--json", help="Print JSON on standard output, and nothing else there.")
-]
+def _answered(words: list[str]) -> int | None:
+    """What is asked of holdfast itself, and help, wherever it is asked for."""
+    from holdfast.cli import help as texts
+
+    match words:
+        case [] | ["--help" | "-h" | "help"]:
+            return _print(texts.of_everything())
+        case ["--version"]:
+            return _print(f"{__version__}\n")
+        case ["--install-completion", *shell]:
+            from holdfast.cli.completion import install
+
+            return install(shell[0] if shell else None)
+        case [group] | [group, "--help" | "-h"] if group in GROUPS:
+            return _print(texts.of_group(group))
+    asks = words[: words.index("--")] if "--" in words else words
+    if ("--help" in asks or "-h" in asks) and not words[0].startswith("-"):
+        return _print(texts.of(_named([word for word in asks if not word.startswith("-")])[0]))
+    return None
 
 
-@app.command
-def run(
-    file: Annotated[Path | None, Parameter(help="The workflow. May be left out with --continue.")] = None,
-    /,
-    *,
-    pairs: Annotated[
-        list[str] | None,
-        Parameter(name=["-i", "--input"], help="One input as name=value: JSON where it is JSON, else text."),
-    ] = None,
-    inputs: Annotated[
-        str | None, Parameter(help="All inputs as a JSON object, or @FILE.", allow_leading_hyphen=False)
-    ] = None,
-    db: Database = None,
-    tools: Tools = None,
-    run_id: Annotated[
-        str | None, Parameter(name="--continue", help="Go on with the run of this id.", metavar="RUN_ID")
-    ] = None,
-    as_json: AsJson = False,
-    all_steps: Annotated[
-        bool, Parameter(help="Show every step, in lines or with --json, not only top-level and failed ones.")
-    ] = False,
-) -> int:
-    """Run a workflow to its end, or go on with a run that was stopped.
-
-    Exit code: 0 completed, 1 failed or interrupted, 2 invalid, 3 cancelled, 4 waits for the outside, 129, 130 or 143
-    stopped by a signal.
-
-    Example: holdfast run hello.yaml --tools tools -i name=Ada
-    """
-    from holdfast.cli import run as command
-
-    order = command.Order(
-        file, tuple(pairs or ()), inputs, db, tuple(tools or ()), run_id, as_json, all_steps
+def _named(words: list[str]) -> tuple[Command, list[str]]:
+    """The command that the first words name, and the words after it."""
+    size = 2 if words[0] in GROUPS else 1
+    name = " ".join(words[:size])
+    if name in COMMANDS:
+        return COMMANDS[name], words[size:]
+    if name.startswith("-"):
+        hint = near(name, ["--help", "--version", "--install-completion"])
+        raise Misread(f"holdfast has no option {name}", hint or "name a command first; see holdfast --help")
+    last, known = (
+        words[size - 1],
+        {one.split(" ")[size - 1] for one in COMMANDS if size == 1 or one.startswith(words[0])},
     )
-    return _guarded(lambda: command.run(order), as_json=as_json)
+    raise Misread(f"there is no command {name!r}", near(last, sorted(known)) or "see holdfast --help")
 
 
-@app.command
-def validate(
-    *files: Annotated[Path, Parameter(help="The workflows to look at.", required=True)],
-    tools: Tools = None,
-    as_json: AsJson = False,
-) -> int:
-    """Report every problem of every file, with line, column and hint. No step is run.
+def _carried_out(command: Command, given: Given) -> int:
+    """Call the command. What it refuses becomes words, JSON if asked for, and exit code 2."""
+    from importlib import import_module
 
-    With --tools, a tool that is not among them is a problem too.
-
-    Example: holdfast validate hello.yaml flows/*.yaml --tools tools
-    """
-    from holdfast.cli import check
-
-    return _guarded(lambda: check.validate(files, tuple(tools or ()), as_json=as_json), as_json=as_json)
-
-
-@app.command
-def version(*, as_json: AsJson = False) -> int:
-    """Print the version.
-
-    Example: holdfast version --json
-    """
-    from holdfast.cli.streams import UNWRITTEN, give, put
-
-    is_written = give({"version": __version__}) if as_json else put(f"{__version__}\n".encode())
-    return 0 if is_written else UNWRITTEN
-
-
-def _guarded(command: Any, *, as_json: bool) -> int:
-    """Turn what a command refuses into words, JSON if asked for, and exit code 2."""
     from holdfast.errors import HoldfastError
 
+    module, _, function = command.calls.partition(":")
     try:
-        code: int = command()
+        code: int = getattr(import_module(module), function)(given)
     except HoldfastError as error:
-        return _refused(error, as_json=as_json)
+        return _refused(error, as_json=given.has("--json"))
     return code
 
 
 def _refused(error: HoldfastError, *, as_json: bool) -> int:
-    from holdfast.cli.given import UnfitInputs
     from holdfast.cli.show import problem_data, problem_lines
     from holdfast.cli.streams import give, say
-    from holdfast.errors import InvalidSpec
 
-    problems = error.problems if isinstance(error, InvalidSpec | UnfitInputs) else ()
+    problems: Any = getattr(error, "problems", ())
     if as_json:
         details = [problem_data(problem) for problem in problems]
         give({"error": error.code, "message": str(error), "details": details})
@@ -150,29 +108,26 @@ def _refused(error: HoldfastError, *, as_json: bool) -> int:
     return INVALID
 
 
-def _called(tokens: list[str]) -> int:
-    """Do what was asked for. Whoever asks for JSON gets it too when the question itself is wrong."""
-    as_json = "--json" in tokens
+def _print(text: str) -> int:
+    import os
+
     try:
-        code: int = app(
-            tokens,
-            result_action="return_int_as_exit_code_else_zero",
-            print_error=not as_json,
-            exit_on_error=not as_json,
-        )
-    except CycloptsError as error:
-        from holdfast.cli.given import Usage
-
-        return _refused(Usage(str(error)), as_json=True)
-    return code
+        sys.stdout.flush()
+        os.write(1, text.encode())
+    except BrokenPipeError:
+        return 0
+    except OSError as error:
+        sys.stderr.write(f"holdfast: cannot write to standard output: {error.strerror}\n")
+        return INVALID
+    return 0
 
 
-def main() -> None:
-    try:
-        code = _called(sys.argv[1:])
-    except KeyboardInterrupt:  # before a run was there to be kept
-        code = INTERRUPTED
-    sys.exit(code)
+def version_command(given: Given) -> int:
+    from holdfast.cli.streams import UNWRITTEN, give
+
+    if not given.has("--json"):
+        return _print(f"{__version__}\n")
+    return 0 if give({"version": __version__}) else UNWRITTEN
 
 
 if __name__ == "__main__":

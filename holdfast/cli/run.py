@@ -13,33 +13,43 @@ import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol
 
 import msgspec
 
-from holdfast.cli.given import Usage, load_tools, read_inputs, read_spec
-from holdfast.cli.show import FRAMES_PER_SECOND, Lines, Silence, Tree, View, span, step_data, told
+from holdfast.cli.file import acting, finished, found
+from holdfast.cli.given import Usage, load_tools, read_inputs, read_spec, settings_of
+from holdfast.cli.line import Given
+from holdfast.cli.show import (
+    FRAMES_PER_SECOND,
+    Lines,
+    Silence,
+    Tree,
+    View,
+    is_in,
+    painted,
+    span,
+    step_data,
+    told,
+)
 from holdfast.cli.streams import UNWRITTEN, give, reserve_stdout, say
-from holdfast.embed import database_path
-from holdfast.errors import NotFound
+from holdfast.config import Settings
 from holdfast.plan.graph import Call
 from holdfast.runtime.advance import Live
 from holdfast.runtime.app import Engine
-from holdfast.runtime.owners import Lock
 from holdfast.runtime.queries import output_of
 from holdfast.runtime.steps import Steps, StepView, read_steps, steps_so_far
 from holdfast.spec.problems import did_you_mean
 from holdfast.spec.workflow import WorkflowSpec
-from holdfast.store.sqlite import SqliteStore
+from holdfast.store.base import RunRow
 from holdfast.tools.registry import Registry
-from holdfast.values import DEFAULT_TENANT, Error, RunId
+from holdfast.values import Error
 
 COMPLETED: Final = 0
 FAILED: Final = 1
 CANCELLED: Final = 3
 WAITS_FOR_OUTSIDE: Final = 4
 EXIT_CODES: Final = {"completed": COMPLETED, "failed": FAILED, "cancelled": CANCELLED, "interrupted": FAILED}
-DEFAULT_DB: Final = "sqlite:///holdfast.db"
 SIGNALLED: Final = (
     128  # the shell's way to say that a signal ended it: 129 for HUP, 130 for Ctrl-C, 143 for TERM
 )
@@ -47,66 +57,109 @@ HUNG_UP: Final = SIGNALLED + signal.SIGHUP
 
 
 class Order(NamedTuple):
-    """What the command line asked for."""
+    """What is to be driven, and how it is to be shown. `repeat` are the flags that going on needs again."""
 
-    file: Path | None
-    pairs: tuple[str, ...]
-    inputs: str | None
-    db: str | None
+    begin: Begin
+    repeat: tuple[str, ...]
     tools: tuple[str, ...]
-    run_id: str | None
     as_json: bool
     all_steps: bool
 
 
-def run(order: Order) -> int:
+def command(given: Given) -> int:
     """Drive the run that was ordered; gives the exit code."""
     reserve_stdout()
-    spec = None if order.file is None else read_spec(order.file)
-    inputs: dict[str, Any] = {}
-    if order.run_id is None:
-        if spec is None:
-            raise Usage(
-                "name the file to run, or the run to go on with: holdfast run FILE, or holdfast run --continue ID"
-            )
-        inputs = read_inputs(spec, order.inputs, order.pairs)
-    elif order.pairs or order.inputs is not None:
-        raise Usage("a run that goes on has its inputs already; leave -i and --inputs out")
-    registry = load_tools(order.tools)
-    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-        return runner.run(_attend(order, spec, inputs, registry))
+    settings = settings_of(given)
+    file = None if given.argument is None else Path(given.argument)
+    spec = None if file is None else read_spec(file)
+    run_id = given.text("--continue")
+    if run_id is not None:
+        if given.has("--input") or given.has("--inputs"):
+            raise Usage("a run that goes on has its inputs already; leave -i and --inputs out")
+        return drive(given, settings, GoOn(run_id, spec, file))
+    if spec is None:
+        raise Usage(
+            "name the file to run, or the run to go on with: holdfast run FILE, or holdfast run --continue RUN_ID"
+        )
+    inputs = read_inputs(spec, given.text("--inputs"), given.texts("--input"))
+    return drive(given, settings, Start(spec, inputs))
 
 
-def _loop_factory() -> Any:
-    try:
-        import uvloop
-    except ImportError:
-        return None
-    return uvloop.new_event_loop
+def drive(given: Given, settings: Settings, begin: Begin) -> int:
+    """Begin a run in the way that is given, stay with it to its end, and show it."""
+    shown = (given.has("--json"), given.has("--all-steps"))
+    order = Order(begin, _repeated(given), settings.tools, *shown)
+    return finished(_attend(order, settings, load_tools(settings)))
+
+
+def _repeated(given: Given) -> tuple[str, ...]:
+    """The flags with which the file and its tools are found again."""
+    tools = [word for reference in given.texts("--tools") for word in ("--tools", reference)]
+    db = given.text("--db")
+    return (*tools, *(("--db", db) if db else ()))
+
+
+# ------------------------------------------------------------------------------------------- how a run may begin
+
+
+class Begin(Protocol):
+    """Makes a run ours. What happened in it before is read first, so that it can be shown."""
+
+    @property
+    def may_create(self) -> bool: ...  # the database, if it is not there
+
+    async def before(self, engine: Engine, *, every: bool) -> Steps: ...
+    async def begin(self, engine: Engine) -> Live: ...
+
+
+class Start(NamedTuple):
+    """Anew."""
+
+    spec: WorkflowSpec
+    inputs: dict[str, Any]
+    may_create: bool = True
+
+    async def before(self, engine: Engine, *, every: bool) -> Steps:
+        return Steps(every=every)
+
+    async def begin(self, engine: Engine) -> Live:
+        return await engine.start(self.spec, self.inputs)
+
+
+class GoOn(NamedTuple):
+    """Where a run was left, with the definition that it began with."""
+
+    run_id: str
+    spec: WorkflowSpec | None
+    file: Path | None
+    may_create: bool = False
+
+    async def before(self, engine: Engine, *, every: bool) -> Steps:
+        row = await self._row(engine)
+        if self.spec is not None and engine.plans.of_spec(self.spec)[0].version != row.version:
+            self._tell_file_is_not_used((await engine.plans.of_version(row.tenant, row.version)).name)
+        return await steps_so_far(engine.store, row.no, every=every)
+
+    async def begin(self, engine: Engine) -> Live:
+        return await engine.take_up((await self._row(engine)).id)
+
+    async def _row(self, engine: Engine) -> RunRow:
+        return await found(engine.store, self.run_id, is_open=True)
+
+    def _tell_file_is_not_used(self, name: str) -> None:
+        if self.spec is not None and self.spec.name == name:
+            say(f"{self.file} has changed since; the run goes on with the version that it began with")
+        else:
+            say(f"the run is of {name}; {self.file} is not used")
 
 
 # -------------------------------------------------------------------------------------------------- driving it
 
 
-async def _attend(order: Order, spec: WorkflowSpec | None, inputs: dict[str, Any], registry: Registry) -> int:
-    try:
-        path = database_path(order.db or DEFAULT_DB)
-        lock = Lock(path)
-        lock.take()
-    except ValueError as error:
-        raise Usage(str(error)) from None
-    except OSError as error:
-        raise Usage(f"cannot open {path}: {error.strerror}") from None
-    try:
-        engine = Engine(SqliteStore(path), registry)
-        await engine.open(drive=False)
+async def _attend(order: Order, settings: Settings, registry: Registry) -> int:
+    async with acting(settings, registry, may_create=order.begin.may_create) as engine:
         attendant = Attendant(engine, order, _view(order))
-        try:
-            code = await attendant.attend(spec, inputs)
-        finally:
-            await engine.close()
-    finally:
-        lock.free()
+        code = await attendant.attend()
     for line in attendant.parting():  # said last: whoever follows it finds the file free
         say(line)
     return code if attendant.is_result_written else UNWRITTEN
@@ -125,17 +178,18 @@ class Attendant:
 
     def __init__(self, engine: Engine, order: Order, view: View) -> None:
         self._engine, self._order, self._view = engine, order, view
-        self._steps = Steps()
+        self._steps = Steps(every=order.all_steps)
         self._live: Live | None = None
-        self._file = order.file
         self._left: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self.is_result_written = True
 
-    async def attend(self, spec: WorkflowSpec | None, inputs: dict[str, Any]) -> int:
+    async def attend(self) -> int:
         self._engine.listeners.append(self._heard)
         self._listen_to_signals()
         with self._ticking():
-            live = await (self._go_on(spec) if self._order.run_id else self._start(spec, inputs))
+            begin = self._order.begin
+            self._steps = await begin.before(self._engine, every=self._order.all_steps)
+            live = await begin.begin(self._engine)
             self._hear_of(live)
             ended = asyncio.ensure_future(self._engine.ended(live.run.no))
             either: set[asyncio.Future[Any]] = {ended, self._left}
@@ -144,28 +198,6 @@ class Attendant:
             return await self._report(ended.result(), EXIT_CODES[ended.result().run.status])
         ended.cancel()
         return await self._report(live, self._left.result())
-
-    async def _start(self, spec: WorkflowSpec | None, inputs: dict[str, Any]) -> Live:
-        assert spec is not None
-        return await self._engine.start(spec, inputs)
-
-    async def _go_on(self, spec: WorkflowSpec | None) -> Live:
-        """Take the ordered run up: what happened so far is read first, then it is ours."""
-        engine, run_id = self._engine, RunId(self._order.run_id or "")
-        row = await engine.store.run_by_id(DEFAULT_TENANT, run_id)
-        if row is None:
-            raise NotFound(f"no run {run_id} in {self._order.db or DEFAULT_DB}")
-        self._steps = await steps_so_far(engine.store, row.no, every=self._order.all_steps)
-        if spec is not None and engine.plans.of_spec(spec)[0].version != row.version:
-            self._tell_file_is_not_used(spec, (await engine.plans.of_version(row.tenant, row.version)).name)
-        return await engine.take_up(run_id)
-
-    def _tell_file_is_not_used(self, spec: WorkflowSpec, name: str) -> None:
-        if spec.name == name:
-            say(f"{self._file} has changed since; the run goes on with the version that it began with")
-        else:
-            say(f"the run is of {name}; {self._file} is not used")
-            self._file = None
 
     # ------------------------------------------------------------------------------------------------ watching
 
@@ -234,20 +266,31 @@ class Attendant:
             return
         took = span(run.at - run.created_at)
         if run.status == "completed":
-            say(f"completed in {took}")
+            say(painted(f"completed in {took}", run.status, fd=2))
             self.is_result_written = give(output)
             return
         error = run.error or Error(run.status, f"the run is {run.status}")
-        say(f"{run.status} after {took}: {told(error)}")
+        say(painted(f"{run.status} after {took}: {told(error)}", run.status, fd=2))
 
     def parting(self) -> list[str]:
-        """How to go on, if the run is not over. To be asked when the engine is closed: then it is known what was given back."""
+        """What to do next. To be asked when the engine is closed: then it is known what was given back."""
         live = self._live
-        if live is None or live.run.over:
+        if live is None or live.run.status == "completed":
             return []
+        if live.run.over:
+            return self._after_failure(live) if live.run.status == "failed" else []
         missing = self._steps.without_tool if self._left.result() == WAITS_FOR_OUTSIDE else []
         lines = self._waits(live, missing) if missing else self._stopped(live)
         return [*lines, f"go on with: {self._command(live, missing)}"]
+
+    def _after_failure(self, live: Live) -> list[str]:
+        path = live.run.error.path if live.run.error else ""
+        step = next((name for name in live.plan.root.nodes if path == name or is_in(path, name)), None)
+        again = ["holdfast", "runs", "rerun", live.run.id, *(("--from", step) if step else ())]
+        return [
+            f"see what each step gave: holdfast runs show {live.run.id}",
+            f"when its cause is mended: {shlex.join([*again, *self._order.repeat])}",
+        ]
 
     def _stopped(self, live: Live) -> list[str]:
         at_work = [step.path for step in self._steps.open if step.status == "running" and not step.is_scope]
@@ -275,11 +318,8 @@ class Attendant:
         return lines
 
     def _command(self, live: Live, missing: list[StepView]) -> str:
-        order = self._order
-        parts = ["holdfast", "run", *([str(self._file)] if self._file else []), "--continue", live.run.id]
-        parts += [part for reference in order.tools for part in ("--tools", reference)]
-        parts += ["--tools", self._likely_module()] if missing else []
-        return shlex.join(parts + (["--db", order.db] if order.db else []))
+        parts = ["holdfast", "run", "--continue", live.run.id, *self._order.repeat]
+        return shlex.join(parts + (["--tools", self._likely_module()] if missing else []))
 
     def _likely_module(self) -> str:
         return "tools" if Path("tools.py").exists() and "tools" not in self._order.tools else "MODULE"

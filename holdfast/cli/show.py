@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import re
 import time
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final, Protocol
@@ -30,6 +32,9 @@ MARKS: Final = {
     "retrying": "↻",
     "ready": "…",
     "running": "▸",
+    "pending": "…",
+    "cancelling": "-",
+    "interrupted": "✗",
 }
 
 
@@ -45,11 +50,52 @@ def span(ms: int) -> str:
     minutes, seconds = divmod(round(ms / 1000), 60)
     if minutes < 60:
         return f"{minutes} min {seconds} s"
-    return f"{minutes // 60} h {minutes % 60} min"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if hours < 48 else f"{hours // 24} d {hours % 24} h"
 
 
 def now_ms() -> int:
     return time.time_ns() // 1_000_000
+
+
+def instant(ms: int) -> str:
+    """A point in time, in UTC: `2026-11-16T09:30:00.125Z`."""
+    whole, part = divmod(ms, 1000)
+    return f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(whole))}.{part:03d}Z"
+
+
+def shortened(value: Any, chars: int) -> str:
+    """A value as JSON in one line, cut where it is long."""
+    text = msgspec.json.encode(value).decode()
+    return text if len(text) <= chars else f"{text[: chars - 1]}…"
+
+
+_PAINT: Final = {"green": "32", "red": "31", "yellow": "33", "cyan": "36", "dim": "2"}
+
+
+def painted(text: str, state: str, fd: int = 1) -> str:
+    """Text in the colour of a state, where it goes to a terminal."""
+    colour = _PAINT.get(_STYLES.get(state, ""))
+    if colour is None or not os.isatty(fd) or os.environ.get("NO_COLOR"):
+        return text
+    return f"\x1b[{colour}m{text}\x1b[0m"
+
+
+def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Columns as wide as what stands in them; one in which nothing stands is left out."""
+    columns = [
+        (head, [row[at] for row in rows]) for at, head in enumerate(heads) if any(row[at] for row in rows)
+    ]
+    widths = [max(len(head), *(len(_BARE.sub("", cell)) for cell in cells)) for head, cells in columns]
+    lines = [[head for head, _ in columns], *zip(*(cells for _, cells in columns), strict=True)]
+    return "".join("  ".join(map(_padded, line, widths)).rstrip() + "\n" for line in lines)
+
+
+_BARE: Final = re.compile(r"\x1b\[[0-9]*m")
+
+
+def _padded(cell: str, width: int) -> str:
+    return cell + " " * (width - len(_BARE.sub("", cell)))
 
 
 def told(error: Error, at: str = "") -> str:
@@ -247,16 +293,14 @@ class Tree(Silence):
         step = self._top.get(name)
         if step is None:
             return [("·", name, "", "dim")]
-        inner = [
-            one for one in (*self._failed.values(), *opened) if not one.is_top and _is_in(one.path, name)
-        ]
+        inner = [one for one in (*self._failed.values(), *opened) if not one.is_top and is_in(one.path, name)]
         shown = [_row(one, now, indent="  ") for one in inner[:INNER_SHOWN_MAX]]
         more = len(inner) - len(shown)
         tail = [("", f"  and {more} more", "", "dim")] if more > 0 else []
         return [_row(step, now), *shown, *tail]
 
 
-def _is_in(path: str, scope: str) -> bool:
+def is_in(path: str, scope: str) -> bool:
     return path.startswith(scope) and path[len(scope) : len(scope) + 1] in (".", "[")
 
 
@@ -266,6 +310,7 @@ _STYLES: Final = {
     "retrying": "yellow",
     "waiting": "cyan",
     "cancelled": "dim",
+    "interrupted": "red",
 }
 _SPINNER: Final = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 

@@ -57,16 +57,17 @@ def _step_succeeded(draft: Draft, event: StepSucceeded) -> None:
         return
     if step.target is not None:
         return _answered(draft, path, step.target)
+    plan = draft.plan
     if step.keep:
         if run.kept_bytes > KEPT_BYTES_MAX:
-            return scopes.fail_step(draft, path, _state_too_large(draft.plan, path, step.attempt))
+            return scopes.fail_step(draft, path, _state_too_large(plan, path, step.attempt))
         draft.outputs[path] = event.output
     draft.subject = path
-    node = draft.plan.root.nodes.get(path)
+    node = plan.root.nodes.get(path)
     if node is not None:
         return scopes.enter(draft, "", node.routes.ok)
     frame, tail = split(path)
-    scopes.enter(draft, frame, draft.plan.block(frame).node(tail).routes.ok)
+    scopes.enter(draft, frame, plan.block(frame).node(tail).routes.ok)
 
 
 def _step_failed(draft: Draft, event: StepFailed) -> None:

@@ -29,7 +29,7 @@ def encode_row(event: Event, decisions: list[Decision]) -> tuple[str, list[tuple
     """The body, and the values that are too large for it as (sha256, text)."""
     body = _encode((FORMAT, event, decisions))
     # A value that looks like a reference is moved out too, so that a reference can only be ours.
-    if len(body) <= INLINE_BYTES_MAX and _MARK not in body:
+    if len(body) <= INLINE_BYTES_MAX and body.find(_MARK) < 0:  # `in` raises and drops an error first
         return body.decode(), []
     blobs: dict[str, bytes] = {}
     parts = [_without_blobs(part, blobs) for part in (event, *decisions)]

@@ -41,21 +41,9 @@ def enter(draft: Draft, frame: str, name: str) -> None:
         node, path = draft.plan.block(frame).nodes[name], f"{frame}.{name}"
     else:
         node, path = draft.plan.root.nodes[name], name
-    if type(node) is Call:
-        return _enter_call(draft, frame, path, node)
     try:
-        _ENTER[type(node)](draft, frame, path, node)
-    except BROKEN as error:
-        fail_step(draft, path, broken(error, path))
-
-
-def broken(error: Exception, path: str) -> Error:
-    """An expression that gives nothing usable fails its step; no attempt is made."""
-    return Error("limit" if isinstance(error, LimitExceeded) else "template", str(error), path)
-
-
-def _enter_call(draft: Draft, frame: str, path: str, node: Call) -> None:
-    try:
+        if type(node) is not Call:
+            return _ENTER[type(node)](draft, frame, path, node)
         text = node.inputs(draft.seen_from(frame) if frame or len(draft.frames) > 1 else draft)
     except BROKEN as error:
         return fail_step(draft, path, broken(error, path))
@@ -63,6 +51,11 @@ def _enter_call(draft: Draft, frame: str, path: str, node: Call) -> None:
         return fail_step(draft, path, Error("input_too_large", f"the inputs of {path} are over 25 MiB", path))
     draft.value_bytes += len(text)
     draft.decisions.append(StartAttempt(path, 1, msgspec.Raw(text), node.keep))
+
+
+def broken(error: Exception, path: str) -> Error:
+    """An expression that gives nothing usable fails its step; no attempt is made."""
+    return Error("limit" if isinstance(error, LimitExceeded) else "template", str(error), path)
 
 
 def _enter_timer(draft: Draft, frame: str, path: str, node: Timer) -> None:

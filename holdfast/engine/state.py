@@ -254,15 +254,16 @@ def _adopted(run: Run, event: Adopted) -> None:
 
 
 def _step_succeeded(run: Run, event: StepSucceeded) -> None:
-    step = run.steps.get(event.path)
+    path, steps = event.path, run.steps
+    step = steps.get(path)
     if step is None or step.attempt != event.attempt or step.state != "running":
         return  # late: the row tells of it and changes nothing
     if step.target is not None:
-        return _answered(run, event.path, step)
-    del run.steps[event.path]
+        return _answered(run, path, step)
+    del steps[path]
     run.active -= 1
     if step.keep:
-        _keep(run, event.path, event.output, step.keep)
+        _keep(run, path, event.output, step.keep)
 
 
 def _step_failed(run: Run, event: StepFailed) -> None:
@@ -338,8 +339,7 @@ def _start_attempt(run: Run, order: StartAttempt) -> None:
     path = order.path
     step = run.steps.get(path)
     if step is None:
-        frame = split(path)[0]
-        if frame not in run.frames:
+        if "." in path and (frame := split(path)[0]) not in run.frames:  # the top level is always open
             _open_frame(run, frame)
         run.steps[path] = Step("running", order.attempt, order.inputs, order.keep)
         run.active += 1
@@ -505,16 +505,18 @@ def _drop_frame(run: Run, name: str) -> None:
 
 
 def _keep(run: Run, path: str, output: msgspec.Raw, keep: int) -> None:
-    size = _size(output)
+    size = len(memoryview(output))
     if keep == KEEP_RESULT:
-        run.result_bytes += size + RESULT_ENTRY_BYTES
-        if size > RESULT_VALUE_BYTES_MAX or run.result_bytes > RESULT_BYTES_MAX:
+        run.result_bytes = spent = run.result_bytes + size + RESULT_ENTRY_BYTES
+        if spent > RESULT_BYTES_MAX or size > RESULT_VALUE_BYTES_MAX or not run.result_whole:
             run.result_whole = False
-        if not run.result_whole:
             return
     run.kept_bytes += size
-    frame, tail = split(path)
-    run.frames[frame].outputs[tail] = output
+    if "." in path:
+        frame, tail = split(path)
+        run.frames[frame].outputs[tail] = output
+    else:
+        run.frames[""].outputs[path] = output
 
 
 def _charge(run: Run, keep: int, size: int) -> None:

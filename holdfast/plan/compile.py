@@ -32,6 +32,7 @@ from holdfast.plan.graph import (
 )
 from holdfast.spec.expr import JsonPath, Member, Ref, Text, compiled, parse_jsonpath, parse_template, refs_in
 from holdfast.spec.policy import NO_POLICY, StepPolicy
+from holdfast.spec.problems import Report
 from holdfast.spec.scope import Scope
 from holdfast.spec.steps import (
     BranchBody,
@@ -41,6 +42,7 @@ from holdfast.spec.steps import (
     ToolBody,
     WorkflowStep,
     blocks,
+    placed,
     policy_inside,
     walk,
 )
@@ -55,6 +57,7 @@ _SECONDS_BELOW: Final = (
 
 def compile_workflow(spec: WorkflowSpec) -> Plan:
     """The plan of a valid definition in the steps notation."""
+    _refuse_unrunnable(spec)
     named = _Names(spec).found
     keeps_result = spec.output is None
     builder = _Builder(named)
@@ -72,6 +75,17 @@ def compile_workflow(spec: WorkflowSpec) -> Plan:
         steps_total=sum(1 for _ in walk(spec.steps)),
         advice_when_too_large="use collect: none, or return file_refs",
     )
+
+
+def _refuse_unrunnable(spec: WorkflowSpec) -> None:
+    """Some kinds can be read and written, but not carried out by this release."""
+    report = Report(spec.origin.document, spec.origin.source)
+    for at, step in placed(spec.steps, ("steps",)):
+        if not isinstance(step.body, ToolBody | ForeachBody | ParallelBody | BranchBody | TimerBody):
+            message = f'step "{step.id}": the kind {step.kind} cannot be run by this release'
+            report.add("not_yet_runnable", (*at, "kind"), message)
+    if report.problems:
+        raise report.refusal()
 
 
 def _millis(seconds: float | None) -> int | None:
@@ -267,6 +281,8 @@ class _Builder:
                 return {name: self._foreach(step, step.body, routes, scope, inside, keep, within)}
             case ParallelBody():
                 return {name: self._parallel(step, step.body, routes, scope, inside, keep, within)}
+            case _:
+                raise AssertionError(f"{step.kind} was refused before")
 
     def _call(
         self, step: WorkflowStep, body: ToolBody, routes: Routes, scope: Scope, outer: StepPolicy, keep: int
@@ -281,6 +297,7 @@ class _Builder:
             retry=policy.retry,
             timeout_ms=_millis(policy.timeout_secs),
             fails_on_crash=policy.on_crash == "fail",
+            is_plain=policy.timeout_secs is None and policy.on_crash != "fail",
         )
 
     def _choice(

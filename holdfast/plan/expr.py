@@ -90,16 +90,18 @@ def evaluate(source: Source | Lookup) -> Evaluate:
     if isinstance(source, Lookup):
         build = document(source.document)
         return lambda view: walk(build(view), members)
+    if (name := _input_named(source)) is not None:
+        return lambda view: view.inputs().get(name)
     if source.kind == "inputs":
-        if len(members) == 1 and isinstance(members[0], str):
-            return _input(members[0])
         return lambda view: walk(view.inputs(), members, strict=source.strict)
     return lambda view: walk(source.whole(view), members, strict=source.strict)
 
 
-def _input(name: str) -> Evaluate:
-    """`inputs.name`, the commonest of all: inputs are always an object."""
-    return lambda view: view.inputs().get(name)
+def _input_named(source: Source) -> str | None:
+    """`inputs.name`, the commonest of all: inputs are always an object, so nothing has to be walked."""
+    members = source.members
+    is_plain = source.kind == "inputs" and len(members) == 1 and isinstance(members[0], str)
+    return str(members[0]) if is_plain else None
 
 
 def document(doc: Document) -> Callable[[View], dict[str, Any]]:
@@ -164,7 +166,12 @@ def render(template: Any) -> Render:
     if len(pieces) == 3 and callable(one := pieces[1]):  # one value in an object: the commonest of all
         head, tail = pieces[0], pieces[2]
         assert isinstance(head, bytes) and isinstance(tail, bytes)
-        return lambda view: _checked(head + one(view) + tail)
+
+        def around(view: View) -> bytes:
+            text = head + one(view) + tail
+            return text if len(text) <= 2 * JSON_DEPTH_MAX else _checked(text)
+
+        return around
 
     return lambda view: _checked(
         b"".join([piece if isinstance(piece, bytes) else piece(view) for piece in pieces])
@@ -220,8 +227,10 @@ def _whole(source: Source) -> Piece:
     value_of = evaluate(source)
     pointer = pointer_of(source.members)
 
+    name = _input_named(source)
+
     def piece(view: View) -> bytes:
-        value = value_of(view)
+        value = value_of(view) if name is None else view.inputs().get(name)
         if type(value) is int:
             return b"%d" % value
         text = encode(value)

@@ -71,6 +71,7 @@ class Call(msgspec.Struct, frozen=True):
     retry: RetryPolicy | None = None
     timeout_ms: int | None = None
     fails_on_crash: bool = False
+    is_plain: bool = True  # no limit, and nothing to remember: an attempt is just a call
 
 
 class Timer(msgspec.Struct, frozen=True):

@@ -39,13 +39,13 @@ from holdfast.engine.state import Run, fold
 from holdfast.errors import HoldfastError, NodeIsOver, StoreUnavailable
 from holdfast.plan.graph import Plan
 from holdfast.runtime.clock import Clock
-from holdfast.store.base import Batch, Fenced, NewRun, RunChange, Store
+from holdfast.store.base import Batch, Fenced, NewRun, Request, RunChange, Store
 from holdfast.values import TERMINAL, Millis, RunNo, Status
 
 log = logging.getLogger("holdfast")
 
 PARK_MS: Final = 5_000  # a run that next moves later than this is a row, not memory
-SNAPSHOT_BYTES: Final = 1024 * 1024  # journal since the last snapshot that makes the next one due
+SNAPSHOT_BYTES: Final = 1024 * 1024  # a snapshot is due after that much journal, and after its own size again
 PROBE_SECONDS: Final = 0.1
 PROBE_SECONDS_MAX: Final = 5.0
 
@@ -61,14 +61,19 @@ Reply = asyncio.Future[None]
 class Live:
     """A run in memory, and what its row in the store says once all that was submitted is durable."""
 
-    __slots__ = ("journal_bytes", "lacks_tool", "needs", "owned", "plan", "run", "snapshot_bytes", "status")
+    __slots__ = ("journal_bytes", "lacks_tool", "needs", "owned", "plan", "run", "snapshot_at", "status")
 
     def __init__(self, run: Run, plan: Plan, *, owned: bool, status: Status | None) -> None:
         self.run, self.plan, self.owned, self.status = run, plan, owned, status
         self.needs: str | None = None
         self.lacks_tool = False  # some step was given back because its tool is not here
         self.journal_bytes = 0
-        self.snapshot_bytes = 0
+        self.snapshot_at = SNAPSHOT_BYTES  # journal since the last snapshot that makes the next one due
+
+    @property
+    def is_changing(self) -> bool:
+        """The row does not yet say that this run is ours and running, or may have more to say."""
+        return self.status != "running" or not self.owned or self.lacks_tool
 
 
 Listener = Callable[[Live, Event, list[Decision]], None]
@@ -125,24 +130,31 @@ class Advance:
             body, blobs = encode_row(event, decisions)
         except Exception as error:
             return self._quarantine(live, error, reply)
-        batch = self._batch
-        batch.rows.append((run.no, run.seq, run.epoch, at, KINDS[type(event)], body))
+        self._batch.rows.append((run.no, run.seq, run.epoch, at, KINDS[type(event)], body))
         self._entries.append((live, event, decisions, reply))
-        for sha256, text in blobs:
-            batch.blobs.append((run.no, sha256, text))
-            live.journal_bytes += len(text)  # loading the run reads it, as it does the row
-        if run.status != live.status or not live.owned or run.status == "waiting" or live.lacks_tool:
+        if blobs:
+            self._put_aside(live, blobs)
+        if run.status != "running" or live.is_changing:
             self._change(live, at)
         live.journal_bytes += len(body)
-        if live.journal_bytes > SNAPSHOT_BYTES and live.journal_bytes > live.snapshot_bytes:
+        if live.journal_bytes > live.snapshot_at:
             self._snapshot(live)
         if not self._scheduled:
             self._schedule()
 
-    def begin(self, live: Live, new: NewRun, event: RunStarted, reply: Reply) -> None:
-        """Take in a run that does not exist yet."""
+    def _put_aside(self, live: Live, blobs: list[tuple[str, bytes]]) -> None:
+        for sha256, text in blobs:
+            self._batch.blobs.append((live.run.no, sha256, text))
+            live.journal_bytes += len(text)  # loading the run reads it, as it does the row
+
+    def begin(
+        self, live: Live, new: NewRun, event: RunStarted, reply: Reply, request: Request | None = None
+    ) -> None:
+        """Take in a run that does not exist yet, with the request that asked for it."""
         if not (self.is_stalled or self.is_over):
             self._batch.new_runs[new.no] = new
+            if request is not None:
+                self._batch.requests.append(request)
             self.live[new.no] = live
         self.offer(live, event, reply)
 
@@ -190,12 +202,12 @@ class Advance:
 
     def _change(self, live: Live, at: Millis) -> None:
         run = live.run
-        needs = _needs(live) if live.lacks_tool else None
-        parked = run.over or (self.parks and _may_park(run, at, needs))
-        finished_at = run.at if run.over else None
-        wake_at = _wake_at(run) if parked and not run.over else None
+        needs, is_over = _needs(live) if live.lacks_tool else None, run.over
+        parked = is_over or (self.parks and _may_park(run, at, needs))
         if run.status == live.status and live.owned and not parked:
             return
+        finished_at = run.at if is_over else None
+        wake_at = _wake_at(run) if parked and not is_over else None
         self._batch.changes[run.no] = RunChange(
             run.status, not parked, run.epoch, wake_at, needs, finished_at
         )
@@ -204,7 +216,7 @@ class Advance:
     def _snapshot(self, live: Live) -> None:
         parts = encode_parts(live.run)
         self._batch.snapshots.extend((live.run.no, part, live.run.seq, body) for part, body in parts)
-        live.journal_bytes, live.snapshot_bytes = 0, len(parts[0][1])
+        live.journal_bytes, live.snapshot_at = 0, max(SNAPSHOT_BYTES, len(parts[0][1]))
 
     # ------------------------------------------------------------------------------------------------- commits
 

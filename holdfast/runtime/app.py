@@ -9,7 +9,7 @@ import asyncio
 import gc
 import logging
 import os
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -30,22 +30,27 @@ from holdfast.errors import (
     RunIsOver,
     StoreUnavailable,
 )
+from holdfast.plan.graph import Plan
 from holdfast.runtime.advance import Advance, Live
 from holdfast.runtime.clock import Clock, SystemClock
 from holdfast.runtime.dispatch import ATTEMPTS_MAX, Dispatch
+from holdfast.runtime.feed import Events, Feed, RunEvent, events_of
 from holdfast.runtime.load import load_run
 from holdfast.runtime.owners import RESIDENT_MAX, Owners
 from holdfast.runtime.plans import Plans
+from holdfast.runtime.requests import Requests, Started, checked, digest_of
 from holdfast.runtime.restore import Restore
 from holdfast.runtime.timers import Timers
+from holdfast.spec.problems import did_you_mean
 from holdfast.spec.workflow import WorkflowSpec
-from holdfast.store.base import NewRun, RunRow, Store
+from holdfast.store.base import Batch, NewRun, Publication, Request, RunRow, Store
 from holdfast.tools.registry import Registry
 from holdfast.values import DEFAULT_TENANT, TERMINAL, VALUE_BYTES_MAX, Millis, NotJson, RunId, RunNo, encode
 
 log = logging.getLogger("holdfast")
 
 LOOK_AGAIN_MS: Final = 1_000
+NAMES_LOOKED_AT_MAX: Final = 1_000  # for the nearest to a name that is not there
 GC_THRESHOLD_OF_PYTHON: Final = (700, 10, 10)
 GC_THRESHOLD: Final = (20_000, 20, 20)
 
@@ -77,6 +82,8 @@ class Engine:
         self.is_open = False
         self.drives_all = True
         self.listeners = self.advance.listeners
+        self.feed = Feed(self.listeners)
+        self.requests = Requests(store)
 
     # ------------------------------------------------------------------------------------------ open and close
 
@@ -156,9 +163,15 @@ class Engine:
     # ------------------------------------------------------------------------------------------------ commands
 
     async def start(
-        self, spec: WorkflowSpec, inputs: dict[str, Any], labels: dict[str, str] | None = None
+        self,
+        spec: WorkflowSpec,
+        inputs: dict[str, Any],
+        labels: dict[str, str] | None = None,
+        *,
+        parent_job_id: str | None = None,
+        request: tuple[str, str] | None = None,
     ) -> Live:
-        """Begin a run. When this returns, the run is durable."""
+        """Begin a run. When this returns, the run is durable, and so is the request (id, digest) that asked for it."""
         self._check_open()
         plan, declared = self.plans.of_spec(spec)
         text = _encoded(declared.filled(inputs))
@@ -170,13 +183,60 @@ class Engine:
         new = NewRun(
             no, run.tenant, run.id, plan.version, on_restart, encode(merged).decode() if merged else None, at
         )
+        new.parent_job_id = parent_job_id
         self.plans.store_with(self.advance.batch, run.tenant, spec, plan, at)
         drive = len(self.advance.live) < self.resident
         reply: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.advance.begin(live, new, RunStarted(msgspec.Raw(text), drive), reply)
+        asked = None if request is None else Request(run.tenant, *request, no, at)
+        self.advance.begin(live, new, RunStarted(msgspec.Raw(text), drive), reply, asked)
         await reply
         self.plans.is_durable(plan)
         return live
+
+    async def start_once(
+        self, request_id: str, workflow: str, spec: WorkflowSpec, inputs: dict[str, Any], **rest: Any
+    ) -> Started:
+        """Begin a run unless this request has one. `workflow` is what the caller named: a workflow, or a hash."""
+        self._check_open()
+        _encoded(inputs)
+        digest = digest_of(workflow, inputs)
+
+        async def begin() -> Started:
+            run = (await self.start(spec, inputs, request=(request_id, digest), **rest)).run
+            return run.no, run.id
+
+        return await self.requests.once(DEFAULT_TENANT, checked(request_id), digest, begin)
+
+    async def publish(self, spec: WorkflowSpec) -> str:
+        """Let a workflow's name mean this definition from now on; gives its version."""
+        self._check_open()
+        plan, _ = self.plans.of_spec(spec)
+        batch, at = Batch(), self.clock.now()
+        self.plans.store_with(batch, DEFAULT_TENANT, spec, plan, at)
+        batch.published.append(Publication(DEFAULT_TENANT, spec.name, plan.version, at))
+        done: asyncio.Future[BaseException | None] = asyncio.get_running_loop().create_future()
+        self.store.submit(batch, done.set_result)
+        error = await asyncio.shield(done)
+        if isinstance(error, SystemExit):
+            self.over(error)
+        if error is not None:
+            raise error
+        self.plans.is_durable(plan)
+        return plan.version
+
+    async def published(self, name: str) -> WorkflowSpec:
+        """The definition that a name means now."""
+        self._check_open()
+        found = await self.store.published(DEFAULT_TENANT, name)
+        if found is None:
+            near = did_you_mean(name, await self.store.workflow_names(DEFAULT_TENANT, NAMES_LOOKED_AT_MAX))
+            hint = near or "publish it first, or give a definition, or the path of a .yaml file"
+            raise NotFound(f"no workflow {name!r} is published here; {hint}")
+        return self.plans.spec_of(*found)
+
+    def events(self, no: RunNo, run_id: RunId, plan: Plan) -> AsyncIterator[RunEvent]:
+        """Every event of a run, from its first to its last."""
+        return events_of(self.store, self.feed, no, Events(run_id, plan.steps_total))
 
     async def cancel(self, run_id: RunId, reason: str = "") -> None:
         """Ask a run to stop. When this returns, the request is durable and nothing new starts."""
@@ -279,7 +339,8 @@ class Engine:
         live = Live(run, plan, owned=False, status=stored.row.status)
         live.lacks_tool = any(step.reason == "no_tool" for step in run.steps.values())
         live.journal_bytes = sum(len(body) for *_, body in stored.rows)
-        live.snapshot_bytes = len(stored.parts[0][1]) if stored.parts else 0
+        if stored.parts:
+            live.snapshot_at = max(live.snapshot_at, len(stored.parts[0][1]))
         return live
 
     # --------------------------------------------------------------------------- carrying decisions out (Hands)
@@ -308,6 +369,7 @@ class Engine:
             self.dispatch.when_free()
 
     def set_aside(self, no: RunNo, error: BaseException) -> None:
+        self.feed.end(self._set_aside(no), no)
         for waiter in self._waiters.pop(no, ()):
             if not waiter.done():
                 waiter.set_exception(self._set_aside(no))
@@ -331,6 +393,7 @@ class Engine:
         self._tell_waiters(error if isinstance(error, Exception) else NodeIsOver(str(error)))
 
     def _tell_waiters(self, error: Exception) -> None:
+        self.feed.end(error)
         for waiters in self._waiters.values():
             for waiter in waiters:
                 if not waiter.done():

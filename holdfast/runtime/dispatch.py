@@ -46,10 +46,18 @@ class Attempt:
     is_suspect = False
     only_once = False
     stopped = False
+    is_known = False  # it stands in `open`
 
     def __init__(self, key: Key, number: int, tool: Tool, args: dict[str, Any]) -> None:
         self.key, self.number, self.tool, self.args = key, number, tool, args
-        self.no, self.path = key
+
+    @property
+    def no(self) -> RunNo:
+        return self.key[0]
+
+    @property
+    def path(self) -> str:
+        return self.key[1]
 
 
 class Dispatch:
@@ -64,8 +72,8 @@ class Dispatch:
         )  # starts of sync tools that wait for a thread
         self.is_stopping = False
         self.when_free: Callable[[], None] | None = None  # somebody waits for a place
-        self._ready: deque[Attempt] = deque()
         self._runner: asyncio.Task[None] | None = None
+        self._at_hand: Attempt | None = None  # what the runner performs, and nobody else has to know of
         self._tasks: set[asyncio.Task[None]] = set()
         self._threads = Threads(THREADS_MAX)
         self._threads_taken = 0
@@ -89,32 +97,37 @@ class Dispatch:
     def start(self, live: Live, path: str, number: int) -> None:
         if self.is_stopping:
             self.advance.offer(live, AttemptReleased(path, number, "stopping"))
-        elif len(self.open) >= self.places:
-            self.queue.append((live.run.no, path, number))
         else:
-            self._begin(live, path, number)
+            self.queue.append((live.run.no, path, number))
+            if self._runner is None:
+                self._hire()
 
-    def _begin(self, live: Live, path: str, number: int) -> None:
-        """Call the tool of a committed start, if the run still waits for it and the tool is here."""
+    def _begin(self, live: Live, path: str, number: int) -> Attempt | None:
+        """A committed start becomes an attempt, if the run still waits for it and the tool is here.
+
+        What is returned is to be performed by the caller, at once; what waits by nature has got a task.
+        """
         run = live.run
         step = run.steps.get(path)
         if step is None or step.attempt != number or step.state != "running":
-            return  # stopped or taken back before it began
+            return None  # stopped or taken back before it began
         if step.target is not None:
             return self.advance.offer(live, AttemptReleased(path, number, "stopping"))
-        node = live.plan.root.nodes.get(path) or live.plan.node(path)
-        assert type(node) is Call
+        node: Call = live.plan.root.nodes.get(path) or live.plan.node(path)  # type: ignore[assignment]  # others are not started
         tool = self.registry.get(node.target)
         if tool is None:
             return self._give_back(live, path, number, node.target)
-        if not tool.is_async and self._threads_taken >= THREADS_MAX:
-            return self.thread_queue.append((run.no, path, number))
         try:
-            args = self._arguments(live, step.inputs)
+            text = bytes(step.inputs)
+            args = decode(text) if text.find(b'"$') < 0 else self._resolved(live, text)
+            if type(args) is not dict:
+                raise BadArguments(f"the arguments of a tool are an object, not {type(args).__name__}")
         except ValueError as error:
             kind, message = described(error)
             return self.advance.offer(live, StepFailed(path, number, Error(kind, message, path, number)))
-        self._launch(live, node, Attempt((run.no, path), number, tool, args))
+        attempt = Attempt((run.no, path), number, tool, args)
+        # If it never waits nobody can meet it, and nobody has to be told of it.
+        return attempt if tool.is_plain and node.is_plain and self._alone is None else self._launch(live, node, attempt)
 
     def _give_back(self, live: Live, path: str, number: int, target: str) -> None:
         if not live.lacks_tool:
@@ -122,9 +135,11 @@ class Dispatch:
         live.lacks_tool = True
         self.advance.offer(live, AttemptReleased(path, number, "no_tool"))
 
-    def _launch(self, live: Live, node: Call, attempt: Attempt) -> None:
+    def _launch(self, live: Live, node: Call, attempt: Attempt) -> Attempt | None:
         run, tool, key = live.run, attempt.tool, attempt.key
-        self.open[key] = attempt
+        if not tool.is_async and self._threads_taken >= THREADS_MAX:
+            return self.thread_queue.append((run.no, attempt.path, attempt.number))
+        self.open[key], attempt.is_known = attempt, True
         self._threads_taken += not tool.is_async
         if tool.context is not None:
             stable = idempotency_key(run.tenant, run.id, attempt.path)
@@ -137,23 +152,13 @@ class Dispatch:
             self._limit(attempt, node.timeout_ms)
         if self._alone == key:
             attempt.is_suspect = True
-        if tool.suspends:
-            attempt.task = self._task(self._perform(attempt))
-        else:
-            self._ready.append(attempt)
-            if self._runner is None:
-                self._hire()
+        if not tool.suspends:
+            return attempt
+        attempt.task = self._task(self._perform(attempt))
+        return None
 
-    def _arguments(self, live: Live, inputs: msgspec.Raw) -> dict[str, Any]:
-        text = bytes(inputs)
-        found = (
-            decode(text)
-            if b'"$' not in text
-            else resolved(text, lambda of, at: value_at(live.plan, live.run, of, at))
-        )
-        if type(found) is not dict:
-            raise BadArguments(f"the arguments of a tool are an object, not {type(found).__name__}")
-        return found
+    def _resolved(self, live: Live, text: bytes) -> Any:
+        return resolved(text, lambda of, at: value_at(live.plan, live.run, of, at))
 
     def _task(self, work: Any) -> asyncio.Task[None]:
         task: asyncio.Task[None] = asyncio.get_running_loop().create_task(work)
@@ -162,33 +167,52 @@ class Dispatch:
         return task
 
     def _hire(self) -> None:
-        runner = self._runner = self._task(self._run_ready())
+        self._at_hand = None
+        runner = self._runner = self._task(self._run_queue())
         asyncio.get_running_loop().call_soon(self._relieve, runner)
 
     def _relieve(self, runner: asyncio.Task[None]) -> None:
         """Called right after a runner's first turn: if it is still there, it waits inside a tool."""
-        if self._runner is runner:
-            self._runner = None
-            if self._ready:
-                self._hire()
+        if self._runner is not runner:
+            return
+        self._runner, attempt = None, self._at_hand
+        if attempt is not None:
+            self.open[attempt.key], attempt.is_known = attempt, True
+        if not self.is_stopping:
+            self._fill_places()
 
-    async def _run_ready(self) -> None:
-        me = asyncio.current_task()
-        ready = self._ready
-        for _ in range(len(ready)):  # no more than this, so that the loop gets its turn
-            attempt = ready.popleft()
-            attempt.task = me
-            await self._perform(attempt)
+    async def _run_queue(self) -> None:
+        """Begin and perform what is queued, one after another: all that a step touches is still warm for its answer."""
+        me, offer = asyncio.current_task(), self.advance.offer
+        for _ in range(len(self.queue)):  # no more than this, so that the loop gets its turn
+            start = self._next(self.queue) if len(self.open) < self.places else None
+            if start is None:
+                break  # whoever makes room, or brings the run back, sees to the rest
+            live, path, number = start
+            attempt = self._begin(live, path, number)
+            if attempt is None:
+                continue
+            attempt.task, self._at_hand = me, attempt
+            event = await self._outcome(attempt)
             if self._runner is not me:
-                attempt.tool.suspends = True
-                return
+                attempt.tool.waits()
+                return self._answered(attempt, event)
+            if attempt.is_known:
+                self._answered(attempt, event)
+            else:
+                offer(live, event)
         self._runner = None
-        if ready:
-            self._hire()
+        if self.queue and not self.advance.is_stalled:
+            self._fill_places()
+        if self.when_free is not None:
+            self.when_free()
 
     # ----------------------------------------------------------------------------------------------- performing
 
     async def _perform(self, attempt: Attempt) -> None:
+        self._answered(attempt, await self._outcome(attempt))
+
+    async def _outcome(self, attempt: Attempt) -> Event:
         began = self.clock.monotonic()
         tool = attempt.tool
         attempt.has_begun = True
@@ -203,13 +227,11 @@ class Dispatch:
         except BaseException as error:
             if not self._is_ours(error, attempt):
                 raise
-            event: Event = self._failure(attempt, error, began)
-        else:
-            ran_ms = int((self.clock.monotonic() - began) * 1000)
-            event = StepSucceeded(attempt.path, attempt.number, msgspec.Raw(text), ran_ms)
-            if len(text) > VALUE_BYTES_MAX:
-                event = self._failure(attempt, _TooLarge(), began)
-        self._answered(attempt, event)
+            return self._failure(attempt, error, began)
+        if len(text) > VALUE_BYTES_MAX:
+            return self._failure(attempt, _TooLarge(), began)
+        ran_ms = int((self.clock.monotonic() - began) * 1000)
+        return StepSucceeded(attempt.key[1], attempt.number, msgspec.Raw(text), ran_ms)
 
     def _is_ours(self, error: BaseException, attempt: Attempt) -> bool:
         """A tool may raise anything at all. Only our own end is not the tool's."""
@@ -237,28 +259,31 @@ class Dispatch:
             self._pass_lane(attempt)
         if not self.is_stopping:
             self.advance.deliver(attempt.no, event)
-            if self.queue or self.thread_queue:
+            if self.thread_queue or (self.queue and self._runner is None):
                 self._fill_places()
             if self.when_free is not None:
                 self.when_free()
 
     def _fill_places(self) -> None:
-        while (
-            self.thread_queue and self._threads_taken < THREADS_MAX and self._begin_first(self.thread_queue)
-        ):
-            pass
-        while self.queue and len(self.open) < self.places and self._begin_first(self.queue):
-            pass
+        while self.thread_queue and self._threads_taken < THREADS_MAX:
+            start = self._next(self.thread_queue)
+            if start is None:
+                break
+            self._begin(*start)
+        if self.queue and self._runner is None and len(self.open) < self.places:
+            self._hire()
 
-    def _begin_first(self, waiting: deque[tuple[RunNo, str, int]]) -> bool:
-        no, path, number = waiting.popleft()
-        live = self.advance.live.get(no)
-        if live is not None:
-            self._begin(live, path, number)
-        elif no in self.advance.away:
-            waiting.appendleft((no, path, number))
-            return False  # until commits work again
-        return True
+    def _next(self, waiting: deque[tuple[RunNo, str, int]]) -> tuple[Live, str, int] | None:
+        """The first start that waits; none while its run is away, until commits work again."""
+        while waiting:
+            no, path, number = waiting[0]
+            live = self.advance.live.get(no)
+            if live is None and no in self.advance.away:
+                return None
+            waiting.popleft()
+            if live is not None:
+                return live, path, number
+        return None
 
     # ------------------------------------------------------------------------------------------ stopping, time-outs
 
@@ -465,8 +490,8 @@ def _tell(
     def tell() -> None:
         if done.cancelled():
             return
-        if isinstance(error, StopIteration):  # a future cannot hold one
-            done.set_exception(RuntimeError("the tool raised StopIteration"))
+        if isinstance(error, StopIteration | GeneratorExit):  # a future cannot hold the one, nor an await pass the other
+            done.set_exception(RuntimeError(f"the tool raised {type(error).__name__}"))
         elif error is not None:
             done.set_exception(error)
         else:

@@ -22,6 +22,7 @@ class Plans:
             int, tuple[WorkflowSpec, Plan, Inputs]
         ] = {}  # by identity; holding it keeps the id
         self._stored: set[str] = set()
+        self._spec_of: dict[str, WorkflowSpec] = {}
 
     def of_spec(self, spec: WorkflowSpec) -> tuple[Plan, Inputs]:
         """The plan of a definition and what its runs may be given; refused with every problem if it is not valid."""
@@ -36,6 +37,14 @@ class Plans:
         inputs = Inputs(spec.inputs)
         self._by_spec[id(spec)] = (spec, plan, inputs)
         return plan, inputs
+
+    def spec_of(self, version: str, definition: str) -> WorkflowSpec:
+        """A stored definition as a record; the same record each time, so that its plan is found by identity."""
+        if version not in self._spec_of:
+            if len(self._spec_of) >= SPECS_REMEMBERED_MAX:
+                self._spec_of.clear()
+            self._spec_of[version] = WorkflowSpec.from_yaml_str(definition)
+        return self._spec_of[version]
 
     async def of_version(self, tenant: str, version: str) -> Plan:
         plan = self._by_version.get(version)

@@ -7,10 +7,13 @@ from typing import Any, Final
 
 from holdfast.engine.draft import Draft, value_at
 from holdfast.engine.state import Run
+from holdfast.errors import InvalidInputs
 from holdfast.plan.expr import resolved
 from holdfast.plan.graph import Plan
 from holdfast.runtime.load import replay
-from holdfast.store.base import Store
+from holdfast.spec.problems import did_you_mean
+from holdfast.store.base import RunRow, Store, Wanted
+from holdfast.values import DEFAULT_TENANT, OPEN, TERMINAL, RunNo
 
 JOURNAL_PAGE: Final = 1_000
 
@@ -32,3 +35,23 @@ async def whole_run(store: Store, run: Run) -> Run:
         if len(rows) == JOURNAL_PAGE:
             await asyncio.sleep(0)  # a long journal must not hold everything else up
     return whole
+
+
+async def list_runs(
+    store: Store,
+    *,
+    status: str | None = None,
+    workflow: str | None = None,
+    label: str | None = None,
+    before: RunNo | None = None,
+    limit: int,
+) -> list[RunRow]:
+    """Runs, the newest first. `label` is `team=x`, or `team` for any value."""
+    if status is not None and status not in OPEN | TERMINAL:
+        hint = did_you_mean(status, OPEN | TERMINAL)
+        raise InvalidInputs(f"no run has the status {status!r}; {hint or 'one of ' + ', '.join(sorted(OPEN | TERMINAL))}")
+    name, equals, value = (label or "").partition("=")
+    wanted = Wanted(
+        status=status, workflow=workflow, label=(name, value if equals else None) if name else None
+    )
+    return await store.list_runs(DEFAULT_TENANT, before, limit, wanted)

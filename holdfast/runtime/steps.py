@@ -15,6 +15,7 @@ import msgspec
 
 from holdfast.engine.decisions import (
     ArmTimer,
+    BeginStop,
     CompleteStep,
     Decision,
     FailStep,
@@ -144,6 +145,8 @@ class Steps:
                 step = self._reached(path)
                 step.due = due
                 self._set(step, "waiting" if timer == "delay" else step.status, step.reason)
+            case BeginStop(target, error) if (found := self._open.get(target)) and not found.is_scope:
+                found.error = error  # its time is over: what it was stopped for is why it is tried again
             case OpenScope(path, count, _, value):
                 step = self._reached(path)
                 step.is_scope, step.children = (

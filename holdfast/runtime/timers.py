@@ -28,6 +28,7 @@ class Timers:
         self._handle: asyncio.TimerHandle | None = None
         self._until = Millis(0)  # what the handle sleeps towards
         self._is_closed = False
+        self.sleep_seconds_max: float = SLEEP_SECONDS_MAX
 
     def arm(self, no: RunNo, at: Millis) -> None:
         """Wake this run at `at`; the last word counts."""
@@ -71,7 +72,7 @@ class Timers:
             self._until = at
             delay = (at - self._clock.now()) / 1000
             self._handle = asyncio.get_running_loop().call_later(
-                min(max(0.0, delay), SLEEP_SECONDS_MAX), self._tick
+                min(max(0.0, delay), self.sleep_seconds_max), self._tick
             )
 
     def _tick(self) -> None:

@@ -6,22 +6,30 @@ Knows which names may be written where. Must not know tools that exist, or what 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from datetime import datetime
 from typing import Any, Final
 
-from holdfast.spec.expr import ExprError, Template, parse_jsonpath, parse_template, refs_in
+from holdfast.spec.expr import ExprError, JsonPath, Template, parse_jsonpath, parse_template, refs_in
 from holdfast.spec.inputs import check_inputs, declared_inputs, input_names
-from holdfast.spec.policy import NAME_CHARS_MAX, SPEC_STEPS_MAX
-from holdfast.spec.problems import Report, Where, did_you_mean, quoted
+from holdfast.spec.jsonschema import check_schema
+from holdfast.spec.policy import NAME_CHARS_MAX, NO_POLICY, SPEC_STEPS_MAX
+from holdfast.spec.problems import Report, Where, did_you_mean, one_of, quoted
 from holdfast.spec.read import Key
 from holdfast.spec.scope import ROOTS, Scope
 from holdfast.spec.steps import (
+    ApproveBody,
     BranchBody,
     Definition,
+    FinalCallback,
     ForeachBody,
+    NestedBody,
+    PollBody,
+    RemoteBody,
+    ServiceBody,
     TimerBody,
     ToolBody,
+    WaitEventBody,
     WorkflowStep,
     blocks,
     placed,
@@ -30,43 +38,72 @@ from holdfast.spec.steps import (
 
 _TOOL_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}\Z", re.ASCII)
 _BINDING_NAME = re.compile(r"[^\W\d][\w-]*\Z")
+_VARIABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z", re.ASCII)
+_URL = re.compile(r"https?://[^\s/?#{}]+[^\s{}]*\Z")
+_KEY_RULES: Final = ("idempotency_scope", "idempotency_ttl_secs", "on_conflict")
+_EXAMPLE_OF_TIME: Final = {"until": "2026-01-31T09:00:00Z, with a zone", "delay_ms": "5000 for five seconds"}
 _PATH_ROOTS: Final = ("inputs", "steps", "item")
 
 
-def check(spec: Definition, report: Report) -> None:
-    """Report every name, path and template that cannot be used."""
+def check(spec: Definition, report: Report, template_env: Collection[str] | None) -> None:
+    """Report every name, path and template that cannot be used.
+
+    `template_env` are the variables of the environment that may be named; None if nobody knows yet.
+    """
     if not spec.name.strip():
-        report.add("empty_name", ("name",), "the name of a workflow must not be empty")
+        report.add("empty_name", ("name",), "the name of a workflow must not be empty", "give it one")
     _check_length(report, ("name",), spec.name)
     check_inputs(spec.inputs, report)
-    if not spec.steps and not report.has_holes:
-        report.add("no_steps", ("steps",), "workflow spec must declare at least one step")
+    if not spec.steps:
+        hint = "add `- {id: name, tool: name}`"
+        report.add("no_steps", ("steps",), "workflow spec must declare at least one step", hint)
     if sum(1 for _ in walk(spec.steps)) > SPEC_STEPS_MAX:
-        report.add("too_many_steps", ("steps",), f"the workflow has more than {SPEC_STEPS_MAX:,} steps")
+        message = f"the workflow has more than {SPEC_STEPS_MAX:,} steps"
+        report.add("too_many_steps", ("steps",), message, "use a foreach, or several workflows")
         return
     scope = Scope.of(spec)
-    checker = _Checker(spec, report)
+    checker = _Checker(spec, report, template_env)
     for i, step in enumerate(spec.steps):
         checker.step(step, ("steps", i), scope)
     checker.templates("", spec.output, ("output",), scope)
+    for i, callback in enumerate(spec.on_complete):
+        _check_callback(report, ("on_complete", i), callback)
 
 
 def _check_length(report: Report, at: Where, name: str) -> None:
     if len(name) > NAME_CHARS_MAX:
-        report.add("name_too_long", at, f"{quoted(name)} is longer than {NAME_CHARS_MAX} characters")
+        message = f"{quoted(name)} is longer than {NAME_CHARS_MAX} characters"
+        report.add("name_too_long", at, message, "shorten it; a description can be longer")
+
+
+def _check_callback(report: Report, at: Where, callback: FinalCallback) -> None:
+    if not _URL.match(callback.url):
+        hint = "it starts with https:// or http:// and has no placeholders"
+        message = f"{quoted(callback.url)} is not the address of a callback"
+        report.add("invalid_url", (*at, "url"), message, hint)
+    if callback.secret_env is not None and not _VARIABLE_NAME.match(callback.secret_env):
+        message = f"{quoted(callback.secret_env)} is not the name of an environment variable"
+        hint = "it names the variable that holds the secret, as in secret_env: CALLBACK_KEY"
+        report.add("invalid_name", (*at, "secret_env"), message, hint)
+
+
+def _who(step: WorkflowStep) -> str:
+    return f"step {quoted(step.id)}: " if step.id else ""
 
 
 class _Checker:
     """Walks the tree once, looking at what each step says and at whom it names."""
 
-    def __init__(self, spec: Definition, report: Report) -> None:
+    def __init__(self, spec: Definition, report: Report, template_env: Collection[str] | None) -> None:
         self._report = report
+        self._env_names = template_env
         self._inputs = input_names(spec.inputs)
         self._seen: dict[str, Where] = {}
 
     def step(self, step: WorkflowStep, at: Where, scope: Scope) -> None:
         self._check_id(step.id, (*at, "id"))
         self._check_body(step, at, scope)
+        self._check_rules(step, at, scope)
         for block in blocks(step):
             inside = scope.inside(step, block)
             for i, inner in enumerate(block.steps, block.first):
@@ -75,7 +112,7 @@ class _Checker:
 
     def _check_id(self, step_id: str, at: Where) -> None:
         if not step_id.strip():
-            self._report.add("empty_id", at, "empty step id")
+            self._report.add("empty_id", at, "empty step id", "give it a name of its own")
         elif step_id in self._seen:
             hint = f"the first is in {self._report.line_of(self._seen[step_id])}"
             self._report.add("duplicate_id", at, f"duplicate step id: {quoted(step_id)}", hint)
@@ -84,25 +121,100 @@ class _Checker:
             _check_length(self._report, at, step_id)
 
     def _check_body(self, step: WorkflowStep, at: Where, scope: Scope) -> None:
-        who = f"step {quoted(step.id)}: " if step.id else ""
+        who = _who(step)
         match step.body:
             case ToolBody(tool, args):
-                self._tool_name(who, tool, (*at, "tool"))
-                self.templates(who, args, (*at, "args"), scope, secrets=True)
+                self._call(who, at, scope, tool=tool, args=args)
+            case RemoteBody(dcc, tool, args):
+                self._call(who, at, scope, tool=tool, dcc=dcc, args=args)
+            case ServiceBody(service, given, params):
+                self._call(who, at, scope, service=service, input=given, params=params)
+            case PollBody() as poll:
+                self._poll(who, poll, at, scope)
             case ForeachBody(items, binding):
                 self._path(who, items, (*at, "items"), scope)
                 self._binding(who, binding, (*at, "as"))
             case BranchBody(on):
                 self._path(who, on, (*at, "on"), scope)
+            case NestedBody(workflow, inputs):
+                self._name(who, "workflow", workflow, at)
+                self.templates(who, inputs, (*at, "inputs"), scope)
+            case ApproveBody(prompt=prompt, form=form):
+                self.templates(who, prompt, (*at, "prompt"), scope)
+                if form is not None:
+                    check_schema(form, self._report, (*at, "form"), f"{who}form: ")
             case TimerBody(delay_ms, until):
                 self._time(who, delay_ms, (*at, "delay_ms"), scope)
                 self._time(who, until, (*at, "until"), scope)
+            case WaitEventBody() as wait:
+                self._wait(who, wait, at, scope)
+
+    def _check_rules(self, step: WorkflowStep, at: Where, scope: Scope) -> None:
+        """What is said about the attempts and the answer of a call."""
+        who, rule = _who(step), step.answer.result
+        self.templates(who, step.policy.idempotency_key, (*at, "idempotency_key"), scope)
+        if rule is not None and rule.select is not None:
+            self._parsed_path(who, rule.select, (*at, "result", "select"))
+
+    def _call(
+        self,
+        who: str,
+        at: Where,
+        scope: Scope,
+        tool: str | None = None,
+        dcc: str | None = None,
+        service: str | None = None,
+        **given: Any,
+    ) -> None:
+        """The names that a call is made by, and what it is given: the only place for secrets."""
+        if tool is not None:
+            self._tool_name(who, tool, (*at, "tool"))
+        if dcc is not None:
+            self._name(who, "server", dcc, at, key="dcc")
+        if service is not None:
+            self._name(who, "service", service, at)
+        for key, value in given.items():
+            self.templates(who, value, (*at, key), scope, secrets=True)
+
+    def _poll(self, who: str, poll: PollBody, at: Where, scope: Scope) -> None:
+        names = {"tool": poll.tool, "dcc": poll.dcc, "service": poll.service}
+        given = {"args": poll.args, "input": poll.input, "params": poll.params}
+        self._call(who, at, scope, **names, **given)
+        self._parsed_path(who, poll.until, (*at, "until"))
+        strays = ("input", "params") if poll.service is None else ("dcc", "args")
+        for key in strays:
+            if given.get(key, names.get(key)) is not None:
+                other = "service" if poll.service is None else "tool"
+                message = f"{who}{key} has no meaning without {other}"
+                self._report.add("exclusive_keys", (*at, key), message, "remove it", of_key=True)
+
+    def _wait(self, who: str, wait: WaitEventBody, at: Where, scope: Scope) -> None:
+        for key, names in (("any", wait.any_), ("all", wait.all_)):
+            if names == ():
+                message = f"{who}{key} names no signal"
+                self._report.add("out_of_range", (*at, key), message, "name at least one")
+            self.templates(who, list(names or ()), (*at, key), scope)
+        self.templates(who, wait.signal_key, (*at, "signal_key"), scope)
+        self.templates(who, wait.correlation, (*at, "correlation"), scope)
+
+    def _name(self, who: str, noun: str, name: str, at: Where, key: str = "") -> None:
+        """A name that is looked up elsewhere: fixed, so that it is known before a run starts."""
+        where = (*at, key or noun)
+        if not name.strip():
+            self._report.add("invalid_name", where, f"{who}the name of a {noun} must not be empty", "name it")
+        elif "{{" in name or "/" in name:
+            hint = "it has no placeholders" if "{{" in name else "it is a name, not an address or a path"
+            message = f"{who}{quoted(name)} cannot be the name of a {noun}"
+            self._report.add("invalid_name", where, message, hint)
+        _check_length(self._report, where, name)
 
     def _tool_name(self, who: str, tool: str, at: Where) -> None:
         if not _TOOL_NAME.match(tool):
             better = re.sub(r"[^A-Za-z0-9_-]+", "_", tool, flags=re.ASCII).strip("_")[:64]
             message = f"{who}invalid tool name {quoted(tool)}: it has 1 to 64 letters, digits, _ and -"
-            self._report.add("invalid_tool_name", at, message, f"for instance {better}" if better else "")
+            self._report.add(
+                "invalid_tool_name", at, message, f"for instance {better}" if better else "name a tool"
+            )
 
     def _binding(self, who: str, name: str, at: Where) -> None:
         if not _BINDING_NAME.match(name):
@@ -117,15 +229,18 @@ class _Checker:
         _check_length(self._report, at, name)
 
     def _path(self, who: str, text: str, at: Where, scope: Scope) -> None:
+        path = self._parsed_path(who, text, at)
+        for members in path.reads if path else ():
+            if members and isinstance(members[0], str):
+                self._reference(who, members[0], members[1:], at, scope, roots=_PATH_ROOTS)
+
+    def _parsed_path(self, who: str, text: str, at: Where) -> JsonPath | None:
         try:
-            path = parse_jsonpath(text)
+            return parse_jsonpath(text)
         except ExprError as error:
             message = f"{who}invalid JSONPath expression {quoted(text)}: {error}"
             self._report.add("invalid_jsonpath", at, message, error.hint)
-            return
-        for members in path.reads:
-            if members and isinstance(members[0], str):
-                self._reference(who, members[0], members[1:], at, scope, roots=_PATH_ROOTS)
+            return None
 
     def templates(self, who: str, value: Any, at: Where, scope: Scope, *, secrets: bool = False) -> None:
         roots = ROOTS if secrets else ROOTS[:-1]
@@ -147,18 +262,19 @@ class _Checker:
             wanted = (
                 "an instant such as 2026-01-31T09:00:00Z" if at[-1] == "until" else "a number of milliseconds"
             )
-            self._report.add(
-                "wrong_type", at, f"{who}{at[-1]} must be {wanted} or a template, not {quoted(value)}"
-            )
+            message = f"{who}{at[-1]} must be {wanted} or a template, not {quoted(value)}"
+            self._report.add("wrong_type", at, message, f"write {_EXAMPLE_OF_TIME[str(at[-1])]}")
 
     def _reference(
         self, who: str, root: str, parts: tuple[Key, ...], at: Where, scope: Scope, *, roots: tuple[str, ...]
     ) -> None:
-        if self._report.has_holes or self._report.is_full:
+        if self._report.is_full:
             return
         if root == "secrets" and root not in roots:
             hint = "secrets can be used in the arguments of call steps only"
             self._report.add("misplaced_secret", at, f"{who}a secret cannot be used here", hint)
+        elif root == "secrets":
+            self._secret(who, parts, at)
         elif root == "inputs":
             self._input(who, parts, at)
         elif root == "steps":
@@ -168,36 +284,60 @@ class _Checker:
         elif root not in roots or root == "item":
             self._bare(who, root, at, scope, roots)
 
+    def _secret(self, who: str, parts: tuple[Key, ...], at: Where) -> None:
+        if len(parts) != 1 or not isinstance(parts[0], str):
+            message = f"{who}a secret is named by one word"
+            self._report.add("invalid_template", at, message, "write {{ secrets.NAME }}")
+
+    def _may_be_declared(self, name: str) -> bool:
+        """Whether a name stands in a part of the text that has the wrong shape, and so may not be unknown."""
+        return name in self._report.unread
+
     def _input(self, who: str, parts: tuple[Key, ...], at: Where) -> None:
-        if parts and isinstance(parts[0], str) and self._inputs is not None and parts[0] not in self._inputs:
+        if not parts or not isinstance(parts[0], str) or self._may_be_declared(parts[0]):
+            return
+        if self._inputs is not None and parts[0] not in self._inputs:
             message = f"{who}references unknown input {quoted(parts[0])}"
-            self._report.add("unknown_input", at, message, did_you_mean(parts[0], self._inputs))
+            hint = did_you_mean(parts[0], self._inputs) or f"declared are {one_of(self._inputs)}"
+            self._report.add("unknown_input", at, message, hint)
 
     def _step(self, who: str, parts: tuple[Key, ...], at: Where, scope: Scope) -> None:
         if not parts or not isinstance(parts[0], str) or scope.step(parts[0]):
             return
+        if self._may_be_declared(parts[0]):
+            return
         if not self._out_of_scope(who, parts[0], at, scope):
             message = f"{who}references unknown step {quoted(parts[0])}"
-            self._report.add("unknown_step", at, message, did_you_mean(parts[0], scope.step_ids()))
+            seen = scope.step_ids()
+            hint = did_you_mean(parts[0], seen) or (
+                f"seen from here are {one_of(seen)}" if seen else "no step ran before"
+            )
+            self._report.add("unknown_step", at, message, hint)
 
     def _env(self, who: str, parts: tuple[Key, ...], at: Where) -> None:
+        known = self._env_names
+        if known is None or (parts and parts[0] in known):
+            return
         name = ".".join(("env", *map(str, parts[:1])))
-        hint = "env names must be allowed by the setting template_env"
+        hint = did_you_mean(str(parts[0]), known) if parts else ""
+        hint = hint or "env names must be allowed by the setting template_env"
         self._report.add("unknown_root", at, f"{who}references unknown identifier {quoted(name)}", hint)
 
     def _bare(self, who: str, name: str, at: Where, scope: Scope, roots: tuple[str, ...]) -> None:
-        if scope.lookup(name) or self._out_of_scope(who, name, at, scope):
+        if scope.lookup(name) or self._may_be_declared(name) or self._out_of_scope(who, name, at, scope):
             return
-        hint = did_you_mean(name, {*scope.names(), *roots} - {"env"})  # which would be refused in turn
+        names = {*scope.names(), *roots} - {"env"}  # which would be refused in turn
         if name == "item":
             hint = "it exists inside a foreach only"
+        else:
+            hint = did_you_mean(name, names) or f"known here are {one_of(names - {'item'})}"
         self._report.add("unknown_root", at, f"{who}references unknown identifier {quoted(name)}", hint)
 
     def _out_of_scope(self, who: str, step_id: str, at: Where, scope: Scope) -> bool:
         reason = scope.hidden(step_id)
         if reason:
             message = f"{who}step {quoted(step_id)} cannot be seen from here: {reason}"
-            self._report.add("out_of_scope", at, message)
+            self._report.add("out_of_scope", at, message, "name a step that is over by then")
         return reason is not None
 
 
@@ -221,7 +361,19 @@ def _is_instant(text: str) -> bool:
         return False
 
 
-def note_clashes(spec: Definition, report: Report) -> None:
+def note_oddities(spec: Definition, report: Report) -> None:
+    """What is not wrong, but hardly what was meant."""
+    _note_clashes(spec, report)
+    for at, step in placed(spec.steps, ("steps",)):
+        if step.policy.idempotency_key is not None:
+            continue
+        for key in _KEY_RULES:
+            if getattr(step.policy, key) != getattr(NO_POLICY, key):
+                message = f"{_who(step)}{key} has no effect without idempotency_key"
+                report.note("without_effect", (*at, key), message, "add idempotency_key, or remove it")
+
+
+def _note_clashes(spec: Definition, report: Report) -> None:
     """A bare name stands for one thing only; whoever gave it to two should know for which."""
     inputs = declared_inputs(spec.inputs)
     for name in sorted(inputs.intersection(ROOTS)):

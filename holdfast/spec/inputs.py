@@ -1,22 +1,32 @@
 """What a definition says about the inputs of its runs, and whether given ones fit.
 
-    inputs: {limit: {type: integer, default: 3}}                               the short form
-    inputs: {properties: {limit: {type: integer, default: 3}}, required: []}   a JSON Schema, read in part
+    inputs: {limit: {type: integer, default: 3}}                               the short form: a schema for each name
+    inputs: {properties: {limit: {type: integer, default: 3}}, required: []}   a JSON Schema of the whole object
 
 Knows the two forms of a declaration. Must not know the rest of a definition.
+
+Most declarations say no more than types and defaults. Whether inputs fit these is seen here at a glance; the library
+is asked about all others, and for the words when something does not fit.
 """
 
 from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
+from functools import cached_property
 from typing import Any, Final
 
-from holdfast.errors import InvalidInputs
-from holdfast.spec.problems import Fields, Report, Where, did_you_mean, quoted, type_name
+from holdfast.errors import InvalidInputs, Problem
+from holdfast.spec.jsonschema import Judge, Misfit, Parts, check_whole, count_rules
+from holdfast.spec.problems import Fields, Report, Where, did_you_mean, one_of, quoted, type_name
+from holdfast.spec.read import pointer_to
 
-_SHORT_FORM_KEYS: Final = ("type", "default", "description")
+# What says nothing about a value, or only what is seen at a glance.
+_PLAIN_KEYS: Final = frozenset(
+    {"type", "default", "title", "description", "examples", "deprecated", "$comment"}
+)
+_PLAIN_TOP_KEYS: Final = _PLAIN_KEYS | {"properties", "required", "additionalProperties", "$schema", "$id"}
 
 
 def declared_inputs(declared: Any) -> frozenset[str]:
@@ -38,6 +48,9 @@ def with_defaults(declared: Any, inputs: Mapping[str, Any]) -> dict[str, Any]:
     return Inputs(declared).filled(inputs)
 
 
+# Of these, one that holds no mapping speaks of all inputs together.
+WHOLE_WORDS: Final = ("type", "required", "$schema", "$ref")
+
 # The Python types that certainly fit: a look at the type alone settles nearly every case.
 _PLAIN: Final[dict[str, tuple[type, ...]]] = {
     "string": (str,),
@@ -54,10 +67,13 @@ class Inputs:
     """A declaration, read once for many runs."""
 
     def __init__(self, declared: Any) -> None:
+        self._schema = _schema_of(declared) if declared else {}
         self._rules = _declarations(declared) if declared else {}
         self._known = input_names(declared)
-        self._required = _required_inputs(declared) if declared else []
+        self._required = self._schema.get("required", ())
         self._defaults = {name: rule["default"] for name, rule in self._rules.items() if "default" in rule}
+        self._nested = [name for name, rule in self._rules.items() if "properties" in rule]
+        self._is_plain = _is_plain(self._schema)
         self._types = [
             (name, _type_names(rule.get("type"))) for name, rule in self._rules.items() if rule.get("type")
         ]
@@ -68,9 +84,19 @@ class Inputs:
             raise InvalidInputs(f"inputs must be an object, not {type_name(inputs)}")
         filled = copy.deepcopy(self._defaults) if self._defaults else {}
         filled.update(inputs)
-        if self._all_fit(inputs, filled):
+        for name in self._nested:
+            if name in filled:
+                filled[name] = _with_nested_defaults(self._rules[name], filled[name])
+        if self._is_plain and self._all_fit(inputs, filled):
             return filled
-        raise InvalidInputs("; ".join(self._wrong(inputs, filled)))
+        misfits = self._judge.misfits(filled)
+        if misfits:
+            raise _refusal([self._problem(misfit) for misfit in misfits])
+        return filled
+
+    @cached_property
+    def _judge(self) -> Judge:
+        return Judge(self._schema, count_rules(self._schema))
 
     def _all_fit(self, inputs: Mapping[str, Any], filled: dict[str, Any]) -> bool:
         if self._known is not None and not self._known.issuperset(inputs):
@@ -86,14 +112,63 @@ class Inputs:
                 return False
         return True
 
-    def _wrong(self, inputs: Mapping[str, Any], filled: dict[str, Any]) -> list[str]:
-        known = self._known
-        wrong = [_unknown_input(name, known) for name in inputs if known is not None and name not in known]
-        wrong += [f'missing input "{name}"' for name in self._required if name not in filled]
-        for name, types in self._types:
-            if name in filled and not _fits(filled[name], types):
-                wrong.append(f'input "{name}" must be {_types_text(types)}, not {type_name(filled[name])}')
-        return wrong
+    def _problem(self, misfit: Misfit) -> Problem:
+        code, path, message, hint = misfit
+        noun = "input" if len(path) < 2 else "key"
+        match code:
+            case "missing_input":
+                message = f'missing {noun} "{_spelt(path)}"'
+            case "unknown_input":
+                message = f'unknown {noun} "{_spelt(path)}"'
+                known = _declarations(self._rule_at(path[:-1]), is_schema=True)
+                hint = did_you_mean(str(path[-1]), known) or f"known are {one_of(known) or 'none'}"
+            case _:
+                message = f'input "{_spelt(path)}" {message}' if path else f"the inputs: {message}"
+        return Problem(code, message, pointer_to(path), hint=hint or self._about(path))
+
+    def _rule_at(self, path: Where) -> dict[str, Any]:
+        """What the declaration says of a value inside the inputs, where it says it key by key."""
+        rule: Any = self._schema
+        for part in path:
+            rule = rule.get("items") if isinstance(part, int) else rule.get("properties", {}).get(part)
+            if not isinstance(rule, dict):
+                return {}
+        return rule  # type: ignore[no-any-return]
+
+    def _about(self, path: Where) -> str:
+        rule = self._rule_at(path) if path else {}
+        types, description = rule.get("type"), rule.get("description")
+        said = [f"it is declared as {_types_text(types)}" if types else "", str(description or "")]
+        return ": ".join(part for part in said if part) or "see the inputs that the workflow declares"
+
+
+def _refusal(problems: list[Problem]) -> InvalidInputs:
+    problems.sort(key=lambda problem: problem.code not in ("unknown_input", "missing_input"))
+    return InvalidInputs("; ".join(_line(problem) for problem in problems), problems)
+
+
+def _line(problem: Problem) -> str:
+    return f"{problem.message} ({problem.hint})" if problem.hint.startswith("did you") else problem.message
+
+
+def _spelt(path: Where) -> str:
+    """A way into the inputs as people write it: `a.b[0]`."""
+    parts = (f"[{part}]" if isinstance(part, int) else f".{part}" for part in path)
+    return "".join(parts).removeprefix(".")[:200]
+
+
+def _with_nested_defaults(rule: Mapping[str, Any], value: Any) -> Any:
+    """A value with the defaults of its keys, as far as a rule declares them key by key."""
+    rules = rule.get("properties")
+    if not isinstance(value, Mapping) or not isinstance(rules, dict):
+        return value
+    parts = {name: part for name, part in rules.items() if isinstance(part, dict)}
+    filled = {name: copy.deepcopy(part["default"]) for name, part in parts.items() if "default" in part}
+    filled.update(value)
+    return {
+        name: _with_nested_defaults(parts[name], part) if name in parts else part
+        for name, part in filled.items()
+    }
 
 
 def means_text(declared: Any, name: str, value: Any) -> bool:
@@ -102,45 +177,65 @@ def means_text(declared: Any, name: str, value: Any) -> bool:
     return types == ["string"] or ("string" in types and not _fits(value, types))
 
 
+def _is_plain(schema: Mapping[str, Any]) -> bool:
+    """Whether a schema says no more than types, defaults and which names there are."""
+    rules = schema.get("properties", {}).values()
+    return (
+        set(schema) <= _PLAIN_TOP_KEYS
+        and isinstance(schema.get("additionalProperties", True), bool)
+        and all(isinstance(rule, dict) and set(rule) <= _PLAIN_KEYS for rule in rules)
+    )
+
+
 def check_inputs(inputs: Any, report: Report) -> None:
     """Report what is wrong with a declaration."""
     if not isinstance(inputs, dict):
         return
-    is_schema = _is_schema(inputs)
-    if is_schema:
-        _check_schema(Fields(report, inputs, ("inputs",), "inputs: "))
-    at: Where = ("inputs", "properties") if is_schema else ("inputs",)
-    for name, rule in _declarations(inputs).items():
-        fields = Fields(report, rule, (*at, name), f"input {quoted(name)}: ")
-        if not is_schema:
-            _check_short_form(fields, inputs[name])
-        _check_type(fields)
+    before, schema = len(report.problems), _schema_of(inputs)
+    parts = Parts(report, schema)
+    if _is_schema(inputs):
+        _check_type_of_all(Fields(report, inputs, ("inputs",), "inputs: "))
+        parts.check(inputs, ("inputs",), "inputs: ")
+    for name, rule in () if _is_schema(inputs) else inputs.items():
+        who = f"input {quoted(name)}: "
+        _check_short_form(report, rule, ("inputs", name), who)
+        parts.check({} if rule is None else rule, ("inputs", name), who)
+    if len(report.problems) == before and not _is_plain(schema):
+        check_whole(schema, report, ("inputs",), "inputs: ", unwritten=0 if _is_schema(inputs) else 1)
+    if len(report.problems) == before:
+        _check_defaults(inputs, schema, report)
 
 
-def _check_schema(fields: Fields) -> None:
+def _check_type_of_all(fields: Fields) -> None:
     if fields.data.get("type", "object") != "object":
         message = f"the type of all inputs together is object, not {quoted(fields.data['type'])}"
         fields.wrong("wrong_type", "type", message, "an input x is declared as `x: {type: string}`")
-    fields.get("properties", dict, "a mapping")
-    fields.get("required", list, "a list of names")
+        fields.report.settle((*fields.at, "type"))
 
 
-def _check_short_form(fields: Fields, rule: Any) -> None:
-    if rule is not None and not isinstance(rule, dict):
-        hint = "write {type: string}"
-        message = f"{fields.who}an input is declared by a mapping, not {type_name(rule)}"
-        fields.report.add("wrong_type", fields.at, message, hint)
-    fields.expect(_SHORT_FORM_KEYS)
+def _check_short_form(report: Report, rule: Any, at: Where, who: str) -> None:
+    if isinstance(rule, bool):
+        message = f"{who}an input is declared by a mapping, not true or false"
+        report.add("wrong_type", at, message, "write {type: boolean, default: true}")
+    elif isinstance(rule, dict) and isinstance(rule.get("required"), bool):
+        message = f"{who}required must be a list of names, not true or false"
+        hint = "an input without a default is required; give it a default to make it optional"
+        report.add("wrong_type", (*at, "required"), message, hint)
+        report.settle((*at, "required"))
 
 
-def _check_type(fields: Fields) -> None:
-    types = fields.data.get("type")
-    unknown = [name for name in _type_names(types) if name not in _JSON_TYPES]
-    if unknown:
-        hint = did_you_mean(unknown[0], _JSON_TYPES) or f"the types are {', '.join(_JSON_TYPES)}"
-        fields.wrong("unknown_type", "type", f"unknown type {quoted(unknown[0])}", hint)
-    elif "default" in fields.data and not _fits(fields.data["default"], types):
-        fields.wrong("invalid_default", "default", f"the default must be {_types_text(types)}")
+def _check_defaults(inputs: dict[str, Any], schema: dict[str, Any], report: Report) -> None:
+    """A default is an input that nobody gives, and has to fit as any other."""
+    at: Where = ("inputs", "properties") if _is_schema(inputs) else ("inputs",)
+    rules = {name: rule for name, rule in _declarations(inputs).items() if "default" in rule}
+    if all(set(rule) <= _PLAIN_KEYS and _fits(rule["default"], rule.get("type")) for rule in rules.values()):
+        return
+    parts = {key: schema[key] for key in ("properties", "$defs", "definitions") if key in schema}
+    defaults = {name: rule["default"] for name, rule in rules.items()}
+    for misfit in Judge(parts, count_rules(parts)).misfits(defaults):
+        name = str(misfit.path[0])
+        message = f"input {quoted(name)}: the default {misfit.message}"
+        report.add("invalid_default", (*at, name, "default"), message, "give one that fits, or none")
 
 
 # ---------------------------------------------------------------------------------------------- the two forms
@@ -153,30 +248,30 @@ def _is_schema(inputs: Any) -> bool:
     properties = inputs.get("properties")
     if isinstance(properties, dict) and all(isinstance(rule, dict | bool) for rule in properties.values()):
         return True
-    return any(
-        key in inputs and not isinstance(inputs[key], dict) for key in ("type", "required", "$schema", "$ref")
-    )
+    return any(key in inputs and not isinstance(inputs[key], dict) for key in WHOLE_WORDS)
 
 
-def _declarations(inputs: Any) -> dict[str, dict[str, Any]]:
+def _declarations(inputs: Any, *, is_schema: bool | None = None) -> dict[str, dict[str, Any]]:
+    """What is said of each input, by its name."""
     if not isinstance(inputs, dict):
         return {}
-    rules = inputs.get("properties", {}) if _is_schema(inputs) else inputs
+    whole = _is_schema(inputs) if is_schema is None else is_schema
+    rules = inputs.get("properties", {}) if whole else inputs
     if not isinstance(rules, dict):
         return {}
     return {name: rule if isinstance(rule, dict) else {} for name, rule in rules.items()}
 
 
-def _required_inputs(inputs: Any) -> list[str]:
+def _schema_of(inputs: dict[str, Any]) -> dict[str, Any]:
+    """A declaration as a JSON Schema of all inputs together."""
     if _is_schema(inputs):
-        required = inputs.get("required", [])
-        return [name for name in required if isinstance(name, str)] if isinstance(required, list) else []
-    return [name for name, rule in _declarations(inputs).items() if "default" not in rule]
-
-
-def _unknown_input(name: str, known: Collection[str]) -> str:
-    hint = did_you_mean(name, known)
-    return f'unknown input "{name}"' + (f" ({hint})" if hint else "")
+        return {key: value for key, value in inputs.items() if key not in ("$schema", "$id")}
+    return {
+        "type": "object",
+        "properties": {name: True if rule is None else rule for name, rule in inputs.items()},
+        "required": [name for name, rule in _declarations(inputs).items() if "default" not in rule],
+        "additionalProperties": False,
+    }
 
 
 # ------------------------------------------------------------------------------------------------------ types

@@ -7,7 +7,7 @@ chance: a delay here is the plain one, and whoever waits bends it.
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Final
+from typing import Final, Literal
 
 import msgspec
 
@@ -21,6 +21,11 @@ DELAY_MS_MAX: Final = 10 * 366 * 86_400_000  # ten years; any instant computed f
 # These say that trying again is pointless (the same template, inputs, secret or limit will be met) or not
 # ours to decide (a lost attempt has rules of its own, a run out of time is over).
 NEVER_RETRIED: Final = frozenset({"lost", "template", "inputs", "secret", "limit", "run_timeout"})
+
+
+OnCrash = Literal["retry", "fail"]
+KeyScope = Literal["workflow", "global"]
+OnConflict = Literal["wait", "fail"]
 
 
 class BackoffKind(StrEnum):
@@ -62,7 +67,11 @@ class StepPolicy(msgspec.Struct, frozen=True, omit_defaults=True):
 
     timeout_secs: float | None = None
     retry: RetryPolicy | None = None
-    on_crash: str = "retry"
+    on_crash: OnCrash = "retry"
+    idempotency_key: str | None = None
+    idempotency_scope: KeyScope = "workflow"
+    idempotency_ttl_secs: int | None = None
+    on_conflict: OnConflict = "wait"
 
     @property
     def is_empty(self) -> bool:
@@ -70,10 +79,10 @@ class StepPolicy(msgspec.Struct, frozen=True, omit_defaults=True):
 
     def within(self, container: StepPolicy) -> StepPolicy:
         """This policy, with the time limit and the retries of a container where it has none of its own."""
-        return StepPolicy(
+        return msgspec.structs.replace(
+            self,
             timeout_secs=container.timeout_secs if self.timeout_secs is None else self.timeout_secs,
             retry=container.retry if self.retry is None else self.retry,
-            on_crash=self.on_crash,
         )
 
 

@@ -6,32 +6,39 @@ Knows places and how to say what is wrong. Must not know what any key means.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Any, Final
 
 from holdfast.errors import InvalidSpec, Problem
-from holdfast.spec.policy import NAME_CHARS_MAX, TIMEOUT_SECS_MAX
+from holdfast.spec.policy import NAME_CHARS_MAX
 from holdfast.spec.read import PROBLEMS_MAX, Document, Key, pointer_to
 
 Where = tuple[Key, ...]
 
 # Finding the nearest of many names takes a while each time, and a text can hold a hundred misspelt ones.
 SUGGESTIONS_MAX: Final = 500
+NAMES_SHOWN_MAX: Final = 12  # in a hint
 
 
 class Report:
     """Collects problems, each with the place where it stands in the text."""
 
     def __init__(self, document: Document | None, source: str) -> None:
-        self.problems: list[Problem] = []
+        self.problems: list[Problem] = list(document.problems) if document else []
         self.notes: list[Problem] = []
         self.document, self.source = document, source
-        self.has_holes = False
-        self._settled: frozenset[str] = frozenset()
+        self.unread: set[str] = set()
+        self._unread_places = frozenset(problem.pointer for problem in self.problems)
+        self._settled: set[str] = set()
+        self._is_shape_read = False
 
     def add(self, code: str, at: Where, message: str, hint: str = "", *, of_key: bool = False) -> None:
         pointer = pointer_to(at)
-        if pointer not in self._settled and not self.is_full:
+        if pointer in self._unread_places or (self._is_shape_read and pointer in self._settled):
+            return
+        if not self._is_shape_read:
+            self._settled.add(pointer)
+        if not self.is_full:
             self.problems.append(self._problem(code, pointer, message, hint, of_key))
 
     @property
@@ -40,13 +47,26 @@ class Report:
         return len(self.problems) >= PROBLEMS_MAX
 
     def shape_is_read(self) -> None:
-        """From now on contents are judged, but not where the shape was wrong.
+        """From now on contents are judged, but not where the shape was wrong: a tool that is missing is not badly
+        named as well."""
+        self._is_shape_read = True
 
-        A tool that is missing is not badly named as well, and in a tree with holes many a name would look
-        unknown.
-        """
-        self._settled = frozenset(problem.pointer for problem in self.problems)
-        self.has_holes = bool(self.problems)
+    def settle(self, at: Where) -> None:
+        """Nothing need be said about the contents of a place."""
+        self._settled.add(pointer_to(at))
+
+    def cannot_read(self, value: Any) -> None:
+        """Remember the texts in a part that has the wrong shape: a reference may mean what it would declare."""
+        stack = [value]
+        while stack:
+            match stack.pop():
+                case str() as text:
+                    self.unread.add(text)
+                case dict() as mapping:
+                    self.unread.update(mapping)
+                    stack.extend(mapping.values())
+                case list() as items:
+                    stack.extend(items)
 
     def note(self, code: str, at: Where, message: str, hint: str = "") -> None:
         if len(self.notes) < PROBLEMS_MAX:
@@ -72,17 +92,33 @@ class Fields:
         self, report: Report, data: dict[str, Any], at: Where, who: str = "", misfit: str = "out_of_range"
     ) -> None:
         self.report, self.data, self.at, self.who = report, data, at, who
-        self._misfit = misfit  # the code of a value that has the right type and is wrong all the same
+        self.misfit = misfit  # the code of a value that has the right type and is wrong all the same
 
-    def expect(self, known: Collection[str], required: Iterable[str] = ()) -> None:
+    def expect(
+        self,
+        known: Collection[str],
+        required: Iterable[str] = (),
+        near: Collection[str] | None = None,
+        hint_of: Callable[[str], str] | None = None,
+    ) -> None:
+        """Report keys that are unknown or missing. `near` are the keys that an unknown one could have been, and
+        `hint_of` says where else it is known."""
+        near = known if near is None else near
+        meant: set[str | None] = set()
         for key in self.data:
             if key not in known and not self.report.is_full:
-                hint = did_you_mean(key, known) or f"known keys are {', '.join(sorted(known))}"
+                hint = hint_of(key) if hint_of else ""
+                hint = did_you_mean(key, near) or hint or f"known keys are {', '.join(sorted(near))}"
                 message = f"{self.who}unknown key {quoted(key)}"
                 self.report.add("unknown_key", (*self.at, key), message, hint, of_key=True)
+                self.report.cannot_read(self.data[key])
+                meant.add(nearest(key, near))
+        for key in meant:
+            if key is not None:
+                self.report.settle((*self.at, key))  # what is misspelt is not missing as well
         for key in required:
-            if self.data.get(key) is None:
-                self.wrong("missing_key", key, f'the key "{key}" is missing')
+            if self.data.get(key) is None and key not in meant:
+                self.wrong("missing_key", key, f'the key "{key}" is missing', f"add `{key}: …`")
 
     def wrong(self, code: str, key: str, message: str, hint: str = "") -> None:
         self.report.add(code, (*self.at, key), self.who + message, hint)
@@ -93,47 +129,47 @@ class Fields:
         if value is None:
             return None
         if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
-            self.wrong("wrong_type", key, f"{key} must be {wanted}, not {type_name(value)}")
+            message = f"{key} must be {wanted}, not {value if isinstance(value, float) else type_name(value)}"
+            self.wrong("wrong_type", key, message, hint_for_type(kind, value))
+            self.report.cannot_read(value)
             return None
         return value
 
-    def text(self, key: str, default: str = "") -> str:
-        value = self.get(key, str, "text")
-        return default if value is None else str(value)
 
-    def choice(self, key: str, options: tuple[str, ...], default: str) -> Any:
-        value = self.text(key, default)
-        if value in options:
-            return value
-        hint = did_you_mean(value, options)
-        self.wrong("invalid_choice", key, f"{key} must be {' or '.join(options)}, not {quoted(value)}", hint)
-        return default
-
-    def integer(self, key: str, default: int, low: int, high: int) -> int:
-        value = self.get(key, int, "a whole number")
-        if value is None:
-            return default
-        if not low <= value <= high:
-            self.wrong(self._misfit, key, f"{key} must be from {low:,} to {high:,}, not {value}")
-            return default
-        return int(value)
-
-    def seconds(self, key: str) -> float | None:
-        value = self.get(key, (int, float), "a number of seconds")
-        if value is None:
-            return None
-        if not 0 < value <= TIMEOUT_SECS_MAX:
-            message = f"{key} must be more than 0 and at most {TIMEOUT_SECS_MAX:,}, not {value}"
-            self.wrong(self._misfit, key, message)
-            return None
-        return float(value)
+def nearest(word: str, known: Collection[str]) -> str | None:
+    """The one of many words that somebody could have meant."""
+    if len(known) > SUGGESTIONS_MAX:
+        return None
+    near = difflib.get_close_matches(word[:NAME_CHARS_MAX], sorted(known), n=1)
+    return near[0] if near else None
 
 
 def did_you_mean(word: str, known: Collection[str]) -> str:
-    if len(known) > SUGGESTIONS_MAX:
-        return ""
-    near = difflib.get_close_matches(word[:NAME_CHARS_MAX], sorted(known), n=1)
-    return f"did you mean {near[0]}?" if near else ""
+    near = nearest(word, known)
+    return f"did you mean {near}?" if near else ""
+
+
+def one_of(names: Collection[str]) -> str:
+    """A few names, where nobody can say which was meant."""
+    shown = sorted(names)[:NAMES_SHOWN_MAX]
+    return ", ".join(shown) + (", …" if len(names) > len(shown) else "")
+
+
+def hint_for_type(kind: type[Any] | tuple[type[Any], ...], value: Any) -> str:
+    """How a value of the wrong type would be written rightly."""
+    kinds = kind if isinstance(kind, tuple) else (kind,)
+    if str in kinds and not isinstance(value, dict | list):
+        return "put it in quotation marks"
+    if bool in kinds:
+        return "write true or false"
+    if int in kinds:
+        if isinstance(value, float):
+            return "round it"
+        is_number = isinstance(value, str) and value.replace(".", "", 1).isdecimal()
+        return "write it without quotation marks" if is_number else "write a number, without a unit"
+    if list in kinds:
+        return "write each entry in a line of its own that starts with `- `"
+    return "write `key: value`, each in a line of its own" if dict in kinds else "write one text"
 
 
 def quoted(text: Any) -> str:

@@ -55,11 +55,12 @@ class Place:
 class Document:
     """Plain data, and the line and column (both from 1) of every value and key in it."""
 
-    __slots__ = ("_root", "data", "source")
+    __slots__ = ("_root", "data", "problems", "source")
 
-    def __init__(self, data: Any, root: Place, source: str = "") -> None:
+    def __init__(self, data: Any, root: Place, source: str = "", problems: tuple[Problem, ...] = ()) -> None:
         self.data = data
         self.source = source
+        self.problems = problems
         self._root = root
 
     def mark(self, pointer: str) -> Mark:
@@ -94,15 +95,21 @@ def pointer_to(keys: Iterable[Key]) -> str:
 
 def read(text: str | bytes, source: str = "") -> Document:
     """Read one document, or raise InvalidSpec with every problem that was found."""
+    document = look_at(text, source)
+    if document.problems:
+        raise InvalidSpec(document.problems)
+    return document
+
+
+def look_at(text: str | bytes, source: str = "") -> Document:
+    """Read one document with the problems that did not keep it from being read to its end."""
     builder = _Builder(source)
     try:
         for event in _events(_decoded(text, builder), builder):
             builder.take(event)
     except _Unreadable:
-        pass
-    if builder.problems:
-        raise InvalidSpec(builder.problems)
-    return Document(builder.data, builder.root, source)
+        raise InvalidSpec(builder.problems) from None
+    return Document(builder.data, builder.root, source, tuple(builder.problems))
 
 
 def write(data: Any) -> str:
@@ -213,13 +220,16 @@ _SYNTAX_HINTS: Final = {
     "cannot start any token": "indent with blanks, not tabs, and quote a text that starts with @, ` or %",
     "did not find expected <document start>": "a definition is one document",
     "found unexpected end of stream": "close the quotation mark",
+    "did not find expected ',' or": "a comma or a bracket is missing, or a key has more than 1,000 characters",
+    "could not find expected ':'": "a `: ` is missing, or a key has more than 1,000 characters",
     "expected alphabetic or numeric character": "quote a text that starts with & or *",
 }
 
 
 def _syntax_hint(error: Exception) -> str:
     problem = str(getattr(error, "problem", ""))
-    return next((hint for part, hint in _SYNTAX_HINTS.items() if part in problem), "")
+    hints = (hint for part, hint in _SYNTAX_HINTS.items() if part in problem)
+    return next(hints, "look at indentation and quotation marks here and in the line before")
 
 
 def _mark_of(event: yaml.Event) -> Mark:
@@ -307,6 +317,7 @@ class _Builder:
                 value = _core_value(event.value)
             except ValueError as error:
                 self.note("not_json", f"{_short(event.value)} {error}", mark, "quote it to make it a text")
+                value = 0  # it meant to be a number
         self._put(value, mark)
         self._value_is_done()
 

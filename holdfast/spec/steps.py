@@ -9,7 +9,7 @@ what is allowed.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
 
@@ -18,12 +18,34 @@ from holdfast.spec.policy import NO_POLICY, StepPolicy
 from holdfast.spec.problems import Where
 from holdfast.spec.read import Document
 
+POLL_INTERVAL_MS: Final = 1_000  # a first look soon, since much is done within a second
+POLL_MAX_MS: Final = 60_000
+
 OnAnyFail = Literal["abort", "continue"]
 
 
 class ToolBody(msgspec.Struct, frozen=True):
     tool: str
     args: Any = None
+
+
+class RemoteBody(msgspec.Struct, frozen=True):
+    """`dcc` names a server of the settings."""
+
+    dcc: str
+    tool: str
+    args: Any = None
+
+
+class ServiceBody(msgspec.Struct, frozen=True):
+    """`max_attempts` is how many workers are tried, 0 meaning all of them."""
+
+    service: str
+    input: Any = None
+    params: Any = None
+    max_attempts: int = 0
+    attempt_delay_ms: int = 0
+    weighted_by_load: bool = False
 
 
 class ForeachBody(msgspec.Struct, frozen=True, rename={"as_": "as"}):
@@ -56,7 +78,92 @@ class TimerBody(msgspec.Struct, frozen=True):
     until: int | float | str | None = None
 
 
-Body = ToolBody | ForeachBody | ParallelBody | BranchBody | TimerBody
+class NestedBody(msgspec.Struct, frozen=True):
+    workflow: str
+    inputs: Any = None
+
+
+class Quorum(msgspec.Struct, frozen=True):
+    need: int
+    of: tuple[str, ...] = ()
+
+
+class Escalation(msgspec.Struct, frozen=True):
+    after_secs: float
+    to: str
+
+
+class ApproveBody(msgspec.Struct, frozen=True):
+    prompt: str = ""
+    timeout_secs: float | None = None
+    form: dict[str, Any] | None = None
+    quorum: Quorum | None = None
+    escalate: Escalation | None = None
+
+
+class WaitEventBody(msgspec.Struct, frozen=True, rename={"any_": "any", "all_": "all"}):
+    """Exactly one of the first three."""
+
+    signal_key: str | None = None
+    any_: tuple[str, ...] | None = None
+    all_: tuple[str, ...] | None = None
+    correlation: Any = None
+    timeout_secs: float | None = None
+
+
+class PollBody(msgspec.Struct, frozen=True):
+    """A call, of a tool or of a service, that is made again until its answer has what `until` names."""
+
+    until: str
+    tool: str | None = None
+    dcc: str | None = None
+    args: Any = None
+    service: str | None = None
+    input: Any = None
+    params: Any = None
+    interval_ms: int = POLL_INTERVAL_MS
+    max_ms: int = POLL_MAX_MS
+    timeout_secs: float | None = None
+
+
+Body = (
+    ToolBody
+    | RemoteBody
+    | ServiceBody
+    | ForeachBody
+    | ParallelBody
+    | BranchBody
+    | NestedBody
+    | ApproveBody
+    | TimerBody
+    | WaitEventBody
+    | PollBody
+)
+
+
+class ResultRule(msgspec.Struct, frozen=True):
+    """How an answer becomes an output: `{success: false}` is a failure, a part is taken, JSON text is read."""
+
+    envelope: bool = False
+    select: str | None = None
+    parse: Literal["json"] | None = None
+
+
+class PollRule(msgspec.Struct, frozen=True):
+    interval_ms: int = POLL_INTERVAL_MS
+    max_ms: int = POLL_MAX_MS
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """What was said about the answer of a call, and about waiting for one that comes later."""
+
+    result: ResultRule | None = None
+    pending_ttl_secs: float | None = None
+    poll: PollRule | None = None
+    supports_async_callback: bool = False
+
+
+PLAIN_ANSWER: Final = Answer()
 
 
 class WorkflowStep(msgspec.Struct, frozen=True):
@@ -65,6 +172,14 @@ class WorkflowStep(msgspec.Struct, frozen=True):
     body: Body
     description: str = ""
     policy: StepPolicy = NO_POLICY
+    answer: Answer = PLAIN_ANSWER
+
+
+class FinalCallback(msgspec.Struct, frozen=True):
+    """Whom to tell how a run ended; `secret_env` names the variable that holds the key of the signature."""
+
+    url: str
+    secret_env: str | None = None
 
 
 class Origin:
@@ -98,6 +213,7 @@ class Definition(msgspec.Struct, frozen=True):
     on_restart: Literal["resume", "interrupt"] = "resume"
     timeout_secs: float | None = None
     labels: dict[str, str] = {}
+    on_complete: tuple[FinalCallback, ...] = ()
     origin: Origin = msgspec.field(default_factory=Origin)
 
 

@@ -15,16 +15,17 @@ Either way all problems are reported at once, each with its place.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from holdfast import values
 from holdfast.errors import Problem
 from holdfast.spec import inputs
-from holdfast.spec.build import data_of, definition_from
-from holdfast.spec.check import check, note_clashes
+from holdfast.spec.build import definition_from
+from holdfast.spec.check import check, note_oddities
+from holdfast.spec.plain import data_of
 from holdfast.spec.problems import Report
-from holdfast.spec.read import SPEC_BYTES_MAX, read, write
+from holdfast.spec.read import SPEC_BYTES_MAX, look_at, write
 from holdfast.spec.steps import Definition
 
 
@@ -32,7 +33,7 @@ class WorkflowSpec(Definition, frozen=True):
     @classmethod
     def from_yaml_str(cls, text: str | bytes, source: str = "") -> WorkflowSpec:
         """Read YAML or JSON; raise InvalidSpec with every problem if it has not the shape of a workflow."""
-        document = read(text, source)
+        document = look_at(text, source)
         return _built(document.data, Report(document, source))
 
     @classmethod
@@ -53,13 +54,17 @@ class WorkflowSpec(Definition, frozen=True):
             raise report.refusal() from None
         return _built(plain, report)
 
-    def validate(self) -> None:
-        """Raise InvalidSpec with every problem unless each name, path and template can be used."""
+    def validate(self, template_env: Collection[str] = ()) -> None:
+        """Raise InvalidSpec with every problem unless each name, path and template can be used.
+
+        `template_env` are the variables of the environment that templates may name.
+        """
         if self.origin.document is None:
             # Records made by hand have met no rule yet; as data they meet those of any other definition.
             WorkflowSpec.from_data(self.to_data(), self.origin.source)
         report = Report(self.origin.document, self.origin.source)
-        check(self, report)
+        report.shape_is_read()
+        check(self, report, template_env)
         if report.problems:
             raise report.refusal()
 
@@ -67,7 +72,7 @@ class WorkflowSpec(Definition, frozen=True):
     def notes(self) -> tuple[Problem, ...]:
         """What is not wrong but probably not meant."""
         report = Report(self.origin.document, self.origin.source)
-        note_clashes(self, report)
+        note_oddities(self, report)
         return (*self.origin.notes, *report.notes)
 
     @property
@@ -91,7 +96,7 @@ def _built(data: Any, report: Report) -> WorkflowSpec:
     spec = definition_from(data, report, WorkflowSpec)
     if report.problems:
         report.shape_is_read()
-        check(spec, report)  # what else is wrong should not have to wait for the next try
+        check(spec, report, None)  # what else is wrong should not have to wait for the next try
         raise report.refusal()
     return spec
 

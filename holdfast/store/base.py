@@ -6,7 +6,8 @@ A store takes batches: all rows of many runs, with everything those rows cause, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from typing import Protocol
 
 import msgspec
@@ -34,6 +35,8 @@ class RunRow(msgspec.Struct, frozen=True):
     labels: str | None
     created_at: Millis
     finished_at: Millis | None
+    parent_job_id: str | None = None
+    workflow: str = ""  # the name of its definition
 
 
 class NewRun(msgspec.Struct):
@@ -44,6 +47,7 @@ class NewRun(msgspec.Struct):
     on_restart: str | None
     labels: str | None
     created_at: Millis
+    parent_job_id: str | None = None
 
 
 class RunChange(msgspec.Struct):
@@ -65,20 +69,67 @@ class Version(msgspec.Struct, frozen=True):
     created_at: Millis
 
 
+class Request(msgspec.Struct, frozen=True):
+    """A caller's own name for a start: the same one again means the run that it made."""
+
+    tenant: str
+    id: str
+    digest: str  # of what was asked for
+    run: RunNo
+    created_at: Millis
+
+
+class Publication(msgspec.Struct, frozen=True):
+    """From now on, a name means this version."""
+
+    tenant: str
+    name: str
+    version: str
+    published_at: Millis
+
+
+class Wanted(msgspec.Struct, frozen=True, kw_only=True):
+    """Which runs a list is to have; what is left out does not matter."""
+
+    status: str | None = None
+    workflow: str | None = None
+    label: tuple[str, str | None] | None = None  # a label's name, and its value if that matters too
+
+
 class Batch:
     """What becomes durable together. Filled by the door, written by the store."""
 
-    __slots__ = ("blobs", "changes", "is_probe", "lane", "new_runs", "rows", "snapshots", "versions")
+    __slots__ = (
+        "blobs",
+        "changes",
+        "forgotten",
+        "is_probe",
+        "lane",
+        "new_runs",
+        "published",
+        "requests",
+        "rows",
+        "snapshots",
+        "versions",
+    )
 
     def __init__(self) -> None:
         self.rows: list[JournalRow] = []
         self.new_runs: dict[RunNo, NewRun] = {}
         self.changes: dict[RunNo, RunChange] = {}
         self.versions: list[Version] = []
+        self.requests: list[Request] = []
+        self.published: list[Publication] = []
         self.blobs: list[tuple[RunNo, str, bytes]] = []
         self.snapshots: list[tuple[RunNo, int, int, bytes]] = []  # run, part, seq, body
+        self.forgotten: list[RunNo] = []  # finished runs that are deleted with all that belongs to them
         self.lane: str | None = None  # the suspect that is alone from this commit on; "" clears it
         self.is_probe = False  # write something that changes nothing: can the store write at all?
+
+    @property
+    def has_rest(self) -> bool:
+        """Is there anything that few commits have? Asked in every one."""
+        return bool(self.blobs or self.snapshots or self.forgotten) or self.lane is not None or self.is_probe
 
     def only(self, runs: set[RunNo]) -> Batch:
         """What of this batch belongs to some runs; what belongs to no run comes along."""
@@ -86,9 +137,12 @@ class Batch:
         part.rows = [row for row in self.rows if row[0] in runs]
         part.new_runs = {no: new for no, new in self.new_runs.items() if no in runs}
         part.changes = {no: change for no, change in self.changes.items() if no in runs}
+        part.requests = [request for request in self.requests if request.run in runs]
         part.blobs = [blob for blob in self.blobs if blob[0] in runs]
         part.snapshots = [snapshot for snapshot in self.snapshots if snapshot[0] in runs]
-        part.versions, part.lane, part.is_probe = self.versions, self.lane, self.is_probe
+        part.forgotten = [no for no in self.forgotten if no in runs]
+        part.versions, part.published = self.versions, self.published
+        part.lane, part.is_probe = self.lane, self.is_probe
         return part
 
     def without(self, runs: set[RunNo]) -> Batch:
@@ -126,7 +180,14 @@ class Store(Protocol):
     async def load(self, no: RunNo) -> Stored | None: ...
     async def run_by_id(self, tenant: str, run_id: RunId) -> RunRow | None: ...
     async def run_by_no(self, no: RunNo) -> RunRow | None: ...
-    async def list_runs(self, tenant: str, before: RunNo | None, limit: int) -> list[RunRow]: ...
+    async def list_runs(
+        self, tenant: str, before: RunNo | None, limit: int, wanted: Wanted = ...
+    ) -> list[RunRow]: ...
+    async def request(self, tenant: str, request_id: str) -> tuple[str, RunNo, RunId] | None: ...
+    async def published(self, tenant: str, name: str) -> tuple[str, str] | None: ...
+    async def workflow_names(self, tenant: str, limit: int) -> list[str]: ...
+    async def ids_like(self, tenant: str, part: str, limit: int) -> list[RunId]: ...
+    async def finished_before(self, before: Millis, limit: int) -> list[RunNo]: ...
     async def journal(self, no: RunNo, after: int, limit: int) -> list[ReadRow]: ...
     async def blob(self, no: RunNo, sha256: str) -> bytes: ...
     async def definition(self, tenant: str, version: str) -> str | None: ...
@@ -137,3 +198,19 @@ class Store(Protocol):
     async def next_wake(self) -> Millis | None: ...
     async def in_need(self, after: RunNo, limit: int) -> list[tuple[RunNo, str]]: ...
     async def interruptible(self, after: RunNo, limit: int) -> list[RunNo]: ...
+
+
+class StoreFile(Store, Protocol):
+    """A store that is one file, opened to be looked at: what its upkeep needs."""
+
+    path: str
+
+    def still(self) -> AbstractContextManager[None]: ...
+    def check_file(self) -> list[str]: ...
+    def checks(self) -> list[str]: ...
+    def check(self, name: str) -> list[str]: ...
+    def blobs_named(self) -> Iterator[tuple[RunNo, str]]: ...
+    def has_blob(self, no: RunNo, sha256: str) -> bool: ...
+    def schema(self) -> int: ...
+    def epoch_now(self) -> int: ...
+    def copy_to(self, path: str) -> None: ...

@@ -14,13 +14,15 @@ import re
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from typing import Any, Final
 
 import apsw
+import msgspec
 
-from holdfast.errors import NodeIsOver, SchemaTooNew, StoreUnavailable
-from holdfast.store.base import Batch, Fenced, NewRun, ReadRow, RunChange, RunRow, Stored
+from holdfast.errors import NodeIsOver, NotFound, SchemaTooNew, SchemaTooOld, StoreUnavailable
+from holdfast.store.base import Batch, Fenced, NewRun, ReadRow, RunChange, RunRow, Stored, Wanted
 from holdfast.store.statements import migrations, statements
 from holdfast.values import Millis, RunId, RunNo
 
@@ -30,6 +32,7 @@ WAL_BYTES: Final = 4 * 1024 * 1024  # grown beforehand: a commit then changes no
 CHECKPOINT_PAGES: Final = 1_000
 BUSY_MS: Final = 5_000  # how long opening waits for whoever writes to the file
 BUSY_MS_LATER: Final = 50  # and a commit: the door looks again by itself, and nobody else has to wait for it
+EVERY_RUN: Final = Wanted()
 
 Done = Callable[[BaseException | None], None]
 
@@ -42,6 +45,7 @@ class SqliteStore:
         self.epoch = 0
         self._sql = statements("sqlite")
         self._many = {name: _many_rows(self._sql[name]) for name in ("append", "add_run", "change_run")}
+        self._forget = [text for name, text in self._sql.items() if name.startswith("forget_run_")]
         self._last_no = 0
         self._lane: str | None = None
         self._sync_seconds = 0.0
@@ -74,17 +78,36 @@ class SqliteStore:
         self._write.set_busy_timeout(BUSY_MS_LATER)
         self._grow_wal()
 
+    def open_to_read(self, *, any_release: bool = False) -> None:
+        """Look at the file beside whoever writes to it: nothing is locked, migrated or changed.
+
+        One of an older release has not all that is asked for; with `any_release` it may only be copied.
+        """
+        if not os.path.exists(self.path):
+            raise NotFound(f"there is no database {self.path}; holdfast run makes it, --db names another")
+        try:
+            self._read = self._connect(apsw.SQLITE_OPEN_READONLY)
+            found, newest = self._schema(self._read), migrations("sqlite")[-1][0]
+        except apsw.Error as error:
+            raise StoreUnavailable(f"{self.path} cannot be read as a database: {error}") from error
+        if found < newest and not any_release:
+            self._read.close()
+            raise SchemaTooOld(
+                f"{self.path} was written by an older release (schema {found}, this one needs {newest}); "
+                "holdfast run brings it up to date"
+            )
+
     def close(self) -> None:
         if self._thread is not None:
             self._work.put(None)
             self._thread.join()
             self._thread = None
         self._read.close()
-        self._write.close()
+        if self.epoch:  # else it was opened to be read
+            self._write.close()
 
-    def _connect(self) -> apsw.Connection:
-        flags = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE | apsw.SQLITE_OPEN_URI
-        db = apsw.Connection(self.path, flags=flags)
+    def _connect(self, access: int = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE) -> apsw.Connection:
+        db = apsw.Connection(self.path, flags=access | apsw.SQLITE_OPEN_URI)
         db.set_busy_timeout(BUSY_MS)
         db.pragma("trusted_schema", False)
         db.pragma("foreign_keys", True)
@@ -99,16 +122,21 @@ class SqliteStore:
         db.wal_autocheckpoint(0)  # it would swallow a failed sync; see _checkpoint
         db.set_wal_hook(self._note_pages)
 
-    def _migrate(self) -> None:
-        known = bool(self._write.execute("SELECT 1 FROM sqlite_schema WHERE name = 'meta'").get)
-        if not known and self._write.execute("SELECT 1 FROM sqlite_schema LIMIT 1").get:
+    def _schema(self, db: apsw.Connection) -> int:
+        """The number of the newest migration that the file has seen; refused if it is not a file for this release."""
+        known = bool(db.execute("SELECT 1 FROM sqlite_schema WHERE name = 'meta'").get)
+        if not known and db.execute("SELECT 1 FROM sqlite_schema LIMIT 1").get:
             raise StoreUnavailable(f"{self.path} is a database of something else; give a file of its own")
-        done = int(self._value(self._write, "schema_version")) if known else 0
+        done = int(self._value(db, "schema_version")) if known else 0
         newest = migrations("sqlite")[-1][0]
         if done > newest:
             raise SchemaTooNew(
                 f"{self.path} was written by a newer release (schema {done}, this one knows {newest}); upgrade holdfast"
             )
+        return done
+
+    def _migrate(self) -> None:
+        done = self._schema(self._write)
         for number, script in migrations("sqlite"):
             if number > done:
                 with self._write:
@@ -189,7 +217,9 @@ class SqliteStore:
             self._put_many("append", batch.rows)
             if batch.new_runs or batch.changes:
                 self._put_runs(batch)
-            if batch.versions or batch.blobs or batch.snapshots or batch.lane is not None or batch.is_probe:
+            if batch.versions or batch.requests or batch.published:
+                self._put_names(batch)
+            if batch.has_rest:
                 self._put_rest(batch)
             began = time.perf_counter()
             db.execute("COMMIT")
@@ -230,23 +260,32 @@ class SqliteStore:
             change.epoch,
             change.wake_at,
         )
-        return (*identity, change.needs, new.on_restart, new.labels, new.created_at, change.finished_at)
+        rest = (new.on_restart, new.labels, new.created_at, change.finished_at, new.parent_job_id)
+        return (*identity, change.needs, *rest)
 
     def _changed(self, no: RunNo, change: RunChange) -> tuple[Any, ...]:
         owner = (self.node, self.epoch) if change.owned else (None, None)
         return (no, change.status, *owner, change.epoch, change.wake_at, change.needs, change.finished_at)
 
-    def _put_rest(self, batch: Batch) -> None:
+    def _put_names(self, batch: Batch) -> None:
+        """What users name: definitions, what a name means, and their own ids of starts."""
         execute, sql = self._write.execute, self._sql
         for version in batch.versions:
-            execute(
-                sql["add_version"],
-                (version.tenant, version.hash, version.name, version.definition, version.created_at),
-            )
+            execute(sql["add_version"], msgspec.structs.astuple(version))
+        for publication in batch.published:
+            execute(sql["publish"], msgspec.structs.astuple(publication))
+        for request in batch.requests:
+            execute(sql["add_request"], msgspec.structs.astuple(request))
+
+    def _put_rest(self, batch: Batch) -> None:
+        execute, sql = self._write.execute, self._sql
         for blob in batch.blobs:
             execute(sql["put_blob"], blob)
         for snapshot in batch.snapshots:
             execute(sql["put_snapshot"], snapshot)
+        for no in batch.forgotten:
+            for statement in self._forget:
+                execute(statement, (no,))
         if batch.lane is not None:
             execute(sql["set_lane"], (batch.lane or None, self.node))
         if batch.is_probe:
@@ -289,11 +328,32 @@ class SqliteStore:
     async def run_by_no(self, no: RunNo) -> RunRow | None:
         return next(iter(self._rows("run_by_no", no)), None)
 
-    async def list_runs(self, tenant: str, before: RunNo | None, limit: int) -> list[RunRow]:
-        return self._rows("list_runs", tenant, before if before is not None else 2**62, limit)
+    async def list_runs(
+        self, tenant: str, before: RunNo | None, limit: int, wanted: Wanted = EVERY_RUN
+    ) -> list[RunRow]:
+        label, value = wanted.label or (None, None)
+        names = {"status": wanted.status, "workflow": wanted.workflow, "label": label, "value": value}
+        page = {"tenant": tenant, "before": before if before is not None else 2**62, "limit": limit}
+        return [RunRow(*row) for row in self._read.execute(self._sql["list_runs"], page | names)]
 
     def _rows(self, name: str, *args: Any) -> list[RunRow]:
         return [RunRow(*row) for row in self._read.execute(self._sql[name], args)]
+
+    async def request(self, tenant: str, request_id: str) -> tuple[str, RunNo, RunId] | None:
+        return next(iter(self._read.execute(self._sql["request"], (tenant, request_id))), None)
+
+    async def published(self, tenant: str, name: str) -> tuple[str, str] | None:
+        """The version that a name means, and its definition."""
+        return next(iter(self._read.execute(self._sql["published"], (tenant, name))), None)
+
+    async def workflow_names(self, tenant: str, limit: int) -> list[str]:
+        return [name for (name,) in self._read.execute(self._sql["workflow_names"], (tenant, limit))]
+
+    async def ids_like(self, tenant: str, part: str, limit: int) -> list[RunId]:
+        return [run_id for (run_id,) in self._read.execute(self._sql["ids_like"], (tenant, part, limit))]
+
+    async def finished_before(self, before: Millis, limit: int) -> list[RunNo]:
+        return [no for (no,) in self._read.execute(self._sql["finished_before"], (before, limit))]
 
     async def journal(self, no: RunNo, after: int, limit: int) -> list[ReadRow]:
         return list(self._read.execute(self._sql["rows_of"], (no, after, limit)))
@@ -324,6 +384,64 @@ class SqliteStore:
 
     async def interruptible(self, after: RunNo, limit: int) -> list[RunNo]:
         return [no for (no,) in self._read.execute(self._sql["interruptible_runs"], (after, limit))]
+
+    # ----------------------------------------------------------------------------------------------- upkeep
+
+    @contextmanager
+    def still(self) -> Iterator[None]:
+        """What is read within is of one moment, however much is written meanwhile."""
+        self._read.execute("BEGIN")
+        try:
+            yield
+        finally:
+            self._read.execute("ROLLBACK")
+
+    def check_file(self) -> list[str]:
+        """What SQLite itself finds wrong with the file, page by page."""
+        return _unsound(self._read)
+
+    def checks(self) -> list[str]:
+        """The names of the queries that look for what must not be."""
+        return [name for name in self._sql if name.startswith("check_")]
+
+    def check(self, name: str) -> list[str]:
+        """What one of them finds, in words."""
+        return [str(line) for (line,) in self._read.execute(self._sql[name])]
+
+    def blobs_named(self) -> Iterator[tuple[RunNo, str]]:
+        """Journal rows that refer to large values: run, body."""
+        yield from self._read.execute(self._sql["rows_with_blobs"])
+
+    def has_blob(self, no: RunNo, sha256: str) -> bool:
+        return bool(self._value(self._read, "has_blob", no, sha256))
+
+    def epoch_now(self) -> int:
+        """The newest incarnation of an engine on this file."""
+        return int(self._value(self._read, "read_epoch"))
+
+    def schema(self) -> int:
+        return self._schema(self._read)
+
+    def copy_to(self, path: str) -> None:
+        """The whole file as it is at one moment, into a new one, which is checked and on disk when this returns."""
+        try:
+            with closing(apsw.Connection(path)) as copy:
+                with copy.backup("main", self._read, "main") as backup:
+                    backup.step(-1)
+                copy.pragma("journal_mode", "delete")  # one file, that can be carried away
+                wrong = _unsound(copy)
+        except apsw.Error as error:
+            raise StoreUnavailable(f"{self.path} cannot be copied: {error}") from error
+        if wrong:
+            raise StoreUnavailable(f"the copy is not sound: {'; '.join(wrong)}")
+
+
+def _unsound(db: apsw.Connection) -> list[str]:
+    try:
+        found = [str(line) for (line,) in db.execute("PRAGMA integrity_check(20)")]
+    except apsw.Error as error:  # so damaged that it cannot even be looked at
+        return [str(error)]
+    return [] if found == ["ok"] else found
 
 
 def _is_failed_sync(error: Exception) -> bool:

@@ -2,52 +2,67 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import inspect
-import threading
+import sys
+import traceback
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Final, get_type_hints, overload
+from pathlib import Path
+from typing import Any, Final, Literal, overload
 
 from holdfast.errors import NotFound
-from holdfast.values import RunId
+from holdfast.tools.builtin import builtins
+from holdfast.tools.context import Context
+from holdfast.tools.failures import ToolError
+from holdfast.tools.forms import result_text
+from holdfast.tools.guard import Guard
+from holdfast.tools.signature import Signature
 
-_MARK: Final = "__holdfast_tool__"
+__all__ = [
+    "Context",
+    "Registry",
+    "Tool",
+    "ToolError",
+    "load",
+    "tool",
+]  # those of a tool's author, in one place
 
+Isolation = Literal["process"]
 
-class ToolError(Exception):
-    """Raise this in a tool to say what kind of failure it is, so that `retry_on` can choose."""
-
-    def __init__(self, message: str, *, kind: str = "error") -> None:
-        super().__init__(message)
-        self.kind = kind
-
-
-class Context:
-    """What a tool may know of the attempt it is: take it as a parameter annotated `Context`."""
-
-    __slots__ = ("_cancelled", "attempt", "idempotency_key", "path", "run_id")
-
-    def __init__(self, run_id: RunId, path: str, attempt: int, idempotency_key: str) -> None:
-        self.run_id, self.path, self.attempt, self.idempotency_key = run_id, path, attempt, idempotency_key
-        self._cancelled = threading.Event()
-
-    @property
-    def cancelled(self) -> bool:
-        """True once the run is being cancelled or the time of this attempt is over. Look at it, and return."""
-        return self._cancelled.is_set()
-
-    def cancel(self) -> None:
-        self._cancelled.set()
+_NAME: Final = "__holdfast_tool__"
+_ISOLATION: Final = "__holdfast_isolate__"
 
 
 class Tool:
-    __slots__ = ("context", "fn", "is_async", "name", "suspends")
+    """A function that steps can call, with what must be known to call it."""
 
-    def __init__(self, fn: Callable[..., Any], name: str) -> None:
+    __slots__ = ("_signature", "bind", "context", "fn", "is_async", "is_plain", "isolated", "name", "suspends")
+
+    def __init__(self, fn: Callable[..., Any], name: str, *, isolate: Isolation | None = None) -> None:
         self.fn, self.name = fn, name
-        self.is_async = inspect.iscoroutinefunction(fn)
-        self.context = _context_parameter(fn)
-        self.suspends = not self.is_async  # learnt: a tool that never waits needs no task of its own
+        _refuse_generator(fn, name)
+        self.is_async = _is_async(fn)
+        self.isolated = isolate == "process"
+        if self.isolated:
+            _refuse_unfindable(fn, name)
+        self._signature = Signature(fn, name)
+        self.bind: Callable[[dict[str, Any]], dict[str, Any]] = self._signature.bind
+        self.context = self._signature.context
+        # Learnt: one that never waits needs no task of its own. A plain one is just called.
+        self.suspends = self.isolated or not self.is_async
+        self.is_plain = not self.suspends and self.context is None
+
+    def waits(self) -> None:
+        """It was found waiting: from now on each call gets a task of its own."""
+        self.suspends, self.is_plain = True, False
+
+    result = staticmethod(result_text)
+
+    @property
+    def schema(self) -> dict[str, Any]:
+        """JSON Schema of the arguments."""
+        return self._signature.schema()
 
     def __repr__(self) -> str:
         return f"<tool {self.name}>"
@@ -56,73 +71,162 @@ class Tool:
 @overload
 def tool(fn: Callable[..., Any], /) -> Callable[..., Any]: ...
 @overload
-def tool(*, name: str | None = None) -> Callable[[Callable[..., Any]], Callable[..., Any]]: ...
-def tool(fn: Callable[..., Any] | None = None, /, *, name: str | None = None) -> Any:
-    """Mark a function, sync or async, as a tool. It stays the function that it is."""
+def tool(
+    *, name: str | None = None, isolate: Isolation | None = None
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]: ...
+def tool(
+    fn: Callable[..., Any] | None = None, /, *, name: str | None = None, isolate: Isolation | None = None
+) -> Any:
+    """Mark a function, sync or async, as a tool. It stays the function that it is.
+
+    With `isolate="process"` it is called in a process of its own kind, which can be killed: for work that keeps a
+    core busy, and for code that cannot be trusted to return.
+    """
+    if isolate not in (None, "process"):
+        raise ValueError(f'isolate is "process" or left out, not {isolate!r}')
 
     def mark(function: Callable[..., Any]) -> Callable[..., Any]:
-        setattr(function, _MARK, name or function.__name__)
+        if not callable(function):
+            raise TypeError(
+                f"{function!r} cannot be called, so it is no tool; did you mean @tool(name={function!r})?"
+            )
+        if inspect.ismethod(function):  # a method has no place for marks of its own
+            function = functools.partial(function)
+        setattr(function, _NAME, name or _name_of(function))
+        setattr(function, _ISOLATION, isolate)
         return function
 
     return mark if fn is None else mark(fn)
 
 
 class Registry:
-    """Tools by name."""
+    """Tools by name: those given, and the built-in ones whose names they leave free."""
 
-    def __init__(self, tools: Iterable[Any] = ()) -> None:
+    def __init__(self, tools: Iterable[Any] = (), *, guard: Guard | None = None) -> None:
         self._tools: dict[str, Tool] = {}
+        self._all = {made.name: made for made in map(_tool_of, builtins(guard or Guard()))}
+        self.get = self._all.get
         for given in tools:
             self.add(given)
 
     def add(self, given: Any) -> None:
-        fn = given.fn if isinstance(given, Tool) else given
-        if not callable(fn):
-            raise TypeError(f"{given!r} is no tool: give functions, or decorate them with @tool")
-        name = given.name if isinstance(given, Tool) else getattr(fn, _MARK, fn.__name__)
-        known = self._tools.get(name)
-        if known is not None and known.fn is not fn:
+        made = given if isinstance(given, Tool) else _tool_of(given)
+        known = self._tools.get(made.name)
+        if known is not None and known.fn != made.fn:
             raise ValueError(
-                f"two tools are called {name!r}: {_place(known.fn)} and {_place(fn)}; rename one"
+                f"two tools are called {made.name!r}: {_place(known.fn)} and {_place(made.fn)}; rename one"
             )
-        self._tools[name] = Tool(fn, name)
-
-    def get(self, name: str) -> Tool | None:
-        return self._tools.get(name)
+        self._tools[made.name] = self._all[made.name] = made
 
     def names(self) -> frozenset[str]:
-        return frozenset(self._tools)
+        return frozenset(self._all)
 
     def __iter__(self) -> Iterator[Tool]:
+        """Those given."""
         return iter(self._tools.values())
+
+
+def _tool_of(fn: Any) -> Tool:
+    if not callable(fn):
+        raise TypeError(f"{fn!r} is no tool: give functions, or decorate them with @tool")
+    return Tool(fn, getattr(fn, _NAME, None) or _name_of(fn), isolate=getattr(fn, _ISOLATION, None))
+
+
+def _name_of(fn: Callable[..., Any]) -> str:
+    inner: Any = fn
+    while isinstance(inner, functools.partial):
+        inner = inner.func
+    name = getattr(inner, "__name__", None)
+    if not isinstance(name, str) or name == "<lambda>":
+        raise TypeError(f"{fn!r} has no name to be called by; give it one: tool(name='…')(…)")
+    return name
+
+
+def _is_async(fn: Callable[..., Any]) -> bool:
+    call = getattr(type(fn), "__call__", None)  # noqa: B004  # not whether there is one: whether it is async
+    return inspect.iscoroutinefunction(fn) or inspect.iscoroutinefunction(call)
+
+
+def _refuse_generator(fn: Callable[..., Any], name: str) -> None:
+    if inspect.isgeneratorfunction(fn) or inspect.isasyncgenfunction(fn):
+        raise TypeError(
+            f"tool {name!r} is a generator, and a step has one output: return a list instead of yielding"
+        )
+
+
+def _refuse_unfindable(fn: Callable[..., Any], name: str) -> None:
+    """Another process finds the function by module and qualified name, so these must lead to it."""
+    module, path = getattr(fn, "__module__", None), getattr(fn, "__qualname__", None)
+    if module is None or path is None or "<" in path:
+        raise TypeError(
+            f"tool {name!r} runs in a process, which finds it by name: make it a function at the top of a module, "
+            "not a lambda, a method of an object or a function inside another"
+        )
+    found: Any = sys.modules.get(module)
+    if module == "__main__" and not hasattr(found, "__file__"):
+        raise TypeError(
+            f"tool {name!r} runs in a process, which cannot look into this session: put it into a module"
+        )
+    for part in path.split("."):
+        found = getattr(found, part, None)
+    if found != fn:
+        raise TypeError(
+            f"tool {name!r} runs in a process, which looks for {module}.{path} and would find something else there"
+        )
 
 
 def load(reference: str) -> list[Callable[..., Any]]:
     """The tools of `module` or `module:object`: everything marked with @tool, or that one object."""
     module_name, _, name = reference.partition(":")
+    _refuse_path(reference, module_name)
+    module = _imported(module_name)
+    if not name:
+        found = [value for value in vars(module).values() if callable(value) and hasattr(value, _NAME)]
+        if not found:
+            raise NotFound(
+                f"module {module_name!r} has no tools: mark its functions with @tool, or name one as {module_name}:function"
+            )
+        return found
+    if not hasattr(module, name):
+        from holdfast.spec.problems import did_you_mean
+
+        hint = did_you_mean(name, [known for known in vars(module) if not known.startswith("_")])
+        raise NotFound(f"module {module_name!r} has no {name!r}" + (f"; {hint}" if hint else ""))
+    one = getattr(module, name)
+    return list(one) if isinstance(one, list | tuple) else [one]
+
+
+def _refuse_path(reference: str, module_name: str) -> None:
+    if "/" in module_name or "\\" in module_name or module_name.endswith(".py"):
+        path = Path(module_name.removesuffix(".py"))
+        raise NotFound(
+            f"{reference!r} is a path, and tools are loaded from a module: write {'.'.join(path.parts[-1:])!r}, "
+            f"with the folder {str(path.parent)!r} in PYTHONPATH"
+        )
+    if not all(part.isidentifier() for part in module_name.split(".")):
+        raise NotFound(f"{reference!r} names no module: tools are given as module or module:object")
+
+
+def _imported(module_name: str) -> Any:
     try:
-        module = importlib.import_module(module_name)
+        return importlib.import_module(module_name)
     except ModuleNotFoundError as error:
-        if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
-            raise
-        raise NotFound(f"no module {module_name!r} to load tools from; is it in this folder?") from None
-    if name:
-        if not hasattr(module, name):
-            raise NotFound(f"module {module_name!r} has no {name!r}")
-        found = getattr(module, name)
-        return list(found) if isinstance(found, list | tuple) else [found]
-    return [value for value in vars(module).values() if callable(value) and hasattr(value, _MARK)]
+        if error.name is not None and f"{module_name}.".startswith(f"{error.name}."):
+            raise NotFound(
+                f"no module {module_name!r} to load tools from; is it in this folder, or in PYTHONPATH?"
+            ) from None
+        raise NotFound(f"cannot load tools from {module_name!r}: {_why(error)}") from error
+    except (Exception, SystemExit) as error:  # importing runs the user's code, which may raise anything
+        raise NotFound(f"cannot load tools from {module_name!r}: {_why(error)}") from error
+
+
+def _why(error: BaseException) -> str:
+    """What went wrong, and at which line of the user's own."""
+    if isinstance(error, SyntaxError):
+        return f"{type(error).__name__}: {error.msg} ({error.filename}:{error.lineno})"
+    frames = [at for at in traceback.extract_tb(error.__traceback__) if not at.filename.startswith("<frozen")]
+    return f"{type(error).__name__}: {error} ({frames[-1].filename}:{frames[-1].lineno})"
 
 
 def _place(fn: Callable[..., Any]) -> str:
     return f"{getattr(fn, '__module__', '?')}.{getattr(fn, '__qualname__', repr(fn))}"
-
-
-def _context_parameter(fn: Callable[..., Any]) -> str | None:
-    if not getattr(fn, "__annotations__", None):
-        return None
-    try:
-        hints = get_type_hints(fn)
-    except Exception:  # an annotation that cannot be read is not ours to judge
-        return None
-    return next((name for name, hint in hints.items() if hint is Context and name != "return"), None)

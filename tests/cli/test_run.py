@@ -322,9 +322,7 @@ def test_a_run_that_waits_for_a_tool_exits_with_4_and_names_it_and_the_flag(cli:
     assert done.returncode == 4
     run_id = run_id_in(done.stderr)
     assert f"run {run_id} waits for the tool 'add' of step sum" in done.stderr
-    assert (
-        f"holdfast run flow.yaml --continue {run_id} --tools tools" in done.stderr
-    )  # tools.py is in the folder
+    assert f"holdfast run --continue {run_id} --tools tools" in done.stderr  # tools.py is in the folder
 
 
 def test_a_run_that_waited_for_a_tool_goes_on_with_it(cli: Cli) -> None:
@@ -456,7 +454,7 @@ def test_the_environment_can_name_database_and_tools(cli: Cli) -> None:
 def test_ctrl_c_says_how_to_go_on(cli: Cli) -> None:
     code, said = cli.stopped_by(signal.SIGINT, "run", cli.flow(HELD), "--tools", "tools")
     assert code == 130
-    assert f"holdfast run flow.yaml --continue {run_id_in(said)} --tools tools" in said
+    assert f"holdfast run --continue {run_id_in(said)} --tools tools" in said
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
@@ -517,9 +515,34 @@ def test_to_go_on_with_a_finished_run_gives_its_result_again(cli: Cli) -> None:
 
 
 def test_a_run_that_is_not_there_exits_with_2(cli: Cli) -> None:
+    cli.run("run", cli.flow(SUM), "-i", "a=2", "--tools", "tools")
     done = cli.run("run", "--continue", "01890000-0000-7000-8000-000000000000")
     assert done.returncode == 2
-    assert "no run" in done.stderr
+    assert "no run 01890000" in done.stderr and "holdfast runs list" in done.stderr
+
+
+def test_to_go_on_without_a_database_makes_none(cli: Cli) -> None:
+    done = cli.run("run", "--continue", "01890000-0000-7000-8000-000000000000")
+    assert (done.returncode, "there is no database" in done.stderr) == (2, True)
+    assert not list(cli.folder.glob("*.db*"))
+
+
+def test_a_run_can_be_named_by_the_end_of_its_id(cli: Cli) -> None:
+    waiting = cli.json("run", cli.flow(SUM), "-i", "a=2")
+    done = cli.run("run", "--continue", waiting["run_id"][-8:], "--tools", "tools")
+    assert done.returncode == 0
+
+
+def test_last_is_the_newest_run_that_is_open(cli: Cli) -> None:
+    waiting = cli.json("run", cli.flow(SUM), "-i", "a=2")
+    cli.run("run", cli.flow(SUM), "-i", "a=2", "--tools", "tools")
+    assert cli.json("run", "--continue", "last", "--tools", "tools")["run_id"] == waiting["run_id"]
+
+
+def test_a_failed_run_says_how_to_run_it_again_from_where_it_failed(cli: Cli) -> None:
+    steps = "- {id: first, tool: note, args: {text: hello}}\n- {id: second, tool: fail}"
+    done = cli.run("run", cli.flow(steps), "--tools", "tools")
+    assert f"holdfast runs rerun {run_id_in(done.stderr)} --from second --tools tools" in done.stderr
 
 
 def test_a_run_that_goes_on_takes_no_inputs(cli: Cli) -> None:

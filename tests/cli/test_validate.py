@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 
 import pytest
 
@@ -112,24 +110,3 @@ def test_validate_opens_no_database(cli: Cli) -> None:
 def test_version_is_that_of_the_package(cli: Cli) -> None:
     assert cli.run("version").stdout.strip() == holdfast.__version__
     assert json.loads(cli.run("version", "--json").stdout) == {"version": holdfast.__version__}
-
-
-def test_every_command_has_help_with_an_example(cli: Cli) -> None:
-    for command in ("run", "validate", "version"):
-        done = cli.run(command, "--help")
-        assert done.returncode == 0
-        assert f"Example: holdfast {command}" in done.stdout
-
-
-def test_help_imports_neither_engine_nor_database(cli: Cli) -> None:
-    """Starting quickly is a matter of what is imported; that can be tested, seconds on a busy machine cannot."""
-    cli.write(
-        "look.py",
-        "import sys\nfrom holdfast.cli.main import app\napp(['--help'], result_action='return_value')\n"
-        "heavy = {'apsw', 'asyncio', 'yaml', 'msgspec', 'rich.live', 'holdfast.runtime', 'holdfast.engine'}\n"
-        "print('HEAVY', sorted(heavy & set(sys.modules)))\n",
-    )
-    done = subprocess.run(
-        [sys.executable, "look.py"], cwd=cli.folder, capture_output=True, text=True, check=True
-    )
-    assert "HEAVY []" in done.stdout

@@ -16,6 +16,7 @@ from holdfast.runtime.clock import Clock
 from holdfast.spec.workflow import WorkflowSpec
 from holdfast.store.base import Batch
 from holdfast.store.sqlite import SqliteStore
+from holdfast.testing import crash
 from holdfast.tools.registry import Registry
 from holdfast.values import RunId
 
@@ -84,12 +85,7 @@ class Bench(Engine):
 
     def crash(self) -> None:
         """End as a killed process does: nothing more is written, nobody is told."""
-        self.advance.is_over = True
-        self.dispatch.abandon()
-        self.timers.close()
-        if self._filling is not None:
-            self._filling.cancel()
-        self.store.close()
+        crash(self)
 
 
 def bench(path: Path, tools: Iterable[Any], clock: Clock, **limits: int) -> Bench:

@@ -116,8 +116,8 @@ BUGS: Final = (
     Bug("a parked run's timer is lost", "world", "runtime/app.py",
         "        self.timers.parked_until(wake_at)\n", ""),
     Bug("a parked run wakes too late", "world", "runtime/advance.py",
-        "wake_at = _wake_at(run) if parked and not run.over else None",
-        "wake_at = Millis((_wake_at(run) or 0) + 30_000) if parked and not run.over else None"),
+        "wake_at = _wake_at(run) if parked and not is_over else None",
+        "wake_at = Millis((_wake_at(run) or 0) + 30_000) if parked and not is_over else None"),
     Bug("timers fire half a second early", "world", "runtime/app.py",
         "live.run.timers.items() if at <= now]", "live.run.timers.items() if at <= now + 500]"),
     Bug("a stale process goes on writing", "world", "store/sqlite.py",
@@ -132,7 +132,7 @@ BUGS: Final = (
     Bug("time-outs are not watched", "world", "runtime/dispatch.py",
         "            self._limit(attempt, node.timeout_ms)\n", "            pass\n"),
     Bug("the run row keeps its owner at the end", "world", "runtime/advance.py",
-        "parked = run.over or (", "parked = not run.over and ("),
+        "parked = is_over or (", "parked = not is_over and ("),
 )  # fmt: skip
 
 

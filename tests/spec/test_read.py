@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from holdfast.errors import InvalidSpec, Problem
@@ -264,9 +265,16 @@ def test_written_data_is_read_back_as_it_was(value: Any) -> None:
     assert read(write(value)).data == value
 
 
+def test_a_key_that_is_too_long_for_the_parser_is_a_clear_error() -> None:
+    (problem,) = problems_of(json.dumps({"a": {"k" * 2000: 1}}))
+    assert (problem.code, problem.line) == ("syntax", 1)
+    assert "a key has more than 1,000 characters" in problem.hint
+
+
 @given(json_values)
 def test_json_is_read_as_the_json_that_it_is(value: Any) -> None:
     text = json.dumps(value, indent=1)
+    assume(not re.search(r'"[^"\n]{1000,}":', text))
     if "\\u007f" not in text and "\x7f" not in text:
         assert read(text).data == value
 

@@ -516,7 +516,10 @@ def test_a_problem_says_where_and_what(text: str) -> None:
         (workflow("  - {id: a, tool: bad/tool}\n"), 'step "a": invalid tool name "bad/tool": '),
         (workflow("  - {id: g, kind: branch, on: a.b}\n"), 'step "g": invalid JSONPath expression '),
         (workflow("  - {id: a, tool: t, args: '{{ nope }}'}\n"), 'references unknown identifier "nope"'),
-        (workflow("  - {id: a, kind: x}\n"), "the kinds are tool, foreach, parallel, branch, timer"),
+        (
+            workflow("  - {id: a, kind: x}\n"),
+            "the kinds are tool, tool_remote, service, foreach, parallel, branch, workflow, approve, timer, wait",
+        ),
     ],
 )
 def test_messages_have_the_words_that_users_know(text: str, message: str) -> None:
@@ -571,7 +574,10 @@ def test_every_unknown_name_of_a_text_is_reported() -> None:
 
 
 def test_names_are_not_judged_while_the_steps_they_could_mean_are_unreadable() -> None:
-    text = workflow("  - {id: a, kind: tol}\n  - {id: b, tool: t, args: '{{ inner_of_a }}'}\n")
+    text = workflow(
+        "  - {id: a, kind: zzz, steps: [{id: inner_of_a, tool: t}]}\n"
+        "  - {id: b, tool: t, args: '{{ inner_of_a }}'}\n"
+    )
     assert [problem.code for problem in problems_of(text)] == ["unknown_kind"]
 
 
@@ -763,7 +769,7 @@ def test_a_name_of_the_environment_is_unknown_unless_a_setting_allows_it(inputs:
 
 def test_the_environment_is_never_proposed() -> None:
     (problem,) = problems_of(workflow("  - {id: a, tool: t, args: '{{ envs.HOME }}'}\n"))
-    assert (problem.code, problem.hint) == ("unknown_root", "")
+    assert (problem.code, problem.hint) == ("unknown_root", "known here are inputs, secrets, steps")
 
 
 def test_names_that_stand_for_two_things_are_noted() -> None:

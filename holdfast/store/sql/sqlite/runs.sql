@@ -11,8 +11,8 @@ SELECT max(coalesce((SELECT max(no) FROM run), 0), coalesce((SELECT max(run) FRO
 -- name: add_run
 INSERT OR ROLLBACK INTO run
   (no, tenant, id, version, status, owner, owner_epoch, epoch, wake_at, needs, on_restart, labels, created_at,
-   finished_at)
-  VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
+   finished_at, parent_job_id)
+  VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
 
 -- name: change_run
 -- Many runs to a statement, for each statement costs the writer's thread a hand-over.
@@ -22,16 +22,24 @@ UPDATE OR ROLLBACK run
   FROM (VALUES (?, ?, ?, ?, ?, ?, ?, ?)) AS b WHERE run.no = b.column1;
 
 -- name: run_by_id
-SELECT no, tenant, id, version, status, epoch, owner, owner_epoch, wake_at, needs, labels, created_at, finished_at
+SELECT no, tenant, id, version, status, epoch, owner, owner_epoch, wake_at, needs, labels, created_at, finished_at,
+       parent_job_id, (SELECT name FROM version WHERE tenant = run.tenant AND hash = run.version)
   FROM run WHERE tenant = ? AND id = ?;
 
 -- name: run_by_no
-SELECT no, tenant, id, version, status, epoch, owner, owner_epoch, wake_at, needs, labels, created_at, finished_at
+SELECT no, tenant, id, version, status, epoch, owner, owner_epoch, wake_at, needs, labels, created_at, finished_at,
+       parent_job_id, (SELECT name FROM version WHERE tenant = run.tenant AND hash = run.version)
   FROM run WHERE no = ?;
 
 -- name: list_runs
-SELECT no, tenant, id, version, status, epoch, owner, owner_epoch, wake_at, needs, labels, created_at, finished_at
-  FROM run WHERE tenant = ? AND no < ? ORDER BY no DESC LIMIT ?;
+SELECT no, tenant, id, version, status, epoch, owner, owner_epoch, wake_at, needs, labels, created_at, finished_at,
+       parent_job_id, (SELECT name FROM version WHERE tenant = run.tenant AND hash = run.version)
+  FROM run WHERE tenant = :tenant AND no < :before
+   AND (:status IS NULL OR status = :status)
+   AND (:workflow IS NULL OR version IN (SELECT hash FROM version WHERE tenant = :tenant AND name = :workflow))
+   AND (:label IS NULL OR EXISTS (
+     SELECT 1 FROM json_each(run.labels) WHERE key = :label AND (:value IS NULL OR value = :value)))
+ ORDER BY no DESC LIMIT :limit;
 
 -- name: owned_by_former
 -- Runs that a former incarnation of the engine drove and never released.
@@ -58,3 +66,16 @@ SELECT no, needs FROM run
 SELECT no FROM run
  WHERE on_restart IS NOT NULL AND status IN ('pending', 'running', 'waiting', 'cancelling') AND no > ?
  ORDER BY no LIMIT ?;
+
+-- name: ids_like
+-- Runs by the beginning or the end of their id; the end of a UUIDv7 is what tells neighbours apart.
+SELECT id FROM run
+ WHERE tenant = ?1 AND (substr(id, 1, length(?2)) = ?2 OR substr(id, -length(?2)) = ?2) ORDER BY no DESC LIMIT ?3;
+
+-- name: finished_before
+SELECT no FROM run
+ WHERE status IN ('completed', 'failed', 'cancelled', 'interrupted') AND finished_at < ? ORDER BY no LIMIT ?;
+
+-- name: forget_run_row
+-- Every statement whose name begins with forget_run_ is given the number of a finished run that is deleted.
+DELETE FROM run WHERE no = ?;

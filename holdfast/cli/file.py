@@ -1,0 +1,113 @@
+"""A database file, opened for a command: to look at, beside whoever drives it, or to act on, alone."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from collections.abc import AsyncIterator, Coroutine, Iterator
+from typing import Any, Final
+
+from holdfast.cli.given import Usage
+from holdfast.config import Settings
+from holdfast.embed import database_path
+from holdfast.errors import NotFound
+from holdfast.runtime.app import Engine
+from holdfast.runtime.owners import Lock
+from holdfast.store.base import RunRow, Store, Wanted
+from holdfast.store.sqlite import SqliteStore
+from holdfast.tools.registry import Registry
+from holdfast.values import DEFAULT_TENANT, OPEN, RunId
+
+LAST: Final = "last"
+ID_PART_MIN: Final = 4  # characters of an id that are enough to look for it
+CANDIDATES_MAX: Final = 5
+
+
+def path_of(settings: Settings, *, must_exist: bool = False) -> str:
+    try:
+        path = database_path(settings.db)
+    except ValueError as error:
+        raise Usage(str(error)) from None
+    if must_exist and not os.path.exists(path):
+        raise NotFound(f"there is no database {path}; --db names another")
+    return path
+
+
+@contextlib.contextmanager
+def reading(settings: Settings) -> Iterator[SqliteStore]:
+    """The file as it is at one moment. Nothing is locked or changed."""
+    store = SqliteStore(path_of(settings))
+    store.open_to_read()
+    try:
+        with store.still():
+            yield store
+    finally:
+        store.close()
+
+
+@contextlib.asynccontextmanager
+async def acting(settings: Settings, registry: Registry, *, may_create: bool = True) -> AsyncIterator[Engine]:
+    """The file, locked, with an engine that touches only the runs that it is asked about."""
+    path = path_of(settings, must_exist=not may_create)
+    lock = Lock(path)
+    try:
+        lock.take()
+    except OSError as error:
+        raise Usage(f"cannot open {path}: {error.strerror}") from None
+    try:
+        engine = Engine(SqliteStore(path), registry)
+        await engine.open(drive=False)
+        try:
+            yield engine
+        finally:
+            await engine.close()
+    finally:
+        lock.free()
+
+
+def finished(work: Coroutine[Any, Any, int]) -> int:
+    """Run a command to its end on a loop of its own."""
+    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        return runner.run(work)
+
+
+def _loop_factory() -> Any:
+    try:
+        import uvloop
+    except ImportError:
+        return None
+    return uvloop.new_event_loop
+
+
+async def found(store: Store, word: str, *, is_open: bool = False) -> RunRow:
+    """The run that a word means: its id, a part that is only its own, or `last`."""
+    word = word.strip().lower().removesuffix("…")
+    row = await store.run_by_id(DEFAULT_TENANT, RunId(word))
+    if row is None and word == LAST:
+        row = await _last(store, is_open=is_open)
+    if row is None:
+        row = await store.run_by_id(DEFAULT_TENANT, await _whole_id(store, word))
+    assert row is not None
+    return row
+
+
+async def _last(store: Store, *, is_open: bool) -> RunRow:
+    """The newest run, or the newest that is not over."""
+    statuses = sorted(OPEN) if is_open else [None]
+    rows = [
+        row for one in statuses for row in await store.list_runs(DEFAULT_TENANT, None, 1, Wanted(status=one))
+    ]
+    if not rows:
+        raise NotFound(f"there is no {'open ' if is_open else ''}run in this database")
+    return max(rows, key=lambda row: row.no)
+
+
+async def _whole_id(store: Store, part: str) -> RunId:
+    near = await store.ids_like(DEFAULT_TENANT, part, CANDIDATES_MAX + 1) if len(part) >= ID_PART_MIN else []
+    if not near:
+        raise NotFound(f"no run {part} in this database; holdfast runs list shows those that are there")
+    if len(near) > 1:
+        more = ", …" if len(near) > CANDIDATES_MAX else ""
+        raise Usage(f"{part} could be {', '.join(near[:CANDIDATES_MAX])}{more}; give more of the id")
+    return near[0]

@@ -1,0 +1,78 @@
+"""Help, as text: of everything, of a group of commands, of one. Knows how to set words in columns, not what they mean."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from holdfast.cli.commands import COMMANDS, SHELVES
+from holdfast.cli.line import Argument, Command, Flag
+
+WIDTH: Final = 100
+HEAD: Final = """\
+Holdfast runs workflows that survive crashes.
+
+Usage: holdfast COMMAND [OPTIONS]
+"""
+TAIL: Final = """\
+Options:
+  --help, -h             Show this help; holdfast COMMAND --help tells more of one command.
+  --version              Print the version.
+  --install-completion   Let your shell complete holdfast's words.
+
+Examples:
+  holdfast init
+  holdfast run hello.yaml -i name=Ada
+  holdfast runs list --status failed
+"""
+
+
+def of_everything() -> str:
+    names = max(map(len, COMMANDS))
+    parts = [HEAD]
+    for title, shelf in SHELVES.items():
+        parts.append(f"{title}:\n" + "".join(_row(one.name, one.summary, names) for one in shelf))
+    return "\n".join([*parts, TAIL])
+
+
+def of_group(group: str) -> str:
+    members = [command for name, command in COMMANDS.items() if name.startswith(f"{group} ")]
+    names = max(len(command.name) for command in members)
+    rows = "".join(_row(one.name, one.summary, names) for one in members)
+    examples = "".join(f"  {command.examples[0]}\n" for command in members)
+    return f"Usage: holdfast {group} COMMAND [OPTIONS]\n\nCommands:\n{rows}\nExamples:\n{examples}"
+
+
+def of(command: Command) -> str:
+    usage = " ".join(["Usage: holdfast", command.name, *map(_shown, command.arguments), "[OPTIONS]"])
+    parts = [f"{usage}\n", f"{command.summary}\n"]
+    if command.about:
+        parts.append(f"{command.about}\n")
+    if command.arguments:
+        rows = [(argument.metavar, argument.help) for argument in command.arguments]
+        parts.append(f"Arguments:\n{_rows(rows)}")
+    parts.append(f"Options:\n{_rows([(_words(flag), flag.help) for flag in command.flags])}")
+    title = "Example" if len(command.examples) == 1 else "Examples"
+    parts.append(f"{title}:\n" + "".join(f"  {example}\n" for example in command.examples))
+    return "\n".join(parts)
+
+
+def _shown(argument: Argument) -> str:
+    name = f"{argument.metavar}…" if argument.many else argument.metavar
+    return name if argument.required else f"[{name}]"
+
+
+def _words(flag: Flag) -> str:
+    return " ".join([", ".join(reversed(flag.words)), *([flag.metavar] if flag.metavar else [])])
+
+
+def _rows(rows: Sequence[tuple[str, str]]) -> str:
+    width = max(len(name) for name, _ in rows)
+    return "".join(_row(name, text, width) for name, text in rows)
+
+
+def _row(name: str, text: str, width: int) -> str:
+    lines: Iterable[str] = textwrap.wrap(text, WIDTH - width - 5)
+    first, *more = lines
+    return f"  {name:<{width}}   {first}\n" + "".join(f"{'':<{width + 5}}{line}\n" for line in more)

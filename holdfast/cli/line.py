@@ -1,0 +1,150 @@
+"""The grammar of a command line: what a command takes, and what was typed → values, or what is wrong with it.
+
+Knows words, flags and their values. Does not know what any command does. Imports next to nothing: asking for help or
+pressing Tab must be answered at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+
+class Flag(NamedTuple):
+    """`--name VALUE`, or `--name` alone where it has no metavar. `many` may be given several times."""
+
+    name: str
+    help: str
+    metavar: str = ""
+    short: str = ""
+    many: bool = False
+    choices: tuple[str, ...] = ()
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        return (self.short, self.name) if self.short else (self.name,)
+
+
+class Argument(NamedTuple):
+    """What stands on the line without a flag. `files` says what a shell may complete it with: *.yaml, any, or none."""
+
+    metavar: str
+    help: str
+    required: bool = True
+    many: bool = False
+    files: str = ""
+    choices: tuple[str, ...] = ()
+
+
+class Command(NamedTuple):
+    """`calls` is module:function, imported when the command is called."""
+
+    name: str
+    summary: str
+    calls: str
+    about: str
+    examples: tuple[str, ...]
+    arguments: tuple[Argument, ...] = ()
+    flags: tuple[Flag, ...] = ()
+
+    def flag(self, word: str) -> Flag | None:
+        return next((flag for flag in self.flags if word in flag.words), None)
+
+
+class Given:
+    """What was typed, by the names of the flags."""
+
+    def __init__(self, values: dict[str, list[str]], arguments: Sequence[str]) -> None:
+        self._values, self.arguments = values, tuple(arguments)
+
+    def has(self, name: str) -> bool:
+        return name in self._values
+
+    def text(self, name: str) -> str | None:
+        """The value of a flag; the last one counts."""
+        return self._values[name][-1] if name in self._values else None
+
+    def texts(self, name: str) -> tuple[str, ...]:
+        return tuple(self._values.get(name, ()))
+
+    @property
+    def argument(self) -> str | None:
+        return self.arguments[0] if self.arguments else None
+
+
+class Misread(Exception):
+    """The line cannot be followed: why, and what to do about it."""
+
+    def __init__(self, message: str, hint: str = "") -> None:
+        super().__init__(f"{message}; {hint}" if hint else message)
+
+
+NAMES_MAX: Final = 12  # of what could be meant, in a message
+
+
+def read(command: Command, words: Sequence[str]) -> Given:
+    """Take the words after a command apart; raises Misread."""
+    values: dict[str, list[str]] = {}
+    arguments: list[str] = []
+    rest = list(words)
+    while rest:
+        word = rest.pop(0)
+        if word == "--":
+            arguments += rest
+            break
+        if not word.startswith("-") or word == "-":
+            arguments.append(word)
+            continue
+        flag, value = _flag(command, word)
+        if flag.metavar and value is None:
+            if not rest or command.flag(rest[0]) is not None:
+                raise Misread(f"{flag.name} needs a value", f"write {flag.name} {flag.metavar}")
+            value = rest.pop(0)
+        values.setdefault(flag.name, []).append(_fit(flag.name, flag.choices, value or ""))
+    _count(command, arguments)
+    return Given(values, arguments)
+
+
+def _flag(command: Command, word: str) -> tuple[Flag, str | None]:
+    """The flag of a word, and the value if it stands in the same word: `--db=x`, `-ia=1`."""
+    name, equals, value = word.partition("=")
+    flag = command.flag(name)
+    if flag is not None and flag.name == name or flag is not None and not equals:
+        if equals and not flag.metavar:
+            raise Misread(f"{name} takes no value")
+        return flag, value if equals else None
+    flag = command.flag(word[:2])
+    if flag is not None and flag.metavar and not word.startswith("--"):
+        return flag, word[2:].removeprefix("=")
+    known = [one for flag in command.flags for one in flag.words]
+    raise Misread(f"{command.name} has no option {name}", near(name, known) or _help(command))
+
+
+def _fit(name: str, choices: tuple[str, ...], value: str) -> str:
+    if choices and value not in choices:
+        raise Misread(f"{name} is {' or '.join(choices)}, not {value!r}", near(value, choices))
+    return value
+
+
+def _count(command: Command, arguments: list[str]) -> None:
+    wanted = command.arguments
+    for argument, value in zip(wanted, arguments, strict=False):
+        _fit(argument.metavar, argument.choices, value)
+    missing = [argument.metavar for argument in wanted if argument.required][len(arguments) :]
+    if missing:
+        raise Misread(f"{command.name} needs {' and '.join(missing)}", f"for example: {command.examples[0]}")
+    if len(arguments) > len(wanted) and not (wanted and wanted[-1].many):
+        raise Misread(
+            f"{command.name} does not know what to do with {arguments[len(wanted)]!r}", _help(command)
+        )
+
+
+def _help(command: Command) -> str:
+    return f"see holdfast {command.name} --help"
+
+
+def near(word: str, known: Sequence[str]) -> str:
+    import difflib
+
+    found = difflib.get_close_matches(word[:64], sorted(known), n=1)
+    return f"did you mean {found[0]}?" if found else ""

@@ -1,0 +1,211 @@
+"""Settings: holdfast.toml < environment < flags. Knows their names and where they come from, not what any of them does.
+
+holdfast.toml is looked for in the working folder and in those above it, the nearest counts. One above is passed over
+unless it belongs to this user or to root: its tools are code that would be run. Paths in it start from its folder.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from holdfast.errors import HoldfastError, Problem
+
+FILE: Final = "holdfast.toml"
+FILE_BYTES_MAX: Final = 256 * 1024
+DEFAULT_DB: Final = "sqlite:///holdfast.db"
+RETENTION_DAYS: Final = 30
+SECRET_PREFIX: Final = "HOLDFAST_SECRET_"
+SQLITE: Final = "sqlite:///"
+
+
+class InvalidSettings(HoldfastError, ValueError):
+    """holdfast.toml or the environment cannot be used; carries every Problem."""
+
+    code = "invalid_settings"
+
+    def __init__(self, problems: list[Problem]) -> None:
+        super().__init__("\n".join(map(str, problems)))
+        self.problems = tuple(problems)
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """What was said, from the strongest place that says it."""
+
+    db: str = DEFAULT_DB
+    server: str | None = None
+    tools: tuple[str, ...] = ()
+    log: str = "text"
+    template_env: tuple[str, ...] = ()
+    allow_networks: tuple[str, ...] | None = None  # None: nobody said
+    public_url: str | None = None
+    retention_days: int = RETENTION_DAYS
+    servers: Mapping[str, Mapping[str, Any]] = {}
+    folder: Path = Path()  # that of holdfast.toml, else the working folder: tools are looked for in it
+    file: Path | None = None
+
+
+TEXT, LIST, COUNT, CHOICE, TABLES = "text", "a list of texts", "a whole number", "json or text", "tables"
+
+# name → what it is, and the environment variables that say it, the first found counts.
+SETTINGS: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
+    "db": (TEXT, ("HOLDFAST_DB", "SCHEDULER_DB")),
+    "server": (TEXT, ("HOLDFAST_SERVER", "SCHEDULER_BASE")),
+    "tools": (LIST, ("HOLDFAST_TOOLS",)),
+    "log": (CHOICE, ("HOLDFAST_LOG",)),
+    "template_env": (LIST, ("HOLDFAST_TEMPLATE_ENV",)),
+    "allow_networks": (LIST, ("HOLDFAST_ALLOW_NETWORKS",)),
+    "public_url": (TEXT, ("HOLDFAST_PUBLIC_URL", "PUBLIC_BASE_URL")),
+    "retention_days": (COUNT, ("HOLDFAST_RETENTION_DAYS",)),
+    "servers": (TABLES, ()),
+}
+
+
+def load(
+    flags: Mapping[str, Any] | None = None,
+    env: Mapping[str, str] | None = None,
+    folder: Path | None = None,
+) -> Settings:
+    """The settings as seen from a folder; raises InvalidSettings with every problem. A flag of None was not given."""
+    start = folder or Path.cwd()
+    file = find(start)
+    said: dict[str, Any] = {} if file is None else _of_file(file)
+    said |= _of_environment(os.environ if env is None else env)
+    said |= {name: value for name, value in (flags or {}).items() if value is not None and value != ()}
+    home = start if file is None else file.parent
+    return Settings(**said, folder=home, file=file)
+
+
+def secrets(env: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Secrets by name, from `HOLDFAST_SECRET_<NAME>`: they stand nowhere else."""
+    found = os.environ if env is None else env
+    return {
+        name.removeprefix(SECRET_PREFIX): value
+        for name, value in found.items()
+        if name.startswith(SECRET_PREFIX)
+    }
+
+
+def find(start: Path) -> Path | None:
+    """The holdfast.toml that counts in a folder."""
+    for folder in (start.absolute(), *start.absolute().parents):
+        file = folder / FILE
+        if file.is_file() and (folder == start.absolute() or file.stat().st_uid in (os.getuid(), 0)):
+            return file
+    return None
+
+
+# ------------------------------------------------------------------------------------------------------ the file
+
+
+def _of_file(file: Path) -> dict[str, Any]:
+    try:
+        raw = file.read_bytes()
+        if len(raw) > FILE_BYTES_MAX:
+            raise InvalidSettings(
+                [Problem("too_large", f"over {FILE_BYTES_MAX // 1024} KiB", source=str(file))]
+            )
+        text = raw.decode()
+        data = tomllib.loads(text)
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidSettings([Problem("unreadable", f"cannot be read: {error}", source=str(file))]) from None
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise InvalidSettings([_not_toml(str(error), str(file))]) from None
+    problems = [found for name, value in data.items() if (found := _problem(name, value))]
+    if problems:
+        raise InvalidSettings([_placed(problem, name, text, file) for name, problem in problems])
+    said: dict[str, Any] = {
+        name: tuple(value) if isinstance(value, list) else value for name, value in data.items()
+    }
+    if "db" in said:
+        said["db"] = _from_folder(said["db"], file.parent)
+    elif file.parent != Path.cwd():
+        said["db"] = _from_folder(DEFAULT_DB, file.parent)
+    return said
+
+
+def _problem(name: str, value: Any) -> tuple[str, Problem] | None:
+    """What is wrong with one key of the file, with the key."""
+    if name not in SETTINGS:
+        near = difflib.get_close_matches(name[:64], SETTINGS, n=1)
+        hint = f"did you mean {near[0]}?" if near else f"known keys are {', '.join(SETTINGS)}"
+        return name, Problem("unknown_key", f'unknown key "{name}"', f"/{name}", hint=hint)
+    wanted, _ = SETTINGS[name]
+    if not _fits(wanted, value):
+        example = 'such as tools = ["tools"]' if wanted == LIST else ""
+        return name, Problem("wrong_type", f"{name} must be {wanted}", f"/{name}", hint=example)
+    return None
+
+
+def _fits(wanted: str, value: Any) -> bool:
+    if wanted == LIST:
+        return isinstance(value, list) and all(isinstance(one, str) for one in value)
+    if wanted == COUNT:
+        return isinstance(value, int) and not isinstance(value, bool) and value > 0
+    if wanted == CHOICE:
+        return value in ("json", "text")
+    if wanted == TABLES:
+        return isinstance(value, dict) and all(isinstance(one, dict) for one in value.values())
+    return isinstance(value, str)
+
+
+def _placed(problem: Problem, key: str, text: str, file: Path) -> Problem:
+    """The problem with line and column of its key: before the first table, or the header of its own."""
+    named = re.escape(key)
+    where = re.compile(rf'^[ \t]*(?:\[+[ \t]*)?["\']?({named})["\']?[ \t]*(?:[=.\]])', re.MULTILINE)
+    found = where.search(text)
+    line, column = (0, 0)
+    if found:
+        before = text[: found.start(1)]
+        line, column = before.count("\n") + 1, found.start(1) - (before.rfind("\n") + 1) + 1
+    return msgspec.structs.replace(problem, line=line, column=column, source=str(file))
+
+
+def _not_toml(message: str, source: str) -> Problem:
+    found = re.search(r"\(at line (\d+), column (\d+)\)", message)
+    line, column = (int(found[1]), int(found[2])) if found else (0, 0)
+    reason = re.sub(r" \(at .*\)$", "", message)
+    return Problem("not_toml", f"is not TOML: {reason}", line=line, column=column, source=source)
+
+
+def _from_folder(db: str, folder: Path) -> str:
+    """A database that is named by a path, seen from a folder."""
+    if not db.startswith(SQLITE) and "://" in db:
+        return db
+    return f"{SQLITE}{folder / db.removeprefix(SQLITE)}"
+
+
+# ----------------------------------------------------------------------------------------------- the environment
+
+
+def _of_environment(env: Mapping[str, str]) -> dict[str, Any]:
+    said, problems = {}, []
+    for name, (wanted, variables) in SETTINGS.items():
+        variable = next((one for one in variables if env.get(one)), None)
+        if variable is None:
+            continue
+        value = _read(wanted, env[variable])
+        if value is None:
+            problems.append(Problem("invalid_choice", f"{variable} must be {wanted}, not {env[variable]!r}"))
+        said[name] = value
+    if problems:
+        raise InvalidSettings([msgspec.structs.replace(one, source="environment") for one in problems])
+    return said
+
+
+def _read(wanted: str, text: str) -> Any:
+    """A value as an environment variable says it; None if it does not fit."""
+    if wanted == LIST:
+        return tuple(text.replace(",", " ").split())
+    if wanted == COUNT:
+        return int(text) if text.isdecimal() and int(text) > 0 else None
+    if wanted == CHOICE:
+        return text if text in ("json", "text") else None
+    return text

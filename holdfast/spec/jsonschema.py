@@ -1,0 +1,399 @@
+"""JSON Schemas that authors write: whether one can be used, and what of a value does not fit it.
+
+Knows the keywords of draft 2020-12, and the library that judges values; it is imported when the first such schema is
+met. Must not know what a schema is for.
+
+A schema may be hostile. Nothing is fetched: a reference stays within its schema. Regular expressions are matched in
+linear time, so they have no look-around and no back-references, and are bounded in size and number. What is left is
+work that multiplies, through references to references and through many rules for many values. It is counted
+beforehand, which is possible because a schema may not contain itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from holdfast import values
+from holdfast.spec.problems import Report, Where, did_you_mean, quoted, type_name
+
+if TYPE_CHECKING:
+    import jsonschema_rs
+
+SCHEMA_RULES_MAX: Final = 10_000  # with every reference written out
+PATTERNS_MAX: Final = 100  # compiling one can take two milliseconds
+PATTERN_BYTES_MAX: Final = 256 * 1024  # of a compiled regular expression
+WORK_MAX: Final = 100_000_000  # rules times values: a second or two
+ALL_MISFITS_WORK_MAX: Final = 100_000  # beyond it only the first misfit is told, since each costs much
+MISFITS_MAX: Final = 100
+CHARS_READ: Final = 64  # of a text are as much work as one more value,
+CHARS_MATCHED: Final = 4  # or these, where a regular expression goes through them
+OPTIONS_SHOWN_MAX: Final = 10
+
+TYPES: Final[dict[str, tuple[type, ...]]] = {
+    "string": (str,),
+    "integer": (int, float),
+    "number": (int, float),
+    "boolean": (bool,),
+    "object": (dict,),
+    "array": (list,),
+    "null": (type(None),),
+}
+
+# What each keyword holds: a schema, many of them, or what the word says.
+_KEYWORDS: Final[dict[str, str]] = {
+    **dict.fromkeys(
+        ("additionalProperties", "items", "contains", "not", "if", "then", "else", "propertyNames"), "schema"
+    ),
+    **dict.fromkeys(("unevaluatedItems", "unevaluatedProperties", "contentSchema"), "schema"),
+    **dict.fromkeys(("allOf", "anyOf", "oneOf", "prefixItems"), "a list of schemas"),
+    **dict.fromkeys(
+        ("properties", "patternProperties", "dependentSchemas", "$defs", "definitions"),
+        "a mapping of schemas",
+    ),
+    **dict.fromkeys(
+        ("title", "description", "$comment", "format", "contentEncoding", "contentMediaType"), "text"
+    ),
+    **dict.fromkeys(("pattern", "$ref", "$schema", "$id"), "text"),
+    **dict.fromkeys(("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"), "a number"),
+    **dict.fromkeys(
+        ("minLength", "maxLength", "minItems", "maxItems", "minContains", "maxContains"), "a count"
+    ),
+    **dict.fromkeys(("minProperties", "maxProperties"), "a count"),
+    **dict.fromkeys(("uniqueItems", "deprecated", "readOnly", "writeOnly"), "true or false"),
+    **dict.fromkeys(("enum", "examples"), "a list"),
+    "required": "a list of names",
+    "dependentRequired": "a mapping to lists of names",
+    "type": "a type",
+    **dict.fromkeys(("const", "default"), "anything"),
+}
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and value >= 0 and value % 1 == 0
+
+
+def _are_names(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(name, str) for name in value)
+
+
+_HELD: Final[dict[str, Callable[[Any], bool]]] = {
+    "a list of schemas": lambda value: isinstance(value, list) and bool(value),
+    "a mapping of schemas": lambda value: isinstance(value, dict),
+    "text": lambda value: isinstance(value, str),
+    "a number": lambda value: isinstance(value, int | float) and not isinstance(value, bool),
+    "a count": _is_count,
+    "true or false": lambda value: isinstance(value, bool),
+    "a list": lambda value: isinstance(value, list),
+    "a list of names": _are_names,
+    "a mapping to lists of names": lambda value: (
+        isinstance(value, dict) and all(map(_are_names, value.values()))
+    ),
+}
+
+
+def keywords_schema() -> dict[str, Any]:
+    """A schema of schemas, as far as an editor needs one."""
+    told: dict[str, dict[str, Any]] = {
+        "schema": {"type": ["object", "boolean"]},
+        "a list of schemas": {"type": "array", "minItems": 1},
+        "a mapping of schemas": {"type": "object"},
+        "text": {"type": "string"},
+        "a number": {"type": "number"},
+        "a count": {"type": "integer", "minimum": 0},
+        "true or false": {"type": "boolean"},
+        "a list": {"type": "array"},
+        "a list of names": {"type": "array", "items": {"type": "string"}},
+        "a mapping to lists of names": {"type": "object"},
+        "a type": {"anyOf": [{"enum": list(TYPES)}, {"type": "array", "items": {"enum": list(TYPES)}}]},
+        "anything": {},
+    }
+    return {
+        "type": "object",
+        "properties": {keyword: told[holds] for keyword, holds in _KEYWORDS.items()},
+        "patternProperties": {"^x-": True},
+        "additionalProperties": False,
+    }
+
+
+# ---------------------------------------------------------------------------------------- whether it can be used
+
+
+def check_schema(schema: Any, report: Report, at: Where, who: str) -> None:
+    """Report what is wrong with a schema."""
+    before = len(report.problems)
+    Parts(report, schema).check(schema, at, who)
+    if len(report.problems) == before:
+        check_whole(schema, report, at, who)
+
+
+def check_whole(schema: Any, report: Report, at: Where, who: str, unwritten: int = 0) -> None:
+    """What can only be said of a schema whose parts are right. Places in it begin with so many unwritten keys."""
+    try:
+        rules = count_rules(schema)
+        if rules > SCHEMA_RULES_MAX:
+            message = (
+                f"{who}the schema has more than {SCHEMA_RULES_MAX:,} rules, with its references written out"
+            )
+            report.add("schema_too_large", at, message, "say less about the inner parts")
+        else:
+            Judge(schema, rules)
+    except RecursiveSchema as error:
+        message = f"{who}the schema contains itself through {quoted(error)}"
+        report.add("recursive_schema", at, message, "describe the inner part as {type: object}")
+    except ValueError as error:
+        where = tuple(getattr(error, "instance_path", ()))[unwritten:]
+        message = getattr(error, "message", str(error)).removeprefix("the value ")[:200]
+        report.add("invalid_schema", (*at, *where), f"{who}not a JSON Schema: {message}", "see draft 2020-12")
+
+
+class Parts:
+    """Reports keywords that are unknown or hold the wrong thing. References lead into `root`."""
+
+    def __init__(self, report: Report, root: Any) -> None:
+        self._report, self._root = report, root
+        self._who = ""
+        self._patterns = 0
+
+    def check(self, schema: Any, at: Where, who: str) -> None:
+        self._who = who
+        self._schema(schema, at)
+
+    def _schema(self, schema: Any, at: Where) -> None:
+        if isinstance(schema, bool) or self._report.is_full:
+            return
+        if not isinstance(schema, dict):
+            message = f"{self._who}a schema is a mapping, not {type_name(schema)}"
+            self._report.add("wrong_type", at, message, "write {type: string}")
+            return
+        for keyword, value in schema.items():
+            self._keyword(keyword, value, (*at, keyword))
+
+    def _keyword(self, keyword: str, value: Any, at: Where) -> None:
+        holds = _KEYWORDS.get(keyword)
+        if holds is None:
+            self._unknown(keyword, at)
+        elif holds == "schema":
+            self._schema(value, at)
+        elif holds == "a type":
+            self._type(value, at)
+        elif holds != "anything" and not _HELD[holds](value):
+            message = f"{self._who}{keyword} must be {holds}, not {_shown(value)}"
+            self._report.add("wrong_type", at, message, _hint_of(value, holds))
+        else:
+            self._parts(keyword, value, at)
+
+    def _unknown(self, keyword: str, at: Where) -> None:
+        if not keyword.startswith("x-"):
+            hint = did_you_mean(keyword, _KEYWORDS) or "a word of your own starts with x-"
+            message = f"{self._who}unknown key {quoted(keyword)}"
+            self._report.add("unknown_key", at, message, hint, of_key=True)
+
+    def _parts(self, keyword: str, value: Any, at: Where) -> None:
+        match _KEYWORDS[keyword]:
+            case "a list of schemas":
+                for i, part in enumerate(value):
+                    self._schema(part, (*at, i))
+            case "a mapping of schemas":
+                for name, part in value.items():
+                    if keyword == "patternProperties":
+                        self._pattern(name, (*at, name))
+                    self._schema(part, (*at, name))
+        if keyword == "pattern":
+            self._pattern(value, at)
+        elif keyword == "$ref":
+            self._reference(value, at)
+
+    def _type(self, types: Any, at: Where) -> None:
+        for name in types if isinstance(types, list) and types else [types]:
+            if not isinstance(name, str) or name not in TYPES:
+                hint = did_you_mean(str(name), TYPES) or f"the types are {', '.join(TYPES)}"
+                self._report.add("unknown_type", at, f"{self._who}unknown type {quoted(name)}", hint)
+                return
+
+    def _pattern(self, pattern: str, at: Where) -> None:
+        self._patterns += 1
+        if self._patterns > PATTERNS_MAX:
+            if self._patterns == PATTERNS_MAX + 1:
+                message = f"{self._who}the schema has more than {PATTERNS_MAX} regular expressions"
+                self._report.add("schema_too_large", at, message, "use fewer")
+            return
+        try:
+            Judge({"pattern": pattern}, 1)
+        except ValueError:
+            message = f"{self._who}{quoted(pattern)} is not a regular expression that can be used"
+            hint = "look-around, back-references and large repetitions are not available"
+            self._report.add("invalid_pattern", at, message, hint)
+
+    def _reference(self, reference: str, at: Where) -> None:
+        if not reference.startswith("#"):
+            message = (
+                f"{self._who}a reference stays within its schema, and {quoted(reference)} leads out of it"
+            )
+            self._report.add("remote_reference", at, message, "write #/$defs/name")
+        elif _referred(self._root, reference) is None:
+            message = f"{self._who}{quoted(reference)} leads nowhere"
+            hint = "references look like #/$defs/name"
+            self._report.add("unknown_reference", at, message, hint)
+
+
+def _hint_of(value: Any, holds: str) -> str:
+    return "it needs at least one" if value == [] else f"write {holds}"
+
+
+def _shown(value: Any) -> str:
+    return str(value) if isinstance(value, int | float) and not isinstance(value, bool) else type_name(value)
+
+
+def _referred(root: Any, reference: str) -> Any:
+    found = root
+    for part in reference.removeprefix("#").split("/")[1:]:
+        key = part.replace("~1", "/").replace("~0", "~")
+        if isinstance(found, dict) and key in found:
+            found = found[key]
+        elif isinstance(found, list) and key.isdecimal() and int(key) < len(found):
+            found = found[int(key)]
+        else:
+            return None
+    # An anchor, `#name`, would need a second way to look things up.
+    return found if reference == "#" or reference.startswith("#/") else None
+
+
+class RecursiveSchema(Exception):
+    """A schema that contains itself: how much work it is depends on the values alone."""
+
+
+def count_rules(root: Any) -> int:
+    """The schemas in a schema, each reference counted as what it leads to; raises RecursiveSchema."""
+    known: dict[int, int] = {}
+    around: set[int] = set()
+
+    def count(schema: Any, name: str) -> int:
+        if not isinstance(schema, dict):
+            return 1
+        if id(schema) in around:
+            raise RecursiveSchema(name)
+        if id(schema) not in known:
+            around.add(id(schema))
+            known[id(schema)] = 1 + sum(count(part, where) for where, part in _parts_of(schema, root))
+            around.discard(id(schema))
+        return known[id(schema)]
+
+    return count(root, "#")
+
+
+def _parts_of(schema: dict[str, Any], root: Any) -> Iterator[tuple[str, Any]]:
+    for keyword, value in schema.items():
+        match _KEYWORDS.get(keyword):
+            case "schema":
+                yield keyword, value
+            case "a list of schemas":
+                yield from ((keyword, part) for part in value)
+            case "a mapping of schemas" if keyword not in ("$defs", "definitions"):
+                yield from value.items()
+        if keyword == "$ref":
+            yield value, _referred(root, value)
+
+
+# ------------------------------------------------------------------------------------------ whether a value fits
+
+
+class Misfit(NamedTuple):
+    """Something in a value that does not fit; `path` leads to it."""
+
+    code: str
+    path: Where
+    message: str
+    hint: str = ""
+
+
+class Judge:
+    """A schema, made ready to judge many values. `rules` is its size; raises ValueError if it is none."""
+
+    def __init__(self, schema: Any, rules: int) -> None:
+        import jsonschema_rs  # here, because few runs need it
+
+        self._rules = rules
+        self._heavy_text = b'"pattern' in values.encode(schema)
+        patterns = jsonschema_rs.RegexOptions(size_limit=PATTERN_BYTES_MAX, dfa_size_limit=PATTERN_BYTES_MAX)
+        self._validator = jsonschema_rs.Draft202012Validator(
+            schema, pattern_options=patterns, offline=True, mask="the value", validate_formats=True
+        )
+
+    def misfits(self, value: Any) -> list[Misfit]:
+        """What does not fit. Of a large value perhaps only the first thing, for the rest would take too long."""
+        try:
+            value = values.decode(
+                values.encode(value)
+            )  # as a run will see it; a value that holds itself ends here
+        except values.NotJson as error:
+            return [Misfit("not_json", (), f"not JSON: {error}")]
+        work = self._rules * _size(value, CHARS_MATCHED if self._heavy_text else CHARS_READ)
+        if work > WORK_MAX:
+            return [Misfit("too_large", (), "too large to be checked against this schema")]
+        if self._validator.is_valid(value):
+            return []
+        if work > ALL_MISFITS_WORK_MAX:
+            return list(self._first(value))
+        found = islice(self._validator.iter_errors(value), MISFITS_MAX)
+        return [misfit for error in found for misfit in _in_words(error)]
+
+    def _first(self, value: Any) -> Iterator[Misfit]:
+        import jsonschema_rs
+
+        try:
+            self._validator.validate(value)
+        except jsonschema_rs.ValidationError as error:
+            yield from _in_words(error)
+
+
+def _size(value: Any, chars: int) -> int:
+    """How many values a value holds, so many characters of a text counting for one."""
+    stack, size = [value], 0
+    while stack:
+        top = stack.pop()
+        size += 1
+        if isinstance(top, str):
+            size += len(top) // chars
+        elif isinstance(top, dict):
+            stack.extend(top.values())
+        elif isinstance(top, list):
+            stack.extend(top)
+    return size
+
+
+def _in_words(error: jsonschema_rs.ValidationError) -> Iterator[Misfit]:
+    path, kind = tuple(error.instance_path), error.kind
+    match kind.name:
+        case "required":
+            name = str(kind.value)
+            yield Misfit("missing_input", (*path, name), "is missing")
+        case "additionalProperties" | "unevaluatedProperties":
+            for name in islice(kind.value, MISFITS_MAX):
+                yield Misfit("unknown_input", (*path, str(name)), "is unknown")
+        case "falseSchema" if path:
+            yield Misfit("unknown_input", path, "is unknown")
+        case "type":
+            types = kind.value if isinstance(kind.value, list) else [kind.value]
+            message = f"must be {' or '.join(map(str, types))}, not {type_name(error.instance)}"
+            yield Misfit("wrong_type", path, message)
+        case "enum":
+            yield Misfit("invalid_choice", path, *_choices(kind.value, error.instance))
+        case "anyOf" | "oneOf" if any(kind.value):
+            yield Misfit("invalid_input", path, "fits none of the alternatives: " + _alternatives(kind.value))
+        case _:
+            yield Misfit("invalid_input", path, error.message.removeprefix("the value ")[:500])
+
+
+def _choices(options: list[Any], value: Any) -> tuple[str, str]:
+    shown = [quoted(option) if isinstance(option, str) else str(option)[:60] for option in options]
+    more = ", …" if len(shown) > OPTIONS_SHOWN_MAX else ""
+    texts = [option for option in options if isinstance(option, str)]
+    hint = did_you_mean(value, texts) if isinstance(value, str) else ""
+    return f"must be one of {', '.join(shown[:OPTIONS_SHOWN_MAX])}{more}", hint
+
+
+def _alternatives(context: list[list[jsonschema_rs.ValidationError]]) -> str:
+    firsts = [next(_in_words(errors[0]), None) for errors in context[:OPTIONS_SHOWN_MAX] if errors]
+    return "; ".join(dict.fromkeys(misfit.message for misfit in firsts if misfit)).replace(";", ",")

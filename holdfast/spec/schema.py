@@ -1,0 +1,90 @@
+"""The steps notation as a JSON Schema (draft 2020-12), by which editors complete and check definitions.
+
+Knows how to say in JSON Schema what the tables of the notation say. Must not know any key by name beyond those that
+tell the kind of a step. What depends on names (references, unique ids, paths that parse) is beyond it.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from holdfast.spec.keys import ANSWER_KEYS, IMPLIED_KINDS, KINDS, POLICY_KEYS, SPEC_KEYS, STEP_KEYS, Kind
+from holdfast.spec.policy import StepPolicy
+from holdfast.spec.shapes import Schema, Table, fields_of, key_schema, object_schema, required_in
+from holdfast.spec.steps import Answer, Definition
+
+DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
+
+
+def schema() -> Schema:
+    """The whole, as plain data."""
+    return {
+        "$schema": DIALECT,
+        "title": "Holdfast workflow",
+        "description": "A workflow of Holdfast in the steps notation.",
+        **object_schema(SPEC_KEYS, _defaults(Definition)),
+        "$defs": {"step": _step(), **{f"step_{name}": _kind(name, kind) for name, kind in KINDS.items()}},
+    }
+
+
+def _defaults(record: Any) -> dict[str, Any]:
+    return {key: default for _, key, default in fields_of(record)}
+
+
+def _step() -> Schema:
+    kinds = {
+        "description": STEP_KEYS["kind"].says,
+        "anyOf": [
+            *({"const": name, "description": kind.says} for name, kind in KINDS.items()),
+            {"type": "null"},
+        ],
+    }
+    return {
+        "type": "object",
+        "description": "A step.",
+        "properties": {"kind": kinds, "id": key_schema(STEP_KEYS["id"])},
+        "required": required_in(STEP_KEYS),
+        "anyOf": [_says("kind"), *(_says(words[0]) for words in IMPLIED_KINDS.values())],
+        "allOf": [{"if": _is_of(name), "then": {"$ref": f"#/$defs/step_{name}"}} for name in KINDS],
+    }
+
+
+def _is_of(name: str) -> Schema:
+    """A step is of a kind that it says, or else of the first whose words it has."""
+    said: Schema = {"required": ["kind"], "properties": {"kind": {"const": name}}}
+    words = IMPLIED_KINDS
+    if name not in words:
+        return said
+    earlier = list(words)[: list(words).index(name)]
+    rules = [{"not": _says("kind")}, _has(words[name]), *({"not": _has(words[other])} for other in earlier)]
+    return {"anyOf": [said, {"allOf": rules}]}
+
+
+def _says(key: str) -> Schema:
+    """A key stands there and is not null, which would mean the same as if it did not."""
+    return {"required": [key], "properties": {key: {"not": {"type": "null"}}}}
+
+
+def _has(words: tuple[str, ...]) -> Schema:
+    first, *others = words
+    return {"required": [first]} | ({"anyOf": [{"required": [other]} for other in others]} if others else {})
+
+
+def _kind(name: str, kind: Kind) -> Schema:
+    common = {key: rule for key, rule in (POLICY_KEYS | ANSWER_KEYS).items() if key in kind.common}
+    table: Table = {**STEP_KEYS, **kind.keys, **common}
+    defaults = _defaults(kind.record) | {
+        key: default for key, default in (_defaults(StepPolicy) | _defaults(Answer)).items() if key in common
+    }
+    told = {"description": kind.says, **object_schema(table, defaults)}
+    told["properties"] = told["properties"] | {"kind": {"enum": [name, None]}}
+    if kind.one_of:
+        told["oneOf"] = [_only(key, kind.one_of) for key in kind.one_of]
+        if not kind.one_of_is_required:
+            told["oneOf"].append({"not": {"anyOf": [_says(key) for key in kind.one_of]}})
+    return told
+
+
+def _only(key: str, among: tuple[str, ...]) -> Schema:
+    others = [_says(other) for other in among if other != key]
+    return {**_says(key), "not": {"anyOf": others}}

@@ -1,0 +1,365 @@
+"""What a key may hold: how its value is read, and how an editor is told about it.
+
+Each shape has both faces in one place, so that what is read and what is described cannot differ. Knows types and
+ranges. Must not know which keys there are.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from functools import cache
+from typing import Any, NamedTuple, Protocol, TypeVar
+
+import msgspec
+
+from holdfast.spec.expr import ExprError, parse_template
+from holdfast.spec.policy import TIMEOUT_SECS_MAX
+from holdfast.spec.problems import Fields, Where, did_you_mean, hint_for_type, quoted, type_name
+
+Schema = dict[str, Any]
+Record = TypeVar("Record", bound=msgspec.Struct)
+
+
+class Shape(Protocol):
+    def read(self, fields: Fields, key: str) -> Any:
+        """The value of a key that is there, or None once it has been reported as wrong."""
+
+    def schema(self) -> Schema:
+        """The same as JSON Schema."""
+
+
+class Key(NamedTuple):
+    """A key of the notation. `says` is the sentence that an editor shows beside it."""
+
+    shape: Shape
+    says: str
+    required: bool = False
+
+
+Table = Mapping[str, Key]
+
+
+def read_table(table: Table, fields: Fields) -> dict[str, Any]:
+    """The values of the keys that were given and make sense, by their names in the notation."""
+    given = {name: fields.data[name] for name in table if fields.data.get(name) is not None}
+    found = {name: table[name].shape.read(fields, name) for name in given}
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def make(record: type[Record], values: Mapping[str, Any]) -> Record:
+    """A record of values by their names in the notation. A text that is missing was reported, and is empty."""
+    names = {key: name for name, key, _ in fields_of(record)}
+    blank = {names[key]: blank for key, blank in _blanks(record)}
+    return record(**blank | {names[key]: value for key, value in values.items()})
+
+
+def required_in(table: Table) -> list[str]:
+    return [name for name, key in table.items() if key.required]
+
+
+def read_record(record: type[Record], table: Table, fields: Fields) -> Record:
+    fields.expect(table, required=required_in(table))
+    return make(record, read_table(table, fields))
+
+
+@cache  # msgspec works this out anew each time, from the annotations
+def fields_of(record: type[msgspec.Struct]) -> tuple[tuple[str, str, Any], ...]:
+    """The name, the key and the default of each field of a record."""
+    return tuple(
+        (field.name, field.encode_name, field.default)
+        if field.default_factory is msgspec.NODEFAULT
+        else (field.name, field.encode_name, field.default_factory())
+        for field in msgspec.structs.fields(record)
+    )
+
+
+@cache
+def _blanks(record: type[msgspec.Struct]) -> tuple[tuple[str, Any], ...]:
+    required = {key for _, key, default in fields_of(record) if default is msgspec.NODEFAULT}
+    types = {field.encode_name: field.type for field in msgspec.structs.fields(record)}
+    return tuple((key, 1 if types[key] is int else "") for key in required)
+
+
+# ------------------------------------------------------------------------------------------------------ scalars
+
+
+class Text(NamedTuple):
+    """A text. What it must look like is told to editors here, and checked by whoever knows what it is for."""
+
+    pattern: str = ""
+    chars_max: int = 0
+
+    def read(self, fields: Fields, key: str) -> str | None:
+        value: str | None = fields.get(key, str, "text")
+        return value
+
+    def schema(self) -> Schema:
+        schema: Schema = {"type": "string"}
+        if self.pattern:
+            schema["pattern"] = self.pattern
+        if self.chars_max:
+            schema["maxLength"] = self.chars_max
+        return schema
+
+
+class Choice(NamedTuple):
+    options: tuple[str, ...]
+
+    def read(self, fields: Fields, key: str) -> str | None:
+        value: str | None = fields.get(key, str, "text")
+        if value is None or value in self.options:
+            return value
+        hint = did_you_mean(value, self.options) or f"write {self.options[0]}"
+        message = f"{key} must be {' or '.join(self.options)}, not {quoted(value)}"
+        fields.wrong("invalid_choice", key, message, hint)
+        return None
+
+    def schema(self) -> Schema:
+        return {"type": "string", "enum": list(self.options)}
+
+
+class Whole(NamedTuple):
+    low: int
+    high: int
+
+    def read(self, fields: Fields, key: str) -> int | None:
+        value: int | None = fields.get(key, int, "a whole number")
+        if value is None or self.low <= value <= self.high:
+            return value
+        message = f"{key} must be from {self.low:,} to {self.high:,}, not {quoted_number(value)}"
+        fields.wrong(fields.misfit, key, message, f"write a number from {self.low:,} to {self.high:,}")
+        return None
+
+    def schema(self) -> Schema:
+        return {"type": "integer", "minimum": self.low, "maximum": self.high}
+
+
+class Seconds(NamedTuple):
+    def read(self, fields: Fields, key: str) -> float | None:
+        value = fields.get(key, (int, float), "a number of seconds")
+        if value is None:
+            return None
+        if not 0 < value <= TIMEOUT_SECS_MAX:
+            message = (
+                f"{key} must be more than 0 and at most {TIMEOUT_SECS_MAX:,}, not {quoted_number(value)}"
+            )
+            fields.wrong(fields.misfit, key, message, "write seconds, or leave it out")
+            return None
+        return float(value)
+
+    def schema(self) -> Schema:
+        return {"type": "number", "exclusiveMinimum": 0, "maximum": TIMEOUT_SECS_MAX}
+
+
+class Share(NamedTuple):
+    """A number from 0 to 1. One outside is taken for the nearer end, and noted."""
+
+    def read(self, fields: Fields, key: str) -> float | None:
+        value = fields.get(key, (int, float), "a number from 0 to 1")
+        if value is None:
+            return None
+        clamped = float(min(max(value, 0), 1))
+        if clamped != value:
+            message = f"{fields.who}{key} {quoted_number(value)} is taken as {clamped}"
+            hint = "it is a share of the delay, from 0 to 1"
+            fields.report.note("clamped", (*fields.at, key), message, hint)
+        return clamped
+
+    def schema(self) -> Schema:
+        return {"type": "number"}
+
+
+class Flag(NamedTuple):
+    def read(self, fields: Fields, key: str) -> bool | None:
+        value: bool | None = fields.get(key, bool, "true or false")
+        return value
+
+    def schema(self) -> Schema:
+        return {"type": "boolean"}
+
+
+class Time(NamedTuple):
+    """Milliseconds as a number, or a text whose meaning is checked by whoever knows what it is for."""
+
+    high: int
+
+    def read(self, fields: Fields, key: str) -> int | float | str | None:
+        value: Any = fields.get(key, (int, float, str), "a number of milliseconds or a template")
+        if value is None or isinstance(value, str) or 0 <= value <= self.high:
+            return value  # type: ignore[no-any-return]
+        message = f"{key} must be from 0 to {self.high:,}, not {quoted_number(value)}"
+        fields.wrong("out_of_range", key, message, "write milliseconds")
+        return None
+
+    def schema(self) -> Schema:
+        return {"anyOf": [{"type": "number", "minimum": 0, "maximum": self.high}, {"type": "string"}]}
+
+
+_DOTTED = re.compile(r"\{\{\s*[^\W\d][\w-]*(?:\.[^\W\d][\w-]*)*\s*\}\}")
+
+
+class KeyTemplate(NamedTuple):
+    """A text that becomes a key. Its placeholders are dotted names only, so that a key is easy to foresee."""
+
+    def read(self, fields: Fields, key: str) -> str | None:
+        text = fields.get(key, str, "text")
+        if text is None:
+            return None
+        try:
+            parse_template(text)
+        except ExprError as error:
+            fields.wrong("invalid_template", key, f"{key}: {error}", error.hint)
+            return None
+        if "{{" in _DOTTED.sub("", text):
+            message = f"{key}: the placeholders of a key are dotted names"
+            fields.wrong("invalid_template", key, message, "write {{ inputs.name }}, without brackets")
+        elif not text.strip():
+            fields.wrong("invalid_policy", key, f"{key} must not be empty", "leave it out")
+        return str(text)
+
+    def schema(self) -> Schema:
+        return {"type": "string", "minLength": 1}
+
+
+def quoted_number(value: Any) -> str:
+    """A number as it was written; of a very long one, how long it is."""
+    if isinstance(value, int) and abs(value) >= 10**20:
+        return f"a number of {len(str(abs(value)))} digits"
+    return str(value)
+
+
+# --------------------------------------------------------------------------------------------------------- data
+
+
+class Anything(NamedTuple):
+    """Data whose texts may have placeholders."""
+
+    def read(self, fields: Fields, key: str) -> Any:
+        return fields.data[key]
+
+    def schema(self) -> Schema:
+        return {}
+
+
+class Mapped(NamedTuple):
+    """A mapping, and nothing else, whose texts may have placeholders."""
+
+    def read(self, fields: Fields, key: str) -> dict[str, Any] | None:
+        value: dict[str, Any] | None = fields.get(key, dict, "a mapping")
+        return value
+
+    def schema(self) -> Schema:
+        return {"type": "object"}
+
+
+class Texts(NamedTuple):
+    """A list of texts. `noun` is what one of them is."""
+
+    noun: str
+
+    def read(self, fields: Fields, key: str) -> tuple[str, ...] | None:
+        items = fields.get(key, list, f"a list of {self.noun}s")
+        if items is None:
+            return None
+        for i, item in enumerate(items):
+            if not isinstance(item, str):
+                message = f"{fields.who}each {self.noun} must be text, not {type_name(item)}"
+                fields.report.add("wrong_type", (*fields.at, key, i), message, hint_for_type(str, item))
+                fields.report.settle((*fields.at, key))
+        return tuple(item for item in items if isinstance(item, str))
+
+    def schema(self) -> Schema:
+        return {"type": "array", "items": {"type": "string"}}
+
+
+class Labels(NamedTuple):
+    def read(self, fields: Fields, key: str) -> dict[str, str] | None:
+        labels = fields.get(key, dict, "a mapping")
+        if labels is None:
+            return None
+        inner = Fields(fields.report, labels, (*fields.at, key), "label ")
+        return {name: inner.get(name, str, "text") or "" for name in labels}
+
+    def schema(self) -> Schema:
+        return {"type": "object", "additionalProperties": {"type": ["string", "null"]}}
+
+
+class Nested(NamedTuple):
+    """A mapping with keys of its own, which becomes a record."""
+
+    record: type[msgspec.Struct]
+    table: Table
+    rule: Callable[[Fields, Any], None] | None = None  # what its keys must be together
+
+    def read(self, fields: Fields, key: str) -> Any:
+        data = fields.get(key, dict, "a mapping")
+        if data is None:
+            return None
+        inner = Fields(fields.report, data, (*fields.at, key), f"{fields.who}{key}: ", fields.misfit)
+        record = read_record(self.record, self.table, inner)
+        if self.rule:
+            self.rule(inner, record)
+        return record
+
+    def schema(self) -> Schema:
+        return object_schema(self.table, {key: default for _, key, default in fields_of(self.record)})
+
+
+class ListOf(NamedTuple):
+    """A list of mappings, each of which becomes a record."""
+
+    record: type[msgspec.Struct]
+    table: Table
+
+    def read(self, fields: Fields, key: str) -> tuple[Any, ...] | None:
+        items = fields.get(key, list, "a list of mappings")
+        if items is None:
+            return None
+        return tuple(self._read_one(fields, (*fields.at, key, i), item) for i, item in enumerate(items))
+
+    def _read_one(self, fields: Fields, at: Where, item: Any) -> Any:
+        if not isinstance(item, dict):
+            message = f"{fields.who}each entry must be a mapping, not {type_name(item)}"
+            fields.report.add("wrong_type", at, message, hint_for_type(dict, item))
+            for name in self.table:
+                fields.report.settle((*at, name))
+            return make(self.record, {})
+        return read_record(
+            self.record, self.table, Fields(fields.report, item, at, fields.who, fields.misfit)
+        )
+
+    def schema(self) -> Schema:
+        return {"type": "array", "items": Nested(self.record, self.table).schema()}
+
+
+# ------------------------------------------------------------------------------------------------- JSON Schema
+
+
+def object_schema(table: Table, defaults: Mapping[str, Any]) -> Schema:
+    """A mapping with these keys and no others."""
+    properties = {name: key_schema(key, defaults.get(name)) for name, key in table.items()}
+    schema: Schema = {"type": "object", "properties": properties, "additionalProperties": False}
+    required = required_in(table)
+    return schema | ({"required": required} if required else {})
+
+
+def key_schema(key: Key, default: Any = None) -> Schema:
+    """What a key holds. A key that need not be there may be null as well."""
+    schema = key.shape.schema()
+    if not key.required:
+        schema = _or_null(schema)
+    if isinstance(default, str | int | float) and default != "":
+        schema = schema | {"default": default}
+    return {"description": key.says, **schema}
+
+
+def _or_null(schema: Schema) -> Schema:
+    if not schema:
+        return schema
+    if "type" not in schema:
+        return {"anyOf": [*schema.get("anyOf", [schema]), {"type": "null"}]}
+    nullable = schema | {"type": [schema["type"], "null"]}
+    if "enum" in schema:
+        nullable["enum"] = [*schema["enum"], None]
+    return nullable

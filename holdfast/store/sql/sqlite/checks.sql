@@ -1,0 +1,38 @@
+-- What must never be, each as a query that gives a few cases of it in words. `holdfast doctor` asks all whose name
+-- begins with check_; the rest of the name is what it calls them.
+
+-- name: check_journal_without_gaps
+SELECT format('run number %d has %d rows, numbered %d to %d', run, count(*), min(seq), max(seq))
+  FROM journal GROUP BY run HAVING min(seq) <> 1 OR max(seq) <> count(*) LIMIT 10;
+
+-- name: check_epochs_never_fall
+SELECT format('run number %d, row %d is of an older owner than the row before it', run, seq) FROM (
+  SELECT run, seq, epoch, lag(epoch) OVER (PARTITION BY run ORDER BY seq) AS former FROM journal)
+ WHERE epoch < former LIMIT 10;
+
+-- name: check_finished_runs_are_at_rest
+SELECT format('run %s is %s, and has an owner, a time to wake, or no end', id, status) FROM run
+ WHERE status IN ('completed', 'failed', 'cancelled', 'interrupted')
+   AND (owner IS NOT NULL OR wake_at IS NOT NULL OR finished_at IS NULL) LIMIT 10;
+
+-- name: check_open_runs_have_no_end
+SELECT format('run %s is %s, and has the time of its end', id, status) FROM run
+ WHERE status IN ('pending', 'running', 'waiting', 'cancelling') AND finished_at IS NOT NULL LIMIT 10;
+
+-- name: check_owners_are_known
+SELECT format('run %s is owned by incarnation %d of the engine, which never was', id, owner_epoch) FROM run
+ WHERE owner_epoch > (SELECT value FROM meta WHERE key = 'epoch') LIMIT 10;
+
+-- name: check_runs_have_a_journal
+SELECT format('run %s has no row in the journal', id) FROM run
+ WHERE NOT EXISTS (SELECT 1 FROM journal WHERE journal.run = run.no) LIMIT 10;
+
+-- name: check_runs_have_a_definition
+SELECT format('the definition %s of run %s is missing', substr(version, 1, 12), id) FROM run
+ WHERE NOT EXISTS (SELECT 1 FROM version v WHERE v.tenant = run.tenant AND v.hash = run.version) LIMIT 10;
+
+-- name: check_nothing_without_a_run
+SELECT format('%s of run number %d, which is not there', what, run) FROM (
+  SELECT DISTINCT 'journal' AS what, run FROM journal UNION SELECT DISTINCT 'snapshot', run FROM snapshot
+   UNION SELECT DISTINCT 'a large value', run FROM blob)
+ WHERE run NOT IN (SELECT no FROM run) LIMIT 10;

@@ -1,0 +1,464 @@
+"""Testing workflows: the pytest fixture `engine`, time that moves by hand, and tools that are not real.
+
+    async def test_a_reminder_is_sent_after_three_days(engine):
+        send = engine.fake_tool("send", returns="sent")
+        run = await engine.start("reminder.yaml", {"to": "ada"})
+        await engine.advance(days=3)
+        assert send.calls == [{"to": "ada"}]
+        assert await run.status() == "completed"
+
+The engine is the real one, on a real file. Only time is not: its clock and the event loop of the test read one number
+that stands still until the test moves it. Threads, processes and sockets stay real, and time waits for them.
+
+A plugin of pytest by itself: an async test that has the fixture is run here unless another plugin (anyio,
+pytest-asyncio) has claimed it, and then works there too. Production code must not import this file.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import inspect
+import math
+import selectors
+import threading
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import pytest
+
+if TYPE_CHECKING:  # pytest loads this file at every start, also where nobody uses it: the rest waits until somebody does
+    from holdfast.embed import Holdfast, RunHandle, Spec
+    from holdfast.runtime.app import Engine
+    from holdfast.values import Millis, RunId
+
+T = TypeVar("T")
+
+BEGAN: Final = 1_700_000_000_000  # 14 November 2023, 22:13:20 UTC: a test sees the same days whenever it is run
+TURNS_MAX: Final = 300_000
+JUMPS_MAX: Final = 1_000_000
+STUCK_SECONDS: Final = 10.0  # real ones: nobody moves time, no thread answers, the test would hang
+SOCKET_SECONDS: Final = 0.25  # real ones: how long time waits for an async tool that talks to somebody
+MOMENT_SECONDS: Final = 0.002
+
+
+# ------------------------------------------------------------------------------------------------------------- time
+
+
+class ManualClock:
+    """Wall and monotonic time advance together; the wall clock can also be set, as an operator would."""
+
+    def __init__(self, seconds: float = 1_000.0) -> None:
+        self.seconds = self._began = seconds
+        self.wall_offset_ms = 0
+        self._ids = 0
+
+    def now(self) -> Millis:
+        return BEGAN + int((self.seconds - self._began) * 1000 + 1e-3) + self.wall_offset_ms  # type: ignore[return-value]
+
+    def monotonic(self) -> float:
+        return self.seconds
+
+    def new_id(self) -> RunId:
+        from holdfast.runtime.clock import uuid7
+
+        self._ids += 1
+        return uuid7(self.now(), self._ids.to_bytes(10, "big"))
+
+    def loop_time(self) -> float:
+        """For the event loop. Time creeps when it looks: sums of floats may fall short of a moment, and never make it up else."""
+        self.seconds += 1e-9
+        return self.seconds
+
+    async def advance(self, seconds: float, rest: Callable[[], Awaitable[None]] | None = None) -> None:
+        """Let time pass: every scheduled call comes at its own moment, with all that follows from it until `rest`."""
+        rest = rest or settled
+        until = self.seconds + seconds
+        await rest()
+        while (at := next_call()) is not None and at <= until:
+            self.seconds = max(self.seconds, at)
+            await rest()
+        self.seconds = max(self.seconds, until)
+        await rest()
+
+    async def until(self, awaitable: Awaitable[T], *, at_most: float = math.inf) -> T:
+        """Let time pass, from one scheduled call to the next, until something has happened."""
+        task = asyncio.ensure_future(awaitable)
+        end = self.seconds + at_most
+        await settled()
+        while not task.done():
+            at = next_call()
+            if at is None:
+                break  # threads and I/O alone can bring it about: wait for them
+            assert at <= end, f"it did not happen within {at_most} s"
+            self.seconds = max(self.seconds, at)
+            await settled()
+        return await task
+
+
+class ManualLoop(asyncio.SelectorEventLoop):
+    """An event loop on time by hand that says so when nothing can move any more."""
+
+    def __init__(self) -> None:
+        self.clock = ManualClock()
+        super().__init__(_PatientSelector())
+
+    def time(self) -> float:
+        return self.clock.loop_time()
+
+
+class _PatientSelector(selectors.DefaultSelector):
+    """Waits for I/O in real time, since the time until the next scheduled call says nothing about it."""
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        if timeout is not None and timeout <= 0:
+            return super().select(0)
+        found = super().select(STUCK_SECONDS)
+        assert found, "nothing moves: time stands still and no thread answers; `await engine.advance(hours=1)` moves it"
+        return found
+
+
+def next_call() -> float | None:
+    """When the next scheduled call is due. The loop's own list: there is no public way to look ahead."""
+    calls = [call.when() for call in _loop()._scheduled if not call.cancelled()]
+    return min(calls, default=None)
+
+
+async def settled() -> None:
+    """Until all that is ready has run, and all that became ready by it."""
+    loop = _loop()
+    await asyncio.sleep(0)
+    for _ in range(TURNS_MAX):
+        if not loop._ready:
+            return
+        await asyncio.sleep(0)
+    raise AssertionError("the loop does not come to rest")
+
+
+def _loop() -> Any:
+    loop = asyncio.get_running_loop()
+    if not isinstance(loop, asyncio.BaseEventLoop):
+        raise TypeError(f"time by hand needs an event loop of asyncio itself, not {type(loop).__module__}")
+    return loop
+
+
+# ------------------------------------------------------------------------------------------------------------ tools
+
+
+class FakeTool:
+    """A tool that records how it was called and answers as it was told to."""
+
+    def __init__(self, name: str, answer: Callable[[dict[str, Any]], Any]) -> None:
+        self.name, self._answer = name, answer
+        self.calls: list[dict[str, Any]] = []
+
+    def __repr__(self) -> str:
+        return f"<fake tool {self.name}, called {len(self.calls)} times>"
+
+    async def __call__(self, **args: Any) -> Any:
+        self.calls.append(args)
+        answer = self._answer(args)
+        return await answer if inspect.isawaitable(answer) else answer
+
+
+def _answers(
+    name: str, returns: Any, raises: BaseException | type[BaseException] | None, side_effect: Any
+) -> Callable[[dict[str, Any]], Any]:
+    """What a fake tool answers to some arguments."""
+    if raises is not None:
+        return lambda args: _raised_or(raises)
+    if callable(side_effect):
+        return lambda args: side_effect(**args)
+    if side_effect is not None:
+        left: Iterator[Any] = iter(side_effect)
+        return lambda args: _raised_or(_next(left, name))
+    return lambda args: returns
+
+
+def _next(left: Iterator[Any], name: str) -> Any:
+    for answer in left:
+        return answer
+    raise AssertionError(f"the fake tool {name!r} was called more often than it has answers")
+
+
+def _raised_or(answer: Any) -> Any:
+    if isinstance(answer, BaseException) or isinstance(answer, type) and issubclass(answer, BaseException):
+        raise answer
+    return answer
+
+
+# ----------------------------------------------------------------------------------------------------------- engine
+
+
+class TestEngine:
+    """What the fixture `engine` gives: a real engine on a file of its own, opened when it is first needed.
+
+    `start` and whatever happens at once take no time. Time moves in `advance`, `run` and `finish`, and nowhere else.
+    """
+
+    __test__ = False  # pytest: this is no class of tests
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+        self.clock = ManualClock()
+        self._tools: dict[str, Any] = {}
+        self._runs: list[RunHandle] = []
+        self._hf: Holdfast | None = None
+        self._home: Any = None  # the loop it is open on
+
+    # ------------------------------------------------------------------------------------------------ workflows
+
+    async def start(
+        self,
+        spec: Spec,
+        inputs: Mapping[str, Any] | None = None,
+        *,
+        request_id: str | None = None,
+        labels: Mapping[str, str] | None = None,
+        parent_job_id: str | None = None,
+    ) -> RunHandle:
+        """Start a run, and let happen what happens at once. The handle is good after `restart` too."""
+        hf = await self.open()
+        run = await hf.start(
+            spec, inputs, request_id=request_id, labels=labels, parent_job_id=parent_job_id
+        )
+        self._runs.append(run)
+        await self._rest()
+        return run
+
+    async def run(self, spec: Spec, inputs: Mapping[str, Any] | None = None, **options: Any) -> Any:
+        """Run a workflow to its end, through every timer and back-off on the way; gives its output, or raises RunFailed."""
+        return await self.finish(await self.start(spec, inputs, **options))
+
+    async def finish(self, run: RunHandle) -> Any:
+        """Let time pass until a run is over; gives its output, or raises RunFailed, RunCancelled or RunInterrupted."""
+        await self.open()
+        ending = asyncio.ensure_future(run.result())
+        try:
+            await self._rest()
+            for _ in range(JUMPS_MAX):
+                at = next_call()
+                if ending.done():
+                    return await ending
+                if at is None or not await self._can_move(run):
+                    raise AssertionError(f"run {run.id} gets no further: {await run._why()}")
+                self.clock.seconds = max(self.clock.seconds, at)
+                await self._rest()
+        finally:
+            ending.cancel()
+        raise AssertionError(f"run {run.id} does not end: time was moved {JUMPS_MAX:,} times")
+
+    async def attach(self, run_id: str) -> RunHandle:
+        """A run by its id; the handle is good after `restart` too."""
+        run = await (await self.open()).run(run_id)
+        self._runs.append(run)
+        return run
+
+    # ------------------------------------------------------------------------------------------------------ time
+
+    @property
+    def now(self) -> datetime:
+        return datetime.fromtimestamp(self.clock.now() / 1000, UTC)
+
+    async def advance(
+        self, *, seconds: float = 0, minutes: float = 0, hours: float = 0, days: float = 0
+    ) -> None:
+        """Let time pass: every timer on the way fires at its own moment."""
+        await self.open()
+        passed = timedelta(seconds=seconds, minutes=minutes, hours=hours, days=days)
+        await self.clock.advance(passed.total_seconds(), self._rest)
+
+    # ----------------------------------------------------------------------------------------------------- tools
+
+    def tool(self, fn: Callable[..., Any]) -> Callable[..., Any]:
+        """Let workflows call a real tool; also as a decorator. It takes the place of one of the same name."""
+        from holdfast.tools.registry import Registry
+
+        (made,) = Registry([fn])
+        self._tools[made.name] = fn
+        if self._hf is not None:
+            registry = self._engine.registry
+            registry._tools.pop(made.name, None)
+            registry.add(fn)
+        return fn
+
+    def fake_tool(
+        self,
+        name: str,
+        returns: Any = None,
+        *,
+        raises: BaseException | type[BaseException] | None = None,
+        side_effect: Callable[..., Any] | Sequence[Any] | None = None,
+    ) -> FakeTool:
+        """A tool that is not real: it returns, raises, or asks a function; its `.calls` are the arguments of each call.
+
+        A function in the place of the answer is called with the arguments. A list as `side_effect` has one answer, or
+        exception, per call.
+        """
+        from holdfast.tools.registry import tool
+
+        if side_effect is None and callable(returns):
+            side_effect = returns
+        fake = FakeTool(name, _answers(name, returns, raises, side_effect))
+
+        @tool(name=name)
+        async def call(**args: Any) -> Any:
+            return await fake(**args)
+
+        self.tool(call)
+        return fake
+
+    # ---------------------------------------------------------------------------------------------- open, crash, close
+
+    async def open(self) -> Holdfast:
+        """The engine itself, for everything else that a Holdfast can do."""
+        loop = _loop()
+        if self._hf is not None and self._home is loop:
+            return self._hf
+        self.close()  # a test may run several loops one after another; the file goes on from one to the next
+        self._take_time(loop)
+        from holdfast.embed import Holdfast
+
+        hf = Holdfast(str(self.file), tools=self._tools.values(), durability="relaxed", clock=self.clock)
+        hf._store.threads = False  # a commit takes no time and is over when the loop is at rest
+        hf._engine.timers.sleep_seconds_max = math.inf  # this clock is never set behind anybody's back
+        self._hf = await hf.__aenter__()
+        for run in self._runs:
+            run._engine = hf._engine
+        return hf
+
+    async def restart(self) -> None:
+        """End as a killed process does, nothing said and nothing given back, and open the file again."""
+        await self.open()
+        self._kill()
+        await settled()
+        await self.open()
+        await self._rest()
+
+    def close(self) -> None:
+        """End, and give the loop its own time back."""
+        if self._hf is not None:
+            self._kill()
+        if self._home is not None:
+            self._home.__dict__.pop("time", None)
+            self._home = None
+
+    def _kill(self) -> None:
+        hf, self._hf = self._hf, None
+        assert hf is not None
+        crash(hf._engine)
+        hf._lock.free()
+
+    def _take_time(self, loop: Any) -> None:
+        """Let a loop read our clock, whoever made it."""
+        if not isinstance(loop, ManualLoop):
+            if self._home is None:  # what others have scheduled keeps its distance
+                self.clock.seconds, self.clock._began = (
+                    loop.time(),
+                    loop.time() - (self.clock.seconds - self.clock._began),
+                )
+            loop.time = self.clock.loop_time
+        else:
+            loop.clock = self.clock
+        self._home = loop
+
+    @property
+    def _engine(self) -> Engine:
+        assert self._hf is not None, "the engine is not open; await one of its calls first"
+        return self._hf._engine
+
+    async def _rest(self) -> None:
+        """Until nothing is ready, and what takes real time has answered or had its share of it."""
+        await settled()
+        spent = 0.0
+        while spent < self._patience():
+            await _moment()
+            spent += MOMENT_SECONDS
+            await settled()
+
+    def _patience(self) -> float:
+        attempts = self._engine.dispatch.open.values() if self._hf is not None else ()
+        if any(not attempt.tool.is_async or attempt.tool.isolated for attempt in attempts):
+            return STUCK_SECONDS
+        # One socket is the loop's own.
+        return SOCKET_SECONDS if attempts and len(self._home._selector.get_map()) > 1 else 0.0
+
+    async def _can_move(self, run: RunHandle) -> bool:
+        """Is there an attempt at work, or an hour to wait for? Time alone brings no tool that is missing."""
+        row = await self._engine.row_of(run.id)
+        live = self._engine.advance.live.get(row.no)
+        wakes = row.wake_at is not None or live is not None and live.run.wake_at is not None
+        return wakes or any(no == row.no for no, _ in self._engine.dispatch.open)
+
+
+def crash(engine: Engine) -> None:
+    """End an engine as a killed process does: nothing more is written, nobody is told."""
+    engine.advance.is_over = True
+    engine.advance.close()
+    engine.dispatch.abandon()
+    engine.timers.close()
+    for task in (engine._filling, engine._restoring):
+        if task is not None:
+            task.cancel()
+    engine.store.close()
+    engine.is_open = False
+
+
+async def _moment() -> None:
+    """A moment of real time."""
+    loop = asyncio.get_running_loop()
+    over = loop.create_future()
+    threading.Timer(MOMENT_SECONDS, lambda: loop.call_soon_threadsafe(over.set_result, None)).start()
+    await over
+
+
+# ----------------------------------------------------------------------------------------------------------- pytest
+
+
+@pytest.fixture
+def engine(tmp_path: Path) -> Generator[TestEngine]:
+    """A real engine on a temporary file, with time by hand: see holdfast.testing.TestEngine."""
+    made = TestEngine(tmp_path / "holdfast.db")
+    yield made
+    made.close()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_call(item: pytest.Item) -> None:
+    """Whoever runs an async test, its engine ends on the loop that it was opened on."""
+    test = _engine_of(item)
+    if test is not None and isinstance(item, pytest.Function) and inspect.iscoroutinefunction(item.obj):
+        item.obj = _closing(item.obj, test)
+
+
+@pytest.hookimpl
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Run an async test that has the fixture and that no other plugin has taken."""
+    if _engine_of(pyfuncitem) is None or not inspect.iscoroutinefunction(pyfuncitem.obj):
+        return None
+    names = pyfuncitem._fixtureinfo.argnames
+    with asyncio.Runner(loop_factory=ManualLoop) as runner:
+        runner.run(pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in names}))
+    return True
+
+
+def _engine_of(item: pytest.Item) -> TestEngine | None:
+    """The engine of a test. Looked for by what it is: others have fixtures of that name, too."""
+    values = getattr(item, "funcargs", {}).values()
+    return next((value for value in values if isinstance(value, TestEngine)), None)
+
+
+def _closing(
+    test: Callable[..., Coroutine[Any, Any, None]], engine: TestEngine
+) -> Callable[..., Coroutine[Any, Any, None]]:
+    @functools.wraps(test)
+    async def run(*args: Any, **kwargs: Any) -> None:
+        try:
+            await test(*args, **kwargs)
+        finally:
+            engine.close()
+            await asyncio.sleep(0)  # tools that were at work hear of it
+
+    return run

@@ -1,0 +1,214 @@
+"""The inside of a process that runs tools: reads calls from one socket, answers on it, and dies with its parent.
+
+Knows how to find a tool by module and name, and how to call it. Must not know pools, or why it is called. The main
+thread runs the tool; another one listens, since a busy tool cannot.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import importlib
+import os
+import queue
+import resource
+import runpy
+import signal
+import socket
+import struct
+import sys
+import threading
+import types
+from pathlib import Path
+from typing import Any, ClassVar, Final
+
+import msgspec
+
+from holdfast.tools.context import Context
+from holdfast.tools.failures import described
+from holdfast.tools.registry import Tool
+from holdfast.values import VALUE_BYTES_MAX, RunId
+
+HEADER: Final = struct.Struct("!I")
+MAIN: Final = (
+    "__holdfast_main__"  # the name of the parent's script here, so that what it does as a script is not done
+)
+PR_SET_PDEATHSIG: Final = 1
+
+
+class Setting(msgspec.Struct):
+    """What a Context says, in a form that can be sent."""
+
+    run_id: str
+    path: str
+    attempt: int
+    idempotency_key: str
+    workdir: str
+
+
+class Call(msgspec.Struct, tag=True):
+    module: str
+    qualname: str
+    tool: str
+    args: msgspec.Raw
+    setting: Setting | None
+    main_path: str | None = None
+    main_module: str | None = None
+
+
+class Cancel(msgspec.Struct, tag=True):
+    pass
+
+
+class Answer(msgspec.Struct, tag=True):
+    text: msgspec.Raw
+
+
+class Failure(msgspec.Struct, tag=True):
+    kind: str
+    message: str
+    spoilt: bool = False  # this process should not be used again
+
+
+class Told(msgspec.Struct, tag=True):
+    kind: str
+    data: dict[str, Any]
+
+
+Order = Call | Cancel
+Report = Answer | Failure | Told
+
+
+def frame(message: Order | Report) -> bytes:
+    body = msgspec.json.encode(message, enc_hook=str)
+    return HEADER.pack(len(body)) + body
+
+
+class Child:
+    """Calls tools, one at a time, as it is told."""
+
+    is_loading_main: ClassVar = False
+
+    def __init__(self, line: socket.socket, memory_bytes: int) -> None:
+        self._line, self._memory_bytes = line, memory_bytes
+        self._calls: queue.SimpleQueue[Call] = queue.SimpleQueue()
+        self._context: Context | None = None
+        self._tools: dict[tuple[str, str], Tool] = {}
+        self._sending = threading.Lock()  # a tool may log from threads of its own
+
+    def run(self) -> None:
+        threading.Thread(target=self._listen, name="holdfast-line", daemon=True).start()
+        while True:
+            self._send(self._answer_to(self._calls.get()))
+
+    def _listen(self) -> None:
+        with contextlib.suppress(OSError), self._line.makefile("rb") as line:
+            decoder = msgspec.json.Decoder(Order)
+            while header := line.read(HEADER.size):
+                order = decoder.decode(line.read(*HEADER.unpack(header)))
+                if isinstance(order, Call):
+                    self._calls.put(order)
+                elif self._context is not None:
+                    self._context.cancel()
+        # The engine is gone, and so must be all that was started here for it.
+        os.killpg(0, signal.SIGKILL)
+
+    def _send(self, report: Report) -> None:
+        with self._sending:
+            self._line.sendall(frame(report))
+
+    def _answer_to(self, call: Call) -> Report:
+        try:
+            text = self._perform(call)
+        except MemoryError:
+            limit = self._memory_bytes // 2**20
+            return Failure(
+                "error", f"MemoryError: a process may use {limit} MiB (process_memory_bytes)", spoilt=True
+            )
+        except BaseException as error:
+            return Failure(*described(error))
+        finally:
+            self._context = None
+            _flush()
+        if len(text) > VALUE_BYTES_MAX:
+            return Failure(
+                "output_too_large",
+                "the output is over 25 MiB; write it to a file and return file_refs instead",
+            )
+        return Answer(msgspec.Raw(text))
+
+    def _perform(self, call: Call) -> bytes:
+        tool = self._tool(call)
+        args = tool.bind(msgspec.json.decode(call.args))
+        if tool.context is not None and call.setting is not None:
+            self._context = args[tool.context] = self._context_of(call.setting)
+        output = asyncio.run(tool.fn(**args)) if tool.is_async else tool.fn(**args)
+        return tool.result(output)
+
+    def _context_of(self, setting: Setting) -> Context:
+        def tell(kind: str, data: dict[str, Any]) -> None:
+            self._send(Told(kind, data))
+
+        context = Context(
+            RunId(setting.run_id), setting.path, setting.attempt, setting.idempotency_key, tell=tell
+        )
+        context.use_workdir(Path(setting.workdir))
+        return context
+
+    def _tool(self, call: Call) -> Tool:
+        key = (call.module, call.qualname)
+        if key not in self._tools:
+            found: Any = _main_of(call) if call.module == "__main__" else importlib.import_module(call.module)
+            for part in call.qualname.split("."):
+                found = getattr(found, part)
+            self._tools[key] = Tool(found, call.tool)
+        return self._tools[key]
+
+
+def _main_of(call: Call) -> types.ModuleType:
+    """The parent's script, loaded as a module: what stands under `if __name__ == "__main__"` is not done again."""
+    if MAIN in sys.modules:
+        return sys.modules[MAIN]
+    Child.is_loading_main = True
+    try:
+        if call.main_module is not None:
+            names = runpy.run_module(call.main_module, run_name=MAIN, alter_sys=True)
+        else:
+            names = runpy.run_path(str(call.main_path), run_name=MAIN)
+    finally:
+        Child.is_loading_main = False
+    module = sys.modules[MAIN] = sys.modules["__main__"] = types.ModuleType(MAIN)
+    vars(module).update(names)
+    return module
+
+
+def _flush() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(Exception):  # a tool may have closed or replaced it
+            stream.flush()
+
+
+def _limit(memory_bytes: int) -> None:
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # a core holds arguments, and these may hold secrets
+    with contextlib.suppress(ValueError, OSError):  # macOS knows no such limit
+        resource.setrlimit(resource.RLIMIT_AS, (memory_bytes, memory_bytes))
+    if sys.platform == "linux":
+        # Of all that use memory here, this one is the first to go: the engine must not be.
+        with contextlib.suppress(OSError):
+            Path("/proc/self/oom_score_adj").write_text("1000", "ascii")
+
+
+def _die_with_parent(parent: int) -> None:
+    """At once, even while the tool holds the interpreter; the socket's end says it too, where Linux's way is missing."""
+    if sys.platform == "linux":
+        import ctypes
+
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(1)
+
+
+def main(handle: int, parent: int, memory_bytes: int) -> None:
+    _die_with_parent(parent)
+    _limit(memory_bytes)
+    Child(socket.socket(fileno=handle), memory_bytes).run()

@@ -1,0 +1,119 @@
+"""What a tool may know of the attempt it is, and tell about it.
+
+Knows one attempt. Must not know who listens: what is told goes to a function that was given, from whatever thread
+the tool runs in.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import secrets
+import shutil
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+from holdfast.values import RunId
+
+log = logging.getLogger("holdfast.tool")
+
+LOG_LINES_MAX: Final = 1_000  # of one attempt
+LOG_BYTES_MAX: Final = 64 * 1024
+PROGRESS_MAX: Final = 10_000  # of one attempt; those beyond it are dropped, as any of them may be
+
+Tell = Callable[[str, dict[str, Any]], None]
+
+
+class Context:
+    """What a tool may know of the attempt it is: take it as a parameter annotated `Context`."""
+
+    __slots__ = (
+        "_bytes", "_cancelled", "_lines", "_progress", "_shown", "_tell", "_workdir", "_workdirs",
+        "attempt", "idempotency_key", "path", "run_id",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        run_id: RunId,
+        path: str,
+        attempt: int,
+        idempotency_key: str,
+        *,
+        tell: Tell | None = None,
+        workdirs: Path | None = None,
+    ) -> None:
+        self.run_id, self.path, self.attempt, self.idempotency_key = run_id, path, attempt, idempotency_key
+        self._tell, self._workdirs = tell, workdirs
+        self._cancelled = False
+        self._lines = self._bytes = self._progress = 0
+        self._shown: tuple[int, str] | None = None
+        self._workdir: Path | None = None
+
+    @property
+    def cancelled(self) -> bool:
+        """True once the run is being cancelled or the time of this attempt is over. Look at it, and return."""
+        return self._cancelled
+
+    def cancel(self) -> None:
+        self._cancelled = True
+
+    def log(self, message: str, /, **fields: Any) -> None:
+        """Say a line about this attempt. After 1,000 lines or 64 KiB a note says that the rest is dropped."""
+        if self._lines > LOG_LINES_MAX:
+            return
+        message = str(message)
+        self._lines += 1
+        self._bytes += len(message.encode("utf-8", "replace")) + sum(
+            len(f"{k}{v}") for k, v in fields.items()
+        )
+        if self._lines > LOG_LINES_MAX or self._bytes > LOG_BYTES_MAX:
+            self._lines = LOG_LINES_MAX + 1
+            message = f"further lines were dropped: an attempt may log {LOG_LINES_MAX} lines or {LOG_BYTES_MAX} bytes"
+            fields = {}
+        self._say("log", {"message": message, "fields": fields})
+
+    def progress(self, done: float, total: float | None = None, message: str = "") -> None:
+        """How far it is: a fraction from 0 to 1, or done of total. Those that nobody could tell apart are dropped."""
+        fraction = min(max(done / total if total else float(done), 0.0), 1.0)
+        shown = (round(fraction * 1_000), message)
+        if shown == self._shown or self._progress >= PROGRESS_MAX:
+            return
+        self._shown = shown
+        self._progress += 1
+        data = {"fraction": fraction, "message": message}
+        self._say("progress", data if total is None else {**data, "done": done, "total": total})
+
+    @property
+    def workdir(self) -> Path:
+        """A folder for this attempt alone, made when first asked for and removed when the attempt ends."""
+        folder = self.planned_workdir()
+        if not folder.exists():
+            folder.mkdir(mode=0o700, parents=self._workdirs is not None)
+        return folder
+
+    def planned_workdir(self) -> Path:
+        """Where the folder is or would be: another process may make it, this one must be able to remove it."""
+        if self._workdir is None:
+            self._workdir = Path(self._workdirs or tempfile.gettempdir(), f"holdfast-{secrets.token_hex(8)}")
+        return self._workdir
+
+    def use_workdir(self, folder: Path) -> None:
+        self._workdir, self._workdirs = folder, folder.parent
+
+    def close(self) -> None:
+        """The attempt is over: its folder goes."""
+        if self._workdir is not None and os.path.lexists(self._workdir):
+            shutil.rmtree(self._workdir, ignore_errors=True)
+
+    def relay(self, kind: str, data: dict[str, Any]) -> None:
+        """Pass on what the same attempt said in another process, where it was counted."""
+        self._say(kind, data)
+
+    def _say(self, kind: str, data: dict[str, Any]) -> None:
+        if self._tell is not None:
+            self._tell(kind, data)
+        elif kind == "log":
+            told = "".join(f" {name}={value}" for name, value in data["fields"].items())
+            log.info("run %s: step %s: %s%s", self.run_id, self.path, data["message"], told)

@@ -1,0 +1,57 @@
+"""What a tool's failure is called: the errors that tools and their callers raise, and any exception as kind and message.
+
+Knows exceptions as data. Must not know runs, or who retries what.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+from holdfast.values import NotJson
+
+MESSAGE_CHARS_MAX: Final = 4_000
+KIND_CHARS_MAX: Final = 100
+
+
+class ToolError(Exception):
+    """Raise this in a tool to say what kind of failure it is, so that `retry_on` can choose."""
+
+    def __init__(self, message: str, *, kind: str = "error") -> None:
+        super().__init__(message)
+        self.kind = kind
+
+
+class ArgumentsMisfit(ValueError):
+    """The arguments do not fit the tool's signature. The message names every parameter that is wrong."""
+
+    kind = "inputs"
+
+
+def described(error: BaseException) -> tuple[str, str]:
+    """Kind and message of what a tool raised; both are data, whatever the exception does when it is printed."""
+    try:
+        message = str(error) or type(error).__name__
+    except Exception:
+        message = f"{type(error).__name__} (its message cannot be printed)"
+    message = message.encode("utf-8", "replace").decode()[:MESSAGE_CHARS_MAX]
+    if isinstance(error, asyncio.CancelledError):
+        return "cancelled", "the attempt was cancelled"
+    if isinstance(error, NotJson):
+        return "error", f"the tool returned something that is not JSON: {message}"
+    kind = _kind_of(error)
+    if kind:
+        return kind, message
+    if isinstance(error, LookupError | SystemExit | KeyboardInterrupt | AssertionError):
+        message = f"{type(error).__name__}: {message}"  # by itself it says next to nothing
+    if isinstance(error, TimeoutError) or "timeout" in message.lower():
+        return "timeout", message
+    return ("transient" if "transient" in message.lower() else "error"), message
+
+
+def _kind_of(error: BaseException) -> str:
+    try:
+        kind = getattr(error, "kind", "")
+    except Exception:
+        return ""
+    return kind.encode("utf-8", "replace").decode()[:KIND_CHARS_MAX] if isinstance(kind, str) else ""

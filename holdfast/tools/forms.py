@@ -1,0 +1,304 @@
+"""One annotation: does a JSON value fit it, what does it become, and how is it described; and results back to JSON.
+
+Knows msgspec's types, and pydantic's without importing pydantic. Must not know functions or their parameters.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+import pathlib
+import sys
+import types
+import typing
+from collections.abc import Callable, Iterator
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from holdfast.values import JSON_DEPTH_MAX, NotJson, encode
+
+REF_TEMPLATE: Final = "#/$defs/{name}"
+_ACCEPTED: Final = "JSON data, dataclasses, TypedDict, Enum, Literal, msgspec and pydantic models, datetime, Decimal, UUID, Path"
+_WORDS: Final = {dict: "object", list: "array", type(None): "null"}  # others go by their Python names
+
+
+class Misfit(ValueError):
+    """A value that does not fit; `where` is the place inside it, such as `.lines[0]`."""
+
+    def __init__(self, message: str, where: str = "") -> None:
+        super().__init__(message)
+        self.message, self.where = message, where
+
+
+class Form(NamedTuple):
+    """A value of the type `exact` fits as it is; any other goes through `convert`; without either, anything fits."""
+
+    schema: dict[str, Any]
+    definitions: dict[str, Any]
+    exact: type | None = None
+    convert: Callable[[Any], Any] | None = None
+    words: str = ""
+
+
+def form_of(annotation: Any) -> Form:
+    """The form of an annotation, or TypeError for one whose values JSON cannot carry."""
+    if annotation in (Any, object, inspect.Parameter.empty):
+        return Form({}, {})
+    exact = _exact(annotation)
+    if exact is not None:
+        schema, words = _SCALARS[exact]
+        return Form(schema, {}, exact, _to_float if exact is float else _refuse(words), words)
+    if _mentions_pydantic(annotation):
+        return _pydantic_form(annotation)
+    try:
+        (schema,), definitions = msgspec.json.schema_components(
+            [annotation], schema_hook=_custom_schema, ref_template=REF_TEMPLATE
+        )
+    except TypeError as error:
+        arms = typing.get_args(annotation) if _is_union(annotation) else ()
+        if not arms:
+            raise TypeError(_why_not(annotation, error)) from None
+        return _first_of(arms, _named(annotation))
+    return Form(schema, definitions, _exact_arm(annotation), _converter(annotation), _named(annotation))
+
+
+_SCALARS: Final[dict[type, tuple[dict[str, Any], str]]] = {
+    int: ({"type": "integer"}, "int"),
+    str: ({"type": "string"}, "str"),
+    bool: ({"type": "boolean"}, "bool"),
+    float: ({"type": "number"}, "float"),
+    list: ({"type": "array"}, "array"),
+    dict: ({"type": "object"}, "object"),
+}
+
+
+def _exact(annotation: Any) -> type | None:
+    """The types that a look at `type(value)` can settle: decoded JSON has no subclasses."""
+    if annotation == dict[str, Any]:
+        return dict
+    if annotation == list[Any]:
+        return list
+    return annotation if isinstance(annotation, type) and annotation in _SCALARS else None
+
+
+def _exact_arm(annotation: Any) -> type | None:
+    """Of `int | None` the int: what is given most often needs no closer look."""
+    arms = typing.get_args(annotation) if _is_union(annotation) else ()
+    return next((arm for arm in arms if arm in _SCALARS), None)
+
+
+def _refuse(words: str) -> Callable[[Any], Any]:
+    def refuse(value: Any) -> Any:
+        raise Misfit(f"expected {words}, got {kind_of(value)}")
+
+    return refuse
+
+
+def _to_float(value: Any) -> float:
+    if type(value) is not int:
+        raise Misfit(f"expected float, got {kind_of(value)}")
+    return float(value)
+
+
+def kind_of(value: Any) -> str:
+    return _WORDS.get(type(value), type(value).__name__)
+
+
+# -------------------------------------------------------------------------------------------------------- msgspec
+
+
+def _converter(annotation: Any) -> Callable[[Any], Any]:
+    def convert(value: Any) -> Any:
+        try:
+            return msgspec.convert(value, annotation, str_keys=True, dec_hook=_from_json)
+        except Misfit:
+            raise
+        except msgspec.ValidationError as error:
+            message, _, place = str(error).partition(" - at ")
+            inside = place.strip("`").removeprefix("$") if place.startswith("`$") else ""
+            message = message.replace("`", "").replace("duration", 'duration such as "PT30S"')
+            raise Misfit(message[:1].lower() + message[1:], inside) from None
+        except Exception as error:  # what a class of the user's does while it is being made
+            raise Misfit(f"{type(error).__name__} while it was being made {_named(annotation)}") from error
+
+    return convert
+
+
+def _from_json(kind: type, value: Any) -> Any:
+    if kind is object:
+        return value
+    if issubclass(kind, pathlib.PurePath):
+        if not isinstance(value, str):
+            raise Misfit(f"expected path, got {kind_of(value)}")
+        return kind(value)
+    return _pydantic_form(kind).convert(value)  # type: ignore[misc]  # a form made for pydantic always converts
+
+
+def _custom_schema(kind: type) -> dict[str, Any]:
+    if kind is object:
+        return {}
+    if issubclass(kind, pathlib.PurePath):
+        return {"type": "string", "format": "path"}
+    if _is_pydantic(kind):
+        schema: dict[str, Any] = sys.modules["pydantic"].TypeAdapter(kind).json_schema()
+        return schema
+    raise NotImplementedError
+
+
+def _first_of(arms: tuple[Any, ...], words: str) -> Form:
+    """A union that msgspec cannot tell apart beforehand (`datetime | str`): the first arm that fits, in the order written."""
+    forms = [form_of(arm) for arm in arms]
+
+    def convert(value: Any) -> Any:
+        for form in forms:
+            if form.convert is None or type(value) is form.exact:
+                return value
+            try:
+                return form.convert(value)
+            except Misfit:
+                continue
+        raise Misfit(f"expected {words}, got {kind_of(value)}")
+
+    definitions = {name: schema for form in forms for name, schema in form.definitions.items()}
+    return Form({"anyOf": [form.schema for form in forms]}, definitions, None, convert, words)
+
+
+def _is_union(annotation: Any) -> bool:
+    return typing.get_origin(annotation) in (typing.Union, types.UnionType)
+
+
+def _named(annotation: Any) -> str:
+    return (
+        annotation.__name__
+        if isinstance(annotation, type) and not typing.get_args(annotation)
+        else str(annotation)
+    )
+
+
+def _why_not(annotation: Any, error: TypeError) -> str:
+    reason = str(error).partition("\n")[0].partition(" - type")[0]
+    if "custom types" in reason:
+        return f"{_named(annotation)} has no JSON form (accepted are {_ACCEPTED})"
+    return f"{_named(annotation)} cannot be read from JSON: {reason}"
+
+
+# ------------------------------------------------------------------------------------------------------- pydantic
+
+
+def _is_pydantic(kind: Any) -> bool:
+    return isinstance(kind, type) and hasattr(kind, "__pydantic_validator__")
+
+
+def _mentions_pydantic(annotation: Any) -> bool:
+    """A pydantic model, or constraints in its words, somewhere in the annotation itself."""
+    stack = [annotation]
+    while stack:
+        top = stack.pop()
+        if _is_pydantic(top) or type(top).__module__.partition(".")[0] in ("pydantic", "annotated_types"):
+            return "pydantic" in sys.modules
+        stack.extend(typing.get_args(top))
+        if typing.get_origin(top) is typing.Annotated:
+            stack.extend(top.__metadata__)
+    return False
+
+
+def _pydantic_form(annotation: Any) -> Form:
+    adapter = sys.modules["pydantic"].TypeAdapter(annotation)
+    refused = sys.modules["pydantic"].ValidationError
+
+    def convert(value: Any) -> Any:
+        try:
+            # As JSON: a strict model takes text for a datetime there, and only there.
+            return adapter.validate_json(encode(value))
+        except refused as error:
+            found = error.errors(include_url=False, include_context=False, include_input=False)
+            first, more = found[0], len(found) - 1
+            where = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in first["loc"])
+            raise Misfit(first["msg"] + (f" (and {more} more)" if more else ""), where) from None
+        except Exception as error:
+            raise Misfit(f"{type(error).__name__} while it was being made {_named(annotation)}") from error
+
+    schema = adapter.json_schema(ref_template="#/$defs/{model}")
+    return Form(schema, schema.pop("$defs", {}), None, convert, _named(annotation))
+
+
+# -------------------------------------------------------------------------------------------------------- results
+
+
+def result_text(value: Any) -> bytes:
+    """The JSON text of what a tool returned, or NotJson saying the type and the place of what has none."""
+    try:
+        return encode(value)
+    except NotJson as error:
+        first = error
+    _refuse_unfinished(value)
+    try:
+        text = encode(msgspec.to_builtins(value, str_keys=True, enc_hook=_to_json))
+    except RecursionError:
+        raise NotJson("the value is circular or nested too deeply") from None
+    except Exception:
+        raise NotJson(_misfit_in(value) or str(first)) from None
+    if b"null" in text and (misfit := _misfit_in(value)):  # pydantic too writes NaN as null
+        raise NotJson(misfit)
+    return text
+
+
+def _refuse_unfinished(value: Any) -> None:
+    if inspect.iscoroutine(value):
+        value.close()  # or Python would warn that nobody awaited it
+        raise NotJson("a coroutine, which nobody awaited; make the tool `async def` and await it there")
+    if inspect.isgenerator(value) or inspect.isasyncgen(value):
+        raise NotJson(f"{_a(value)}; return a list of what it gives")
+
+
+def _to_json(value: Any) -> Any:
+    if isinstance(value, pathlib.PurePath):
+        return str(value)
+    if _is_pydantic(type(value)):
+        return sys.modules["pydantic"].TypeAdapter(type(value)).dump_python(value, mode="json")
+    raise NotImplementedError
+
+
+def _misfit_in(value: Any) -> str:
+    """The first part of a value that has no JSON form, in words; empty if it cannot be told."""
+    stack: list[tuple[Any, str, int]] = [(value, "$", 0)]
+    while stack:
+        top, where, depth = stack.pop()
+        if depth > JSON_DEPTH_MAX:
+            return f"the value is circular or nested deeper than {JSON_DEPTH_MAX} levels"
+        if isinstance(top, float) and not math.isfinite(top):
+            return f"{top} at {where}: NaN and infinity have no JSON form"
+        if isinstance(top, str) and not _has_text(top):
+            return f"text with half of a surrogate pair at {where}, which cannot be written"
+        parts = _parts(top)
+        if parts is not None:
+            stack.extend((part, where + step, depth + 1) for step, part in parts)
+        elif not _has_text(top):
+            return f"{_a(top)} at {where}; return {_ACCEPTED}"
+    return ""
+
+
+def _parts(value: Any) -> Iterator[tuple[str, Any]] | None:
+    if isinstance(value, dict):
+        return ((f".{key}", part) for key, part in value.items())
+    if isinstance(value, list | tuple | set | frozenset):
+        return ((f"[{index}]", part) for index, part in enumerate(value))
+    kind = type(value)  # not the value itself, whose attributes are its author's affair
+    names = getattr(kind, "__struct_fields__", None) or getattr(kind, "__dataclass_fields__", None)
+    if names is None and _is_pydantic(kind):
+        names = getattr(kind, "model_fields", None)
+    return None if names is None else ((f".{name}", getattr(value, name, None)) for name in names)
+
+
+def _has_text(value: Any) -> bool:
+    try:
+        msgspec.json.encode(value, enc_hook=_to_json)
+    except Exception:
+        return False
+    return True
+
+
+def _a(value: Any) -> str:
+    name = type(value).__name__
+    return f"{'an' if name[:1].lower() in 'aeiou' else 'a'} {name}"

@@ -1,0 +1,156 @@
+"""Outgoing addresses: resolved once, judged, and connected to as judged. Why the call is made is not known here.
+
+In local mode every address may be called. In guarded mode only public ones, over https, and those of the networks
+that were allowed by name. What is judged is never a name but the addresses it stands for, since names say nothing,
+`0177.0.0.1` and `2130706433` among them, and answers change.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import socket
+from collections.abc import Iterable, Iterator
+from typing import Final, NamedTuple
+from urllib.parse import SplitResult, urlsplit
+
+from holdfast.tools.failures import ToolError
+
+Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+RESOLVE_SECONDS: Final = 10.0
+
+# Python's own `is_global` lets several of these pass, and `is_private` lets others.
+_DENIED_V4: Final = tuple(
+    ipaddress.IPv4Network(text)
+    for text in (
+        "0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16", "172.16.0.0/12", "192.0.0.0/24",
+        "192.0.2.0/24", "192.31.196.0/24", "192.52.193.0/24", "192.88.99.0/24", "192.168.0.0/16", "192.175.48.0/24",
+        "198.18.0.0/15", "198.51.100.0/24", "203.0.113.0/24", "224.0.0.0/4", "240.0.0.0/4",
+    )
+)  # fmt: skip
+# Public IPv6 is 2000::/3 without these; all that lies elsewhere is for some special use.
+_PUBLIC_V6: Final = ipaddress.IPv6Network("2000::/3")
+_DENIED_V6: Final = tuple(
+    ipaddress.IPv6Network(text) for text in ("2001::/23", "2001:db8::/32", "2620:4f:8000::/48", "3fff::/20")
+)
+# Mapped and NAT64: what they carry is where the call goes, so that alone is judged.
+_TRANSPARENT: Final = (ipaddress.IPv6Network("::ffff:0:0/96"), ipaddress.IPv6Network("64:ff9b::/96"))
+_CARRIERS: Final = (*_TRANSPARENT, ipaddress.IPv6Network("::/96"), ipaddress.IPv6Network("::ffff:0:0:0/96"))
+_ISATAP: Final = (0x00005EFE, 0x02005EFE)  # the third quarter of such an address
+
+
+class AddressRefused(ToolError):
+    """An address that may not be called from here. Nothing was sent."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, kind="refused")
+
+
+class Target(NamedTuple):
+    """A judged address, as a socket wants it."""
+
+    family: int
+    host: str
+    port: int
+
+
+class Guard:
+    """Which addresses may be called: all of them, or public ones and those of `allowed` networks."""
+
+    def __init__(self, *, guarded: bool = False, allowed: Iterable[str] = ()) -> None:
+        self.guarded = guarded
+        self._allowed = tuple(_network(text) for text in allowed)
+
+    async def targets(self, url: str) -> list[Target]:
+        """Where the address leads, every one judged; or AddressRefused. Connect to these and to nothing else."""
+        parts = _split(url)
+        host, port = parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80)
+        found = await _resolved(host, port)
+        for target in found:
+            self.judge(target.host, named=host)
+        if (
+            self.guarded
+            and parts.scheme != "https"
+            and not all(self._is_allowed(target.host) for target in found)
+        ):
+            raise AddressRefused(f"{host} is called by http, and only https is allowed here; {_HINT}")
+        return found
+
+    def judge(self, address: str, *, named: str = "") -> None:
+        """Refuse one numeric address, in any of the forms in which IPv6 can carry IPv4."""
+        if not self.guarded or self._is_allowed(address):
+            return
+        if not all(_is_public(form) for form in _forms(_address(address))):
+            of = f"{named} is {address}, which" if named and named != address else address
+            raise AddressRefused(f"{of} is not a public address and may not be called from here; {_HINT}")
+
+    def _is_allowed(self, address: str) -> bool:
+        innermost = list(_forms(_address(address)))[-1]
+        return any(innermost in network for network in self._allowed if network.version == innermost.version)
+
+
+_HINT: Final = "allow its network with --allow-networks"
+
+
+def _split(url: str) -> SplitResult:
+    try:
+        parts = urlsplit(url)
+        _ = parts.port  # reading it is what checks it
+    except ValueError as error:
+        raise ToolError(f"the address cannot be read: {error}", kind="inputs") from None
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ToolError("an address begins with http:// or https:// and a host", kind="inputs")
+    return parts
+
+
+async def _resolved(host: str, port: int) -> list[Target]:
+    loop = asyncio.get_running_loop()
+    try:
+        async with asyncio.timeout(RESOLVE_SECONDS):
+            found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except TimeoutError:
+        raise ToolError(
+            f"the name {host} was not resolved within {RESOLVE_SECONDS:g} s", kind="unsent"
+        ) from None
+    except (OSError, UnicodeError) as error:
+        raise ToolError(f"the name {host} cannot be resolved: {error}", kind="unsent") from None
+    return [Target(int(family), str(address[0]), int(address[1])) for family, _, _, _, address in found]
+
+
+def _network(text: str) -> Network:
+    try:
+        return ipaddress.ip_network(text.strip(), strict=False)
+    except ValueError as error:
+        raise ValueError(f"{text!r} is no network: {error}; write it as 10.0.0.0/8") from None
+
+
+def _address(text: str) -> Address:
+    try:
+        return ipaddress.ip_address(text.partition("%")[0])  # without its zone
+    except ValueError:
+        raise AddressRefused(f"{text} is not an address") from None
+
+
+def _forms(address: Address) -> Iterator[Address]:
+    """The address, and those inside it: a gateway or the kernel may take one out and go there."""
+    yield address
+    if isinstance(address, ipaddress.IPv4Address):
+        return
+    low = ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
+    if any(address in network for network in _CARRIERS):
+        yield low
+    elif address.sixtofour is not None:
+        yield address.sixtofour
+    elif address.teredo is not None:
+        yield from address.teredo
+    elif (int(address) >> 32) & 0xFFFFFFFF in _ISATAP:
+        yield low
+
+
+def _is_public(address: Address) -> bool:
+    if isinstance(address, ipaddress.IPv4Address):
+        return not any(address in network for network in _DENIED_V4)
+    carries = any(address in network for network in _TRANSPARENT)
+    return carries or (address in _PUBLIC_V6 and not any(address in network for network in _DENIED_V6))

@@ -1,0 +1,229 @@
+"""http_request: one request over a connection of its own, past the guard, with typed failures.
+
+Knows what may have happened to a request: `unsent` (it never left), `timeout` (sent, no answer in time), `unknown`
+(sent, and the connection broke), `http_3xx`, `http_4xx`, `http_429`, `http_5xx` (an answer that was not expected),
+`refused` (an address that may not be called), `too_large` (an answer over the limit), `inputs` (no request can be made
+of it). Must not know retries. Each request has a fresh connection: one that was kept alive may be closed by the other
+side just as it is used, and then nobody knows whether the request was read.
+"""
+
+from __future__ import annotations
+
+import base64
+import socket
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+
+import msgspec
+
+from holdfast.tools.context import Context
+from holdfast.tools.failures import ToolError
+from holdfast.tools.guard import Guard, Target
+
+if TYPE_CHECKING:
+    import aiohttp
+
+TIMEOUT_SECONDS: Final = 30.0
+TIMEOUT_SECONDS_MAX: Final = 3_600.0
+CONNECT_SECONDS: Final = 10.0
+ANSWER_BYTES_MAX: Final = 20 * 1024 * 1024
+EXCERPT_CHARS_MAX: Final = 300  # of an unexpected answer, in the error
+CHUNK_BYTES: Final = 64 * 1024
+
+Method = Literal["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
+Seconds = Annotated[float, msgspec.Meta(gt=0, le=TIMEOUT_SECONDS_MAX)]
+Bytes = Annotated[int, msgspec.Meta(gt=0, le=ANSWER_BYTES_MAX)]
+Status = int | list[int] | None
+
+
+def requester(guard: Guard) -> Callable[..., Any]:
+    """The tool `http_request`, calling only what the guard lets pass."""
+
+    async def http_request(
+        url: str,
+        context: Context,
+        method: Method = "GET",
+        headers: dict[str, str] | None = None,
+        query: dict[str, str | int | float | bool | list[str]] | None = None,
+        json: Any = msgspec.UNSET,
+        body: str | None = None,
+        timeout_secs: Seconds = TIMEOUT_SECONDS,
+        expect_status: Status = None,
+        max_bytes: Bytes = ANSWER_BYTES_MAX,
+    ) -> dict[str, Any]:
+        """Sends one HTTP request and gives `{status, headers, body}`; `body` is JSON if it says so, else text.
+
+        An answer outside of 200 to 299, or not in `expect_status`, fails with kind `http_4xx`, `http_429`, `http_5xx` or
+        `http_3xx`: redirects are not followed. A request that changes something carries the step's `Idempotency-Key`,
+        the same in every attempt, unless the headers have one.
+        """
+        if json is not msgspec.UNSET and body is not None:
+            raise ToolError("give `json` or `body`, not both", kind="inputs")
+        sent = dict(headers or {})
+        names = {name.lower() for name in sent}
+        if method in ("POST", "PUT", "PATCH", "DELETE") and "idempotency-key" not in names:
+            sent["Idempotency-Key"] = context.idempotency_key
+        content = None if body is None else body.encode()
+        if json is not msgspec.UNSET:
+            content = msgspec.json.encode(json)
+            if "content-type" not in names:
+                sent["Content-Type"] = "application/json"
+        request = _Request(method, url, sent, _query(query), content, timeout_secs, max_bytes)
+        answer = await request.send(guard)
+        _refuse_unexpected(request, answer, expect_status)
+        return answer
+
+    return http_request
+
+
+def _query(given: dict[str, Any] | None) -> list[tuple[str, str]]:
+    several = {name: value if isinstance(value, list) else [value] for name, value in (given or {}).items()}
+    return [
+        (name, str(one).lower() if isinstance(one, bool) else str(one))
+        for name, values in several.items()
+        for one in values
+    ]
+
+
+class _Request(msgspec.Struct):
+    method: str
+    url: str
+    headers: dict[str, str]
+    query: list[tuple[str, str]]
+    content: bytes | None
+    timeout_secs: float
+    max_bytes: int
+    connected: bool = False
+
+    @property
+    def place(self) -> str:
+        """What it is in an error: without the query, which is where people put tokens."""
+        return f"{self.method} {self.url.partition('?')[0].partition('#')[0]}"
+
+    async def send(self, guard: Guard) -> dict[str, Any]:
+        import aiohttp
+
+        targets = await guard.targets(self.url)
+        trace = aiohttp.TraceConfig()
+
+        async def has_connected(*_: Any) -> None:
+            self.connected = True
+
+        trace.on_connection_create_end.append(has_connected)
+        timeout = aiohttp.ClientTimeout(
+            total=self.timeout_secs, sock_connect=min(CONNECT_SECONDS, self.timeout_secs)
+        )
+        try:
+            async with (
+                aiohttp.ClientSession(
+                    connector=_connector(guard, targets),
+                    timeout=timeout,
+                    trust_env=False,
+                    cookie_jar=aiohttp.DummyCookieJar(),
+                    trace_configs=[trace],
+                ) as session,
+                session.request(
+                    self.method,
+                    self.url,
+                    headers=self.headers,
+                    params=self.query or None,
+                    data=self.content,
+                    allow_redirects=False,
+                ) as response,
+            ):
+                return await self._answer(response)
+        except TimeoutError:
+            raise self._timed_out() from None
+        except aiohttp.InvalidURL:
+            raise ToolError("the address cannot be read", kind="inputs") from None
+        except (aiohttp.ClientError, OSError) as error:
+            raise self._broken(error) from None
+        except ValueError as error:  # a header with a line break, for one
+            raise ToolError(f"no request can be made of this: {error}", kind="inputs") from None
+
+    async def _answer(self, response: aiohttp.ClientResponse) -> dict[str, Any]:
+        content = bytearray()
+        async for chunk in response.content.iter_chunked(CHUNK_BYTES):
+            content += chunk
+            if len(content) > self.max_bytes:
+                raise ToolError(
+                    f"{self.place} answered more than {self.max_bytes} bytes (max_bytes)", kind="too_large"
+                )
+        headers: dict[str, str] = {}
+        for name, value in response.headers.items():
+            known = headers.get(name.lower())
+            headers[name.lower()] = value if known is None else f"{known}, {value}"
+        answer: dict[str, Any] = {"status": response.status, "headers": headers}
+        return answer | _body(bytes(content), response.content_type, response.charset)
+
+    def _timed_out(self) -> ToolError:
+        if not self.connected:
+            return ToolError(f"{self.place}: no connection within {self.timeout_secs:g} s", kind="unsent")
+        return ToolError(f"{self.place}: no answer within {self.timeout_secs:g} s", kind="timeout")
+
+    def _broken(self, error: BaseException) -> ToolError:
+        reason = str(error) or type(error).__name__
+        if not self.connected:
+            return ToolError(f"{self.place} was not sent: {reason}", kind="unsent")
+        return ToolError(
+            f"{self.place} was sent, and the connection ended without a whole answer: {reason}",
+            kind="unknown",
+        )
+
+
+def _body(content: bytes, kind: str, charset: str | None) -> dict[str, Any]:
+    if kind == "application/json" or kind.endswith("+json"):
+        try:
+            return {"body": msgspec.json.decode(content) if content else None}
+        except (msgspec.DecodeError, RecursionError):
+            pass  # it only says that it is JSON
+    try:
+        return {"body": content.decode(charset or "utf-8")}
+    except (UnicodeDecodeError, LookupError):
+        return {"body": base64.b64encode(content).decode(), "encoding": "base64"}
+
+
+def _refuse_unexpected(request: _Request, answer: dict[str, Any], expected: Status) -> None:
+    status = answer["status"]
+    wanted = [expected] if isinstance(expected, int) else expected
+    if status in wanted if wanted is not None else 200 <= status < 300:
+        return
+    kind = "http_429" if status == 429 else f"http_{status // 100}xx"
+    body = answer["body"]
+    text = body if isinstance(body, str) else msgspec.json.encode(body).decode()
+    where = (
+        f" to {answer['headers']['location']}"
+        if 300 <= status < 400 and "location" in answer["headers"]
+        else ""
+    )
+    raise ToolError(f"{request.place} answered {status}{where}: {text[:EXCERPT_CHARS_MAX]}", kind=kind)
+
+
+def _connector(guard: Guard, targets: list[Target]) -> aiohttp.TCPConnector:
+    """Connects to the addresses that were judged. Judged again on the way, since literals pass by the resolver."""
+    import aiohttp
+    from aiohttp.abc import AbstractResolver, ResolveResult
+
+    class Pinned(AbstractResolver):
+        async def resolve(
+            self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
+        ) -> list[ResolveResult]:
+            return [
+                ResolveResult(
+                    hostname=host, host=target.host, port=port, family=target.family, proto=0,
+                    flags=socket.AI_NUMERICHOST,
+                )
+                for target in targets
+            ]  # fmt: skip
+
+        async def close(self) -> None:
+            pass
+
+    def judged_socket(address_info: Any) -> socket.socket:
+        family, kind, protocol, _, address = address_info
+        guard.judge(str(address[0]))
+        return socket.socket(family, kind, protocol)
+
+    return aiohttp.TCPConnector(
+        resolver=Pinned(), socket_factory=judged_socket, use_dns_cache=False, force_close=True, limit=1
+    )

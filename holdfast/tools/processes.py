@@ -1,0 +1,267 @@
+"""A bounded pool of processes for tools: real parallelism, and calls that can be ended whatever they do.
+
+Knows how processes are started, asked, killed and replaced. Must not know runs or retries. A process is started when
+it is first needed, by a fresh interpreter: forking this one, with its threads and its open database, would copy locks
+in whatever state they are.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from typing import Any, Final, cast
+
+import msgspec
+
+from holdfast.tools import child
+from holdfast.tools.context import Context
+from holdfast.tools.failures import ToolError
+from holdfast.tools.registry import Tool
+from holdfast.values import VALUE_BYTES_MAX, encode
+
+REPORT_BYTES_MAX: Final = VALUE_BYTES_MAX + 64 * 1024
+MEMORY_BYTES_MIN: Final = (
+    2**30
+)  # of address space, much of which an interpreter and its libraries only reserve
+FAREWELL_SECONDS: Final = 0.2  # for a tool that looks at `cancelled`, before it is killed
+REST_SECONDS: Final = 1.0  # for what a process wrote before it ended
+CLOSE_SECONDS: Final = 2.0
+
+
+class Crashed(ToolError):
+    """The process ended before it answered."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, kind="crashed")
+
+
+class Processes:
+    """Processes for tools, as many as there are cores unless told otherwise. Belongs to one event loop."""
+
+    def __init__(self, limit: int | None = None, *, memory_bytes: int | None = None) -> None:
+        self.limit = limit or os.cpu_count() or 1
+        self.memory_bytes = memory_bytes or default_memory_bytes()
+        self._places = asyncio.Semaphore(self.limit)
+        self._all: set[Process] = set()
+        self._idle: list[Process] = []
+
+    async def call(self, tool: Tool, args: dict[str, Any], context: Context | None = None) -> bytes:
+        """The JSON text of the tool's result. Cancelling this call kills the process; the next call gets a new one."""
+        if child.Child.is_loading_main:
+            raise ToolError(
+                "this script starts runs while another process loads it to find its tools; "
+                'put what it does under `if __name__ == "__main__":`'
+            )
+        order = child.frame(_call(tool, args, context))
+        async with self._places:
+            process = await self._take()
+            usable = False
+            try:
+                report = await process.ask(order, context)
+                usable = not (isinstance(report, child.Failure) and report.spoilt)
+            except asyncio.CancelledError:
+                if context is not None and tool.context is not None:
+                    await process.say_farewell()
+                raise
+            finally:
+                self._give_back(process, usable=usable)
+        if isinstance(report, child.Failure):
+            raise ToolError(report.message, kind=report.kind)
+        return bytes(report.text)
+
+    def close(self) -> None:
+        """End all of them, whatever they are doing."""
+        for process in self._all:
+            process.kill()
+        until = time.monotonic() + CLOSE_SECONDS
+        for process in self._all:
+            process.reaper.join(max(0.0, until - time.monotonic()))
+        self._all.clear()
+        self._idle.clear()
+
+    @property
+    def pids(self) -> list[int]:
+        return [process.popen.pid for process in self._all]
+
+    async def _take(self) -> Process:
+        while self._idle:
+            process = self._idle.pop()
+            if process.is_alive:
+                return process
+            self._all.discard(process)  # it ended by itself while nobody asked anything of it
+            process.kill()
+        process = Process(self.memory_bytes)
+        self._all.add(process)
+        try:
+            await process.connect()
+        except BaseException:
+            self._give_back(process, usable=False)
+            raise
+        return process
+
+    def _give_back(self, process: Process, *, usable: bool) -> None:
+        if usable and process.is_alive and process in self._all:
+            self._idle.append(process)
+        else:
+            process.kill()
+            self._all.discard(process)
+
+
+class Process(asyncio.Protocol):
+    """One process: our end of its socket, and a thread that waits for its end."""
+
+    def __init__(self, memory_bytes: int) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._transport: asyncio.Transport | None = None
+        self._received = bytearray()
+        self._report: asyncio.Future[child.Answer | child.Failure] | None = None
+        self._context: Context | None = None
+        self._lost = self._loop.create_future()  # the socket has ended
+        self._gone: asyncio.Future[int] = self._loop.create_future()  # the process has, with this code
+        self._ours, theirs = socket.socketpair()
+        with theirs:
+            self.popen = subprocess.Popen(
+                [sys.executable, "-c", _PROGRAM.format(path=sys.path, handle=theirs.fileno(), parent=os.getpid(), memory=memory_bytes)],
+                stdin=subprocess.DEVNULL,
+                pass_fds=[theirs.fileno()],
+                start_new_session=True,  # Ctrl-C is for the engine, and a kill reaches what the tool started
+            )  # fmt: skip
+        self.reaper = threading.Thread(target=self._reap, name="holdfast-reaper", daemon=True)
+        self.reaper.start()
+
+    @property
+    def is_alive(self) -> bool:
+        return self.popen.returncode is None and not self._lost.done()
+
+    async def connect(self) -> None:
+        await self._loop.create_unix_connection(lambda: self, sock=self._ours)
+
+    async def ask(self, order: bytes, context: Context | None) -> child.Answer | child.Failure:
+        assert self._transport is not None
+        self._report, self._context = self._loop.create_future(), context
+        self._transport.write(order)
+        ends = (self._report, self._lost, self._gone)
+        await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+        if not self._report.done():
+            # What it wrote before it ended is still to be read; what it forked may hold the socket open.
+            await asyncio.wait(
+                (self._report, self._lost), timeout=REST_SECONDS, return_when=asyncio.FIRST_COMPLETED
+            )
+        if self._report.done():
+            return self._report.result()
+        self.kill()  # if it only closed its socket
+        raise Crashed(_how_it_ended(await self._gone))
+
+    async def say_farewell(self) -> None:
+        """Tell the tool that it is over, and give it a moment to look."""
+        assert self._transport is not None
+        if self._report is not None and self.is_alive:
+            self._transport.write(child.frame(child.Cancel()))
+            ends = (self._report, self._gone)
+            await asyncio.wait(ends, timeout=FAREWELL_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+
+    def kill(self) -> None:
+        if self.popen.returncode is None:
+            try:
+                os.killpg(self.popen.pid, signal.SIGKILL)
+            except ProcessLookupError:  # not yet the leader of its session
+                self.popen.kill()
+        if self._transport is not None:
+            self._transport.abort()
+        else:
+            self._ours.close()
+
+    def _reap(self) -> None:
+        code = self.popen.wait()
+        try:
+            self._loop.call_soon_threadsafe(_settle, self._gone, code)
+        except RuntimeError:
+            return  # the loop ended first, and nobody asks any more
+
+    # ------------------------------------------------------------------------------------------------ the socket
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's is one by its methods only
+
+    def data_received(self, data: bytes) -> None:
+        self._received += data
+        while len(self._received) >= child.HEADER.size:
+            (size,) = child.HEADER.unpack_from(self._received)
+            if size > REPORT_BYTES_MAX:
+                return self.kill()
+            end = child.HEADER.size + size
+            if len(self._received) < end:
+                return
+            report = _decode(bytes(self._received[child.HEADER.size : end]))
+            del self._received[:end]
+            self._take_report(report)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        _settle(self._lost, None)
+
+    def _take_report(self, report: child.Report) -> None:
+        if isinstance(report, child.Told):
+            if self._context is not None:
+                self._context.relay(report.kind, report.data)
+        elif self._report is not None:
+            _settle(self._report, report)
+
+
+_decode = msgspec.json.Decoder(child.Report).decode
+_PROGRAM: Final = """import sys
+sys.path[:] = {path!r}
+from holdfast.tools.child import main
+main({handle}, {parent}, {memory})
+"""
+
+
+def _settle(future: asyncio.Future[Any], value: Any) -> None:
+    if not future.done():
+        future.set_result(value)
+
+
+def _call(tool: Tool, args: dict[str, Any], context: Context | None) -> child.Call:
+    setting = None
+    if context is not None:
+        workdir = str(context.planned_workdir())
+        setting = child.Setting(
+            context.run_id, context.path, context.attempt, context.idempotency_key, workdir
+        )
+    call = child.Call(tool.fn.__module__, tool.fn.__qualname__, tool.name, msgspec.Raw(encode(args)), setting)
+    if call.module == "__main__":
+        main = sys.modules["__main__"]
+        spec = getattr(main, "__spec__", None)
+        call.main_module = None if spec is None else spec.name
+        call.main_path = getattr(main, "__file__", None)
+    return call
+
+
+def _how_it_ended(code: int) -> str:
+    if code >= 0:
+        return f"the process of the tool ended with exit code {code} before it answered"
+    hint = "; often that is the system, out of memory" if -code == signal.SIGKILL else ""
+    return f"the process of the tool was ended by signal {-code} ({_signal_name(-code)}){hint}"
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return "unknown"
+
+
+def default_memory_bytes() -> int:
+    """Half of what this machine or container has, so that one tool without bounds cannot take it all."""
+    found = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    try:
+        with open("/sys/fs/cgroup/memory.max", encoding="ascii") as file:
+            found = min(found, int(file.read()))
+    except (OSError, ValueError):  # no container, or one without a limit
+        pass
+    return max(found // 2, MEMORY_BYTES_MIN)

@@ -1,0 +1,204 @@
+"""The parameters of a function: which arguments fit them, what they become, and their JSON Schema.
+
+Compiled once, asked at every call. Knows functions; what a single annotation means is in forms.
+"""
+
+from __future__ import annotations
+
+import collections.abc
+import functools
+import inspect
+import typing
+from collections.abc import Callable
+from typing import Any, Final
+
+import msgspec
+
+from holdfast.tools.context import Context
+from holdfast.tools.failures import ArgumentsMisfit
+from holdfast.tools.forms import Form, Misfit, form_of
+
+_ABSENT: Final = object()
+_NAMED: Final = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+
+
+class Signature:
+    """What a function takes by name. `context` is the parameter that receives the Context, if there is one."""
+
+    __slots__ = ("_checks", "_fn", "_others", "_required", "_takes_any", "_tool", "context")
+
+    def __init__(self, fn: Callable[..., Any], tool: str) -> None:
+        self._fn, self._tool = fn, tool
+        self._others = Form({}, {})  # of those that `**` takes
+        self._takes_any = False
+        self.context: str | None = None
+        checks: list[tuple[str, type | None, Callable[[Any], Any] | None, bool]] = []
+        for name, parameter, annotation in _parameters(fn, tool):
+            if _is_context(annotation):
+                self._take_context(name, parameter)
+            elif parameter.kind is inspect.Parameter.VAR_KEYWORD:
+                self._takes_any, self._others = True, self._form(name, annotation)
+            elif parameter.kind in _NAMED:
+                form = self._form(name, _or_null(annotation, parameter))
+                checks.append((name, form.exact, form.convert, parameter.default is inspect.Parameter.empty))
+            elif parameter.kind is inspect.Parameter.POSITIONAL_ONLY and parameter.default is parameter.empty:
+                raise TypeError(
+                    f"tool {tool!r}: arguments are given by name, and {name!r} has none to be given by; "
+                    "take the `/` out of its signature"
+                )
+        self._checks = tuple(checks)
+        self._required = frozenset(name for name, _, _, required in checks if required)
+
+    def bind(self, args: dict[str, Any]) -> dict[str, Any]:
+        """The arguments as the function takes them: checked and converted. Those given are left as they are."""
+        fit, bound = 0, args
+        for name, exact, convert, required in self._checks:
+            value = args.get(name, _ABSENT)
+            if type(value) is exact or (convert is None and value is not _ABSENT):
+                fit += 1
+            elif value is not _ABSENT:
+                if bound is args:
+                    bound = dict(args)
+                try:
+                    bound[name] = convert(value)  # type: ignore[misc]  # without one, the first test was true
+                except Misfit:
+                    raise self._misfit(args) from None
+                fit += 1
+            elif required:
+                raise self._misfit(args)
+        return bound if fit == len(args) else self._with_others(args, bound)
+
+    def _with_others(self, args: dict[str, Any], bound: dict[str, Any]) -> dict[str, Any]:
+        """Those beyond the named parameters: for `**`, or too many."""
+        if not self._takes_any or self.context in args:
+            raise self._misfit(args)
+        exact, convert = self._others.exact, self._others.convert
+        if convert is None:
+            return bound
+        names = {name for name, _, _, _ in self._checks}
+        try:
+            return {
+                name: value if name in names or type(value) is exact else convert(value)
+                for name, value in bound.items()
+            }
+        except Misfit:
+            raise self._misfit(args) from None
+
+    def _misfit(self, args: dict[str, Any]) -> ArgumentsMisfit:
+        """Everything that is wrong with the arguments, said at once."""
+        problems = []
+        names = [name for name, _, _, _ in self._checks]
+        others = [
+            (name, self._others.exact, self._others.convert, False) for name in args if name not in names
+        ]
+        for name, exact, convert, required in (*self._checks, *(others if self._takes_any else ())):
+            value = args.get(name, _ABSENT)
+            if value is _ABSENT:
+                problems += [f"{name!r} is missing"] if required else []
+            elif convert is not None and type(value) is not exact:
+                try:
+                    convert(value)
+                except Misfit as misfit:
+                    problems.append(f"{name}{misfit.where}: {misfit.message}")
+        if not self._takes_any or self.context in args:
+            strange = args.keys() - set(names) if not self._takes_any else {self.context}
+            problems += [self._unexpected(str(name), names, args) for name in args if name in strange]
+        return ArgumentsMisfit(f"the arguments do not fit the tool {self._tool!r}: {'; '.join(problems)}")
+
+    def _unexpected(self, name: str, names: list[str], args: dict[str, Any]) -> str:
+        from holdfast.spec.problems import did_you_mean
+
+        hint = did_you_mean(name, [known for known in names if known not in args])
+        hint = hint or (f"it takes {', '.join(names)}" if names else "it takes no arguments")
+        return f"there is no parameter {name!r} ({hint})"
+
+    def _take_context(self, name: str, parameter: inspect.Parameter) -> None:
+        if parameter.kind not in _NAMED:
+            raise TypeError(f"tool {self._tool!r}: the Context {name!r} must be a parameter with a name")
+        if self.context is not None:
+            raise TypeError(f"tool {self._tool!r}: both {self.context!r} and {name!r} are annotated Context")
+        self.context = name
+
+    def _form(self, name: str, annotation: Any) -> Form:
+        try:
+            return form_of(annotation)
+        except TypeError as error:
+            raise TypeError(f"tool {self._tool!r}, parameter {name!r}: {error}") from None
+
+    def schema(self) -> dict[str, Any]:
+        """JSON Schema of the arguments. Made when asked for: few are ever shown."""
+        properties: dict[str, Any] = {}
+        definitions: dict[str, Any] = {}
+        for name, parameter, annotation in _parameters(self._fn, self._tool):
+            if name != self.context and parameter.kind in _NAMED:
+                form = form_of(_or_null(annotation, parameter))
+                properties[name] = {**form.schema, **_default(parameter)}
+                definitions.update(form.definitions)
+        found: dict[str, Any] = {"type": "object", "properties": properties}
+        if self._required:
+            found["required"] = sorted(self._required)
+        found["additionalProperties"] = self._others.schema if self._takes_any else False
+        if description := inspect.getdoc(self._fn):
+            found["description"] = description
+        definitions.update(self._others.definitions)
+        return {**found, "$defs": definitions} if definitions else found
+
+
+def _parameters(fn: Callable[..., Any], tool: str) -> list[tuple[str, inspect.Parameter, Any]]:
+    try:
+        parameters = inspect.signature(fn).parameters
+    except (TypeError, ValueError):  # some functions written in C do not say
+        parameters = inspect.signature(lambda **anything: None).parameters
+    return [(name, parameter, _annotation(fn, parameter, tool)) for name, parameter in parameters.items()]
+
+
+def _annotation(fn: Callable[..., Any], parameter: inspect.Parameter, tool: str) -> Any:
+    """An annotation as the thing it names; as text it is read where the function was written."""
+    if not isinstance(parameter.annotation, str):
+        return parameter.annotation
+    try:
+        holder = {"__annotations__": {"it": parameter.annotation}}
+        namespaces = _namespaces(fn)
+        return typing.get_type_hints(type("holder", (), holder), namespaces, None, include_extras=True)["it"]
+    except Exception as error:
+        if parameter.annotation.rpartition(".")[2] == "Context":  # imported for the type checker alone
+            return Context
+        raise TypeError(
+            f"tool {tool!r}, parameter {parameter.name!r}: the annotation {parameter.annotation!r} cannot be read "
+            f"({error}); import what it names where it can be found when the program runs"
+        ) from None
+
+
+def _namespaces(fn: Callable[..., Any]) -> dict[str, Any]:
+    """What the names in an annotation can mean: the module's, those around the function, and the usual types."""
+    while isinstance(fn, functools.partial):
+        fn = fn.func
+    if not inspect.isroutine(fn):
+        fn = type(fn).__call__
+    inner = inspect.unwrap(getattr(fn, "__func__", fn))
+    closed = inspect.getclosurevars(inner).nonlocals if inspect.isfunction(inner) else {}
+    # Often imported for the type checker alone, and nobody means anything else by them.
+    usual = {**vars(typing), **vars(collections.abc)}
+    return {**usual, **getattr(inner, "__globals__", {}), **closed}
+
+
+def _is_context(annotation: Any) -> bool:
+    if typing.get_origin(annotation) is typing.Annotated:
+        annotation = typing.get_args(annotation)[0]
+    return annotation is Context or Context in typing.get_args(annotation)
+
+
+def _or_null(annotation: Any, parameter: inspect.Parameter) -> Any:
+    """`x: int = None` means that null is welcome too, as its author would expect."""
+    if parameter.default is not None or annotation in (Any, object, inspect.Parameter.empty):
+        return annotation
+    return typing.Optional[annotation]  # noqa: UP045  # the annotation is a value here
+
+
+def _default(parameter: inspect.Parameter) -> dict[str, Any]:
+    if parameter.default is inspect.Parameter.empty:
+        return {}
+    try:
+        return {"default": msgspec.to_builtins(parameter.default)}
+    except (TypeError, ValueError, RecursionError):  # a default need not be JSON: nobody sends it
+        return {}

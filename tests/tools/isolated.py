@@ -1,0 +1,157 @@
+"""Tools that run in processes of their own, most of them badly behaved."""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import dataclasses
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from holdfast import Context, ToolError, tool
+
+
+@dataclasses.dataclass
+class Box:
+    n: int
+
+
+@tool(isolate="process")
+def double(box: Box) -> Box:
+    return Box(box.n * 2)
+
+
+@tool(isolate="process")
+async def later(n: int) -> int:
+    await asyncio.sleep(0)
+    return n + 1
+
+
+@tool(isolate="process")
+def whoami() -> int:
+    return os.getpid()
+
+
+@tool(isolate="process")
+def spin(beacon: str) -> None:
+    Path(beacon).write_text(str(os.getpid()))
+    while True:
+        pass
+
+
+@tool(isolate="process")
+def burn(seconds: float) -> list[float]:
+    """Keeps a core busy for so much time of its own, and says when on the common clock."""
+    began, until = time.monotonic(), time.process_time() + seconds
+    while time.process_time() < until:
+        pass
+    return [began, time.monotonic()]
+
+
+@tool(isolate="process")
+def hoard() -> None:
+    kept = []
+    while True:
+        kept.append(bytearray(16 * 2**20))
+
+
+@tool(isolate="process")
+def segfault() -> None:
+    ctypes.string_at(0)
+
+
+@tool(isolate="process")
+def leave(code: int) -> None:
+    os._exit(code)
+
+
+@tool(isolate="process")
+def quit_politely() -> None:
+    sys.exit(3)
+
+
+@tool(isolate="process")
+def shot() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+@tool(isolate="process")
+def shot_with_a_child_that_lives() -> None:
+    if os.fork() == 0:
+        os.setsid()
+        time.sleep(3)
+        os._exit(0)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+@tool(isolate="process")
+def with_a_subprocess(beacon: str) -> None:
+    process = subprocess.Popen(["sleep", "600"])
+    Path(beacon).write_text(str(process.pid))
+    process.wait()
+
+
+class Unprintable(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("not even this")
+
+
+@tool(isolate="process")
+def fails(how: str) -> Any:
+    raise {
+        "kind": ToolError("over quota", kind="quota"),
+        "plain": ValueError("plain words"),
+        "timeout": TimeoutError("slow"),
+        "unprintable": Unprintable(),
+        "stop": StopIteration(1),
+        "keyboard": KeyboardInterrupt(),
+    }[how]
+
+
+@tool(isolate="process")
+def returns(what: str) -> Any:
+    return {"nan": float("nan"), "generator": (n for n in [1]), "object": object()}[what]
+
+
+@tool(isolate="process")
+def chatty(size: int) -> str:
+    print("to the terminal")
+    os.write(1, b"straight to the terminal\n")
+    sys.stderr.write("to the other\n")
+    return "x" * size
+
+
+@tool(isolate="process")
+def about(ctx: Context) -> dict[str, Any]:
+    ctx.log("at work", step=1)
+    ctx.progress(1, 2)
+    (ctx.workdir / "file").write_text("x")
+    return {
+        "run_id": ctx.run_id,
+        "path": ctx.path,
+        "attempt": ctx.attempt,
+        "key": ctx.idempotency_key,
+        "cancelled": ctx.cancelled,
+        "workdir": str(ctx.workdir),
+    }
+
+
+@tool(isolate="process")
+def patient(beacon: str, farewell: str, ctx: Context) -> None:
+    Path(beacon).write_text("here")
+    while not ctx.cancelled:
+        time.sleep(0.005)
+    Path(farewell).write_text("seen")
+
+
+@tool(isolate="process")
+def messy(beacon: str, ctx: Context) -> None:
+    (ctx.workdir / "half").write_text("x")
+    Path(beacon).write_text(str(ctx.workdir))
+    while True:
+        time.sleep(1)

@@ -1,0 +1,136 @@
+"""What a tool returns becomes JSON text, or the error says what it was and where."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+import enum
+import uuid
+from collections.abc import AsyncIterator
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pydantic
+import pytest
+
+from holdfast.tools.registry import Tool
+from holdfast.values import NotJson
+
+result = Tool.result
+
+
+class Colour(enum.Enum):
+    RED = "red"
+
+
+@dataclasses.dataclass
+class Line:
+    sku: Any
+
+
+class Order(msgspec.Struct):
+    lines: list[Line]
+
+
+class Person(pydantic.BaseModel):
+    name: Any
+    born: dt.date | None = None
+
+
+RETURNS: list[tuple[Any, str]] = [
+    (None, "null"),
+    (Line("x"), '{"sku":"x"}'),
+    (Order([Line(1)]), '{"lines":[{"sku":1}]}'),
+    (Person(name="A", born=dt.date(2026, 1, 2)), '{"name":"A","born":"2026-01-02"}'),
+    ({"people": [Person(name="A")]}, '{"people":[{"name":"A","born":null}]}'),
+    (Line(Person(name="A")), '{"sku":{"name":"A","born":null}}'),
+    (dt.datetime(2026, 1, 2, tzinfo=dt.UTC), '"2026-01-02T00:00:00Z"'),
+    (dt.date(2026, 1, 2), '"2026-01-02"'),
+    (dt.timedelta(seconds=90), '"PT90S"'),
+    (Decimal("1.50"), '"1.50"'),
+    (uuid.UUID(int=1), '"00000000-0000-0000-0000-000000000001"'),
+    (b"hi", '"aGk="'),
+    (Colour.RED, '"red"'),
+    (Path("/tmp/x"), '"/tmp/x"'),
+    ({"files": [Path("a")]}, '{"files":["a"]}'),
+    ({1: 2}, '{"1":2}'),
+    ((1, 2), "[1,2]"),
+]
+
+
+@pytest.mark.parametrize(("value", "text"), RETURNS, ids=[text for _, text in RETURNS])
+def test_a_result_becomes_json(value: Any, text: str) -> None:
+    assert result(value) == text.encode()
+
+
+class Foreign:
+    pass
+
+
+class Rude:
+    def __getattr__(self, name: str) -> Any:
+        raise RuntimeError("leave me alone")
+
+
+def circle() -> Any:
+    around: dict[str, Any] = {}
+    around["again"] = [around]
+    return around
+
+
+def deep() -> Any:
+    value: Any = 1
+    for _ in range(100):
+        value = {"a": value}
+    return value
+
+
+MISFITS: list[tuple[Any, str]] = [
+    (Foreign(), "a Foreign at $; return JSON data"),
+    ({"rows": [1, Foreign()]}, "a Foreign at $.rows[1]"),
+    (Line(Foreign()), "a Foreign at $.sku"),
+    (Order([Line({"x": Foreign()})]), "a Foreign at $.lines[0].sku.x"),
+    (Person(name=Foreign()), "a Foreign at $.name"),
+    ([Path("a"), Foreign()], "a Foreign at $[1]"),
+    (float("nan"), "nan at $: NaN and infinity have no JSON form"),
+    ({"a": [float("inf")]}, "inf at $.a[0]"),
+    (Person(name=float("nan")), "nan at $.name"),
+    (circle(), "circular or nested"),
+    (deep(), "nested deeper than 64 levels"),
+    ((n for n in [1]), "a generator; return a list"),
+    (lambda: 1, "a function at $"),
+    (Foreign, "a type at $"),
+    ({"a": 3 + 1j}, "a complex at $.a"),
+    ("\ud800", "half of a surrogate pair at $"),
+    (Rude(), "Rude"),
+    ({(1, 2): 3}, "Only dicts with"),
+]
+
+
+@pytest.mark.parametrize(("value", "words"), MISFITS, ids=[words for _, words in MISFITS])
+def test_what_has_no_json_form_is_said_with_its_type_and_place(value: Any, words: str) -> None:
+    with pytest.raises(NotJson) as caught:
+        result(value)
+    assert words in str(caught.value)
+
+
+def test_a_coroutine_that_nobody_awaited_says_what_to_do() -> None:
+    async def later() -> int:
+        return 1
+
+    with pytest.raises(NotJson, match="make the tool `async def`"):
+        result(later())
+
+
+def test_an_async_generator_says_what_to_do() -> None:
+    async def items() -> AsyncIterator[int]:
+        yield 1
+
+    with pytest.raises(NotJson, match="an async_generator; return a list"):
+        result(items())
+
+
+def test_twenty_megabytes_of_text_are_a_result() -> None:
+    assert len(result("x" * 20_000_000)) == 20_000_002

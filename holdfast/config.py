@@ -22,7 +22,6 @@ FILE: Final = "holdfast.toml"
 FILE_BYTES_MAX: Final = 256 * 1024
 DEFAULT_DB: Final = "sqlite:///holdfast.db"
 RETENTION_DAYS: Final = 30
-SECRET_PREFIX: Final = "HOLDFAST_SECRET_"
 SQLITE: Final = "sqlite:///"
 
 
@@ -81,16 +80,6 @@ def load(
     said |= {name: value for name, value in (flags or {}).items() if value is not None and value != ()}
     home = start if file is None else file.parent
     return Settings(**said, folder=home, file=file)
-
-
-def secrets(env: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Secrets by name, from `HOLDFAST_SECRET_<NAME>`: they stand nowhere else."""
-    found = os.environ if env is None else env
-    return {
-        name.removeprefix(SECRET_PREFIX): value
-        for name, value in found.items()
-        if name.startswith(SECRET_PREFIX)
-    }
 
 
 def find(start: Path) -> Path | None:

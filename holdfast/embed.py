@@ -26,8 +26,7 @@ from holdfast.errors import (
 from holdfast.runtime.advance import Live
 from holdfast.runtime.app import Engine
 from holdfast.runtime.clock import Clock
-from holdfast.runtime.feed import RunEvent as RunEvent
-from holdfast.runtime.feed import job_id
+from holdfast.runtime.feed import RunEvent, job_id
 from holdfast.runtime.owners import Lock
 from holdfast.runtime.queries import list_runs, output_of
 from holdfast.runtime.steps import StepView, read_steps
@@ -36,6 +35,18 @@ from holdfast.store.base import RunRow
 from holdfast.store.sqlite import SqliteStore
 from holdfast.tools.registry import Registry
 from holdfast.values import Error, Millis, RunId, RunNo, StepState, decode, sha256
+
+__all__ = [
+    "Cancellation",
+    "Holdfast",
+    "RunEvent",
+    "RunHandle",
+    "RunInfo",
+    "Spec",
+    "StepInfo",
+    "database_path",
+    "run_sync",
+]
 
 Spec = WorkflowSpec | str | os.PathLike[str] | Mapping[str, Any]
 
@@ -148,12 +159,15 @@ class Holdfast:
             raise InvalidInputs(f"parent_job_id must be text, not {type(parent_job_id).__name__}")
         name = _published_name(spec)
         read = self._read(spec) if name is None else await self._engine.published(name)
-        given, rest = dict(inputs or {}), {"labels": dict(labels or {}), "parent_job_id": parent_job_id}
+        given = dict(inputs or {})
+        rest: dict[str, Any] = {"labels": dict(labels or {}), "parent_job_id": parent_job_id}
         if request_id is None:
             run = (await self._engine.start(read, given, **rest)).run
             return RunHandle(self._engine, run.no, run.id)
         workflow = name or sha256(read.canonical())
-        return RunHandle(self._engine, *await self._engine.start_once(request_id, workflow, read, given, **rest))
+        return RunHandle(
+            self._engine, *await self._engine.start_once(request_id, workflow, read, given, **rest)
+        )
 
     async def publish(self, spec: Spec) -> str:
         """Store a workflow under its name, so that `start("name")` starts it; gives its version.

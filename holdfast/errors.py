@@ -108,6 +108,16 @@ class RunIsOver(Refused):
         self.run_id, self.status = run_id, status
 
 
+class RunIsOpen(Refused):
+    """The run has not ended, as `status` says; cancel it first, or wait for its end."""
+
+    code = "run_is_open"
+
+    def __init__(self, run_id: RunId, status: str) -> None:
+        super().__init__(f"run {run_id} is still {status}; cancel it first, or wait for its end")
+        self.run_id, self.status = run_id, status
+
+
 class RequestConflict(Refused):
     """The request id was used for a start that asked for something else: the run `run_id`."""
 

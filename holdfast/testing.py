@@ -29,14 +29,18 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import pytest
 
-if TYPE_CHECKING:  # pytest loads this file at every start, also where nobody uses it: the rest waits until somebody does
+if (
+    TYPE_CHECKING
+):  # pytest loads this file at every start, also where nobody uses it: the rest waits until somebody does
     from holdfast.embed import Holdfast, RunHandle, Spec
     from holdfast.runtime.app import Engine
     from holdfast.values import Millis, RunId
 
 T = TypeVar("T")
 
-BEGAN: Final = 1_700_000_000_000  # 14 November 2023, 22:13:20 UTC: a test sees the same days whenever it is run
+BEGAN: Final = (
+    1_700_000_000_000  # 14 November 2023, 22:13:20 UTC: a test sees the same days whenever it is run
+)
 TURNS_MAX: Final = 300_000
 JUMPS_MAX: Final = 1_000_000
 STUCK_SECONDS: Final = 10.0  # real ones: nobody moves time, no thread answers, the test would hang
@@ -66,6 +70,11 @@ class ManualClock:
 
         self._ids += 1
         return uuid7(self.now(), self._ids.to_bytes(10, "big"))
+
+    def go_on_from(self, seconds: float) -> None:
+        """Count from another number; no time passes by that."""
+        self._began += seconds - self.seconds
+        self.seconds = max(seconds, self._began)
 
     def loop_time(self) -> float:
         """For the event loop. Time creeps when it looks: sums of floats may fall short of a moment, and never make it up else."""
@@ -116,7 +125,9 @@ class _PatientSelector(selectors.DefaultSelector):
         if timeout is not None and timeout <= 0:
             return super().select(0)
         found = super().select(STUCK_SECONDS)
-        assert found, "nothing moves: time stands still and no thread answers; `await engine.advance(hours=1)` moves it"
+        assert found, (
+            "nothing moves: time stands still and no thread answers; `await engine.advance(hours=1)` moves it"
+        )
         return found
 
 
@@ -221,9 +232,7 @@ class TestEngine:
     ) -> RunHandle:
         """Start a run, and let happen what happens at once. The handle is good after `restart` too."""
         hf = await self.open()
-        run = await hf.start(
-            spec, inputs, request_id=request_id, labels=labels, parent_job_id=parent_job_id
-        )
+        run = await hf.start(spec, inputs, request_id=request_id, labels=labels, parent_job_id=parent_job_id)
         self._runs.append(run)
         await self._rest()
         return run
@@ -354,11 +363,7 @@ class TestEngine:
     def _take_time(self, loop: Any) -> None:
         """Let a loop read our clock, whoever made it."""
         if not isinstance(loop, ManualLoop):
-            if self._home is None:  # what others have scheduled keeps its distance
-                self.clock.seconds, self.clock._began = (
-                    loop.time(),
-                    loop.time() - (self.clock.seconds - self.clock._began),
-                )
+            self.clock.go_on_from(loop.time())  # what others have scheduled keeps its distance
             loop.time = self.clock.loop_time
         else:
             loop.clock = self.clock

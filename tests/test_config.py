@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.config import InvalidSettings, Settings, find, load, secrets
+from holdfast.config import InvalidSettings, Settings, find, load
 
 
 def toml(folder: Path, text: str) -> Path:
@@ -133,7 +133,3 @@ def test_a_file_of_any_size_is_not_read(tmp_path: Path) -> None:
 def test_a_wrong_variable_is_named(tmp_path: Path) -> None:
     with pytest.raises(InvalidSettings, match="HOLDFAST_LOG must be json or text, not 'xml'"):
         said(tmp_path, {"HOLDFAST_LOG": "xml"})
-
-
-def test_secrets_come_from_the_environment_alone() -> None:
-    assert secrets({"HOLDFAST_SECRET_TOKEN": "t0psecret", "HOLDFAST_DB": "x"}) == {"TOKEN": "t0psecret"}

@@ -16,7 +16,7 @@ from holdfast import errors
 PROMISED = {
     "BackoffKind", "Cancellation", "Context", "DatabaseInUse", "EngineClosed", "Holdfast", "HoldfastError", "InvalidInputs",
     "InvalidSpec", "LimitExceeded", "NodeIsOver", "NotFound", "Problem", "Refused", "RequestConflict", "RetryPolicy",
-    "RunCancelled", "RunEnded", "RunEvent", "RunFailed", "RunHandle", "RunInfo", "RunInterrupted", "RunIsOver",
+    "RunCancelled", "RunEnded", "RunEvent", "RunFailed", "RunHandle", "RunInfo", "RunInterrupted", "RunIsOpen", "RunIsOver",
     "SchemaTooNew", "SchemaTooOld", "StepInfo", "StepPolicy", "StoreUnavailable", "ToolError", "Unavailable", "WorkflowJob",
     "WorkflowSpec", "WorkflowStatus", "WorkflowStep", "run_sync", "tool",
 }  # fmt: skip
@@ -56,7 +56,11 @@ def test_importing_the_package_imports_no_driver_and_no_loop() -> None:
     assert done.stdout.strip() == "[]"
 
 
-KINDS = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, errors.HoldfastError)]
+KINDS = [
+    kind
+    for kind in vars(errors).values()
+    if isinstance(kind, type) and issubclass(kind, errors.HoldfastError)
+]
 
 
 def test_every_error_has_a_stable_code_of_its_own() -> None:
@@ -111,7 +115,15 @@ print(run_sync("n", tools=[add], timeout=1.5))
 
 def test_a_script_that_uses_the_package_is_clean_under_strict_checking(tmp_path: Path) -> None:
     (tmp_path / "script.py").write_text(SCRIPT, "utf-8")
-    command = [sys.executable, "-m", "mypy", "--strict", "--config-file=", f"--cache-dir={tmp_path}", "script.py"]
+    command = [
+        sys.executable,
+        "-m",
+        "mypy",
+        "--strict",
+        "--config-file=",
+        f"--cache-dir={tmp_path}",
+        "script.py",
+    ]
     environment = {**os.environ, "MYPYPATH": ""}
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
     assert done.stdout.strip() == "Success: no issues found in 1 source file", done.stdout

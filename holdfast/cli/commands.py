@@ -18,6 +18,12 @@ DB: Final = Flag("--db", "The database file. If not said: sqlite:///holdfast.db.
 TOOLS: Final = Flag(
     "--tools", "Where tools are: a module, or module:object. May be repeated.", "MODULE", many=True
 )
+NETWORKS: Final = Flag(
+    "--allow-networks",
+    "Let http_request call public addresses and this private network only. May be repeated.",
+    "CIDR",
+    many=True,
+)
 RUN_ID: Final = Argument("RUN_ID", "The run: its id, a part of that which is only its own, or last.")
 EVERY: Final = (JSON, LOG, HELP)
 ON_A_FILE: Final = (DB, *EVERY)
@@ -64,6 +70,7 @@ the run was. It goes on with the definition that it began with, also if the file
         ),
         Flag("--inputs", "All inputs as a JSON object, or @FILE.", "JSON"),
         TOOLS,
+        NETWORKS,
         DB,
         Flag("--continue", "Go on with the run of this id; holdfast runs list shows them.", "RUN_ID"),
         Flag("--all-steps", "Show every step, not only top-level and failed ones."),
@@ -150,6 +157,7 @@ again.
         Flag("--from", "Take over what was done before this top-level step.", "STEP"),
         Flag("--preview", "Only say which steps would run."),
         TOOLS,
+        NETWORKS,
         Flag("--all-steps", "Show every step, not only top-level and failed ones."),
         *ON_A_FILE,
     ),

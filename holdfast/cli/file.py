@@ -56,7 +56,7 @@ async def acting(settings: Settings, registry: Registry, *, may_create: bool = T
     except OSError as error:
         raise Usage(f"cannot open {path}: {error.strerror}") from None
     try:
-        engine = Engine(SqliteStore(path), registry)
+        engine = Engine(SqliteStore(path), registry, template_env=settings.template_env)
         await engine.open(drive=False)
         try:
             yield engine

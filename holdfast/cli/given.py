@@ -17,7 +17,9 @@ from holdfast.cli.line import Given
 from holdfast.config import Settings
 from holdfast.errors import HoldfastError, InvalidInputs, Problem
 from holdfast.spec.inputs import means_text
+from holdfast.spec.problems import did_you_mean
 from holdfast.spec.workflow import WorkflowSpec, with_defaults
+from holdfast.tools.guard import Guard
 from holdfast.tools.registry import Registry, load
 from holdfast.values import decode
 
@@ -49,7 +51,12 @@ def _hint(problem: Problem) -> str:
 
 def settings_of(given: Given) -> Settings:
     """holdfast.toml < environment < the flags that were given. Log lines are written as they say from here on."""
-    flags = {"db": given.text("--db"), "tools": given.texts("--tools"), "log": given.text("--log")}
+    flags = {
+        "db": given.text("--db"),
+        "tools": given.texts("--tools"),
+        "log": given.text("--log"),
+        "allow_networks": given.texts("--allow-networks"),
+    }
     settings = config.load(flags)
     logs.begin(settings.log)
     return settings
@@ -63,9 +70,16 @@ def read_spec(path: Path) -> WorkflowSpec:
     try:
         spec = WorkflowSpec.from_file(path)
     except OSError as error:
-        raise Usage(f"cannot read {path}: {error.strerror}") from None
+        raise Usage(f"cannot read {path}: {error.strerror}{_likely_file(path)}") from None
     spec.validate()
     return spec
+
+
+def _likely_file(path: Path) -> str:
+    """The file that was perhaps meant, of those that lie there."""
+    names = [file.name for kind in ("yaml", "yml", "json") for file in path.parent.glob(f"*.{kind}")]
+    meant = did_you_mean(path.name, names)
+    return f"; {meant}" if meant else ""
 
 
 def read_inputs(spec: WorkflowSpec, whole: str | None, pairs: Sequence[str]) -> dict[str, Any]:
@@ -116,9 +130,11 @@ def load_tools(settings: Settings) -> Registry:
         if folder not in sys.path:
             sys.path.insert(0, folder)
     tools = [tool for reference in settings.tools for tool in _tools_of(reference)]
+    networks = settings.allow_networks
     try:
-        return Registry(tools)
-    except (TypeError, ValueError) as error:  # no tool at all, or two of one name
+        guard = Guard(guarded=networks is not None, allowed=networks or ())
+        return Registry(tools, guard=guard)
+    except (TypeError, ValueError) as error:  # no tool at all, two of one name, or no network
         raise Usage(str(error)) from None
 
 

@@ -1,4 +1,4 @@
-"""Log lines on standard error: as text for people, or one JSON object each for programs."""
+"""Log lines on standard error: as text for people, or one JSON object each for programs, with what people are told."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import sys
 from typing import TextIO
 
 import msgspec
+
+from holdfast.cli.streams import speak_through
 
 
 class ToStderr(logging.StreamHandler[TextIO]):
@@ -43,3 +45,5 @@ def begin(form: str) -> None:
     root = logging.getLogger()
     root.handlers = [handler]
     root.setLevel(logging.INFO if form == "json" else logging.WARNING)
+    if form == "json":
+        speak_through(logging.getLogger("holdfast.cli").info)

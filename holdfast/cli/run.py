@@ -94,9 +94,8 @@ def drive(given: Given, settings: Settings, begin: Begin) -> int:
 
 def _repeated(given: Given) -> tuple[str, ...]:
     """The flags with which the file and its tools are found again."""
-    tools = [word for reference in given.texts("--tools") for word in ("--tools", reference)]
-    db = given.text("--db")
-    return (*tools, *(("--db", db) if db else ()))
+    flags = ("--tools", "--allow-networks", "--db")
+    return tuple(word for flag in flags for value in given.texts(flag) for word in (flag, value))
 
 
 # ------------------------------------------------------------------------------------------- how a run may begin
@@ -136,8 +135,9 @@ class GoOn(NamedTuple):
 
     async def before(self, engine: Engine, *, every: bool) -> Steps:
         row = await self._row(engine)
-        if self.spec is not None and engine.plans.of_spec(self.spec)[0].version != row.version:
-            self._tell_file_is_not_used((await engine.plans.of_version(row.tenant, row.version)).name)
+        stored = await engine.store.definition(row.tenant, row.version)
+        if self.spec is not None and stored is not None and stored[0] != self.spec.canonical().decode():
+            self._tell_file_is_not_used(row.workflow)
         return await steps_so_far(engine.store, row.no, every=every)
 
     async def begin(self, engine: Engine) -> Live:
@@ -158,17 +158,17 @@ class GoOn(NamedTuple):
 
 async def _attend(order: Order, settings: Settings, registry: Registry) -> int:
     async with acting(settings, registry, may_create=order.begin.may_create) as engine:
-        attendant = Attendant(engine, order, _view(order))
+        attendant = Attendant(engine, order, _view(order, settings))
         code = await attendant.attend()
     for line in attendant.parting():  # said last: whoever follows it finds the file free
         say(line)
     return code if attendant.is_result_written else UNWRITTEN
 
 
-def _view(order: Order) -> View:
+def _view(order: Order, settings: Settings) -> View:
     if order.as_json:
         return Silence()
-    if sys.stderr.isatty() and not order.all_steps:  # a tree is cut to the screen
+    if settings.log == "text" and sys.stderr.isatty() and not order.all_steps:  # a tree is cut to the screen
         return Tree()
     return Lines(every=order.all_steps)
 

@@ -100,6 +100,8 @@ def row_data(row: RunRow) -> dict[str, Any]:
         "version": row.version,
         "status": row.status,
         "labels": _labels(row),
+        "rerun_of": row.rerun_of,
+        "parent_job_id": row.parent_job_id,
         "created_at": instant(row.created_at),
         "finished_at": None if row.finished_at is None else instant(row.finished_at),
     }
@@ -115,7 +117,7 @@ def show_command(given: Given) -> int:
 async def _show(settings: Settings, given: Given) -> int:
     with reading(settings) as store:
         row = await found(store, given.argument or "")
-        plan = await Plans(store).of_version(row.tenant, row.version)
+        plan = await _plan(store, settings, row)
         stored = await store.load(row.no)
         assert stored is not None
         run = await load_run(store, stored)
@@ -140,8 +142,9 @@ async def _show(settings: Settings, given: Given) -> int:
 def _headed(row: RunRow) -> list[str]:
     took = f", {span((row.finished_at or now_ms()) - row.created_at)}"
     labels = "".join(f" {name}={value}" for name, value in _labels(row).items())
+    again = f", again from run {row.rerun_of}" if row.rerun_of else ""
     return [
-        f"run {row.id} of {row.workflow}",
+        f"run {row.id} of {row.workflow}{again}",
         f"{painted(row.status, row.status)}, begun {instant(row.created_at)}{took}" + labels,
     ]
 
@@ -176,7 +179,8 @@ def explain_command(given: Given) -> int:
 async def _explain(settings: Settings, given: Given) -> int:
     with reading(settings) as store:
         row = await found(store, given.argument or "")
-        why = await explained(store, row)
+        plan = await _plan(store, settings, row)
+        why = await explain(store, row, plan, holder=holder_of(store.path), epoch=store.epoch_now())
     if given.has("--json"):
         return _written(give(_explanation_data(why)))
     by = f", driven by process {why.driven_by}" if why.driven_by is not None else ""
@@ -184,11 +188,6 @@ async def _explain(settings: Settings, given: Given) -> int:
     lines += [line for reason in why.reasons for line in _reason_lines(reason)]
     lines += [f"  and {why.more} more"] if why.more else []
     return _written(put(("\n".join(lines) + "\n").encode(errors="surrogateescape")))
-
-
-async def explained(store: SqliteStore, row: RunRow) -> Explanation:
-    plan = await Plans(store).of_version(row.tenant, row.version)
-    return await explain(store, row, plan, holder=holder_of(store.path), epoch=store.epoch_now())
 
 
 def _reason_lines(reason: Reason) -> list[str]:
@@ -275,7 +274,7 @@ def _previewed(settings: Settings, word: str, step: str | None) -> tuple[RunRow,
     async def look() -> int:
         with reading(settings) as store:
             row = await found(store, word)
-            seen.append((row, list((await Plans(store).of_version(row.tenant, row.version)).root.nodes)))
+            seen.append((row, list((await _plan(store, settings, row)).root.nodes)))
         return 0
 
     seen: list[tuple[RunRow, list[str]]] = []
@@ -294,6 +293,10 @@ def _preview(row: RunRow, kept: list[str], runs: list[str]) -> str:
     lines = [f"again, as a new run: {row.workflow} of run {row.id}"]
     lines += [f"  ✓ {name}  taken over" for name in kept] + [f"  · {name}  runs" for name in runs]
     return "\n".join(lines) + "\n"
+
+
+async def _plan(store: SqliteStore, settings: Settings, row: RunRow) -> Plan:
+    return await Plans(store, settings.template_env).of_version(row.tenant, row.version)
 
 
 def _written(is_written: bool) -> int:

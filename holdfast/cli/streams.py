@@ -6,6 +6,7 @@ import contextlib
 import fcntl
 import os
 import sys
+from collections.abc import Callable
 from typing import Any, Final
 
 import msgspec
@@ -14,6 +15,7 @@ UNWRITTEN: Final = 2  # not 1: whether the result could be written says nothing 
 _CLOSED: Final = -1
 
 _result_fd = 1
+_speaker: Callable[[str], None] | None = None
 
 
 def reserve_stdout() -> None:
@@ -45,10 +47,18 @@ def _fill_gaps() -> None:
         sys.stderr = open(2, "w", encoding="utf-8", closefd=False)  # noqa: SIM115  # open until the end
 
 
+def speak_through(speaker: Callable[[str], None]) -> None:
+    """From here on what the person is told goes this way, such as into log lines that are JSON."""
+    global _speaker  # noqa: PLW0603  # a process has one standard error
+    _speaker = speaker
+
+
 def say(text: str) -> None:
     """Tell the person. What a program would read goes to standard output instead."""
     if sys.stderr is None:
         return
+    if _speaker is not None:
+        return _speaker(text.strip())
     with contextlib.suppress(OSError):  # the terminal is gone: there is nobody to tell, and work to finish
         print(text, file=sys.stderr, flush=True)
 

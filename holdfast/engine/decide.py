@@ -19,6 +19,9 @@ from holdfast.engine.events import (
     CancelRequested,
     Continued,
     Event,
+    KeyAnswered,
+    KeyGranted,
+    KeyHeld,
     RunStarted,
     StepFailed,
     StepSucceeded,
@@ -121,17 +124,19 @@ def _state_too_large(plan: Plan, path: str, attempt: int) -> Error:
 
 def _run_started(draft: Draft, event: RunStarted) -> None:
     draft.outputs[""] = event.inputs
+    draft.environment = event.env
+    draft.outputs.update(event.copied)
     if event.drive:
-        _begin(draft)
+        _begin(draft, event.first)
 
 
-def _begin(draft: Draft) -> None:
+def _begin(draft: Draft, first: str | None) -> None:
     timeout_ms, created_at = draft.plan.timeout_ms, draft.run.created_at or draft.at
     if timeout_ms is not None:
         if created_at + timeout_ms <= draft.at:
             return scopes.end_late(draft)  # it was accepted, and nobody had room for it in time
         scopes.arm_deadline(draft, timeout_ms)
-    draft.go("", draft.plan.root.first)
+    draft.go("", draft.plan.root.first if first is None else first)
 
 
 def _cancel_requested(draft: Draft, event: CancelRequested) -> None:
@@ -148,6 +153,8 @@ def _timer_fired(draft: Draft, event: TimerFired) -> None:
         retry.start_again(draft, path, run.steps[path])
     elif event.timer == "delay":
         scopes.timer_is_over(draft, path)
+    elif event.timer == "deadline" and path:
+        scopes.end_nested_late(draft, path)
     elif event.timer == "deadline":
         if not run.ending:
             scopes.end_late(draft)
@@ -165,6 +172,39 @@ def _grace_is_over(draft: Draft, target: str) -> None:
 
 def _continued(draft: Draft, event: Continued) -> None:
     draft.work.extend(draft.run.todo)
+
+
+# ------------------------------------------------------------------------------------------- idempotency keys
+
+
+def _waits_for_key(draft: Draft, path: str) -> bool:
+    step = draft.run.steps.get(path)
+    return step is not None and step.reason == "key"
+
+
+def _key_granted(draft: Draft, event: KeyGranted) -> None:
+    if _waits_for_key(draft, event.path):
+        retry.start_again(draft, event.path, draft.run.steps[event.path])
+
+
+def _key_held(draft: Draft, event: KeyHeld) -> None:
+    node = draft.plan.node(event.path)
+    if not _waits_for_key(draft, event.path) or not isinstance(node, Call) or node.key is None:
+        return
+    if not node.key.waits:
+        key = draft.run.steps[event.path].key
+        message = f"another step is at work under the idempotency key {key.text if key else ''!r}"
+        draft.subject = event.path
+        scopes.fail_step(draft, event.path, Error("key_conflict", message, event.path))
+
+
+def _key_answered(draft: Draft, event: KeyAnswered) -> None:
+    if not _waits_for_key(draft, event.path):
+        return
+    draft.subject = event.path
+    frame, node = split(event.path)[0], draft.plan.node(event.path)
+    draft.complete(event.path, event.output, draft.run.steps[event.path].keep)
+    draft.go(frame, node.routes.ok)
 
 
 # ------------------------------------------------------------------------------------------ takeover and losses
@@ -208,9 +248,9 @@ def _take_up(draft: Draft) -> None:
         item for item in run.todo if item[0] not in ("start", "fail")
     )  # those are ready: see below
     if not run.begun:
-        _begin(draft)
+        _begin(draft, run.first)
     for path, step in run.steps.items():
-        if step.state != "ready":
+        if step.state != "ready" and step.reason != "key":
             continue
         if step.lost and (why := retry.why_lost_for_good(draft, path, step.lost_alone)):
             draft.work.append(("fail", path, why))
@@ -230,7 +270,7 @@ def _lost_while_stopping(draft: Draft, path: str, target: str) -> None:
 def _start(draft: Draft, path: str, how: str) -> None:
     step = draft.run.steps.get(path)
     if step is not None and not draft.is_stopped(split(path)[0]):
-        retry.start_again(draft, path, step)
+        retry.begin_again(draft, path, step)
 
 
 def _fail(draft: Draft, path: str, why: str) -> None:
@@ -256,6 +296,9 @@ _ON: Final[dict[type, Callable[[Draft, Any], None]]] = {
     TimerFired: _timer_fired,
     CancelRequested: _cancel_requested,
     Continued: _continued,
+    KeyGranted: _key_granted,
+    KeyHeld: _key_held,
+    KeyAnswered: _key_answered,
 }
 _WORK: Final[dict[str, Callable[[Draft, str, str], None]]] = {
     "enter": scopes.enter,

@@ -20,6 +20,19 @@ class StartAttempt(msgspec.Struct, array_like=True, tag="start", gc=False):
     overlapping: bool = False  # the former attempt outlived its grace and may still be at work
 
 
+class ReserveKey(msgspec.Struct, array_like=True, tag="reserve"):
+    """Ask for an idempotency key before a step begins. `inputs` stand with the first time only.
+
+    `is_global`: the key is one for all runs; else each run has its own.
+    """
+
+    path: str
+    key: str
+    is_global: bool = False
+    inputs: msgspec.Raw = NULL
+    keep: int = 0
+
+
 class StopAttempt(msgspec.Struct, array_like=True, tag="stop"):
     """Ends a step on behalf of `target`: the run (""), a scope, or the step itself (time-out)."""
 
@@ -43,13 +56,14 @@ class ArmTimer(msgspec.Struct, array_like=True, tag="timer"):
 
 
 class OpenScope(msgspec.Struct, array_like=True, tag="open"):
-    """`items` is a JSON array or a reference to one; `value` is the output-to-be of a choice."""
+    """`items` is a JSON array or a reference to one, or what a nested plan is given; `value` is the output-to-be of a choice."""
 
     path: str
     count: int
     items: msgspec.Raw = NULL
     value: msgspec.Raw = NULL
     keep: int = 0
+    is_nested: bool = False
 
 
 class CompleteStep(msgspec.Struct, array_like=True, tag="complete"):
@@ -83,6 +97,7 @@ class FinishRun(msgspec.Struct, array_like=True, tag="finish"):
 
 Decision = (
     StartAttempt
+    | ReserveKey
     | StopAttempt
     | BeginStop
     | ArmTimer

@@ -11,10 +11,10 @@ from typing import Any, Final
 
 import msgspec
 
-from holdfast.engine.decisions import CompleteStep, Continue, Decision, FailStep, StartAttempt
+from holdfast.engine.decisions import CompleteStep, Continue, Decision, FailStep, ReserveKey, StartAttempt
 from holdfast.engine.state import Frame, Run, Scope, Step, beneath
 from holdfast.plan.expr import Members, locate, members_of, offsets_of, walk
-from holdfast.plan.graph import Choice, FanOut, Plan
+from holdfast.plan.graph import Choice, FanOut, Nested, Plan
 from holdfast.values import NULL, Error, Millis, decode, encode, scope_of, split
 
 DECISIONS_MAX: Final = 1_000  # decisions in one row
@@ -35,6 +35,7 @@ class Draft:
     lost: frozenset[str] = frozenset()  # steps whose attempt the fact found open, and gone
     stopped: tuple[str, ...] = ()
     value_bytes: int = 0
+    environment: msgspec.Raw | None = None  # of a run that begins with this decision
 
     def __init__(self, plan: Plan, run: Run, at: Millis) -> None:
         self.plan, self.run, self.at = plan, run, at
@@ -109,6 +110,9 @@ class Draft:
             if isinstance(decision, StartAttempt):
                 if beneath(target, decision.path):
                     steps[decision.path] = Step("running", decision.attempt)
+            elif isinstance(decision, ReserveKey):
+                if beneath(target, decision.path):
+                    steps[decision.path] = Step("ready")
             elif isinstance(decision, FailStep | CompleteStep):
                 closed = decision.path
                 steps = {
@@ -152,6 +156,9 @@ class Draft:
             return cache[""]
         return self._decoded("", self.outputs.get("") or self.run.inputs)
 
+    def env(self) -> Any:
+        return decode(self.run.env if self.environment is None else self.environment)
+
     def output(self, path: str) -> Any:
         raw = self.outputs.get(path) or self.run.output_at(path)
         if raw is not None:
@@ -176,14 +183,23 @@ class Draft:
         raw = self.outputs.get(path) or self.run.output_at(path)
         if raw is not None:
             return bytes(raw)
-        scope, index = scope_of(path)
-        return item_text(self, path) if index is not None and scope in self.run.scopes else None
+        opened, index = scope_of(path)
+        scope = self.scope(opened)
+        has_item = scope is not None and (index is not None or scope.is_nested)
+        return item_text(self, path) if has_item else None
+
+    def referred(self, path: str, members: Members) -> Any:
+        """A value that a rendered reference names, as this draft sees it."""
+        text = self.raw(path)
+        return walk(self.output(path) if text is None else decode(text), members)
 
     def gathered(self, path: str, scope: Scope) -> Any:
         """The output of a joined scope, put together from its leaves."""
         node = self.plan.node(path)
         if isinstance(node, Choice):
             return decode(scope.value)
+        if isinstance(node, Nested):
+            return self.outputs_of(path)
         assert isinstance(node, FanOut)
         children = [self._child(node, path, index, scope) for index in range(scope.count)]
         return node.show(children)
@@ -222,7 +238,10 @@ class Draft:
 def item_text(draft: Draft, frame: str) -> bytes:
     """The JSON text of the item that a child of a fan-out is for."""
     scope_path, index = scope_of(frame)
-    assert index is not None
+    if index is None:  # a nested plan: what it was given
+        scope = draft.scope(scope_path)
+        assert scope is not None
+        return bytes(scope.items)
     index_of = draft.run.__dict__.setdefault("items", {})
     if scope_path not in index_of:
         array = _items_text(draft, scope_path)

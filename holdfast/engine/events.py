@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import msgspec
 
-from holdfast.values import Error
+from holdfast.values import NULL, Error
 
 
 class RunStarted(msgspec.Struct, array_like=True, tag="run_started", gc=False):
@@ -15,6 +15,9 @@ class RunStarted(msgspec.Struct, array_like=True, tag="run_started", gc=False):
 
     inputs: msgspec.Raw
     drive: bool = True
+    env: msgspec.Raw = NULL  # variables of the environment that the plan names, as they were
+    copied: dict[str, msgspec.Raw] = {}  # outputs of top-level nodes that another run gave, and that count as done
+    first: str | None = None  # where to begin then
 
 
 class Adopted(msgspec.Struct, array_like=True, tag="adopted"):
@@ -74,6 +77,25 @@ class CancelRequested(msgspec.Struct, array_like=True, tag="cancel_requested"):
     reason: str = ""
 
 
+class KeyGranted(msgspec.Struct, array_like=True, tag="key_granted"):
+    """The idempotency key that a step asked for is reserved for it: it may begin."""
+
+    path: str
+
+
+class KeyHeld(msgspec.Struct, array_like=True, tag="key_held"):
+    """Another step holds the key: this one waits until it is told, or gives up."""
+
+    path: str
+
+
+class KeyAnswered(msgspec.Struct, array_like=True, tag="key_answered"):
+    """A step with the same key has succeeded: its output is the output of this one too."""
+
+    path: str
+    output: msgspec.Raw
+
+
 class Continued(msgspec.Struct, array_like=True, tag="continued"):
     """What a bounded decision left to do is taken up."""
 
@@ -89,4 +111,7 @@ Event = (
     | TimerFired
     | CancelRequested
     | Continued
+    | KeyGranted
+    | KeyHeld
+    | KeyAnswered
 )

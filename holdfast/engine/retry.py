@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from typing import Final
 
-from holdfast.engine.decisions import ArmTimer, StartAttempt
+from holdfast.engine.decisions import ArmTimer, ReserveKey, StartAttempt
 from holdfast.engine.draft import Draft
 from holdfast.engine.state import Step
 from holdfast.plan.graph import Call
@@ -56,6 +56,15 @@ def again_or_fail(
     else:
         start_again(draft, path, draft.run.steps[path], overlapping=overlapping)
     return None
+
+
+def begin_again(draft: Draft, path: str, step: Step) -> None:
+    """Take a step up where it was left: it starts, or asks once more for the key that it waits for."""
+    if step.reason == "key":
+        assert step.key is not None
+        draft.decisions.append(ReserveKey(path, step.key.text, step.key.is_global))
+    else:
+        start_again(draft, path, step)
 
 
 def start_again(draft: Draft, path: str, step: Step, *, overlapping: bool = False) -> None:

@@ -17,17 +17,19 @@ from holdfast.engine.decisions import (
     CompleteStep,
     FinishRun,
     OpenScope,
+    ReserveKey,
     StartAttempt,
     StopAttempt,
 )
 from holdfast.engine.draft import Draft
 from holdfast.engine.state import Scope
 from holdfast.errors import LimitExceeded
-from holdfast.plan.expr import truthy
-from holdfast.plan.graph import END, FAIL, KEEP_NOTHING, Call, Choice, FanOut, Timer
+from holdfast.plan.expr import resolved, truthy
+from holdfast.plan.graph import END, FAIL, KEEP_NOTHING, Call, Choice, FanOut, Nested, Timer
 from holdfast.values import NULL, VALUE_BYTES_MAX, Error, Millis, encode, scope_of, split
 
 BROKEN: Final = (ValueError, OverflowError, RecursionError, LimitExceeded)
+KEY_CHARS_MAX: Final = 1_000
 CANCEL_GRACE_MS: Final = 10_000  # how long what was told to stop may take to answer
 
 
@@ -50,7 +52,21 @@ def enter(draft: Draft, frame: str, name: str) -> None:
     if len(text) > VALUE_BYTES_MAX:
         return fail_step(draft, path, Error("input_too_large", f"the inputs of {path} are over 25 MiB", path))
     draft.value_bytes += len(text)
+    if node.key is not None:
+        return _ask_for_key(draft, path, node, msgspec.Raw(text))
     draft.decisions.append(StartAttempt(path, 1, msgspec.Raw(text), node.keep))
+
+
+def _ask_for_key(draft: Draft, path: str, node: Call, inputs: msgspec.Raw) -> None:
+    assert node.key is not None
+    try:
+        text = node.key.text(draft)
+    except BROKEN as error:
+        return fail_step(draft, path, broken(error, path))
+    if not 0 < len(text) <= KEY_CHARS_MAX:
+        message = f"the idempotency key of {path} must have 1 to {KEY_CHARS_MAX} characters, not {len(text)}"
+        return fail_step(draft, path, Error("template", message, path))
+    draft.decisions.append(ReserveKey(path, text, node.key.is_global, inputs, node.keep))
 
 
 def broken(error: Exception, path: str) -> Error:
@@ -101,6 +117,31 @@ def _enter_fan_out(draft: Draft, frame: str, path: str, node: FanOut) -> None:
     draft.work.append(("fill", path, ""))
 
 
+def _enter_nested(draft: Draft, frame: str, path: str, node: Nested) -> None:
+    """Open a plan within this one. What it is given is a value of its own: nothing inside sees around it."""
+    given = resolved(node.inputs(draft.seen_from(frame)), draft.referred)
+    try:
+        items = encode(node.fill(given))
+    except ValueError as error:
+        return fail_step(draft, path, Error("inputs", f"workflow {node.workflow}: {error}", path))
+    if len(items) > VALUE_BYTES_MAX:
+        return fail_step(draft, path, Error("input_too_large", f"the inputs of {path} are over 25 MiB", path))
+    opened = OpenScope(path, 1, msgspec.Raw(items), NULL, node.keep, is_nested=True)
+    draft.decisions.append(opened)
+    draft.value_bytes += len(items)
+    draft.note_scope(path, Scope(1, items=opened.items, keep=node.keep, is_nested=True))
+    if node.timeout_ms is not None:
+        draft.decisions.append(ArmTimer(path, "deadline", Millis(draft.at + node.timeout_ms)))
+    draft.go(path, node.block.first)
+
+
+def end_nested_late(draft: Draft, path: str) -> None:
+    node = draft.plan.node(path)
+    assert isinstance(node, Nested) and node.timeout_ms is not None
+    message = f"workflow {node.workflow} was not over after {node.timeout_ms / 1000:g} s"
+    stop(draft, path, Error("run_timeout", message, path))
+
+
 def end_block(draft: Draft, frame: str) -> None:
     """The last node of a block is done: a child of a scope is complete, or the run is."""
     if not frame:
@@ -109,13 +150,28 @@ def end_block(draft: Draft, frame: str) -> None:
     scope = draft.scope(scope_path)
     assert scope is not None
     if index is None:
-        node = draft.plan.node(scope_path)
-        draft.complete(scope_path, scope.value, node.keep)
-        draft.note_scope(scope_path, None)
-        return draft.go(split(scope_path)[0], node.routes.ok)
+        return _end_only_child(draft, scope_path, scope)
     draft.decisions.append(CompleteStep(frame))
     scope.child_closed(failed=False)
     draft.work.append(("fill", scope_path, ""))
+
+
+def _end_only_child(draft: Draft, path: str, scope: Scope) -> None:
+    """The block of a choice or of a nested plan is done, and so is the node that opened it."""
+    node = draft.plan.node(path)
+    if not isinstance(node, Nested):
+        draft.complete(path, scope.value, node.keep)
+        draft.note_scope(path, None)
+    elif node.output is None:
+        draft.join(path, node.keep)
+    else:
+        try:
+            value = encode(resolved(node.output(draft.seen_from(path)), draft.referred))
+        except BROKEN as error:
+            return fail_step(draft, path, broken(error, path))
+        draft.complete(path, msgspec.Raw(value), node.keep)
+        draft.note_scope(path, None)
+    draft.go(split(path)[0], node.routes.ok)
 
 
 def _complete(draft: Draft) -> None:
@@ -184,6 +240,9 @@ def _fail_block(draft: Draft, frame: str, error: Error) -> None:
         return
     scope_path, index = scope_of(frame)
     if index is None:
+        around = draft.plan.node(scope_path)
+        if isinstance(around, Nested):
+            error = wrapped(error, f"workflow {around.workflow} failed", scope_path)
         return fail_step(draft, scope_path, error)
     node, scope = draft.plan.node(scope_path), draft.scope(scope_path)
     assert isinstance(node, FanOut) and scope is not None
@@ -249,4 +308,5 @@ _ENTER: Final[dict[type, Callable[[Draft, str, str, Any], None]]] = {
     Timer: _enter_timer,
     Choice: _enter_choice,
     FanOut: _enter_fan_out,
+    Nested: _enter_nested,
 }

@@ -14,7 +14,7 @@ flat memory.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -27,6 +27,7 @@ from holdfast.engine.decisions import (
     FailStep,
     FinishRun,
     OpenScope,
+    ReserveKey,
     StartAttempt,
     StopAttempt,
 )
@@ -37,13 +38,16 @@ from holdfast.engine.events import (
     CancelRequested,
     Continued,
     Event,
+    KeyAnswered,
+    KeyGranted,
+    KeyHeld,
     RunStarted,
     StepFailed,
     StepSucceeded,
     SuspectsTurn,
     TimerFired,
 )
-from holdfast.plan.graph import KEEP_NOTHING, KEEP_RESULT
+from holdfast.plan.graph import KEEP_NAMED, KEEP_NOTHING, KEEP_RESULT
 from holdfast.values import (
     DEFAULT_TENANT,
     NULL,
@@ -66,6 +70,21 @@ RESULT_ENTRY_BYTES: Final = 32  # what an entry costs beside its text
 SUSPECT_AFTER: Final = 2
 
 
+class Key(msgspec.Struct, frozen=True, omit_defaults=True, array_like=True):
+    """An idempotency key as a step asks for it: its own run's, or one for all runs."""
+
+    text: str
+    is_global: bool = False
+
+
+class KeyWork(NamedTuple):
+    """What the row just folded says of a key: a step asks for it, or is over and lets it go."""
+
+    path: str
+    key: Key
+    asks: bool
+
+
 class Step(msgspec.Struct, omit_defaults=True, gc=False):
     """An open step. `attempt` is the latest number given out; `tries` are the attempts that count against retry."""
 
@@ -76,9 +95,10 @@ class Step(msgspec.Struct, omit_defaults=True, gc=False):
     tries: int = 0
     lost: int = 0
     lost_alone: int = 0
-    reason: str = ""  # why it is ready and not running: stopping, no_tool, lost, suspect
+    reason: str = ""  # why it is ready and not running: stopping, no_tool, lost, suspect, key
     target: str | None = None  # what is being stopped, if its attempt was told to
     overlapping: bool = False  # an attempt outlived its grace: the next one may run beside it
+    key: Key | None = None  # the idempotency key that it holds, or asks for
 
 
 class Scope(msgspec.Struct, omit_defaults=True):
@@ -92,6 +112,7 @@ class Scope(msgspec.Struct, omit_defaults=True):
     items: msgspec.Raw = NULL
     value: msgspec.Raw = NULL
     errors: dict[int, Error] = {}
+    is_nested: bool = False  # a plan of its own: `items` is what it was given
 
     def child_opened(self) -> None:
         self.next += 1
@@ -108,7 +129,16 @@ class Scope(msgspec.Struct, omit_defaults=True):
 
     def ahead(self) -> Scope:
         """A copy of the counts, for a decision to count on."""
-        return Scope(self.count, self.next, self.open, self.failed, self.keep, self.items, self.value)
+        return Scope(
+            self.count,
+            self.next,
+            self.open,
+            self.failed,
+            self.keep,
+            self.items,
+            self.value,
+            is_nested=self.is_nested,
+        )
 
 
 class Frame(msgspec.Struct, omit_defaults=True):
@@ -137,7 +167,9 @@ class Run(msgspec.Struct, omit_defaults=True, dict=True):
     created_at: Millis = Millis(0)
     status: Status = "pending"
     inputs: msgspec.Raw = NULL
+    env: msgspec.Raw = NULL
     begun: bool = False
+    first: str | None = None  # where to begin, if not at the beginning
     ending: str = ""  # cancelled or run_timeout, once the run is being stopped
     steps: dict[str, Step] = {}
     scopes: dict[str, Scope] = {}
@@ -149,6 +181,7 @@ class Run(msgspec.Struct, omit_defaults=True, dict=True):
     kept_bytes: int = 0
     result_bytes: int = 0
     has_suspects: bool = False  # some step was lost twice
+    keyed: int = 0  # open steps with an idempotency key
     result_whole: bool = True  # no part of the result was too large to keep
     output: msgspec.Raw = NULL
     error: Error | None = None
@@ -162,6 +195,10 @@ class Run(msgspec.Struct, omit_defaults=True, dict=True):
         """When the run next moves by itself; None while it waits for others or does something."""
         return min(self.timers.values(), default=None)
 
+    def waits_for_key(self) -> bool:
+        """Some step was told that another holds its key; whoever wakes the run asks again."""
+        return self.keyed > 0 and any(step.reason == "key" for step in self.steps.values())
+
     def suspects(self) -> list[str]:
         """Steps that wait for their turn in the lane. Looked for only where there can be any: it costs a look at all."""
         if not self.has_suspects:
@@ -173,7 +210,8 @@ class Run(msgspec.Struct, omit_defaults=True, dict=True):
     def is_idle(self) -> bool:
         """Something of it could begin at once, and only waits for somebody to drive it."""
         waits = any(
-            step.state == "ready" and step.reason in ("lost", "stopping") for step in self.steps.values()
+            step.reason == "key" or (step.state == "ready" and step.reason in ("lost", "stopping"))
+            for step in self.steps.values()
         )
         return not self.over and (waits or not self.begun)
 
@@ -231,9 +269,11 @@ def _status(run: Run) -> Status:
 
 
 def _run_started(run: Run, event: RunStarted) -> None:
-    run.inputs = event.inputs
+    run.inputs, run.env, run.first = event.inputs, event.env, event.first
     run.created_at = run.at
     run.begun = event.drive
+    for path, output in event.copied.items():
+        _keep(run, path, output, KEEP_NAMED)
 
 
 def _adopted(run: Run, event: Adopted) -> None:
@@ -262,6 +302,8 @@ def _step_succeeded(run: Run, event: StepSucceeded) -> None:
         return _answered(run, path, step)
     del steps[path]
     run.active -= 1
+    if step.key is not None:
+        _let_go(run, path, step)
     if step.keep:
         _keep(run, path, event.output, step.keep)
 
@@ -289,7 +331,7 @@ def _timer_fired(run: Run, event: TimerFired) -> None:
     if run.timers.pop(timer_key(event.timer, event.path), None) is None:
         return  # disarmed before it could fire
     if event.timer == "deadline":
-        run.ending = run.ending or "run_timeout"
+        run.ending = run.ending or ("" if event.path else "run_timeout")
     elif (
         event.timer == "grace"
         and (step := run.steps.get(event.path)) is not None
@@ -298,11 +340,23 @@ def _timer_fired(run: Run, event: TimerFired) -> None:
         step.overlapping = True
         _answered(run, event.path, step)
     elif event.timer == "delay":
-        del run.steps[event.path]
+        _drop(run, event.path)
 
 
 def _cancel_requested(run: Run, event: CancelRequested) -> None:
     run.ending = "cancelled"
+
+
+def _key_held(run: Run, event: KeyHeld) -> None:
+    step = run.steps.get(event.path)
+    if step is not None and step.state == "ready" and step.reason == "key":
+        _rest(run, step, "waiting")
+
+
+def _key_answered(run: Run, event: KeyAnswered) -> None:
+    step = run.steps.get(event.path)
+    if step is not None and step.reason == "key":
+        _drop(run, event.path)
 
 
 def _continued(run: Run, event: Continued) -> None:
@@ -322,9 +376,22 @@ def _answered(run: Run, path: str, step: Step) -> None:
         _rest(run, step, "retrying")
         _end_stop(run, target)
         return
-    del run.steps[path]
-    run.active -= 1
+    _drop(run, path)
     run.stops[target].left -= 1
+
+
+def _drop(run: Run, path: str) -> None:
+    """A step is no longer open, and lets go of what it holds."""
+    step = run.steps.pop(path)
+    run.active -= step.state in ("running", "ready")
+    if step.key is not None:
+        _let_go(run, path, step)
+
+
+def _let_go(run: Run, path: str, step: Step) -> None:
+    assert step.key is not None
+    run.keyed -= 1
+    run.__dict__.setdefault("key_work", []).append(KeyWork(path, step.key, asks=False))
 
 
 def _rest(run: Run, step: Step, state: str) -> None:
@@ -349,6 +416,20 @@ def _start_attempt(run: Run, order: StartAttempt) -> None:
     run.timers.pop(timer_key("retry", path), None)
 
 
+def _reserve_key(run: Run, order: ReserveKey) -> None:
+    path = order.path
+    step = run.steps.get(path)
+    if step is None:
+        _open_frame(run, split(path)[0])
+        key = Key(order.key, order.is_global)
+        step = run.steps[path] = Step("waiting", 0, order.inputs, order.keep, key=key)
+        run.keyed += 1
+    assert step.key is not None
+    run.active += step.state not in ("running", "ready")
+    step.state, step.reason = "ready", "key"
+    run.__dict__.setdefault("key_work", []).append(KeyWork(path, step.key, asks=True))
+
+
 def _stop_attempt(run: Run, order: StopAttempt) -> None:
     step = run.steps[order.path]
     if step.state == "running":
@@ -356,8 +437,7 @@ def _stop_attempt(run: Run, order: StopAttempt) -> None:
             _end_stop(run, step.target)  # the larger stop takes the smaller one in
         step.target = order.target
         return
-    del run.steps[order.path]
-    run.active -= step.state == "ready"
+    _drop(run, order.path)
     for timer in ("retry", "delay", "suspect"):
         run.timers.pop(timer_key(timer, order.path), None)
 
@@ -386,7 +466,9 @@ def _arm_timer(run: Run, order: ArmTimer) -> None:
 
 def _open_scope(run: Run, order: OpenScope) -> None:
     _open_frame(run, split(order.path)[0])
-    run.scopes[order.path] = Scope(order.count, items=order.items, value=order.value, keep=order.keep)
+    run.scopes[order.path] = Scope(
+        order.count, items=order.items, value=order.value, keep=order.keep, is_nested=order.is_nested
+    )
 
 
 def _complete_step(run: Run, order: CompleteStep) -> None:
@@ -394,6 +476,8 @@ def _complete_step(run: Run, order: CompleteStep) -> None:
         return _close_child(run, order.path, None)
     scope = _close_scope(run, order.path)
     frame = _open_frame(run, split(order.path)[0])
+    if scope is not None and scope.is_nested and not (order.joined and order.keep) and order.path in run.frames:
+        _drop_frame(run, order.path)  # nobody outside can see its steps
     if order.keep == KEEP_NOTHING:
         return
     if not order.joined:
@@ -413,8 +497,8 @@ def _fail_step(run: Run, order: FailStep) -> None:
             scope.open and not scope.is_choice
         ):  # else nothing is open beneath: do not look at all there is
             _drop_steps(run, order.path)
-    elif (step := run.steps.pop(order.path, None)) is not None:
-        run.active -= step.state in ("running", "ready")
+    elif order.path in run.steps:
+        _drop(run, order.path)
     _open_frame(run, split(order.path)[0])
 
 
@@ -424,6 +508,9 @@ def _continue(run: Run, order: Continue) -> None:
 
 def _finish_run(run: Run, order: FinishRun) -> None:
     run.status, run.output, run.error = order.status, order.output, order.error
+    if run.keyed:
+        for path in list(run.steps):
+            _drop(run, path)
     run.steps, run.scopes, run.stops, run.timers, run.todo, run.active = {}, {}, {}, {}, [], 0
 
 
@@ -469,6 +556,7 @@ def _close_scope(run: Run, path: str) -> Scope | None:
     if scope is None:
         return None
     run.__dict__.get("items", {}).pop(path, None)
+    run.timers.pop(timer_key("deadline", path), None)
     _end_stop(run, path)
     return scope
 
@@ -476,7 +564,7 @@ def _close_scope(run: Run, path: str) -> Scope | None:
 def _drop_steps(run: Run, target: str) -> None:
     """Forget all that is open beneath: its answers will be late."""
     for path in [path for path in run.steps if beneath(target, path)]:
-        run.active -= run.steps.pop(path).state in ("running", "ready")
+        _drop(run, path)
     for path in [path for path in run.scopes if beneath(target, path)]:
         del run.scopes[path]
         run.__dict__.get("items", {}).pop(path, None)
@@ -541,9 +629,13 @@ _FACTS: Final[dict[type, Callable[[Run, Any], None]]] = {
     TimerFired: _timer_fired,
     CancelRequested: _cancel_requested,
     Continued: _continued,
+    KeyGranted: _nothing,
+    KeyHeld: _key_held,
+    KeyAnswered: _key_answered,
 }
 _ORDERS: Final[dict[type, Callable[[Run, Any], None]]] = {
     StartAttempt: _start_attempt,
+    ReserveKey: _reserve_key,
     StopAttempt: _stop_attempt,
     BeginStop: _begin_stop,
     ArmTimer: _arm_timer,

@@ -7,13 +7,14 @@ goes on), the second builds blocks and closures.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from holdfast.plan import expr
+from holdfast.plan.answers import answer_of
 from holdfast.plan.graph import (
     END,
     KEEP_NAMED,
@@ -24,6 +25,8 @@ from holdfast.plan.graph import (
     Choice,
     Evaluate,
     FanOut,
+    KeyRule,
+    Nested,
     Node,
     Plan,
     Routes,
@@ -31,15 +34,22 @@ from holdfast.plan.graph import (
     View,
 )
 from holdfast.spec.expr import JsonPath, Member, Ref, Text, compiled, parse_jsonpath, parse_template, refs_in
+from holdfast.spec.inputs import Inputs
 from holdfast.spec.policy import NO_POLICY, StepPolicy
 from holdfast.spec.problems import Report
 from holdfast.spec.scope import Scope
 from holdfast.spec.steps import (
+    ApproveBody,
     BranchBody,
     ForeachBody,
+    NestedBody,
     ParallelBody,
+    PollBody,
+    RemoteBody,
+    ServiceBody,
     TimerBody,
     ToolBody,
+    WaitEventBody,
     WorkflowStep,
     blocks,
     placed,
@@ -47,7 +57,7 @@ from holdfast.spec.steps import (
     walk,
 )
 from holdfast.spec.workflow import WorkflowSpec
-from holdfast.values import Millis, NotJson, decode, segment, sha256
+from holdfast.values import Millis, NotJson, canonical, decode, segment, sha256
 
 INSTANT_MAX: Final = 253_402_300_800_000  # the end of the year 9999, in milliseconds
 _SECONDS_BELOW: Final = (
@@ -55,33 +65,84 @@ _SECONDS_BELOW: Final = (
 )  # an instant below this number is in seconds: in milliseconds it would be before 1974
 
 
-def compile_workflow(spec: WorkflowSpec) -> Plan:
-    """The plan of a valid definition in the steps notation."""
+class Resolved(NamedTuple):
+    """A definition with those that it names, by name: what a run is pinned to when it starts."""
+
+    spec: WorkflowSpec
+    uses: Mapping[str, Resolved]
+
+    @property
+    def version(self) -> str:
+        """The hash of a definition and of all that it names."""
+        if not self.uses:
+            return sha256(self.spec.canonical())
+        return sha256(self.spec.canonical() + canonical(self.versions))
+
+    @property
+    def versions(self) -> dict[str, str]:
+        return {name: used.version for name, used in self.uses.items()}
+
+
+def names_used(spec: WorkflowSpec) -> set[str]:
+    """The workflows that a definition names."""
+    return {step.body.workflow for step in walk(spec.steps) if isinstance(step.body, NestedBody)}
+
+
+def compile_workflow(spec: WorkflowSpec, uses: Mapping[str, Resolved] | None = None) -> Plan:
+    """The plan of a valid definition in the steps notation, and of those that it names."""
+    whole = Resolved(spec, uses or {})
     _refuse_unrunnable(spec)
-    named = _Names(spec).found
     keeps_result = spec.output is None
-    builder = _Builder(named)
     scope = Scope.of(spec)
     top = KEEP_RESULT if keeps_result else KEEP_NOTHING
-    root = builder.block(spec.steps, scope, NO_POLICY, top)
+    root = _Builder(whole).block(spec.steps, scope, NO_POLICY, top)
     return Plan(
         name=spec.name,
-        version=sha256(spec.canonical()),
+        version=whole.version,
         root=root,
         output=None if spec.output is None else expr.render(_template(spec.output, scope)),
         keeps_result=keeps_result,
         timeout_ms=_millis(spec.timeout_secs),
         interrupted_by_restart=spec.on_restart == "interrupt",
-        steps_total=sum(1 for _ in walk(spec.steps)),
+        steps_total=_steps_total(whole),
+        env=tuple(sorted(_env_names(whole))),
         advice_when_too_large="use collect: none, or return file_refs",
     )
+
+
+def _steps_total(whole: Resolved) -> int:
+    """Each step once, those of nested workflows too."""
+    total = 0
+    for step in walk(whole.spec.steps):
+        total += 1
+        if isinstance(step.body, NestedBody):
+            total += _steps_total(whole.uses[step.body.workflow])
+    return total
+
+
+def _env_names(whole: Resolved) -> set[str]:
+    spec = whole.spec
+    texts = _texts([spec.output, *(_templates_of(step) for step in walk(spec.steps))])
+    refs = (ref for text in texts for ref in refs_in(parse_template(text)))
+    names = {str(ref.parts[0]) for ref in refs if ref.root == "env" and ref.parts}
+    return names.union(*(_env_names(used) for used in whole.uses.values()))
+
+
+def _templates_of(step: WorkflowStep) -> list[Any]:
+    """All that a step says in templates."""
+    match step.body:
+        case ToolBody(args=given) | RemoteBody(args=given) | NestedBody(inputs=given):
+            return [given, step.policy.idempotency_key]
+        case TimerBody(delay_ms, until):
+            return [delay_ms, until]
+    return []
 
 
 def _refuse_unrunnable(spec: WorkflowSpec) -> None:
     """Some kinds can be read and written, but not carried out by this release."""
     report = Report(spec.origin.document, spec.origin.source)
     for at, step in placed(spec.steps, ("steps",)):
-        if not isinstance(step.body, ToolBody | ForeachBody | ParallelBody | BranchBody | TimerBody):
+        if isinstance(step.body, ServiceBody | ApproveBody | WaitEventBody | PollBody):
             message = f'step "{step.id}": the kind {step.kind} cannot be run by this release'
             report.add("not_yet_runnable", (*at, "kind"), message)
     if report.problems:
@@ -107,11 +168,8 @@ class _Names:
 
     def _visit(self, steps: Iterable[WorkflowStep], scope: Scope) -> None:
         for step in steps:
+            self._templates(_templates_of(step), scope)
             match step.body:
-                case ToolBody(_, args):
-                    self._templates(args, scope)
-                case TimerBody(delay_ms, until):
-                    self._templates([delay_ms, until], scope)
                 case ForeachBody(items=path) | BranchBody(on=path):
                     self._path(parse_jsonpath(path), scope)
             for block in blocks(step):
@@ -171,7 +229,9 @@ def _source(members: tuple[Member, ...], scope: Scope) -> expr.Source | None:
         return None
     root, rest = str(members[0]), members[1:]
     if root == "inputs":
-        return expr.Source("inputs", rest)
+        return _inputs_source(rest, scope)
+    if root == "env":
+        return expr.Source("env", rest)
     if root == "steps":
         return _step_source(rest, scope)
     kind = scope.lookup(root)
@@ -180,8 +240,13 @@ def _source(members: tuple[Member, ...], scope: Scope) -> expr.Source | None:
         assert depth is not None
         return expr.Source("item", rest, depth)
     if kind == "input":
-        return expr.Source("inputs", members)
+        return _inputs_source(members, scope)
     return _of_step(root, rest, scope) if kind == "step" else None
+
+
+def _inputs_source(members: tuple[Member, ...], scope: Scope) -> expr.Source:
+    """A nested workflow's inputs are what its frame was opened with."""
+    return expr.Source("item", members, scope.top) if scope.top else expr.Source("inputs", members)
 
 
 def _strict(members: tuple[Member, ...], scope: Scope) -> expr.Source | None:
@@ -210,7 +275,7 @@ def _document(scope: Scope) -> expr.Document:
         source = _source((name,), scope)
         if source is not None and name not in ("inputs", "steps", "item"):
             members.append(((name,), source))
-    members.append((("inputs",), expr.Source("inputs", ())))
+    members.append((("inputs",), _inputs_source((), scope)))
     for step_id in sorted(scope.step_ids()):
         for part in ("output", "file_refs"):
             source = _step_source((step_id, part), scope)
@@ -250,8 +315,10 @@ def _leaf(ref: Ref, scope: Scope) -> expr.Leaf:
 
 
 class _Builder:
-    def __init__(self, named: set[str]) -> None:
-        self._named = named
+    """Builds the blocks of one definition; each that it names gets a builder of its own."""
+
+    def __init__(self, whole: Resolved) -> None:
+        self._named, self._uses = _Names(whole.spec).found, whole.uses
 
     def block(
         self, steps: tuple[WorkflowStep, ...], scope: Scope, outer: StepPolicy, keep: int = KEEP_NOTHING
@@ -271,8 +338,12 @@ class _Builder:
         keep = KEEP_NAMED if step.id in self._named else keep
         inside = policy_inside(step, outer)
         match step.body:
-            case ToolBody():
-                return {name: self._call(step, step.body, routes, scope, outer, keep)}
+            case ToolBody(tool, args):
+                return {name: self._call(step, tool, args, routes, scope, outer, keep)}
+            case RemoteBody(server, tool, args):
+                return {name: self._call(step, f"{server}/{tool}", args, routes, scope, outer, keep)}
+            case NestedBody():
+                return {name: self._nested(step, step.body, routes, scope, keep)}
             case TimerBody():
                 return {name: Timer(step.id, routes, _due(step.body, scope), keep)}
             case BranchBody():
@@ -285,19 +356,46 @@ class _Builder:
                 raise AssertionError(f"{step.kind} was refused before")
 
     def _call(
-        self, step: WorkflowStep, body: ToolBody, routes: Routes, scope: Scope, outer: StepPolicy, keep: int
+        self,
+        step: WorkflowStep,
+        target: str,
+        args: Any,
+        routes: Routes,
+        scope: Scope,
+        outer: StepPolicy,
+        keep: int,
     ) -> Call:
-        policy = step.policy.within(outer)
+        policy, rule = step.policy.within(outer), step.answer.result
         return Call(
             name=step.id,
             routes=routes,
-            target=body.tool,
-            inputs=expr.render(_template(body.args or {}, scope)),
+            target=target,
+            inputs=expr.render(_template(args or {}, scope)),
             keep=keep,
             retry=policy.retry,
             timeout_ms=_millis(policy.timeout_secs),
             fails_on_crash=policy.on_crash == "fail",
-            is_plain=policy.timeout_secs is None and policy.on_crash != "fail",
+            key=_key_rule(policy, scope),
+            answer=None if rule is None else answer_of(rule),
+            is_plain=policy.timeout_secs is None and policy.on_crash != "fail" and rule is None,
+        )
+
+    def _nested(
+        self, step: WorkflowStep, body: NestedBody, routes: Routes, scope: Scope, keep: int
+    ) -> Nested:
+        used = self._uses[body.workflow]
+        child, inside = used.spec, Scope.of(used.spec, scope.depth)
+        block = _Builder(used).block(child.steps, inside, NO_POLICY, keep if child.output is None else KEEP_NOTHING)
+        return Nested(
+            name=step.id,
+            routes=routes,
+            workflow=child.name,
+            block=block,
+            inputs=expr.render(_template(body.inputs or {}, scope)),
+            fill=Inputs(child.inputs).filled,
+            output=None if child.output is None else expr.render(_template(child.output, inside)),
+            timeout_ms=_millis(child.timeout_secs),
+            keep=keep,
         )
 
     def _choice(
@@ -366,6 +464,17 @@ class _Builder:
             noun="parallel branch",
             keep=keep,
         )
+
+
+def _key_rule(policy: StepPolicy, scope: Scope) -> KeyRule | None:
+    if policy.idempotency_key is None:
+        return None
+    return KeyRule(
+        text=expr.text_of(_template(policy.idempotency_key, scope)),
+        is_global=policy.idempotency_scope == "global",
+        ttl_ms=_millis(policy.idempotency_ttl_secs or None),
+        waits=policy.on_conflict == "wait",
+    )
 
 
 def _taken(condition: Any, label: str) -> dict[str, Any]:

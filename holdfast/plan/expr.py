@@ -24,7 +24,7 @@ Members = tuple[str | int, ...]
 class Source(msgspec.Struct, frozen=True):
     """A value that exists in a run, and a place within it.
 
-    `kind` is "inputs", "step" (frame depth and the path from there) or "item" (the item of the frame at that depth).
+    `kind` is "inputs", "env", "step" (frame depth and the path from there) or "item" (the item of the frame at that depth).
     """
 
     kind: str
@@ -45,6 +45,8 @@ class Source(msgspec.Struct, frozen=True):
     def whole(self, view: View) -> Any:
         if self.kind == "inputs":
             return view.inputs()
+        if self.kind == "env":
+            return view.env()
         path = self.path(view)
         return view.item(path) if self.kind == "item" else view.output(path)
 
@@ -234,7 +236,7 @@ def _whole(source: Source) -> Piece:
         if type(value) is int:
             return b"%d" % value
         text = encode(value)
-        if len(text) > REFERENCE_BYTES_MIN:
+        if len(text) > REFERENCE_BYTES_MIN and source.kind != "env":
             return encode({"$of": source.path(view), "at": pointer})
         if b'"$' in text and not isinstance(value, str):
             return encode(_escaped(value))
@@ -273,6 +275,13 @@ def _secret_text(text: Text) -> Piece:
     return piece
 
 
+def text_of(template: Any) -> Callable[[View], str]:
+    """A template that is text, whatever the type of the values in it."""
+    parts = template.parts if isinstance(template, Text) else (template,)
+    pieces = [part if isinstance(part, str) else evaluate(part) for part in parts if not isinstance(part, Secret)]
+    return lambda view: "".join([part if isinstance(part, str) else printed(part(view)) for part in pieces])
+
+
 def printed(value: Any) -> str:
     """A value inside text: strings as they are, null as nothing, the rest as JSON."""
     if isinstance(value, str):
@@ -305,23 +314,34 @@ class SecretMissing(ValueError):
     kind = "secret"
 
 
-def resolved(text: bytes, value_at: Callable[[str, Members], Any]) -> Any:
-    """Rendered JSON text → the value a caller is given: references followed, escapes undone."""
-    return _resolved(decode(text), value_at)
+ValueAt = Callable[[str, Members], Any]
+SecretOf = Callable[[str], str]
 
 
-def _resolved(value: Any, value_at: Callable[[str, Members], Any]) -> Any:
+def _no_secrets(name: str) -> str:
+    raise SecretMissing(f"the secret {name!r} stands where none can be filled in")
+
+
+def resolved(text: bytes, value_at: ValueAt, secret_of: SecretOf = _no_secrets) -> Any:
+    """Rendered JSON text → the value a caller is given: references followed, secrets filled in, escapes undone."""
+    return _resolved(decode(text), value_at, secret_of)
+
+
+def _resolved(value: Any, value_at: ValueAt, secret_of: SecretOf) -> Any:
     if isinstance(value, dict):
-        if "$secret" in value or "$text" in value:
-            raise SecretMissing("this step names a secret, and no secrets are configured")
+        if "$secret" in value:
+            return secret_of(value["$secret"])
+        if "$text" in value:
+            parts = value["$text"]
+            return "".join([part if isinstance(part, str) else secret_of(part["$secret"]) for part in parts])
         if "$of" in value:
             return value_at(value["$of"], members_of(value["at"]))
         return {
-            key[1:] if key.startswith("$$") else key: _resolved(member, value_at)
+            key[1:] if key.startswith("$$") else key: _resolved(member, value_at, secret_of)
             for key, member in value.items()
         }
     if isinstance(value, list):
-        return [_resolved(member, value_at) for member in value]
+        return [_resolved(member, value_at, secret_of) for member in value]
     return value
 
 

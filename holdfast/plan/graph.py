@@ -31,13 +31,15 @@ class View(Protocol):
 
     frames: tuple[str, ...]  # the frames around the step, outermost first; frames[0] is the top level
 
+    def env(self) -> Any: ...
     def inputs(self) -> Any: ...
     def output(self, path: str) -> Any: ...
-    def item(self, frame: str) -> Any: ...
+    def item(self, frame: str) -> Any: ...  # of a nested plan's frame: its inputs
     def raw(self, path: str) -> bytes | None: ...
 
 
 Evaluate = Callable[[View], Any]
+Answer = Callable[[Any], Any]
 Render = Callable[[View], bytes]  # JSON text; parts over 1 KiB that already exist are references
 
 
@@ -60,6 +62,15 @@ class Routes(msgspec.Struct, frozen=True):
         return self.error
 
 
+class KeyRule(msgspec.Struct, frozen=True):
+    """What makes two executions the same one: their rendered keys are equal, in one run or in all."""
+
+    text: Callable[[View], str]
+    is_global: bool = False
+    ttl_ms: int | None = None  # how long an output answers for others; None: as long as it is kept
+    waits: bool = True  # for whoever holds the key; else the step fails
+
+
 class Call(msgspec.Struct, frozen=True):
     """Executes something outside the engine: one attempt or several."""
 
@@ -71,7 +82,9 @@ class Call(msgspec.Struct, frozen=True):
     retry: RetryPolicy | None = None
     timeout_ms: int | None = None
     fails_on_crash: bool = False
-    is_plain: bool = True  # no limit, and nothing to remember: an attempt is just a call
+    key: KeyRule | None = None
+    answer: Answer | None = None  # what of an answer is the output; raises where the answer is a failure
+    is_plain: bool = True  # no limit, nothing to remember and nothing to look for: an attempt is just a call
 
 
 class Timer(msgspec.Struct, frozen=True):
@@ -116,7 +129,24 @@ class FanOut(msgspec.Struct, frozen=True):
         return self.blocks[0] if self.items is not None else self.blocks[index or 0]
 
 
-Node = Call | Timer | Choice | FanOut
+class Nested(msgspec.Struct, frozen=True):
+    """Runs a whole plan as one node, with inputs of its own."""
+
+    name: str
+    routes: Routes
+    workflow: str  # what it is called in messages
+    block: Block
+    inputs: Render
+    fill: Callable[[Any], dict[str, Any]]  # checks the inputs, fills in defaults; raises ValueError
+    output: Render | None  # None: the outputs of its top-level nodes
+    timeout_ms: int | None = None
+    keep: int = KEEP_NOTHING
+
+    def block_of(self, index: int | None) -> Block:
+        return self.block
+
+
+Node = Call | Timer | Choice | FanOut | Nested
 
 
 class Block(msgspec.Struct, frozen=True):
@@ -136,6 +166,7 @@ class Plan(msgspec.Struct, frozen=True):
     timeout_ms: int | None = None
     interrupted_by_restart: bool = False
     steps_total: int = 0
+    env: tuple[str, ...] = ()  # variables of the environment that expressions name
     advice_when_too_large: str = ""  # what its author can do about outputs that are too many to keep
 
     def block(self, frame: str) -> Block:
@@ -145,7 +176,7 @@ class Plan(msgspec.Struct, frozen=True):
         scope, index = scope_of(frame)
         prefix, tail = split(scope)
         node = self.block(prefix).node(tail)
-        assert isinstance(node, Choice | FanOut)
+        assert isinstance(node, Choice | FanOut | Nested)
         return node.block_of(index)
 
     def node(self, path: str) -> Node:

@@ -28,6 +28,9 @@ from holdfast.engine.events import (
     AttemptTimedOut,
     Continued,
     Event,
+    KeyAnswered,
+    KeyGranted,
+    KeyHeld,
     RunStarted,
     StepFailed,
     StepSucceeded,
@@ -37,9 +40,9 @@ from holdfast.engine.events import (
 from holdfast.engine.rows import encode_parts, encode_row
 from holdfast.engine.state import Run, fold
 from holdfast.errors import HoldfastError, NodeIsOver, StoreUnavailable
-from holdfast.plan.graph import Plan
+from holdfast.plan.graph import Call, Plan
 from holdfast.runtime.clock import Clock
-from holdfast.store.base import Batch, Fenced, NewRun, Request, RunChange, Store
+from holdfast.store.base import Batch, Fenced, KeyEnd, KeyName, NewRun, Request, RunChange, Store
 from holdfast.values import TERMINAL, Millis, RunNo, Status
 
 log = logging.getLogger("holdfast")
@@ -88,6 +91,7 @@ class Hands(Protocol):
     def run_ended(self, live: Live) -> None: ...
     def committed(self, live: Live) -> None: ...
     def parked(self, live: Live, wake_at: Millis | None) -> None: ...
+    def is_due(self) -> None: ...
     def restored(self) -> None: ...
     def set_aside(self, no: RunNo, error: BaseException) -> None: ...
     def over(self, error: BaseException) -> None: ...
@@ -134,6 +138,8 @@ class Advance:
         self._entries.append((live, event, decisions, reply))
         if blobs:
             self._put_aside(live, blobs)
+        if "key_work" in run.__dict__:
+            self._put_keys(live, event, at)
         if run.status != "running" or live.is_changing:
             self._change(live, at)
         live.journal_bytes += len(body)
@@ -146,6 +152,17 @@ class Advance:
         for sha256, text in blobs:
             self._batch.blobs.append((live.run.no, sha256, text))
             live.journal_bytes += len(text)  # loading the run reads it, as it does the row
+
+    def _put_keys(self, live: Live, event: Event, at: Millis) -> None:
+        """Let the commit of a row reserve the keys that it asks for, and let go of those whose steps it ends."""
+        run = live.run
+        for work in run.__dict__.pop("key_work"):
+            scope = "" if work.key.is_global else run.id
+            name = KeyName(run.tenant, scope, work.key.text, run.no, work.path, at)
+            if work.asks:
+                self._batch.keys.append((name, None))
+            else:
+                self._batch.keys.append((name, _answer_for_others(live, work.path, event, at)))
 
     def begin(
         self, live: Live, new: NewRun, event: RunStarted, reply: Reply, request: Request | None = None
@@ -245,10 +262,26 @@ class Advance:
         if error is not None:
             return self._failed(batch, entries, error)
         self._durable(entries)
+        if batch.verdicts:
+            self._tell_verdicts(batch)
         if not self._is_empty():
             self._schedule()
         else:
             self._tell_idle()
+
+    def _tell_verdicts(self, batch: Batch) -> None:
+        """Tell the steps that asked for a key what has become of it. A run that is parked was made due by the store."""
+        for no, path, verdict, output in batch.verdicts:
+            live = self.live.get(no)
+            if live is None:
+                self.hands.is_due()
+            elif verdict == "granted":
+                self.offer(live, KeyGranted(path))
+            elif verdict == "held":
+                self.offer(live, KeyHeld(path))
+            else:
+                assert output is not None
+                self.offer(live, KeyAnswered(path, msgspec.Raw(output)))
 
     def _tell_idle(self) -> None:
         idle, self._idle = self._idle, []
@@ -340,13 +373,14 @@ class Advance:
             if index == len(runs):
                 return self._done(Batch(), [], None)
             no = runs[index]
-            part = parts[no]
+            part, sending = parts[no], batch.only({no})
             self._in_flight = True
-            self.store.submit(batch.only({no}), lambda error: sent(index, part, error))
+            self.store.submit(sending, lambda error: sent(index, part, sending, error))
 
-        def sent(index: int, part: list[Entry], error: BaseException | None) -> None:
+        def sent(index: int, part: list[Entry], sending: Batch, error: BaseException | None) -> None:
             if error is None:
                 self._durable(part)
+                self._tell_verdicts(sending)
             elif isinstance(error, StoreUnavailable | NodeIsOver | SystemExit | Fenced):
                 rest = [entry for entry in entries if _no(entry) in runs[index:]]
                 return self._done(
@@ -442,6 +476,15 @@ class Advance:
         self.live.clear()
         self._tell_idle()
         self.hands.over(error)
+
+
+def _answer_for_others(live: Live, path: str, event: Event, at: Millis) -> KeyEnd:
+    """What a step that lets its key go leaves behind: its output if it succeeded, else nothing."""
+    if not isinstance(event, StepSucceeded) or event.path != path:
+        return KeyEnd()
+    node = live.plan.node(path)
+    ttl_ms = node.key.ttl_ms if isinstance(node, Call) and node.key is not None else None
+    return KeyEnd(bytes(event.output), None if ttl_ms is None else Millis(at + ttl_ms))
 
 
 def _needs(live: Live) -> str | None:

@@ -9,7 +9,7 @@ import asyncio
 import gc
 import logging
 import os
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Collection, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -27,9 +27,11 @@ from holdfast.errors import (
     LimitExceeded,
     NodeIsOver,
     NotFound,
+    RunIsOpen,
     RunIsOver,
     StoreUnavailable,
 )
+from holdfast.plan.compile import Resolved
 from holdfast.plan.graph import Plan
 from holdfast.runtime.advance import Advance, Live
 from holdfast.runtime.clock import Clock, SystemClock
@@ -37,15 +39,27 @@ from holdfast.runtime.dispatch import ATTEMPTS_MAX, Dispatch
 from holdfast.runtime.feed import Events, Feed, RunEvent, events_of
 from holdfast.runtime.load import load_run
 from holdfast.runtime.owners import RESIDENT_MAX, Owners
-from holdfast.runtime.plans import Plans
+from holdfast.runtime.plans import Plans, Ready
+from holdfast.runtime.queries import outputs_before
 from holdfast.runtime.requests import Requests, Started, checked, digest_of
 from holdfast.runtime.restore import Restore
 from holdfast.runtime.timers import Timers
 from holdfast.spec.problems import did_you_mean
-from holdfast.spec.workflow import WorkflowSpec
+from holdfast.spec.workflow import WorkflowSpec, workflow_beside
 from holdfast.store.base import Batch, NewRun, Publication, Request, RunRow, Store
 from holdfast.tools.registry import Registry
-from holdfast.values import DEFAULT_TENANT, TERMINAL, VALUE_BYTES_MAX, Millis, NotJson, RunId, RunNo, encode
+from holdfast.values import (
+    DEFAULT_TENANT,
+    NULL,
+    TERMINAL,
+    VALUE_BYTES_MAX,
+    Millis,
+    NotJson,
+    RunId,
+    RunNo,
+    encode,
+    segment,
+)
 
 log = logging.getLogger("holdfast")
 
@@ -66,6 +80,7 @@ class Engine:
         *,
         places: int = ATTEMPTS_MAX,
         resident: int = RESIDENT_MAX,
+        template_env: Collection[str] = (),
     ) -> None:
         self.store, self.registry = store, registry
         self.clock: Clock = clock or SystemClock()
@@ -74,7 +89,8 @@ class Engine:
         self.start_attempt, self.stop_attempt = self.dispatch.start, self.dispatch.stop
         self.timers = Timers(self.clock, self._timer_due, self._take_up)
         self.resident = resident
-        self.plans = Plans(store)
+        self.template_env = frozenset(template_env)
+        self.plans = Plans(store, self.template_env)
         self.owners: Owners
         self._waiters: dict[RunNo, list[Waiter]] = {}
         self._filling: asyncio.Task[None] | None = None
@@ -173,8 +189,21 @@ class Engine:
     ) -> Live:
         """Begin a run. When this returns, the run is durable, and so is the request (id, digest) that asked for it."""
         self._check_open()
-        plan, declared = self.plans.of_spec(spec)
-        text = _encoded(declared.filled(inputs))
+        ready = self.plans.of_spec(spec) or await self.plans.of_whole(spec, self._named)
+        plan = ready.plan
+        started = RunStarted(msgspec.Raw(_encoded(ready.inputs.filled(inputs))), env=self._environment(plan))
+        return await self._begin(ready, started, labels, parent_job_id, request)
+
+    async def _begin(
+        self,
+        ready: Ready,
+        started: RunStarted,
+        labels: dict[str, str] | None = None,
+        parent_job_id: str | None = None,
+        request: tuple[str, str] | None = None,
+        rerun_of: RunId | None = None,
+    ) -> Live:
+        spec, plan = ready.whole.spec, ready.plan
         no, at = self.store.next_no(), self.clock.now()
         run = Run(no, self.clock.new_id(), plan.version, DEFAULT_TENANT)
         live = Live(run, plan, owned=True, status=None)
@@ -183,15 +212,41 @@ class Engine:
         new = NewRun(
             no, run.tenant, run.id, plan.version, on_restart, encode(merged).decode() if merged else None, at
         )
-        new.parent_job_id = parent_job_id
-        self.plans.store_with(self.advance.batch, run.tenant, spec, plan, at)
-        drive = len(self.advance.live) < self.resident
+        new.parent_job_id, new.rerun_of = parent_job_id, rerun_of
+        self.plans.store_with(self.advance.batch, run.tenant, ready.whole, plan.version, at)
+        started.drive = len(self.advance.live) < self.resident
         reply: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         asked = None if request is None else Request(run.tenant, *request, no, at)
-        self.advance.begin(live, new, RunStarted(msgspec.Raw(text), drive), reply, asked)
+        self.advance.begin(live, new, started, reply, asked)
         await reply
-        self.plans.is_durable(plan)
+        self.plans.is_durable(plan.version)
         return live
+
+    def _environment(self, plan: Plan) -> msgspec.Raw:
+        """What the plan names of the environment, as it is now: a run sees the same for ever."""
+        if not plan.env:
+            return NULL
+        return msgspec.Raw(encode({name: os.environ.get(name) for name in plan.env if name in self.template_env}))
+
+    async def _named(self, name: str, by: WorkflowSpec) -> WorkflowSpec:
+        """What a name means in a definition: the file of that name beside it, if it was read from one, else what is
+        published."""
+        beside = workflow_beside(by, name)
+        return await self.published(name) if beside is None else beside
+
+    async def rerun(self, run_id: RunId, step: str | None = None) -> Live:
+        """A new run of the same version with the same inputs. From a step on: what came before it counts as done."""
+        row = await self.row_of(run_id)
+        if row.status not in TERMINAL:
+            raise RunIsOpen(run_id, row.status)
+        before = await self._load(row.no)
+        assert before is not None
+        plan, run = before.plan, before.run
+        copied = {} if step is None else await outputs_before(self.store, plan, run, step)
+        labels = msgspec.json.decode(row.labels, type=dict[str, str]) if row.labels else None
+        started = RunStarted(run.inputs, env=run.env, copied=copied, first=None if step is None else segment(step))
+        ready = await self.plans.again(row.tenant, row.version)
+        return await self._begin(ready, started, labels, row.parent_job_id, None, run_id)
 
     async def start_once(
         self, request_id: str, workflow: str, spec: WorkflowSpec, inputs: dict[str, Any], **rest: Any
@@ -210,10 +265,12 @@ class Engine:
     async def publish(self, spec: WorkflowSpec) -> str:
         """Let a workflow's name mean this definition from now on; gives its version."""
         self._check_open()
-        plan, _ = self.plans.of_spec(spec)
+        spec.validate()
+        own = Resolved(spec, {})  # those it names are looked up when a run starts
+        version = own.version
         batch, at = Batch(), self.clock.now()
-        self.plans.store_with(batch, DEFAULT_TENANT, spec, plan, at)
-        batch.published.append(Publication(DEFAULT_TENANT, spec.name, plan.version, at))
+        self.plans.store_with(batch, DEFAULT_TENANT, own, version, at)
+        batch.published.append(Publication(DEFAULT_TENANT, spec.name, version, at))
         done: asyncio.Future[BaseException | None] = asyncio.get_running_loop().create_future()
         self.store.submit(batch, done.set_result)
         error = await asyncio.shield(done)
@@ -221,8 +278,8 @@ class Engine:
             self.over(error)
         if error is not None:
             raise error
-        self.plans.is_durable(plan)
-        return plan.version
+        self.plans.is_durable(version)
+        return version
 
     async def published(self, name: str) -> WorkflowSpec:
         """The definition that a name means now."""
@@ -234,7 +291,7 @@ class Engine:
             raise NotFound(f"no workflow {name!r} is published here; {hint}")
         return self.plans.spec_of(*found)
 
-    def events(self, no: RunNo, run_id: RunId, plan: Plan) -> AsyncIterator[RunEvent]:
+    def events(self, no: RunNo, run_id: RunId, plan: Plan) -> AsyncGenerator[RunEvent, None]:
         """Every event of a run, from its first to its last."""
         return events_of(self.store, self.feed, no, Events(run_id, plan.steps_total))
 
@@ -367,6 +424,10 @@ class Engine:
         self.timers.parked_until(wake_at)
         if self.dispatch.when_free is not None:
             self.dispatch.when_free()
+
+    def is_due(self) -> None:
+        """A parked run was made due by a commit of another."""
+        self.timers.parked_until(self.clock.now())
 
     def set_aside(self, no: RunNo, error: BaseException) -> None:
         self.feed.end(self._set_aside(no), no)

@@ -1,7 +1,8 @@
 """Committed starts become calls, and their outcomes events. Retries are the engine's to decide, not known here.
 
 A tool that never waits needs no task of its own: one runner calls many of them in turn, and the moment it is found
-waiting inside one, the rest goes to another runner and that tool gets a task from then on. Sync tools run in threads.
+waiting inside one, the rest goes to another runner and that tool gets a task from then on. Sync tools run in threads,
+isolated ones in processes.
 """
 
 from __future__ import annotations
@@ -9,11 +10,13 @@ from __future__ import annotations
 import asyncio
 import heapq
 import logging
+import os
 import queue
 import threading
 from collections import deque
 from collections.abc import Callable
-from typing import Any, Final
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -23,8 +26,12 @@ from holdfast.plan.expr import resolved
 from holdfast.plan.graph import Call
 from holdfast.runtime.advance import Advance, Live
 from holdfast.runtime.clock import Clock
+from holdfast.tools.failures import ArgumentsMisfit, OutputTooLarge, described
 from holdfast.tools.registry import Context, Registry, Tool
-from holdfast.values import VALUE_BYTES_MAX, Error, NotJson, RunNo, decode, encode, idempotency_key
+from holdfast.values import VALUE_BYTES_MAX, Error, RunNo, decode, idempotency_key
+
+if TYPE_CHECKING:
+    from holdfast.tools.processes import Processes
 
 log = logging.getLogger("holdfast")
 
@@ -32,10 +39,9 @@ ATTEMPTS_MAX: Final = 1_000  # attempts at work in one node
 THREADS_MAX: Final = 32  # sync tools at work in one node
 LANE_SECONDS: Final = 5.0  # a suspect that has lived this long is not what kills the process
 Key = tuple[RunNo, str]
+Start = tuple[RunNo, str, int]
 
 STALE_ENTRIES: Final = 1_000
-MESSAGE_CHARS_MAX: Final = 4_000
-KIND_CHARS_MAX: Final = 100
 
 
 class Attempt:
@@ -60,23 +66,42 @@ class Attempt:
         return self.key[1]
 
 
+class Line:
+    """Threads or processes: how many there are and are taken, and the starts that wait for one."""
+
+    __slots__ = ("limit", "taken", "waiting")
+
+    def __init__(self, limit: int) -> None:
+        self.limit, self.taken, self.waiting = limit, 0, deque[Start]()
+
+
 class Dispatch:
     def __init__(
-        self, advance: Advance, registry: Registry, clock: Clock, *, places: int = ATTEMPTS_MAX
+        self,
+        advance: Advance,
+        registry: Registry,
+        clock: Clock,
+        *,
+        places: int = ATTEMPTS_MAX,
+        processes: int | None = None,
+        process_memory_bytes: int | None = None,
+        workdirs: Path | None = None,
     ) -> None:
         self.advance, self.registry, self.clock, self.places = advance, registry, clock, places
         self.open: dict[tuple[RunNo, str], Attempt] = {}
-        self.queue: deque[tuple[RunNo, str, int]] = deque()  # starts that wait for a place
-        self.thread_queue: deque[tuple[RunNo, str, int]] = (
-            deque()
-        )  # starts of sync tools that wait for a thread
+        self.queue: deque[Start] = deque()  # starts that wait for a place
+        self._lines = {"thread": Line(THREADS_MAX), "process": Line(processes or os.cpu_count() or 1)}
+        self._queues = (self.queue, *(line.waiting for line in self._lines.values()))
         self.is_stopping = False
         self.when_free: Callable[[], None] | None = None  # somebody waits for a place
+        # Told, on the loop, what tools say of their attempts: run, path, attempt, `log` or `progress`, and the data.
+        self.when_told: Callable[[RunNo, str, int, str, dict[str, Any]], None] | None = None
         self._runner: asyncio.Task[None] | None = None
         self._at_hand: Attempt | None = None  # what the runner performs, and nobody else has to know of
         self._tasks: set[asyncio.Task[None]] = set()
         self._threads = Threads(THREADS_MAX)
-        self._threads_taken = 0
+        self._processes: Processes | None = None
+        self._process_memory_bytes, self._workdirs = process_memory_bytes, workdirs
         self._deadlines: list[tuple[float, RunNo, str, int]] = []
         self._sweep: asyncio.TimerHandle | None = None
         self._suspects: dict[Key, None] = {}  # in the order of their turns
@@ -84,12 +109,12 @@ class Dispatch:
 
     @property
     def free_places(self) -> int:
-        return self.places - len(self.open) - len(self.queue) - len(self.thread_queue)
+        return self.places - len(self.open) - sum(map(len, self._queues))
 
     def has(self, no: RunNo, path: str, number: int) -> bool:
         """Is this attempt at work here, or waiting for a place?"""
         attempt = self.open.get((no, path))
-        waits = (no, path, number) in self.queue or (no, path, number) in self.thread_queue
+        waits = any((no, path, number) in queue for queue in self._queues)
         return waits or (attempt is not None and attempt.number == number)
 
     # ------------------------------------------------------------------------------------------------ starting
@@ -112,22 +137,31 @@ class Dispatch:
         if step is None or step.attempt != number or step.state != "running":
             return None  # stopped or taken back before it began
         if step.target is not None:
-            return self.advance.offer(live, AttemptReleased(path, number, "stopping"))
+            self.advance.offer(live, AttemptReleased(path, number, "stopping"))
+            return None
         node: Call = live.plan.root.nodes.get(path) or live.plan.node(path)  # type: ignore[assignment]  # others are not started
         tool = self.registry.get(node.target)
         if tool is None:
-            return self._give_back(live, path, number, node.target)
+            self._give_back(live, path, number, node.target)
+            return None
         try:
             text = bytes(step.inputs)
             args = decode(text) if text.find(b'"$') < 0 else self._resolved(live, text)
             if type(args) is not dict:
-                raise BadArguments(f"the arguments of a tool are an object, not {type(args).__name__}")
+                raise ArgumentsMisfit(f"the arguments of a tool are an object, not {type(args).__name__}")
+            if not tool.isolated:  # its process does it, since what they become could not be sent
+                args = tool.bind(args)
         except ValueError as error:
             kind, message = described(error)
-            return self.advance.offer(live, StepFailed(path, number, Error(kind, message, path, number)))
+            self.advance.offer(live, StepFailed(path, number, Error(kind, message, path, number)))
+            return None
         attempt = Attempt((run.no, path), number, tool, args)
         # If it never waits nobody can meet it, and nobody has to be told of it.
-        return attempt if tool.is_plain and node.is_plain and self._alone is None else self._launch(live, node, attempt)
+        return (
+            attempt
+            if tool.is_plain and node.is_plain and self._alone is None
+            else self._launch(live, node, attempt)
+        )
 
     def _give_back(self, live: Live, path: str, number: int, target: str) -> None:
         if not live.lacks_tool:
@@ -137,15 +171,25 @@ class Dispatch:
 
     def _launch(self, live: Live, node: Call, attempt: Attempt) -> Attempt | None:
         run, tool, key = live.run, attempt.tool, attempt.key
-        if not tool.is_async and self._threads_taken >= THREADS_MAX:
-            return self.thread_queue.append((run.no, attempt.path, attempt.number))
+        line = self._lines.get(tool.runs_in)
+        if line is not None:
+            if line.taken >= line.limit:
+                line.waiting.append((run.no, attempt.path, attempt.number))
+                return None
+            line.taken += 1
         self.open[key], attempt.is_known = attempt, True
-        self._threads_taken += not tool.is_async
         if tool.context is not None:
             stable = idempotency_key(run.tenant, run.id, attempt.path)
-            attempt.context = attempt.args[tool.context] = Context(
-                run.id, attempt.path, attempt.number, stable
+            attempt.context = Context(
+                run.id,
+                attempt.path,
+                attempt.number,
+                stable,
+                tell=self._listener(attempt),
+                workdirs=self._workdirs,
             )
+            if not tool.isolated:
+                attempt.args[tool.context] = attempt.context
         if node.fails_on_crash:
             attempt.only_once = True
         if node.timeout_ms is not None:
@@ -156,6 +200,19 @@ class Dispatch:
             return attempt
         attempt.task = self._task(self._perform(attempt))
         return None
+
+    def _listener(self, attempt: Attempt) -> Callable[[str, dict[str, Any]], None] | None:
+        """How a tool, in whatever thread it is, tells us of its attempt."""
+        told = self.when_told
+        if told is None:
+            return None
+        loop = asyncio.get_running_loop()
+
+        def tell(kind: str, data: dict[str, Any]) -> None:
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(told, *attempt.key, attempt.number, kind, data)
+
+        return tell
 
     def _resolved(self, live: Live, text: bytes) -> Any:
         return resolved(text, lambda of, at: value_at(live.plan, live.run, of, at))
@@ -219,19 +276,27 @@ class Dispatch:
         try:
             if attempt.stopped or self.is_stopping:
                 raise asyncio.CancelledError
-            if tool.is_async:
-                output = await tool.fn(**attempt.args)
+            if tool.runs_in == "loop":
+                text = tool.result(await tool.fn(**attempt.args))
+            elif tool.runs_in == "thread":
+                text = tool.result(await self._threads.call(tool.fn, attempt.args))
             else:
-                output = await self._threads.call(tool.fn, attempt.args)
-            text = encode(output)
+                text = await self._in_process(attempt)
         except BaseException as error:
             if not self._is_ours(error, attempt):
                 raise
             return self._failure(attempt, error, began)
         if len(text) > VALUE_BYTES_MAX:
-            return self._failure(attempt, _TooLarge(), began)
+            return self._failure(attempt, OutputTooLarge(), began)
         ran_ms = int((self.clock.monotonic() - began) * 1000)
         return StepSucceeded(attempt.key[1], attempt.number, msgspec.Raw(text), ran_ms)
+
+    async def _in_process(self, attempt: Attempt) -> bytes:
+        if self._processes is None:
+            from holdfast.tools.processes import Processes
+
+            self._processes = Processes(self._lines["process"].limit, memory_bytes=self._process_memory_bytes)
+        return await self._processes.call(attempt.tool, attempt.args, attempt.context)
 
     def _is_ours(self, error: BaseException, attempt: Attempt) -> bool:
         """A tool may raise anything at all. Only our own end is not the tool's."""
@@ -254,26 +319,28 @@ class Dispatch:
     def _answered(self, attempt: Attempt, event: Event) -> None:
         if self.open.get(attempt.key) is attempt:  # one that overlaps it may have taken its place
             del self.open[attempt.key]
-        self._threads_taken -= not attempt.tool.is_async
+        line = self._lines.get(attempt.tool.runs_in)
+        if line is not None:
+            line.taken -= 1
+        if attempt.context is not None:
+            attempt.context.close()
         if attempt.is_suspect:
             self._pass_lane(attempt)
         if not self.is_stopping:
             self.advance.deliver(attempt.no, event)
-            if self.thread_queue or (self.queue and self._runner is None):
+            if (line is not None and line.waiting) or (self.queue and self._runner is None):
                 self._fill_places()
             if self.when_free is not None:
                 self.when_free()
 
     def _fill_places(self) -> None:
-        while self.thread_queue and self._threads_taken < THREADS_MAX:
-            start = self._next(self.thread_queue)
-            if start is None:
-                break
-            self._begin(*start)
+        for line in self._lines.values():
+            while line.taken < line.limit and (start := self._next(line.waiting)) is not None:
+                self._begin(*start)
         if self.queue and self._runner is None and len(self.open) < self.places:
             self._hire()
 
-    def _next(self, waiting: deque[tuple[RunNo, str, int]]) -> tuple[Live, str, int] | None:
+    def _next(self, waiting: deque[Start]) -> tuple[Live, str, int] | None:
         """The first start that waits; none while its run is away, until commits work again."""
         while waiting:
             no, path, number = waiting[0]
@@ -288,7 +355,7 @@ class Dispatch:
     # ------------------------------------------------------------------------------------------ stopping, time-outs
 
     def stop(self, no: RunNo, path: str) -> None:
-        """Tell an attempt to stop. An async tool is cancelled; a sync one can only look at its Context."""
+        """Tell an attempt to stop. An async tool is cancelled, a process killed; a sync one can only look at its Context."""
         attempt = self.open.get((no, path))
         if (
             attempt is None or attempt.stopped
@@ -298,12 +365,12 @@ class Dispatch:
         if attempt.context is not None:
             attempt.context.cancel()
         # One that has not begun looks at `stopped` when it does; to cancel its task would be to lose its answer.
-        if attempt.tool.is_async and attempt.has_begun and attempt.task is not None:
+        if attempt.tool.runs_in != "thread" and attempt.has_begun and attempt.task is not None:
             attempt.task.cancel()
 
     def _stop_queued(self, no: RunNo, path: str) -> None:
         """One that waits for a place answers by never having begun."""
-        for waiting in (self.queue, self.thread_queue):
+        for waiting in self._queues:
             for entry in waiting:
                 if entry[:2] == (no, path):
                     waiting.remove(entry)
@@ -367,7 +434,7 @@ class Dispatch:
 
     def leave_lost_lane(self) -> None:
         """If the commit that let a suspect in had failed, nobody is in the lane."""
-        waits = any(entry[:2] == self._alone for entry in (*self.queue, *self.thread_queue))
+        waits = any(entry[:2] == self._alone for queue in self._queues for entry in queue)
         if self._alone is not None and self._alone not in self.open and not waits:
             self._alone = None
 
@@ -386,10 +453,10 @@ class Dispatch:
         for (no, path), attempt in self.open.items():
             if not (attempt.has_begun and attempt.only_once):
                 self.advance.deliver(no, AttemptReleased(path, attempt.number, "stopping"))
-        for no, path, number in (*self.queue, *self.thread_queue):
-            self.advance.deliver(no, AttemptReleased(path, number, "stopping"))
-        self.queue.clear()
-        self.thread_queue.clear()
+        for waiting in self._queues:
+            for no, path, number in waiting:
+                self.advance.deliver(no, AttemptReleased(path, number, "stopping"))
+            waiting.clear()
         self.abandon()
 
     def abandon(self) -> None:
@@ -403,46 +470,8 @@ class Dispatch:
         for task in self._tasks:
             task.cancel()
         self._threads.close()
-
-
-class BadArguments(ValueError):
-    kind = "inputs"
-
-
-class _TooLarge(Exception):
-    kind = "output_too_large"
-
-    def __str__(self) -> str:
-        return "the output is over 25 MiB; write it to a file and return file_refs instead"
-
-
-def described(error: BaseException) -> tuple[str, str]:
-    """Kind and message of what a tool raised; both are data, whatever the exception does when it is printed."""
-    try:
-        message = str(error) or type(error).__name__
-    except Exception:
-        message = f"{type(error).__name__} (its message cannot be printed)"
-    message = message.encode("utf-8", "replace").decode()[:MESSAGE_CHARS_MAX]
-    if isinstance(error, asyncio.CancelledError):
-        return "cancelled", "the attempt was cancelled"
-    if isinstance(error, NotJson):
-        return "error", f"the tool returned something that is not JSON: {message}"
-    kind = _kind_of(error)
-    if kind:
-        return kind, message
-    if isinstance(error, LookupError | SystemExit | KeyboardInterrupt | AssertionError):
-        message = f"{type(error).__name__}: {message}"  # by itself it says next to nothing
-    if isinstance(error, TimeoutError) or "timeout" in message.lower():
-        return "timeout", message
-    return ("transient" if "transient" in message.lower() else "error"), message
-
-
-def _kind_of(error: BaseException) -> str:
-    try:
-        kind = getattr(error, "kind", "")
-    except Exception:
-        return ""
-    return kind.encode("utf-8", "replace").decode()[:KIND_CHARS_MAX] if isinstance(kind, str) else ""
+        if self._processes is not None:
+            self._processes.close()
 
 
 class Threads:
@@ -490,7 +519,9 @@ def _tell(
     def tell() -> None:
         if done.cancelled():
             return
-        if isinstance(error, StopIteration | GeneratorExit):  # a future cannot hold the one, nor an await pass the other
+        if isinstance(
+            error, StopIteration | GeneratorExit
+        ):  # a future cannot hold the one, nor an await pass the other
             done.set_exception(RuntimeError(f"the tool raised {type(error).__name__}"))
         elif error is not None:
             done.set_exception(error)

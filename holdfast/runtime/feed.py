@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import re
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from typing import Any, Final, TypedDict
 
 import msgspec
@@ -131,7 +131,9 @@ class Events:
         return {
             "id": self._seq,
             "workflow_id": self._run_id,
-            "job_id": self._run_id if path is None or attempt is None else job_id(self._run_id, path, attempt),
+            "job_id": self._run_id
+            if path is None or attempt is None
+            else job_id(self._run_id, path, attempt),
             "status": detail["status"] if is_end else "running" if self._begun else "pending",
             "current_step_id": path,
             "progress": {"completed_steps": len(self._completed), "total_steps": self._total},
@@ -180,7 +182,7 @@ class Reader:
         self.error: Exception | None = None
 
 
-async def events_of(store: Store, feed: Feed, no: RunNo, events: Events) -> AsyncIterator[RunEvent]:
+async def events_of(store: Store, feed: Feed, no: RunNo, events: Events) -> AsyncGenerator[RunEvent, None]:
     """Every event of a run: those that were, then those that come, up to its end."""
     reader, after = feed.open(no), 0
     try:

@@ -43,6 +43,7 @@ async def replay(store: Store, run: Run, rows: Iterable[ReadRow], *, keep_all: b
             decisions = [_kept(decision) for decision in decisions]
         fold(run, event, decisions, Millis(at))
         run.epoch = epoch
+    run.__dict__.pop("key_work", None)  # done when those rows were written
 
 
 def _kept(decision: Decision) -> Decision:

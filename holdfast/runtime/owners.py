@@ -220,7 +220,7 @@ class Owners:
         live = await self._load(no)
         if live is None or live.run.over:
             return live
-        if live.run.status == "pending" or live.run.active or live.run.todo:
+        if live.run.status == "pending" or live.run.active or live.run.todo or live.run.waits_for_key():
             return await self.adopt(no, drive=drive)
         live.run.epoch += 1
         return live

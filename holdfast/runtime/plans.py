@@ -1,10 +1,17 @@
-"""Plans by version, compiled once: from a definition at hand, or from the text that is stored with the runs it made."""
+"""Plans by version, compiled once: from a definition at hand, or from the text that is stored with the runs it made.
+
+A definition that names others is pinned to what those names mean when a run starts.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable, Collection
 from typing import Final
 
-from holdfast.plan.compile import compile_workflow
+import msgspec
+
+from holdfast.errors import InvalidSpec, Problem
+from holdfast.plan.compile import Resolved, compile_workflow, names_used
 from holdfast.plan.graph import Plan
 from holdfast.spec.inputs import Inputs
 from holdfast.spec.workflow import WorkflowSpec
@@ -12,31 +19,61 @@ from holdfast.store.base import Batch, Store, Version
 from holdfast.values import Millis
 
 SPECS_REMEMBERED_MAX: Final = 1_000
+NESTING_MAX: Final = 16  # workflows within workflows
+
+Find = Callable[[str, WorkflowSpec], Awaitable[WorkflowSpec]]  # what a name means to whoever names it
+
+
+class Ready(msgspec.Struct, frozen=True):
+    """A definition that runs can be made of."""
+
+    whole: Resolved
+    plan: Plan
+    inputs: Inputs
 
 
 class Plans:
-    def __init__(self, store: Store) -> None:
-        self._store = store
+    def __init__(self, store: Store, template_env: Collection[str] = ()) -> None:
+        self._store, self._template_env = store, template_env
         self._by_version: dict[str, Plan] = {}
-        self._by_spec: dict[
-            int, tuple[WorkflowSpec, Plan, Inputs]
-        ] = {}  # by identity; holding it keeps the id
+        self._by_spec: dict[int, Ready] = {}  # by identity; holding it keeps the id
         self._stored: set[str] = set()
         self._spec_of: dict[str, WorkflowSpec] = {}
 
-    def of_spec(self, spec: WorkflowSpec) -> tuple[Plan, Inputs]:
-        """The plan of a definition and what its runs may be given; refused with every problem if it is not valid."""
+    def of_spec(self, spec: WorkflowSpec) -> Ready | None:
+        """What runs of a definition need; None if it names others. Refused with every problem if it is not valid."""
         known = self._by_spec.get(id(spec))
         if known is not None:
-            return known[1:]
-        spec.validate()
-        compiled = compile_workflow(spec)
-        plan = self._by_version.setdefault(compiled.version, compiled)
+            return known
+        spec.validate(self._template_env)
+        if names_used(spec):
+            return None
         if len(self._by_spec) >= SPECS_REMEMBERED_MAX:
             self._by_spec.clear()
-        inputs = Inputs(spec.inputs)
-        self._by_spec[id(spec)] = (spec, plan, inputs)
-        return plan, inputs
+        made = self._by_spec[id(spec)] = self._ready(Resolved(spec, {}))
+        return made
+
+    async def of_whole(self, spec: WorkflowSpec, find: Find) -> Ready:
+        """The same for one that names others, as those names stand now."""
+        return self._ready(await self._resolve(spec, find, ()))
+
+    async def _resolve(self, spec: WorkflowSpec, find: Find, around: tuple[str, ...]) -> Resolved:
+        if spec.name in around:
+            raise _refused(f"workflow {spec.name!r} contains itself: {' → '.join((*around, spec.name))}", "nested_cycle")
+        if len(around) >= NESTING_MAX:
+            raise _refused(f"workflows are nested deeper than {NESTING_MAX}: {' → '.join(around)}", "nested_too_deep")
+        uses = {}
+        for name in sorted(names_used(spec)):
+            child = await find(name, spec)
+            child.validate(self._template_env)
+            uses[name] = await self._resolve(child, find, (*around, spec.name))
+        return Resolved(spec, uses)
+
+    def _ready(self, whole: Resolved) -> Ready:
+        version = whole.version
+        if version not in self._by_version:
+            self._by_version[version] = compile_workflow(whole.spec, whole.uses)
+        return Ready(whole, self._by_version[version], Inputs(whole.spec.inputs))
 
     def spec_of(self, version: str, definition: str) -> WorkflowSpec:
         """A stored definition as a record; the same record each time, so that its plan is found by identity."""
@@ -46,19 +83,39 @@ class Plans:
             self._spec_of[version] = WorkflowSpec.from_yaml_str(definition)
         return self._spec_of[version]
 
+    async def again(self, tenant: str, version: str) -> Ready:
+        """What is needed for another run of a stored version."""
+        return self._ready(await self._stored_whole(tenant, version))
+
     async def of_version(self, tenant: str, version: str) -> Plan:
         plan = self._by_version.get(version)
         if plan is None:
-            text = await self._store.definition(tenant, version)
-            assert text is not None, f"the definition {version} of a stored run is missing"
-            plan = self._by_version[version] = compile_workflow(WorkflowSpec.from_yaml_str(text))
+            plan = (await self.again(tenant, version)).plan
         return plan
 
-    def store_with(self, batch: Batch, tenant: str, spec: WorkflowSpec, plan: Plan, now: Millis) -> None:
-        """Let a batch write the definition too, unless it is known to be durable."""
-        if plan.version in self._stored or any(version.hash == plan.version for version in batch.versions):
-            return
-        batch.versions.append(Version(tenant, plan.version, spec.name, spec.canonical().decode(), now))
+    async def _stored_whole(self, tenant: str, version: str) -> Resolved:
+        found = await self._store.definition(tenant, version)
+        assert found is not None, f"the definition {version} of a stored run is missing"
+        definition, uses = found
+        versions = msgspec.json.decode(uses, type=dict[str, str]) if uses else {}
+        return Resolved(
+            self.spec_of(version, definition),
+            {name: await self._stored_whole(tenant, used) for name, used in versions.items()},
+        )
 
-    def is_durable(self, plan: Plan) -> None:
-        self._stored.add(plan.version)
+    def store_with(self, batch: Batch, tenant: str, whole: Resolved, version: str, now: Millis) -> None:
+        """Let a batch write the definition too, and those it names, unless they are known to be durable."""
+        if version in self._stored or any(known.hash == version for known in batch.versions):
+            return
+        for used in whole.uses.values():
+            self.store_with(batch, tenant, used, used.version, now)
+        uses = msgspec.json.encode(whole.versions).decode() if whole.uses else None
+        spec = whole.spec
+        batch.versions.append(Version(tenant, version, spec.name, spec.canonical().decode(), now, uses))
+
+    def is_durable(self, version: str) -> None:
+        self._stored.add(version)
+
+
+def _refused(message: str, code: str) -> InvalidSpec:
+    return InvalidSpec([Problem(code, message)])

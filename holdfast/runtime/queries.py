@@ -5,15 +5,17 @@ from __future__ import annotations
 import asyncio
 from typing import Any, Final
 
+import msgspec
+
 from holdfast.engine.draft import Draft, value_at
 from holdfast.engine.state import Run
-from holdfast.errors import InvalidInputs
+from holdfast.errors import InvalidInputs, NotFound
 from holdfast.plan.expr import resolved
 from holdfast.plan.graph import Plan
 from holdfast.runtime.load import replay
 from holdfast.spec.problems import did_you_mean
 from holdfast.store.base import RunRow, Store, Wanted
-from holdfast.values import DEFAULT_TENANT, OPEN, TERMINAL, RunNo
+from holdfast.values import DEFAULT_TENANT, OPEN, TERMINAL, RunNo, encode, segment
 
 JOURNAL_PAGE: Final = 1_000
 
@@ -37,6 +39,19 @@ async def whole_run(store: Store, run: Run) -> Run:
     return whole
 
 
+async def outputs_before(store: Store, plan: Plan, run: Run, step: str) -> dict[str, msgspec.Raw]:
+    """What the top-level steps before this one gave, so that another run can begin at it."""
+    names = [node.name for node in plan.root.nodes.values()]
+    if step not in names:
+        hint = did_you_mean(step, names) or f"the steps are {', '.join(names)}"
+        raise NotFound(f"run {run.id} has no top-level step {step!r}; {hint}")
+    done = Draft(plan, await whole_run(store, run), run.at).outputs_of("")
+    before = names[: names.index(step)]
+    if missing := [name for name in before if name not in done]:
+        raise InvalidInputs(f"step {step!r} cannot be the first: {missing[0]!r} before it did not complete")
+    return {segment(name): msgspec.Raw(encode(done[name])) for name in before}
+
+
 async def list_runs(
     store: Store,
     *,
@@ -49,7 +64,9 @@ async def list_runs(
     """Runs, the newest first. `label` is `team=x`, or `team` for any value."""
     if status is not None and status not in OPEN | TERMINAL:
         hint = did_you_mean(status, OPEN | TERMINAL)
-        raise InvalidInputs(f"no run has the status {status!r}; {hint or 'one of ' + ', '.join(sorted(OPEN | TERMINAL))}")
+        raise InvalidInputs(
+            f"no run has the status {status!r}; {hint or 'one of ' + ', '.join(sorted(OPEN | TERMINAL))}"
+        )
     name, equals, value = (label or "").partition("=")
     wanted = Wanted(
         status=status, workflow=workflow, label=(name, value if equals else None) if name else None

@@ -58,7 +58,9 @@ def checked(request_id: Any) -> str:
     if not isinstance(request_id, str) or not request_id:
         raise InvalidInputs(f"a request id is a text that is not empty, not {request_id!r}")
     if len(request_id) > REQUEST_ID_CHARS_MAX:
-        raise LimitExceeded("request_id_chars_max", f"a request id has at most {REQUEST_ID_CHARS_MAX} characters")
+        raise LimitExceeded(
+            "request_id_chars_max", f"a request id has at most {REQUEST_ID_CHARS_MAX} characters"
+        )
     return request_id
 
 

@@ -13,6 +13,7 @@ from typing import Any, Final
 from holdfast.spec.expr import ExprError, JsonPath, Template, parse_jsonpath, parse_template, refs_in
 from holdfast.spec.inputs import check_inputs, declared_inputs, input_names
 from holdfast.spec.jsonschema import check_schema
+from holdfast.spec.keys import CALLBACK_URL, TOOL_NAME
 from holdfast.spec.policy import NAME_CHARS_MAX, NO_POLICY, SPEC_STEPS_MAX
 from holdfast.spec.problems import Report, Where, did_you_mean, one_of, quoted
 from holdfast.spec.read import Key
@@ -36,10 +37,10 @@ from holdfast.spec.steps import (
     walk,
 )
 
-_TOOL_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}\Z", re.ASCII)
+_TOOL_NAME = re.compile(TOOL_NAME)
 _BINDING_NAME = re.compile(r"[^\W\d][\w-]*\Z")
 _VARIABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z", re.ASCII)
-_URL = re.compile(r"https?://[^\s/?#{}]+[^\s{}]*\Z")
+_URL = re.compile(CALLBACK_URL)
 _KEY_RULES: Final = ("idempotency_scope", "idempotency_ttl_secs", "on_conflict")
 _EXAMPLE_OF_TIME: Final = {"until": "2026-01-31T09:00:00Z, with a zone", "delay_ms": "5000 for five seconds"}
 _PATH_ROOTS: Final = ("inputs", "steps", "item")
@@ -77,7 +78,7 @@ def _check_length(report: Report, at: Where, name: str) -> None:
 
 
 def _check_callback(report: Report, at: Where, callback: FinalCallback) -> None:
-    if not _URL.match(callback.url):
+    if not _URL.fullmatch(callback.url):
         hint = "it starts with https:// or http:// and has no placeholders"
         message = f"{quoted(callback.url)} is not the address of a callback"
         report.add("invalid_url", (*at, "url"), message, hint)
@@ -209,7 +210,7 @@ class _Checker:
         _check_length(self._report, where, name)
 
     def _tool_name(self, who: str, tool: str, at: Where) -> None:
-        if not _TOOL_NAME.match(tool):
+        if not _TOOL_NAME.fullmatch(tool):
             better = re.sub(r"[^A-Za-z0-9_-]+", "_", tool, flags=re.ASCII).strip("_")[:64]
             message = f"{who}invalid tool name {quoted(tool)}: it has 1 to 64 letters, digits, _ and -"
             self._report.add(

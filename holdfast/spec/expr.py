@@ -166,7 +166,7 @@ _SIMPLE_PATH = re.compile(rf"\$(?:{_STEP})*(?P<star>\.\*|\[\*\])?\Z")
 def parse_jsonpath(text: str) -> JsonPath:
     """Read a path as RFC 9535 defines it, without its two functions that take regular expressions."""
     if len(text.encode("utf-8", "replace")) > JSONPATH_BYTES_MAX:
-        raise ExprError(f"the path is longer than {JSONPATH_BYTES_MAX} bytes", 0)
+        raise ExprError(f"the path is longer than {JSONPATH_BYTES_MAX} bytes", 0, "shorten it")
     found = _SIMPLE_PATH.match(text)
     if found:
         end = found.start("star") if found["star"] else len(text)
@@ -210,4 +210,4 @@ def _jsonpath_hint(text: str) -> str:
         return "match and search are not available: there are no regular expressions in definitions"
     if re.search(r"\.\w+-\w", text):
         return "a name with a hyphen is written in brackets: $['my-step']"
-    return ""
+    return "paths look like $.list.files[0].name"

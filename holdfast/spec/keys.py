@@ -63,6 +63,10 @@ from holdfast.spec.steps import (
     WaitEventBody,
 )
 
+# Regular expressions for a text as a whole, in the dialect that Python and JSON Schema share.
+TOOL_NAME: Final = "[A-Za-z0-9_-]{1,64}"
+CALLBACK_URL: Final = r"https?://[^\s/?#{}]+[^\s{}]*"
+
 LIFETIME_SECS_MAX: Final = 10 * TIMEOUT_SECS_MAX  # of a stored output
 
 # ---------------------------------------------------------------------------------- shapes of this notation alone
@@ -104,7 +108,7 @@ class Declaration(NamedTuple):
         rule = keywords_schema()
         return {
             "type": "object",
-            "if": {"anyOf": [{"required": ["properties"]}, *whole]},
+            "if": {"type": "object", "anyOf": [{"required": ["properties"]}, *whole]},
             "then": rule,
             "else": {"additionalProperties": {"anyOf": [rule, {"type": "null"}]}},
         }
@@ -174,7 +178,7 @@ def _quorum_can_be_met(fields: Fields, quorum: Quorum) -> None:
 
 _NAME: Final = Text(r"\S", NAME_CHARS_MAX)
 _PATH: Final = Text(r"^\$")
-_TOOL: Final = Text("^[A-Za-z0-9_-]{1,64}$")
+_TOOL: Final = Text(f"^{TOOL_NAME}$")
 
 SPEC_KEYS: Final[Table] = {
     "name": Key(_NAME, "The name of the workflow.", required=True),
@@ -197,7 +201,7 @@ SPEC_KEYS: Final[Table] = {
         ListOf(
             FinalCallback,
             {
-                "url": Key(Text("^https?://"), "The address that is called.", required=True),
+                "url": Key(Text(f"^{CALLBACK_URL}$"), "The address that is called.", required=True),
                 "secret_env": Key(Text(), "The environment variable that holds the key of the signature."),
             },
         ),

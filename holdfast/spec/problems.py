@@ -104,7 +104,7 @@ class Fields:
         """Report keys that are unknown or missing. `near` are the keys that an unknown one could have been, and
         `hint_of` says where else it is known."""
         near = known if near is None else near
-        meant: set[str | None] = set()
+        meant: set[str] = set()
         for key in self.data:
             if key not in known and not self.report.is_full:
                 hint = hint_of(key) if hint_of else ""
@@ -112,10 +112,9 @@ class Fields:
                 message = f"{self.who}unknown key {quoted(key)}"
                 self.report.add("unknown_key", (*self.at, key), message, hint, of_key=True)
                 self.report.cannot_read(self.data[key])
-                meant.add(nearest(key, near))
-        for key in meant:
-            if key is not None:
-                self.report.settle((*self.at, key))  # what is misspelt is not missing as well
+                if (word := nearest(key, near)) is not None:
+                    meant.add(word)
+                    self.report.settle((*self.at, word))  # what is misspelt is not missing as well
         for key in required:
             if self.data.get(key) is None and key not in meant:
                 self.wrong("missing_key", key, f'the key "{key}" is missing', f"add `{key}: …`")

@@ -143,7 +143,8 @@ _SURROGATE_PAIR = re.compile(r"\\u([dD][89abAB][0-9a-fA-F]{2})\\u([dD][c-fC-F][0
 def _decoded(text: str | bytes, builder: _Builder) -> str:
     # The cheap test comes first: a text of gigabytes is not copied to learn that it is too long.
     if len(text) > SPEC_BYTES_MAX or len(_encoded(text)) > SPEC_BYTES_MAX:
-        builder.stop("too_large", f"the text is larger than {SPEC_BYTES_MAX // 1024} KiB", (1, 1))
+        hint = "use several workflows, and give data as inputs"
+        builder.stop("too_large", f"the text is larger than {SPEC_BYTES_MAX // 1024} KiB", (1, 1), hint)
     if isinstance(text, bytes):
         text = _from_utf8(text, builder)
     text = text.removeprefix("\ufeff")
@@ -202,7 +203,7 @@ def _events(text: str, builder: _Builder) -> Iterable[yaml.Event]:
         for count, event in enumerate(yaml.parse(text, Loader=yaml.CSafeLoader)):
             if count >= EVENTS_MAX:
                 message = f"the text has more than {EVENTS_MAX:,} keys, values and brackets"
-                builder.stop("too_many_values", message, _mark_of(event))
+                builder.stop("too_many_values", message, _mark_of(event), "give data as inputs")
             yield event
     except yaml.YAMLError as error:
         where = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
@@ -295,7 +296,8 @@ class _Builder:
             hint = 'quote a text that starts with a brace, as in args: {x: "{{ inputs.x }}"}'
             self.stop("invalid_key", "a mapping or list cannot be a key", mark, hint)
         if len(self._stack) >= JSON_DEPTH_MAX:
-            self.stop("too_deep", f"the text is nested deeper than {JSON_DEPTH_MAX} levels", mark)
+            message = f"the text is nested deeper than {JSON_DEPTH_MAX} levels"
+            self.stop("too_deep", message, mark, "use a workflow of its own for the inner part")
         self._refuse_extras(event, mark)
         value: dict[str, Any] | list[Any] = {} if type(event).__name__ == "MappingStartEvent" else []
         place = self._put(value, mark)

@@ -56,18 +56,29 @@ class Scope:
     """
 
     def __init__(
-        self, homes: Mapping[str, tuple[_Home, ...]], inputs: frozenset[str], frames: tuple[_Frame, ...]
+        self,
+        homes: Mapping[str, tuple[_Home, ...]],
+        inputs: frozenset[str],
+        frames: tuple[_Frame, ...],
+        top: int,
     ) -> None:
-        self._homes, self._inputs, self._frames = homes, inputs, frames
+        self._homes, self._inputs, self._frames, self.top = homes, inputs, frames, top
 
     @classmethod
-    def of(cls, spec: Definition) -> Scope:
-        """The scope before the first step."""
-        return cls(dict(_homes(spec.steps, ())), declared_inputs(spec.inputs), (_Frame(None, None, {}),))
+    def of(cls, spec: Definition, around: int = 0) -> Scope:
+        """The scope before the first step. `around` are the frames in which the whole definition is nested: they are
+        counted and hold nothing that it can see."""
+        frames = tuple(_Frame(None, None, {}) for _ in range(around + 1))
+        return cls(dict(_homes(spec.steps, ())), declared_inputs(spec.inputs), frames, around)
+
+    @property
+    def depth(self) -> int:
+        """How many frames there are around, this one included."""
+        return len(self._frames)
 
     def inside(self, step: WorkflowStep, block: Block) -> Scope:
         frame = _Frame(_home(step, block), block.binding, {})
-        return Scope(self._homes, self._inputs, (*self._frames, frame))
+        return Scope(self._homes, self._inputs, (*self._frames, frame), self.top)
 
     def finish(self, step: WorkflowStep) -> None:
         self._frames[-1].tails.update(_seen_after(step))

@@ -101,6 +101,18 @@ def _built(data: Any, report: Report) -> WorkflowSpec:
     return spec
 
 
+def workflow_beside(spec: WorkflowSpec, name: str) -> WorkflowSpec | None:
+    """The definition in the file `<name>.yaml` in the folder of the one that names it, if there is such a file."""
+    folder, source = os.path.split(spec.origin.source)
+    if not source or not os.path.isfile(spec.origin.source) or os.path.basename(name) != name:
+        return None
+    for suffix in (".yaml", ".yml", ".json"):
+        path = os.path.join(folder, name + suffix)
+        if os.path.isfile(path):
+            return WorkflowSpec.from_file(path)
+    return None
+
+
 def with_defaults(spec: WorkflowSpec, given: Mapping[str, Any]) -> dict[str, Any]:
     """The inputs of a run with defaults filled in; raises InvalidInputs with everything that does not fit."""
     return inputs.with_defaults(spec.inputs, given)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from typing import Protocol
+from typing import Literal, NamedTuple, Protocol
 
 import msgspec
 
@@ -37,6 +37,7 @@ class RunRow(msgspec.Struct, frozen=True):
     finished_at: Millis | None
     parent_job_id: str | None = None
     workflow: str = ""  # the name of its definition
+    rerun_of: RunId | None = None
 
 
 class NewRun(msgspec.Struct):
@@ -48,6 +49,7 @@ class NewRun(msgspec.Struct):
     labels: str | None
     created_at: Millis
     parent_job_id: str | None = None
+    rerun_of: RunId | None = None
 
 
 class RunChange(msgspec.Struct):
@@ -67,6 +69,7 @@ class Version(msgspec.Struct, frozen=True):
     name: str
     definition: str
     created_at: Millis
+    uses: str | None = None  # the versions of those that it names, as JSON
 
 
 class Request(msgspec.Struct, frozen=True):
@@ -96,20 +99,45 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     label: tuple[str, str | None] | None = None  # a label's name, and its value if that matters too
 
 
+class KeyName(NamedTuple):
+    """An idempotency key and the step that asks for it or lets it go. `scope` is a run's id; "" is for all runs."""
+
+    tenant: str
+    scope: str
+    key: str
+    no: RunNo
+    path: str
+    at: Millis
+
+
+class KeyEnd(NamedTuple):
+    """What a step leaves behind under its key: the output that others take, or nothing."""
+
+    output: bytes | None = None
+    expires_at: Millis | None = None
+
+
+# What became of a key that a step asked for: granted, held by another, or answered with an output.
+Verdict = tuple[RunNo, str, Literal["granted", "held", "answered"], bytes | None]
+
+
 class Batch:
     """What becomes durable together. Filled by the door, written by the store."""
 
     __slots__ = (
+        "artefacts",
         "blobs",
         "changes",
         "forgotten",
         "is_probe",
+        "keys",
         "lane",
         "new_runs",
         "published",
         "requests",
         "rows",
         "snapshots",
+        "verdicts",
         "versions",
     )
 
@@ -122,6 +150,9 @@ class Batch:
         self.published: list[Publication] = []
         self.blobs: list[tuple[RunNo, str, bytes]] = []
         self.snapshots: list[tuple[RunNo, int, int, bytes]] = []  # run, part, seq, body
+        self.keys: list[tuple[KeyName, KeyEnd | None]] = []  # asked for (None), or let go
+        self.verdicts: list[Verdict] = []  # filled by the store: what became of keys, for those who asked
+        self.artefacts: list[tuple[RunNo, str, int, Millis]] = []  # run, sha256, size, at
         self.forgotten: list[RunNo] = []  # finished runs that are deleted with all that belongs to them
         self.lane: str | None = None  # the suspect that is alone from this commit on; "" clears it
         self.is_probe = False  # write something that changes nothing: can the store write at all?
@@ -129,7 +160,8 @@ class Batch:
     @property
     def has_rest(self) -> bool:
         """Is there anything that few commits have? Asked in every one."""
-        return bool(self.blobs or self.snapshots or self.forgotten) or self.lane is not None or self.is_probe
+        some = self.keys or self.blobs or self.snapshots or self.artefacts or self.forgotten
+        return bool(some) or self.lane is not None or self.is_probe
 
     def only(self, runs: set[RunNo]) -> Batch:
         """What of this batch belongs to some runs; what belongs to no run comes along."""
@@ -140,6 +172,8 @@ class Batch:
         part.requests = [request for request in self.requests if request.run in runs]
         part.blobs = [blob for blob in self.blobs if blob[0] in runs]
         part.snapshots = [snapshot for snapshot in self.snapshots if snapshot[0] in runs]
+        part.keys = [entry for entry in self.keys if entry[0].no in runs]
+        part.artefacts = [artefact for artefact in self.artefacts if artefact[0] in runs]
         part.forgotten = [no for no in self.forgotten if no in runs]
         part.versions, part.published = self.versions, self.published
         part.lane, part.is_probe = self.lane, self.is_probe
@@ -187,10 +221,11 @@ class Store(Protocol):
     async def published(self, tenant: str, name: str) -> tuple[str, str] | None: ...
     async def workflow_names(self, tenant: str, limit: int) -> list[str]: ...
     async def ids_like(self, tenant: str, part: str, limit: int) -> list[RunId]: ...
+    async def key_holder(self, tenant: str, scope: str, key: str) -> tuple[RunId, str] | None: ...
     async def finished_before(self, before: Millis, limit: int) -> list[RunNo]: ...
     async def journal(self, no: RunNo, after: int, limit: int) -> list[ReadRow]: ...
     async def blob(self, no: RunNo, sha256: str) -> bytes: ...
-    async def definition(self, tenant: str, version: str) -> str | None: ...
+    async def definition(self, tenant: str, version: str) -> tuple[str, str | None] | None: ...
 
     def lane_of_former(self) -> str | None: ...
     async def left_behind(self, after: RunNo, limit: int) -> list[RunNo]: ...

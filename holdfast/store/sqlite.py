@@ -22,7 +22,19 @@ import apsw
 import msgspec
 
 from holdfast.errors import NodeIsOver, NotFound, SchemaTooNew, SchemaTooOld, StoreUnavailable
-from holdfast.store.base import Batch, Fenced, NewRun, ReadRow, RunChange, RunRow, Stored, Wanted
+from holdfast.store.base import (
+    Batch,
+    Fenced,
+    KeyEnd,
+    KeyName,
+    NewRun,
+    ReadRow,
+    RunChange,
+    RunRow,
+    Stored,
+    Verdict,
+    Wanted,
+)
 from holdfast.store.statements import migrations, statements
 from holdfast.values import Millis, RunId, RunNo
 
@@ -33,6 +45,8 @@ CHECKPOINT_PAGES: Final = 1_000
 BUSY_MS: Final = 5_000  # how long opening waits for whoever writes to the file
 BUSY_MS_LATER: Final = 50  # and a commit: the door looks again by itself, and nobody else has to wait for it
 EVERY_RUN: Final = Wanted()
+
+ALL: Final = -1  # as a limit
 
 Done = Callable[[BaseException | None], None]
 
@@ -45,7 +59,9 @@ class SqliteStore:
         self.epoch = 0
         self._sql = statements("sqlite")
         self._many = {name: _many_rows(self._sql[name]) for name in ("append", "add_run", "change_run")}
-        self._forget = [text for name, text in self._sql.items() if name.startswith("forget_run_")]
+        doomed = [name for name in self._sql if name.startswith("forget_run_")]
+        doomed.sort(key=lambda name: name == "forget_run_row")  # last: the others may still ask it for its id
+        self._forget = [self._sql[name] for name in doomed]
         self._last_no = 0
         self._lane: str | None = None
         self._sync_seconds = 0.0
@@ -137,11 +153,26 @@ class SqliteStore:
 
     def _migrate(self) -> None:
         done = self._schema(self._write)
-        for number, script in migrations("sqlite"):
-            if number > done:
-                with self._write:
-                    self._write.execute(script)
-                    self._write.execute(self._sql["set_schema_version"], (number,))
+        owed = [(number, script) for number, script in migrations("sqlite") if number > done]
+        if done and owed:
+            self._keep_copy(done)
+        for number, script in owed:
+            with self._write:
+                self._write.execute(script)
+                self._write.execute(self._sql["set_schema_version"], (number,))
+
+    def _keep_copy(self, schema: int) -> None:
+        """The file as an older release left it, beside it, before anything of it is changed: the way back."""
+        kept = f"{self._write.filename}.schema-{schema:03}"
+        partial = f"{kept}.partial"
+        if os.path.exists(partial):
+            os.unlink(partial)
+        self._read = self._connect(apsw.SQLITE_OPEN_READONLY)
+        try:
+            self.copy_to(partial)
+            os.replace(partial, kept)
+        finally:
+            self._read.close()
 
     def _grow_wal(self) -> None:
         """Zeros behind the last frame are no frames: SQLite passes over them and later writes in their place."""
@@ -260,7 +291,7 @@ class SqliteStore:
             change.epoch,
             change.wake_at,
         )
-        rest = (new.on_restart, new.labels, new.created_at, change.finished_at, new.parent_job_id)
+        rest = (new.on_restart, new.labels, new.created_at, change.finished_at, new.parent_job_id, new.rerun_of)
         return (*identity, change.needs, *rest)
 
     def _changed(self, no: RunNo, change: RunChange) -> tuple[Any, ...]:
@@ -283,6 +314,10 @@ class SqliteStore:
             execute(sql["put_blob"], blob)
         for snapshot in batch.snapshots:
             execute(sql["put_snapshot"], snapshot)
+        for artefact in batch.artefacts:
+            execute(sql["put_artefact"], artefact)
+        if batch.keys:
+            Keys(self._write, sql).settle(batch)
         for no in batch.forgotten:
             for statement in self._forget:
                 execute(statement, (no,))
@@ -352,6 +387,9 @@ class SqliteStore:
     async def ids_like(self, tenant: str, part: str, limit: int) -> list[RunId]:
         return [run_id for (run_id,) in self._read.execute(self._sql["ids_like"], (tenant, part, limit))]
 
+    async def key_holder(self, tenant: str, scope: str, key: str) -> tuple[RunId, str] | None:
+        return next(iter(self._read.execute(self._sql["key_holder"], (tenant, scope, key))), None)
+
     async def finished_before(self, before: Millis, limit: int) -> list[RunNo]:
         return [no for (no,) in self._read.execute(self._sql["finished_before"], (before, limit))]
 
@@ -362,9 +400,9 @@ class SqliteStore:
         body: bytes = self._value(self._read, "blob", no, sha256)
         return body
 
-    async def definition(self, tenant: str, version: str) -> str | None:
-        text: str | None = self._value(self._read, "definition", tenant, version)
-        return text
+    async def definition(self, tenant: str, version: str) -> tuple[str, str | None] | None:
+        """The text of a definition, and the versions of those that it names."""
+        return next(iter(self._read.execute(self._sql["definition"], (tenant, version))), None)
 
     def lane_of_former(self) -> str | None:
         return self._lane
@@ -442,6 +480,54 @@ def _unsound(db: apsw.Connection) -> list[str]:
     except apsw.Error as error:  # so damaged that it cannot even be looked at
         return [str(error)]
     return [] if found == ["ok"] else found
+
+
+class Keys:
+    """Idempotency keys within one commit: who asks gets, waits, or is answered; who lets go hands on."""
+
+    def __init__(self, db: apsw.Connection, sql: dict[str, str]) -> None:
+        self._db, self._sql = db, sql
+
+    def settle(self, batch: Batch) -> None:
+        batch.verdicts = []
+        for name, end in batch.keys:
+            batch.verdicts += [self._ask(name)] if end is None else self._let_go(name, end)
+
+    def _run(self, name: str, *args: Any) -> apsw.Cursor:
+        return self._db.execute(self._sql[name], args)
+
+    def _ask(self, name: KeyName) -> Verdict:
+        tenant, scope, key, no, path, at = name
+        self._run("take_key", tenant, scope, key, no, path, at)
+        ((holder, held_at, output),) = self._run("key_state", tenant, scope, key)
+        if output is None and (holder, held_at) != (no, path):
+            self._run("wait_for_key", tenant, scope, key, no, path, at)
+            return no, path, "held", None
+        self._run("wait_no_more", no, path)
+        return no, path, "granted" if output is None else "answered", output
+
+    def _let_go(self, name: KeyName, end: KeyEnd) -> list[Verdict]:
+        tenant, scope, key, no, path, at = name
+        self._run("wait_no_more", no, path)
+        state = self._run("key_state", tenant, scope, key).get
+        if state is None or tuple(state) != (no, path, None):
+            return []  # it only asked
+        if end.output is not None:
+            self._run("answer_key", end.output, end.expires_at, tenant, scope, key)
+        waiters = list(
+            self._run("waiters_of_key", tenant, scope, key, 1 if end.output is None else ALL)
+        )
+        if end.output is None:
+            if not waiters:
+                self._run("free_key", tenant, scope, key)
+            for next_run, next_path in waiters:
+                self._run("pass_key_on", next_run, next_path, tenant, scope, key)
+        return [self._tell(RunNo(run), at_path, end, at) for run, at_path in waiters]
+
+    def _tell(self, no: RunNo, path: str, end: KeyEnd, at: Millis) -> Verdict:
+        self._run("wait_no_more", no, path)
+        self._run("make_due", at, no)
+        return no, path, "granted" if end.output is None else "answered", end.output
 
 
 def _is_failed_sync(error: Exception) -> bool:

@@ -25,7 +25,7 @@ from typing import Any, ClassVar, Final
 import msgspec
 
 from holdfast.tools.context import Context
-from holdfast.tools.failures import described
+from holdfast.tools.failures import OutputTooLarge, described
 from holdfast.tools.registry import Tool
 from holdfast.values import VALUE_BYTES_MAX, RunId
 
@@ -131,10 +131,7 @@ class Child:
             self._context = None
             _flush()
         if len(text) > VALUE_BYTES_MAX:
-            return Failure(
-                "output_too_large",
-                "the output is over 25 MiB; write it to a file and return file_refs instead",
-            )
+            return Failure(*described(OutputTooLarge()))
         return Answer(msgspec.Raw(text))
 
     def _perform(self, call: Call) -> bytes:

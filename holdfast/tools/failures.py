@@ -28,6 +28,13 @@ class ArgumentsMisfit(ValueError):
     kind = "inputs"
 
 
+class OutputTooLarge(ValueError):
+    kind = "output_too_large"
+
+    def __str__(self) -> str:
+        return "the output is over 25 MiB; write it to a file and return file_refs instead"
+
+
 def described(error: BaseException) -> tuple[str, str]:
     """Kind and message of what a tool raised; both are data, whatever the exception does when it is printed."""
     try:

@@ -119,7 +119,7 @@ def _converter(annotation: Any) -> Callable[[Any], Any]:
             inside = place.strip("`").removeprefix("$") if place.startswith("`$") else ""
             message = message.replace("`", "").replace("duration", 'duration such as "PT30S"')
             raise Misfit(message[:1].lower() + message[1:], inside) from None
-        except Exception as error:  # what a class of the user's does while it is being made
+        except (Exception, SystemExit) as error:  # what a class of the user's does while it is being made
             raise Misfit(f"{type(error).__name__} while it was being made {_named(annotation)}") from error
 
     return convert
@@ -216,7 +216,7 @@ def _pydantic_form(annotation: Any) -> Form:
             first, more = found[0], len(found) - 1
             where = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in first["loc"])
             raise Misfit(first["msg"] + (f" (and {more} more)" if more else ""), where) from None
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise Misfit(f"{type(error).__name__} while it was being made {_named(annotation)}") from error
 
     schema = adapter.json_schema(ref_template="#/$defs/{model}")

@@ -37,20 +37,23 @@ _ISOLATION: Final = "__holdfast_isolate__"
 class Tool:
     """A function that steps can call, with what must be known to call it."""
 
-    __slots__ = ("_signature", "bind", "context", "fn", "is_async", "is_plain", "isolated", "name", "suspends")
+    __slots__ = (
+        "_signature", "bind", "context", "fn", "is_async", "is_plain", "isolated", "name", "runs_in", "suspends",
+    )  # fmt: skip
 
     def __init__(self, fn: Callable[..., Any], name: str, *, isolate: Isolation | None = None) -> None:
         self.fn, self.name = fn, name
         _refuse_generator(fn, name)
         self.is_async = _is_async(fn)
         self.isolated = isolate == "process"
+        self.runs_in = "process" if self.isolated else "loop" if self.is_async else "thread"
         if self.isolated:
             _refuse_unfindable(fn, name)
         self._signature = Signature(fn, name)
         self.bind: Callable[[dict[str, Any]], dict[str, Any]] = self._signature.bind
         self.context = self._signature.context
         # Learnt: one that never waits needs no task of its own. A plain one is just called.
-        self.suspends = self.isolated or not self.is_async
+        self.suspends = self.runs_in != "loop"
         self.is_plain = not self.suspends and self.context is None
 
     def waits(self) -> None:

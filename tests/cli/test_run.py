@@ -75,6 +75,11 @@ def test_a_file_that_is_not_there_exits_with_2(cli: Cli) -> None:
     assert "none.yaml" in done.stderr
 
 
+def test_a_misspelt_file_is_met_with_the_one_that_was_perhaps_meant(cli: Cli) -> None:
+    cli.flow(SUM)
+    assert "did you mean flow.yaml?" in cli.run("run", "flwo.yaml").stderr
+
+
 def test_an_unknown_option_exits_with_2(cli: Cli) -> None:
     assert cli.run("run", cli.flow(SUM), "--no-such-thing").returncode == 2
 
@@ -242,7 +247,7 @@ def test_inputs_that_do_not_fit_are_one_detail_each(cli: Cli) -> None:
     assert data["error"] == "invalid_inputs"
     assert [(detail["message"], detail["hint"]) for detail in data["details"]] == [
         ('missing input "b"', "give it with -i b=…"),
-        ('input "a" must be integer, not text', ""),
+        ('input "a" must be integer, not text', "it is declared as integer"),
     ]
 
 

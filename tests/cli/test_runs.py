@@ -174,7 +174,7 @@ def test_explain_of_a_killed_run_says_how_to_go_on(cli: Cli) -> None:
 def test_explain_names_the_tool_that_is_missing(cli: Cli) -> None:
     cli.run("run", cli.flow(SUM))
     said = cli.run("runs", "explain", "last").stdout
-    assert re.search(r"sum  no_tool for .*\n      unblocks: a process that has the tool 'add'", said)
+    assert re.search(r"sum  no_tool for .*\n      unblocks: a process with the tool 'add'", said)
 
 
 # ------------------------------------------------------------------------------------------------------ cancel
@@ -268,10 +268,11 @@ def test_a_wrong_key_in_the_settings_is_refused_with_its_line(cli: Cli) -> None:
     assert 'holdfast.toml:2:1: error: unknown key "database"' in refused.stderr
 
 
-def test_log_lines_can_be_json(cli: Cli) -> None:
+def test_log_lines_can_be_json_and_nothing_else_is_on_standard_error(cli: Cli) -> None:
     killed(cli)
     went_on = cli.run("run", "--continue", "last", "--tools", "tools", "--log", "json")
-    lines = [json.loads(line) for line in went_on.stderr.splitlines() if line.startswith("{")]
+    lines = [json.loads(line) for line in went_on.stderr.splitlines()]
     assert any(
         "was lost with its process" in line["message"] and line["level"] == "warning" for line in lines
     )
+    assert any(line["message"].startswith("completed in") for line in lines)

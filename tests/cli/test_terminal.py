@@ -10,6 +10,8 @@ import signal
 import subprocess
 import sys
 
+import pytest
+
 from tests.cli.conftest import HOLDFAST, Cli
 
 HIDE_CURSOR = "\x1b[?25l"
@@ -153,3 +155,46 @@ def test_a_long_workflow_is_cut_to_the_screen(cli: Cli) -> None:
     seen = on_a_terminal(cli, "run", cli.flow(steps), "--tools", "tools")
     assert re.search(r"✓ \d+ earlier steps", seen)
     assert re.search(r"✓ s199 +completed", seen)
+
+
+def test_a_terminal_counts_down_what_a_timer_waits(cli: Cli) -> None:
+    seen = on_a_terminal(cli, "run", cli.flow("- {id: nap, kind: timer, delay_ms: 900}"))
+    left = [int(ms) for ms in re.findall(r"◷ nap +waits (\d+) ms", seen)]
+    assert len(set(left)) > 1
+    assert left == sorted(left, reverse=True)
+
+
+def test_a_failure_is_red_on_a_terminal_and_says_what_to_do(cli: Cli) -> None:
+    code, seen = watched(cli, "run", cli.flow("- {id: s, tool: fail}"), "--tools", "tools")
+    assert code == 1
+    assert re.search(r"\x1b\[31mfailed after .*no luck", seen)
+    assert re.search(r"holdfast runs rerun \S+ --from s --tools tools", CONTROLS.sub("", seen))
+
+
+def test_no_colour_is_used_where_none_is_wanted(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    _, seen = watched(cli, "run", cli.flow("- {id: s, tool: fail}"), "--tools", "tools")
+    assert "\x1b[31m" not in seen
+
+
+def test_a_list_is_coloured_by_status_on_a_terminal(cli: Cli) -> None:
+    cli.run("run", cli.flow("- {id: s, tool: fail}"), "--tools", "tools")
+    _, seen = watched(cli, "runs", "list")
+    assert "\x1b[31m✗ failed\x1b[0m" in seen
+
+
+def test_ctrl_c_on_a_terminal_leaves_the_tree_and_says_how_to_go_on(cli: Cli) -> None:
+    process, ours = started(cli, "run", cli.flow("- {id: s, tool: hold}"), "--tools", "tools")
+    seen = b""
+    while b"at work" not in seen:
+        chunk = _read(ours)
+        assert chunk, seen
+        seen += chunk
+    os.write(ours, b"\x03")
+    while chunk := _read(ours):
+        seen += chunk
+    os.close(ours)
+    assert process.wait(60) == 128 + signal.SIGINT
+    assert re.search(
+        r"go on with: holdfast run --continue \S+ --tools tools", CONTROLS.sub("", seen.decode())
+    )

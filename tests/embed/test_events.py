@@ -152,8 +152,8 @@ async def test_a_time_out_is_told_with_its_error(database: str) -> None:
     async with Holdfast(database, tools=[gate.tool]) as hf:
         events = await all_of(await hf.start(spec))
     exits = [event["detail"] for event in events if event["detail"]["kind"] == "step_exit"]
-    assert [exit["status"] for exit in exits] == ["retrying", "failed"]
-    assert [exit["error"]["kind"] for exit in exits] == ["timeout", "timeout"]
+    assert [left["status"] for left in exits] == ["retrying", "failed"]
+    assert [left["error"]["kind"] for left in exits] == ["timeout", "timeout"]
 
 
 @pytest.mark.anyio

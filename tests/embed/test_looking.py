@@ -105,7 +105,12 @@ async def test_the_job_above_a_run_is_kept_and_shown(database: str) -> None:
     async with Holdfast(database) as hf:
         info = await (await hf.run(run.id)).info()
         assert [info] == await hf.runs()
-    assert (info.parent_job_id, info.labels, info.workflow, info.status) == ("job-1", {"a": "b"}, "echo", "completed")
+    assert (info.parent_job_id, info.labels, info.workflow, info.status) == (
+        "job-1",
+        {"a": "b"},
+        "echo",
+        "completed",
+    )
     assert info.finished_at is not None
     assert info.finished_at >= info.created_at
 
@@ -185,7 +190,13 @@ def test_a_state_that_the_dialect_has_not_is_a_value_error(word: str) -> None:
 
 def test_run_sync_takes_the_options_of_a_start_and_of_a_result(database: str) -> None:
     output = run_sync(
-        ECHO, tools=[echo], database=database, durability="relaxed", labels={"a": "b"}, parent_job_id="p", timeout=30
+        ECHO,
+        tools=[echo],
+        database=database,
+        durability="relaxed",
+        labels={"a": "b"},
+        parent_job_id="p",
+        timeout=30,
     )
     assert output == {"e": 1}
     with pytest.raises(TimeoutError, match="waiting"):

@@ -91,7 +91,11 @@ async def test_another_body_under_the_same_id_is_refused(
         run = await hf.start(ECHO, {"x": 1}, request_id="a")
         with pytest.raises(RequestConflict) as caught:
             await hf.start(spec, inputs, request_id="a")
-    assert (caught.value.code, caught.value.request_id, caught.value.run_id) == ("request_conflict", "a", run.id)
+    assert (caught.value.code, caught.value.request_id, caught.value.run_id) == (
+        "request_conflict",
+        "a",
+        run.id,
+    )
     assert count(database, "run") == 1
 
 
@@ -160,9 +164,13 @@ async def test_others_get_their_run_although_the_first_who_asked_gave_up(databas
         assert await (await second).result() == {"e": 1}
 
 
-@pytest.mark.parametrize(("request_id", "kind"), [("", InvalidInputs), (7, InvalidInputs), ("x" * 256, LimitExceeded)])
+@pytest.mark.parametrize(
+    ("request_id", "kind"), [("", InvalidInputs), (7, InvalidInputs), ("x" * 256, LimitExceeded)]
+)
 @pytest.mark.anyio
-async def test_a_request_id_that_is_none_is_refused(database: str, request_id: Any, kind: type[Exception]) -> None:
+async def test_a_request_id_that_is_none_is_refused(
+    database: str, request_id: Any, kind: type[Exception]
+) -> None:
     async with Holdfast(database, tools=[echo]) as hf:
         with pytest.raises(kind):
             await hf.start(ECHO, request_id=request_id)

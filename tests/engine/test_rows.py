@@ -29,7 +29,7 @@ CAUSE = Error("timeout", 'it said "no"', "p[1].b", 3, Error("error", "é \U0001f
 RAW = msgspec.Raw(b'{"a":[1,2.5,null,"\\u0000"]}')
 
 EVENTS: list[Event] = [
-    facts.RunStarted(RAW, False),
+    facts.RunStarted(RAW, False, RAW, {"a": RAW}, "b"),
     facts.Adopted(["a", "b[1].c"], "a", False),
     facts.StepSucceeded("a", 2, RAW, 17),
     facts.StepFailed("a", 2, CAUSE, 17),
@@ -39,13 +39,17 @@ EVENTS: list[Event] = [
     facts.TimerFired("a", "retry"),
     facts.CancelRequested("enough"),
     facts.Continued(),
+    facts.KeyGranted("a"),
+    facts.KeyHeld("a"),
+    facts.KeyAnswered("a", RAW),
 ]
 DECISIONS: list[Decision] = [
     orders.StartAttempt("a", 3, RAW, 2, True),
+    orders.ReserveKey("a", "order-7", True, RAW, 1),
     orders.StopAttempt("a", "p"),
     orders.BeginStop("p", CAUSE),
     orders.ArmTimer("a", "grace", Millis(1_700_000_000_000)),
-    orders.OpenScope("p", 4, RAW, RAW, 1),
+    orders.OpenScope("p", 4, RAW, RAW, 1, True),
     orders.CompleteStep("p", RAW, 1, True),
     orders.FailStep("p", CAUSE),
     orders.Continue([("fill", "p", ""), ("enter", "q", "r")]),

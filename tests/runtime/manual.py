@@ -7,9 +7,9 @@ import functools
 from collections.abc import Callable, Coroutine
 from typing import Any, ParamSpec
 
-from holdfast.testing import BEGAN as BEGAN
-from holdfast.testing import ManualClock, ManualLoop
-from holdfast.testing import settled as settled
+from holdfast.testing import BEGAN, ManualClock, ManualLoop, settled
+
+__all__ = ["BEGAN", "by_hand", "clock", "settled"]
 
 P = ParamSpec("P")
 

@@ -140,7 +140,7 @@ async def test_a_run_that_another_process_left_out_is_driven_by_nobody(tmp_path:
     later.close()
     why = await seen(tmp_path, run)
     assert why.reasons[0].reason == "not_driven"
-    assert "process 4711 has the file" in why.reasons[0].unblocks
+    assert "once process 4711, which has the file" in why.reasons[0].unblocks
 
 
 @by_hand

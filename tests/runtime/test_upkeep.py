@@ -276,6 +276,12 @@ async def test_a_sound_file_has_no_problem(tmp_path: Path) -> None:
         ("DELETE FROM version", "runs have a definition"),
         ("DELETE FROM run", "nothing without a run"),
         ("DELETE FROM blob", "large values are there"),
+        ("INSERT INTO key VALUES ('default', '', 'k', 1, 's', NULL, 0, NULL)", "keys are held by open runs"),
+        ("INSERT INTO wait VALUES (1, 'default', 'key', '', 'k', 1, 's', 0)", "only open runs wait"),
+        (
+            "INSERT INTO workflow VALUES ('default', 'n', 'gone', 0)",
+            "published workflows have a definition",
+        ),
         ("UPDATE journal SET body = '[1]' WHERE seq = 2", "journals fold to what the runs are"),
     ],
 )

@@ -26,9 +26,11 @@ from holdfast.engine.decisions import StartAttempt
 from holdfast.engine.events import StepFailed, StepSucceeded
 from holdfast.engine.rows import decode_row
 from holdfast.errors import HoldfastError, NodeIsOver, NotFound, RunIsOver, StoreUnavailable, Unavailable
+from holdfast.plan.compile import Resolved
 from holdfast.plan.graph import Call
 from holdfast.runtime.app import Engine
 from holdfast.runtime.load import load_run
+from holdfast.runtime.plans import Ready
 from holdfast.runtime.queries import output_of
 from holdfast.spec.inputs import Inputs
 from holdfast.store.base import Batch, ReadRow
@@ -136,7 +138,10 @@ class SimNode:
         if rng.random() < 0.8:  # else the plan is made anew, from the stored definition
             self.engine.plans._by_version.update({load.plan.version: load.plan for load in world.wanted})
             self.engine.plans._by_spec.update(
-                {id(load.spec): (load.spec, load.plan, Inputs(load.spec.inputs)) for load in world.wanted}
+                {
+                    id(load.spec): Ready(Resolved(load.spec, {}), load.plan, Inputs(load.spec.inputs))
+                    for load in world.wanted
+                }
             )
 
     def do(self, work: Coroutine[Any, Any, Any]) -> None:

@@ -9,7 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import holdfast
 from holdfast.spec.policy import BackoffKind, RetryPolicy, StepPolicy
+from holdfast.values import WorkflowStatus
 
 
 @pytest.mark.parametrize(
@@ -84,3 +86,62 @@ def test_each_part_of_a_policy_is_inherited_by_itself() -> None:
 
 def test_what_happens_after_a_crash_is_not_inherited() -> None:
     assert StepPolicy().within(StepPolicy(on_crash="fail")).on_crash == "retry"
+
+
+# ------------------------------------------------------------------------------------------------------- states
+
+
+@pytest.mark.parametrize(
+    ("status", "is_terminal"),
+    [
+        ("pending", False),
+        ("running", False),
+        ("completed", True),
+        ("failed", True),
+        ("cancelled", True),
+        ("interrupted", True),
+    ],
+)
+def test_a_state_knows_whether_it_is_the_last(status: str, is_terminal: bool) -> None:
+    assert WorkflowStatus(status).value == status
+    assert WorkflowStatus(status).is_terminal is is_terminal
+
+
+@pytest.mark.parametrize("status", ["waiting", "cancelling"])
+def test_a_run_that_waits_or_is_being_cancelled_is_running(status: str) -> None:
+    assert WorkflowStatus(status) is WorkflowStatus.RUNNING
+
+
+@pytest.mark.parametrize("status", ["nope", "Running", "", None, 3])
+def test_an_unknown_state_is_a_value_error(status: object) -> None:
+    with pytest.raises(ValueError):
+        WorkflowStatus(status)
+
+
+@pytest.mark.parametrize("word", ["nope", "Fixed", ""])
+def test_an_unknown_backoff_is_a_value_error(word: str) -> None:
+    with pytest.raises(ValueError):
+        BackoffKind(word)
+
+
+@pytest.mark.parametrize(
+    ("record", "name"),
+    [
+        (RetryPolicy(1), "max_attempts"),
+        (StepPolicy(), "timeout_secs"),
+        (StepPolicy(), "idempotency_key"),
+        (WorkflowStatus.RUNNING, "value"),
+    ],
+)
+def test_policies_and_states_cannot_be_changed(record: object, name: str) -> None:
+    with pytest.raises(AttributeError):
+        setattr(record, name, 5)
+
+
+def test_a_policy_with_a_key_is_not_empty() -> None:
+    assert not StepPolicy(idempotency_key="k").is_empty
+
+
+def test_the_records_are_public() -> None:
+    names = ("WorkflowSpec", "WorkflowStep", "StepPolicy", "RetryPolicy", "BackoffKind", "WorkflowStatus")
+    assert all(getattr(holdfast, name) for name in names)

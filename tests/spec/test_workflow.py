@@ -16,11 +16,24 @@ from holdfast.spec.inputs import input_names
 from holdfast.spec.policy import NO_POLICY, BackoffKind, RetryPolicy, StepPolicy
 from holdfast.spec.scope import Scope, StepAddress
 from holdfast.spec.steps import (
+    PLAIN_ANSWER,
+    Answer,
+    ApproveBody,
     BranchBody,
+    Escalation,
+    FinalCallback,
     ForeachBody,
+    NestedBody,
     ParallelBody,
+    PollBody,
+    PollRule,
+    Quorum,
+    RemoteBody,
+    ResultRule,
+    ServiceBody,
     TimerBody,
     ToolBody,
+    WaitEventBody,
     WorkflowStep,
     blocks,
     policy_inside,
@@ -273,8 +286,25 @@ retries = st.builds(
     st.floats(0, 1),
     st.none() | st.lists(names.filter(lambda kind: kind != "lost"), max_size=2).map(tuple),
 )
+seconds = st.none() | st.floats(0.001, 1e6)
 call_policies = st.builds(
-    StepPolicy, st.none() | st.floats(0.001, 1e6), st.none() | retries, st.sampled_from(["retry", "fail"])
+    StepPolicy,
+    seconds,
+    st.none() | retries,
+    st.sampled_from(["retry", "fail"]),
+    st.sampled_from([None, "k", "k_{{ inputs.x }}"]),
+    st.sampled_from(["workflow", "global"]),
+    st.none() | st.integers(1, 10**6),
+    st.sampled_from(["wait", "fail"]),
+)
+intervals = {"interval_ms": st.integers(1, 9), "max_ms": st.integers(9, 99)}
+answers = st.builds(
+    Answer,
+    st.none()
+    | st.builds(ResultRule, st.booleans(), st.none() | st.just("$.x"), st.sampled_from([None, "json"])),
+    seconds,
+    st.none() | st.builds(PollRule, **intervals),
+    st.booleans(),
 )
 container_policies = st.builds(StepPolicy, st.none() | st.floats(0.001, 1e6), st.none() | retries)
 
@@ -282,11 +312,42 @@ container_policies = st.builds(StepPolicy, st.none() | st.floats(0.001, 1e6), st
 no_policies = st.just(NO_POLICY)
 
 
-def step_of(kind: str, bodies: Any, policies: Any = no_policies) -> Any:
-    return st.builds(WorkflowStep, names, st.just(kind), bodies, st.just("") | names, policies)
+plain_answers = st.just(PLAIN_ANSWER)
 
 
-calls = step_of("tool", st.builds(ToolBody, st.just("t"), json_values), call_policies)
+def step_of(kind: str, bodies: Any, policies: Any = no_policies, answers: Any = plain_answers) -> Any:
+    return st.builds(WorkflowStep, names, st.just(kind), bodies, st.just("") | names, policies, answers)
+
+
+calls = (
+    step_of("tool", st.builds(ToolBody, st.just("t"), json_values), call_policies, answers)
+    | step_of("tool_remote", st.builds(RemoteBody, names, st.just("t"), json_values), call_policies, answers)
+    | step_of(
+        "service",
+        st.builds(
+            ServiceBody, names, json_values, json_values, st.integers(0, 9), st.integers(0, 9), st.booleans()
+        ),
+        call_policies,
+        answers,
+    )
+)
+others = (
+    step_of("workflow", st.builds(NestedBody, names, st.none() | st.dictionaries(names, json_values)))
+    | step_of(
+        "approve",
+        st.builds(
+            ApproveBody,
+            st.just("") | names,
+            seconds,
+            st.none() | st.just({"type": "object"}),
+            st.none() | st.builds(Quorum, st.just(1), st.lists(names, max_size=2).map(tuple)),
+            st.none() | st.builds(Escalation, st.floats(0.001, 1e6), names),
+        ),
+    )
+    | step_of("wait_event", st.builds(WaitEventBody, names, correlation=json_values, timeout_secs=seconds))
+    | step_of("wait_event", st.builds(WaitEventBody, any_=st.lists(names, min_size=1, max_size=2).map(tuple)))
+    | step_of("poll", st.builds(PollBody, st.just("$.x"), st.just("t"), args=json_values, **intervals))
+)
 timers = step_of(
     "timer",
     st.builds(TimerBody, st.integers(0, 10**6)) | st.builds(TimerBody, st.none(), st.integers(0, 10**12)),
@@ -325,11 +386,14 @@ specs = st.builds(
     WorkflowSpec,
     name=names,
     description=names,
-    steps=st.lists(st.recursive(calls | timers, containers, max_leaves=5), max_size=3).map(tuple),
+    steps=st.lists(st.recursive(calls | timers | others, containers, max_leaves=5), max_size=3).map(tuple),
     output=json_values,
     on_restart=st.sampled_from(["resume", "interrupt"]),
     timeout_secs=st.none() | st.floats(0.001, 1e6),
     labels=st.dictionaries(names, names, max_size=2),
+    on_complete=st.lists(st.builds(FinalCallback, st.just("https://x.y"), st.none() | names), max_size=2).map(
+        tuple
+    ),
 )
 
 

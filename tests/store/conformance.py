@@ -14,7 +14,20 @@ from typing import Any
 import pytest
 
 from holdfast.errors import NodeIsOver
-from holdfast.store.base import Batch, Fenced, JournalRow, NewRun, ReadRow, RunChange, RunRow, Store, Version
+from holdfast.store.base import (
+    Batch,
+    Fenced,
+    JournalRow,
+    NewRun,
+    Publication,
+    ReadRow,
+    Request,
+    RunChange,
+    RunRow,
+    Store,
+    Version,
+    Wanted,
+)
 from holdfast.values import DEFAULT_TENANT, Millis, RunId, RunNo, Status
 
 Open = Callable[[], Store]
@@ -110,6 +123,77 @@ class StoreConformance:
     @pytest.fixture
     def store(self, store_factory: Open) -> Store:
         return store_factory()
+
+    # -------------------------------------------------------------------------------- what users name
+
+    async def test_a_request_is_found_with_the_run_that_it_made(self, store: Store) -> None:
+        batch = started(1, 2)
+        batch.requests.append(Request(DEFAULT_TENANT, "order-7", "digest", RunNo(2), Millis(T0)))
+        await commit(store, batch)
+        assert await store.request(DEFAULT_TENANT, "order-7") == ("digest", 2, run_id(2))
+        assert await store.request(DEFAULT_TENANT, "order-8") is None
+        assert await store.request("another", "order-7") is None
+
+    async def test_a_second_run_under_one_request_id_is_not_written(self, store: Store) -> None:
+        for no in (1, 2):
+            batch = started(no)
+            batch.requests.append(Request(DEFAULT_TENANT, "a", "digest", RunNo(no), Millis(T0)))
+            outcome = await outcome_of(store, batch)
+        assert outcome is not None
+        assert (await store.run_by_no(RunNo(2)), await rows_of(store, 2)) == (None, {2: []})
+
+    async def test_a_request_belongs_to_its_run_in_a_part_of_a_batch(self, store: Store) -> None:
+        batch = started(1, 2)
+        batch.requests += [
+            Request(DEFAULT_TENANT, name, "digest", RunNo(no), Millis(T0))
+            for no, name in ((1, "a"), (2, "b"))
+        ]
+        await commit(store, batch.without({RunNo(1)}))
+        assert await store.request(DEFAULT_TENANT, "a") is None
+        assert await store.request(DEFAULT_TENANT, "b") == ("digest", 2, run_id(2))
+
+    async def test_a_name_means_the_version_that_was_published_last(self, store: Store) -> None:
+        for version in ("v1", "v2", "v2"):
+            batch = Batch()
+            batch.versions.append(Version(DEFAULT_TENANT, version, "n", f"definition {version}", Millis(T0)))
+            batch.published.append(Publication(DEFAULT_TENANT, "n", version, Millis(T0)))
+            await commit(store, batch)
+        assert await store.published(DEFAULT_TENANT, "n") == ("v2", "definition v2")
+        assert await store.published(DEFAULT_TENANT, "m") is None
+        assert await store.workflow_names(DEFAULT_TENANT, 10) == ["n"]
+        assert await store.workflow_names("another", 10) == []
+
+    @pytest.mark.parametrize(
+        ("wanted", "found"),
+        [
+            (Wanted(), [4, 3, 2, 1]),
+            (Wanted(status="failed"), [2]),
+            (Wanted(workflow="n"), [4, 3, 2, 1]),
+            (Wanted(workflow="m"), []),
+            (Wanted(label=("team", None)), [4, 3]),
+            (Wanted(label=("team", "x")), [3]),
+            (Wanted(label=("team", "x"), status="failed"), []),
+            (Wanted(label=("no", None)), []),
+        ],
+    )
+    async def test_a_list_has_the_runs_that_are_wanted(
+        self, store: Store, wanted: Wanted, found: list[int]
+    ) -> None:
+        batch = started(1, 3, 4)
+        batch.versions.append(Version(DEFAULT_TENANT, "v1", "n", "definition", Millis(T0)))
+        batch.new_runs[RunNo(3)].labels = '{"team":"x"}'
+        batch.new_runs[RunNo(4)].labels = '{"team":"y","x":"team"}'
+        await commit(store, batch)
+        await commit(store, started(2, status="failed", owned=False, finished_at=T0))
+        assert [each.no for each in await store.list_runs(DEFAULT_TENANT, None, 10, wanted)] == found
+
+    async def test_a_run_is_shown_with_its_workflow_and_the_job_above_it(self, store: Store) -> None:
+        batch = started(1, 2)
+        batch.versions.append(Version(DEFAULT_TENANT, "v1", "n", "definition", Millis(T0)))
+        batch.new_runs[RunNo(1)].parent_job_id = "job-1"
+        await commit(store, batch)
+        first, second = await row_of(store, 1), await row_of(store, 2)
+        assert (first.workflow, first.parent_job_id, second.parent_job_id) == ("n", "job-1", None)
 
     # ------------------------------------------------------------------------------------------ the journal
 
@@ -345,7 +429,7 @@ class StoreConformance:
             batch = Batch()
             batch.versions.append(Version(DEFAULT_TENANT, "h1", "w", text, Millis(T0)))
             await commit(store, batch)
-        assert await store.definition(DEFAULT_TENANT, "h1") == '{"name":"ü"}'
+        assert await store.definition(DEFAULT_TENANT, "h1") == ('{"name":"ü"}', None)
         assert await store.definition(DEFAULT_TENANT, "h2") is None
         assert await store.definition("other", "h1") is None
 
@@ -518,7 +602,7 @@ class StoreConformance:
         assert loaded is not None
         assert (loaded.parts, [seq for seq, *_ in loaded.rows]) == ([(0, b"state")], [3])
         assert await second.blob(RunNo(1), "ab") == b"text"
-        assert await second.definition(DEFAULT_TENANT, "v1") == "{}"
+        assert await second.definition(DEFAULT_TENANT, "v1") == ("{}", None)
 
     @pytest.mark.parametrize("rows", [1, 1_000])
     async def test_done_is_called_on_the_loop(self, store: Store, rows: int) -> None:

@@ -97,7 +97,9 @@ async def test_time_waits_for_a_tool_in_a_thread(engine: TestEngine) -> None:
     assert threads != [threading.main_thread()]
 
 
-async def test_a_run_that_time_cannot_bring_further_is_told_apart_from_one_that_waits(engine: TestEngine) -> None:
+async def test_a_run_that_time_cannot_bring_further_is_told_apart_from_one_that_waits(
+    engine: TestEngine,
+) -> None:
     engine.fake_tool("send")
     await engine.start(THREE_DAYS, {"to": "ada"})
     with pytest.raises(AssertionError, match=r"gets no further: .*work"):

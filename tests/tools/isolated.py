@@ -155,3 +155,17 @@ def messy(beacon: str, ctx: Context) -> None:
     Path(beacon).write_text(str(ctx.workdir))
     while True:
         time.sleep(1)
+
+
+@tool(isolate="process")
+def crash_once(ctx: Context) -> int:
+    if ctx.attempt == 1:
+        os._exit(9)
+    return ctx.attempt
+
+
+@tool(isolate="process")
+def spin_once(beacon: str) -> str:
+    if Path(beacon).exists():
+        return "done"
+    return spin(beacon) or "never"

@@ -34,5 +34,20 @@ SELECT format('the definition %s of run %s is missing', substr(version, 1, 12), 
 -- name: check_nothing_without_a_run
 SELECT format('%s of run number %d, which is not there', what, run) FROM (
   SELECT DISTINCT 'journal' AS what, run FROM journal UNION SELECT DISTINCT 'snapshot', run FROM snapshot
-   UNION SELECT DISTINCT 'a large value', run FROM blob)
+   UNION SELECT DISTINCT 'a large value', run FROM blob UNION SELECT DISTINCT 'an artefact', run FROM artefact
+   UNION SELECT DISTINCT 'a request', run FROM request UNION SELECT DISTINCT 'a wait', run FROM wait)
  WHERE run NOT IN (SELECT no FROM run) LIMIT 10;
+
+-- name: check_keys_are_held_by_open_runs
+-- One with an output is held by nobody.
+SELECT format('the key %s is held by step %s of run number %d, which is over or gone', key, path, run) FROM key
+ WHERE output IS NULL
+   AND run NOT IN (SELECT no FROM run WHERE status IN ('pending', 'running', 'waiting', 'cancelling')) LIMIT 10;
+
+-- name: check_only_open_runs_wait
+SELECT format('step %s of run %s waits for %s, and the run is %s', wait.path, run.id, wait.name, run.status)
+  FROM wait JOIN run ON run.no = wait.run WHERE run.finished_at IS NOT NULL LIMIT 10;
+
+-- name: check_published_workflows_have_a_definition
+SELECT format('the definition %s of the workflow %s is missing', substr(version, 1, 12), name) FROM workflow w
+ WHERE NOT EXISTS (SELECT 1 FROM version v WHERE v.tenant = w.tenant AND v.hash = w.version) LIMIT 10;

@@ -1,8 +1,9 @@
 -- name: add_version
-INSERT INTO version (tenant, hash, name, definition, created_at) VALUES (?, ?, ?, ?, ?) ON CONFLICT DO NOTHING;
+INSERT INTO version (tenant, hash, name, definition, created_at, uses) VALUES (?, ?, ?, ?, ?, ?)
+  ON CONFLICT DO NOTHING;
 
 -- name: definition
-SELECT definition FROM version WHERE tenant = ? AND hash = ?;
+SELECT definition, uses FROM version WHERE tenant = ? AND hash = ?;
 
 -- name: last_no
 -- A number once given out stays with its run: the journal is asked too, in case the newest run was deleted.
@@ -11,8 +12,8 @@ SELECT max(coalesce((SELECT max(no) FROM run), 0), coalesce((SELECT max(run) FRO
 -- name: add_run
 INSERT OR ROLLBACK INTO run
   (no, tenant, id, version, status, owner, owner_epoch, epoch, wake_at, needs, on_restart, labels, created_at,
-   finished_at, parent_job_id)
-  VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
+   finished_at, parent_job_id, rerun_of)
+  VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
 
 -- name: change_run
 -- Many runs to a statement, for each statement costs the writer's thread a hand-over.
@@ -23,17 +24,17 @@ UPDATE OR ROLLBACK run
 
 -- name: run_by_id
 SELECT no, tenant, id, version, status, epoch, owner, owner_epoch, wake_at, needs, labels, created_at, finished_at,
-       parent_job_id, (SELECT name FROM version WHERE tenant = run.tenant AND hash = run.version)
+       parent_job_id, (SELECT name FROM version WHERE tenant = run.tenant AND hash = run.version), rerun_of
   FROM run WHERE tenant = ? AND id = ?;
 
 -- name: run_by_no
 SELECT no, tenant, id, version, status, epoch, owner, owner_epoch, wake_at, needs, labels, created_at, finished_at,
-       parent_job_id, (SELECT name FROM version WHERE tenant = run.tenant AND hash = run.version)
+       parent_job_id, (SELECT name FROM version WHERE tenant = run.tenant AND hash = run.version), rerun_of
   FROM run WHERE no = ?;
 
 -- name: list_runs
 SELECT no, tenant, id, version, status, epoch, owner, owner_epoch, wake_at, needs, labels, created_at, finished_at,
-       parent_job_id, (SELECT name FROM version WHERE tenant = run.tenant AND hash = run.version)
+       parent_job_id, (SELECT name FROM version WHERE tenant = run.tenant AND hash = run.version), rerun_of
   FROM run WHERE tenant = :tenant AND no < :before
    AND (:status IS NULL OR status = :status)
    AND (:workflow IS NULL OR version IN (SELECT hash FROM version WHERE tenant = :tenant AND name = :workflow))

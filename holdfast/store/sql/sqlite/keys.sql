@@ -1,0 +1,52 @@
+-- name: take_key
+-- An answer that has expired counts as none.
+INSERT INTO key (tenant, scope, key, run, path, created_at) VALUES (?, ?, ?, ?, ?, ?)
+  ON CONFLICT (tenant, scope, key) DO UPDATE
+  SET run = excluded.run, path = excluded.path, output = NULL, expires_at = NULL, created_at = excluded.created_at
+  WHERE key.expires_at <= excluded.created_at;
+
+-- name: key_state
+SELECT run, path, output FROM key WHERE tenant = ? AND scope = ? AND key = ?;
+
+-- name: answer_key
+UPDATE key SET output = ?, expires_at = ? WHERE tenant = ? AND scope = ? AND key = ?;
+
+-- name: pass_key_on
+UPDATE key SET run = ?, path = ? WHERE tenant = ? AND scope = ? AND key = ?;
+
+-- name: free_key
+DELETE FROM key WHERE tenant = ? AND scope = ? AND key = ?;
+
+-- name: wait_for_key
+INSERT INTO wait (tenant, kind, scope, name, run, path, since) VALUES (?, 'key', ?, ?, ?, ?, ?)
+  ON CONFLICT (run, path, kind) DO NOTHING;
+
+-- name: wait_no_more
+DELETE FROM wait WHERE run = ? AND path = ? AND kind = 'key';
+
+-- name: waiters_of_key
+SELECT run, path FROM wait WHERE tenant = ? AND kind = 'key' AND scope = ? AND name = ? ORDER BY pos LIMIT ?;
+
+-- name: make_due
+UPDATE run SET wake_at = ? WHERE no = ? AND owner IS NULL AND finished_at IS NULL;
+
+-- name: forget_run_keys
+DELETE FROM key WHERE scope = (SELECT id FROM run WHERE no = ?);
+
+-- name: forget_run_waits
+DELETE FROM wait WHERE run = ?;
+
+-- name: forget_run_artefacts
+DELETE FROM artefact WHERE run = ?;
+
+-- name: put_artefact
+INSERT INTO artefact (run, sha256, size, created_at) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING;
+
+-- name: forget_expired_keys
+DELETE FROM key WHERE expires_at <= ? AND output IS NOT NULL;
+
+-- name: forget_key
+DELETE FROM key WHERE tenant = ? AND scope = '' AND key = ? AND output IS NOT NULL;
+
+-- name: key_holder
+SELECT r.id, k.path FROM key k JOIN run r ON r.no = k.run WHERE k.tenant = ? AND k.scope = ? AND k.key = ?;

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         StoreUnavailable,
         Unavailable,
     )
+    from holdfast.spec.catalog import WorkflowCatalog
     from holdfast.spec.policy import BackoffKind, RetryPolicy, StepPolicy
     from holdfast.spec.steps import WorkflowStep
     from holdfast.spec.workflow import WorkflowSpec
@@ -72,6 +73,7 @@ _HOMES = {
         "StoreUnavailable",
         "Unavailable",
     ),
+    "holdfast.spec.catalog": ("WorkflowCatalog",),
     "holdfast.spec.policy": ("BackoffKind", "RetryPolicy", "StepPolicy"),
     "holdfast.spec.steps": ("WorkflowStep",),
     "holdfast.spec.workflow": ("WorkflowSpec",),
@@ -113,6 +115,7 @@ __all__ = [
     "StoreUnavailable",
     "ToolError",
     "Unavailable",
+    "WorkflowCatalog",
     "WorkflowJob",
     "WorkflowSpec",
     "WorkflowStatus",

@@ -43,6 +43,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     tools: tuple[str, ...] = ()
     log: str = "text"
     template_env: tuple[str, ...] = ()
+    artefact_roots: tuple[str, ...] = ()  # folders that files may be taken from
     allow_networks: tuple[str, ...] | None = None  # None: nobody said
     public_url: str | None = None
     retention_days: int = RETENTION_DAYS
@@ -60,6 +61,7 @@ SETTINGS: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
     "tools": (LIST, ("HOLDFAST_TOOLS",)),
     "log": (CHOICE, ("HOLDFAST_LOG",)),
     "template_env": (LIST, ("HOLDFAST_TEMPLATE_ENV",)),
+    "artefact_roots": (LIST, ("HOLDFAST_ARTEFACT_ROOTS",)),
     "allow_networks": (LIST, ("HOLDFAST_ALLOW_NETWORKS",)),
     "public_url": (TEXT, ("HOLDFAST_PUBLIC_URL", "PUBLIC_BASE_URL")),
     "retention_days": (COUNT, ("HOLDFAST_RETENTION_DAYS",)),
@@ -113,6 +115,8 @@ def _of_file(file: Path) -> dict[str, Any]:
     said: dict[str, Any] = {
         name: tuple(value) if isinstance(value, list) else value for name, value in data.items()
     }
+    if "artefact_roots" in said:
+        said["artefact_roots"] = tuple(str(file.parent / root) for root in said["artefact_roots"])
     if "db" in said:
         said["db"] = _from_folder(said["db"], file.parent)
     elif file.parent != Path.cwd():

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
 from datetime import UTC, datetime
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self, TypedDict
 
@@ -30,10 +31,14 @@ from holdfast.runtime.feed import RunEvent, job_id
 from holdfast.runtime.owners import Lock
 from holdfast.runtime.queries import list_runs, output_of
 from holdfast.runtime.steps import StepView, read_steps
+from holdfast.runtime.upkeep import artefacts_of
 from holdfast.spec.workflow import WorkflowSpec
+from holdfast.store.artefacts import Artefacts
 from holdfast.store.base import RunRow
 from holdfast.store.sqlite import SqliteStore
 from holdfast.tools.registry import Registry
+from holdfast.tools.remote import RemoteCaller
+from holdfast.tools.secrets import Provider, Secrets
 from holdfast.values import Error, Millis, RunId, RunNo, StepState, decode, sha256
 
 __all__ = [
@@ -75,6 +80,7 @@ class RunInfo(msgspec.Struct, frozen=True):
     status: str
     labels: dict[str, str]
     parent_job_id: str | None
+    rerun_of: str | None
     created_at: datetime
     finished_at: datetime | None
 
@@ -100,7 +106,9 @@ class Holdfast:
             run = await hf.start("hello.yaml", {"a": 1})
             print(await run.result())
 
-    Every open run of the file goes on as soon as it is entered.
+    Every open run of the file goes on as soon as it is entered. `remote` calls tools on other servers; `secrets` are
+    functions that give the value of a name, or None; `template_env` are the variables that templates may name;
+    `artefact_roots` are folders, beside the working one, that tools may hand files out of.
     """
 
     def __init__(
@@ -108,13 +116,25 @@ class Holdfast:
         database: str = "sqlite:///holdfast.db",
         *,
         tools: Iterable[Any] = (),
+        remote: RemoteCaller | None = None,
+        secrets: Iterable[Provider] = (),
+        template_env: Collection[str] = (),
+        artefact_roots: Iterable[str | os.PathLike[str]] = (),
         durability: str = "full",
         clock: Clock | None = None,
     ) -> None:
         self._path = database_path(database)
         self._lock = Lock(self._path)
         self._store = SqliteStore(self._path, durability=durability)
-        self._engine = Engine(self._store, Registry(tools), clock)
+        self._artefacts = Artefacts(artefacts_of(Path(self._path)), [Path(), *map(Path, artefact_roots)])
+        self._engine = Engine(
+            self._store,
+            Registry(tools, remote=remote),
+            clock,
+            template_env=template_env,
+            secrets=Secrets(secrets),
+            artefacts=self._artefacts,
+        )
         self._specs: dict[str, WorkflowSpec] = {}
         self._was_opened = False
 
@@ -198,6 +218,18 @@ class Holdfast:
             self._engine.store, status=status, workflow=workflow, label=label, before=after, limit=limit
         )
         return [_run_info(row) for row in rows]
+
+    async def rerun(self, run_id: str, *, from_step: str | None = None) -> RunHandle:
+        """Do a run that is over once more, as a new run of the same version with the same inputs.
+
+        With `from_step`, a top-level step, what came before it counts as done: its outputs are copied.
+        """
+        live = await self._engine.rerun(RunId(run_id), from_step)
+        return RunHandle(self._engine, live.run.no, live.run.id)
+
+    def artefact(self, uri: str) -> Path:
+        """The file behind `artefact://sha256/…`, to read from."""
+        return self._artefacts.path(uri)
 
     async def cancel(self, run_id: str, reason: str = "") -> Cancellation:
         """Stop a run: nothing new starts, what is at work is told, and the run ends `cancelled`.
@@ -346,9 +378,8 @@ def _is_file_name(text: str) -> bool:
 def _run_info(row: RunRow) -> RunInfo:
     labels = decode(row.labels) if row.labels else {}
     created, finished = _moment(row.created_at), _moment_or_none(row.finished_at)
-    return RunInfo(
-        row.id, row.workflow, row.version, row.status, labels, row.parent_job_id, created, finished
-    )
+    above = (row.parent_job_id, row.rerun_of)
+    return RunInfo(row.id, row.workflow, row.version, row.status, labels, *above, created, finished)
 
 
 def _step_info(run_id: RunId, step: StepView) -> StepInfo:

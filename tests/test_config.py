@@ -82,6 +82,11 @@ def test_a_database_of_the_environment_is_taken_as_it_is(tmp_path: Path) -> None
     assert said(tmp_path, {"HOLDFAST_DB": "sqlite:///y.db"}).db == "sqlite:///y.db"
 
 
+def test_folders_of_artefacts_are_found_from_the_folder_of_the_file(tmp_path: Path) -> None:
+    toml(tmp_path, 'artefact_roots = ["out", "/srv"]')
+    assert said(tmp_path).artefact_roots == (f"{tmp_path}/out", "/srv")
+
+
 def test_servers_are_kept_as_they_stand(tmp_path: Path) -> None:
     toml(tmp_path, '[servers.maya]\nurl = "http://127.0.0.1:9000/mcp"\n')
     assert said(tmp_path).servers == {"maya": {"url": "http://127.0.0.1:9000/mcp"}}

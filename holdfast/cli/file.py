@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 from collections.abc import AsyncIterator, Coroutine, Iterator
+from pathlib import Path
 from typing import Any, Final
 
 from holdfast.cli.given import Usage
@@ -14,6 +15,8 @@ from holdfast.embed import database_path
 from holdfast.errors import NotFound
 from holdfast.runtime.app import Engine
 from holdfast.runtime.owners import Lock
+from holdfast.runtime.upkeep import artefacts_of
+from holdfast.store.artefacts import Artefacts
 from holdfast.store.base import RunRow, Store, Wanted
 from holdfast.store.sqlite import SqliteStore
 from holdfast.tools.registry import Registry
@@ -56,7 +59,8 @@ async def acting(settings: Settings, registry: Registry, *, may_create: bool = T
     except OSError as error:
         raise Usage(f"cannot open {path}: {error.strerror}") from None
     try:
-        engine = Engine(SqliteStore(path), registry, template_env=settings.template_env)
+        artefacts = Artefacts(artefacts_of(Path(path)), [Path()])
+        engine = Engine(SqliteStore(path), registry, template_env=settings.template_env, artefacts=artefacts)
         await engine.open(drive=False)
         try:
             yield engine

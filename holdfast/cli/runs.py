@@ -33,7 +33,7 @@ from holdfast.runtime.load import load_run
 from holdfast.runtime.owners import holder_of
 from holdfast.runtime.plans import Plans
 from holdfast.runtime.queries import list_runs, output_of
-from holdfast.runtime.steps import Steps, StepView, read_steps
+from holdfast.runtime.steps import Steps, StepView, read_steps, steps_so_far
 from holdfast.spec.problems import did_you_mean
 from holdfast.store.base import RunRow
 from holdfast.store.sqlite import SqliteStore
@@ -274,18 +274,22 @@ def _previewed(settings: Settings, word: str, step: str | None) -> tuple[RunRow,
     async def look() -> int:
         with reading(settings) as store:
             row = await found(store, word)
-            seen.append((row, list((await _plan(store, settings, row)).root.nodes)))
+            steps = (await steps_so_far(store, row.no)).by_path
+            done = {path for path, step in steps.items() if step.status == "completed"}
+            seen.append((row, list((await _plan(store, settings, row)).root.nodes), done))
         return 0
 
-    seen: list[tuple[RunRow, list[str]]] = []
+    seen: list[tuple[RunRow, list[str], set[str]]] = []
     finished(look())
-    row, names = seen[0]
+    row, names, done = seen[0]
     if row.status not in TERMINAL:
         raise Usage(f"run {row.id} is {row.status}, not over; go on with: holdfast run --continue {row.id}")
     if step is not None and step not in names:
         hint = did_you_mean(step, names) or f"its steps are {', '.join(names[:20])}"
         raise Usage(f"{row.workflow} has no top-level step {step!r}; {hint}")
     at = names.index(step) if step is not None else 0
+    if undone := [name for name in names[:at] if name not in done]:
+        raise Usage(f"step {undone[0]!r} before {step!r} did not complete; begin with it: --from {undone[0]}")
     return row, names[:at], names[at:]
 
 

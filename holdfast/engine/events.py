@@ -16,7 +16,9 @@ class RunStarted(msgspec.Struct, array_like=True, tag="run_started", gc=False):
     inputs: msgspec.Raw
     drive: bool = True
     env: msgspec.Raw = NULL  # variables of the environment that the plan names, as they were
-    copied: dict[str, msgspec.Raw] = {}  # outputs of top-level nodes that another run gave, and that count as done
+    copied: dict[
+        str, msgspec.Raw
+    ] = {}  # outputs of top-level nodes that another run gave, and that count as done
     first: str | None = None  # where to begin then
 
 

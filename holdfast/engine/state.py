@@ -476,7 +476,12 @@ def _complete_step(run: Run, order: CompleteStep) -> None:
         return _close_child(run, order.path, None)
     scope = _close_scope(run, order.path)
     frame = _open_frame(run, split(order.path)[0])
-    if scope is not None and scope.is_nested and not (order.joined and order.keep) and order.path in run.frames:
+    if (
+        scope is not None
+        and scope.is_nested
+        and not (order.joined and order.keep)
+        and order.path in run.frames
+    ):
         _drop_frame(run, order.path)  # nobody outside can see its steps
     if order.keep == KEEP_NOTHING:
         return

@@ -25,8 +25,7 @@ class AnswerFailed(Exception):
 def answer_of(rule: ResultRule) -> Answer:
     find = None if rule.select is None else compiled(parse_jsonpath(rule.select))
 
-    def output(answer: Any) -> Any:
-        value = decode(encode(answer))  # a tool may have returned records
+    def output(value: Any) -> Any:
         if rule.envelope:
             _refuse_failure(value)
         if find is not None:
@@ -45,7 +44,9 @@ def _refuse_failure(answer: Any) -> None:
     if isinstance(error, dict):
         kind = kind or error.get("kind")
         error = error.get("message", error)
-    message = error if isinstance(error, str) and error else encode(error).decode() if error else "no reason given"
+    message = (
+        error if isinstance(error, str) and error else encode(error).decode() if error else "no reason given"
+    )
     raise AnswerFailed(f"the answer says that it failed: {message}", kind if isinstance(kind, str) else "")
 
 

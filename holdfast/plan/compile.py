@@ -385,7 +385,9 @@ class _Builder:
     ) -> Nested:
         used = self._uses[body.workflow]
         child, inside = used.spec, Scope.of(used.spec, scope.depth)
-        block = _Builder(used).block(child.steps, inside, NO_POLICY, keep if child.output is None else KEEP_NOTHING)
+        block = _Builder(used).block(
+            child.steps, inside, NO_POLICY, keep if child.output is None else KEEP_NOTHING
+        )
         return Nested(
             name=step.id,
             routes=routes,

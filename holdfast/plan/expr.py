@@ -278,7 +278,9 @@ def _secret_text(text: Text) -> Piece:
 def text_of(template: Any) -> Callable[[View], str]:
     """A template that is text, whatever the type of the values in it."""
     parts = template.parts if isinstance(template, Text) else (template,)
-    pieces = [part if isinstance(part, str) else evaluate(part) for part in parts if not isinstance(part, Secret)]
+    pieces = [
+        part if isinstance(part, str) else evaluate(part) for part in parts if not isinstance(part, Secret)
+    ]
     return lambda view: "".join([part if isinstance(part, str) else printed(part(view)) for part in pieces])
 
 

@@ -46,8 +46,10 @@ from holdfast.runtime.restore import Restore
 from holdfast.runtime.timers import Timers
 from holdfast.spec.problems import did_you_mean
 from holdfast.spec.workflow import WorkflowSpec, workflow_beside
+from holdfast.store.artefacts import Artefacts
 from holdfast.store.base import Batch, NewRun, Publication, Request, RunRow, Store
 from holdfast.tools.registry import Registry
+from holdfast.tools.secrets import Secrets
 from holdfast.values import (
     DEFAULT_TENANT,
     NULL,
@@ -81,11 +83,15 @@ class Engine:
         places: int = ATTEMPTS_MAX,
         resident: int = RESIDENT_MAX,
         template_env: Collection[str] = (),
+        secrets: Secrets | None = None,
+        artefacts: Artefacts | None = None,
     ) -> None:
         self.store, self.registry = store, registry
         self.clock: Clock = clock or SystemClock()
         self.advance = Advance(store, self.clock, self)
-        self.dispatch = Dispatch(self.advance, registry, self.clock, places=places)
+        self.dispatch = Dispatch(
+            self.advance, registry, self.clock, places=places, secrets=secrets, artefacts=artefacts
+        )
         self.start_attempt, self.stop_attempt = self.dispatch.start, self.dispatch.stop
         self.timers = Timers(self.clock, self._timer_due, self._take_up)
         self.resident = resident
@@ -114,7 +120,7 @@ class Engine:
         )
         if drive:
             await self.owners.interrupt()
-            await self.owners.supply(self.registry.names())
+            await self.owners.supply(self.registry.has)
             self._take_up()
 
     async def close(self) -> None:
@@ -226,7 +232,9 @@ class Engine:
         """What the plan names of the environment, as it is now: a run sees the same for ever."""
         if not plan.env:
             return NULL
-        return msgspec.Raw(encode({name: os.environ.get(name) for name in plan.env if name in self.template_env}))
+        return msgspec.Raw(
+            encode({name: os.environ.get(name) for name in plan.env if name in self.template_env})
+        )
 
     async def _named(self, name: str, by: WorkflowSpec) -> WorkflowSpec:
         """What a name means in a definition: the file of that name beside it, if it was read from one, else what is
@@ -244,7 +252,9 @@ class Engine:
         plan, run = before.plan, before.run
         copied = {} if step is None else await outputs_before(self.store, plan, run, step)
         labels = msgspec.json.decode(row.labels, type=dict[str, str]) if row.labels else None
-        started = RunStarted(run.inputs, env=run.env, copied=copied, first=None if step is None else segment(step))
+        started = RunStarted(
+            run.inputs, env=run.env, copied=copied, first=None if step is None else segment(step)
+        )
         ready = await self.plans.again(row.tenant, row.version)
         return await self._begin(ready, started, labels, row.parent_job_id, None, run_id)
 

@@ -14,7 +14,7 @@ import os
 import queue
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -23,12 +23,15 @@ import msgspec
 from holdfast.engine.draft import value_at
 from holdfast.engine.events import AttemptReleased, AttemptTimedOut, Event, StepFailed, StepSucceeded
 from holdfast.plan.expr import resolved
-from holdfast.plan.graph import Call
+from holdfast.plan.graph import Answer, Call
 from holdfast.runtime.advance import Advance, Live
 from holdfast.runtime.clock import Clock
+from holdfast.runtime.feed import job_id
+from holdfast.store.artefacts import Artefacts
 from holdfast.tools.failures import ArgumentsMisfit, OutputTooLarge, described
 from holdfast.tools.registry import Context, Registry, Tool
-from holdfast.values import VALUE_BYTES_MAX, Error, RunNo, decode, idempotency_key
+from holdfast.tools.secrets import Secrets, SecretUnavailable
+from holdfast.values import VALUE_BYTES_MAX, Error, RunNo, decode, encode, idempotency_key
 
 if TYPE_CHECKING:
     from holdfast.tools.processes import Processes
@@ -48,6 +51,8 @@ class Attempt:
     # No slots: most attempts never differ from these, and what is not set costs nothing.
     task: asyncio.Task[None] | None = None
     context: Context | None = None
+    answer: Answer | None = None  # what of its answer is the output
+    artefacts: Sequence[tuple[str, int]] = ()  # what was stored for its output
     has_begun = False
     is_suspect = False
     only_once = False
@@ -86,8 +91,11 @@ class Dispatch:
         processes: int | None = None,
         process_memory_bytes: int | None = None,
         workdirs: Path | None = None,
+        secrets: Secrets | None = None,
+        artefacts: Artefacts | None = None,
     ) -> None:
         self.advance, self.registry, self.clock, self.places = advance, registry, clock, places
+        self.secrets, self.artefacts = secrets or Secrets(), artefacts
         self.open: dict[tuple[RunNo, str], Attempt] = {}
         self.queue: deque[Start] = deque()  # starts that wait for a place
         self._lines = {"thread": Line(THREADS_MAX), "process": Line(processes or os.cpu_count() or 1)}
@@ -140,7 +148,7 @@ class Dispatch:
             self.advance.offer(live, AttemptReleased(path, number, "stopping"))
             return None
         node: Call = live.plan.root.nodes.get(path) or live.plan.node(path)  # type: ignore[assignment]  # others are not started
-        tool = self.registry.get(node.target)
+        tool = self.registry.get(node.target) or self.registry.remote(node.target)
         if tool is None:
             self._give_back(live, path, number, node.target)
             return None
@@ -151,9 +159,8 @@ class Dispatch:
                 raise ArgumentsMisfit(f"the arguments of a tool are an object, not {type(args).__name__}")
             if not tool.isolated:  # its process does it, since what they become could not be sent
                 args = tool.bind(args)
-        except ValueError as error:
-            kind, message = described(error)
-            self.advance.offer(live, StepFailed(path, number, Error(kind, message, path, number)))
+        except (ValueError, SecretUnavailable) as error:
+            self.advance.offer(live, StepFailed(path, number, self._error(error, path, number)))
             return None
         attempt = Attempt((run.no, path), number, tool, args)
         # If it never waits nobody can meet it, and nobody has to be told of it.
@@ -187,9 +194,12 @@ class Dispatch:
                 stable,
                 tell=self._listener(attempt),
                 workdirs=self._workdirs,
+                redact=self.secrets.redact,
+                artefacts=self.artefacts,
             )
             if not tool.isolated:
                 attempt.args[tool.context] = attempt.context
+        attempt.answer = node.answer
         if node.fails_on_crash:
             attempt.only_once = True
         if node.timeout_ms is not None:
@@ -215,7 +225,7 @@ class Dispatch:
         return tell
 
     def _resolved(self, live: Live, text: bytes) -> Any:
-        return resolved(text, lambda of, at: value_at(live.plan, live.run, of, at))
+        return resolved(text, lambda of, at: value_at(live.plan, live.run, of, at), self.secrets.require)
 
     def _task(self, work: Any) -> asyncio.Task[None]:
         task: asyncio.Task[None] = asyncio.get_running_loop().create_task(work)
@@ -282,6 +292,12 @@ class Dispatch:
                 text = tool.result(await self._threads.call(tool.fn, attempt.args))
             else:
                 text = await self._in_process(attempt)
+            if attempt.answer is not None:
+                text = encode(attempt.answer(decode(text)))
+            if text.find(b'"file_refs"') >= 0:
+                text = await self._keep_files(attempt, text)
+            if self.secrets.are_out:
+                text = self.secrets.redact_json(text)
         except BaseException as error:
             if not self._is_ours(error, attempt):
                 raise
@@ -290,6 +306,22 @@ class Dispatch:
             return self._failure(attempt, OutputTooLarge(), began)
         ran_ms = int((self.clock.monotonic() - began) * 1000)
         return StepSucceeded(attempt.key[1], attempt.number, msgspec.Raw(text), ran_ms)
+
+    async def _keep_files(self, attempt: Attempt, text: bytes) -> bytes:
+        """Store what an output's file_refs name, before the row that names it."""
+        output = decode(text)
+        holder = output if isinstance(output, dict) and "file_refs" in output else None
+        if holder is None and isinstance(output, dict) and isinstance(output.get("context"), dict):
+            holder = output["context"] if "file_refs" in output["context"] else None
+        if holder is None or self.artefacts is None:
+            return text
+        run = self.advance.live[attempt.no].run if attempt.no in self.advance.live else None
+        workdir = attempt.context.made_workdir if attempt.context is not None else None
+        made_by = job_id(run.id, attempt.path, attempt.number) if run is not None else ""
+        kept, stored = await asyncio.to_thread(self.artefacts.keep, holder["file_refs"], made_by, workdir)
+        holder["file_refs"] = output["file_refs"] = kept
+        attempt.artefacts = stored
+        return encode(output)
 
     async def _in_process(self, attempt: Attempt) -> bytes:
         if self._processes is None:
@@ -310,11 +342,13 @@ class Dispatch:
         return attempt.task is None or attempt.task.cancelling() == 0
 
     def _failure(self, attempt: Attempt, error: BaseException, began: float) -> StepFailed:
-        kind, message = described(error)
         ran_ms = int((self.clock.monotonic() - began) * 1000)
-        return StepFailed(
-            attempt.path, attempt.number, Error(kind, message, attempt.path, attempt.number), ran_ms
-        )
+        path, number = attempt.path, attempt.number
+        return StepFailed(path, number, self._error(error, path, number), ran_ms)
+
+    def _error(self, error: BaseException, path: str, number: int) -> Error:
+        kind, message = described(error)
+        return Error(kind, self.secrets.redact(message), path, number)
 
     def _answered(self, attempt: Attempt, event: Event) -> None:
         if self.open.get(attempt.key) is attempt:  # one that overlaps it may have taken its place
@@ -327,6 +361,8 @@ class Dispatch:
         if attempt.is_suspect:
             self._pass_lane(attempt)
         if not self.is_stopping:
+            for sha256, size in attempt.artefacts:
+                self.advance.batch.artefacts.append((attempt.no, sha256, size, self.clock.now()))
             self.advance.deliver(attempt.no, event)
             if (line is not None and line.waiting) or (self.queue and self._runner is None):
                 self._fill_places()

@@ -15,6 +15,7 @@ import asyncio
 import re
 import uuid
 from collections.abc import AsyncGenerator
+from functools import lru_cache
 from typing import Any, Final, TypedDict
 
 import msgspec
@@ -27,7 +28,7 @@ from holdfast.runtime.steps import Steps, StepView
 from holdfast.store.base import ReadRow, Store
 from holdfast.values import Error, Millis, RunId, RunNo
 
-PAGE: Final = 200  # rows read at a time; others get their turn between two pages
+PAGE: Final = 50  # rows read at a time; others get their turn between two pages, some milliseconds later
 _INSTANCE = re.compile(r"~\d+|\[\d+\]")  # what a path has that the definition has not
 
 
@@ -50,6 +51,7 @@ class RunEvent(TypedDict):
     detail: dict[str, Any]
 
 
+@lru_cache(maxsize=4096)  # asked for when an attempt is entered and when it is left, by every reader
 def job_id(run_id: RunId, path: str, attempt: int) -> str:
     """The id of one attempt, as a job beneath its run."""
     return str(uuid.uuid5(uuid.UUID(run_id), f"{path}#{attempt}"))
@@ -98,7 +100,7 @@ class Events:
             if step.status == "completed":
                 self._completed.add(_INSTANCE.sub("", path))
             found.append(self._exit(step, step.attempts, step.status))
-        elif step.status in ("retrying", "ready"):
+        elif step.status in ("retrying", "ready") or step.reason == "key":
             if told is not None:
                 self._at_work[path] = None
                 found.append(self._exit(step, told, step.status))

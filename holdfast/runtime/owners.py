@@ -165,12 +165,12 @@ class Owners:
             await self._advance.drained()
             after = found[-1]
 
-    async def supply(self, tools: frozenset[str]) -> None:
+    async def supply(self, has: Callable[[str], bool]) -> None:
         """Take up the runs that wait for a tool which this node has."""
         after = RunNo(0)
         while found := await self._store.in_need(after, ADOPT_BATCH):
             for no, needs in found:
-                if tools.issuperset(msgspec.json.decode(needs, type=list[str])):
+                if all(map(has, msgspec.json.decode(needs, type=list[str]))):
                     await self.adopt(no)
             await self._advance.drained()
             after = found[-1][0]

@@ -59,9 +59,13 @@ class Plans:
 
     async def _resolve(self, spec: WorkflowSpec, find: Find, around: tuple[str, ...]) -> Resolved:
         if spec.name in around:
-            raise _refused(f"workflow {spec.name!r} contains itself: {' → '.join((*around, spec.name))}", "nested_cycle")
+            raise _refused(
+                f"workflow {spec.name!r} contains itself: {' → '.join((*around, spec.name))}", "nested_cycle"
+            )
         if len(around) >= NESTING_MAX:
-            raise _refused(f"workflows are nested deeper than {NESTING_MAX}: {' → '.join(around)}", "nested_too_deep")
+            raise _refused(
+                f"workflows are nested deeper than {NESTING_MAX}: {' → '.join(around)}", "nested_too_deep"
+            )
         uses = {}
         for name in sorted(names_used(spec)):
             child = await find(name, spec)

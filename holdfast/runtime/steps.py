@@ -21,6 +21,7 @@ from holdfast.engine.decisions import (
     FailStep,
     FinishRun,
     OpenScope,
+    ReserveKey,
     StartAttempt,
     StopAttempt,
 )
@@ -29,6 +30,8 @@ from holdfast.engine.events import (
     Adopted,
     AttemptReleased,
     Event,
+    KeyHeld,
+    RunStarted,
     StepFailed,
     StepSucceeded,
     TimerFired,
@@ -59,7 +62,7 @@ class StepView(msgspec.Struct):
     error: Error | None = None
     finished: Millis | None = None
     due: Millis | None = None
-    reason: str = ""  # why it is ready and not running: stopping, no_tool, lost
+    reason: str = ""  # why it is ready and not running: stopping, no_tool, lost; or waits: key
     is_scope: bool = False
     children: int = 0
     done: int = 0
@@ -126,6 +129,11 @@ class Steps:
                 for path in lost:
                     if not self._stopped(step := self._open[path]):
                         self._set(step, "ready", "lost")
+            case RunStarted(copied=copied):  # what another run gave counts as done
+                for path, output in copied.items():
+                    self._end(self._reached(path), "completed", output=output)
+            case KeyHeld(path) if (found := self._open.get(path)) and found.reason == "key":
+                self._set(found, "waiting", "key")
             case TimerFired(path, "grace") if (found := self._open.get(path)) and found.stopping == path:
                 self._stopped(found)
 
@@ -135,6 +143,8 @@ class Steps:
                 step = self._reached(path)
                 step.attempts, step.due = attempt, None
                 self._set(step, "running")
+            case ReserveKey(path):
+                self._set(self._reached(path), "ready", "key")
             case StopAttempt(path, target):
                 step = self._open[path]
                 if step.status == "running":

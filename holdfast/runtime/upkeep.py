@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import re
 import shutil
@@ -76,7 +77,7 @@ def back_up(store: StoreFile, target: Path) -> list[Path]:
         os.rename(partial, target)
         made = [target]
         if artefacts[0].is_dir():
-            shutil.copytree(*artefacts)
+            _copy_artefacts(*artefacts)
             made.append(artefacts[1])
         _sync(target.parent)
     except OSError as error:
@@ -86,13 +87,25 @@ def back_up(store: StoreFile, target: Path) -> list[Path]:
     return made
 
 
+def _copy_artefacts(source: Path, target: Path) -> None:
+    target.mkdir()
+    for file in source.glob("??/*"):
+        folder = target / file.parent.name
+        folder.mkdir(exist_ok=True)
+        with contextlib.suppress(FileNotFoundError):  # swept meanwhile: nothing names it
+            shutil.copy2(file, folder / file.name)
+            _sync(folder / file.name)
+    for folder in (*target.glob("??"), target):
+        _sync(folder)
+
+
 def artefacts_of(database: Path) -> Path:
     """The folder of a database's artefacts."""
     return database.with_name(f"{database.name}.artefacts")
 
 
-def _sync(folder: Path) -> None:
-    fd = os.open(folder, os.O_RDONLY)
+def _sync(path: Path) -> None:
+    fd = os.open(path, os.O_RDONLY)
     try:
         os.fsync(fd)
     finally:
@@ -120,7 +133,7 @@ async def examine(store: StoreFile) -> list[Finding]:
             Finding(name.removeprefix("check_").replace("_", " "), store.check(name))
             for name in store.checks()
         ]
-        findings += [_large_values(store), await _folds(store)]
+        findings += [_large_values(store), _artefacts(store), await _folds(store)]
     return [*findings, *_machine(Path(store.path))]
 
 
@@ -135,6 +148,20 @@ def _large_values(store: StoreFile) -> Finding:
 
 
 _REFERENCE: Final = re.compile(r'\{"\$blob":"([0-9a-f]{64})"\}')
+
+
+def _artefacts(store: StoreFile) -> Finding:
+    folder, problems, seen = artefacts_of(Path(store.path)), [], 0
+    for sha256, size in store.artefacts_named():
+        seen += 1
+        file = folder / sha256[:2] / sha256
+        if not file.is_file():
+            problems.append(f"the artefact {sha256[:12]}… is not there")
+        elif file.stat().st_size != size:
+            problems.append(
+                f"the artefact {sha256[:12]}… has {file.stat().st_size:,} bytes instead of {size:,}"
+            )
+    return Finding("artefacts are there", problems[:10], f"{seen} files")
 
 
 async def _folds(store: StoreFile) -> Finding:

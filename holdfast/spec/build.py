@@ -148,10 +148,10 @@ def _hint_of_kind(keys: Collection[str]) -> str:
     told = [kind for kind, rules in KINDS.items() if rules.is_told_by(keys)]
     if told:
         return f"did you mean kind: {told[0]}?"
-    words = {first for first, *_ in IMPLIED_KINDS.values()}
     owners = [kind for kind, rules in KINDS.items() if any(key in rules.keys for key in keys)]
     if owners:
         return f"did you mean kind: {owners[0]}?"
+    words = {first for first, *_ in IMPLIED_KINDS.values()}
     near = [f"did you mean {word}?" for key in keys if key not in STEP_KEYS and (word := nearest(key, words))]
     return near[0] if near else f"the kinds are {', '.join(KINDS)}"
 

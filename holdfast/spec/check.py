@@ -138,7 +138,7 @@ class _Checker:
             case BranchBody(on):
                 self._path(who, on, (*at, "on"), scope)
             case NestedBody(workflow, inputs):
-                self._name(who, "workflow", workflow, at)
+                self._name(who, "workflow", workflow, (*at, "workflow"))
                 self.templates(who, inputs, (*at, "inputs"), scope)
             case ApproveBody(prompt=prompt, form=form):
                 self.templates(who, prompt, (*at, "prompt"), scope)
@@ -171,9 +171,9 @@ class _Checker:
         if tool is not None:
             self._tool_name(who, tool, (*at, "tool"))
         if dcc is not None:
-            self._name(who, "server", dcc, at, key="dcc")
+            self._name(who, "server", dcc, (*at, "dcc"), "/")
         if service is not None:
-            self._name(who, "service", service, at)
+            self._name(who, "service", service, (*at, "service"), "/")
         for key, value in given.items():
             self.templates(who, value, (*at, key), scope, secrets=True)
 
@@ -194,16 +194,22 @@ class _Checker:
             if names == ():
                 message = f"{who}{key} names no signal"
                 self._report.add("out_of_range", (*at, key), message, "name at least one")
-            self.templates(who, list(names or ()), (*at, key), scope)
-        self.templates(who, wait.signal_key, (*at, "signal_key"), scope)
+            for i, name in enumerate(names or ()):
+                self._signal(who, name, (*at, key, i), scope)
+        if wait.signal_key is not None:
+            self._signal(who, wait.signal_key, (*at, "signal_key"), scope)
         self.templates(who, wait.correlation, (*at, "correlation"), scope)
 
-    def _name(self, who: str, noun: str, name: str, at: Where, key: str = "") -> None:
+    def _signal(self, who: str, name: str, at: Where, scope: Scope) -> None:
+        if not name.strip():
+            self._report.add("invalid_name", at, f"{who}the name of a signal must not be empty", "name it")
+        self.templates(who, name, at, scope)
+
+    def _name(self, who: str, noun: str, name: str, where: Where, forbidden: str = "") -> None:
         """A name that is looked up elsewhere: fixed, so that it is known before a run starts."""
-        where = (*at, key or noun)
         if not name.strip():
             self._report.add("invalid_name", where, f"{who}the name of a {noun} must not be empty", "name it")
-        elif "{{" in name or "/" in name:
+        elif "{{" in name or any(letter in name for letter in forbidden):
             hint = "it has no placeholders" if "{{" in name else "it is a name, not an address or a path"
             message = f"{who}{quoted(name)} cannot be the name of a {noun}"
             self._report.add("invalid_name", where, message, hint)
@@ -376,7 +382,7 @@ def note_oddities(spec: Definition, report: Report) -> None:
 
 def _note_clashes(spec: Definition, report: Report) -> None:
     """A bare name stands for one thing only; whoever gave it to two should know for which."""
-    inputs = declared_inputs(spec.inputs)
+    inputs, ids = declared_inputs(spec.inputs), {step.id for step in walk(spec.steps)}
     for name in sorted(inputs.intersection(ROOTS)):
         message = f"the bare name {quoted(name)} does not mean this input"
         report.note("shadowed", ("inputs", name), message, f"use inputs.{name}")
@@ -384,3 +390,6 @@ def _note_clashes(spec: Definition, report: Report) -> None:
         if step.id in ROOTS or step.id in inputs:
             message = f"the bare name {quoted(step.id)} does not mean this step"
             report.note("shadowed", (*at, "id"), message, f"use steps.{step.id}.output")
+        if isinstance(step.body, ForeachBody) and (step.body.as_ in inputs or step.body.as_ in ids):
+            message = f"inside this foreach the bare name {quoted(step.body.as_)} means its item"
+            report.note("shadowed", (*at, "as"), message, "choose another name for the item")

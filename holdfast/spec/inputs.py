@@ -18,7 +18,7 @@ from functools import cached_property
 from typing import Any, Final
 
 from holdfast.errors import InvalidInputs, Problem
-from holdfast.spec.jsonschema import Judge, Misfit, Parts, check_whole, count_rules
+from holdfast.spec.jsonschema import Judge, Misfit, Parts, check_whole, count_rules, without_names
 from holdfast.spec.problems import Fields, Report, Where, did_you_mean, one_of, quoted, type_name
 from holdfast.spec.read import pointer_to
 
@@ -26,7 +26,7 @@ from holdfast.spec.read import pointer_to
 _PLAIN_KEYS: Final = frozenset(
     {"type", "default", "title", "description", "examples", "deprecated", "$comment"}
 )
-_PLAIN_TOP_KEYS: Final = _PLAIN_KEYS | {"properties", "required", "additionalProperties", "$schema", "$id"}
+_PLAIN_TOP_KEYS: Final = _PLAIN_KEYS | {"properties", "required", "additionalProperties"}
 
 
 def declared_inputs(declared: Any) -> frozenset[str]:
@@ -195,7 +195,7 @@ def check_inputs(inputs: Any, report: Report) -> None:
     parts = Parts(report, schema)
     if _is_schema(inputs):
         _check_type_of_all(Fields(report, inputs, ("inputs",), "inputs: "))
-        parts.check(inputs, ("inputs",), "inputs: ")
+        parts.check(schema, ("inputs",), "inputs: ")
     for name, rule in () if _is_schema(inputs) else inputs.items():
         who = f"input {quoted(name)}: "
         _check_short_form(report, rule, ("inputs", name), who)
@@ -235,7 +235,9 @@ def _check_defaults(inputs: dict[str, Any], schema: dict[str, Any], report: Repo
     for misfit in Judge(parts, count_rules(parts)).misfits(defaults):
         name = str(misfit.path[0])
         message = f"input {quoted(name)}: the default {misfit.message}"
-        report.add("invalid_default", (*at, name, "default"), message, "give one that fits, or none")
+        is_null = rules[name]["default"] is None
+        hint = "add 'null' to its types: type: [string, 'null']" if is_null else "give one that fits, or none"
+        report.add("invalid_default", (*at, name, "default"), message, hint)
 
 
 # ---------------------------------------------------------------------------------------------- the two forms
@@ -265,10 +267,10 @@ def _declarations(inputs: Any, *, is_schema: bool | None = None) -> dict[str, di
 def _schema_of(inputs: dict[str, Any]) -> dict[str, Any]:
     """A declaration as a JSON Schema of all inputs together."""
     if _is_schema(inputs):
-        return {key: value for key, value in inputs.items() if key not in ("$schema", "$id")}
+        return without_names(inputs)
     return {
         "type": "object",
-        "properties": {name: True if rule is None else rule for name, rule in inputs.items()},
+        "properties": {name: {} if rule is None else rule for name, rule in inputs.items()},
         "required": [name for name, rule in _declarations(inputs).items() if "default" not in rule],
         "additionalProperties": False,
     }

@@ -55,7 +55,7 @@ _KEYWORDS: Final[dict[str, str]] = {
     **dict.fromkeys(
         ("title", "description", "$comment", "format", "contentEncoding", "contentMediaType"), "text"
     ),
-    **dict.fromkeys(("pattern", "$ref", "$schema", "$id"), "text"),
+    **dict.fromkeys(("pattern", "$ref"), "text"),
     **dict.fromkeys(("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"), "a number"),
     **dict.fromkeys(
         ("minLength", "maxLength", "minItems", "maxItems", "minContains", "maxContains"), "a count"
@@ -68,6 +68,15 @@ _KEYWORDS: Final[dict[str, str]] = {
     "type": "a type",
     **dict.fromkeys(("const", "default"), "anything"),
 }
+
+
+# A schema may say at its top which dialect it is in and how it is called; further down that would change where
+# references lead.
+_NAMES: Final = ("$schema", "$id")
+
+
+def without_names(schema: dict[str, Any]) -> dict[str, Any]:
+    return {keyword: value for keyword, value in schema.items() if keyword not in _NAMES}
 
 
 def _is_count(value: Any) -> bool:
@@ -111,7 +120,10 @@ def keywords_schema() -> dict[str, Any]:
     }
     return {
         "type": "object",
-        "properties": {keyword: told[holds] for keyword, holds in _KEYWORDS.items()},
+        "properties": {
+            **dict.fromkeys(_NAMES, told["text"]),
+            **{keyword: told[holds] for keyword, holds in _KEYWORDS.items()},
+        },
         "patternProperties": {"^x-": True},
         "additionalProperties": False,
     }
@@ -120,9 +132,9 @@ def keywords_schema() -> dict[str, Any]:
 # ---------------------------------------------------------------------------------------- whether it can be used
 
 
-def check_schema(schema: Any, report: Report, at: Where, who: str) -> None:
+def check_schema(schema: dict[str, Any], report: Report, at: Where, who: str) -> None:
     """Report what is wrong with a schema."""
-    before = len(report.problems)
+    before, schema = len(report.problems), without_names(schema)
     Parts(report, schema).check(schema, at, who)
     if len(report.problems) == before:
         check_whole(schema, report, at, who)

@@ -139,8 +139,9 @@ def nearest(word: str, known: Collection[str]) -> str | None:
     """The one of many words that somebody could have meant."""
     if len(known) > SUGGESTIONS_MAX:
         return None
-    near = difflib.get_close_matches(word[:NAME_CHARS_MAX], sorted(known), n=1)
-    return near[0] if near else None
+    by_small = {name.casefold(): name for name in sorted(known)}
+    near = difflib.get_close_matches(word[:NAME_CHARS_MAX].casefold(), by_small, n=1)
+    return by_small[near[0]] if near else None
 
 
 def did_you_mean(word: str, known: Collection[str]) -> str:

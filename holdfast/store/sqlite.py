@@ -291,7 +291,14 @@ class SqliteStore:
             change.epoch,
             change.wake_at,
         )
-        rest = (new.on_restart, new.labels, new.created_at, change.finished_at, new.parent_job_id, new.rerun_of)
+        rest = (
+            new.on_restart,
+            new.labels,
+            new.created_at,
+            change.finished_at,
+            new.parent_job_id,
+            new.rerun_of,
+        )
         return (*identity, change.needs, *rest)
 
     def _changed(self, no: RunNo, change: RunChange) -> tuple[Any, ...]:
@@ -450,6 +457,10 @@ class SqliteStore:
         """Journal rows that refer to large values: run, body."""
         yield from self._read.execute(self._sql["rows_with_blobs"])
 
+    def artefacts_named(self) -> Iterator[tuple[str, int]]:
+        """Artefacts that runs refer to: sha256, size."""
+        yield from self._read.execute(self._sql["artefacts_named"])
+
     def has_blob(self, no: RunNo, sha256: str) -> bool:
         return bool(self._value(self._read, "has_blob", no, sha256))
 
@@ -514,9 +525,7 @@ class Keys:
             return []  # it only asked
         if end.output is not None:
             self._run("answer_key", end.output, end.expires_at, tenant, scope, key)
-        waiters = list(
-            self._run("waiters_of_key", tenant, scope, key, 1 if end.output is None else ALL)
-        )
+        waiters = list(self._run("waiters_of_key", tenant, scope, key, 1 if end.output is None else ALL))
         if end.output is None:
             if not waiters:
                 self._run("free_key", tenant, scope, key)

@@ -25,7 +25,7 @@ from typing import Any, ClassVar, Final
 import msgspec
 
 from holdfast.tools.context import Context
-from holdfast.tools.failures import OutputTooLarge, described
+from holdfast.tools.failures import OutputTooLarge, ToolError, described
 from holdfast.tools.registry import Tool
 from holdfast.values import VALUE_BYTES_MAX, RunId
 
@@ -155,11 +155,21 @@ class Child:
     def _tool(self, call: Call) -> Tool:
         key = (call.module, call.qualname)
         if key not in self._tools:
-            found: Any = _main_of(call) if call.module == "__main__" else importlib.import_module(call.module)
-            for part in call.qualname.split("."):
-                found = getattr(found, part)
-            self._tools[key] = Tool(found, call.tool)
+            try:
+                self._tools[key] = Tool(_found(call), call.tool)
+            except (Exception, SystemExit) as error:  # loading a module runs whatever stands in it
+                _, why = described(error)
+                raise ToolError(
+                    f"the process of the tool {call.tool!r} cannot load it from {call.module!r}: {type(error).__name__}: {why}"
+                ) from error
         return self._tools[key]
+
+
+def _found(call: Call) -> Any:
+    found: Any = _main_of(call) if call.module == "__main__" else importlib.import_module(call.module)
+    for part in call.qualname.split("."):
+        found = getattr(found, part)
+    return found
 
 
 def _main_of(call: Call) -> types.ModuleType:

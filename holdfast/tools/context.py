@@ -13,7 +13,7 @@ import shutil
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from holdfast.values import RunId
 
@@ -26,11 +26,15 @@ PROGRESS_MAX: Final = 10_000  # of one attempt; those beyond it are dropped, as 
 Tell = Callable[[str, dict[str, Any]], None]
 
 
+class Files(Protocol):
+    def path(self, uri: str) -> Path: ...
+
+
 class Context:
     """What a tool may know of the attempt it is: take it as a parameter annotated `Context`."""
 
     __slots__ = (
-        "_bytes", "_cancelled", "_lines", "_progress", "_shown", "_tell", "_workdir", "_workdirs",
+        "_artefacts", "_bytes", "_cancelled", "_lines", "_progress", "_redact", "_shown", "_tell", "_workdir", "_workdirs",
         "attempt", "idempotency_key", "path", "run_id",
     )  # fmt: skip
 
@@ -43,9 +47,11 @@ class Context:
         *,
         tell: Tell | None = None,
         workdirs: Path | None = None,
+        redact: Callable[[str], str] | None = None,
+        artefacts: Files | None = None,
     ) -> None:
         self.run_id, self.path, self.attempt, self.idempotency_key = run_id, path, attempt, idempotency_key
-        self._tell, self._workdirs = tell, workdirs
+        self._tell, self._workdirs, self._redact, self._artefacts = tell, workdirs, redact, artefacts
         self._cancelled = False
         self._lines = self._bytes = self._progress = 0
         self._shown: tuple[int, str] | None = None
@@ -93,6 +99,17 @@ class Context:
             folder.mkdir(mode=0o700, parents=self._workdirs is not None)
         return folder
 
+    @property
+    def made_workdir(self) -> Path | None:
+        """The folder, if the tool asked for it."""
+        return self._workdir if self._workdir is not None and self._workdir.exists() else None
+
+    def artefact(self, uri: str) -> Path:
+        """The file behind `artefact://sha256/…`, to read from."""
+        if self._artefacts is None:
+            raise RuntimeError("there are no artefacts here")
+        return self._artefacts.path(uri)
+
     def planned_workdir(self) -> Path:
         """Where the folder is or would be: another process may make it, this one must be able to remove it."""
         if self._workdir is None:
@@ -112,8 +129,20 @@ class Context:
         self._say(kind, data)
 
     def _say(self, kind: str, data: dict[str, Any]) -> None:
+        if self._redact is not None:
+            data = _redacted(data, self._redact)
         if self._tell is not None:
             self._tell(kind, data)
         elif kind == "log":
             told = "".join(f" {name}={value}" for name, value in data["fields"].items())
             log.info("run %s: step %s: %s%s", self.run_id, self.path, data["message"], told)
+
+
+def _redacted(value: Any, redact: Callable[[str], str]) -> Any:
+    if isinstance(value, str):
+        return redact(value)
+    if isinstance(value, dict):
+        return {redact(str(key)): _redacted(part, redact) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_redacted(part, redact) for part in value]
+    return value if value is None or isinstance(value, int | float) else redact(str(value))

@@ -17,6 +17,7 @@ from holdfast.tools.context import Context
 from holdfast.tools.failures import ToolError
 from holdfast.tools.forms import result_text
 from holdfast.tools.guard import Guard
+from holdfast.tools.remote import RemoteCaller
 from holdfast.tools.signature import Signature
 
 __all__ = [
@@ -105,21 +106,35 @@ def tool(
 class Registry:
     """Tools by name: those given, and the built-in ones whose names they leave free."""
 
-    def __init__(self, tools: Iterable[Any] = (), *, guard: Guard | None = None) -> None:
+    def __init__(
+        self, tools: Iterable[Any] = (), *, guard: Guard | None = None, remote: RemoteCaller | None = None
+    ) -> None:
+        self._remote = remote
         self._tools: dict[str, Tool] = {}
         self._all = {made.name: made for made in map(_tool_of, builtins(guard or Guard()))}
         self.get = self._all.get
         for given in tools:
             self.add(given)
 
-    def add(self, given: Any) -> None:
+    def add(self, given: Any, *, replace: bool = False) -> None:
         made = given if isinstance(given, Tool) else _tool_of(given)
-        known = self._tools.get(made.name)
+        known = None if replace else self._tools.get(made.name)
         if known is not None and known.fn != made.fn:
             raise ValueError(
                 f"two tools are called {made.name!r}: {_place(known.fn)} and {_place(made.fn)}; rename one"
             )
         self._tools[made.name] = self._all[made.name] = made
+
+    def remote(self, target: str) -> Tool | None:
+        """A tool on a server (`server/tool`), if there is a caller who knows that server."""
+        server, slash, name = target.partition("/")
+        if self._remote is None or not slash or server not in getattr(self._remote, "servers", (server,)):
+            return None
+        made = self._all[target] = _remote_tool(self._remote, server, name)
+        return made
+
+    def has(self, target: str) -> bool:
+        return target in self._all or self.remote(target) is not None
 
     def names(self) -> frozenset[str]:
         return frozenset(self._all)
@@ -127,6 +142,13 @@ class Registry:
     def __iter__(self) -> Iterator[Tool]:
         """Those given."""
         return iter(self._tools.values())
+
+
+def _remote_tool(caller: RemoteCaller, server: str, name: str) -> Tool:
+    async def call(_context: Context, **args: Any) -> Any:
+        return await caller.call(server, name, args, _context)
+
+    return Tool(call, f"{server}/{name}")
 
 
 def _tool_of(fn: Any) -> Tool:

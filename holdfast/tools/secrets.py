@@ -40,6 +40,11 @@ class Secrets:
         self._values: dict[str, tuple[str, ...]] = {}  # value → the ways it may be written
         self._forms: tuple[str, ...] = ()  # of all values, longest first: one may be part of another
 
+    @property
+    def are_out(self) -> bool:
+        """Was any value handed out that would have to be taken out of what is written?"""
+        return bool(self._forms)
+
     def get(self, name: str) -> str | None:
         for provider in self._providers:
             try:

@@ -242,6 +242,42 @@ def test_a_step_that_is_not_there_is_met_with_the_one_that_was_perhaps_meant(cli
     assert (refused.returncode, "did you mean second?" in refused.stderr) == (2, True)
 
 
+def test_a_rerun_from_a_step_takes_over_what_was_done_before_it(cli: Cli) -> None:
+    run_id = failed(cli)
+    cli.write("mended", "")
+    args = ("--from", "second", "--tools", "tools", "--tools", "once")
+    data = cli.json("runs", "rerun", run_id, *args)
+    assert data["output"] == {"first": "first", "second": "ok", "third": "third"}
+    assert cli.notes() == ["first", "third"]
+    assert cli.json("runs", "show", data["run_id"])["rerun_of"] == run_id
+
+
+def test_a_rerun_without_a_step_does_everything_again(cli: Cli) -> None:
+    run_id = failed(cli)
+    cli.write("mended", "")
+    done_again = cli.run("runs", "rerun", run_id, "--tools", "tools", "--tools", "once")
+    assert done_again.returncode == 0
+    assert cli.notes() == ["first", "first", "third"]
+
+
+def test_a_rerun_that_fails_exits_with_1(cli: Cli) -> None:
+    args = ("--from", "second", "--tools", "tools", "--tools", "once")
+    assert cli.run("runs", "rerun", failed(cli), *args).returncode == 1
+
+
+def test_a_rerun_says_first_what_will_run(cli: Cli) -> None:
+    run_id = failed(cli)
+    cli.write("mended", "")
+    args = ("--from", "second", "--tools", "tools", "--tools", "once")
+    said = cli.run("runs", "rerun", run_id, *args).stderr
+    assert "✓ first  taken over\n  · second  runs\n  · third  runs\n" in said
+
+
+def test_a_rerun_cannot_begin_after_a_step_that_did_not_complete(cli: Cli) -> None:
+    refused = cli.run("runs", "rerun", failed(cli), "--from", "third", "--preview")
+    assert (refused.returncode, "--from second" in refused.stderr) == (2, True)
+
+
 def test_an_open_run_is_gone_on_with_instead(cli: Cli) -> None:
     run_id = killed(cli)
     refused = cli.run("runs", "rerun", run_id)

@@ -151,13 +151,16 @@ def test_nested_workflows_stand_in_loops_and_hold_loops(tmp_path: Path) -> None:
         async with Holdfast(str(tmp_path / "a.db"), tools=[times]) as hf:
             await hf.publish(WorkflowSpec.from_yaml_str(looping))
             output = await _result(hf, loop, ns=[1, 2])
-            assert [one["inner"] for one in output["each"]["iterations"]] == [[{"s": 2}, {"s": 10}], [{"s": 4}, {"s": 10}]]
+            assert [one["inner"] for one in output["each"]["iterations"]] == [
+                [{"s": 2}, {"s": 10}],
+                [{"s": 4}, {"s": 10}],
+            ]
 
     asyncio.run(main())
 
 
 def test_the_time_of_a_nested_workflow_is_its_own(tmp_path: Path) -> None:
-    slow = 'name: child\ntimeout_secs: 0.05\ninputs: {n: {}}\nsteps: [{id: t, kind: timer, delay_ms: 60000}]'
+    slow = "name: child\ntimeout_secs: 0.05\ninputs: {n: {}}\nsteps: [{id: t, kind: timer, delay_ms: 60000}]"
 
     async def main() -> None:
         async with Holdfast(str(tmp_path / "a.db"), tools=[times]) as hf:

@@ -111,6 +111,62 @@ async def test_the_views_agree_with_the_engine_about_a_run_that_ended(tools: Tes
     await assert_agreement(tools, await ended(tools, spec))
 
 
+async def test_the_views_agree_with_the_engine_about_steps_under_one_key(tools: TestEngine) -> None:
+    spec = """
+name: n
+steps:
+  - {id: a, tool: slow, idempotency_key: k}
+  - {id: b, tool: slow, idempotency_key: k}
+  - {id: par, kind: parallel, steps: [{id: c, tool: slow, idempotency_key: m}, {id: d, tool: slow, idempotency_key: m}]}
+"""
+
+    async def slow() -> str:
+        await asyncio.sleep(60)
+        return "done"
+
+    tools.fake_tool("slow", slow)
+    run = await ended(tools, spec)
+    await assert_agreement(tools, run)
+    assert [entry for entry in transitions(tools, run) if entry[0] in ("b", "par[1].d")] == [
+        ("b", "ready", 0),
+        ("b", "completed", 0),
+        ("par[1].d", "ready", 0),
+        ("par[1].d", "waiting", 0),
+        ("par[1].d", "ready", 0),  # woken, it asks again
+        ("par[1].d", "completed", 0),
+    ]
+    entered = [
+        event["current_step_id"] async for event in run.events() if event["detail"]["kind"] == "step_enter"
+    ]
+    assert entered == ["a", "b", "par", "par[0].c", "par[1].d"]
+
+
+async def test_the_views_agree_with_the_engine_about_a_nested_workflow(tools: TestEngine) -> None:
+    hf = await tools.open()
+    await hf.publish("name: child\nsteps: [{id: s, tool: echo, args: {x: 4}}]\noutput: {got: '{{ s }}'}")
+    run = await ended(tools, "name: n\nsteps: [{id: c, kind: workflow, workflow: child}]")
+    assert await run.result() == {"c": {"got": 4}}
+    await assert_agreement(tools, run)
+    kinds = [(event["detail"]["kind"], event["current_step_id"]) async for event in run.events()]
+    assert kinds[1:-1] == [
+        ("step_enter", "c"),
+        ("step_enter", "c.s"),
+        ("step_exit", "c.s"),
+        ("step_exit", "c"),
+    ]
+
+
+async def test_the_views_agree_with_the_engine_about_a_run_that_does_another_again(tools: TestEngine) -> None:
+    hf = await tools.open()
+    first = await ended(tools, "name: n\nsteps: [{id: x, tool: echo, args: {x: 5}}, {id: f, tool: fail}]")
+    run = await tools.attach((await hf.rerun(first.id, from_step="f")).id)
+    with pytest.raises(RunFailed):
+        await tools.finish(run)
+    await assert_agreement(tools, run)
+    assert (await run.steps())["x"].output == 5
+    assert (await run.info()).rerun_of == first.id
+
+
 async def test_the_views_agree_with_the_engine_about_a_run_that_was_cancelled(tools: TestEngine) -> None:
     hf = await tools.open()
     for spec in (HANGS, ABORTED.replace("fail", "hang"), RETRIED.replace("flaky", "fail")):

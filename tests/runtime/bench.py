@@ -88,7 +88,7 @@ class Bench(Engine):
         crash(self)
 
 
-def bench(path: Path, tools: Iterable[Any], clock: Clock, **limits: int) -> Bench:
+def bench(path: Path, tools: Iterable[Any], clock: Clock, **limits: Any) -> Bench:
     return Bench(Store(path / "h.db"), Registry(tools), clock, **limits)
 
 

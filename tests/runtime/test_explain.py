@@ -167,6 +167,17 @@ async def test_a_suspect_waits_for_its_turn_to_be_alone(tmp_path: Path) -> None:
 
 
 @by_hand
+async def test_a_step_that_waits_for_a_key_names_who_holds_it(tmp_path: Path) -> None:
+    keyed = "name: n\nsteps: [{id: s, tool: work, idempotency_key: order-7, idempotency_scope: global}]"
+    async with opened(tmp_path, [endless], clock()) as engine:
+        holder = await begun(engine, keyed)
+        waiter = await begun(engine, keyed)
+        reason = await only(tmp_path, waiter)
+    assert (reason.path, reason.reason, reason.until) == ("s", "key", None)
+    assert reason.unblocks == f"the end of step s of run {holder.id} that holds the key 'order-7'"
+
+
+@by_hand
 async def test_a_finished_run_can_only_be_run_again(tmp_path: Path) -> None:
     async with opened(tmp_path, [failing], clock()) as engine:
         run = await begun(engine, ONE)

@@ -276,6 +276,7 @@ async def test_a_sound_file_has_no_problem(tmp_path: Path) -> None:
         ("DELETE FROM version", "runs have a definition"),
         ("DELETE FROM run", "nothing without a run"),
         ("DELETE FROM blob", "large values are there"),
+        ("INSERT INTO artefact VALUES (1, 'ab', 4, 0)", "artefacts are there"),
         ("INSERT INTO key VALUES ('default', '', 'k', 1, 's', NULL, 0, NULL)", "keys are held by open runs"),
         ("INSERT INTO wait VALUES (1, 'default', 'key', '', 'k', 1, 's', 0)", "only open runs wait"),
         (

@@ -186,6 +186,7 @@ def test_a_default_has_to_fit(rule: Any, form: int) -> None:
         ({"x": {"type": []}}, "unknown_type", "/inputs/x/type"),
         ({"x": {"type": 3}}, "unknown_type", "/inputs/x/type"),
         ({"x": {"$anchor": "a"}}, "unknown_key", "/inputs/x/$anchor"),
+        ({"x": {"$id": "https://x.y/z", "$ref": "#"}}, "unknown_key", "/inputs/x/$id"),
         ({"x": {"$ref": "other.json"}}, "remote_reference", "/inputs/x/$ref"),
         ({"x": {"$ref": "#name"}}, "unknown_reference", "/inputs/x/$ref"),
         ({"x": {"patternProperties": {"(": {}}}}, "invalid_pattern", "/inputs/x/patternProperties/("),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
 import msgspec
 import pytest
@@ -113,7 +114,7 @@ def test_a_run_that_waits_or_is_being_cancelled_is_running(status: str) -> None:
 
 
 @pytest.mark.parametrize("status", ["nope", "Running", "", None, 3])
-def test_an_unknown_state_is_a_value_error(status: object) -> None:
+def test_an_unknown_state_is_a_value_error(status: Any) -> None:
     with pytest.raises(ValueError):
         WorkflowStatus(status)
 

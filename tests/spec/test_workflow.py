@@ -604,6 +604,8 @@ def test_messages_have_the_words_that_users_know(text: str, message: str) -> Non
         (workflow("  - {id: a, tool: t, args: '{{ inputs.rot }}'}\n", inputs="{root: {}}"), "root"),
         (workflow(A + A), "line 3"),
         (workflow("  - {id: a, tool: t, on_crash: retri}\n"), "retry"),
+        (workflow("  - {id: a, tool: t, retry: {max_attempts: 2, backoff: LINEAR}}\n"), "linear"),
+        (workflow(A, inputs="{x: {type: string, default: ~}}"), "add 'null' to its types"),
     ],
 )
 def test_a_hint_says_what_was_probably_meant(text: str, hint: str) -> None:
@@ -845,6 +847,15 @@ def test_names_that_stand_for_two_things_are_noted() -> None:
         ("shadowed", "/steps/0/id"),
         ("shadowed", "/steps/1/id"),
     ]
+
+
+def test_an_item_that_hides_another_name_is_noted() -> None:
+    text = workflow(
+        "  - {id: a, tool: t}\n  - {id: l, kind: foreach, items: $.inputs.x, as: a}\n", inputs="{x: {}}"
+    )
+    spec = WorkflowSpec.from_yaml_str(text)
+    spec.validate()
+    assert [(note.code, note.pointer) for note in spec.notes] == [("shadowed", "/steps/1/as")]
 
 
 def test_jitter_outside_its_range_is_clamped_and_noted() -> None:

@@ -390,6 +390,14 @@ def test_the_same_method_given_twice_is_one_tool() -> None:
     assert len(list(Registry([adder.method, adder.method]))) == 1
 
 
+def test_two_functions_of_one_name_are_refused_unless_one_shall_replace_the_other() -> None:
+    registry = Registry([tool(name="add")(add)])
+    with pytest.raises(ValueError, match="two tools are called 'add'"):
+        registry.add(tool(name="add")(lambda a: a))
+    registry.add(tool(name="add")(lambda a: a), replace=True)
+    assert [made.schema["required"] for made in registry] == [["a"]]
+
+
 def test_a_function_behind_a_decorator_keeps_its_signature() -> None:
     with pytest.raises(ArgumentsMisfit, match="a: expected int, got str"):
         Tool(wrapped(add), "t").bind({"a": "x", "b": 1})

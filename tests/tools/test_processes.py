@@ -384,6 +384,17 @@ def test_a_script_that_starts_runs_whenever_it_is_loaded_is_told_what_to_do(tmp_
     assert "put what it does under `if __name__" in said
 
 
+def test_a_module_that_cannot_be_loaded_again_is_named(tmp_path: Path) -> None:
+    said = run_script(
+        tmp_path,
+        'if __name__ == "__main__":',
+        "    asyncio.run(main())",
+        "else:",
+        "    raise KeyError('again')",
+    )
+    assert "the process of the tool 'double' cannot load it from '__main__': KeyError" in said
+
+
 def test_a_session_without_a_file_is_told_to_use_a_module() -> None:
     program = (
         textwrap.dedent(SCRIPT)

@@ -50,3 +50,6 @@ DELETE FROM key WHERE tenant = ? AND scope = '' AND key = ? AND output IS NOT NU
 
 -- name: key_holder
 SELECT r.id, k.path FROM key k JOIN run r ON r.no = k.run WHERE k.tenant = ? AND k.scope = ? AND k.key = ?;
+
+-- name: artefacts_named
+SELECT DISTINCT sha256, size FROM artefact;

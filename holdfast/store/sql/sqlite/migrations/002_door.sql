@@ -43,7 +43,9 @@ SELECT workflow_id,
                   WHEN fails THEN NULL  -- what the next one of the same row says counts
                   WHEN tag = 'start' OR tag = 'open' THEN 'running'
                   WHEN tag = 'timer' THEN 'waiting'
-                  WHEN tag = 'complete' THEN 'completed'
+                  WHEN tag = 'reserve' THEN 'ready'
+                  WHEN tag = 'key_held' THEN iif(before = 'reserve', 'waiting', NULL)
+                  WHEN tag = 'complete' OR tag = 'copied' THEN 'completed'
                   WHEN tag = 'fail' THEN 'failed'
                   WHEN tag = 'stop' THEN iif(before IN ('start', 'stop'), NULL, 'cancelled')
                   WHEN before = 'start' THEN
@@ -70,6 +72,14 @@ SELECT workflow_id,
         FROM run r CROSS JOIN journal j
        WHERE j.run = r.no AND j.kind = 'timer_fired' AND j.body ->> '$[1][2]' = 'grace'
       UNION ALL
+      SELECT r.id, r.finished_at, j.run, j.seq, -1, j.at, j.kind, j.body ->> '$[1][1]', NULL, NULL, NULL
+        FROM run r CROSS JOIN journal j
+       WHERE j.run = r.no AND j.kind = 'key_held'
+      UNION ALL
+      SELECT r.id, r.finished_at, j.run, j.seq, -1, j.at, 'copied', copied.key, NULL, j.body -> copied.fullkey, NULL
+        FROM run r CROSS JOIN journal j CROSS JOIN json_each(j.body, '$[1][4]') copied
+       WHERE j.run = r.no AND j.seq = 1
+      UNION ALL
       SELECT r.id, r.finished_at, j.run, j.seq, -1, j.at, j.kind, lost.value, NULL, NULL, NULL
         FROM run r CROSS JOIN journal j CROSS JOIN json_each(j.body, '$[1][1]') lost
        WHERE j.run = r.no AND j.kind = 'adopted'
@@ -80,7 +90,7 @@ SELECT workflow_id,
                                 WHEN 'complete' THEN iif(d.value ->> 4, NULL, d.value -> 2) END,
              iif(d.value ->> 0 = 'stop', d.value ->> 2, NULL)
         FROM run r CROSS JOIN journal j CROSS JOIN json_each(j.body, '$[2]') d
-       WHERE j.run = r.no AND (d.value ->> 0 IN ('start', 'stop', 'open')
+       WHERE j.run = r.no AND (d.value ->> 0 IN ('start', 'stop', 'open', 'reserve')
           OR d.value ->> 0 = 'timer' AND d.value ->> 2 = 'delay'
           -- A child of a fan-out is named like its frame, loop[3], and is no step.
           OR d.value ->> 0 IN ('complete', 'fail') AND (d.value ->> 1 NOT LIKE '%]' OR d.value ->> 1 LIKE '%"]'))
@@ -121,6 +131,10 @@ SELECT r.id,
                           WHERE d.value ->> 1 = j.body ->> '$[1][1]'
                              OR d.value ->> 0 = 'finish'
                                 AND (d.value ->> 1 = 'cancelled' OR d.value ->> '$[3].kind' = 'run_timeout'))
+      UNION ALL
+      SELECT j.seq, copied.key, j.body -> copied.fullkey
+        FROM journal j CROSS JOIN json_each(j.body, '$[1][4]') copied
+       WHERE j.run = r.no AND j.seq = 1
       UNION ALL
       SELECT j.seq, d.value ->> 1, iif(d.value ->> 4, NULL, d.value -> 2)
         FROM journal j CROSS JOIN json_each(j.body, '$[2]') d

@@ -1,0 +1,164 @@
+"""Workflows that lie beside a skill: found by the patterns in its metadata, read, and searched.
+
+    metadata: {dcc-mcp.workflows: "workflows/*.yaml, more/**/*.yml", dcc-mcp.workflows.search-hint: "render, export"}
+
+Knows folders and patterns; the only file here that reads the disk. Must not know databases, or who asks.
+
+Patterns may be hostile. They stay under the folder of the skill, links out of it are not followed, and the folder is
+walked once for all of them.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from holdfast.errors import InvalidSpec, LimitExceeded, Problem
+from holdfast.spec.workflow import WorkflowSpec
+
+PATTERNS_KEY: Final = "dcc-mcp.workflows"
+HINT_KEY: Final = "dcc-mcp.workflows.search-hint"
+CATALOG_FILES_MAX: Final = 1_000
+CATALOG_WALK_MAX: Final = 100_000  # files and folders that are looked at; more are hardly a skill
+PATTERN_PARTS_MAX: Final = 32
+
+
+class CatalogEntry(msgspec.Struct, frozen=True):
+    """A workflow that was found. One with problems is shown, and cannot be started."""
+
+    skill: str
+    name: str
+    description: str
+    path: str
+    inputs: Any = None
+    search_hint: str = ""
+    problems: tuple[Problem, ...] = ()
+
+    @property
+    def key(self) -> str:
+        return f"{self.skill}::{self.name}"
+
+
+class WorkflowCatalog:
+    def __init__(self, entries: Sequence[CatalogEntry]) -> None:
+        self._entries = tuple(sorted(entries, key=lambda entry: (entry.skill, entry.name, entry.path)))
+
+    @classmethod
+    def from_skill(cls, meta: Any, root: str | os.PathLike[str]) -> WorkflowCatalog:
+        """The workflows of a skill. `meta` has its `name` and `metadata`, as keys or as attributes."""
+        skill, metadata = _part(meta, "name", ""), _part(meta, "metadata", {}) or {}
+        patterns = _patterns(metadata.get(PATTERNS_KEY))
+        hint = str(metadata.get(HINT_KEY) or "")
+        files = _files(Path(root), patterns) if patterns else []
+        return cls([_entry(file, str(skill), hint) for file in files])
+
+    def entries(self) -> tuple[CatalogEntry, ...]:
+        return self._entries
+
+    def search(self, query: str = "") -> tuple[CatalogEntry, ...]:
+        """Those whose name, description or hint contains a text, whatever its case."""
+        wanted = query.casefold()
+        return tuple(entry for entry in self._entries if wanted in _searched(entry))
+
+
+def _part(meta: Any, name: str, default: Any) -> Any:
+    return meta.get(name, default) if isinstance(meta, Mapping) else getattr(meta, name, default)
+
+
+def _searched(entry: CatalogEntry) -> str:
+    return f"{entry.name}\n{entry.description}\n{entry.search_hint}".casefold()
+
+
+def _entry(file: Path, skill: str, hint: str) -> CatalogEntry:
+    fallback = file.stem.removesuffix(".workflow")
+    try:
+        spec = WorkflowSpec.from_file(file)
+    except InvalidSpec as refused:
+        return CatalogEntry(skill, fallback, "", str(file), None, hint, refused.problems)
+    except OSError as error:
+        problem = Problem("unreadable", f"cannot be read: {error.strerror}", source=str(file))
+        return CatalogEntry(skill, fallback, "", str(file), None, hint, (problem,))
+    problems: tuple[Problem, ...] = ()
+    try:
+        spec.validate()
+    except InvalidSpec as refused:
+        problems = refused.problems
+    name = spec.name.strip() or fallback
+    return CatalogEntry(skill, name, spec.description, str(file), spec.inputs, hint, problems)
+
+
+# ----------------------------------------------------------------------------------------------------- patterns
+
+
+def _patterns(given: Any) -> list[tuple[str, ...]]:
+    """Patterns, each as the parts between its slashes; raises InvalidSpec for one that cannot be followed."""
+    texts = given if isinstance(given, list | tuple) else str(given or "").split(",")
+    patterns = [str(text).strip() for text in texts if str(text).strip()]
+    problems = [problem for pattern in patterns if (problem := _wrong(pattern))]
+    if problems:
+        raise InvalidSpec(problems)
+    return [tuple(part for part in pattern.split("/") if part not in ("", ".")) for pattern in patterns]
+
+
+def _wrong(pattern: str) -> Problem | None:
+    parts = pattern.split("/")
+    if pattern.startswith(("/", "~")) or ".." in parts or "\\" in pattern:
+        reason = "it stays under the folder of the skill"
+    elif any("**" in part and part != "**" for part in parts):
+        reason = "** stands for folders, alone between slashes"
+    elif any(part.count("[") != part.count("]") for part in parts):
+        reason = "a bracket is not closed"
+    elif len(parts) > PATTERN_PARTS_MAX:
+        reason = f"it has more than {PATTERN_PARTS_MAX} parts"
+    else:
+        return None
+    return Problem("invalid_pattern", f'the pattern "{pattern[:100]}" cannot be followed', hint=reason)
+
+
+def _files(root: Path, patterns: list[tuple[str, ...]]) -> list[Path]:
+    home = root.resolve()
+    found = []
+    for parts in _walked(home):
+        if any(_matches(parts, pattern) for pattern in patterns) and _is_inside(
+            file := home.joinpath(*parts), home
+        ):
+            found.append(file)
+            if len(found) > CATALOG_FILES_MAX:
+                message = f"the patterns of the skill in {root} match more than {CATALOG_FILES_MAX:,} files"
+                raise LimitExceeded("catalog_files_max", message)
+    return found
+
+
+def _walked(home: Path) -> Iterator[tuple[str, ...]]:
+    """Every file under a folder, as the parts of its path. Linked folders are not entered."""
+    seen = 0
+    for folder, folders, files in os.walk(home):
+        folders.sort()
+        seen += 1 + len(files)
+        if seen > CATALOG_WALK_MAX:
+            raise LimitExceeded(
+                "catalog_walk_max", f"{home} holds more than {CATALOG_WALK_MAX:,} files and folders"
+            )
+        around = Path(folder).relative_to(home).parts
+        yield from ((*around, file) for file in sorted(files))
+
+
+def _is_inside(file: Path, home: Path) -> bool:
+    return file.is_file() and file.resolve().is_relative_to(home)
+
+
+def _matches(parts: tuple[str, ...], pattern: tuple[str, ...]) -> bool:
+    """Whether a path fits, part by part. Which prefixes fit is kept, so that many `**` cost no more than one."""
+    fits = [True, *([False] * len(parts))]
+    for wanted in pattern:
+        if wanted == "**":
+            first = fits.index(True) if True in fits else len(fits)
+            fits = [i >= first for i in range(len(fits))]
+        else:
+            fits = [False, *(fits[i] and fnmatchcase(part, wanted) for i, part in enumerate(parts))]
+    return fits[-1]

@@ -1,0 +1,145 @@
+"""Artefacts: files by their sha256 in a folder beside the database. Knows no runs and no steps.
+
+A file is on disk, and so is its name, before anything that names it is committed; so a row never names what a power cut
+took away. What no row names is swept after a day.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import os
+import re
+import time
+from collections.abc import Collection, Iterator
+from pathlib import Path
+from typing import Any, BinaryIO, Final
+
+SCHEME: Final = "artefact://sha256/"
+ARTEFACT_BYTES_MAX: Final = 4 * 1024**3
+FILE_REFS_MAX: Final = 1_000  # of one output
+PIECE_BYTES: Final = 1024 * 1024
+GRACE_SECONDS: Final = 24 * 3600  # how long a file that nothing names is left alone
+
+_URI = re.compile(re.escape(SCHEME) + r"([0-9a-f]{64})\Z")
+
+
+class ArtefactError(Exception):
+    """An entry of file_refs that cannot be stored; the message names it and says why."""
+
+    kind = "artefact"
+
+
+class Artefacts:
+    def __init__(self, folder: Path, roots: Collection[Path] = ()) -> None:
+        self.folder = folder
+        self._roots = tuple(root.resolve() for root in roots)
+
+    def keep(
+        self, entries: Any, job_id: str, workdir: Path | None
+    ) -> tuple[list[Any], list[tuple[str, int]]]:
+        """Store what file_refs name; the entries with their addresses, and (sha256, size) of what was stored."""
+        if not isinstance(entries, list) or len(entries) > FILE_REFS_MAX:
+            raise ArtefactError(f"file_refs must be a list of at most {FILE_REFS_MAX:,} entries")
+        kept, stored = [], []
+        for index, entry in enumerate(entries):
+            where = f"file_refs[{index}]"
+            if not isinstance(entry, dict):
+                raise ArtefactError(f"{where} must be an object with `path`, `inline_b64` or `uri`")
+            if entry.get("uri") is not None:
+                kept.append(entry)  # it is somewhere already
+                continue
+            sha256, size = self._put_entry(entry, where, workdir)
+            rest = {key: value for key, value in entry.items() if key not in ("path", "inline_b64")}
+            kept.append({**rest, "uri": SCHEME + sha256, "size": size, "producer_job_id": job_id})
+            stored.append((sha256, size))
+        return kept, stored
+
+    def _put_entry(self, entry: dict[str, Any], where: str, workdir: Path | None) -> tuple[str, int]:
+        if isinstance(text := entry.get("inline_b64"), str):
+            try:
+                return self.put(iter([base64.b64decode(text, validate=True)]), where)
+            except (binascii.Error, ValueError):
+                raise ArtefactError(f"{where}.inline_b64 is not base64") from None
+        if not isinstance(path := entry.get("path"), str):
+            raise ArtefactError(f"{where} has none of `path`, `inline_b64` and `uri`")
+        try:
+            with self._open(path, where, workdir) as file:
+                return self.put(iter(lambda: file.read(PIECE_BYTES), b""), where)
+        except OSError as error:
+            raise ArtefactError(f"{where}: {path} cannot be stored: {error.strerror or error}") from None
+
+    def _open(self, path: str, where: str, workdir: Path | None) -> BinaryIO:
+        roots = (*((workdir.resolve(),) if workdir is not None else ()), *self._roots)
+        if "\0" in path:
+            raise ArtefactError(f"{where}.path has a NUL in it")
+        found = Path(roots[0] if roots else "/", path).resolve()
+        if not any(found.is_relative_to(root) for root in roots):
+            raise ArtefactError(
+                f"{where}: {path} is outside of the folders that artefacts may come from; write it to ctx.workdir, "
+                "or add its folder to artefact_roots"
+            )
+        if not found.is_file():
+            raise ArtefactError(
+                f"{where}: {path} is no file" if found.exists() else f"{where}: there is no file {path}"
+            )
+        return open(found, "rb")
+
+    def put(self, pieces: Iterator[bytes], where: str = "the artefact") -> tuple[str, int]:
+        """Store bytes under their hash; when this returns, they and their name survive a power cut."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        made = self.folder / f".new-{os.getpid()}-{os.urandom(8).hex()}"
+        digest, size = hashlib.sha256(), 0
+        try:
+            with open(made, "xb") as file:
+                for piece in pieces:
+                    size += len(piece)
+                    if size > ARTEFACT_BYTES_MAX:
+                        raise ArtefactError(f"{where} is over {ARTEFACT_BYTES_MAX // 1024**3} GiB")
+                    digest.update(piece)
+                    file.write(piece)
+                file.flush()
+                os.fsync(file.fileno())
+            self._name(made, digest.hexdigest())
+        finally:
+            made.unlink(missing_ok=True)
+        return digest.hexdigest(), size
+
+    def _name(self, made: Path, sha256: str) -> None:
+        target = self._place(sha256)
+        if not target.parent.exists():
+            target.parent.mkdir(exist_ok=True)
+            _sync_folder(self.folder)
+        os.replace(made, target)
+        _sync_folder(target.parent)
+
+    def path(self, uri: str) -> Path:
+        """The file behind an address; not to be written to."""
+        found = _URI.match(uri)
+        if found is None:
+            raise ArtefactError(f"{uri!r} is no artefact of ours; they look like {SCHEME}<64 hex digits>")
+        path = self._place(found[1])
+        if not path.is_file():
+            raise ArtefactError(f"the artefact {uri} is not here")
+        return path
+
+    def _place(self, sha256: str) -> Path:
+        return self.folder / sha256[:2] / sha256
+
+    def sweep(self, named: Collection[str]) -> int:
+        """Remove the files that nothing names and that are older than a day; how many there were."""
+        removed, before = 0, time.time() - GRACE_SECONDS
+        for path in self.folder.glob("??/*"):
+            if path.name not in named and path.stat().st_mtime < before:
+                path.unlink(missing_ok=True)
+                removed += 1
+        return removed
+
+
+def _sync_folder(folder: Path) -> None:
+    fd = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

@@ -134,6 +134,7 @@ class Holdfast:
             template_env=template_env,
             secrets=Secrets(secrets),
             artefacts=self._artefacts,
+            workdirs=Path(f"{self._path}.work"),
         )
         self._specs: dict[str, WorkflowSpec] = {}
         self._was_opened = False

@@ -213,6 +213,7 @@ class TestEngine:
 
     def __init__(self, file: Path) -> None:
         self.file = file
+        self.options: dict[str, Any] = {}  # what `Holdfast(...)` is given besides: secrets, remote, …
         self.clock = ManualClock()
         self._tools: dict[str, Any] = {}
         self._runs: list[RunHandle] = []
@@ -330,7 +331,8 @@ class TestEngine:
         self._take_time(loop)
         from holdfast.embed import Holdfast
 
-        hf = Holdfast(str(self.file), tools=self._tools.values(), durability="relaxed", clock=self.clock)
+        options = {"durability": "relaxed", **self.options}
+        hf = Holdfast(str(self.file), tools=self._tools.values(), clock=self.clock, **options)
         hf._store.threads = False  # a commit takes no time and is over when the loop is at rest
         hf._engine.timers.sleep_seconds_max = math.inf  # this clock is never set behind anybody's back
         self._hf = await hf.__aenter__()

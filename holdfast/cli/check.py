@@ -10,6 +10,7 @@ from holdfast.cli.given import load_tools, settings_of
 from holdfast.cli.line import Given
 from holdfast.cli.show import problem_data, problem_lines
 from holdfast.cli.streams import UNWRITTEN, give, put, reserve_stdout, say
+from holdfast.config import Settings
 from holdfast.errors import InvalidSpec, Problem
 from holdfast.spec.problems import Report, did_you_mean, quoted
 from holdfast.spec.steps import ToolBody, placed
@@ -23,7 +24,7 @@ def command(given: Given) -> int:
     reserve_stdout()
     settings = settings_of(given)
     known = load_tools(settings).names() if settings.tools else None
-    found = [(file, *_looked_at(file, known)) for file in map(Path, given.arguments)]
+    found = [(file, *_looked_at(file, known, settings)) for file in map(Path, given.arguments)]
     is_valid = not any(problems for _, problems, _ in found)
     if given.has("--json"):
         is_written = give({"valid": is_valid, "files": [_data(*one) for one in found]})
@@ -34,7 +35,9 @@ def command(given: Given) -> int:
     return 0 if is_valid else 2
 
 
-def _looked_at(file: Path, known: Collection[str] | None) -> tuple[Sequence[Problem], Sequence[Problem]]:
+def _looked_at(
+    file: Path, known: Collection[str] | None, settings: Settings
+) -> tuple[Sequence[Problem], Sequence[Problem]]:
     """What is wrong with a file, and what is probably not meant."""
     try:
         spec = WorkflowSpec.from_file(file)
@@ -44,7 +47,7 @@ def _looked_at(file: Path, known: Collection[str] | None) -> tuple[Sequence[Prob
         return [Problem("unreadable", f"cannot be read: {error.strerror}", source=str(file))], ()
     problems = [] if known is None else _unknown_tools(spec, known)
     try:
-        spec.validate()
+        spec.validate(settings.template_env)
     except InvalidSpec as error:
         problems += error.problems
     problems.sort(key=lambda problem: (problem.line, problem.column))

@@ -59,8 +59,15 @@ async def acting(settings: Settings, registry: Registry, *, may_create: bool = T
     except OSError as error:
         raise Usage(f"cannot open {path}: {error.strerror}") from None
     try:
-        artefacts = Artefacts(artefacts_of(Path(path)), [Path()])
-        engine = Engine(SqliteStore(path), registry, template_env=settings.template_env, artefacts=artefacts)
+        roots = [Path(), *map(Path, settings.artefact_roots)]
+        artefacts = Artefacts(artefacts_of(Path(path)), roots)
+        engine = Engine(
+            SqliteStore(path),
+            registry,
+            template_env=settings.template_env,
+            artefacts=artefacts,
+            workdirs=Path(f"{path}.work"),
+        )
         await engine.open(drive=False)
         try:
             yield engine

@@ -65,13 +65,13 @@ def settings_of(given: Given) -> Settings:
 # ------------------------------------------------------------------------------------------ definition and inputs
 
 
-def read_spec(path: Path) -> WorkflowSpec:
+def read_spec(path: Path, settings: Settings) -> WorkflowSpec:
     """The definition in a file, checked; raises InvalidSpec with every problem."""
     try:
         spec = WorkflowSpec.from_file(path)
     except OSError as error:
         raise Usage(f"cannot read {path}: {error.strerror}{_likely_file(path)}") from None
-    spec.validate()
+    spec.validate(settings.template_env)
     return spec
 
 

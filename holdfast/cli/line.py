@@ -109,7 +109,7 @@ def _flag(command: Command, word: str) -> tuple[Flag, str | None]:
     """The flag of a word, and the value if it stands in the same word: `--db=x`, `-ia=1`."""
     name, equals, value = word.partition("=")
     flag = command.flag(name)
-    if flag is not None and flag.name == name or flag is not None and not equals:
+    if flag is not None and (flag.name == name or not equals):
         if equals and not flag.metavar:
             raise Misread(f"{name} takes no value")
         return flag, value if equals else None

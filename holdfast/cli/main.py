@@ -72,11 +72,9 @@ def _named(words: list[str]) -> tuple[Command, list[str]]:
     if name.startswith("-"):
         hint = near(name, ["--help", "--version", "--install-completion"])
         raise Misread(f"holdfast has no option {name}", hint or "name a command first; see holdfast --help")
-    last, known = (
-        words[size - 1],
-        {one.split(" ")[size - 1] for one in COMMANDS if size == 1 or one.startswith(words[0])},
-    )
-    raise Misread(f"there is no command {name!r}", near(last, sorted(known)) or "see holdfast --help")
+    siblings = {one.split(" ")[size - 1] for one in COMMANDS if size == 1 or one.startswith(f"{words[0]} ")}
+    hint = near(words[size - 1], sorted(siblings))
+    raise Misread(f"there is no command {name!r}", hint or "see holdfast --help")
 
 
 def _carried_out(command: Command, given: Given) -> int:

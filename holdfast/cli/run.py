@@ -50,6 +50,7 @@ FAILED: Final = 1
 CANCELLED: Final = 3
 WAITS_FOR_OUTSIDE: Final = 4
 EXIT_CODES: Final = {"completed": COMPLETED, "failed": FAILED, "cancelled": CANCELLED, "interrupted": FAILED}
+KEYS_TOLD_MAX: Final = 5
 SIGNALLED: Final = (
     128  # the shell's way to say that a signal ended it: 129 for HUP, 130 for Ctrl-C, 143 for TERM
 )
@@ -71,7 +72,7 @@ def command(given: Given) -> int:
     reserve_stdout()
     settings = settings_of(given)
     file = None if given.argument is None else Path(given.argument)
-    spec = None if file is None else read_spec(file)
+    spec = None if file is None else read_spec(file, settings)
     run_id = given.text("--continue")
     if run_id is not None:
         if given.has("--input") or given.has("--inputs"):
@@ -180,6 +181,7 @@ class Attendant:
         self._engine, self._order, self._view = engine, order, view
         self._steps = Steps(every=order.all_steps)
         self._live: Live | None = None
+        self._holders: list[str] = []
         self._left: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self.is_result_written = True
 
@@ -197,6 +199,7 @@ class Attendant:
         if ended.done():
             return await self._report(ended.result(), EXIT_CODES[ended.result().run.status])
         ended.cancel()
+        self._holders = await self._waits_for_keys(live)
         return await self._report(live, self._left.result())
 
     # ------------------------------------------------------------------------------------------------ watching
@@ -206,7 +209,7 @@ class Attendant:
         if live.run.no != self._hear_of(live).run.no:
             return
         self._view.changed(self._steps.take(event, decisions, live.run.at))
-        if self._steps.without_tool:
+        if self._steps.stuck:
             self._leave(WAITS_FOR_OUTSIDE)
 
     def _hear_of(self, live: Live) -> Live:
@@ -279,8 +282,10 @@ class Attendant:
             return []
         if live.run.over:
             return self._after_failure(live) if live.run.status == "failed" else []
-        missing = self._steps.without_tool if self._left.result() == WAITS_FOR_OUTSIDE else []
-        lines = self._waits(live, missing) if missing else self._stopped(live)
+        if self._left.result() != WAITS_FOR_OUTSIDE:
+            return [*self._stopped(live), f"go on with: {self._command(live, [])}"]
+        missing = [step for step in self._steps.stuck if step.reason == "no_tool"]
+        lines = [*self._waits_for_tools(live, missing), *self._holders]
         return [*lines, f"go on with: {self._command(live, missing)}"]
 
     def _after_failure(self, live: Live) -> list[str]:
@@ -300,7 +305,22 @@ class Attendant:
             *(f"step {path} was at work and must not be done twice: it will fail as lost" for path in lost),
         ]
 
-    def _waits(self, live: Live, missing: list[StepView]) -> list[str]:
+    async def _waits_for_keys(self, live: Live) -> list[str]:
+        """Each key that steps wait for, with the step that holds it."""
+        lines: dict[str, str] = {}
+        for path, step in live.run.steps.items():
+            if step.key is not None and step.state == "waiting" and len(lines) < KEYS_TOLD_MAX:
+                scope = "" if step.key.is_global else live.run.id
+                holder = await self._engine.store.key_holder(live.run.tenant, scope, step.key.text)
+                if holder is not None:
+                    run_id, held_by = holder
+                    lines[step.key.text] = (
+                        f"run {live.run.id} waits for the key {step.key.text!r} of step {path}, which step {held_by} "
+                        f"of run {run_id} holds; that one goes on with: holdfast run --continue {run_id}"
+                    )
+        return list(lines.values())
+
+    def _waits_for_tools(self, live: Live, missing: list[StepView]) -> list[str]:
         """Each tool that steps wait for, with the first of those steps and the name that was perhaps meant."""
         by_tool: dict[str, list[str]] = {}
         for step in missing:

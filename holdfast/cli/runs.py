@@ -42,6 +42,7 @@ from holdfast.values import TERMINAL
 
 LIST_DEFAULT: Final = 20
 LIST_MAX: Final = 500
+NO_INPUTS: Final = msgspec.Raw(b"{}")
 OUTPUT_SHOWN_MAX: Final = 100  # characters of a value in a line
 
 
@@ -128,7 +129,8 @@ async def _show(settings: Settings, given: Given) -> int:
         data = {path: step_data(step) for path, step in steps.items()}
         more = {"inputs": run.inputs, "output": output, "error": error, "steps": data}
         return _written(give(row_data(row) | more))
-    lines = [*_headed(row), *_tree(plan, steps)]
+    given_in = [f"inputs: {shortened(run.inputs, OUTPUT_SHOWN_MAX)}"] if run.inputs != NO_INPUTS else []
+    lines = [*_headed(row), *given_in, *_tree(plan, steps)]
     if run.error is not None:
         lines.append(painted(f"{run.status}: {told(run.error)}", run.status))
     if run.status == "completed":

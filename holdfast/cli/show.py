@@ -139,13 +139,14 @@ def state_of(step: StepView, now: int) -> str:
         why = told(step.error, step.path) if step.error else "its time was over"
         return f"attempt {step.attempts} failed: {why}{_due(step, ', again in ', now)}"
     if step.status == "waiting":
-        return f"waits{_due(step, ' ', now)}"
+        return "waits for its key" if step.reason == "key" else f"waits{_due(step, ' ', now)}"
     if step.status == "ready":
         return _READY.get(step.reason, "ready")
     return f"{step.status}{_counts(step)}{tries if step.status == 'running' else ''}"
 
 
 _READY: Final = {
+    "key": "asks for its key",
     "no_tool": "waits for its tool",
     "lost": "was lost, starts again",
     "stopping": "given back, starts again",
@@ -206,8 +207,8 @@ class Lines(Silence):
                 say(f"  {MARKS[step.status]} {step.path}  {state_of(step, now)}")
 
     def _is_told(self, step: StepView) -> bool:
-        if step.status == "running":
-            return False
+        if step.status == "running" or (step.status, step.reason) == ("ready", "key"):
+            return False  # more is said when it is known what became of it
         if self._every or step.status in ("failed", "retrying"):
             return True
         if step.status == "cancelled":

@@ -154,7 +154,8 @@ def _timer_fired(draft: Draft, event: TimerFired) -> None:
     elif event.timer == "delay":
         scopes.timer_is_over(draft, path)
     elif event.timer == "deadline" and path:
-        scopes.end_nested_late(draft, path)
+        if not draft.is_stopped(path):  # else it ends with what is being stopped, and must not end that
+            scopes.end_nested_late(draft, path)
     elif event.timer == "deadline":
         if not run.ending:
             scopes.end_late(draft)

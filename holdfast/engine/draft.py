@@ -35,7 +35,7 @@ class Draft:
     lost: frozenset[str] = frozenset()  # steps whose attempt the fact found open, and gone
     stopped: tuple[str, ...] = ()
     value_bytes: int = 0
-    environment: msgspec.Raw | None = None  # of a run that begins with this decision
+    environment: dict[str, str | None] | None = None  # of a run that begins with this decision
 
     def __init__(self, plan: Plan, run: Run, at: Millis) -> None:
         self.plan, self.run, self.at = plan, run, at
@@ -157,7 +157,7 @@ class Draft:
         return self._decoded("", self.outputs.get("") or self.run.inputs)
 
     def env(self) -> Any:
-        return decode(self.run.env if self.environment is None else self.environment)
+        return self.run.env if self.environment is None else self.environment
 
     def output(self, path: str) -> Any:
         raw = self.outputs.get(path) or self.run.output_at(path)

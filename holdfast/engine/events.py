@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import msgspec
 
-from holdfast.values import NULL, Error
+from holdfast.values import Error
 
 
 class RunStarted(msgspec.Struct, array_like=True, tag="run_started", gc=False):
@@ -15,7 +15,7 @@ class RunStarted(msgspec.Struct, array_like=True, tag="run_started", gc=False):
 
     inputs: msgspec.Raw
     drive: bool = True
-    env: msgspec.Raw = NULL  # variables of the environment that the plan names, as they were
+    env: dict[str, str | None] = {}  # variables of the environment that the plan names, as they were
     copied: dict[
         str, msgspec.Raw
     ] = {}  # outputs of top-level nodes that another run gave, and that count as done

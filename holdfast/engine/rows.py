@@ -43,15 +43,22 @@ def decode_row(body: str | bytes) -> tuple[Event, list[Decision]]:
 
 def _without_blobs(part: Any, blobs: dict[str, bytes]) -> Any:
     """The same event or decision, with a reference in the place of each value that is too large."""
-    changed = {}
+    changed: dict[str, Any] = {}
     for name in part.__struct_fields__:
         value = getattr(part, name)
         if isinstance(value, msgspec.Raw):
-            text = bytes(value)
-            if len(text) > INLINE_BYTES_MAX or text.startswith(_MARK):
-                blobs[sha256(text)] = text
-                changed[name] = _reference(text)
+            changed[name] = _moved_out(value, blobs)
+        elif name == "copied":  # outputs that another run gave
+            changed[name] = {path: _moved_out(output, blobs) for path, output in value.items()}
     return msgspec.structs.replace(part, **changed) if changed else part
+
+
+def _moved_out(value: msgspec.Raw, blobs: dict[str, bytes]) -> msgspec.Raw:
+    text = bytes(value)
+    if len(text) <= INLINE_BYTES_MAX and not text.startswith(_MARK):
+        return value
+    blobs[sha256(text)] = text
+    return _reference(text)
 
 
 def has_blobs(body: str) -> bool:

@@ -83,6 +83,7 @@ class KeyWork(NamedTuple):
     path: str
     key: Key
     asks: bool
+    succeeded: bool = False  # what it gave is an answer for others: a late success is not
 
 
 class Step(msgspec.Struct, omit_defaults=True, gc=False):
@@ -167,7 +168,7 @@ class Run(msgspec.Struct, omit_defaults=True, dict=True):
     created_at: Millis = Millis(0)
     status: Status = "pending"
     inputs: msgspec.Raw = NULL
-    env: msgspec.Raw = NULL
+    env: dict[str, str | None] = {}
     begun: bool = False
     first: str | None = None  # where to begin, if not at the beginning
     ending: str = ""  # cancelled or run_timeout, once the run is being stopped
@@ -303,7 +304,7 @@ def _step_succeeded(run: Run, event: StepSucceeded) -> None:
     del steps[path]
     run.active -= 1
     if step.key is not None:
-        _let_go(run, path, step)
+        _let_go(run, path, step, succeeded=True)
     if step.keep:
         _keep(run, path, event.output, step.keep)
 
@@ -388,10 +389,11 @@ def _drop(run: Run, path: str) -> None:
         _let_go(run, path, step)
 
 
-def _let_go(run: Run, path: str, step: Step) -> None:
+def _let_go(run: Run, path: str, step: Step, *, succeeded: bool = False) -> None:
     assert step.key is not None
     run.keyed -= 1
-    run.__dict__.setdefault("key_work", []).append(KeyWork(path, step.key, asks=False))
+    work = KeyWork(path, step.key, asks=False, succeeded=succeeded)
+    run.__dict__.setdefault("key_work", []).append(work)
 
 
 def _rest(run: Run, step: Step, state: str) -> None:

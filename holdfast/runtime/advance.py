@@ -38,7 +38,7 @@ from holdfast.engine.events import (
     TimerFired,
 )
 from holdfast.engine.rows import encode_parts, encode_row
-from holdfast.engine.state import Run, fold
+from holdfast.engine.state import KeyWork, Run, fold
 from holdfast.errors import HoldfastError, NodeIsOver, StoreUnavailable
 from holdfast.plan.graph import Call, Plan
 from holdfast.runtime.clock import Clock
@@ -64,19 +64,25 @@ Reply = asyncio.Future[None]
 class Live:
     """A run in memory, and what its row in the store says once all that was submitted is durable."""
 
-    __slots__ = ("journal_bytes", "lacks_tool", "needs", "owned", "plan", "run", "snapshot_at", "status")
+    __slots__ = (
+        "is_settled",
+        "journal_bytes",
+        "lacks_tool",
+        "needs",
+        "owned",
+        "plan",
+        "run",
+        "snapshot_at",
+        "status",
+    )
 
     def __init__(self, run: Run, plan: Plan, *, owned: bool, status: Status | None) -> None:
         self.run, self.plan, self.owned, self.status = run, plan, owned, status
         self.needs: str | None = None
         self.lacks_tool = False  # some step was given back because its tool is not here
+        self.is_settled = False  # the row says that this run is ours and running, and has no more to say
         self.journal_bytes = 0
         self.snapshot_at = SNAPSHOT_BYTES  # journal since the last snapshot that makes the next one due
-
-    @property
-    def is_changing(self) -> bool:
-        """The row does not yet say that this run is ours and running, or may have more to say."""
-        return self.status != "running" or not self.owned or self.lacks_tool
 
 
 Listener = Callable[[Live, Event, list[Decision]], None]
@@ -140,7 +146,7 @@ class Advance:
             self._put_aside(live, blobs)
         if "key_work" in run.__dict__:
             self._put_keys(live, event, at)
-        if run.status != "running" or live.is_changing:
+        if run.status != "running" or not live.is_settled:
             self._change(live, at)
         live.journal_bytes += len(body)
         if live.journal_bytes > live.snapshot_at:
@@ -162,7 +168,7 @@ class Advance:
             if work.asks:
                 self._batch.keys.append((name, None))
             else:
-                self._batch.keys.append((name, _answer_for_others(live, work.path, event, at)))
+                self._batch.keys.append((name, _left_behind(live, work, event, at)))
 
     def begin(
         self, live: Live, new: NewRun, event: RunStarted, reply: Reply, request: Request | None = None
@@ -221,6 +227,7 @@ class Advance:
         run = live.run
         needs, is_over = _needs(live) if live.lacks_tool else None, run.over
         parked = is_over or (self.parks and _may_park(run, at, needs))
+        live.is_settled = run.status == "running" and not (parked or live.lacks_tool)
         if run.status == live.status and live.owned and not parked:
             return
         finished_at = run.at if is_over else None
@@ -304,10 +311,11 @@ class Advance:
                         self._carry_out(live, decision)
             except Exception as error:  # the others of the batch are not to blame
                 self._quarantine(live, error, reply)
-            if not live.owned and not live.run.over:
+            if live.owned:
+                if live.run.timers or type(event) in _WAKING:
+                    moved[live.run.no] = live
+            elif not live.run.over:
                 self._park(live)
-            elif live.run.timers or type(event) in _WAKING:
-                moved[live.run.no] = live
             if reply is not None:
                 _answer(reply, None)
         for live in moved.values():  # once per run and batch: looking at all timers of a run costs
@@ -345,7 +353,7 @@ class Advance:
             return self._end(entries, error)
         if isinstance(error, StoreUnavailable):
             log.error("commit failed, nothing of it counts: %s", error)
-            return self._stall(entries, error)
+            return self._stall(batch, entries, error)
         log.error(
             "a batch of %d rows was refused; trying its runs one by one", len(batch.rows), exc_info=error
         )
@@ -416,14 +424,16 @@ class Advance:
         self._entries = [entry for entry in self._entries if _no(entry) not in runs]
         self._batch = self._batch.without(runs)
 
-    def _stall(self, entries: list[Entry], error: BaseException) -> None:
+    def _stall(self, batch: Batch, entries: list[Entry], error: BaseException) -> None:
         """Drop the state that did not become durable, keep the stimuli, and look again until the store can write."""
         self.is_stalled = True
         for live, event, _, reply in [*entries, *self._entries]:
             self.away.add(live.run.no)
             self.live.pop(live.run.no, None)
             self._turn_away(live.run.no, event, reply, error)
+        stored = [*batch.artefacts, *self._batch.artefacts]  # their answers are offered again
         self._batch, self._entries = Batch(), []
+        self._batch.artefacts = stored
         self._tell_idle()
         self._probe_later(PROBE_SECONDS)
 
@@ -478,11 +488,12 @@ class Advance:
         self.hands.over(error)
 
 
-def _answer_for_others(live: Live, path: str, event: Event, at: Millis) -> KeyEnd:
-    """What a step that lets its key go leaves behind: its output if it succeeded, else nothing."""
-    if not isinstance(event, StepSucceeded) or event.path != path:
+def _left_behind(live: Live, work: KeyWork, event: Event, at: Millis) -> KeyEnd:
+    """What a step that lets its key go leaves to others: its output if it succeeded, else nothing."""
+    if not work.succeeded:
         return KeyEnd()
-    node = live.plan.node(path)
+    assert isinstance(event, StepSucceeded)
+    node = live.plan.node(work.path)
     ttl_ms = node.key.ttl_ms if isinstance(node, Call) and node.key is not None else None
     return KeyEnd(bytes(event.output), None if ttl_ms is None else Millis(at + ttl_ms))
 

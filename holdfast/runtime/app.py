@@ -9,7 +9,9 @@ import asyncio
 import gc
 import logging
 import os
+import shutil
 from collections.abc import AsyncGenerator, Collection, Mapping
+from pathlib import Path
 from typing import Any, Final
 
 import msgspec
@@ -52,7 +54,6 @@ from holdfast.tools.registry import Registry
 from holdfast.tools.secrets import Secrets
 from holdfast.values import (
     DEFAULT_TENANT,
-    NULL,
     TERMINAL,
     VALUE_BYTES_MAX,
     Millis,
@@ -85,12 +86,19 @@ class Engine:
         template_env: Collection[str] = (),
         secrets: Secrets | None = None,
         artefacts: Artefacts | None = None,
+        workdirs: Path | None = None,
     ) -> None:
-        self.store, self.registry = store, registry
+        self.store, self.registry, self._workdirs = store, registry, workdirs
         self.clock: Clock = clock or SystemClock()
         self.advance = Advance(store, self.clock, self)
         self.dispatch = Dispatch(
-            self.advance, registry, self.clock, places=places, secrets=secrets, artefacts=artefacts
+            self.advance,
+            registry,
+            self.clock,
+            places=places,
+            secrets=secrets,
+            artefacts=artefacts,
+            workdirs=workdirs,
         )
         self.start_attempt, self.stop_attempt = self.dispatch.start, self.dispatch.stop
         self.timers = Timers(self.clock, self._timer_due, self._take_up)
@@ -112,6 +120,8 @@ class Engine:
     async def open(self, *, drive: bool = True) -> None:
         """Make the file ours. With `drive`, go on with every open run in it; without, touch only what is asked for."""
         self.store.open()
+        if self._workdirs is not None:
+            shutil.rmtree(self._workdirs, ignore_errors=True)  # of attempts that a former process left behind
         _spare_the_collector()
         self.is_open = True
         self.drives_all = self.advance.parks = drive
@@ -228,13 +238,9 @@ class Engine:
         self.plans.is_durable(plan.version)
         return live
 
-    def _environment(self, plan: Plan) -> msgspec.Raw:
+    def _environment(self, plan: Plan) -> dict[str, str | None]:
         """What the plan names of the environment, as it is now: a run sees the same for ever."""
-        if not plan.env:
-            return NULL
-        return msgspec.Raw(
-            encode({name: os.environ.get(name) for name in plan.env if name in self.template_env})
-        )
+        return {name: os.environ.get(name) for name in plan.env if name in self.template_env}
 
     async def _named(self, name: str, by: WorkflowSpec) -> WorkflowSpec:
         """What a name means in a definition: the file of that name beside it, if it was read from one, else what is
@@ -275,7 +281,7 @@ class Engine:
     async def publish(self, spec: WorkflowSpec) -> str:
         """Let a workflow's name mean this definition from now on; gives its version."""
         self._check_open()
-        spec.validate()
+        spec.validate(self.template_env)
         own = Resolved(spec, {})  # those it names are looked up when a run starts
         version = own.version
         batch, at = Batch(), self.clock.now()
@@ -303,6 +309,10 @@ class Engine:
 
     def events(self, no: RunNo, run_id: RunId, plan: Plan) -> AsyncGenerator[RunEvent, None]:
         """Every event of a run, from its first to its last."""
+        if self.advance.is_over:
+            raise NodeIsOver("another process has taken this file over")
+        if no in self.advance.quarantined:
+            raise self._set_aside(no)
         return events_of(self.store, self.feed, no, Events(run_id, plan.steps_total))
 
     async def cancel(self, run_id: RunId, reason: str = "") -> None:

@@ -45,6 +45,7 @@ Key = tuple[RunNo, str]
 Start = tuple[RunNo, str, int]
 
 STALE_ENTRIES: Final = 1_000
+FILE_REFS_BYTES_MIN: Final = len('{"file_refs":[]}')
 
 
 class Attempt:
@@ -96,6 +97,7 @@ class Dispatch:
     ) -> None:
         self.advance, self.registry, self.clock, self.places = advance, registry, clock, places
         self.secrets, self.artefacts = secrets or Secrets(), artefacts
+        self._monotonic = clock.monotonic
         self.open: dict[tuple[RunNo, str], Attempt] = {}
         self.queue: deque[Start] = deque()  # starts that wait for a place
         self._lines = {"thread": Line(THREADS_MAX), "process": Line(processes or os.cpu_count() or 1)}
@@ -173,7 +175,7 @@ class Dispatch:
     def _give_back(self, live: Live, path: str, number: int, target: str) -> None:
         if not live.lacks_tool:
             log.warning("run %s: step %s waits for the tool %r, which is not here", live.run.id, path, target)
-        live.lacks_tool = True
+        live.lacks_tool, live.is_settled = True, False
         self.advance.offer(live, AttemptReleased(path, number, "no_tool"))
 
     def _launch(self, live: Live, node: Call, attempt: Attempt) -> Attempt | None:
@@ -244,20 +246,23 @@ class Dispatch:
             return
         self._runner, attempt = None, self._at_hand
         if attempt is not None:
-            self.open[attempt.key], attempt.is_known = attempt, True
+            self.open[attempt.key], attempt.is_known, attempt.has_begun = attempt, True, True
         if not self.is_stopping:
             self._fill_places()
 
     async def _run_queue(self) -> None:
         """Begin and perform what is queued, one after another: all that a step touches is still warm for its answer."""
-        me, offer = asyncio.current_task(), self.advance.offer
-        for _ in range(len(self.queue)):  # no more than this, so that the loop gets its turn
-            start = self._next(self.queue) if len(self.open) < self.places else None
-            if start is None:
-                break  # whoever makes room, or brings the run back, sees to the rest
-            live, path, number = start
-            attempt = self._begin(live, path, number)
-            if attempt is None:
+        me, advance, queue, places = asyncio.current_task(), self.advance, self.queue, self.places
+        for _ in range(len(queue)):  # no more than this, so that the loop gets its turn
+            if not queue or len(self.open) >= places:
+                break  # whoever makes room sees to the rest
+            no, path, number = queue[0]
+            live = advance.live.get(no)
+            if live is None and no in advance.away:
+                break  # so does whoever brings the run back
+            queue.popleft()
+            attempt = None if live is None else self._begin(live, path, number)
+            if live is None or attempt is None:
                 continue
             attempt.task, self._at_hand = me, attempt
             event = await self._outcome(attempt)
@@ -267,9 +272,9 @@ class Dispatch:
             if attempt.is_known:
                 self._answered(attempt, event)
             else:
-                offer(live, event)
+                advance.offer(live, event)
         self._runner = None
-        if self.queue and not self.advance.is_stalled:
+        if queue and not advance.is_stalled:
             self._fill_places()
         if self.when_free is not None:
             self.when_free()
@@ -277,15 +282,17 @@ class Dispatch:
     # ----------------------------------------------------------------------------------------------- performing
 
     async def _perform(self, attempt: Attempt) -> None:
+        if attempt.stopped or self.is_stopping:
+            error = asyncio.CancelledError()
+            if self._is_ours(error, attempt):
+                self._answered(attempt, self._failure(attempt, error, self._monotonic()))
+            return
+        attempt.has_begun = True
         self._answered(attempt, await self._outcome(attempt))
 
     async def _outcome(self, attempt: Attempt) -> Event:
-        began = self.clock.monotonic()
-        tool = attempt.tool
-        attempt.has_begun = True
+        began, tool = self._monotonic(), attempt.tool
         try:
-            if attempt.stopped or self.is_stopping:
-                raise asyncio.CancelledError
             if tool.runs_in == "loop":
                 text = tool.result(await tool.fn(**attempt.args))
             elif tool.runs_in == "thread":
@@ -294,7 +301,7 @@ class Dispatch:
                 text = await self._in_process(attempt)
             if attempt.answer is not None:
                 text = encode(attempt.answer(decode(text)))
-            if text.find(b'"file_refs"') >= 0:
+            if len(text) > FILE_REFS_BYTES_MIN and text.find(b'"file_refs"') >= 0:
                 text = await self._keep_files(attempt, text)
             if self.secrets.are_out:
                 text = self.secrets.redact_json(text)
@@ -304,7 +311,7 @@ class Dispatch:
             return self._failure(attempt, error, began)
         if len(text) > VALUE_BYTES_MAX:
             return self._failure(attempt, OutputTooLarge(), began)
-        ran_ms = int((self.clock.monotonic() - began) * 1000)
+        ran_ms = int((self._monotonic() - began) * 1000)
         return StepSucceeded(attempt.key[1], attempt.number, msgspec.Raw(text), ran_ms)
 
     async def _keep_files(self, attempt: Attempt, text: bytes) -> bytes:
@@ -347,8 +354,8 @@ class Dispatch:
         return StepFailed(path, number, self._error(error, path, number), ran_ms)
 
     def _error(self, error: BaseException, path: str, number: int) -> Error:
-        kind, message = described(error)
-        return Error(kind, self.secrets.redact(message), path, number)
+        kind, message = described(error, self.secrets.redact)
+        return Error(kind, message, path, number)
 
     def _answered(self, attempt: Attempt, event: Event) -> None:
         if self.open.get(attempt.key) is attempt:  # one that overlaps it may have taken its place

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -52,11 +52,13 @@ def _kept(decision: Decision) -> Decision:
 
 async def _with_blobs(store: Store, no: RunNo, part: Part) -> Part:
     """An event or decision with the text of its large values in the place of references."""
-    changed = {}
+    changed: dict[str, Any] = {}
     for name in part.__struct_fields__:
         value = getattr(part, name)
         if isinstance(value, msgspec.Raw) and blob_of(value) is not None:
             changed[name] = await whole(store, no, value)
+        elif name == "copied":  # outputs that another run gave
+            changed[name] = {path: await whole(store, no, output) for path, output in value.items()}
     return msgspec.structs.replace(part, **changed) if changed else part
 
 

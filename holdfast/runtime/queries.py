@@ -68,6 +68,8 @@ async def list_runs(
             f"no run has the status {status!r}; {hint or 'one of ' + ', '.join(sorted(OPEN | TERMINAL))}"
         )
     name, equals, value = (label or "").partition("=")
+    if label is not None and not name:
+        raise InvalidInputs(f"a label is given as name or name=value, not {label!r}")
     wanted = Wanted(
         status=status, workflow=workflow, label=(name, value if equals else None) if name else None
     )

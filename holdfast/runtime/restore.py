@@ -79,7 +79,7 @@ class Restore:
         """Timers, places, the lane, and what nobody drives yet."""
         self._dispatch.leave_lost_lane()
         for live in list(self._advance.live.values()):
-            if drive and live.run.is_idle and not live.run.todo:
+            if drive and live.run.is_idle and (not live.run.todo or live.run.waits_for_key()):
                 await self._owners.adopt(live.run.no)
             self._arm(live)
         self._dispatch.resume()

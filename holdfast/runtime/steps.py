@@ -45,6 +45,7 @@ from holdfast.store.base import ReadRow, Store
 from holdfast.values import NULL, Error, Millis, RunNo, StepState, encode, scope_of, split
 
 _ENDED: Final = frozenset({"completed", "failed", "cancelled"})
+_OUTSIDE: Final = frozenset({("ready", "no_tool"), ("waiting", "key")})
 
 
 class StepView(msgspec.Struct):
@@ -89,7 +90,7 @@ class Steps:
         self.by_path: dict[str, StepView] = {}
         self._every = every
         self._open: dict[str, StepView] = {}
-        self._lacking: set[str] = set()  # open steps that wait for a tool
+        self._outside: set[str] = set()  # open steps that wait for what is not here
         self._changed: dict[str, StepView] = {}
         self._at = Millis(0)
 
@@ -98,12 +99,13 @@ class Steps:
         return list(self._open.values())
 
     @property
-    def without_tool(self) -> list[StepView]:
-        """The steps that wait for a tool, if nothing else is open: then nothing here can bring the run further."""
-        if not self._lacking:
+    def stuck(self) -> list[StepView]:
+        """The steps that wait for a tool, or for a key that another run holds, if nothing else is open: then nothing
+        here can bring the run further."""
+        if not self._outside:
             return []  # asked after every row, and there may be thousands of open steps
         leaves = [step for step in self._open.values() if not step.is_scope]
-        return leaves if len(leaves) == len(self._lacking) else []
+        return leaves if len(leaves) == len(self._outside) else []
 
     def take(self, event: Event, decisions: Iterable[Decision], at: Millis) -> list[StepView]:
         """Take one row in; gives the steps that it changed."""
@@ -115,16 +117,9 @@ class Steps:
 
     def _fact(self, event: Event) -> None:
         match event:
-            case StepSucceeded(path, attempt, output):
-                if (step := self._at_work(path, attempt)) is not None and not self._stopped(step):
-                    self._end(step, "completed", output=output)
-            case StepFailed(path, attempt, error):
-                if (step := self._at_work(path, attempt)) is not None and not self._stopped(step):
-                    step.error = error
-                    self._set(step, "retrying")
-            case AttemptReleased(path, attempt, reason):
-                if (step := self._at_work(path, attempt)) is not None and not self._stopped(step):
-                    self._set(step, "ready", reason)
+            case StepSucceeded() | StepFailed() | AttemptReleased():
+                if (step := self._at_work(event.path, event.attempt)) and not self._stopped(step):
+                    self._answered(step, event)
             case Adopted(lost):
                 for path in lost:
                     if not self._stopped(step := self._open[path]):
@@ -137,6 +132,16 @@ class Steps:
             case TimerFired(path, "grace") if (found := self._open.get(path)) and found.stopping == path:
                 self._stopped(found)
 
+    def _answered(self, step: StepView, event: StepSucceeded | StepFailed | AttemptReleased) -> None:
+        match event:
+            case StepSucceeded(output=output):
+                self._end(step, "completed", output=output)
+            case StepFailed(error=error):
+                step.error = error
+                self._set(step, "retrying")
+            case AttemptReleased(reason=reason):
+                self._set(step, "ready", reason)
+
     def _order(self, decision: Decision) -> None:
         match decision:
             case StartAttempt(path, attempt):
@@ -146,11 +151,7 @@ class Steps:
             case ReserveKey(path):
                 self._set(self._reached(path), "ready", "key")
             case StopAttempt(path, target):
-                step = self._open[path]
-                if step.status == "running":
-                    step.stopping = target
-                else:
-                    self._end(step, "cancelled")
+                self._stop(self._open[path], target)
             case ArmTimer(path, timer, due) if timer in ("delay", "retry", "suspect"):
                 step = self._reached(path)
                 step.due = due
@@ -163,17 +164,21 @@ class Steps:
                     True,
                     count if value == NULL else 0,
                 )  # a choice is one or the other
-            case CompleteStep(path, value, _, joined):
-                if not self._is_child(path):
-                    step = self._reached(path)
-                    step.joined = joined
-                    self._end(step, "completed", output=value)
-            case FailStep(path, error):
-                if not self._is_child(path, failed=True):
-                    self._end(self._reached(path), "failed", error=error)
+            case CompleteStep(path, value, _, joined) if not self._is_child(path):
+                step = self._reached(path)
+                step.joined = joined
+                self._end(step, "completed", output=value)
+            case FailStep(path, error) if not self._is_child(path, failed=True):
+                self._end(self._reached(path), "failed", error=error)
             case FinishRun():
                 for step in self.open:
                     self._end(step, "cancelled")
+
+    def _stop(self, step: StepView, target: str) -> None:
+        if step.status == "running":
+            step.stopping = target
+        else:
+            self._end(step, "cancelled")
 
     def _at_work(self, path: str, attempt: int) -> StepView | None:
         """The step whose attempt this is, if it is still the open one: any other answer is late."""
@@ -203,10 +208,10 @@ class Steps:
     def _set(self, step: StepView, status: StepState, reason: str = "") -> None:
         step.status, step.reason = status, reason
         self._changed[step.path] = step
-        if reason == "no_tool":
-            self._lacking.add(step.path)
-        elif self._lacking:
-            self._lacking.discard(step.path)
+        if (status, reason) in _OUTSIDE:
+            self._outside.add(step.path)
+        elif self._outside:
+            self._outside.discard(step.path)
 
     def _end(
         self, step: StepView, status: StepState, *, output: msgspec.Raw = NULL, error: Error | None = None

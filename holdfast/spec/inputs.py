@@ -18,7 +18,7 @@ from functools import cached_property
 from typing import Any, Final
 
 from holdfast.errors import InvalidInputs, Problem
-from holdfast.spec.jsonschema import Judge, Misfit, Parts, check_whole, count_rules, without_names
+from holdfast.spec.jsonschema import NAMES, Judge, Misfit, Parts, check_whole, count_rules, without_names
 from holdfast.spec.problems import Fields, Report, Where, did_you_mean, one_of, quoted, type_name
 from holdfast.spec.read import pointer_to
 
@@ -194,7 +194,7 @@ def check_inputs(inputs: Any, report: Report) -> None:
     before, schema = len(report.problems), _schema_of(inputs)
     parts = Parts(report, schema)
     if _is_schema(inputs):
-        _check_type_of_all(Fields(report, inputs, ("inputs",), "inputs: "))
+        _check_top(Fields(report, inputs, ("inputs",), "inputs: "))
         parts.check(schema, ("inputs",), "inputs: ")
     for name, rule in () if _is_schema(inputs) else inputs.items():
         who = f"input {quoted(name)}: "
@@ -206,7 +206,9 @@ def check_inputs(inputs: Any, report: Report) -> None:
         _check_defaults(inputs, schema, report)
 
 
-def _check_type_of_all(fields: Fields) -> None:
+def _check_top(fields: Fields) -> None:
+    for name in NAMES:
+        fields.get(name, str, "text")
     if fields.data.get("type", "object") != "object":
         message = f"the type of all inputs together is object, not {quoted(fields.data['type'])}"
         fields.wrong("wrong_type", "type", message, "an input x is declared as `x: {type: string}`")

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     import jsonschema_rs
 
 SCHEMA_RULES_MAX: Final = 10_000  # with every reference written out
+SCHEMA_DEPTH_MAX: Final = 128  # references included
 PATTERNS_MAX: Final = 100  # compiling one can take two milliseconds
 PATTERN_BYTES_MAX: Final = 256 * 1024  # of a compiled regular expression
 WORK_MAX: Final = 100_000_000  # rules times values: a second or two
@@ -72,11 +73,11 @@ _KEYWORDS: Final[dict[str, str]] = {
 
 # A schema may say at its top which dialect it is in and how it is called; further down that would change where
 # references lead.
-_NAMES: Final = ("$schema", "$id")
+NAMES: Final = ("$schema", "$id")
 
 
 def without_names(schema: dict[str, Any]) -> dict[str, Any]:
-    return {keyword: value for keyword, value in schema.items() if keyword not in _NAMES}
+    return {keyword: value for keyword, value in schema.items() if keyword not in NAMES}
 
 
 def _is_count(value: Any) -> bool:
@@ -121,7 +122,7 @@ def keywords_schema() -> dict[str, Any]:
     return {
         "type": "object",
         "properties": {
-            **dict.fromkeys(_NAMES, told["text"]),
+            **dict.fromkeys(NAMES, told["text"]),
             **{keyword: told[holds] for keyword, holds in _KEYWORDS.items()},
         },
         "patternProperties": {"^x-": True},
@@ -259,17 +260,30 @@ def _shown(value: Any) -> str:
 
 
 def _referred(root: Any, reference: str) -> Any:
-    found = root
+    """The schema that a reference such as `#/$defs/name` leads to; None if there is none.
+
+    The way there goes through schemas only. What stands in a default, or in a word that is not ours, has not been checked.
+    """
+    found, holds = root, "schema"
     for part in reference.removeprefix("#").split("/")[1:]:
-        key = part.replace("~1", "/").replace("~0", "~")
-        if isinstance(found, dict) and key in found:
-            found = found[key]
-        elif isinstance(found, list) and key.isdecimal() and int(key) < len(found):
-            found = found[int(key)]
+        key: Any = part.replace("~1", "/").replace("~0", "~")
+        if holds == "schema":
+            holds = _KEYWORDS.get(key, "")
+            if not holds.endswith(("schema", "schemas")):
+                return None
+        elif holds == "a list of schemas":
+            key, holds = int(key) if key.isdecimal() and len(key) < 6 else -1, "schema"
         else:
+            holds = "schema"
+        is_there = (
+            key in found if isinstance(found, dict) else isinstance(found, list) and 0 <= key < len(found)
+        )
+        if not is_there:
             return None
+        found = found[key]
     # An anchor, `#name`, would need a second way to look things up.
-    return found if reference == "#" or reference.startswith("#/") else None
+    is_pointer = reference == "#" or reference.startswith("#/")
+    return found if is_pointer and holds == "schema" and isinstance(found, dict | bool) else None
 
 
 class RecursiveSchema(Exception):
@@ -277,7 +291,7 @@ class RecursiveSchema(Exception):
 
 
 def count_rules(root: Any) -> int:
-    """The schemas in a schema, each reference counted as what it leads to; raises RecursiveSchema."""
+    """The schemas in a schema, each reference counted as what it leads to; raises RecursiveSchema, ValueError."""
     known: dict[int, int] = {}
     around: set[int] = set()
 
@@ -286,6 +300,8 @@ def count_rules(root: Any) -> int:
             return 1
         if id(schema) in around:
             raise RecursiveSchema(name)
+        if len(around) >= SCHEMA_DEPTH_MAX:
+            raise ValueError(f"schemas are nested deeper than {SCHEMA_DEPTH_MAX} levels")
         if id(schema) not in known:
             around.add(id(schema))
             known[id(schema)] = 1 + sum(count(part, where) for where, part in _parts_of(schema, root))

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 # A definition is written by a person or an agent: this is some five thousand lines.
 SPEC_BYTES_MAX: Final = 256 * 1024
+# The same as JSON, where each text has its quotation marks and `~` is `null`: several times as long at most.
+SPEC_DATA_BYTES_MAX: Final = 8 * SPEC_BYTES_MAX
 # Each key, value, and bracket of a text is an event: 256 KiB of `[],` would be 170,000 of them.
 EVENTS_MAX: Final = 50_000
 # No one reads more at once, and a hostile text could be made of nothing but mistakes.

@@ -25,7 +25,7 @@ from holdfast.spec.build import definition_from
 from holdfast.spec.check import check, note_oddities
 from holdfast.spec.plain import data_of
 from holdfast.spec.problems import Report
-from holdfast.spec.read import SPEC_BYTES_MAX, look_at, write
+from holdfast.spec.read import SPEC_BYTES_MAX, SPEC_DATA_BYTES_MAX, look_at, write
 from holdfast.spec.steps import Definition
 
 
@@ -48,11 +48,23 @@ class WorkflowSpec(Definition, frozen=True):
         """Make a definition from plain data, as JSON has it."""
         report = Report(None, source)
         try:
-            plain = values.decode(values.encode(data))
+            text = values.encode(data)
+            if len(text) > SPEC_DATA_BYTES_MAX:
+                message = f"the definition is larger than {SPEC_DATA_BYTES_MAX // 1024} KiB"
+                report.add("too_large", (), message, "use several workflows, and give data as inputs")
+                raise report.refusal()
+            plain = values.decode(text)
         except values.NotJson as error:
-            report.add("not_json", (), f"the definition is not JSON: {error}")
+            report.add(
+                "not_json", (), f"the definition is not JSON: {error}", "use texts, numbers, lists and dicts"
+            )
             raise report.refusal() from None
         return _built(plain, report)
+
+    @classmethod
+    def from_canonical(cls, text: str | bytes) -> WorkflowSpec:
+        """Read what `canonical` wrote. Written out in full it may be larger than any text that an author may give."""
+        return _built(values.decode(text), Report(None, ""))
 
     def validate(self, template_env: Collection[str] = ()) -> None:
         """Raise InvalidSpec with every problem unless each name, path and template can be used.

@@ -11,10 +11,11 @@ import binascii
 import hashlib
 import os
 import re
-import time
 from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, Final
+
+from holdfast.values import Millis
 
 SCHEME: Final = "artefact://sha256/"
 ARTEFACT_BYTES_MAX: Final = 4 * 1024**3
@@ -127,9 +128,9 @@ class Artefacts:
     def _place(self, sha256: str) -> Path:
         return self.folder / sha256[:2] / sha256
 
-    def sweep(self, named: Collection[str]) -> int:
+    def sweep(self, named: Collection[str], now: Millis) -> int:
         """Remove the files that nothing names and that are older than a day; how many there were."""
-        removed, before = 0, time.time() - GRACE_SECONDS
+        removed, before = 0, now / 1000 - GRACE_SECONDS
         for path in self.folder.glob("??/*"):
             if path.name not in named and path.stat().st_mtime < before:
                 path.unlink(missing_ok=True)

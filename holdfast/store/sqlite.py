@@ -438,6 +438,10 @@ class SqliteStore:
         self._read.execute("BEGIN")
         try:
             yield
+        except apsw.Error as error:
+            raise StoreUnavailable(
+                f"{self.path} cannot be read: {error}; holdfast doctor tells more"
+            ) from error
         finally:
             self._read.execute("ROLLBACK")
 

@@ -34,6 +34,7 @@ MAIN: Final = (
     "__holdfast_main__"  # the name of the parent's script here, so that what it does as a script is not done
 )
 PR_SET_PDEATHSIG: Final = 1
+FAILURE_CHARS_MAX: Final = 1_000_000  # the other side redacts a message before it cuts it to size
 
 
 class Setting(msgspec.Struct):
@@ -60,6 +61,11 @@ class Cancel(msgspec.Struct, tag=True):
     pass
 
 
+class Found(msgspec.Struct, tag=True):
+    path: str
+    problem: str = ""
+
+
 class Answer(msgspec.Struct, tag=True):
     text: msgspec.Raw
 
@@ -70,13 +76,19 @@ class Failure(msgspec.Struct, tag=True):
     spoilt: bool = False  # this process should not be used again
 
 
+class Asked(msgspec.Struct, tag=True):
+    """Where is this artefact?"""
+
+    uri: str
+
+
 class Told(msgspec.Struct, tag=True):
     kind: str
     data: dict[str, Any]
 
 
-Order = Call | Cancel
-Report = Answer | Failure | Told
+Order = Call | Cancel | Found
+Report = Answer | Failure | Told | Asked
 
 
 def frame(message: Order | Report) -> bytes:
@@ -94,6 +106,8 @@ class Child:
         self._calls: queue.SimpleQueue[Call] = queue.SimpleQueue()
         self._context: Context | None = None
         self._tools: dict[tuple[str, str], Tool] = {}
+        self._found: queue.SimpleQueue[Found] = queue.SimpleQueue()
+        self._asking = threading.Lock()
         self._sending = threading.Lock()  # a tool may log from threads of its own
 
     def run(self) -> None:
@@ -108,10 +122,21 @@ class Child:
                 order = decoder.decode(line.read(*HEADER.unpack(header)))
                 if isinstance(order, Call):
                     self._calls.put(order)
+                elif isinstance(order, Found):
+                    self._found.put(order)
                 elif self._context is not None:
                     self._context.cancel()
         # The engine is gone, and so must be all that was started here for it.
         os.killpg(0, signal.SIGKILL)
+
+    def path(self, uri: str) -> Path:
+        """The file of an artefact, which only the engine can tell."""
+        with self._asking:
+            self._send(Asked(uri))
+            found = self._found.get()
+        if found.problem:
+            raise ToolError(found.problem, kind="artefact")
+        return Path(found.path)
 
     def _send(self, report: Report) -> None:
         with self._sending:
@@ -126,7 +151,7 @@ class Child:
                 "error", f"MemoryError: a process may use {limit} MiB (process_memory_bytes)", spoilt=True
             )
         except BaseException as error:
-            return Failure(*described(error))
+            return Failure(*described(error, chars_max=FAILURE_CHARS_MAX))
         finally:
             self._context = None
             _flush()
@@ -147,7 +172,12 @@ class Child:
             self._send(Told(kind, data))
 
         context = Context(
-            RunId(setting.run_id), setting.path, setting.attempt, setting.idempotency_key, tell=tell
+            RunId(setting.run_id),
+            setting.path,
+            setting.attempt,
+            setting.idempotency_key,
+            tell=tell,
+            artefacts=self,
         )
         context.use_workdir(Path(setting.workdir))
         return context

@@ -6,6 +6,7 @@ Knows exceptions as data. Must not know runs, or who retries what.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Final
 
 from holdfast.values import NotJson
@@ -35,13 +36,23 @@ class OutputTooLarge(ValueError):
         return "the output is over 25 MiB; write it to a file and return file_refs instead"
 
 
-def described(error: BaseException) -> tuple[str, str]:
-    """Kind and message of what a tool raised; both are data, whatever the exception does when it is printed."""
+def described(
+    error: BaseException, redact: Callable[[str], str] = str, *, chars_max: int = MESSAGE_CHARS_MAX
+) -> tuple[str, str]:
+    """Kind and message of what a tool raised; both are data, whatever the exception does when it is printed.
+
+    Redacted before it is cut: half a secret would not be known for one.
+    """
+    kind, message = _described(error)
+    return redact(kind)[:KIND_CHARS_MAX], redact(message)[:chars_max]
+
+
+def _described(error: BaseException) -> tuple[str, str]:
     try:
         message = str(error) or type(error).__name__
     except Exception:
         message = f"{type(error).__name__} (its message cannot be printed)"
-    message = message.encode("utf-8", "replace").decode()[:MESSAGE_CHARS_MAX]
+    message = message.encode("utf-8", "replace").decode()
     if isinstance(error, asyncio.CancelledError):
         return "cancelled", "the attempt was cancelled"
     if isinstance(error, NotJson):
@@ -61,4 +72,4 @@ def _kind_of(error: BaseException) -> str:
         kind = getattr(error, "kind", "")
     except Exception:
         return ""
-    return kind.encode("utf-8", "replace").decode()[:KIND_CHARS_MAX] if isinstance(kind, str) else ""
+    return kind.encode("utf-8", "replace").decode() if isinstance(kind, str) else ""

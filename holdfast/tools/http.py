@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import base64
 import socket
+import textwrap
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
@@ -196,7 +197,9 @@ def _refuse_unexpected(request: _Request, answer: dict[str, Any], expected: Stat
         if 300 <= status < 400 and "location" in answer["headers"]
         else ""
     )
-    raise ToolError(f"{request.place} answered {status}{where}: {text[:EXCERPT_CHARS_MAX]}", kind=kind)
+    # Cut between words: half a secret that the other side repeats would not be known for one.
+    excerpt = textwrap.shorten(text[: 10 * EXCERPT_CHARS_MAX], EXCERPT_CHARS_MAX, placeholder=" …")
+    raise ToolError(f"{request.place} answered {status}{where}: {excerpt}", kind=kind)
 
 
 def _connector(guard: Guard, targets: list[Target]) -> aiohttp.TCPConnector:

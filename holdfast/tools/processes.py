@@ -21,7 +21,7 @@ import msgspec
 
 from holdfast.tools import child
 from holdfast.tools.context import Context
-from holdfast.tools.failures import ToolError
+from holdfast.tools.failures import ToolError, described
 from holdfast.tools.registry import Tool
 from holdfast.values import VALUE_BYTES_MAX, encode
 
@@ -209,8 +209,18 @@ class Process(asyncio.Protocol):
         if isinstance(report, child.Told):
             if self._context is not None:
                 self._context.relay(report.kind, report.data)
+        elif isinstance(report, child.Asked):
+            self._answer(report.uri)
         elif self._report is not None:
             _settle(self._report, report)
+
+    def _answer(self, uri: str) -> None:
+        assert self._transport is not None
+        try:
+            found = child.Found(str(self._context.artefact(uri) if self._context is not None else ""))
+        except Exception as error:
+            found = child.Found("", described(error)[1])
+        self._transport.write(child.frame(found))
 
 
 _decode = msgspec.json.Decoder(child.Report).decode

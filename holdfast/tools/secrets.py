@@ -39,11 +39,7 @@ class Secrets:
         self._providers = (*providers, from_environment)
         self._values: dict[str, tuple[str, ...]] = {}  # value → the ways it may be written
         self._forms: tuple[str, ...] = ()  # of all values, longest first: one may be part of another
-
-    @property
-    def are_out(self) -> bool:
-        """Was any value handed out that would have to be taken out of what is written?"""
-        return bool(self._forms)
+        self.are_out = False  # was any value handed out that must not be written?
 
     def get(self, name: str) -> str | None:
         for provider in self._providers:
@@ -104,6 +100,7 @@ class Secrets:
         self._values[value] = _ways_to_write(value)
         forms = {form for forms in self._values.values() for form in forms}
         self._forms = tuple(sorted(forms, key=len, reverse=True))
+        self.are_out = True
 
 
 def _ways_to_write(value: str) -> tuple[str, ...]:

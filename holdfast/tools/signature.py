@@ -18,6 +18,8 @@ from holdfast.tools.context import Context
 from holdfast.tools.failures import ArgumentsMisfit
 from holdfast.tools.forms import Form, Misfit, form_of
 
+SHAPES_MAX: Final = 64  # remembered of one tool; its arguments are much alike
+
 _ABSENT: Final = object()
 _NAMED: Final = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
@@ -25,11 +27,12 @@ _NAMED: Final = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYW
 class Signature:
     """What a function takes by name. `context` is the parameter that receives the Context, if there is one."""
 
-    __slots__ = ("_checks", "_fn", "_others", "_required", "_takes_any", "_tool", "context")
+    __slots__ = ("_checks", "_fitting", "_fn", "_others", "_required", "_takes_any", "_tool", "context")
 
     def __init__(self, fn: Callable[..., Any], tool: str) -> None:
         self._fn, self._tool = fn, tool
         self._others = Form({}, {})  # of those that `**` takes
+        self._fitting: set[tuple[Any, ...]] = set()  # names and types that were found to fit as they are
         self._takes_any = False
         self.context: str | None = None
         checks: list[tuple[str, type | None, Callable[[Any], Any] | None, bool]] = []
@@ -51,6 +54,9 @@ class Signature:
 
     def bind(self, args: dict[str, Any]) -> dict[str, Any]:
         """The arguments as the function takes them: checked and converted. Those given are left as they are."""
+        shape = (*args, *map(type, args.values()))
+        if shape in self._fitting:
+            return args
         fit, bound = 0, args
         for name, exact, convert, required in self._checks:
             value = args.get(name, _ABSENT)
@@ -66,7 +72,11 @@ class Signature:
                 fit += 1
             elif required:
                 raise self._misfit(args)
-        return bound if fit == len(args) else self._with_others(args, bound)
+        if fit != len(args):
+            return self._with_others(args, bound)
+        if bound is args and len(self._fitting) < SHAPES_MAX:
+            self._fitting.add(shape)  # nothing but names and types was looked at
+        return bound
 
     def _with_others(self, args: dict[str, Any], bound: dict[str, Any]) -> dict[str, Any]:
         """Those beyond the named parameters: for `**`, or too many."""

@@ -348,6 +348,18 @@ def test_a_run_that_goes_on_with_its_tool_does_not_say_that_it_waits(cli: Cli) -
     assert "waits for its tool" not in done.stderr
 
 
+def test_a_run_that_waits_for_a_key_exits_with_4_and_names_who_holds_it(cli: Cli) -> None:
+    file = cli.flow("- {id: held, tool: begin, idempotency_key: order-7, idempotency_scope: global}")
+    process = cli.start("run", file, "--tools", "tools")
+    holder = run_id_in(cli.until(process, "at work"))
+    process.kill()
+    process.communicate()
+    done = cli.run("run", file, "--tools", "tools")
+    assert done.returncode == 4
+    assert f"waits for the key 'order-7' of step held, which step held of run {holder} holds" in done.stderr
+    assert f"holdfast run --continue {holder}" in done.stderr
+
+
 def test_a_misspelt_tool_is_met_with_the_one_that_was_perhaps_meant(cli: Cli) -> None:
     done = cli.run("run", cli.flow("- {id: s, tool: ntoe}"), "--tools", "tools")
     assert done.returncode == 4

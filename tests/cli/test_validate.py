@@ -110,3 +110,12 @@ def test_validate_opens_no_database(cli: Cli) -> None:
 def test_version_is_that_of_the_package(cli: Cli) -> None:
     assert cli.run("version").stdout.strip() == holdfast.__version__
     assert json.loads(cli.run("version", "--json").stdout) == {"version": holdfast.__version__}
+
+
+def test_a_variable_that_the_settings_allow_may_be_named(cli: Cli) -> None:
+    file = cli.flow("- {id: s, tool: echo, args: {value: '{{env.HOME}}'}}")
+    assert cli.run("validate", file).returncode == 2
+    assert cli.run("validate", file, HOLDFAST_TEMPLATE_ENV="HOME").returncode == 0
+    assert json.loads(cli.run("run", file, HOLDFAST_TEMPLATE_ENV="HOME", HOME="/nowhere").stdout) == {
+        "s": "/nowhere"
+    }

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import EngineClosed, Holdfast, NotFound, RunEvent, RunHandle, ToolError, tool
+from holdfast import EngineClosed, Holdfast, HoldfastError, NotFound, RunEvent, RunHandle, ToolError, tool
 
 TWO = "name: two\nsteps: [{id: a, tool: echo, args: {x: 1}}, {id: b, tool: echo, args: {x: 2}}]"
 GATE = "name: g\nsteps: [{id: g, tool: gate}]"
@@ -262,6 +262,19 @@ async def test_a_reader_does_not_wait_for_an_engine_that_was_closed(database: st
         await reading
     with pytest.raises(EngineClosed):
         await all_of(run)
+
+
+@pytest.mark.anyio
+async def test_a_reader_does_not_wait_for_a_run_that_was_set_aside(database: str) -> None:
+    gate = Gate()
+    async with Holdfast(database, tools=[gate.tool]) as hf:
+        run = await hf.start(GATE)
+        reading = asyncio.ensure_future(all_of(run))
+        await gate.began.wait()
+        hf._engine.advance.set_aside(run._no, RuntimeError("a defect"))
+        for late in (reading, all_of(run)):
+            with pytest.raises(HoldfastError, match="set aside"):
+                await late
 
 
 @pytest.mark.anyio

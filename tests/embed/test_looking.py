@@ -85,7 +85,7 @@ async def test_a_list_has_the_runs_that_were_asked_for(
 
 @pytest.mark.parametrize(
     ("wanted", "kind"),
-    [({"status": "runing"}, InvalidInputs), ({"limit": 0}, LimitExceeded), ({"limit": 501}, LimitExceeded),
+    [({"status": "runing"}, InvalidInputs), ({"label": "=x"}, InvalidInputs), ({"limit": 0}, LimitExceeded), ({"limit": 501}, LimitExceeded),
      ({"before": "nothing"}, NotFound)],
 )  # fmt: skip
 @pytest.mark.anyio

@@ -7,6 +7,7 @@ anew gives the state that the live run has.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -30,6 +31,9 @@ from holdfast.engine.events import (
     CancelRequested,
     Continued,
     Event,
+    KeyAnswered,
+    KeyGranted,
+    KeyHeld,
     RunStarted,
     StepFailed,
     StepSucceeded,
@@ -37,8 +41,8 @@ from holdfast.engine.events import (
     TimerFired,
 )
 from holdfast.engine.rows import blob_of, decode_row, encode_row
-from holdfast.engine.state import Run, Step, fold, timer_key
-from holdfast.plan.compile import compile_workflow
+from holdfast.engine.state import KeyWork, Run, Step, fold, timer_key
+from holdfast.plan.compile import Resolved, compile_workflow, names_used
 from holdfast.plan.expr import resolved
 from holdfast.plan.graph import Plan
 from holdfast.spec.workflow import WorkflowSpec, with_defaults
@@ -60,11 +64,11 @@ class Case:
         *,
         run_id: str = RUN_ID,
         checks: bool = True,
+        uses: Mapping[str, str] | None = None,
     ) -> None:
-        spec = WorkflowSpec.from_yaml_str(definition)
-        spec.validate()
-        self.spec = spec
-        self.plan: Plan = compile_workflow(spec)
+        whole = resolved_of(definition, uses or {})
+        self.spec = spec = whole.spec
+        self.plan: Plan = compile_workflow(spec, whole.uses)
         self.inputs = encode(with_defaults(spec, inputs or {}))
         self.run = Run(RunNo(1), RunId(run_id), self.plan.version)
         self.now = BEGAN
@@ -103,7 +107,14 @@ class Case:
     def _whole(self, part: Any) -> Any:
         values = {name: getattr(part, name) for name in part.__struct_fields__}
         large = {name: blob_of(value) for name, value in values.items() if isinstance(value, msgspec.Raw)}
-        found = {name: msgspec.Raw(self.blobs[sha256]) for name, sha256 in large.items() if sha256}
+        found: dict[str, Any] = {
+            name: msgspec.Raw(self.blobs[sha256]) for name, sha256 in large.items() if sha256
+        }
+        if isinstance(part, RunStarted):
+            found["copied"] = {
+                path: msgspec.Raw(self.blobs[sha256]) if (sha256 := blob_of(value)) else value
+                for path, value in part.copied.items()
+            }
         return msgspec.structs.replace(part, **found) if found else part
 
     # -------------------------------------------------------------------------------------------- facts
@@ -144,6 +155,20 @@ class Case:
     def turn(self, path: str) -> list[Decision]:
         return self.offer(SuspectsTurn(path))
 
+    def grant(self, path: str) -> list[Decision]:
+        return self.offer(KeyGranted(path))
+
+    def hold(self, path: str) -> list[Decision]:
+        return self.offer(KeyHeld(path))
+
+    def answer(self, path: str, output: Any = None) -> list[Decision]:
+        return self.offer(KeyAnswered(path, msgspec.Raw(encode(output))))
+
+    def key_work(self) -> list[KeyWork]:
+        """What the rows since the last look say of keys, as the door takes it."""
+        work: list[KeyWork] = self.run.__dict__.pop("key_work", [])
+        return work
+
     def go_on(self) -> list[list[Decision]]:
         """Take up what was cut, row by row, as the door does."""
         rows = []
@@ -174,6 +199,13 @@ class Case:
             kept = [self._whole(_kept(decision)) for decision in decisions]
             fold(whole, self._whole(event), kept, Millis(at))
         return Draft(self.plan, whole, whole.at).outputs_of("")
+
+
+def resolved_of(definition: str, known: Mapping[str, str]) -> Resolved:
+    """A definition with those that it names, from their texts by name."""
+    spec = WorkflowSpec.from_yaml_str(definition)
+    spec.validate()
+    return Resolved(spec, {name: resolved_of(known[name], known) for name in sorted(names_used(spec))})
 
 
 def _kept(decision: Decision) -> Decision:

@@ -333,6 +333,30 @@ def odd_ids() -> Case:
     return case
 
 
+KEYED = """
+name: keyed
+steps:
+  - {id: a, tool: t, idempotency_key: order-7, idempotency_scope: global}
+  - {id: b, tool: t, args: {a: "{{ a }}"}, idempotency_key: own}
+"""
+
+
+def key_granted() -> Case:
+    case = started(KEYED)
+    case.grant("a")
+    case.succeed("a", {"n": 1})
+    case.grant("b")
+    return case
+
+
+def key_held_and_answered() -> Case:
+    case = started(KEYED)
+    case.hold("a")
+    case.answer("a", {"n": 1})
+    case.hold("b")
+    return case
+
+
 RUNS: tuple[Callable[[], Case], ...] = (
     completed,
     failed,
@@ -363,6 +387,8 @@ RUNS: tuple[Callable[[], Case], ...] = (
     interrupted,
     large_values,
     odd_ids,
+    key_granted,
+    key_held_and_answered,
 )
 
 

@@ -11,7 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from holdfast import Holdfast
-from holdfast.engine.events import StepSucceeded
+from holdfast.engine.decisions import ReserveKey
+from holdfast.engine.events import KeyHeld, RunStarted, StepSucceeded
 from holdfast.engine.rows import decode_row
 from holdfast.runtime.steps import Steps, StepView, read_steps, steps_of
 from holdfast.values import NULL, Millis, decode
@@ -247,15 +248,23 @@ def test_a_choice_counts_no_children() -> None:
 def test_a_run_waits_for_a_tool_when_nothing_else_is_open() -> None:
     case = begun(LOOP % "continue", {"of": [1, 2]})
     case.release("loop[0].s", "no_tool")
-    assert steps_of(case.rows).without_tool == []
+    assert steps_of(case.rows).stuck == []
     case.release("loop[1].s", "no_tool")
-    assert [step.path for step in steps_of(case.rows).without_tool] == ["loop[0].s", "loop[1].s"]
+    assert [step.path for step in steps_of(case.rows).stuck] == ["loop[0].s", "loop[1].s"]
+
+
+def test_a_run_waits_for_a_key_that_another_run_holds() -> None:
+    steps = Steps()
+    steps.take(RunStarted(NULL), [ReserveKey("s", "k", True)], BEGAN)
+    assert steps.stuck == []  # it is not known yet who has the key
+    steps.take(KeyHeld("s"), [], BEGAN)
+    assert [(step.path, step.status, step.reason) for step in steps.stuck] == [("s", "waiting", "key")]
 
 
 def test_a_finished_run_waits_for_no_tool() -> None:
     case = begun(PAUSE)
     case.fire("delay", "pause")
-    assert steps_of(case.rows).without_tool == []
+    assert steps_of(case.rows).stuck == []
 
 
 # --------------------------------------------------------------------------------------------- agreed with the fold

@@ -128,7 +128,7 @@ BUGS: Final = (
     Bug("a graceful stop gives nothing back", "world", "runtime/dispatch.py",
         '            self.advance.deliver(no, AttemptReleased(path, attempt.number, "stopping"))\n', "            pass\n"),
     Bug("an attempt that was stopped begins all the same", "world", "runtime/dispatch.py",
-        "            if attempt.stopped or self.is_stopping:\n                raise asyncio.CancelledError\n", ""),
+        "        if attempt.stopped or self.is_stopping:\n            error = asyncio", "        if self.is_stopping:\n            error = asyncio"),
     Bug("time-outs are not watched", "world", "runtime/dispatch.py",
         "            self._limit(attempt, node.timeout_ms)\n", "            pass\n"),
     Bug("the run row keeps its owner at the end", "world", "runtime/advance.py",

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Final
 
-from holdfast.plan.compile import compile_workflow
+from holdfast.plan.compile import Resolved, compile_workflow
 from holdfast.plan.graph import Plan
 from holdfast.spec.workflow import WorkflowSpec
 
@@ -34,6 +34,26 @@ class Info:
     retry: Data | None = None
     timeout_ms: int | None = None
     on_crash: str = "retry"
+    child: Data | None = None  # the definition that a nested step names
+
+    @property
+    def key(self) -> str | None:
+        found: str | None = self.data.get("idempotency_key")
+        return found
+
+    @property
+    def is_global(self) -> bool:
+        return self.data.get("idempotency_scope") == "global"
+
+    @property
+    def key_ttl_ms(self) -> int | None:
+        seconds = self.data.get("idempotency_ttl_secs")
+        return None if seconds is None else int(seconds) * 1000
+
+    @property
+    def is_single(self) -> bool:
+        """A scope with one child, whose steps are named like its own path."""
+        return self.kind in ("branch", "workflow")
 
     @property
     def max_attempts(self) -> int:
@@ -58,26 +78,61 @@ class Workload:
     plan: Plan
     inputs: Data
     steps: dict[str, Info]
+    whole: Resolved
 
     @property
     def timeout_ms(self) -> int | None:
-        seconds = self.data.get("timeout_secs")
-        return None if seconds is None else max(1, round(seconds * 1000))
+        return timeout_of(self.data)
+
+
+def timeout_of(definition: Data) -> int | None:
+    seconds = definition.get("timeout_secs")
+    return None if seconds is None else max(1, round(seconds * 1000))
 
 
 @lru_cache(maxsize=4096)
-def workload(number: int) -> Workload:
-    """The definition of that number, with inputs that fit it: always the same."""
+def workload(number: int, woven: bool = False) -> Workload:
+    """The definition of that number, with inputs that fit it: always the same.
+
+    `woven`: the same one with idempotency keys on some of its steps, and with workflows nested in it.
+    """
     data, inputs = _Maker(random.Random(number)).made(number)
+    children: dict[str, Data] = {}
+    if woven:
+        children = _Weaver(random.Random(f"woven {number}"), number).weave(data)
+    whole = _resolved(data, children)
+    steps: dict[str, Info] = {}
+    _describe(data["steps"], None, None, steps, children)
+    return Workload(number, data, whole.spec, compile_workflow(whole.spec, whole.uses), inputs, steps, whole)
+
+
+def _resolved(data: Data, children: dict[str, Data]) -> Resolved:
     spec = WorkflowSpec.from_data(data)
     spec.validate()
-    steps: dict[str, Info] = {}
-    _describe(data["steps"], None, None, steps)
-    return Workload(number, data, spec, compile_workflow(spec), inputs, steps)
+    names = sorted(step["workflow"] for step in every_step(data["steps"]) if "workflow" in step)
+    return Resolved(spec, {name: _resolved(children[name], children) for name in names})
 
 
-def _describe(block: list[Data], retry: Data | None, timeout: float | None, found: dict[str, Info]) -> None:
+def every_step(block: list[Data]) -> list[Data]:
+    """The steps of a block and of those within, not those of other definitions."""
+    return [
+        one for step in block for one in (step, *(x for inner in blocks_of(step) for x in every_step(inner)))
+    ]
+
+
+def _describe(
+    block: list[Data],
+    retry: Data | None,
+    timeout: float | None,
+    found: dict[str, Info],
+    children: dict[str, Data],
+) -> None:
     for step in block:
+        if "workflow" in step:  # nothing of a policy reaches into it
+            child = children[step["workflow"]]
+            found[step["id"]] = Info(step["id"], "workflow", step, child=child)
+            _describe(child["steps"], None, None, found, children)
+            continue
         kind = step.get("kind", "tool")
         if kind == "tool":
             own_retry, own_timeout = step.get("retry", retry), step.get("timeout_secs", timeout)
@@ -87,7 +142,7 @@ def _describe(block: list[Data], retry: Data | None, timeout: float | None, foun
         found[step["id"]] = Info(step["id"], kind, step)
         inner_retry, inner_timeout = step.get("retry", retry), step.get("timeout_secs", timeout)
         for inner in blocks_of(step):
-            _describe(inner, inner_retry, inner_timeout, found)
+            _describe(inner, inner_retry, inner_timeout, found, children)
 
 
 def output_of(name: str, member: str = "") -> str:
@@ -132,7 +187,7 @@ class _Maker:
         seen = list(seen)
         made: list[Data] = []
         for _ in range(self.rng.randint(low, high)):
-            if self.count >= STEPS_MAX and made:
+            if self.count % 100 >= STEPS_MAX and made:
                 break
             step = self.step(seen, depth)
             made.append(step)
@@ -143,7 +198,7 @@ class _Maker:
     def step(self, seen: list[str], depth: int) -> Data:
         self.count += 1
         step_id = f"s{self.count}"
-        nests = depth < DEPTH_MAX and self.count < STEPS_MAX
+        nests = depth < DEPTH_MAX and self.count % 100 < STEPS_MAX
         likely = {"deep": 0.7, "wide": 0.6, "timers": 0.35}.get(self.shape, 0.45)
         if nests and self.rng.random() < likely:
             return self.rng.choice((self.foreach, self.parallel, self.parallel, self.branch))(
@@ -237,9 +292,60 @@ class _Maker:
         }
 
 
+@dataclass
+class _Weaver:
+    """Puts keys on steps and workflows into workflows. Few texts, so that steps and runs meet under one key."""
+
+    rng: random.Random
+    number: int
+    children: dict[str, Data] = field(default_factory=dict)
+
+    def weave(self, data: Data) -> dict[str, Data]:
+        self.nest(data, 0)
+        for definition in (data, *self.children.values()):
+            self.lock(definition["steps"], in_loop=False)
+        return self.children
+
+    def nest(self, data: Data, depth: int) -> None:
+        rng = self.rng
+        blocks = [data["steps"], *(b for step in every_step(data["steps"]) for b in blocks_of(step) if b)]
+        for block in rng.sample(blocks, min(len(blocks), rng.choice((0, 1, 1, 2)))):
+            made = self.child(depth)
+            step = {"id": f"w{len(self.children)}", "workflow": made, "inputs": _PASSED_ON}
+            block.insert(rng.randint(0, len(block)), step)
+
+    def child(self, depth: int) -> str:
+        rng, name = self.rng, f"w{self.number}c{len(self.children)}"
+        maker = _Maker(rng, count=100 * (len(self.children) + 1))
+        data: Data = {"name": name, "inputs": _INPUTS, "steps": maker.block([], DEPTH_MAX - 1, 1, 2)}
+        if rng.random() < 0.3:
+            data["timeout_secs"] = rng.choice((0.05, 0.5, 3, 9))
+        if rng.random() < 0.3:
+            data["output"] = {"n": "{{inputs.n}}", "all": output_of(data["steps"][0]["id"])}
+        self.children[name] = data
+        if depth < 1:
+            self.nest(data, depth + 1)
+        return name
+
+    def lock(self, block: list[Data], *, in_loop: bool) -> None:
+        rng = self.rng
+        for step in block:
+            if "tool" in step and rng.random() < 0.45:
+                step["idempotency_key"] = rng.choice(
+                    ("k", "k", "l", "n-{{inputs.n}}", "x-{{item}}" if in_loop else "k")
+                )
+                step["idempotency_scope"] = rng.choice(("workflow", "global", "global"))
+                step["on_conflict"] = rng.choice(("wait", "wait", "wait", "fail"))
+                if rng.random() < 0.4:
+                    step["idempotency_ttl_secs"] = rng.choice((1, 3, 60))
+            for inner in blocks_of(step):
+                self.lock(inner, in_loop=in_loop or step.get("kind") == "foreach")
+
+
 _INPUTS: Final[Data] = {
     "n": {"type": "integer"},
     "flag": {"type": "boolean"},
     "xs": {"type": "array"},
     "pad": {"type": "string"},
 }
+_PASSED_ON: Final[Data] = {name: "{{inputs." + name + "}}" for name in _INPUTS}

@@ -188,7 +188,11 @@ def test_a_default_has_to_fit(rule: Any, form: int) -> None:
         ({"x": {"$anchor": "a"}}, "unknown_key", "/inputs/x/$anchor"),
         ({"x": {"$id": "https://x.y/z", "$ref": "#"}}, "unknown_key", "/inputs/x/$id"),
         ({"x": {"$ref": "other.json"}}, "remote_reference", "/inputs/x/$ref"),
+        ({"$schema": 5, "type": "object"}, "wrong_type", "/inputs/$schema"),
         ({"x": {"$ref": "#name"}}, "unknown_reference", "/inputs/x/$ref"),
+        ({"x": {"$ref": "#/properties"}}, "unknown_reference", "/inputs/x/$ref"),
+        ({"x": {"$ref": "#/properties/y/default"}, "y": {"default": {"allOf": 5}}}, "unknown_reference", "/inputs/x/$ref"),
+        ({"x": {"$ref": "#/properties/y/anyOf/1"}, "y": {"anyOf": [{}]}}, "unknown_reference", "/inputs/x/$ref"),
         ({"x": {"patternProperties": {"(": {}}}}, "invalid_pattern", "/inputs/x/patternProperties/("),
         ({"x": {"pattern": r"(a)\1"}}, "invalid_pattern", "/inputs/x/pattern"),
         ({"x": {"pattern": "(a{1000}){1000}"}}, "invalid_pattern", "/inputs/x/pattern"),
@@ -201,6 +205,20 @@ def test_a_schema_that_cannot_be_used_is_refused_at_its_place(inputs: Any, code:
     with pytest.raises(InvalidSpec) as refused:
         spec_of(inputs)
     assert [(problem.code, problem.pointer) for problem in refused.value.problems] == [(code, pointer)]
+
+
+def test_references_may_lead_on() -> None:
+    chain = {f"d{i}": {"$ref": f"#/$defs/d{i + 1}"} for i in range(50)} | {"d50": {"minimum": 3}}
+    spec = spec_of({"type": "object", "$defs": chain, "properties": {"x": {"$ref": "#/$defs/d0"}}})
+    assert with_defaults(spec, {"x": 3}) == {"x": 3}
+
+
+@pytest.mark.parametrize("length", [200, 3_000])
+def test_references_may_not_lead_on_without_end(length: int) -> None:
+    chain = {f"d{i}": {"$ref": f"#/$defs/d{i + 1}"} for i in range(length)} | {f"d{length}": {}}
+    with pytest.raises(InvalidSpec) as refused:
+        spec_of({"type": "object", "$defs": chain, "properties": {"x": {"$ref": "#/$defs/d0"}}})
+    assert [problem.code for problem in refused.value.problems] == ["invalid_schema"]
 
 
 def test_words_of_ones_own_start_with_x() -> None:

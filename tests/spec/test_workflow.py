@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from holdfast.errors import InvalidInputs, InvalidSpec, Problem
 from holdfast.spec.inputs import input_names
 from holdfast.spec.policy import NO_POLICY, BackoffKind, RetryPolicy, StepPolicy
+from holdfast.spec.read import SPEC_BYTES_MAX, SPEC_DATA_BYTES_MAX
 from holdfast.spec.scope import Scope, StepAddress
 from holdfast.spec.steps import (
     PLAIN_ANSWER,
@@ -224,6 +225,21 @@ def test_a_definition_survives_being_written() -> None:
 
 def test_the_canonical_form_is_the_definition_itself() -> None:
     assert WorkflowSpec.from_yaml_str(full().canonical()) == full()
+    assert WorkflowSpec.from_canonical(full().canonical()) == full()
+
+
+def test_the_canonical_form_of_the_largest_text_can_be_read_again() -> None:
+    text = workflow("  - {id: a, tool: t, args: [" + "~," * 45_000 + f"{'x' * 100_000}]}}\n")
+    spec = WorkflowSpec.from_yaml_str(text)
+    assert len(spec.canonical()) > SPEC_BYTES_MAX > len(text)
+    assert WorkflowSpec.from_canonical(spec.canonical()) == spec
+
+
+def test_data_that_no_text_could_spell_is_too_large() -> None:
+    steps = [{"id": "a", "tool": "t", "args": "x" * SPEC_DATA_BYTES_MAX}]
+    with pytest.raises(InvalidSpec) as refused:
+        WorkflowSpec.from_data({"name": "w", "steps": steps})
+    assert [problem.code for problem in refused.value.problems] == ["too_large"]
 
 
 @pytest.mark.parametrize(
@@ -567,7 +583,7 @@ def test_a_problem_says_where_and_what(text: str) -> None:
     for problem in problems_of(text):
         assert problem.source == "w.yaml"
         assert problem.column >= 1
-        assert problem.message
+        assert problem.message and problem.hint
         assert problem.pointer or problem.line == 1
 
 

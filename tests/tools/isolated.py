@@ -158,6 +158,16 @@ def messy(beacon: str, ctx: Context) -> None:
 
 
 @tool(isolate="process")
+def reads(uri: str, ctx: Context) -> str:
+    return ctx.artefact(uri).read_text()
+
+
+@tool(isolate="process")
+def long_words(size: int) -> None:
+    raise ValueError("x" * size + "hunter2hunter2")
+
+
+@tool(isolate="process")
 def crash_once(ctx: Context) -> int:
     if ctx.attempt == 1:
         os._exit(9)

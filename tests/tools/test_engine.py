@@ -20,6 +20,7 @@ import pytest
 from holdfast import Context, RunCancelled, RunFailed, tool
 from holdfast.embed import RunHandle
 from holdfast.runtime.clock import SystemClock
+from holdfast.tools.failures import MESSAGE_CHARS_MAX
 from tests.runtime.bench import Bench, opened
 from tests.tools import isolated
 from tests.tools.test_processes import ended, written
@@ -212,6 +213,26 @@ async def test_a_class_that_leaves_while_it_is_made_fails_its_step_alone(tmp_pat
         error = await failure(await hf.begin(one_step("take_leaving", {"it": {"n": 1}})))
         assert error.kind == "inputs"
         assert await (await hf.begin(one_step("echo", {"value": 1}))).result() == {"a": 1}
+
+
+@tool
+async def blurt(size: int) -> None:
+    raise ValueError("x" * size + "hunter2hunter2")
+
+
+@pytest.mark.parametrize("name", ["blurt", "long_words"])
+def test_a_secret_at_the_end_of_a_long_message_is_not_cut_in_half(
+    tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOLDFAST_SECRET_WORD", "hunter2hunter2")
+
+    async def run() -> None:
+        async with engine(tmp_path, blurt, isolated.long_words) as hf:
+            hf.dispatch.secrets.require("WORD")
+            error = await failure(await hf.begin(one_step(name, {"size": MESSAGE_CHARS_MAX - 7})))
+            assert error.message.endswith("xxx***")
+
+    asyncio.run(run())
 
 
 def returning(value: Any) -> Any:

@@ -287,6 +287,27 @@ async def test_the_context_is_known_inside_and_what_it_says_comes_out(tmp_path: 
     assert not Path(workdir).exists()
 
 
+class Files:
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def path(self, uri: str) -> Path:
+        if uri != "known":
+            raise LookupError("no such file")
+        return self.folder / "file"
+
+
+@on_both_loops
+async def test_an_artefact_is_found_through_the_engine(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("content")
+    given = Context(RunId("r"), "a", 1, "k", artefacts=Files(tmp_path))
+    async with pool(1) as processes:
+        assert await call(processes, isolated.reads, given, uri="known") == "content"
+        with pytest.raises(ToolError, match="no such file") as caught:
+            await call(processes, isolated.reads, given, uri="other")
+    assert caught.value.kind == "artefact"
+
+
 @on_both_loops
 async def test_the_folder_of_a_killed_tool_can_be_removed_from_here(tmp_path: Path) -> None:
     given = context(workdirs=tmp_path)

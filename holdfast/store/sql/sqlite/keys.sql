@@ -31,7 +31,7 @@ SELECT run, path FROM wait WHERE tenant = ? AND kind = 'key' AND scope = ? AND n
 UPDATE run SET wake_at = ? WHERE no = ? AND owner IS NULL AND finished_at IS NULL;
 
 -- name: forget_run_keys
-DELETE FROM key WHERE scope = (SELECT id FROM run WHERE no = ?);
+DELETE FROM key WHERE (tenant, scope) = (SELECT tenant, id FROM run WHERE no = ?);
 
 -- name: forget_run_waits
 DELETE FROM wait WHERE run = ?;

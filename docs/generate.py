@@ -1,0 +1,581 @@
+"""Writes docs/reference from the code: run `python docs/generate.py` after a change of keys, commands, errors, limits or settings.
+
+Knows where the truth about each of them stands, and adds the sentences that no code has. tests/docs compares what it would
+write with what is there.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import re
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+import holdfast
+from holdfast import config, errors, testing
+from holdfast.cli import commands, help, init  # noqa: A004  # its own name for the texts of --help
+from holdfast.spec.keys import ANSWER_KEYS, IMPLIED_KINDS, KINDS, POLICY_KEYS, SPEC_KEYS, STEP_KEYS, Kind
+from holdfast.spec.policy import NEVER_RETRIED, StepPolicy
+from holdfast.spec.shapes import ListOf, Nested, Table, fields_of
+from holdfast.spec.steps import Answer, Definition
+from holdfast.tools.registry import Registry
+
+HERE: Final = Path(__file__).parent / "reference"
+HEAD: Final = "<!-- Written by docs/generate.py from the code. Change the code, then run it again. -->\n"
+
+# ------------------------------------------------------------------------------------------ what no code says
+
+NOT_YET: Final = ("service", "approve", "wait_event", "poll")
+OUTPUTS: Final = {
+    "tool": "What the tool returned.",
+    "tool_remote": "What the tool returned.",
+    "service": "What the worker returned.",
+    "foreach": '`{"iterations": [{step id: output}, …]}` in the order of the items; with `on_any_fail: continue` a failed one is '
+    '`{"error": …}`. With `collect: none`: `{"count", "failed"}`.',
+    "parallel": '`{"branch_results": ["completed" or "failed", …], "branches": [{"status", "error", "steps": {id: output}}, …]}`',
+    "branch": '`{"condition", "taken"}`: the value that was looked at, and `then` or `else`.',
+    "workflow": "The output of the inner run: its `output`, or else the output of each of its steps by id.",
+    "approve": '`{"approved", "reason", "by", "form"}`',
+    "timer": '`{"fired_at"}`',
+    "wait_event": "The value of the signal, or `{key: value}` for `any` and `all`.",
+    "poll": "The last answer.",
+}
+PROBLEMS: Final = {
+    "alias": "A YAML alias (`*name`). Write the value out.",
+    "anchor": "A YAML anchor (`&name`). Write the value out.",
+    "clamped": "A note: a number outside of its range was taken for the nearer end.",
+    "duplicate_id": "Two steps have one id. Ids are unique in the whole file, those inside loops and branches too.",
+    "duplicate_key": "A mapping has the same key twice.",
+    "empty_id": "A step without an id.",
+    "empty_name": "The workflow has no name.",
+    "exclusive_keys": "Two keys that exclude each other, or none of those of which one is needed.",
+    "invalid_character": "A character that YAML does not allow, such as NUL.",
+    "invalid_choice": "A word that is not among those allowed.",
+    "invalid_default": "The default of an input does not fit the input.",
+    "invalid_input": "An input of a run does not fit its declaration.",
+    "invalid_jsonpath": "Not a JSONPath (RFC 9535). It starts with `$`.",
+    "invalid_key": "A key that is no text.",
+    "invalid_name": "A name with characters that it may not have.",
+    "invalid_pattern": "A regular expression, or a pattern of file names, that cannot be used.",
+    "invalid_policy": "A retry, time-out or key that cannot be meant so, or that its kind of step cannot have.",
+    "invalid_schema": "`inputs` or `form` is not a JSON Schema.",
+    "invalid_template": "A placeholder that is no path. Templates have no operators, calls or filters.",
+    "invalid_tool_name": "A tool's name has letters, digits, `_` and `-`, 64 at most.",
+    "invalid_url": "Not an http or https address.",
+    "many_documents": "More than one YAML document in a file.",
+    "merge": "A YAML merge key (`<<`). Write the keys out.",
+    "misplaced_secret": "A secret outside of the arguments of a call.",
+    "missing_input": "An input without a default was not given.",
+    "missing_key": "A key that is needed is not there.",
+    "name_too_long": "A name or id of over 200 characters.",
+    "no_steps": "A workflow without steps.",
+    "not_json": "A value that JSON cannot say, such as `.nan`.",
+    "not_yet_runnable": "A kind of step that can be read and checked, and that this release cannot run.",
+    "out_of_range": "A number outside of its range.",
+    "out_of_scope": "A step that cannot be seen from here: it comes later, or stands inside a loop or in another branch.",
+    "recursive_schema": "A JSON Schema that refers to itself.",
+    "remote_reference": "A `$ref` to another document.",
+    "reserved_name": "`as` is a word that has a meaning already.",
+    "schema_too_large": "A JSON Schema with too many rules or patterns.",
+    "shadowed": "A note: a bare name means something else than this step or input.",
+    "syntax": "Not YAML.",
+    "tag": "A YAML tag (`!name`). Only the types of JSON exist.",
+    "too_deep": "Nested deeper than 64 levels.",
+    "too_large": "A file of over 256 KiB, or a value too large to be checked.",
+    "too_many_steps": "Over 10,000 steps in a file.",
+    "too_many_values": "Over 50,000 values in a file. Give data as inputs.",
+    "unknown_input": "An input that is not declared.",
+    "unknown_key": "A key that does not exist here.",
+    "unknown_kind": "A kind of step that does not exist.",
+    "unknown_reference": "A `$ref` that leads nowhere.",
+    "unknown_root": "A template begins with a word that means nothing here.",
+    "unknown_step": "A step that does not exist.",
+    "unknown_tool": "With `--tools`: a tool that is not among them.",
+    "unknown_type": "A type that JSON Schema does not have.",
+    "unreadable": "The file cannot be read.",
+    "without_effect": "A note: a key that does nothing without another.",
+    "wrong_type": "A value of another type than wanted.",
+}
+ERROR_KINDS: Final = {
+    "artefact": "An entry of `file_refs` cannot be stored.",
+    "cancelled": "The run was cancelled, or the tool gave up by itself.",
+    "crashed": 'The process of an `isolate="process"` tool ended before it answered.',
+    "error": "Any exception of a tool that says no other kind.",
+    "http_3xx": "`http_request`: an answer that was not expected; redirects are not followed.",
+    "http_4xx": "`http_request`: an answer that was not expected.",
+    "http_429": "`http_request`: too many requests.",
+    "http_5xx": "`http_request`: an answer that was not expected.",
+    "input_too_large": "The inputs of a step are over 25 MiB.",
+    "inputs": "The arguments do not fit the tool, or the inputs do not fit the nested workflow.",
+    "interrupted": "The process ended, and the workflow says `on_restart: interrupt`.",
+    "key_conflict": "Another step is at work under the same idempotency key, and `on_conflict: fail`.",
+    "limit": "A named limit was met, such as the work of one JSONPath.",
+    "lost": "The process ended while the step was at work: with `on_crash: fail`, or for the third time while alone.",
+    "output_too_large": "An output is over 25 MiB. Return `file_refs` instead.",
+    "refused": "`http_request`: an address that may not be called.",
+    "run_timeout": "The run, or a nested workflow, was not over after its `timeout_secs`.",
+    "secret": "A secret is missing, or its provider failed.",
+    "state_too_large": "The outputs that later steps can name are over 256 MiB. Use `collect: none`.",
+    "template": "A template or JSONPath found nothing where something is needed.",
+    "timeout": "An attempt took longer than `timeout_secs`, or the tool raised `TimeoutError`, or its message has the word.",
+    "too_large": "`http_request`: an answer over `max_bytes`.",
+    "transient": "The message of the exception has the word `transient`.",
+    "unknown": "`http_request`: it was sent, and nobody knows whether it was carried out.",
+    "unsent": "`http_request`: it never left.",
+}
+LIMITS: Final = {
+    "A workflow": {
+        "spec.read.SPEC_BYTES_MAX": "size of a file",
+        "spec.policy.SPEC_STEPS_MAX": "steps of a file",
+        "spec.policy.NAME_CHARS_MAX": "characters of a name or id",
+        "values.JSON_DEPTH_MAX": "depth of any value",
+        "spec.policy.ATTEMPTS_MAX": "`max_attempts`",
+        "spec.policy.CONCURRENCY_MAX": "`concurrency` of a foreach",
+        "spec.policy.TIMEOUT_SECS_MAX": "`timeout_secs`, seconds",
+        "spec.policy.DELAY_MS_MAX": "`delay_ms` and the delays of a retry, milliseconds",
+        "spec.expr.JSONPATH_BYTES_MAX": "bytes of a JSONPath",
+        "spec.jsonpath.NODES_VISITED_MAX": "values that one JSONPath looks at",
+        "runtime.plans.NESTING_MAX": "workflows within workflows",
+    },
+    "A run": {
+        "values.VALUE_BYTES_MAX": "inputs, an output, the arguments of a call",
+        "engine.decide.KEPT_BYTES_MAX": "outputs that later steps can name, in all",
+        "engine.scopes.KEY_CHARS_MAX": "characters of an idempotency key",
+        "runtime.requests.REQUEST_ID_CHARS_MAX": "characters of a `request_id`",
+        "engine.scopes.CANCEL_GRACE_MS": "time to answer after being told to stop, milliseconds",
+        "engine.retry.MAX_LOST": "times that a step may take the process with it",
+    },
+    "An attempt": {
+        "tools.context.LOG_LINES_MAX": "lines of `context.log`",
+        "tools.context.LOG_BYTES_MAX": "bytes of `context.log`",
+        "tools.context.PROGRESS_MAX": "calls of `context.progress`",
+        "tools.failures.MESSAGE_CHARS_MAX": "characters of an error's message",
+        "store.artefacts.FILE_REFS_MAX": "entries of `file_refs`",
+        "store.artefacts.ARTEFACT_BYTES_MAX": "size of one artefact",
+        "tools.builtin.SLEEP_SECONDS_MAX": "the tool `sleep`, seconds",
+        "tools.http.ANSWER_BYTES_MAX": "answer of `http_request`",
+        "tools.http.TIMEOUT_SECONDS_MAX": "time of `http_request`, seconds",
+    },
+    "A process": {
+        "runtime.dispatch.ATTEMPTS_MAX": "attempts at work",
+        "runtime.dispatch.THREADS_MAX": "sync tools at work",
+        "runtime.owners.RESIDENT_MAX": "runs in memory; more wait on disk",
+        "embed.PAGE_MAX": "runs in one list",
+    },
+}
+SETTINGS: Final = {
+    "db": "The database.",
+    "server": "The server to talk to. No command uses it in this release.",
+    "tools": "Modules with tools: `module` or `module:object`.",
+    "log": "How log lines are written.",
+    "template_env": "Environment variables that templates may name as `{{env.NAME}}`.",
+    "artefact_roots": "Folders, beside the working one, that tools may hand files out of.",
+    "allow_networks": "Private networks that `http_request` may call. Nothing said: every address.",
+    "public_url": "The address by which others reach this machine. No command uses it in this release.",
+    "retention_days": "How long finished runs are kept. Nothing is deleted yet in this release.",
+    "servers": "Servers by name, each a table. No command uses it in this release.",
+}
+NOT_PUBLIC: Final = {
+    *(
+        f"Context.{name}"
+        for name in ("cancel", "close", "made_workdir", "planned_workdir", "use_workdir", "relay")
+    ),
+    "WorkflowSpec.from_canonical",
+}
+CLASSES: Final = (
+    "Holdfast",
+    "RunHandle",
+    "run_sync",
+    "tool",
+    "Context",
+    "ToolError",
+    "WorkflowSpec",
+    "WorkflowCatalog",
+)
+RECORDS: Final = ("RunInfo", "StepInfo", "RunEvent", "Cancellation", "Problem")
+MADE_BY_USERS: Final = ("Holdfast", "ToolError", "WorkflowCatalog")
+ATTRIBUTES: Final = {
+    "RunHandle": ("id",),
+    "Context": ("run_id", "path", "attempt", "idempotency_key"),
+    "WorkflowSpec": ("name", "description", "inputs", "steps", "output", "labels"),
+    "FakeTool": ("calls",),
+}
+
+# ------------------------------------------------------------------------------------------------ the pages
+
+
+def notation() -> str:
+    parts = [
+        "# The steps notation\n",
+        (
+            "A workflow is one YAML or JSON file. `holdfast schema` prints the same as a JSON Schema for editors. YAML is read as JSON "
+            "is meant: no anchors, aliases, tags or merge keys, no key twice, `yes` and `on` are texts. Unknown keys are errors. "
+            "A key that may be left out may be null.\n"
+        ),
+        "## The workflow\n",
+        _table(SPEC_KEYS, _defaults(Definition)),
+        _inner(SPEC_KEYS),
+        "`on_complete` is read and checked; nobody is called yet.\n",
+        "## Any step\n",
+        _table(STEP_KEYS, {}),
+        f"The kind may be left out where other keys say it: {_implied()}.\n",
+        "## Any call\n",
+        (
+            "Steps of the kinds `tool`, `tool_remote` and `service` may have these too. On a `foreach` or `parallel`, `timeout_secs` and "
+            "`retry` are the defaults of the calls inside; each of the two is inherited by itself.\n"
+        ),
+        _table(POLICY_KEYS | ANSWER_KEYS, _defaults(StepPolicy) | _defaults(Answer)),
+        _inner(POLICY_KEYS | ANSWER_KEYS),
+        (
+            "`pending_ttl_secs`, `poll` and `supports_async_callback` are read and checked; answers that come later are not yet part of "
+            "this release.\n"
+        ),
+        "## Kinds\n",
+        *(_kind(name, kind) for name, kind in KINDS.items()),
+        TEMPLATES,
+    ]
+    return "\n".join(parts)
+
+
+def cli() -> str:
+    parts = ["# The command line\n", f"```text\n{help.of_everything()}```\n"]
+    for command in commands.COMMANDS.values():
+        parts += [f"## holdfast {command.name}\n", f"```text\n{help.of(command)}```\n"]
+    return "\n".join(parts)
+
+
+def errors_page() -> str:
+    classes: list[type[errors.HoldfastError]] = [
+        one for one in vars(errors).values() if inspect.isclass(one) and issubclass(one, errors.HoldfastError)
+    ]
+    raised: list[type[errors.HoldfastError]] = [*classes, config.InvalidSettings]
+    rows = [
+        (f"`{one.__name__}`", f"`{one.code}`", f"`{one.__mro__[1].__name__}`", _first(one.__doc__))
+        for one in raised
+    ]
+    kinds = [
+        (f"`{kind}`", "no" if kind in NEVER_RETRIED else "yes", says) for kind, says in ERROR_KINDS.items()
+    ]
+    return "\n".join(
+        [
+            "# Errors\n",
+            "Each has a stable code. `--json` gives it as `error`; messages may change between releases, codes do not.\n",
+            "## What Holdfast raises\n",
+            _rows(("class", "code", "is a", "when"), rows),
+            (
+                "`InvalidSpec`, `InvalidInputs` and `InvalidSettings` have `problems`: each with `code`, `message`, `pointer`, `line`, "
+                "`column` and `hint`. `RunFailed`, `RunCancelled` and `RunInterrupted` have `run_id` and `error`.\n"
+            ),
+            "## Kinds of failure\n",
+            (
+                "An error of a step or run is `{kind, message, path, attempt, cause}`. `retry_on` chooses among the kinds; those with *no* "
+                "are never retried, since trying again cannot help. A loop, a branch or a nested workflow that fails keeps the kind "
+                'of its cause. A tool gives any other kind with `raise ToolError("…", kind="quota")`.\n'
+            ),
+            _rows(("kind", "may be retried", "when"), kinds),
+            "## Problems of a definition\n",
+            "`holdfast validate` reports all of a file at once, each with line and column.\n",
+            _rows(("code", "what it means"), [(f"`{code}`", says) for code, says in PROBLEMS.items()]),
+        ]
+    )
+
+
+def limits() -> str:
+    parts = ["# Limits\n", "Everything is bounded, and whoever meets a bound is told which one.\n"]
+    for title, names in LIMITS.items():
+        rows = [(says, _amount(name), f"`{name}`") for name, says in names.items()]
+        parts += [f"## {title}\n", _rows(("limit", "value", "name"), rows)]
+    return "\n".join(parts)
+
+
+def settings() -> str:
+    default = config.Settings()
+    flags = {
+        flag.name.removeprefix("--").replace("-", "_"): flag.name
+        for c in commands.COMMANDS.values()
+        for flag in c.flags
+    }
+    rows = [
+        (
+            f"`{name}`",
+            kind,
+            f"`{flags[name]}`" if name in flags else "",
+            ", ".join(f"`{variable}`" for variable in variables),
+            _shown(getattr(default, name)),
+            SETTINGS[name],
+        )
+        for name, (kind, variables) in config.SETTINGS.items()
+    ]
+    return "\n".join(
+        [
+            "# Settings\n",
+            (
+                "A flag stands over the environment, the environment over `holdfast.toml`. That file is looked for in the working folder "
+                "and in those above it; the nearest counts, and paths in it start from its folder. A list in the environment is "
+                "separated by blanks or commas.\n"
+            ),
+            _rows(("setting", "is", "flag", "environment", "default", "what it says"), rows),
+            "Secrets are not settings: `HOLDFAST_SECRET_<NAME>` is the secret `NAME`, in the environment only.\n",
+            "`holdfast init` writes this `holdfast.toml`:\n",
+            f"```toml holdfast.toml\n{init.SETTINGS}```\n",
+            "These settings are those of the command `holdfast`. In Python they are arguments of `Holdfast`.\n",
+        ]
+    )
+
+
+def tools() -> str:
+    parts = [
+        "# Built-in tools\n",
+        "Always there. A tool of yours with the same name takes the place of one.\n",
+    ]
+    for tool in sorted(Registry()._all.values(), key=lambda one: one.name):
+        rows = [
+            (
+                f"`{name}`",
+                _type(rule),
+                "**required**" if name in tool.schema.get("required", ()) else _shown(rule.get("default")),
+            )
+            for name, rule in tool.schema.get("properties", {}).items()
+        ]
+        parts += [
+            f"## {tool.name}\n",
+            f"{inspect.getdoc(tool.fn)}\n",
+            _rows(("argument", "type", "default"), rows),
+        ]
+    return "\n".join(parts)
+
+
+def python() -> str:
+    parts = ["# Python\n", "`from holdfast import …`; what is not on this page is not public.\n"]
+    parts += [_public(name, getattr(holdfast, name)) for name in CLASSES]
+    parts += ["## Records\n", *(_record(name, getattr(holdfast, name)) for name in RECORDS)]
+    parts += [
+        "# holdfast.testing\n",
+        _public("TestEngine", testing.TestEngine),
+        _public("FakeTool", testing.FakeTool),
+    ]
+    return "\n".join(parts)
+
+
+PAGES: Final[Mapping[str, Callable[[], str]]] = {
+    "notation.md": notation,
+    "cli.md": cli,
+    "python.md": python,
+    "tools.md": tools,
+    "settings.md": settings,
+    "errors.md": errors_page,
+    "limits.md": limits,
+}
+
+TEMPLATES: Final = """\
+## Templates
+
+A text may have placeholders: `{{ inputs.name }}`. A text that is one placeholder and nothing else becomes the value itself,
+whatever its type; inside of other text it is printed, null as nothing. A placeholder is a path: no operators, calls or filters,
+and what was filled in is never read again.
+
+| begins with | means |
+|---|---|
+| `inputs.x` | an input of the run |
+| `steps.a.output` | the output of step `a`; `steps.a.output.files[0].name` a part of it |
+| `item`, or what `as` says | inside a foreach: the item |
+| `secrets.X` | a secret, in the arguments of a call only |
+| `env.X` | a variable of the environment as it was when the run started, if `template_env` names it |
+| a bare name | the item's name, else an input, else the output of the step with that id |
+
+`items`, `on`, `select` and `until` of a poll are JSONPaths (RFC 9535, without regular expressions) over the same: `$.a.files`,
+`$.steps.a.output.files`, `$.inputs.x`. Of `items` a path that names one list means its members.
+
+Steps see those before them. After a `parallel` or `branch`, the steps inside can be named too, null where they did not run. After a
+`foreach` only its whole output can.
+"""
+
+# ----------------------------------------------------------------------------------------------- in pieces
+
+
+def _kind(name: str, kind: Kind) -> str:
+    defaults = _defaults(kind.record)
+    common = [key for key in (POLICY_KEYS | ANSWER_KEYS) if key in kind.common]
+    also = f"Also: {', '.join(f'`{key}`' for key in common)}.\n" if common else ""
+    note = (
+        "**Read and checked, but not yet runnable:** a start is refused with `not_yet_runnable`.\n"
+        if name in NOT_YET
+        else ""
+    )
+    either = f"{'Exactly' if kind.one_of_is_required else 'At most'} one of {', '.join(f'`{key}`' for key in kind.one_of)}.\n"
+    parts = [
+        f"### {name}\n",
+        f"{kind.says}\n",
+        note,
+        _table(kind.keys, defaults),
+        _inner(kind.keys),
+        either if kind.one_of else "",
+        also,
+        f"Output: {OUTPUTS[name]}\n",
+    ]
+    return "\n".join(part for part in parts if part)
+
+
+def _table(table: Table, defaults: Mapping[str, Any]) -> str:
+    rows = [
+        (
+            f"`{name}`",
+            _type(key.shape.schema()),
+            "**required**" if key.required else _shown(defaults.get(name)),
+            key.says,
+        )
+        for name, key in table.items()
+    ]
+    return _rows(("key", "type", "default", ""), rows)
+
+
+def _inner(table: Table) -> str:
+    """The keys of the mappings within a table."""
+    parts = [
+        f"`{name}`:\n\n{_table(key.shape.table, _defaults(key.shape.record))}"
+        for name, key in table.items()
+        if isinstance(key.shape, Nested | ListOf)
+    ]
+    return "\n".join(parts)
+
+
+def _implied() -> str:
+    said = [f"`{'` with `'.join(words[:2])}` is `{kind}`" for kind, words in IMPLIED_KINDS.items()]
+    return ", ".join(said)
+
+
+def _defaults(record: Any) -> dict[str, Any]:
+    return {key: default for _, key, default in fields_of(record)}
+
+
+def _type(schema: Mapping[str, Any]) -> str:
+    """A JSON Schema in a few words."""
+    if "enum" in schema:
+        return " \\| ".join(f"`{option}`" for option in schema["enum"] if option is not None)
+    if "anyOf" in schema:
+        return " or ".join(dict.fromkeys(_type(one) for one in schema["anyOf"] if one != {"type": "null"}))
+    word = schema.get("type", "anything")
+    if isinstance(word, list):
+        word = " or ".join(one for one in word if one != "null")
+    low, high = schema.get("minimum"), schema.get("maximum")
+    names = {
+        "string": "text",
+        "integer": "whole number",
+        "array": "list",
+        "object": "mapping",
+        "boolean": "true, false",
+    }
+    text = names.get(word, word)
+    if low is not None and high is not None:
+        return f"{text}, {_number(low)} to {_number(high)}"
+    return f"{text}, up to {_number(high)}" if high is not None else text
+
+
+def _number(value: float) -> str:
+    return f"{value:,}" if isinstance(value, int) else f"{value:,g}"
+
+
+def _shown(value: Any) -> str:
+    if value is None or value in ((), "", {}, []) or value is msgspec.NODEFAULT:
+        return ""
+    if isinstance(value, bool):
+        return f"`{str(value).lower()}`"
+    return f"`{value:,}`" if isinstance(value, int | float) else f"`{value}`"
+
+
+def _amount(name: str) -> str:
+    module, _, constant = name.rpartition(".")
+    value = getattr(importlib.import_module(f"holdfast.{module}"), constant)
+    if "BYTES" in constant and value >= 1024:
+        unit, size = next((u, s) for u, s in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)) if value >= s)
+        return f"{value // size} {unit}"
+    return _number(value)
+
+
+def _rows(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    names = list(head)
+    lines = [names, ["---"] * len(names), *map(list, rows)]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def _first(doc: str | None) -> str:
+    return (doc or "").strip().split("\n\n", maxsplit=1)[0].replace("\n", " ")
+
+
+def _public(name: str, thing: Any) -> str:
+    if not inspect.isclass(thing):
+        return f"## {name}\n\n```text\n{name}{_signature(thing)}\n```\n\n{inspect.getdoc(thing)}\n"
+    parts = [f"## {name}\n", f"{_prose(inspect.getdoc(thing))}\n"]
+    if name in MADE_BY_USERS:
+        parts.insert(1, f"```text\n{name}{_signature(thing)}\n```\n")
+    if name in ATTRIBUTES:
+        parts.append(", ".join(f"**`.{one}`**" for one in ATTRIBUTES[name]) + "\n")
+    for method, member in vars(thing).items():
+        if method.startswith("_") or f"{name}.{method}" in NOT_PUBLIC or not (doc := inspect.getdoc(member)):
+            continue
+        parts.append(_member(method, member, doc))
+    return "\n".join(parts)
+
+
+def _member(name: str, member: Any, doc: str) -> str:
+    if isinstance(member, property):
+        return f"**`.{name}`** · {_prose(doc)}\n"
+    fn = getattr(member, "__func__", member)
+    word = (
+        "await "
+        if inspect.iscoroutinefunction(fn)
+        else "async for … in "
+        if inspect.isasyncgenfunction(fn)
+        else ""
+    )
+    return f"**`{word}.{name}{_signature(fn, short=True)}`**\n\n{_prose(doc)}\n"
+
+
+def _prose(doc: str | None) -> str:
+    """A docstring for a page: its indented examples are pictures there."""
+    indented = re.compile(r"(?:^ {4}.*\n?)+", re.MULTILINE)
+    return indented.sub(lambda found: f"```text\n{inspect.cleandoc(found[0])}\n```\n", doc or "")
+
+
+def _signature(thing: Any, *, short: bool = False) -> str:
+    signature = inspect.signature(thing)
+    given = [one for one in signature.parameters.values() if one.name not in ("self", "cls")]
+    text = str(signature.replace(parameters=given, return_annotation=inspect.Signature.empty))
+    text = re.sub(r"(: )'([^']*)'", r"\1\2", re.sub(r"(?:[a-z_]+\.)+([A-Z])", r"\1", text))
+    if short or len(text) < 80:
+        return text
+    return "(\n" + "".join(f"    {part},\n" for part in _split(text[1:-1])) + ")"
+
+
+def _split(text: str) -> list[str]:
+    """The parameters of a signature, which may have commas in brackets of their own."""
+    return [part.strip() for part in re.split(r",(?![^\[(]*[\])])", text)]
+
+
+def _record(name: str, thing: Any) -> str:
+    hints = inspect.get_annotations(thing)
+    fields = ", ".join(f"`{field}: {_plain(kind)}`" for field, kind in hints.items())
+    return f"**{name}** · {_first(inspect.getdoc(thing))}\n\n{fields}\n"
+
+
+def _plain(kind: Any) -> str:
+    return getattr(kind, "__forward_arg__", None) or str(kind)
+
+
+def text_of(page: str) -> str:
+    """A page as the code says it now."""
+    return re.sub(r"\n{3,}", "\n\n", HEAD + PAGES[page]()).rstrip() + "\n"
+
+
+def main() -> None:
+    HERE.mkdir(exist_ok=True)
+    for page in PAGES:
+        (HERE / page).write_text(text_of(page), "utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,156 @@
+"""The pages as programs: every block of a page, carried out in the order in which a reader meets it.
+
+    ```yaml NAME, ```python NAME, ```toml NAME   a file that is written into the reader's folder
+    ```yaml                                      a whole workflow, run then and there
+    ```python                                    a script, run then and there
+    ```console                                   commands (`$ …`), and what they print
+    ```sql                                       a query that finds something in holdfast.db
+    ```text, ```mermaid                          a picture
+
+Of what a command prints, run ids, times and dates are blanked. `…` in a line stands for whatever differs, a line `…` for any
+lines. Lines are compared as a set, since side by side their order may vary. A command ends with 0, or as the block says
+(```console exit=2), or with `Killed`.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Final, NamedTuple
+
+ROOT: Final = Path(__file__).parents[2]
+PAGES: Final = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+FILES: Final = ("yaml", "python", "toml")
+PICTURES: Final = ("text", "mermaid")
+KILLED: Final = (-9, 137)  # by itself, and as a shell says it
+SECONDS_MAX: Final = 60
+
+_FENCE = re.compile(r"^```(\S+)(?: ([^\n]+))?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_BLANKS = {
+    re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}"): "RUN",
+    re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z?"): "DATE",
+    re.compile(r"\b\d+(?:\.\d+)? ?(?:ms|s|min)\b(?: \d+ s\b)?"): "TIME",
+}
+
+
+class Block(NamedTuple):
+    kind: str
+    info: str  # what stands behind the kind: the name of a file, or how a command ends
+    text: str
+
+
+class Shown(NamedTuple):
+    """A command of a page, and what the page says that it prints."""
+
+    command: str
+    output: list[str]
+    exit_code: int
+
+
+def blocks(page: Path) -> list[Block]:
+    return [Block(*found) for found in _FENCE.findall(page.read_text("utf-8"))]
+
+
+def commands(block: Block) -> Iterator[Shown]:
+    found: list[tuple[str, list[str]]] = []
+    for line in block.text.splitlines():
+        if line.startswith("$ "):
+            found.append((line[2:], []))
+        elif line.startswith("> "):
+            found[-1] = (f"{found[-1][0]}\n{line[2:]}", [])
+        else:
+            found[-1][1].append(line)
+    exit_code = int(block.info.removeprefix("exit=") or 0)
+    for number, (command, output) in enumerate(found, 1):
+        yield Shown(command, output, exit_code if number == len(found) else 0)
+
+
+class Reader:
+    """Somebody who does in a folder what a page says."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        said = {
+            name: value for name, value in os.environ.items() if not name.startswith(("HOLDFAST", "PYTEST"))
+        }
+        self._env = {
+            **said,
+            "PATH": f"{Path(sys.executable).parent}:{said['PATH']}",
+            "PYTHONWARNINGS": "error",
+        }
+
+    def follow(self, page: Path) -> None:
+        for block in blocks(page):
+            self._do(block)
+
+    def _do(self, block: Block) -> None:
+        if block.kind == "console":
+            for shown in commands(block):
+                self._compare(shown)
+        elif block.kind == "sql":
+            self._ask(block.text)
+        elif block.kind in FILES and block.info:
+            path = self.folder / block.info
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(block.text, "utf-8")
+        elif block.kind == "python":
+            self._succeed("python", block.text)
+        elif block.kind == "yaml":
+            self._succeed("holdfast run", block.text)
+        else:
+            assert block.kind in PICTURES, f"nobody knows how to carry out a block of {block.kind!r}"
+
+    def _succeed(self, program: str, text: str) -> None:
+        (self.folder / "block").write_text(text, "utf-8")
+        done = self.sh(f"{program} block")
+        assert done.returncode == 0, f"{done.stdout}\n{text}"
+
+    def _ask(self, query: str) -> None:
+        with closing(sqlite3.connect(f"file:{self.folder}/holdfast.db?mode=ro", uri=True)) as database:
+            assert database.execute(query).fetchall(), f"nothing is found by {query}"
+
+    def _compare(self, shown: Shown) -> None:
+        done = self.sh(shown.command)
+        told = f"$ {shown.command}\n{done.stdout}"
+        assert misfit(shown.output, done.stdout.splitlines()) == "", told
+        wanted = KILLED if "Killed" in shown.output else (shown.exit_code,)
+        assert done.returncode in wanted, f"{told}ended with {done.returncode}"
+
+    def sh(self, command: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            ["bash", "-c", command],
+            cwd=self.folder,
+            env=self._env,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=SECONDS_MAX,
+            check=False,
+        )
+
+
+def misfit(shown: list[str], printed: list[str]) -> str:
+    """What a page shows and was not printed, or the other way round; empty if they agree."""
+    left = [_blanked(line) for line in printed if line.strip() and not line.endswith("Killed")]
+    for line in shown:
+        if line.strip() in ("", "…", "Killed"):
+            continue
+        wanted = re.compile(".*".join(map(re.escape, _blanked(line).split("…"))))
+        found = next((one for one in left if wanted.fullmatch(one)), None)
+        if found is None:
+            return f"not printed: {line}"
+        left.remove(found)
+    return f"not shown: {left[0]}" if left and "…" not in shown else ""
+
+
+def _blanked(line: str) -> str:
+    for pattern, word in _BLANKS.items():
+        line = pattern.sub(word, line)
+    return line.rstrip()

@@ -1,0 +1,101 @@
+"""Every example of every page is carried out, and what a page shows is what happens."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from holdfast import InvalidSpec, WorkflowSpec
+from holdfast.cli.commands import COMMANDS, GROUPS
+from tests.docs.pages import PAGES, ROOT, Block, Reader, blocks, misfit
+
+WRITTEN = [page for page in PAGES if page.parent.name != "reference"]
+LINKING = [*PAGES, ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md"]
+
+
+def name_of(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_a_page_does_what_it_says(page: Path, tmp_path: Path) -> None:
+    Reader(tmp_path).follow(page)
+    assert blocks(page) or page in PAGES  # a page of prose alone says nothing that could fail
+
+
+@pytest.mark.parametrize("page", WRITTEN, ids=name_of)
+def test_a_workflow_of_a_page_is_valid_unless_the_page_shows_its_problems(page: Path) -> None:
+    shown = "".join(block.text for block in blocks(page) if block.kind == "console")
+    for block in blocks(page):
+        if block.kind == "yaml":
+            assert is_valid(block) != (f"{block.info}:" in shown and "error:" in shown), block
+
+
+def is_valid(block: Block) -> bool:
+    try:
+        WorkflowSpec.from_yaml_str(block.text, block.info).validate(template_env=("REGION",))
+    except InvalidSpec:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("page", WRITTEN, ids=name_of)
+def test_every_file_of_a_page_is_used_on_it(page: Path) -> None:
+    found = blocks(page)
+    for block in found:
+        if block.info.endswith((".yaml", ".py")):
+            others = "".join(other.text for other in found if other is not block)
+            stem = Path(block.info).stem
+            assert re.search(rf"\b{stem}\b", others) or stem.startswith("test_") and "pytest" in others, (
+                block.info
+            )
+
+
+@pytest.mark.parametrize("page", LINKING, ids=name_of)
+def test_every_link_leads_somewhere(page: Path) -> None:
+    for target, anchor in re.findall(r"\]\(([^)#\s]*)(#[^)\s]+)?\)", page.read_text("utf-8")):
+        if target.startswith("http"):
+            continue
+        file = page.parent / target if target else page
+        assert file.exists(), target
+        assert not anchor or anchor[1:] in anchors(file), f"{target}{anchor}"
+
+
+def anchors(page: Path) -> set[str]:
+    titles = re.findall(r"^#+ (.+)$", page.read_text("utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_every_command_that_a_page_names_exists(page: Path) -> None:
+    text = page.read_text("utf-8")
+    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE))
+    assert set(re.findall(r"`make (\w+)`", text)) <= targets
+    named = re.findall(r"(?:`|^\$ )holdfast ((?:runs )?[a-z]+)", text, re.MULTILINE)
+    assert set(named) <= {*COMMANDS, *GROUPS}
+
+
+@pytest.mark.parametrize("page", WRITTEN, ids=name_of)
+def test_every_page_can_be_found_from_the_index(page: Path) -> None:
+    links = set()
+    for start in (ROOT / "README.md", ROOT / "docs" / "index.md"):
+        links |= {
+            (start.parent / link).resolve()
+            for link in re.findall(r"\]\(([^)#\s]+\.md)", start.read_text("utf-8"))
+        }
+    assert page.resolve() in {*links, (ROOT / "README.md").resolve()}
+
+
+def test_what_differs_between_page_and_program_is_found() -> None:
+    assert misfit(["a … c", "took 3 ms"], ["took 17 ms", "a b c"]) == ""
+    assert misfit(["a"], ["b"]) == "not printed: a"
+    assert misfit(["a"], ["a", "b"]) == "not shown: b"
+    assert misfit(["a", "…"], ["a", "b"]) == ""
+    assert misfit(["a", "a"], ["a"]) == "not printed: a"
+
+
+@pytest.mark.parametrize("name", ["hello.yaml", "tools.py", "app.py", "plug.yaml", "mistake.yaml"])
+def test_the_folder_of_examples_works_as_it_is(name: str) -> None:
+    assert (ROOT / "examples" / name).stat().st_size > 0

@@ -10,6 +10,7 @@ import importlib
 import inspect
 import re
 from collections.abc import Callable, Iterable, Mapping
+from enum import Enum
 from pathlib import Path
 from typing import Any, Final
 
@@ -72,6 +73,8 @@ PROBLEMS: Final = {
     "missing_input": "An input without a default was not given.",
     "missing_key": "A key that is needed is not there.",
     "name_too_long": "A name or id of over 200 characters.",
+    "nested_cycle": "A workflow contains itself, by way of those it names.",
+    "nested_too_deep": "Over 16 workflows within each other.",
     "no_steps": "A workflow without steps.",
     "not_json": "A value that JSON cannot say, such as `.nan`.",
     "not_yet_runnable": "A kind of step that can be read and checked, and that this release cannot run.",
@@ -117,10 +120,11 @@ ERROR_KINDS: Final = {
     "lost": "The process ended while the step was at work: with `on_crash: fail`, or for the third time while alone.",
     "output_too_large": "An output is over 25 MiB. Return `file_refs` instead.",
     "refused": "`http_request`: an address that may not be called.",
+    "result": "`parse: json`, and the answer is no JSON text.",
     "run_timeout": "The run, or a nested workflow, was not over after its `timeout_secs`.",
     "secret": "A secret is missing, or its provider failed.",
     "state_too_large": "The outputs that later steps can name are over 256 MiB. Use `collect: none`.",
-    "template": "A template or JSONPath found nothing where something is needed.",
+    "template": "A template or JSONPath gives nothing that can be used, such as a `delay_ms` that is no number.",
     "timeout": "An attempt took longer than `timeout_secs`, or the tool raised `TimeoutError`, or its message has the word.",
     "too_large": "`http_request`: an answer over `max_bytes`.",
     "transient": "The message of the exception has the word `transient`.",
@@ -196,7 +200,19 @@ CLASSES: Final = (
     "WorkflowSpec",
     "WorkflowCatalog",
 )
-RECORDS: Final = ("RunInfo", "StepInfo", "RunEvent", "Cancellation", "Problem")
+RECORDS: Final = (
+    "RunInfo",
+    "StepInfo",
+    "RunEvent",
+    "Cancellation",
+    "Problem",
+    "WorkflowStep",
+    "StepPolicy",
+    "RetryPolicy",
+    "BackoffKind",
+    "WorkflowStatus",
+    "WorkflowJob",
+)
 MADE_BY_USERS: Final = ("Holdfast", "ToolError", "WorkflowCatalog")
 ATTRIBUTES: Final = {
     "RunHandle": ("id",),
@@ -376,7 +392,7 @@ TEMPLATES: Final = """\
 
 A text may have placeholders: `{{ inputs.name }}`. A text that is one placeholder and nothing else becomes the value itself,
 whatever its type; inside of other text it is printed, null as nothing. A placeholder is a path: no operators, calls or filters,
-and what was filled in is never read again.
+and what was filled in is never read again. A path that finds nothing gives null.
 
 | begins with | means |
 |---|---|
@@ -388,7 +404,8 @@ and what was filled in is never read again.
 | a bare name | the item's name, else an input, else the output of the step with that id |
 
 `items`, `on`, `select` and `until` of a poll are JSONPaths (RFC 9535, without regular expressions) over the same: `$.a.files`,
-`$.steps.a.output.files`, `$.inputs.x`. Of `items` a path that names one list means its members.
+`$.steps.a.output.files`, `$.inputs.x`. Of `items` a path that names one list means its members; one
+that finds nothing is an empty list.
 
 Steps see those before them. After a `parallel` or `branch`, the steps inside can be named too, null where they did not run. After a
 `foreach` only its whole output can.
@@ -557,9 +574,14 @@ def _split(text: str) -> list[str]:
 
 
 def _record(name: str, thing: Any) -> str:
-    hints = inspect.get_annotations(thing)
+    says = f" · {_first(thing.__doc__)}" if "__doc__" in vars(thing) and thing.__doc__ else ""
+    if issubclass(thing, Enum):
+        return f"**{name}**{says}\n\n" + ", ".join(f"`{one.value}`" for one in thing) + "\n"
+    hints = {
+        field: kind for field, kind in inspect.get_annotations(thing).items() if not field.startswith("_")
+    }
     fields = ", ".join(f"`{field}: {_plain(kind)}`" for field, kind in hints.items())
-    return f"**{name}** · {_first(inspect.getdoc(thing))}\n\n{fields}\n"
+    return f"**{name}**{says}\n\n{fields}\n"
 
 
 def _plain(kind: Any) -> str:

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from holdfast.tools.registry import Context, ToolError, tool
     from holdfast.values import WorkflowStatus
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 _HOMES = {
     "holdfast.compat": ("WorkflowJob",),

@@ -55,6 +55,8 @@ class Order(msgspec.Struct):
 
 order: Order
 _effects: int = -1
+_holdfast: Holdfast
+_asked: list[asyncio.Task[Any]] = []  # nobody else holds them
 
 
 def main(the_order: Order, pipe: Connection) -> None:
@@ -135,7 +137,39 @@ def sync_blocked(context: Context, value: int) -> int:
     return value
 
 
-TOOLS: list[Callable[..., Any]] = [add, sync_add, fails_first, pad, killer, blocked, sync_blocked]
+@tool
+async def turn(context: Context, roles: list[str]) -> str:
+    """One execution after another plays the next role: fails, hangs, is cancelled, takes the process down, or does well.
+
+    It says when it begins and ends: two lines, unless its process dies between them.
+    """
+    count = os.pread(os.open(order.effects, os.O_RDONLY), 1 << 20, 0).count(b"begin")
+    role = roles[min(count, len(roles) - 1)]
+    os.write(_effects, f"begin {context.run_id} {os.getpid()} {role}\n".encode())
+    try:
+        await asyncio.sleep(0.003)
+        if role == "fails":
+            raise RuntimeError("by its role")
+        if role == "dies":
+            os.kill(os.getpid(), signal.SIGKILL)
+        if role == "is cancelled":
+            _asked.append(asyncio.create_task(_holdfast.cancel(context.run_id)))
+        if role in ("hangs", "is cancelled"):
+            await asyncio.sleep(60)
+        return context.run_id
+    finally:
+        os.write(_effects, f"end {context.run_id} {os.getpid()} {role}\n".encode())
+
+
+@tool
+async def makes_file(context: Context, text: str) -> dict[str, Any]:
+    (context.workdir / "made").write_text(text * 1000, encoding="utf-8")
+    return {"text": text, "file_refs": [{"path": str(context.workdir / "made")}]}
+
+
+TOOLS: list[Callable[..., Any]] = [
+    add, sync_add, fails_first, pad, killer, blocked, sync_blocked, turn, makes_file,
+]  # fmt: skip
 
 
 # --------------------------------------------------------------------------------------------------- its life
@@ -180,7 +214,8 @@ class LyingStore(SqliteStore):
 async def _live(pipe: Connection) -> None:
     stopped = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopped.set)
-    hf = Holdfast(f"sqlite:///{order.db}", tools=TOOLS, clock=FastClock(order.clock_rate))
+    global _holdfast
+    hf = _holdfast = Holdfast(f"sqlite:///{order.db}", tools=TOOLS, clock=FastClock(order.clock_rate))
     with Faults() as disk:
         await _within(hf, pipe, disk, stopped)
     pipe.send(("over",))

@@ -8,12 +8,19 @@ import traceback
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 from tests.sim import pure, world
 
-LAYERS: Final[dict[str, Callable[..., Any]]] = {"pure": pure.simulate, "world": world.simulate}
+# The woven ones have idempotency keys on their steps, workflows nested in their workflows, and runs done again.
+LAYERS: Final[dict[str, Callable[..., Any]]] = {
+    "pure": pure.simulate,
+    "pure-woven": partial(pure.simulate, woven=True),
+    "world": world.simulate,
+    "world-woven": partial(world.simulate, woven=True),
+}
 REGRESSIONS: Final = Path(__file__).with_name("regressions.txt")
 FAILURES_MAX: Final = 20  # more tell nothing new
 
@@ -39,6 +46,14 @@ MUST_HAPPEN: Final[dict[str, tuple[str, ...]]] = {
         "interrupted",
     ),
 }  # fmt: skip
+MUST_HAPPEN["pure-woven"] = (
+    *MUST_HAPPEN["pure"],
+    "key granted", "key held", "key answered", "key conflict", "a rival lets a key go", "nested over", "nested deadline",
+)  # fmt: skip
+MUST_HAPPEN["world-woven"] = (
+    *MUST_HAPPEN["world"],
+    "key granted", "key held", "key answered", "key conflict", "nested over", "nested deadline", "rerun",
+)  # fmt: skip
 
 
 @dataclass

@@ -13,6 +13,7 @@ are compared after every row. What a shadow holds against each row:
 - open children ≤ concurrency, in item order; a scope closes when its children are closed, and leaves nothing open
 - a retry starts when it is due, after the delay that the policy gives, and only where the policy allows one
 - a step that failed is retried, failed or stopped; a stop that has all its answers goes on
+- a step with a key begins when it is granted, takes the answer of another, or waits; who adopts a run asks again
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from holdfast.engine.decisions import (
     FailStep,
     FinishRun,
     OpenScope,
+    ReserveKey,
     StartAttempt,
     StopAttempt,
 )
@@ -43,6 +45,9 @@ from holdfast.engine.events import (
     CancelRequested,
     Continued,
     Event,
+    KeyAnswered,
+    KeyGranted,
+    KeyHeld,
     RunStarted,
     StepFailed,
     StepSucceeded,
@@ -52,7 +57,7 @@ from holdfast.engine.events import (
 from holdfast.engine.rows import blob_of, decode_row
 from holdfast.engine.state import Run, fold
 from holdfast.values import Error, Millis, RunId, RunNo, canonical, decode
-from tests.sim.workloads import Data, Info, Workload
+from tests.sim.workloads import Data, Info, Workload, timeout_of
 
 GRACE_MS: Final = 10_000
 COUNTED_LOSSES_MAX: Final = 3
@@ -87,7 +92,8 @@ def hold(fact: object, promise: str, *details: object) -> None:
 
 @dataclass(slots=True)
 class Call:
-    """One call step. `phase`: open (at work), told (to stop), ready (given back or lost), rest (failed), done."""
+    """One call step. `phase`: open (at work), told (to stop), ready (given back or lost), rest (failed), done; before
+    it has its key: asks, waits."""
 
     info: Info
     attempt: int = 0
@@ -104,6 +110,10 @@ class Call:
     is_suspect: bool = False
     in_lane: bool = False
     outlived: bool = False
+    key: tuple[str, str] = ("", "")  # scope and text
+    asked_at: int = 0
+    is_asked: bool = True  # since the last adoption
+    is_granted: bool = False  # for the law over many runs
 
 
 @dataclass(slots=True)
@@ -148,6 +158,7 @@ class Shadow:
         self.fan_outs: dict[str, Fan] = {}  # closed ones, for the output
         self.counts: Counter[str] = Counter()
         self.event: Event = Continued()
+        self.is_late = False  # the last row came too late to matter
         self.late_ms = 0  # how long after its time the last timer fired
 
     # ------------------------------------------------------------------------------------------------- rows
@@ -165,7 +176,7 @@ class Shadow:
             self.counts["new epoch"] += 1
         was = self.epoch
         self.epoch, self.at, self.event = epoch, at, event
-        late = self.fact(event, was)
+        late = self.is_late = self.fact(event, was)
         before = self.bare() if late else b""
         fold(self.run, event, decisions, Millis(at))
         self.run.epoch = epoch
@@ -187,12 +198,16 @@ class Shadow:
         if isinstance(event, RunStarted):
             hold(self.run.seq == 0, "a run starts once")
             self.begun, self.created_at = event.drive, self.at
+            self.finished.update({path: bytes(output) for path, output in event.copied.items()})
+            self.counts["rerun"] += event.first is not None
         elif isinstance(event, Adopted):
             self.adopted(event, epoch_before)
         elif isinstance(event, StepSucceeded | StepFailed | AttemptTimedOut | AttemptReleased):
             return self.answer(event)
         elif isinstance(event, TimerFired):
             return self.timer(event)
+        elif isinstance(event, KeyGranted | KeyHeld | KeyAnswered):
+            return self.verdict(event)
         elif isinstance(event, CancelRequested):
             self.ending = "cancelled"
             self.counts["cancel"] += 1
@@ -203,7 +218,9 @@ class Shadow:
     def adopted(self, event: Adopted, epoch_before: int) -> None:
         hold(self.epoch > epoch_before, "every adoption raises the epoch", self.epoch, epoch_before)
         open_now = {path for path, call in self.calls.items() if call.phase in ("open", "told")}
-        hold(set(event.lost) == open_now, "an adoption lists the attempts found open", event.lost, open_now)
+        # One that takes up a run of its own, after its commits failed, may have some of them at work.
+        known = set(event.lost) == open_now if event.restarted else set(event.lost) <= open_now
+        hold(known, "an adoption lists the attempts found open", event.lost, open_now)
         hold(not event.alone or event.alone in open_now, "who was alone was at work", event.alone)
         self.begun = self.begun or event.drive
         self.driven = event.drive
@@ -212,6 +229,19 @@ class Shadow:
         self.counts["adopted"] += 1
         for path in event.lost:
             self.lost(path, self.calls[path], alone=path == event.alone, drive=event.drive)
+        for call in self.calls.values():
+            call.is_asked = call.is_asked and not event.drive
+
+    def verdict(self, event: KeyGranted | KeyHeld | KeyAnswered) -> bool:
+        call = self.calls.get(event.path)
+        if call is None or call.phase not in ("asks", "waits"):
+            return True
+        if isinstance(event, KeyHeld):
+            call.phase = "waits"
+            self.counts["key held"] += 1
+        elif isinstance(event, KeyAnswered):
+            call.phase = "done"
+        return False
 
     def lost(self, path: str, call: Call, *, alone: bool, drive: bool) -> None:
         self.counts["lost attempt"] += 1
@@ -267,7 +297,9 @@ class Shadow:
         due = self.timers.pop(key)
         hold(self.at >= due, "a timer never fires before its time", key, self.at, due)
         self.late_ms = max(self.late_ms, self.at - due)
-        if event.timer == "deadline":
+        if event.timer == "deadline" and event.path:
+            self.counts["nested deadline"] += 1
+        elif event.timer == "deadline":
             self.ending = self.ending or "run_timeout"
             self.counts["deadline"] += 1
         elif event.timer == "delay":
@@ -289,7 +321,8 @@ class Shadow:
         call = self.calls.get(path)
         if call is None:
             call = self.calls[path] = Call(self.step(path, "tool"))
-            self.check_inputs(order)
+            hold(call.info.key is None, "a step with a key asks for it before it begins", path)
+            self.check_inputs(path, order.inputs)
         hold(
             order.attempt == call.attempt + 1,
             "attempt numbers are 1, 2, 3 …",
@@ -297,6 +330,14 @@ class Shadow:
             order.attempt,
             call.attempt,
         )
+        if call.phase in ("asks", "waits"):
+            hold(
+                self.event == KeyGranted(path),
+                "a step with a key begins when it is granted",
+                path,
+                self.event,
+            )
+            call.phase = "new"
         hold(call.phase in ("new", "ready", "rest"), "a step has one attempt at a time, and none after its outcome",
              path, order.attempt, call.phase)  # fmt: skip
         self.may_start_again(order, call)
@@ -308,6 +349,38 @@ class Shadow:
         )
         call.in_lane = isinstance(self.event, SuspectsTurn)
         call.phase, call.is_suspect = "open", False
+
+    def reserve(self, order: ReserveKey) -> None:
+        path = order.path
+        self.may_begin(path)
+        hold(not self.ending, "nothing is asked for once the run is being stopped", path, self.ending)
+        call = self.calls.get(path)
+        if call is None:
+            call = self.calls[path] = Call(self.step(path, "tool"))
+            self.check_inputs(path, order.inputs)
+            call.key = ("" if call.info.is_global else self.run_id, self.key_text(path))
+        else:
+            hold(
+                isinstance(self.event, Adopted | Continued),
+                "a step asks once, or after an adoption",
+                path,
+                self.event,
+            )
+            hold(call.phase in ("asks", "waits"), "only who has no key asks again", path, call.phase)
+        scope = "" if order.is_global else self.run_id
+        hold(
+            (scope, order.key) == call.key,
+            "a step asks for the key that its definition says",
+            order,
+            call.key,
+        )
+        call.phase, call.asked_at, call.is_asked = "asks", self.at, True
+
+    def key_text(self, path: str) -> str:
+        text = self.step(path).key or ""
+        if "item" not in text:
+            return text.replace("{{inputs.n}}", str(self.load.inputs["n"]))
+        return text.replace("{{item}}", str(self.item_for(path)))
 
     def may_start_again(self, order: StartAttempt, call: Call) -> None:
         path = order.path
@@ -442,6 +515,12 @@ class Shadow:
         hold(order.at == self.at + GRACE_MS, "the grace is ten seconds", order.path, order.at - self.at)
 
     def arm_deadline(self, order: ArmTimer) -> None:
+        if order.path:
+            limit = timeout_of(self.step(order.path, "workflow").child or {})
+            due = self.at + (limit or 0)
+            return hold(
+                limit and order.at == due, "the time of a nested workflow counts from its entering", order
+            )
         hold(self.load.timeout_ms is not None, "only a run with a time limit has a deadline")
         due = self.created_at + (self.load.timeout_ms or 0)
         hold(order.at == due, "the time of a run counts from its creation", order.at, due)
@@ -480,6 +559,15 @@ class Shadow:
             )
         else:
             fan.next, fan.open = 1, {0}
+            hold(order.is_nested == (info.kind == "workflow"), "a scope says whether it is a plan of its own")
+            if order.is_nested and b"$of" not in bytes(order.items):
+                given = decode(order.items)
+                hold(
+                    given == self.load.inputs,
+                    "a nested workflow is given what it is passed",
+                    order.path,
+                    given,
+                )
 
     def complete(self, order: CompleteStep) -> None:
         path = order.path
@@ -496,17 +584,23 @@ class Shadow:
                 self.may_begin(path)
                 hold(self.delay_of(path) == 0, "a timer waits as long as it says", path)
             self.counts["timer over"] += 1
+        elif isinstance(self.event, KeyAnswered) and self.event.path == path:
+            hold(bytes(order.value) == bytes(self.event.output), "an answer is taken as it is", path)
         else:
             hold(kind == "branch", "a call completes by its answer alone", path)
             self.may_begin(path)
-        gathered = kind in ("foreach", "parallel") and self.load.steps[name].data.get("collect") != "none"
+        self.timers.pop(f"deadline {path}", None)
+        info = self.load.steps[name]
+        gathered = kind in ("foreach", "parallel") and info.data.get("collect") != "none"
+        gathered = gathered or (info.child is not None and "output" not in info.child)
         self.finished[path] = None if gathered else bytes(order.value)
 
     def joined(self, path: str, fan: Fan) -> None:
-        if fan.info.kind == "branch":
-            taken = self.taken(path)
+        if fan.info.is_single:
+            taken = self.taken(path) if fan.info.child is None else fan.info.child["steps"]
             last = f"{path}.{taken[-1]['id']}" if taken else ""
-            hold(not last or last in self.finished, "a branch is complete when its last step is", path, last)
+            hold(not last or last in self.finished, "a block is complete when its last step is", path, last)
+            self.counts["nested over"] += fan.info.child is not None
         else:
             hold(not fan.open, "a scope is complete when no child is open", path, fan.open)
             hold(len(fan.closed) == fan.count, "a scope is complete when every child is closed", path, fan)
@@ -562,6 +656,7 @@ class Shadow:
         self.failures[path] = order.error
         if path in self.fans:
             self.drop(path)
+            self.timers.pop(f"deadline {path}", None)
             self.fan_outs[path] = self.fans.pop(path)
             return self.end_stop(path)
         call = self.calls.get(path)
@@ -582,6 +677,10 @@ class Shadow:
             hold(enough and call.phase == "ready", "a loss fails a step only where it counts", path, call)
             self.counts["failed by loss"] += 1
             return
+        if error.kind == "key_conflict":
+            fails = call.info.data.get("on_conflict") == "fail" and self.event == KeyHeld(path)
+            self.counts["key conflict"] += 1
+            return hold(fails, "only who does not wait for a key fails when it is held", path, self.event)
         hold(call.phase == "rest", "a step fails by a failure of its attempt", path, call.phase, error)
         hold(
             not self.may_retry(call), "a failure that may be retried is retried", path, call.tries, error.kind
@@ -641,7 +740,9 @@ class Shadow:
             is_late = limit is not None and self.at >= self.created_at + limit
             told_late = isinstance(self.event, Adopted) and is_late  # its time passed while nobody was there
             out_of_time = self.ending == "run_timeout" or told_late
-            hold(out_of_time == (kind == "run_timeout"), "a run out of time says so", kind)
+            nested = any(error.kind == "run_timeout" for error in self.failures.values())
+            told = kind == "run_timeout" if out_of_time or not nested else True
+            hold(told == (out_of_time or nested), "a run out of time says so", kind)
         self.counts[order.status] += 1
 
     # ---------------------------------------------------------------------------------------- after every row
@@ -667,13 +768,16 @@ class Shadow:
         mine = {path: call.attempt for path, call in self.calls.items() if call.phase in ("open", "told")}
         theirs = {path: step.attempt for path, step in run.steps.items() if step.state == "running"}
         hold(mine == theirs, "the fold knows which attempts are open", mine, theirs)
-        ready = {path for path, call in self.calls.items() if call.phase == "ready"}
+        ready = {path for path, call in self.calls.items() if call.phase in ("ready", "asks")}
+        waits = {path for path, call in self.calls.items() if call.phase == "waits"}
+        known = {path for path, step in run.steps.items() if step.state == "waiting" and step.reason == "key"}
+        hold(waits == known, "the fold knows which steps wait for a key", waits, known)
         found = {path for path, step in run.steps.items() if step.state == "ready"}
         hold(ready == found, "the fold knows which steps are ready", ready, found)
         hold(self.timers == run.timers, "the fold knows which timers are armed", self.timers, run.timers)
         hold(self.fans.keys() == run.scopes.keys(), "the fold knows which scopes are open", self.fans.keys())
         for path, fan in self.fans.items():
-            if fan.info.kind != "branch":
+            if not fan.info.is_single:
                 scope = run.scopes[path]
                 counts = (scope.open, scope.next, scope.failed)
                 hold(
@@ -716,6 +820,12 @@ class Shadow:
                 hold(
                     f"retry {path}" in self.timers, "a step that failed is retried or fails", path, self.event
                 )
+            if call.phase in ("asks", "waits"):
+                hold(call.is_asked or self.todo, "whoever drives a run asks again for its keys", path)
+            if self.event in (KeyGranted(path), KeyHeld(path)) and not self.is_late:
+                fails = isinstance(self.event, KeyHeld) and call.info.data.get("on_conflict") == "fail"
+                moved = call.phase not in ("asks", "waits")
+                hold(moved or (isinstance(self.event, KeyHeld) and not fails), "a verdict is followed", path)
             if call.phase == "ready" and not self.todo:
                 given_up = call.alone >= COUNTED_LOSSES_MAX or (call.losses and call.info.on_crash == "fail")
                 hold(not given_up, "a loss that counts for good fails the step", path, call)
@@ -741,7 +851,7 @@ class Shadow:
             if any(target == path or within(target, path) for target in self.stops):
                 continue  # it ends with what is being stopped
             hold(any(within(path, one) for one in alive), "an open scope waits for something", path, fan)
-            if fan.info.kind != "branch" and fan.next < fan.count:
+            if not fan.info.is_single and fan.next < fan.count:
                 hold(
                     len(fan.open) >= fan.info.concurrency, "a scope is filled as far as it may be", path, fan
                 )
@@ -763,8 +873,11 @@ class Shadow:
             found: list[Data] = self.load.data["steps"]
             return found
         fan_path, index = frame_of(frame)
-        data = self.load.steps[parts_of(fan_path)[1]].data
-        if data["kind"] == "foreach":
+        info = self.load.steps[parts_of(fan_path)[1]]
+        data = info.data
+        if info.child is not None:
+            found = info.child["steps"]
+        elif data["kind"] == "foreach":
             found = data["steps"]
         elif data["kind"] == "parallel":
             found = data["branches"][index or 0]
@@ -792,10 +905,17 @@ class Shadow:
         value = self.visible(path, source.split(".")[2])
         return list(value.get("xs") or []) if isinstance(value, dict) else []
 
-    def check_inputs(self, order: StartAttempt) -> None:
-        if b"$of" in bytes(order.inputs):
-            return
-        self.check_args(order.path, decode(order.inputs))
+    def item_for(self, path: str) -> Any:
+        """The item of the innermost loop around a step."""
+        fan_path, index = frame_of(parts_of(path)[0])
+        while self.load.steps[parts_of(fan_path)[1]].kind != "foreach":
+            fan_path, index = frame_of(parts_of(fan_path)[0])
+        assert index is not None
+        return self.items_of(self.load.steps[parts_of(fan_path)[1]], fan_path)[index]
+
+    def check_inputs(self, path: str, inputs: msgspec.Raw) -> None:
+        if b"$of" not in bytes(inputs):
+            self.check_args(path, decode(inputs))
 
     def check_args(self, path: str, args: Data) -> None:
         """What a step is handed is what the steps before it gave."""
@@ -814,13 +934,7 @@ class Shadow:
             elif key == "n":
                 hold(value == self.load.inputs["n"], "a step sees the inputs", path, value)
             elif key == "item":
-                fan_path, index = frame_of(parts_of(path)[0])
-                while self.load.steps[parts_of(fan_path)[1]].kind != "foreach":
-                    fan_path, index = frame_of(parts_of(fan_path)[0])
-                items = self.items_of(self.load.steps[parts_of(fan_path)[1]], fan_path)
-                hold(
-                    index is not None and value == items[index], "a step sees the item it is for", path, value
-                )
+                hold(value == self.item_for(path), "a step sees the item it is for", path, value)
 
     def expected_output(self) -> Any:
         """The output of a completed run, put together from accepted answers in item order."""
@@ -834,6 +948,8 @@ class Shadow:
         if raw is not None:
             return decode(raw)
         fan = self.fan_outs[path]
+        if fan.info.child is not None:
+            return {inner["id"]: self.output_of(inner, path) for inner in fan.info.child["steps"]}
         children = [self.child_output(path, index, fan) for index in range(fan.count)]
         if fan.info.kind == "foreach":
             return {
@@ -851,7 +967,7 @@ class Shadow:
         return {"status": "completed", "error": None, "steps": steps}
 
     def check_output(self, output: Any) -> None:
-        expected = self.expected_output()
+        expected = without_errors(self.expected_output())
         hold(
             without_errors(output) == expected, "a run's output is its steps' in item order", output, expected
         )
@@ -890,11 +1006,16 @@ def delays_of(retry: Data | None, tries: int) -> tuple[int, int]:
 
 def whole(part: Any, blobs: dict[str, bytes]) -> Any:
     """An event or decision with the text of its large values in place of their references."""
-    changed = {}
+    changed: dict[str, Any] = {}
     for name in part.__struct_fields__ if blobs else ():
         value = getattr(part, name)
         if isinstance(value, msgspec.Raw) and (sha256 := blob_of(value)) is not None:
             changed[name] = msgspec.Raw(blobs[sha256])
+        elif type(value) is dict:
+            found = {path: blob_of(output) for path, output in value.items()}
+            changed[name] = {
+                path: msgspec.Raw(blobs[sha]) if sha else value[path] for path, sha in found.items()
+            }
     return msgspec.structs.replace(part, **changed) if changed else part
 
 
@@ -918,6 +1039,7 @@ _DEFAULTS: Final = re.compile(rb',"(?:(?:output|inputs|items|value)":null|tenant
 
 _ORDERS: Final[dict[type[Decision], str]] = {
     StartAttempt: "start",
+    ReserveKey: "reserve",
     StopAttempt: "stop_attempt",
     BeginStop: "begin_stop",
     ArmTimer: "arm",

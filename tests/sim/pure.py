@@ -1,6 +1,6 @@
 """L0: decide and fold alone, under a seeded discrete-event driver. No asyncio, no store but a list of rows.
 
-    Disk    what is durable: rows, snapshot parts, blobs, who owns the run, who has the lane
+    Disk    what is durable: rows, snapshot parts, blobs, who owns the run, who has the lane, who has which key
     Node    one engine process: its run in memory, rows on their way to disk, attempts at work, its own wall clock
     World   time, chance and faults
 
@@ -29,6 +29,9 @@ from holdfast.engine.events import (
     CancelRequested,
     Continued,
     Event,
+    KeyAnswered,
+    KeyGranted,
+    KeyHeld,
     RunStarted,
     StepFailed,
     StepSucceeded,
@@ -36,12 +39,13 @@ from holdfast.engine.events import (
     TimerFired,
 )
 from holdfast.engine.rows import encode_parts, encode_row
-from holdfast.engine.state import Run, fold, timer_of
+from holdfast.engine.state import KeyWork, Run, fold, timer_of
 from holdfast.runtime.load import load_run
 from holdfast.runtime.queries import output_of
 from holdfast.store.base import ReadRow, RunRow, Stored
 from holdfast.values import DEFAULT_TENANT, Error, Millis, RunId, RunNo, encode
 from tests.sim.checkers import Shadow, Violation, check_same, hold
+from tests.sim.keys import Answer, KeyBook, KeyLaw, Name, Told
 from tests.sim.knobs import small_limits
 from tests.sim.workloads import KINDS_OF_ERROR, Workload, workload
 
@@ -70,6 +74,7 @@ class Entry:
     lane: str | None
     parts: list[tuple[int, bytes]]
     asked: bool  # somebody waits for the answer
+    keys: list[KeyWork]
 
 
 @dataclass(slots=True)
@@ -89,6 +94,7 @@ class Disk:
     owner: Node | None = None
     epoch: int = 0
     lane: str = ""
+    keys: KeyBook = field(default_factory=KeyBook)
 
     async def journal(self, no: RunNo, after: int, limit: int) -> list[ReadRow]:
         return self.rows[after : after + limit]
@@ -98,9 +104,9 @@ class Disk:
 
 
 class World:
-    def __init__(self, seed: int, *, trace: bool = False) -> None:
+    def __init__(self, seed: int, *, trace: bool = False, woven: bool = False) -> None:
         self.seed, self.rng = seed, random.Random(seed)
-        self.load: Workload = workload(seed // SEEDS_PER_WORKLOAD)
+        self.load: Workload = workload(seed // SEEDS_PER_WORKLOAD, woven)
         self.faults = {fault for fault in FAULTS if self.rng.random() < 0.55}
         self.rate = self.rng.choice((0.02, 0.05, 0.15))
         self.faults_until = self.rng.choice((200, 3_000, 20_000, 90_000))
@@ -119,6 +125,8 @@ class World:
             self.rng.choice(calls) if "poison" in self.faults and calls and self.rng.random() < 0.5 else ""
         )
         self.late: list[Event] = []  # answers of attempts that went down with their node
+        self.law = KeyLaw()
+        self.rivals = 0
 
     # ---------------------------------------------------------------------------------------------- the clock
 
@@ -142,6 +150,11 @@ class World:
         node.begin()
         if "cancel" in self.faults and self.rng.random() < 0.5:
             self.after(self.rng.choice((0, 10, 400, 5_000)), self.cancel)
+        for name in sorted(
+            {("", info.key) for info in self.load.steps.values() if info.key and info.is_global}
+        ):
+            if self.rng.random() < 0.5:
+                self.after(self.rng.choice((0, 0, 20, 1_500)), partial(self.rival, self.text_of(name)))
         turns = 0
         while self.queue and not (self.shadow.over and self.quiet()):
             self.now, _, _, act = heapq.heappop(self.queue)
@@ -201,6 +214,42 @@ class World:
         else:
             node.adopt()
 
+    # ------------------------------------------------------------------------------------------ others with the same keys
+
+    def text_of(self, name: Name) -> Name:
+        item = self.load.inputs["xs"][0] if self.load.inputs["xs"] else 0
+        text = name[1].replace("{{inputs.n}}", str(self.load.inputs["n"])).replace("{{item}}", str(item))
+        return name[0], text
+
+    def rival(self, name: Name) -> None:
+        """A step of another run, which comes to its end, asks for a key."""
+        self.rivals += 1
+        who = (0, f"rival{self.rivals}")
+        self.say(f"{who[1]} asks for {name}")
+        self.tell([self.disk.keys.ask(name, who, EPOCH_MS + self.now)], name)
+
+    def rival_ends(self, name: Name, path: str) -> None:
+        output = b'{"v":"a rival\'s"}' if self.rng.random() < 0.5 else None
+        expires_at = EPOCH_MS + self.now + 3_000 if self.rng.random() < 0.5 else None
+        self.say(f"{path} lets {name} go, leaving {output!r}")
+        if output is not None:
+            self.law.answers[name] = self.law.former[name] = Answer(output, expires_at)
+        del self.law.holders[name]
+        self.counts["a rival lets a key go"] += 1
+        self.tell(self.disk.keys.let_go(name, (0, path), output, expires_at), name)
+        if self.rng.random() < 0.3 and self.now < self.faults_until:
+            self.after(self.rng.choice((0, 400, 5_000)), lambda: self.rival(name))
+
+    def tell(self, told: list[Told], name: Name) -> None:
+        """Tell rivals what became of a key, and the run if somebody has it: else whoever takes it up asks again."""
+        for (no, path), verdict, output in told:
+            if no == 0 and verdict == "granted":
+                hold(self.law.holders.setdefault(name, (0, path)) == (0, path), "one holder at a time", name)
+                self.law.answers.pop(name, None)
+                self.after(self.rng.choice((0, 50, 2_000, 30_000)), partial(self.rival_ends, name, path))
+            elif no and (owner := self.disk.owner) is not None:
+                owner.soon(0, partial(owner.told, path, verdict, output))
+
     def cancel(self) -> None:
         owner = self.disk.owner
         if owner is not None and not owner.dead and not owner.paused and owner.state is not None:
@@ -223,6 +272,9 @@ class World:
             hold(seq <= len(self.disk.rows), "what was acknowledged is there", what, seq)
         if shadow.status == "completed":
             self.check_output()
+        mine = [name for name, (no, _) in self.disk.keys.holders.items() if no]
+        waiting = [one for line in self.disk.keys.lines.values() for one in line if one[0]]
+        hold(not mine and not waiting, "a run that is over holds no key and waits for none", mine, waiting)
         self.counts.update(shadow.counts)
         self.counts["rows"] += len(self.disk.rows)
 
@@ -356,7 +408,7 @@ class Node:
         self.disk.epoch += 1
         run = self.reload()
         run.epoch = self.disk.epoch
-        if run.active or run.todo or run.status == "pending":
+        if run.active or run.todo or run.status == "pending" or run.waits_for_key():
             self.offer(Adopted([path for path, _ in run.open_attempts()]))
         else:
             self.arm()
@@ -384,10 +436,13 @@ class Node:
         body, blobs = encode_row(event, decisions)
         parts = encode_parts(run) if self.rng.random() < 0.08 else []
         lane, self.lane = self.lane, None
+        keys = run.__dict__.pop("key_work", [])
         self.world.say(
             f"{self.name} {run.seq}/{run.epoch} {_brief(event)} -> {', '.join(map(_brief, decisions))}"
         )
-        self.entries.append(Entry(run.seq, run.epoch, at, event, decisions, body, blobs, lane, parts, asked))
+        self.entries.append(
+            Entry(run.seq, run.epoch, at, event, decisions, body, blobs, lane, parts, asked, keys)
+        )
         self.soon(0, self.flush)
 
     # ------------------------------------------------------------------------------------------------- commits
@@ -416,10 +471,41 @@ class Node:
             return self.soon(0, self.fenced)
         if disk.owner is not self:
             self.world.counts["former owner appended before the adoption"] += 1
+        told: list[Told] = []
         for entry in batch:
             self.append(entry)
+            told += self.settle(entry)
         self.committed_unseen = True
-        self.soon(self.rng.choice((0, 0, 5)), lambda: self.done(batch))
+        self.soon(self.rng.choice((0, 0, 5)), lambda: self.done(batch, told))
+
+    def settle(self, entry: Entry) -> list[Told]:
+        """What the commit does with the keys of a row. Rivals are told at once, the run's own steps by its node."""
+        mine: list[Told] = []
+        for work in entry.keys:
+            name = ("" if work.key.is_global else self.world.shadow.run_id, work.key.text)
+            if work.asks:
+                told = [self.disk.keys.ask(name, (1, work.path), entry.at)]
+            else:
+                ttl = self.world.load.steps[work.path.rpartition(".")[2]].key_ttl_ms
+                output = bytes(entry.event.output) if work.succeeded else None  # type: ignore[union-attr]
+                expires_at = entry.at + ttl if ttl is not None else None
+                told = self.disk.keys.let_go(name, (1, work.path), output, expires_at)
+            self.world.tell([one for one in told if one[0][0] == 0], name)
+            mine += [one for one in told if one[0][0] == 1]
+        return mine
+
+    def told(self, path: str, verdict: str, output: bytes | None) -> None:
+        run = self.state
+        if run is None or self.stalled:
+            return  # whoever takes the run up asks again
+        if verdict == "granted":
+            self.offer(KeyGranted(path))
+        elif verdict == "held":
+            self.offer(KeyHeld(path))
+        else:
+            self.offer(KeyAnswered(path, msgspec.Raw(output or b"null")))
+        if self.rng.random() < 0.1 and verdict == "granted":
+            self.offer(KeyGranted(path))  # asked for twice, and granted twice
 
     def append(self, entry: Entry) -> None:
         disk, shadow = self.disk, self.world.shadow
@@ -427,6 +513,7 @@ class Node:
             disk.blobs[sha256] = text
         disk.rows.append((entry.seq, entry.epoch, entry.at, "", entry.body))
         shadow.row(entry.seq, entry.epoch, entry.at, entry.body, disk.blobs)
+        self.world.law.row(shadow)
         for part, body in entry.parts:
             disk.parts[part] = (entry.seq, body)
         if entry.parts:
@@ -437,13 +524,15 @@ class Node:
         if entry.lane is not None:
             disk.lane = entry.lane
 
-    def done(self, batch: list[Entry]) -> None:
+    def done(self, batch: list[Entry], told: list[Told]) -> None:
         self.in_flight = self.committed_unseen = False
         for entry in batch:
             if entry.asked:
                 self.world.acknowledged.append((_brief(entry.event), entry.seq))
             for decision in entry.decisions:
                 self.carry_out(decision)
+        for (_, path), verdict, output in told:
+            self.told(path, verdict, output)
         self.live_is_replayed()
         self.arm()
         self.flush()
@@ -458,6 +547,7 @@ class Node:
         self.in_flight = False
         self.entries.clear()
         self.state = None
+        self.alone, self.suspects = "", []
         if self.disk.owner is self:
             self.world.counts["fenced while adopting"] += 1
             self.adopt()
@@ -491,6 +581,9 @@ class Node:
             if run.todo:
                 self.offer(Continued())
             self.offer_again(again)
+            if self.state is not None and self.state.waits_for_key():
+                run.epoch = self.disk.epoch = self.disk.epoch + 1
+                self.offer(Adopted([]))
             self.arm()
 
     def offer_again(self, again: list[Event]) -> None:
@@ -668,9 +761,9 @@ def _brief(part: Any) -> str:
     return f"{type(part).__name__}({', '.join(shown)})"
 
 
-def simulate(seed: int, *, trace: bool = False) -> World:
+def simulate(seed: int, *, trace: bool = False, woven: bool = False) -> World:
     """One seed, to its end. The world that comes back has its counters and its trace."""
-    world = World(seed, trace=trace)
+    world = World(seed, trace=trace, woven=woven)
     with small_limits(world.rng) as limits:
         world.say(
             f"seed {seed}, workload {world.load.number}, faults {sorted(world.faults)}, limits {limits}"

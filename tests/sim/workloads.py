@@ -311,8 +311,8 @@ class _Weaver:
         blocks = [data["steps"], *(b for step in every_step(data["steps"]) for b in blocks_of(step) if b)]
         for block in rng.sample(blocks, min(len(blocks), rng.choice((0, 1, 1, 2)))):
             made = self.child(depth)
-            step = {"id": f"w{len(self.children)}", "workflow": made, "inputs": _PASSED_ON}
-            block.insert(rng.randint(0, len(block)), step)
+            step = {"id": f"u{made}", "workflow": made, "inputs": _PASSED_ON}
+            block.insert(rng.randint(block is data["steps"] and "output" in data, len(block)), step)
 
     def child(self, depth: int) -> str:
         rng, name = self.rng, f"w{self.number}c{len(self.children)}"

@@ -17,6 +17,7 @@ import logging
 import random
 from collections import Counter
 from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Any, Final
 
 import apsw
@@ -25,9 +26,17 @@ import msgspec
 from holdfast.engine.decisions import StartAttempt
 from holdfast.engine.events import StepFailed, StepSucceeded
 from holdfast.engine.rows import decode_row
-from holdfast.errors import HoldfastError, NodeIsOver, NotFound, RunIsOver, StoreUnavailable, Unavailable
-from holdfast.plan.compile import Resolved
+from holdfast.errors import (
+    HoldfastError,
+    InvalidInputs,
+    NodeIsOver,
+    NotFound,
+    RunIsOver,
+    StoreUnavailable,
+    Unavailable,
+)
 from holdfast.plan.graph import Call
+from holdfast.runtime.advance import Live
 from holdfast.runtime.app import Engine
 from holdfast.runtime.load import load_run
 from holdfast.runtime.plans import Ready
@@ -38,6 +47,7 @@ from holdfast.store.sqlite import SqliteStore
 from holdfast.tools.registry import Context, Registry, Tool, ToolError
 from holdfast.values import Error, Millis, RunId, RunNo, encode
 from tests.sim.checkers import Shadow, Violation, check_same, hold
+from tests.sim.keys import KeyBook, KeyLaw, check_tables
 from tests.sim.knobs import small_limits
 from tests.sim.loop import NODE, SimLoop
 from tests.sim.pure import at_once
@@ -135,14 +145,13 @@ class SimNode:
         resident = rng.choice((1, 2)) if "few residents" in world.faults else 20_000
         registry = Registry([Tool(tool, name) for name, tool in world.tools.items() if name in self.tools])
         self.engine = Engine(self.store, registry, SimClock(world), places=places, resident=resident)
-        if rng.random() < 0.8:  # else the plan is made anew, from the stored definition
-            self.engine.plans._by_version.update({load.plan.version: load.plan for load in world.wanted})
-            self.engine.plans._by_spec.update(
-                {
-                    id(load.spec): Ready(Resolved(load.spec, {}), load.plan, Inputs(load.spec.inputs))
-                    for load in world.wanted
-                }
-            )
+        knows = rng.random() < 0.8  # else plans are made anew, from the stored definitions
+        for load in world.wanted:
+            if knows:
+                self.engine.plans._by_version[load.plan.version] = load.plan
+            if knows or load.whole.uses:  # those that it names are published nowhere
+                ready = Ready(load.whole, load.plan, Inputs(load.spec.inputs))
+                self.engine.plans._by_spec[id(load.spec)] = ready
 
     def do(self, work: Coroutine[Any, Any, Any]) -> None:
         """Something that happens on this node, and dies with it."""
@@ -151,8 +160,8 @@ class SimNode:
 
 
 class World:
-    def __init__(self, seed: int, *, trace: bool = False) -> None:
-        self.seed, self.rng = seed, random.Random(seed)
+    def __init__(self, seed: int, *, trace: bool = False, woven: bool = False) -> None:
+        self.seed, self.rng, self.woven = seed, random.Random(seed), woven
         rng = self.rng
         self.path = f"file:/sim{seed}?vfs=memdb"
         self.is_calm = rng.random() < 0.12  # nothing holds anybody up: what is due must happen in time
@@ -183,6 +192,10 @@ class World:
         self.keys: dict[str, tuple[str, str]] = {}
         self.loads = {load.plan.version: load for load in self.chosen()}
         self.wanted = list(self.loads.values())
+        if woven:  # runs of one definition meet under its keys
+            self.wanted = [load for load in self.wanted for _ in range(rng.choice((1, 2, 4)))]
+        self.acknowledged: set[int] = set()  # which of the wanted runs were
+        self.book, self.law = KeyBook(), KeyLaw()
         self.started: dict[str, int] = {}  # acknowledged starts: id → number
         self.cancelled: set[str] = set()  # acknowledged cancels
         # A step that takes its process down whenever it runs, as long as there is one to take down.
@@ -196,7 +209,7 @@ class World:
 
     def chosen(self) -> list[Workload]:
         first = self.seed // SEEDS_PER_WORKLOAD
-        return [workload(first + 1000 * more) for more in range(self.rng.choice((1, 1, 2, 3)))]
+        return [workload(first + 1000 * more, self.woven) for more in range(self.rng.choice((1, 1, 2, 3)))]
 
     # --------------------------------------------------------------------------------------------------- running
 
@@ -204,8 +217,10 @@ class World:
         anchor = apsw.Connection(self.path, flags=_FLAGS)  # keeps the database while nobody has it open
         try:
             self.open_node()
-            for load in self.wanted:
-                self.later(self.rng.choice((0.0, 0.01, 0.5)), lambda load=load: self.start(load))  # type: ignore[misc]
+            for which in range(len(self.wanted)):
+                self.later(self.rng.choice((0.0, 0.01, 0.5)), partial(self.start, which))
+            for _ in range(self.rng.choice((0, 1, 2)) if self.woven else 0):
+                self.later(self.rng.choice((1.0, 4.0, 20.0)), self.do_again)
             for _ in range(self.rng.choice((0, 1, 3)) if "cancel" in self.faults else 0):
                 self.later(self.rng.choice((0.001, 0.3, 2.0)), self.ask)
             self.later(self.faults_until + 0.001, self.settle)
@@ -233,7 +248,7 @@ class World:
             return False
         if self.newest().closing:
             return False
-        ends = len(self.started) == len(self.wanted)
+        ends = len(self.acknowledged) == len(self.wanted)
         return ends and all(shadow.over for shadow in self.shadows.values()) and self.newest().is_open
 
     def complain(self) -> None:
@@ -435,19 +450,24 @@ class World:
             hold(not at_work, "a graceful stop leaves no attempt open: it costs a step nothing", at_work)
         self.counts["closed in order"] += 1
 
-    def start(self, load: Workload) -> None:
+    def start(self, which: int) -> None:
         node = self.newest()
         if node.dead or node.closing or node.paused or not node.is_open:
-            return self.later(0.3, lambda: self.start(load))
-        self.later(60.0, lambda: self.start_again(load))  # the node may die before it answers
-        node.do(self.start_on(node, load))
+            return self.later(0.3, lambda: self.start(which))
+        self.later(60.0, lambda: self.start_again(which))  # the node may die before it answers
+        node.do(self.start_on(node, which))
 
-    async def start_on(self, node: SimNode, load: Workload) -> None:
+    async def start_on(self, node: SimNode, which: int) -> None:
+        load = self.wanted[which]
         try:
             live = await node.engine.start(load.spec, load.inputs)
         except Unavailable:
             self.counts["start refused"] += 1
             return
+        self.acknowledged.add(which)
+        self.has_started(node, live)
+
+    def has_started(self, node: SimNode, live: Live) -> None:
         self.started[live.run.id] = live.run.no
         self.say(f"{node.name} has started run {live.run.no}: {live.run.id}")
         durable = self.shadows.get(live.run.no)
@@ -459,10 +479,30 @@ class World:
         if self.rng.random() < 0.5:
             node.do(self.wait_on(node, live.run.no))
 
-    def start_again(self, load: Workload) -> None:
-        versions = [self.shadows[no].load.plan.version for no in self.started.values()]
-        if load.plan.version not in versions:
-            self.start(load)
+    def start_again(self, which: int) -> None:
+        if which not in self.acknowledged:
+            self.start(which)
+
+    def do_again(self) -> None:
+        """Let a run that is over be done again, from the beginning or from one of its steps."""
+        node, over = self.newest(), [shadow for shadow in self.shadows.values() if shadow.over]
+        if over and node.is_open and not (node.dead or node.closing or node.paused):
+            node.do(self.rerun_on(node, self.rng.choice(over)))
+
+    async def rerun_on(self, node: SimNode, shadow: Shadow) -> None:
+        names = [step["id"] for step in shadow.load.data["steps"]]
+        step = self.rng.choice((None, *names))
+        done = step is None or all(name in shadow.finished for name in names[: names.index(step)])
+        try:
+            live = await node.engine.rerun(RunId(shadow.run_id), step)
+        except Unavailable:
+            return
+        except InvalidInputs as error:
+            said = error
+            self.guarded(lambda: hold(not done, "what is complete can be begun after", step, repr(said)))
+            return
+        self.guarded(lambda: hold(done, "only what is complete can be begun after", step, shadow.run_id))
+        self.has_started(node, live)
 
     async def wait_on(self, node: SimNode, no: int) -> None:
         try:
@@ -517,6 +557,7 @@ class World:
             shadow = self.shadows[no]
             self.say(f"{node.name} run {no} row {seq}/{epoch} {body[:300]}")
             shadow.row(seq, epoch, at, body, self.blobs[no])
+            self.law.row(shadow)
             self.check_lateness(shadow)
             self.writers[no] = node
             self.rows[no].append((seq, epoch, at, kind, body))
@@ -525,6 +566,21 @@ class World:
                 if isinstance(decision, StartAttempt):
                     self.starts.add((shadow.run_id, decision.path, decision.attempt))
         self.compare_live(node, batch)
+        if self.woven:
+            self.check_keys(node, batch)
+
+    def check_keys(self, node: SimNode, batch: Batch) -> None:
+        """The store gave what is promised, and what it wrote down is true of the runs."""
+        told: list[Any] = []
+        for (_, scope, key, no, path, at), end in batch.keys:
+            name, who = (scope, key), (int(no), path)
+            if end is None:
+                told.append(self.book.ask(name, who, at))
+            else:
+                told += self.book.let_go(name, who, end.output, end.expires_at)
+        said = [((int(no), path), verdict, output) for no, path, verdict, output in batch.verdicts]
+        hold(said == told, "a key is given to who asked first, and answered for all", said, told)
+        check_tables(node.store._write, self.shadows)
 
     def check_lateness(self, shadow: Shadow) -> None:
         late, shadow.late_ms = shadow.late_ms, 0
@@ -634,6 +690,11 @@ class World:
             self.check_stored(node.store, RunNo(no), shadow)
             self.counts.update(shadow.counts)
         self.counts["rows"] += sum(map(len, self.rows.values()))
+        for name in node.store.checks():
+            found = node.store.check(name)
+            hold(not found, "nothing is found that must not be", name, found)
+        left = [*self.book.holders, *(one for line in self.book.lines.values() for one in line)]
+        hold(not left, "no key is held and nobody waits when all runs are over", left)
 
     def check_stored(self, store: SqliteStore, no: RunNo, shadow: Shadow) -> None:
         rows = at_once(store.journal(no, 0, -1))
@@ -654,9 +715,9 @@ class World:
 _FLAGS: Final = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE | apsw.SQLITE_OPEN_URI
 
 
-def simulate(seed: int, *, trace: bool = False) -> World:
+def simulate(seed: int, *, trace: bool = False, woven: bool = False) -> World:
     """One seed, to its end. The world that comes back has its counters and its trace."""
-    world = World(seed, trace=trace)
+    world = World(seed, trace=trace, woven=woven)
     was, log.disabled = log.disabled, True
     try:
         with small_limits(world.rng) as limits:

@@ -42,14 +42,21 @@ DELETE FROM artefact WHERE run = ?;
 -- name: put_artefact
 INSERT INTO artefact (run, sha256, size, created_at) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING;
 
--- name: forget_expired_keys
-DELETE FROM key WHERE expires_at <= ? AND output IS NOT NULL;
+-- name: expired_keys
+SELECT tenant, scope, key, created_at FROM key WHERE expires_at <= ? AND output IS NOT NULL ORDER BY expires_at LIMIT ?;
 
 -- name: forget_key
-DELETE FROM key WHERE tenant = ? AND scope = '' AND key = ? AND output IS NOT NULL;
+-- Never a held one, nor one that was taken and answered anew since it was looked at.
+DELETE FROM key WHERE tenant = ? AND scope = ? AND key = ? AND created_at = ? AND output IS NOT NULL;
+
+-- name: answered_key
+SELECT created_at FROM key WHERE tenant = ? AND scope = ? AND key = ? AND output IS NOT NULL;
 
 -- name: key_holder
 SELECT r.id, k.path FROM key k JOIN run r ON r.no = k.run WHERE k.tenant = ? AND k.scope = ? AND k.key = ?;
 
 -- name: artefacts_named
 SELECT DISTINCT sha256, size FROM artefact;
+
+-- name: artefacts_between
+SELECT DISTINCT sha256 FROM artefact WHERE sha256 >= ? AND sha256 < ?;

@@ -45,27 +45,27 @@ SELECT no, tenant, id, version, status, epoch, owner, owner_epoch, wake_at, need
 -- name: owned_by_former
 -- Runs that a former incarnation of the engine drove and never released.
 SELECT no FROM run
- WHERE owner IS NOT NULL AND status IN ('pending', 'running', 'waiting', 'cancelling')
+ WHERE owner IS NOT NULL AND finished_at IS NULL
    AND owner_epoch < ? AND no > ? ORDER BY no LIMIT ?;
 
 -- name: due_runs
 -- Parked runs whose time has come, the longest overdue first.
 SELECT no FROM run
- WHERE owner IS NULL AND wake_at <= ? AND status IN ('pending', 'running', 'waiting', 'cancelling')
+ WHERE owner IS NULL AND wake_at <= ? AND finished_at IS NULL
  ORDER BY wake_at LIMIT ?;
 
 -- name: next_wake
 SELECT min(wake_at) FROM run
- WHERE owner IS NULL AND wake_at IS NOT NULL AND status IN ('pending', 'running', 'waiting', 'cancelling');
+ WHERE owner IS NULL AND wake_at IS NOT NULL AND finished_at IS NULL;
 
 -- name: runs_in_need
 SELECT no, needs FROM run
- WHERE needs IS NOT NULL AND owner IS NULL AND status IN ('pending', 'running', 'waiting', 'cancelling')
+ WHERE needs IS NOT NULL AND owner IS NULL AND finished_at IS NULL
    AND no > ? ORDER BY no LIMIT ?;
 
 -- name: interruptible_runs
 SELECT no FROM run
- WHERE on_restart IS NOT NULL AND status IN ('pending', 'running', 'waiting', 'cancelling') AND no > ?
+ WHERE on_restart IS NOT NULL AND finished_at IS NULL AND no > ?
  ORDER BY no LIMIT ?;
 
 -- name: ids_like
@@ -75,7 +75,7 @@ SELECT id FROM run
 
 -- name: finished_before
 SELECT no FROM run
- WHERE status IN ('completed', 'failed', 'cancelled', 'interrupted') AND finished_at < ? ORDER BY no LIMIT ?;
+ WHERE finished_at < ? ORDER BY no LIMIT ?;
 
 -- name: forget_run_row
 -- Every statement whose name begins with forget_run_ is given the number of a finished run that is deleted.

@@ -3,7 +3,7 @@ BIN := .venv/bin
 UV := .tools/bin/uv
 STAMP := .venv/.ready
 
-.PHONY: setup test up bench lock clean
+.PHONY: setup test up bench docs lock clean
 setup: $(STAMP)
 
 $(UV):
@@ -29,9 +29,13 @@ up: setup
 bench: setup
 	$(BIN)/python -m bench
 
+# The pages that are made from the code.
+docs: setup
+	$(BIN)/python docs/generate.py
+
 lock: $(UV)
 	$(UV) pip compile --quiet --generate-hashes --universal --python-version 3.11 --group dev pyproject.toml \
 	  --no-header --no-annotate --no-emit-index-url --no-emit-find-links -o requirements.txt
 
 clean:
-	rm -rf .venv .tools .mypy_cache .ruff_cache .pytest_cache .hypothesis examples/*.db*
+	rm -rf .venv .tools .mypy_cache .ruff_cache .pytest_cache .hypothesis examples/*.db* examples/*/*.db*

@@ -1,6 +1,6 @@
 """Writes docs/reference from the code: run `python docs/generate.py` after a change of keys, commands, errors, limits or settings.
 
-Knows where the truth about each of them stands, and adds the sentences that no code has. tests/docs compares what it would
+Knows where the truth about each of them stands, and adds the sentences that no code has, from words.toml. tests/docs compares what it would
 write with what is there.
 """
 
@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import re
+import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
 from pathlib import Path
@@ -30,159 +31,13 @@ HEAD: Final = "<!-- Written by docs/generate.py from the code. Change the code, 
 
 # ------------------------------------------------------------------------------------------ what no code says
 
+WORDS: Final = tomllib.loads((Path(__file__).parent / "words.toml").read_text("utf-8"))
+OUTPUTS: Final[dict[str, str]] = WORDS["outputs"]
+PROBLEMS: Final[dict[str, str]] = WORDS["problems"]
+ERROR_KINDS: Final[dict[str, str]] = WORDS["error_kinds"]
+SETTINGS: Final[dict[str, str]] = WORDS["settings"]
+LIMITS: Final[dict[str, dict[str, str]]] = WORDS["limits"]
 NOT_YET: Final = ("service", "approve", "wait_event", "poll")
-OUTPUTS: Final = {
-    "tool": "What the tool returned.",
-    "tool_remote": "What the tool returned.",
-    "service": "What the worker returned.",
-    "foreach": '`{"iterations": [{step id: output}, …]}` in the order of the items; with `on_any_fail: continue` a failed one is '
-    '`{"error": …}`. With `collect: none`: `{"count", "failed"}`.',
-    "parallel": '`{"branch_results": ["completed" or "failed", …], "branches": [{"status", "error", "steps": {id: output}}, …]}`',
-    "branch": '`{"condition", "taken"}`: the value that was looked at, and `then` or `else`.',
-    "workflow": "The output of the inner run: its `output`, or else the output of each of its steps by id.",
-    "approve": '`{"approved", "reason", "by", "form"}`',
-    "timer": '`{"fired_at"}`',
-    "wait_event": "The value of the signal, or `{key: value}` for `any` and `all`.",
-    "poll": "The last answer.",
-}
-PROBLEMS: Final = {
-    "alias": "A YAML alias (`*name`). Write the value out.",
-    "anchor": "A YAML anchor (`&name`). Write the value out.",
-    "clamped": "A note: a number outside of its range was taken for the nearer end.",
-    "duplicate_id": "Two steps have one id. Ids are unique in the whole file, those inside loops and branches too.",
-    "duplicate_key": "A mapping has the same key twice.",
-    "empty_id": "A step without an id.",
-    "empty_name": "The workflow has no name.",
-    "exclusive_keys": "Two keys that exclude each other, or none of those of which one is needed.",
-    "invalid_character": "A character that YAML does not allow, such as NUL.",
-    "invalid_choice": "A word that is not among those allowed.",
-    "invalid_default": "The default of an input does not fit the input.",
-    "invalid_input": "An input of a run does not fit its declaration.",
-    "invalid_jsonpath": "Not a JSONPath (RFC 9535). It starts with `$`.",
-    "invalid_key": "A key that is no text.",
-    "invalid_name": "A name with characters that it may not have.",
-    "invalid_pattern": "A regular expression, or a pattern of file names, that cannot be used.",
-    "invalid_policy": "A retry, time-out or key that cannot be meant so, or that its kind of step cannot have.",
-    "invalid_schema": "`inputs` or `form` is not a JSON Schema.",
-    "invalid_template": "A placeholder that is no path. Templates have no operators, calls or filters.",
-    "invalid_tool_name": "A tool's name has letters, digits, `_` and `-`, 64 at most.",
-    "invalid_url": "Not an http or https address.",
-    "many_documents": "More than one YAML document in a file.",
-    "merge": "A YAML merge key (`<<`). Write the keys out.",
-    "misplaced_secret": "A secret outside of the arguments of a call.",
-    "missing_input": "An input without a default was not given.",
-    "missing_key": "A key that is needed is not there.",
-    "name_too_long": "A name or id of over 200 characters.",
-    "nested_cycle": "A workflow contains itself, by way of those it names.",
-    "nested_too_deep": "Over 16 workflows within each other.",
-    "no_steps": "A workflow without steps.",
-    "not_json": "A value that JSON cannot say, such as `.nan`.",
-    "not_yet_runnable": "A kind of step that can be read and checked, and that this release cannot run.",
-    "out_of_range": "A number outside of its range.",
-    "out_of_scope": "A step that cannot be seen from here: it comes later, or stands inside a loop or in another branch.",
-    "recursive_schema": "A JSON Schema that refers to itself.",
-    "remote_reference": "A `$ref` to another document.",
-    "reserved_name": "`as` is a word that has a meaning already.",
-    "schema_too_large": "A JSON Schema with too many rules or patterns.",
-    "shadowed": "A note: a bare name means something else than this step or input.",
-    "syntax": "Not YAML.",
-    "tag": "A YAML tag (`!name`). Only the types of JSON exist.",
-    "too_deep": "Nested deeper than 64 levels.",
-    "too_large": "A file of over 256 KiB, or a value too large to be checked.",
-    "too_many_steps": "Over 10,000 steps in a file.",
-    "too_many_values": "Over 50,000 values in a file. Give data as inputs.",
-    "unknown_input": "An input that is not declared.",
-    "unknown_key": "A key that does not exist here.",
-    "unknown_kind": "A kind of step that does not exist.",
-    "unknown_reference": "A `$ref` that leads nowhere.",
-    "unknown_root": "A template begins with a word that means nothing here.",
-    "unknown_step": "A step that does not exist.",
-    "unknown_tool": "With `--tools`: a tool that is not among them.",
-    "unknown_type": "A type that JSON Schema does not have.",
-    "unreadable": "The file cannot be read.",
-    "without_effect": "A note: a key that does nothing without another.",
-    "wrong_type": "A value of another type than wanted.",
-}
-ERROR_KINDS: Final = {
-    "artefact": "An entry of `file_refs` cannot be stored.",
-    "cancelled": "The run was cancelled, or the tool gave up by itself.",
-    "crashed": 'The process of an `isolate="process"` tool ended before it answered.',
-    "error": "Any exception of a tool that says no other kind.",
-    "http_3xx": "`http_request`: an answer that was not expected; redirects are not followed.",
-    "http_4xx": "`http_request`: an answer that was not expected.",
-    "http_429": "`http_request`: too many requests.",
-    "http_5xx": "`http_request`: an answer that was not expected.",
-    "input_too_large": "The inputs of a step are over 25 MiB.",
-    "inputs": "The arguments do not fit the tool, or the inputs do not fit the nested workflow.",
-    "interrupted": "The process ended, and the workflow says `on_restart: interrupt`.",
-    "key_conflict": "Another step is at work under the same idempotency key, and `on_conflict: fail`.",
-    "limit": "A named limit was met, such as the work of one JSONPath.",
-    "lost": "The process ended while the step was at work: with `on_crash: fail`, or for the third time while alone.",
-    "output_too_large": "An output is over 25 MiB. Return `file_refs` instead.",
-    "refused": "`http_request`: an address that may not be called.",
-    "result": "`parse: json`, and the answer is no JSON text.",
-    "run_timeout": "The run, or a nested workflow, was not over after its `timeout_secs`.",
-    "secret": "A secret is missing, or its provider failed.",
-    "state_too_large": "The outputs that later steps can name are over 256 MiB. Use `collect: none`.",
-    "template": "A template or JSONPath gives nothing that can be used, such as a `delay_ms` that is no number.",
-    "timeout": "An attempt took longer than `timeout_secs`, or the tool raised `TimeoutError`, or its message has the word.",
-    "too_large": "`http_request`: an answer over `max_bytes`.",
-    "transient": "The message of the exception has the word `transient`.",
-    "unknown": "`http_request`: it was sent, and nobody knows whether it was carried out.",
-    "unsent": "`http_request`: it never left.",
-}
-LIMITS: Final = {
-    "A workflow": {
-        "spec.read.SPEC_BYTES_MAX": "size of a file",
-        "spec.policy.SPEC_STEPS_MAX": "steps of a file",
-        "spec.policy.NAME_CHARS_MAX": "characters of a name or id",
-        "values.JSON_DEPTH_MAX": "depth of any value",
-        "spec.policy.ATTEMPTS_MAX": "`max_attempts`",
-        "spec.policy.CONCURRENCY_MAX": "`concurrency` of a foreach",
-        "spec.policy.TIMEOUT_SECS_MAX": "`timeout_secs`, seconds",
-        "spec.policy.DELAY_MS_MAX": "`delay_ms` and the delays of a retry, milliseconds",
-        "spec.expr.JSONPATH_BYTES_MAX": "bytes of a JSONPath",
-        "spec.jsonpath.NODES_VISITED_MAX": "values that one JSONPath looks at",
-        "runtime.plans.NESTING_MAX": "workflows within workflows",
-    },
-    "A run": {
-        "values.VALUE_BYTES_MAX": "inputs, an output, the arguments of a call",
-        "engine.decide.KEPT_BYTES_MAX": "outputs that later steps can name, in all",
-        "engine.scopes.KEY_CHARS_MAX": "characters of an idempotency key",
-        "runtime.requests.REQUEST_ID_CHARS_MAX": "characters of a `request_id`",
-        "engine.scopes.CANCEL_GRACE_MS": "time to answer after being told to stop, milliseconds",
-        "engine.retry.MAX_LOST": "times that a step may take the process with it",
-    },
-    "An attempt": {
-        "tools.context.LOG_LINES_MAX": "lines of `context.log`",
-        "tools.context.LOG_BYTES_MAX": "bytes of `context.log`",
-        "tools.context.PROGRESS_MAX": "calls of `context.progress`",
-        "tools.failures.MESSAGE_CHARS_MAX": "characters of an error's message",
-        "store.artefacts.FILE_REFS_MAX": "entries of `file_refs`",
-        "store.artefacts.ARTEFACT_BYTES_MAX": "size of one artefact",
-        "tools.builtin.SLEEP_SECONDS_MAX": "the tool `sleep`, seconds",
-        "tools.http.ANSWER_BYTES_MAX": "answer of `http_request`",
-        "tools.http.TIMEOUT_SECONDS_MAX": "time of `http_request`, seconds",
-    },
-    "A process": {
-        "runtime.dispatch.ATTEMPTS_MAX": "attempts at work",
-        "runtime.dispatch.THREADS_MAX": "sync tools at work",
-        "runtime.owners.RESIDENT_MAX": "runs in memory; more wait on disk",
-        "embed.PAGE_MAX": "runs in one list",
-    },
-}
-SETTINGS: Final = {
-    "db": "The database.",
-    "server": "The server to talk to. No command uses it in this release.",
-    "tools": "Modules with tools: `module` or `module:object`.",
-    "log": "How log lines are written.",
-    "template_env": "Environment variables that templates may name as `{{env.NAME}}`.",
-    "artefact_roots": "Folders, beside the working one, that tools may hand files out of.",
-    "allow_networks": "Private networks that `http_request` may call. Nothing said: every address.",
-    "public_url": "The address by which others reach this machine. No command uses it in this release.",
-    "retention_days": "How long finished runs are kept. Nothing is deleted yet in this release.",
-    "servers": "Servers by name, each a table. No command uses it in this release.",
-}
 NOT_PUBLIC: Final = {
     *(
         f"Context.{name}"
@@ -403,8 +258,8 @@ and what was filled in is never read again. A path that finds nothing gives null
 | `env.X` | a variable of the environment as it was when the run started, if `template_env` names it |
 | a bare name | the item's name, else an input, else the output of the step with that id |
 
-`items`, `on`, `select` and `until` of a poll are JSONPaths (RFC 9535, without regular expressions) over the same: `$.a.files`,
-`$.steps.a.output.files`, `$.inputs.x`. Of `items` a path that names one list means its members; one
+`items` and `on` are JSONPaths (RFC 9535, without regular expressions) over the same: `$.a.files`, `$.steps.a.output.files`,
+`$.inputs.x`. `select`, and `until` of a poll, are JSONPaths over the answer. Of `items` a path that names one list means its members; one
 that finds nothing is an empty list.
 
 Steps see those before them. After a `parallel` or `branch`, the steps inside can be named too, null where they did not run. After a

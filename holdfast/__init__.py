@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from holdfast.spec.steps import WorkflowStep
     from holdfast.spec.workflow import WorkflowSpec
     from holdfast.tools.registry import Context, ToolError, tool
+    from holdfast.tools.remote import RemoteCaller
     from holdfast.values import WorkflowStatus
 
 __version__ = "0.2.0"
@@ -79,6 +80,7 @@ _HOMES = {
     "holdfast.spec.workflow": ("WorkflowSpec",),
     "holdfast.values": ("WorkflowStatus",),
     "holdfast.tools.registry": ("Context", "ToolError", "tool"),
+    "holdfast.tools.remote": ("RemoteCaller",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
@@ -97,6 +99,7 @@ __all__ = [
     "NotFound",
     "Problem",
     "Refused",
+    "RemoteCaller",
     "RequestConflict",
     "RetryPolicy",
     "RunCancelled",

@@ -46,13 +46,19 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     artefact_roots: tuple[str, ...] = ()  # folders that files may be taken from
     allow_networks: tuple[str, ...] | None = None  # None: nobody said
     public_url: str | None = None
-    retention_days: int = RETENTION_DAYS
+    retention_days: int | None = RETENTION_DAYS  # None: for ever
+    attempts_max: int | None = None  # None, here and below: what the engine takes
+    threads: int | None = None
+    processes: int | None = None
+    process_memory_bytes: int | None = None
     servers: Mapping[str, Mapping[str, Any]] = {}
     folder: Path = Path()  # that of holdfast.toml, else the working folder: tools are looked for in it
     file: Path | None = None
 
 
 TEXT, LIST, COUNT, CHOICE, TABLES = "text", "a list of texts", "a whole number", "json or text", "tables"
+DAYS = 'a whole number, or "forever"'
+FOREVER: Final = "forever"
 
 # name → what it is, and the environment variables that say it, the first found counts.
 SETTINGS: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
@@ -64,7 +70,11 @@ SETTINGS: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
     "artefact_roots": (LIST, ("HOLDFAST_ARTEFACT_ROOTS",)),
     "allow_networks": (LIST, ("HOLDFAST_ALLOW_NETWORKS",)),
     "public_url": (TEXT, ("HOLDFAST_PUBLIC_URL", "PUBLIC_BASE_URL")),
-    "retention_days": (COUNT, ("HOLDFAST_RETENTION_DAYS",)),
+    "retention_days": (DAYS, ("HOLDFAST_RETENTION_DAYS",)),
+    "attempts_max": (COUNT, ("HOLDFAST_ATTEMPTS_MAX",)),
+    "threads": (COUNT, ("HOLDFAST_THREADS",)),
+    "processes": (COUNT, ("HOLDFAST_PROCESSES",)),
+    "process_memory_bytes": (COUNT, ("HOLDFAST_PROCESS_MEMORY_BYTES",)),
     "servers": (TABLES, ()),
 }
 
@@ -80,6 +90,8 @@ def load(
     said: dict[str, Any] = {} if file is None else _of_file(file)
     said |= _of_environment(os.environ if env is None else env)
     said |= {name: value for name, value in (flags or {}).items() if value is not None and value != ()}
+    if said.get("retention_days") == FOREVER:
+        said["retention_days"] = None
     home = start if file is None else file.parent
     return Settings(**said, folder=home, file=file)
 
@@ -140,7 +152,9 @@ def _problem(name: str, value: Any) -> tuple[str, Problem] | None:
 def _fits(wanted: str, value: Any) -> bool:
     if wanted == LIST:
         return isinstance(value, list) and all(isinstance(one, str) for one in value)
-    if wanted == COUNT:
+    if wanted == DAYS and value == FOREVER:
+        return True
+    if wanted in (COUNT, DAYS):
         return isinstance(value, int) and not isinstance(value, bool) and value > 0
     if wanted == CHOICE:
         return value in ("json", "text")
@@ -197,7 +211,9 @@ def _read(wanted: str, text: str) -> Any:
     """A value as an environment variable says it; None if it does not fit."""
     if wanted == LIST:
         return tuple(text.replace(",", " ").split())
-    if wanted == COUNT:
+    if wanted == DAYS and text == FOREVER:
+        return text
+    if wanted in (COUNT, DAYS):
         return int(text) if text.isdecimal() and int(text) > 0 else None
     if wanted == CHOICE:
         return text if text in ("json", "text") else None

@@ -14,6 +14,7 @@ from typing import Any, Final, Self, TypedDict
 
 import msgspec
 
+from holdfast.config import RETENTION_DAYS
 from holdfast.errors import (
     EngineClosed,
     InvalidInputs,
@@ -27,15 +28,17 @@ from holdfast.errors import (
 from holdfast.runtime.advance import Live
 from holdfast.runtime.app import Engine
 from holdfast.runtime.clock import Clock
+from holdfast.runtime.dispatch import ATTEMPTS_MAX, THREADS_MAX
 from holdfast.runtime.feed import RunEvent, job_id
 from holdfast.runtime.owners import Lock
 from holdfast.runtime.queries import list_runs, output_of
 from holdfast.runtime.steps import StepView, read_steps
-from holdfast.runtime.upkeep import artefacts_of
+from holdfast.runtime.upkeep import Upkeep, artefacts_of
 from holdfast.spec.workflow import WorkflowSpec
 from holdfast.store.artefacts import Artefacts
 from holdfast.store.base import RunRow
 from holdfast.store.sqlite import SqliteStore
+from holdfast.tools.guard import Guard
 from holdfast.tools.registry import Registry
 from holdfast.tools.remote import RemoteCaller
 from holdfast.tools.secrets import Provider, Secrets
@@ -108,7 +111,10 @@ class Holdfast:
 
     Every open run of the file goes on as soon as it is entered. `remote` calls tools on other servers; `secrets` are
     functions that give the value of a name, or None; `template_env` are the variables that templates may name;
-    `artefact_roots` are folders, beside the working one, that tools may hand files out of.
+    `artefact_roots` are folders, beside the working one, that tools may hand files out of. With `allow_networks`,
+    `http_request` calls public addresses and those networks only. Finished runs are deleted after `retention_days`
+    (None: never). `attempts_max` attempts are at work at a time; of these sync tools have `threads`, and isolated ones
+    `processes` (None: one per core), each with `process_memory_bytes` at most (None: half of the machine's).
     """
 
     def __init__(
@@ -120,21 +126,40 @@ class Holdfast:
         secrets: Iterable[Provider] = (),
         template_env: Collection[str] = (),
         artefact_roots: Iterable[str | os.PathLike[str]] = (),
+        allow_networks: Iterable[str] | None = None,
+        retention_days: float | None = RETENTION_DAYS,
+        attempts_max: int = ATTEMPTS_MAX,
+        threads: int = THREADS_MAX,
+        processes: int | None = None,
+        process_memory_bytes: int | None = None,
         durability: str = "full",
         clock: Clock | None = None,
     ) -> None:
+        _check_limits(
+            retention_days=retention_days,
+            attempts_max=attempts_max,
+            threads=threads,
+            processes=processes,
+            process_memory_bytes=process_memory_bytes,
+        )
         self._path = database_path(database)
         self._lock = Lock(self._path)
         self._store = SqliteStore(self._path, durability=durability)
         self._artefacts = Artefacts(artefacts_of(Path(self._path)), [Path(), *map(Path, artefact_roots)])
+        guard = Guard(guarded=allow_networks is not None, allowed=allow_networks or ())
         self._engine = Engine(
             self._store,
-            Registry(tools, remote=remote),
+            Registry(tools, guard=guard, remote=remote),
             clock,
+            places=attempts_max,
+            threads=threads,
+            processes=processes,
+            process_memory_bytes=process_memory_bytes,
             template_env=template_env,
             secrets=Secrets(secrets),
             artefacts=self._artefacts,
-            workdirs=Path(f"{self._path}.work"),
+            workdirs=Path(f"{self._path}.work").absolute(),
+            upkeep=Upkeep(self._store, self._artefacts, retention_days),
         )
         self._specs: dict[str, WorkflowSpec] = {}
         self._was_opened = False
@@ -362,6 +387,12 @@ def run_sync(
     # A notebook has a loop of its own at work in this thread: use one in another.
     with ThreadPoolExecutor(1) as other:
         return other.submit(lambda: asyncio.run(main())).result()
+
+
+def _check_limits(**limits: float | None) -> None:
+    for name, value in limits.items():
+        if value is not None and value <= 0:
+            raise ValueError(f"{name} is more than 0, not {value}")
 
 
 def _published_name(spec: Spec) -> str | None:

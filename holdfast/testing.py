@@ -289,9 +289,7 @@ class TestEngine:
         (made,) = Registry([fn])
         self._tools[made.name] = fn
         if self._hf is not None:
-            registry = self._engine.registry
-            registry._tools.pop(made.name, None)
-            registry.add(fn)
+            self._engine.registry.add(fn, replace=True)
         return fn
 
     def fake_tool(
@@ -331,7 +329,8 @@ class TestEngine:
         self._take_time(loop)
         from holdfast.embed import Holdfast
 
-        options = {"durability": "relaxed", **self.options}
+        # A test may let months pass and look at a run then.
+        options = {"durability": "relaxed", "retention_days": None, **self.options}
         hf = Holdfast(str(self.file), tools=self._tools.values(), clock=self.clock, **options)
         hf._store.threads = False  # a commit takes no time and is over when the loop is at rest
         hf._engine.timers.sleep_seconds_max = math.inf  # this clock is never set behind anybody's back
@@ -406,6 +405,8 @@ def crash(engine: Engine) -> None:
     engine.advance.close()
     engine.dispatch.abandon()
     engine.timers.close()
+    if engine.upkeep is not None:
+        engine.upkeep.stop()
     for task in (engine._filling, engine._restoring):
         if task is not None:
             task.cancel()

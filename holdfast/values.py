@@ -120,6 +120,7 @@ class NotJson(ValueError):
 
 _SIMPLE: Final = frozenset({str, int, bool, type(None)})  # nothing about these can be bent
 _encoder = msgspec.json.Encoder()
+written = _encoder.encode  # of a value that is known to be JSON
 decode = msgspec.json.Decoder().decode
 
 

@@ -15,8 +15,8 @@ from holdfast import errors
 
 PROMISED = {
     "BackoffKind", "Cancellation", "Context", "DatabaseInUse", "EngineClosed", "Holdfast", "HoldfastError", "InvalidInputs",
-    "InvalidSpec", "LimitExceeded", "NodeIsOver", "NotFound", "Problem", "Refused", "RequestConflict", "RetryPolicy",
-    "RunCancelled", "RunEnded", "RunEvent", "RunFailed", "RunHandle", "RunInfo", "RunInterrupted", "RunIsOpen", "RunIsOver",
+    "InvalidSpec", "LimitExceeded", "NodeIsOver", "NotFound", "Problem", "Refused", "RemoteCaller", "RequestConflict",
+    "RetryPolicy", "RunCancelled", "RunEnded", "RunEvent", "RunFailed", "RunHandle", "RunInfo", "RunInterrupted", "RunIsOpen", "RunIsOver",
     "SchemaTooNew", "SchemaTooOld", "StepInfo", "StepPolicy", "StoreUnavailable", "ToolError", "Unavailable", "WorkflowJob",
     "WorkflowSpec", "WorkflowStatus", "WorkflowStep", "run_sync", "tool",
 }  # fmt: skip

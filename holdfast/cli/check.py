@@ -12,8 +12,9 @@ from holdfast.cli.show import problem_data, problem_lines
 from holdfast.cli.streams import UNWRITTEN, give, put, reserve_stdout, say
 from holdfast.config import Settings
 from holdfast.errors import InvalidSpec, Problem
+from holdfast.plan.compile import unrunnable
 from holdfast.spec.problems import Report, did_you_mean, quoted
-from holdfast.spec.steps import ToolBody, placed
+from holdfast.spec.steps import Body, PollBody, ToolBody, placed
 from holdfast.spec.workflow import WorkflowSpec
 
 TOOLS_NAMED_MAX: Final = 10  # in a hint
@@ -51,7 +52,7 @@ def _looked_at(
     except InvalidSpec as error:
         problems += error.problems
     problems.sort(key=lambda problem: (problem.line, problem.column))
-    return problems, spec.notes if not problems else ()
+    return problems, (*spec.notes, *unrunnable(spec)) if not problems else ()
 
 
 def _unknown_tools(spec: WorkflowSpec, known: Collection[str]) -> list[Problem]:
@@ -61,10 +62,16 @@ def _unknown_tools(spec: WorkflowSpec, known: Collection[str]) -> list[Problem]:
         f"the tools are {', '.join(names[:TOOLS_NAMED_MAX])}{', …' if len(names) > TOOLS_NAMED_MAX else ''}"
     )
     for at, step in placed(spec.steps, ("steps",)):
-        if isinstance(step.body, ToolBody) and step.body.tool not in known:
-            message = f"step {quoted(step.id)}: unknown tool {quoted(step.body.tool)}"
-            report.add("unknown_tool", (*at, "tool"), message, did_you_mean(step.body.tool, known) or others)
+        tool = step.body.tool if isinstance(step.body, ToolBody) else _polled(step.body)
+        if tool is not None and tool not in known:
+            message = f"step {quoted(step.id)}: unknown tool {quoted(tool)}"
+            report.add("unknown_tool", (*at, "tool"), message, did_you_mean(tool, known) or others)
     return report.problems
+
+
+def _polled(body: Body) -> str | None:
+    """The tool that a poll calls; one with `dcc` is on a server, and not known here."""
+    return body.tool if isinstance(body, PollBody) and body.dcc is None else None
 
 
 def _tell(file: Path, problems: Sequence[Problem], notes: Sequence[Problem]) -> bool:

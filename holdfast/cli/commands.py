@@ -175,10 +175,24 @@ DOCTOR: Final = Command(
     "doctor",
     "Check the database and the machine it is on.",
     "holdfast.cli.upkeep:doctor_command",
-    "Reads the file only. Exit code: 0 all is well, 1 there is a problem.",
-    ("holdfast doctor", "holdfast doctor --db sqlite:///holdfast-copy.db --json"),
+    """\
+Reads the file only, unless --forget-key is given: that needs the file for itself, and checks nothing.
+
+Exit code: 0 all is well, 1 there is a problem.""",
+    (
+        "holdfast doctor",
+        "holdfast doctor --db sqlite:///holdfast-copy.db --json",
+        "holdfast doctor --forget-key invoice-17",
+    ),
     (),
-    ON_A_FILE,
+    (
+        Flag(
+            "--forget-key",
+            "Forget the answer of this global idempotency key: the next step that has it is done anew.",
+            "KEY",
+        ),
+        *ON_A_FILE,
+    ),
 )
 COMPLETION: Final = Command(
     "completion",

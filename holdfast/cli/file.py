@@ -14,8 +14,9 @@ from holdfast.config import Settings
 from holdfast.embed import database_path
 from holdfast.errors import NotFound
 from holdfast.runtime.app import Engine
+from holdfast.runtime.dispatch import ATTEMPTS_MAX, THREADS_MAX
 from holdfast.runtime.owners import Lock
-from holdfast.runtime.upkeep import artefacts_of
+from holdfast.runtime.upkeep import Upkeep, artefacts_of
 from holdfast.store.artefacts import Artefacts
 from holdfast.store.base import RunRow, Store, Wanted
 from holdfast.store.sqlite import SqliteStore
@@ -59,15 +60,7 @@ async def acting(settings: Settings, registry: Registry, *, may_create: bool = T
     except OSError as error:
         raise Usage(f"cannot open {path}: {error.strerror}") from None
     try:
-        roots = [Path(), *map(Path, settings.artefact_roots)]
-        artefacts = Artefacts(artefacts_of(Path(path)), roots)
-        engine = Engine(
-            SqliteStore(path),
-            registry,
-            template_env=settings.template_env,
-            artefacts=artefacts,
-            workdirs=Path(f"{path}.work"),
-        )
+        engine = _engine(path, settings, registry)
         await engine.open(drive=False)
         try:
             yield engine
@@ -75,6 +68,23 @@ async def acting(settings: Settings, registry: Registry, *, may_create: bool = T
             await engine.close()
     finally:
         lock.free()
+
+
+def _engine(path: str, settings: Settings, registry: Registry) -> Engine:
+    store, roots = SqliteStore(path), [Path(), *map(Path, settings.artefact_roots)]
+    artefacts = Artefacts(artefacts_of(Path(path)), roots)
+    return Engine(
+        store,
+        registry,
+        places=settings.attempts_max or ATTEMPTS_MAX,
+        threads=settings.threads or THREADS_MAX,
+        processes=settings.processes,
+        process_memory_bytes=settings.process_memory_bytes,
+        template_env=settings.template_env,
+        artefacts=artefacts,
+        workdirs=Path(f"{path}.work").absolute(),
+        upkeep=Upkeep(store, artefacts, settings.retention_days),
+    )
 
 
 def finished(work: Coroutine[Any, Any, int]) -> int:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import sys
-import traceback
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -129,47 +128,10 @@ def load_tools(settings: Settings) -> Registry:
     for folder in (str(settings.folder.absolute()), str(Path.cwd())):
         if folder not in sys.path:
             sys.path.insert(0, folder)
-    tools = [tool for reference in settings.tools for tool in _tools_of(reference)]
+    tools = [tool for reference in settings.tools for tool in load(reference)]
     networks = settings.allow_networks
     try:
         guard = Guard(guarded=networks is not None, allowed=networks or ())
         return Registry(tools, guard=guard)
     except (TypeError, ValueError) as error:  # no tool at all, two of one name, or no network
         raise Usage(str(error)) from None
-
-
-def _tools_of(reference: str) -> list[Any]:
-    _refuse_path(reference)
-    try:
-        tools = load(reference)
-    except HoldfastError:
-        raise
-    except (Exception, SystemExit) as error:  # noqa: BLE001  # importing runs the user's code, which may raise anything
-        raise Usage(f"cannot load tools from {reference!r}: {_why(error)}") from None
-    if not tools:
-        raise Usage(
-            f"{reference!r} has no tools: mark its functions with @tool, or name one as module:object"
-        )
-    return tools
-
-
-def _refuse_path(reference: str) -> None:
-    """A module is not a file, however near it is to write one."""
-    name, colon, part = reference.partition(":")
-    if "/" not in name and not name.endswith(".py"):
-        return
-    path = Path(name.removesuffix(".py"))
-    inside = not path.is_absolute() and ".." not in path.parts
-    module = ".".join(path.parts) if inside else path.name
-    where = "" if inside else f" in the folder {path.parent}, or with that folder in PYTHONPATH"
-    raise Usage(
-        f"{reference!r} is a path, and --tools takes a module: write --tools {module}{colon}{part}{where}"
-    )
-
-
-def _why(error: BaseException) -> str:
-    """What went wrong, and at which line of the user's own."""
-    if isinstance(error, SyntaxError):
-        return f"{type(error).__name__}: {error.msg} ({error.filename}:{error.lineno})"
-    frames = [at for at in traceback.extract_tb(error.__traceback__) if not at.filename.startswith("<frozen")]
-    return f"{type(error).__name__}: {error} ({frames[-1].filename}:{frames[-1].lineno})"

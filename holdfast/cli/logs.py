@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
-from typing import TextIO
+from typing import Any, TextIO
 
 import msgspec
 
@@ -26,14 +26,28 @@ class ToStderr(logging.StreamHandler[TextIO]):
         """It is found anew for each line."""
 
 
+class AsText(logging.Formatter):
+    """Just the message; of what a tool said, whose step said it: the command shows one run, and has named it."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        said = getattr(record, "said", None)
+        if said is None:
+            return super().format(record)
+        fields = "".join(f" {name}={value}" for name, value in said["fields"].items())
+        return f"  · {record.__dict__['step']}  {said['message']}{fields}"
+
+
 class AsJson(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
-        line = {
+        line: dict[str, Any] = {
             "at": round(record.created * 1000),
             "level": record.levelname.lower(),
             "logger": record.name,
             "message": record.getMessage(),
         }
+        if (said := getattr(record, "said", None)) is not None:
+            about = {name: record.__dict__[name] for name in ("run_id", "step", "attempt")}
+            line |= {**about, "message": said["message"], "fields": said["fields"]}
         if record.exc_info:
             line["trace"] = self.formatException(record.exc_info)
         return msgspec.json.encode(line).decode()
@@ -41,9 +55,10 @@ class AsJson(logging.Formatter):
 
 def begin(form: str) -> None:
     handler = ToStderr()
-    handler.setFormatter(AsJson() if form == "json" else logging.Formatter("%(message)s"))
+    handler.setFormatter(AsJson() if form == "json" else AsText("%(message)s"))
     root = logging.getLogger()
     root.handlers = [handler]
     root.setLevel(logging.INFO if form == "json" else logging.WARNING)
+    logging.getLogger("holdfast.tool").setLevel(logging.INFO)  # what tools say is for the person
     if form == "json":
         speak_through(logging.getLogger("holdfast.cli").info)

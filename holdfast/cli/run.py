@@ -43,7 +43,7 @@ from holdfast.spec.problems import did_you_mean
 from holdfast.spec.workflow import WorkflowSpec
 from holdfast.store.base import RunRow
 from holdfast.tools.registry import Registry
-from holdfast.values import Error
+from holdfast.values import Error, RunNo
 
 COMPLETED: Final = 0
 FAILED: Final = 1
@@ -183,10 +183,12 @@ class Attendant:
         self._live: Live | None = None
         self._holders: list[str] = []
         self._left: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self._looking: asyncio.Task[None] | None = None
         self.is_result_written = True
 
     async def attend(self) -> int:
         self._engine.listeners.append(self._heard)
+        self._engine.dispatch.hearers.append(self._told)
         self._listen_to_signals()
         with self._ticking():
             begin = self._order.begin
@@ -209,8 +211,20 @@ class Attendant:
         if live.run.no != self._hear_of(live).run.no:
             return
         self._view.changed(self._steps.take(event, decisions, live.run.at))
+        if self._steps.stuck and self._looking is None:
+            self._looking = asyncio.get_running_loop().create_task(self._leave_if_stuck())
+
+    async def _leave_if_stuck(self) -> None:
+        """Wait for what is on its way: the row that ends a step may hand its key to one that waits for it."""
+        await self._engine.advance.drained()
+        self._looking = None
         if self._steps.stuck:
             self._leave(WAITS_FOR_OUTSIDE)
+
+    def _told(self, no: RunNo, path: str, attempt: int, kind: str, data: dict[str, Any]) -> None:
+        """A tool says how far it is. What else it says are log lines."""
+        if kind == "progress":
+            self._view.progressed(path, data["fraction"], data["message"])
 
     def _hear_of(self, live: Live) -> Live:
         """The first run that is heard of is ours."""

@@ -171,6 +171,7 @@ class View(Protocol):
 
     def begin(self, run_id: str, name: str, plan: Sequence[str], steps: Steps) -> None: ...
     def changed(self, changed: Sequence[StepView]) -> None: ...
+    def progressed(self, path: str, fraction: float, message: str) -> None: ...
     def tick(self) -> None: ...
     def end(self) -> None: ...
 
@@ -182,6 +183,7 @@ class Silence:
         say(f"run {run_id} of {name}")
 
     def changed(self, changed: Sequence[StepView]) -> None: ...
+    def progressed(self, path: str, fraction: float, message: str) -> None: ...
     def tick(self) -> None: ...
     def end(self) -> None: ...
 
@@ -226,6 +228,7 @@ class Tree(Silence):
         self._names: Sequence[str] = ()
         self._top: dict[str, StepView] = {}
         self._failed: dict[str, StepView] = {}
+        self._progress: dict[str, str] = {}  # of the attempts that are at work
         self._steps: Steps | None = None
         self._live: Live | None = None
 
@@ -248,10 +251,14 @@ class Tree(Silence):
 
     def changed(self, changed: Sequence[StepView]) -> None:
         for step in changed:
+            self._progress.pop(step.path, None)  # it ended, or begins again
             if step.is_top:
                 self._top[step.path] = step
             elif step.status == "failed" and len(self._failed) < INNER_SHOWN_MAX:
                 self._failed[step.path] = step
+
+    def progressed(self, path: str, fraction: float, message: str) -> None:
+        self._progress[path] = f"{_bar(fraction)} {fraction:4.0%} {' '.join(message.split())}".rstrip()
 
     def tick(self) -> None:
         if self._live is not None:
@@ -295,10 +302,20 @@ class Tree(Silence):
         if step is None:
             return [("·", name, "", "dim")]
         inner = [one for one in (*self._failed.values(), *opened) if not one.is_top and is_in(one.path, name)]
-        shown = [_row(one, now, indent="  ") for one in inner[:INNER_SHOWN_MAX]]
+        shown = [self._row(one, now, indent="  ") for one in inner[:INNER_SHOWN_MAX]]
         more = len(inner) - len(shown)
         tail = [("", f"  and {more} more", "", "dim")] if more > 0 else []
-        return [_row(step, now), *shown, *tail]
+        return [self._row(step, now), *shown, *tail]
+
+    def _row(self, step: StepView, now: int, indent: str = "") -> tuple[str, str, str, str]:
+        spins = step.status == "running"
+        mark = _SPINNER[now * FRAMES_PER_SECOND // 1000 % len(_SPINNER)] if spins else MARKS[step.status]
+        state = state_of(step, now)
+        if step.children and not step.is_over:
+            state = f"{_bar(step.done / step.children)} {state}"
+        elif spins and step.path in self._progress:
+            state = self._progress[step.path]
+        return mark, indent + step.path, state, _STYLES.get(step.status, "")
 
 
 def is_in(path: str, scope: str) -> bool:
@@ -316,13 +333,6 @@ _STYLES: Final = {
 _SPINNER: Final = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 
 
-def _row(step: StepView, now: int, indent: str = "") -> tuple[str, str, str, str]:
-    spins = step.status == "running"
-    mark = _SPINNER[now * FRAMES_PER_SECOND // 1000 % len(_SPINNER)] if spins else MARKS[step.status]
-    bar = f"{_bar(step)} " if step.children and not step.is_over else ""
-    return mark, indent + step.path, bar + state_of(step, now), _STYLES.get(step.status, "")
-
-
-def _bar(step: StepView, width: int = 20) -> str:
-    filled = width * step.done // step.children
+def _bar(fraction: float, width: int = 20) -> str:
+    filled = int(width * fraction)
     return "━" * filled + "╌" * (width - filled)

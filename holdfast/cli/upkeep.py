@@ -1,18 +1,19 @@
-"""`holdfast backup` and `holdfast doctor`: both only read the database, beside whoever drives it."""
+"""`holdfast backup` and `holdfast doctor`: both only read the database, beside whoever drives it, but to forget a key."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Final
 
-from holdfast.cli.file import finished, path_of, reading
+from holdfast.cli.file import acting, finished, path_of, reading
 from holdfast.cli.given import settings_of
 from holdfast.cli.line import Given
 from holdfast.cli.show import painted
 from holdfast.cli.streams import UNWRITTEN, give, put, say
 from holdfast.config import Settings
-from holdfast.runtime.upkeep import Finding, back_up, examine
+from holdfast.runtime.upkeep import Finding, back_up, examine, forget_key
 from holdfast.store.sqlite import SqliteStore
+from holdfast.tools.registry import Registry
 
 UNSOUND: Final = 1
 
@@ -35,7 +36,19 @@ def backup_command(given: Given) -> int:
 
 
 def doctor_command(given: Given) -> int:
-    return finished(_doctor(settings_of(given), as_json=given.has("--json")))
+    key, settings, as_json = given.text("--forget-key"), settings_of(given), given.has("--json")
+    return finished(
+        _doctor(settings, as_json=as_json) if key is None else _forget(settings, key, as_json=as_json)
+    )
+
+
+async def _forget(settings: Settings, key: str, *, as_json: bool) -> int:
+    async with acting(settings, Registry(), may_create=False) as engine:
+        await forget_key(engine.store, key)
+    if as_json:
+        return 0 if give({"forgotten": key}) else UNWRITTEN
+    say(f"forgot the answer of the key {key!r}: the next step that has it is done anew")
+    return 0
 
 
 async def _doctor(settings: Settings, *, as_json: bool) -> int:

@@ -270,8 +270,10 @@ def _lost_while_stopping(draft: Draft, path: str, target: str) -> None:
 
 def _start(draft: Draft, path: str, how: str) -> None:
     step = draft.run.steps.get(path)
-    if step is not None and not draft.is_stopped(split(path)[0]):
-        retry.begin_again(draft, path, step)
+    if step is None or draft.is_stopped(split(path)[0]):
+        return
+    if step.state == "ready" or step.reason == "key" or path in draft.lost:
+        retry.begin_again(draft, path, step)  # else its key was granted before this work, which was cut, was taken up
 
 
 def _fail(draft: Draft, path: str, why: str) -> None:

@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from holdfast.errors import InvalidSpec, Problem
 from holdfast.plan import expr
 from holdfast.plan.answers import answer_of
 from holdfast.plan.graph import (
@@ -138,15 +139,26 @@ def _templates_of(step: WorkflowStep) -> list[Any]:
     return []
 
 
-def _refuse_unrunnable(spec: WorkflowSpec) -> None:
-    """Some kinds can be read and written, but not carried out by this release."""
+def unrunnable(spec: WorkflowSpec) -> list[Problem]:
+    """What can be read and written, but not carried out by this release."""
     report = Report(spec.origin.document, spec.origin.source)
     for at, step in placed(spec.steps, ("steps",)):
         if isinstance(step.body, ServiceBody | ApproveBody | WaitEventBody | PollBody):
             message = f'step "{step.id}": the kind {step.kind} cannot be run by this release'
             report.add("not_yet_runnable", (*at, "kind"), message)
-    if report.problems:
-        raise report.refusal()
+        for key in ("poll", "supports_async_callback", "pending_ttl_secs"):
+            if getattr(step.answer, key):
+                message = f'step "{step.id}": {key} cannot be used in this release, which waits for no callback'
+                report.add("not_yet_runnable", (*at, key), message, "remove it")
+    if spec.on_complete:
+        message = "on_complete cannot be used in this release, which calls nobody when a run ends"
+        report.add("not_yet_runnable", ("on_complete",), message, "remove it")
+    return report.problems
+
+
+def _refuse_unrunnable(spec: WorkflowSpec) -> None:
+    if problems := unrunnable(spec):
+        raise InvalidSpec(problems)
 
 
 def _millis(seconds: float | None) -> int | None:

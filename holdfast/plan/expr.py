@@ -12,7 +12,7 @@ from typing import Any, Final
 import msgspec
 
 from holdfast.plan.graph import Evaluate, ItemsOf, Render, View
-from holdfast.values import JSON_DEPTH_MAX, NotJson, decode, encode, is_too_deep
+from holdfast.values import JSON_DEPTH_MAX, NotJson, decode, encode, is_too_deep, written
 
 # A part over this size that is wholly an existing value is stored as a reference to it, so that a large output
 # used by a thousand items stands in the journal once.
@@ -234,7 +234,7 @@ def _whole(source: Source) -> Piece:
     def piece(view: View) -> bytes:
         value = value_of(view) if name is None else view.inputs().get(name)
         if type(value) is int:
-            return b"%d" % value
+            return written(value)
         text = encode(value)
         if len(text) > REFERENCE_BYTES_MIN and source.kind != "env":
             return encode({"$of": source.path(view), "at": pointer})

@@ -37,7 +37,7 @@ from holdfast.plan.compile import Resolved
 from holdfast.plan.graph import Plan
 from holdfast.runtime.advance import Advance, Live
 from holdfast.runtime.clock import Clock, SystemClock
-from holdfast.runtime.dispatch import ATTEMPTS_MAX, Dispatch
+from holdfast.runtime.dispatch import ATTEMPTS_MAX, THREADS_MAX, Dispatch
 from holdfast.runtime.feed import Events, Feed, RunEvent, events_of
 from holdfast.runtime.load import load_run
 from holdfast.runtime.owners import RESIDENT_MAX, Owners
@@ -46,6 +46,7 @@ from holdfast.runtime.queries import outputs_before
 from holdfast.runtime.requests import Requests, Started, checked, digest_of
 from holdfast.runtime.restore import Restore
 from holdfast.runtime.timers import Timers
+from holdfast.runtime.upkeep import Upkeep
 from holdfast.spec.problems import did_you_mean
 from holdfast.spec.workflow import WorkflowSpec, workflow_beside
 from holdfast.store.artefacts import Artefacts
@@ -87,8 +88,13 @@ class Engine:
         secrets: Secrets | None = None,
         artefacts: Artefacts | None = None,
         workdirs: Path | None = None,
+        threads: int = THREADS_MAX,
+        processes: int | None = None,
+        process_memory_bytes: int | None = None,
+        upkeep: Upkeep | None = None,
     ) -> None:
         self.store, self.registry, self._workdirs = store, registry, workdirs
+        self.upkeep = upkeep
         self.clock: Clock = clock or SystemClock()
         self.advance = Advance(store, self.clock, self)
         self.dispatch = Dispatch(
@@ -96,6 +102,9 @@ class Engine:
             registry,
             self.clock,
             places=places,
+            threads=threads,
+            processes=processes,
+            process_memory_bytes=process_memory_bytes,
             secrets=secrets,
             artefacts=artefacts,
             workdirs=workdirs,
@@ -112,7 +121,7 @@ class Engine:
         self.is_open = False
         self.drives_all = True
         self.listeners = self.advance.listeners
-        self.feed = Feed(self.listeners)
+        self.feed = Feed(self.listeners, self.dispatch.hearers)
         self.requests = Requests(store)
 
     # ------------------------------------------------------------------------------------------ open and close
@@ -132,11 +141,15 @@ class Engine:
             await self.owners.interrupt()
             await self.owners.supply(self.registry.has)
             self._take_up()
+            if self.upkeep is not None:
+                self.upkeep.begin(self.clock, self.over)
 
     async def close(self) -> None:
         """Stop gracefully: give open attempts back, write that down, and let the file go."""
         self.is_open = False
         self.timers.close()
+        if self.upkeep is not None:
+            await self.upkeep.close()
         if self._filling is not None:
             self._filling.cancel()
         if self._restoring is not None:
@@ -468,6 +481,8 @@ class Engine:
     def over(self, error: BaseException) -> None:
         self.dispatch.abandon()
         self.timers.close()
+        if self.upkeep is not None:
+            self.upkeep.stop()
         if isinstance(error, SystemExit):
             log.critical("%s", error)
             os._exit(70)

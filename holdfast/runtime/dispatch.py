@@ -8,6 +8,7 @@ isolated ones in processes.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import heapq
 import logging
 import os
@@ -26,7 +27,7 @@ from holdfast.plan.expr import resolved
 from holdfast.plan.graph import Answer, Call
 from holdfast.runtime.advance import Advance, Live
 from holdfast.runtime.clock import Clock
-from holdfast.runtime.feed import job_id
+from holdfast.runtime.feed import Hearer, job_id
 from holdfast.store.artefacts import Artefacts
 from holdfast.tools.failures import ArgumentsMisfit, OutputTooLarge, described
 from holdfast.tools.registry import Context, Registry, Tool
@@ -45,7 +46,7 @@ Key = tuple[RunNo, str]
 Start = tuple[RunNo, str, int]
 
 STALE_ENTRIES: Final = 1_000
-FILE_REFS_BYTES_MIN: Final = len('{"file_refs":[]}')
+SHORT_BYTES_MAX: Final = len('{"file_refs":[]')  # a shorter answer cannot name a file
 
 
 class Attempt:
@@ -89,6 +90,7 @@ class Dispatch:
         clock: Clock,
         *,
         places: int = ATTEMPTS_MAX,
+        threads: int = THREADS_MAX,
         processes: int | None = None,
         process_memory_bytes: int | None = None,
         workdirs: Path | None = None,
@@ -100,16 +102,16 @@ class Dispatch:
         self._monotonic = clock.monotonic
         self.open: dict[tuple[RunNo, str], Attempt] = {}
         self.queue: deque[Start] = deque()  # starts that wait for a place
-        self._lines = {"thread": Line(THREADS_MAX), "process": Line(processes or os.cpu_count() or 1)}
+        self._lines = {"thread": Line(threads), "process": Line(processes or os.cpu_count() or 1)}
         self._queues = (self.queue, *(line.waiting for line in self._lines.values()))
         self.is_stopping = False
         self.when_free: Callable[[], None] | None = None  # somebody waits for a place
         # Told, on the loop, what tools say of their attempts: run, path, attempt, `log` or `progress`, and the data.
-        self.when_told: Callable[[RunNo, str, int, str, dict[str, Any]], None] | None = None
+        self.hearers: list[Hearer] = []
         self._runner: asyncio.Task[None] | None = None
         self._at_hand: Attempt | None = None  # what the runner performs, and nobody else has to know of
         self._tasks: set[asyncio.Task[None]] = set()
-        self._threads = Threads(THREADS_MAX)
+        self._threads = Threads(threads)
         self._processes: Processes | None = None
         self._process_memory_bytes, self._workdirs = process_memory_bytes, workdirs
         self._deadlines: list[tuple[float, RunNo, str, int]] = []
@@ -213,18 +215,20 @@ class Dispatch:
         attempt.task = self._task(self._perform(attempt))
         return None
 
-    def _listener(self, attempt: Attempt) -> Callable[[str, dict[str, Any]], None] | None:
-        """How a tool, in whatever thread it is, tells us of its attempt."""
-        told = self.when_told
-        if told is None:
-            return None
+    def _listener(self, attempt: Attempt) -> Callable[[str, dict[str, Any]], None]:
+        """How a tool, in whatever thread it is, tells of its attempt; while nobody hears it, it costs nothing."""
         loop = asyncio.get_running_loop()
 
         def tell(kind: str, data: dict[str, Any]) -> None:
-            if not loop.is_closed():
-                loop.call_soon_threadsafe(told, *attempt.key, attempt.number, kind, data)
+            if self.hearers:
+                with contextlib.suppress(RuntimeError):  # it told of itself after the engine had closed
+                    loop.call_soon_threadsafe(self._hear, attempt, kind, data)
 
         return tell
+
+    def _hear(self, attempt: Attempt, kind: str, data: dict[str, Any]) -> None:
+        for hearer in list(self.hearers):
+            hearer(*attempt.key, attempt.number, kind, data)
 
     def _resolved(self, live: Live, text: bytes) -> Any:
         return resolved(text, lambda of, at: value_at(live.plan, live.run, of, at), self.secrets.require)
@@ -299,12 +303,8 @@ class Dispatch:
                 text = tool.result(await self._threads.call(tool.fn, attempt.args))
             else:
                 text = await self._in_process(attempt)
-            if attempt.answer is not None:
-                text = encode(attempt.answer(decode(text)))
-            if len(text) > FILE_REFS_BYTES_MIN and text.find(b'"file_refs"') >= 0:
-                text = await self._keep_files(attempt, text)
-            if self.secrets.are_out:
-                text = self.secrets.redact_json(text)
+            if len(text) > SHORT_BYTES_MAX or attempt.answer is not None or self.secrets.are_out:
+                text = await self._refined(attempt, text)
         except BaseException as error:
             if not self._is_ours(error, attempt):
                 raise
@@ -313,6 +313,14 @@ class Dispatch:
             return self._failure(attempt, OutputTooLarge(), began)
         ran_ms = int((self._monotonic() - began) * 1000)
         return StepSucceeded(attempt.key[1], attempt.number, msgspec.Raw(text), ran_ms)
+
+    async def _refined(self, attempt: Attempt, text: bytes) -> bytes:
+        """What of an answer is the output, with its files put away and its secrets taken out."""
+        if attempt.answer is not None:
+            text = encode(attempt.answer(decode(text)))
+        if text.find(b'"file_refs"') >= 0:
+            text = await self._keep_files(attempt, text)
+        return self.secrets.redact_json(text) if self.secrets.are_out else text
 
     async def _keep_files(self, attempt: Attempt, text: bytes) -> bytes:
         """Store what an output's file_refs name, before the row that names it."""

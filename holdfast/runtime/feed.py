@@ -6,7 +6,8 @@
 
 The journal is the only source: a reader reads it from its first row, waits for word that there is more, and reads on.
 So there is no gap between history and present, nothing is told twice, and nothing is held for a reader who is slow.
-Does not know how an event is shown.
+What tools say while they work (`log`, `progress`) is in no journal: whoever reads at that time hears it, between the
+beginning and the end of its attempt, and a reader who is slow misses some. Does not know how an event is shown.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ from __future__ import annotations
 import asyncio
 import re
 import uuid
-from collections.abc import AsyncGenerator
+from collections import deque
+from collections.abc import AsyncGenerator, Callable
 from functools import lru_cache
 from typing import Any, Final, TypedDict
 
@@ -28,8 +30,13 @@ from holdfast.runtime.steps import Steps, StepView
 from holdfast.store.base import ReadRow, Store
 from holdfast.values import Error, Millis, RunId, RunNo
 
+SAID_MAX: Final = 1_000  # words of tools that one reader has not read yet; the oldest are dropped
 PAGE: Final = 50  # rows read at a time; others get their turn between two pages, some milliseconds later
 _INSTANCE = re.compile(r"~\d+|\[\d+\]")  # what a path has that the definition has not
+
+
+Said = tuple[str, int, str, dict[str, Any]]  # path, attempt, `log` or `progress`, and what
+Hearer = Callable[[RunNo, str, int, str, dict[str, Any]], None]
 
 
 class Progress(TypedDict):
@@ -40,9 +47,12 @@ class Progress(TypedDict):
 
 
 class RunEvent(TypedDict):
-    """One event of a run. `id` is the number of the row that tells of it: several events may share one."""
+    """One event of a run. `id` is the number of the row that tells of it: several events may share one.
 
-    id: int
+    What a tool said while it worked (`log`, `progress`) has none: it is told as it happens, and never again.
+    """
+
+    id: int | None
     workflow_id: str
     job_id: str
     status: str
@@ -81,6 +91,14 @@ class Events:
             if isinstance(decision, FinishRun):
                 found += self._finished(decision)
         return found
+
+    def say(self, said: Said) -> RunEvent:
+        """What a tool said of its attempt, as an event of now."""
+        path, attempt, kind, data = said
+        return {**self._event(kind, path, attempt, attempt=attempt, **data), "id": None}
+
+    def is_at_work(self, said: Said) -> bool:
+        return self._at_work.get(said[0]) == said[1]
 
     def _started(self, event: Event) -> list[RunEvent]:
         if self._begun or not (isinstance(event, RunStarted | Adopted) and event.drive):
@@ -146,13 +164,14 @@ class Events:
 class Feed:
     """Who follows which run. A reader is only told that there is more: it holds nothing up, however slow it is."""
 
-    def __init__(self, listeners: list[Listener]) -> None:
-        self._listeners = listeners
+    def __init__(self, listeners: list[Listener], hearers: list[Hearer]) -> None:
+        self._listeners, self._hearers = listeners, hearers
         self._readers: dict[RunNo, set[Reader]] = {}
 
     def open(self, no: RunNo) -> Reader:
         if not self._readers:
             self._listeners.append(self._heard)
+            self._hearers.append(self._said)
         reader = Reader()
         self._readers.setdefault(no, set()).add(reader)
         return reader
@@ -164,6 +183,7 @@ class Feed:
             del self._readers[no]
         if not self._readers:
             self._listeners.remove(self._heard)
+            self._hearers.remove(self._said)
 
     def end(self, error: Exception, no: RunNo | None = None) -> None:
         """There will be no more rows of this run, or of any."""
@@ -177,11 +197,32 @@ class Feed:
         for reader in self._readers.get(live.run.no, ()):
             reader.more.set()
 
+    def _said(self, no: RunNo, path: str, attempt: int, kind: str, data: dict[str, Any]) -> None:
+        for reader in self._readers.get(no, ()):
+            reader.said.append((path, attempt, kind, data))
+            reader.more.set()
+
 
 class Reader:
     def __init__(self) -> None:
         self.more = asyncio.Event()
         self.error: Exception | None = None
+        self.said: deque[Said] = deque(maxlen=SAID_MAX)
+
+    def last_words(self, event: RunEvent) -> list[Said]:
+        """What the attempt that this event ends had still to say."""
+        if event["detail"]["kind"] != "step_exit" or not self.said:
+            return []
+        ended = (event["current_step_id"], event["detail"]["attempt"])
+        words = [said for said in self.said if said[:2] == ended]
+        if words:
+            self.said = deque((said for said in self.said if said[:2] != ended), SAID_MAX)
+        return words
+
+    def words(self) -> list[Said]:
+        words = list(self.said)
+        self.said.clear()
+        return words
 
 
 async def events_of(store: Store, feed: Feed, no: RunNo, events: Events) -> AsyncGenerator[RunEvent, None]:
@@ -196,13 +237,18 @@ async def events_of(store: Store, feed: Feed, no: RunNo, events: Events) -> Asyn
             for row in rows:
                 after = row[0]
                 for event in events.take(row):
+                    for said in reader.last_words(event):
+                        yield events.say(said)
                     yield event
                     if event["detail"]["kind"] == "workflow_terminal":
                         return
             if rows:
                 await asyncio.sleep(0)
-            else:
-                await reader.more.wait()
+                continue
+            for said in reader.words():
+                if events.is_at_work(said):
+                    yield events.say(said)
+            await reader.more.wait()
     finally:
         feed.close(no, reader)
 

@@ -16,7 +16,7 @@ from holdfast.plan.graph import Plan
 from holdfast.spec.inputs import Inputs
 from holdfast.spec.workflow import WorkflowSpec
 from holdfast.store.base import Batch, Store, Version
-from holdfast.values import Millis
+from holdfast.values import Millis, written
 
 SPECS_REMEMBERED_MAX: Final = 1_000
 NESTING_MAX: Final = 16  # workflows within workflows
@@ -115,7 +115,7 @@ class Plans:
             self.store_with(batch, tenant, used, used.version, now)
         uses = msgspec.json.encode(whole.versions).decode() if whole.uses else None
         spec = whole.spec
-        batch.versions.append(Version(tenant, version, spec.name, spec.canonical().decode(), now, uses))
+        batch.versions.append(Version(tenant, version, spec.name, written(spec.to_data()).decode(), now, uses))
 
     def is_durable(self, version: str) -> None:
         self._stored.add(version)

@@ -158,12 +158,10 @@ class Steps:
                 self._set(step, "waiting" if timer == "delay" else step.status, step.reason)
             case BeginStop(target, error) if (found := self._open.get(target)) and not found.is_scope:
                 found.error = error  # its time is over: what it was stopped for is why it is tried again
-            case OpenScope(path, count, _, value):
+            case OpenScope(path, count, _, value, _, is_nested):
                 step = self._reached(path)
-                step.is_scope, step.children = (
-                    True,
-                    count if value == NULL else 0,
-                )  # a choice is one or the other
+                # A choice is one or the other, and a nested plan is one: only a fan-out has children to count.
+                step.is_scope, step.children = True, count if value == NULL and not is_nested else 0
             case CompleteStep(path, value, _, joined) if not self._is_child(path):
                 step = self._reached(path)
                 step.joined = joined

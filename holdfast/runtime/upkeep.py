@@ -4,21 +4,33 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
 import re
 import shutil
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
-from holdfast.errors import Refused, StoreUnavailable
+from holdfast.errors import HoldfastError, NodeIsOver, NotFound, Refused, StoreUnavailable
+from holdfast.runtime.clock import Clock
 from holdfast.runtime.load import load_run
 from holdfast.runtime.owners import holder_of, read_lock
+from holdfast.store.artefacts import Artefacts
 from holdfast.store.base import Batch, RunRow, Store, StoreFile
 from holdfast.values import DEFAULT_TENANT, Millis, RunNo
 
+log = logging.getLogger("holdfast")
+
+FIRST_SECONDS: Final = 300.0  # after opening, when what was left behind has been taken up
+AGAIN_SECONDS: Final = 3_600.0
+PAUSE_SECONDS: Final = 0.05  # between two pieces: what runs goes first
 RETIRED_MAX: Final = 200  # runs that one commit deletes: others wait for it
+RETIRED_ROWS_MAX: Final = 10_000  # of these runs together; a longer one goes alone
+KEYS_FORGOTTEN_MAX: Final = 500  # by one commit
+DAY_MS: Final = 86_400_000
 FOLDED_MAX: Final = 200  # runs that are folded to see whether they are what their row says, the newest
 DISK_BYTES_MIN: Final = 256 * 1024 * 1024
 WAL_BYTES_MAX: Final = 256 * 1024 * 1024
@@ -27,34 +39,132 @@ WAL_BYTES_MAX: Final = 256 * 1024 * 1024
 # --------------------------------------------------------------------------------------------------- retention
 
 
-async def retire(store: Store, before: Millis, limit: int) -> int:
-    """Delete up to `limit` finished runs that ended before then, with all that belongs to them; gives how many."""
-    retired = 0
-    while retired < limit:
-        size = min(RETIRED_MAX, limit - retired)
-        doomed = await store.finished_before(before, size)
-        if doomed:
-            batch = Batch()
-            batch.forgotten = doomed
-            await _committed(store, batch)
-        retired += len(doomed)
-        if len(doomed) < size:
+class Upkeep:
+    """What the engine that drives a file does for it on the side: some minutes after opening, and every hour from then on.
+
+    It goes by small pieces with a pause after each, so that runs are not kept waiting.
+    """
+
+    def __init__(self, store: Store, artefacts: Artefacts, retention_days: float | None) -> None:
+        self._store, self._artefacts, self._days = store, artefacts, retention_days
+        self._stopping = asyncio.Event()
+        self._next: asyncio.TimerHandle | None = None
+        self._round: asyncio.Task[None] | None = None
+        self._clock: Clock
+        self._over: Callable[[BaseException], None]
+
+    def begin(self, clock: Clock, over: Callable[[BaseException], None]) -> None:
+        self._clock, self._over = clock, over
+        self._wait(FIRST_SECONDS)
+
+    def stop(self) -> None:
+        """Begin nothing more."""
+        self._stopping.set()
+        if self._next is not None:
+            self._next.cancel()
+
+    async def close(self) -> None:
+        """Begin nothing more, and wait for the piece that is being done."""
+        self.stop()
+        if self._round is not None:
+            await self._round
+
+    def _wait(self, seconds: float) -> None:
+        self._next = asyncio.get_running_loop().call_later(seconds, self._begin_round)
+
+    def _begin_round(self) -> None:
+        self._round = asyncio.get_running_loop().create_task(self._tidy())
+
+    async def _tidy(self) -> None:
+        try:
+            await self._retire()
+            await self._by_pieces(lambda: forget_expired(self._store, self._clock.now()))
+            await self._sweep()
+        except StoreUnavailable as error:
+            log.warning("what is old is not deleted for now: %s", error)
+        except NodeIsOver:
+            self.stop()  # whoever has taken the file over sees to it
+        except SystemExit as error:
+            self._over(error)
+        except Exception:  # a defect here must not end anybody's runs
+            log.exception("upkeep failed; it is tried again in an hour")
+        if not self._stopping.is_set():
+            self._wait(AGAIN_SECONDS)
+
+    async def _retire(self) -> None:
+        if self._days is not None:
+            before = Millis(int(self._clock.now() - self._days * DAY_MS))
+            await self._by_pieces(lambda: retire(self._store, before))
+
+    async def _sweep(self) -> None:
+        """Shelf by shelf, so that the names of few files are in memory at a time."""
+        files, now = self._artefacts, self._clock.now()
+        if not files.folder.is_dir():
+            return
+        await asyncio.to_thread(files.sweep_unfinished, now)
+        for shelf in await asyncio.to_thread(files.shelves):
+            if self._stopping.is_set():
+                return
+            named = await self._store.artefacts_of_shelf(shelf)
+            await asyncio.to_thread(files.sweep, shelf, named, now)
+
+    async def _by_pieces(self, piece: Callable[[], Awaitable[int]]) -> None:
+        while not self._stopping.is_set() and await piece():
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._stopping.wait(), PAUSE_SECONDS)
+
+
+async def retire(store: Store, before: Millis, limit: int = RETIRED_MAX) -> int:
+    """Delete some finished runs that ended before then, with all that belongs to them, in one commit; gives how many."""
+    batch, rows = Batch(), 0
+    for no, size in await store.finished_before(before, limit):
+        rows += size
+        if batch.forgotten and rows > RETIRED_ROWS_MAX:
             break
-        await asyncio.sleep(0)  # what runs goes first
-    return retired
+        batch.forgotten.append(no)
+    if batch.forgotten:
+        await _committed(store, batch)
+    return len(batch.forgotten)
+
+
+async def forget_expired(store: Store, now: Millis) -> int:
+    """Delete some answers of keys that count no more, in one commit; gives how many."""
+    batch = Batch()
+    batch.forgotten_keys = await store.expired_keys(now, KEYS_FORGOTTEN_MAX)
+    if batch.forgotten_keys:
+        await _committed(store, batch)
+    return len(batch.forgotten_keys)
+
+
+async def forget_key(store: Store, key: str) -> None:
+    """Delete the answer of a global key, so that the next step that has it is done."""
+    answer = await store.answered_key(DEFAULT_TENANT, "", key)
+    if answer is None:
+        raise await _without_answer(store, key)
+    batch = Batch()
+    batch.forgotten_keys = [answer]
+    await _committed(store, batch)
+
+
+async def _without_answer(store: Store, key: str) -> HoldfastError:
+    holder = await store.key_holder(DEFAULT_TENANT, "", key)
+    if holder is None:
+        return NotFound(
+            f"there is no global key {key!r} in this database; a key of scope workflow belongs to its run alone"
+        )
+    run_id, path = holder
+    return Refused(
+        f"the key {key!r} is held by step {path} of run {run_id}, which is not over, and has no answer to forget; "
+        f"let that run end, or cancel it: holdfast runs cancel {run_id}"
+    )
 
 
 async def _committed(store: Store, batch: Batch) -> None:
-    reply: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-    def done(error: BaseException | None) -> None:
-        if error is None:
-            reply.set_result(None)
-        else:
-            reply.set_exception(error if isinstance(error, Exception) else StoreUnavailable(str(error)))
-
-    store.submit(batch, done)
-    await reply
+    reply: asyncio.Future[BaseException | None] = asyncio.get_running_loop().create_future()
+    store.submit(batch, reply.set_result)
+    error = await asyncio.shield(reply)
+    if error is not None:
+        raise error
 
 
 # ------------------------------------------------------------------------------------------------------ backup

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import base64
 import binascii
+import contextlib
 import hashlib
 import os
 import re
-from collections.abc import Collection, Iterator
+import threading
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
@@ -36,6 +38,7 @@ class Artefacts:
     def __init__(self, folder: Path, roots: Collection[Path] = ()) -> None:
         self.folder = folder
         self._roots = tuple(root.resolve() for root in roots)
+        self._naming = threading.Lock()  # a file is not swept in the moment in which it is stored anew
 
     def keep(
         self, entries: Any, job_id: str, workdir: Path | None
@@ -112,7 +115,8 @@ class Artefacts:
         if not target.parent.exists():
             target.parent.mkdir(exist_ok=True)
             _sync_folder(self.folder)
-        os.replace(made, target)
+        with self._naming:
+            os.replace(made, target)
         _sync_folder(target.parent)
 
     def path(self, uri: str) -> Path:
@@ -128,13 +132,25 @@ class Artefacts:
     def _place(self, sha256: str) -> Path:
         return self.folder / sha256[:2] / sha256
 
-    def sweep(self, named: Collection[str], now: Millis) -> int:
-        """Remove the files that nothing names and that are older than a day; how many there were."""
+    def shelves(self) -> list[str]:
+        """The parts that can be swept one after another: the first two digits of what lies there."""
+        return sorted(path.name for path in self.folder.glob("[0-9a-f][0-9a-f]"))
+
+    def sweep(self, shelf: str, named: Collection[str], now: Millis) -> int:
+        """Remove the files of a shelf that nothing names and that are older than a day; how many there were."""
+        return self._remove((path for path in self.folder.glob(f"{shelf}/*") if path.name not in named), now)
+
+    def sweep_unfinished(self, now: Millis) -> int:
+        """The same for what a process that ended in the midst of storing left behind."""
+        return self._remove(self.folder.glob(".new-*"), now)
+
+    def _remove(self, paths: Iterable[Path], now: Millis) -> int:
         removed, before = 0, now / 1000 - GRACE_SECONDS
-        for path in self.folder.glob("??/*"):
-            if path.name not in named and path.stat().st_mtime < before:
-                path.unlink(missing_ok=True)
-                removed += 1
+        for path in paths:
+            with self._naming, contextlib.suppress(FileNotFoundError):
+                if path.stat().st_mtime < before:
+                    path.unlink()
+                    removed += 1
         return removed
 
 

@@ -117,6 +117,15 @@ class KeyEnd(NamedTuple):
     expires_at: Millis | None = None
 
 
+class KeyAnswer(NamedTuple):
+    """A key that has an answer; `created_at` tells it from one of the same name that was taken later."""
+
+    tenant: str
+    scope: str
+    key: str
+    created_at: Millis
+
+
 # What became of a key that a step asked for: granted, held by another, or answered with an output.
 Verdict = tuple[RunNo, str, Literal["granted", "held", "answered"], bytes | None]
 
@@ -129,6 +138,7 @@ class Batch:
         "blobs",
         "changes",
         "forgotten",
+        "forgotten_keys",
         "is_probe",
         "keys",
         "lane",
@@ -154,6 +164,7 @@ class Batch:
         self.verdicts: list[Verdict] = []  # filled by the store: what became of keys, for those who asked
         self.artefacts: list[tuple[RunNo, str, int, Millis]] = []  # run, sha256, size, at
         self.forgotten: list[RunNo] = []  # finished runs that are deleted with all that belongs to them
+        self.forgotten_keys: list[KeyAnswer] = []
         self.lane: str | None = None  # the suspect that is alone from this commit on; "" clears it
         self.is_probe = False  # write something that changes nothing: can the store write at all?
 
@@ -161,7 +172,7 @@ class Batch:
     def has_rest(self) -> bool:
         """Is there anything that few commits have? Asked in every one."""
         some = self.keys or self.blobs or self.snapshots or self.artefacts or self.forgotten
-        return bool(some) or self.lane is not None or self.is_probe
+        return bool(some or self.forgotten_keys) or self.lane is not None or self.is_probe
 
     def only(self, runs: set[RunNo]) -> Batch:
         """What of this batch belongs to some runs; what belongs to no run comes along."""
@@ -176,6 +187,7 @@ class Batch:
         part.artefacts = [artefact for artefact in self.artefacts if artefact[0] in runs]
         part.forgotten = [no for no in self.forgotten if no in runs]
         part.versions, part.published = self.versions, self.published
+        part.forgotten_keys = self.forgotten_keys
         part.lane, part.is_probe = self.lane, self.is_probe
         return part
 
@@ -222,7 +234,10 @@ class Store(Protocol):
     async def workflow_names(self, tenant: str, limit: int) -> list[str]: ...
     async def ids_like(self, tenant: str, part: str, limit: int) -> list[RunId]: ...
     async def key_holder(self, tenant: str, scope: str, key: str) -> tuple[RunId, str] | None: ...
-    async def finished_before(self, before: Millis, limit: int) -> list[RunNo]: ...
+    async def answered_key(self, tenant: str, scope: str, key: str) -> KeyAnswer | None: ...
+    async def expired_keys(self, now: Millis, limit: int) -> list[KeyAnswer]: ...
+    async def finished_before(self, before: Millis, limit: int) -> list[tuple[RunNo, int]]: ...
+    async def artefacts_of_shelf(self, shelf: str) -> set[str]: ...
     async def journal(self, no: RunNo, after: int, limit: int) -> list[ReadRow]: ...
     async def blob(self, no: RunNo, sha256: str) -> bytes: ...
     async def definition(self, tenant: str, version: str) -> tuple[str, str | None] | None: ...

@@ -25,6 +25,7 @@ from holdfast.errors import NodeIsOver, NotFound, SchemaTooNew, SchemaTooOld, St
 from holdfast.store.base import (
     Batch,
     Fenced,
+    KeyAnswer,
     KeyEnd,
     KeyName,
     NewRun,
@@ -195,7 +196,10 @@ class SqliteStore:
         return RunNo(self._last_no)
 
     def submit(self, batch: Batch, done: Done) -> None:
-        if not self._at_work and (self._sync_seconds < INLINE_SECONDS_MAX or not self.threads):
+        is_quick = (
+            self._sync_seconds < INLINE_SECONDS_MAX and not batch.forgotten
+        )  # a run may have any number of rows
+        if not self._at_work and (is_quick or not self.threads):
             return done(self._try(batch))
         self._at_work += 1
         loop = asyncio.get_running_loop()
@@ -325,6 +329,8 @@ class SqliteStore:
             execute(sql["put_artefact"], artefact)
         if batch.keys:
             Keys(self._write, sql).settle(batch)
+        for key in batch.forgotten_keys:
+            execute(sql["forget_key"], key)
         for no in batch.forgotten:
             for statement in self._forget:
                 execute(statement, (no,))
@@ -397,8 +403,21 @@ class SqliteStore:
     async def key_holder(self, tenant: str, scope: str, key: str) -> tuple[RunId, str] | None:
         return next(iter(self._read.execute(self._sql["key_holder"], (tenant, scope, key))), None)
 
-    async def finished_before(self, before: Millis, limit: int) -> list[RunNo]:
-        return [no for (no,) in self._read.execute(self._sql["finished_before"], (before, limit))]
+    async def answered_key(self, tenant: str, scope: str, key: str) -> KeyAnswer | None:
+        created_at = self._value(self._read, "answered_key", tenant, scope, key)
+        return None if created_at is None else KeyAnswer(tenant, scope, key, created_at)
+
+    async def expired_keys(self, now: Millis, limit: int) -> list[KeyAnswer]:
+        return [KeyAnswer(*row) for row in self._read.execute(self._sql["expired_keys"], (now, limit))]
+
+    async def finished_before(self, before: Millis, limit: int) -> list[tuple[RunNo, int]]:
+        """Finished runs that ended before then, the oldest first: number, rows."""
+        return list(self._read.execute(self._sql["finished_before"], (before, limit)))
+
+    async def artefacts_of_shelf(self, shelf: str) -> set[str]:
+        """The artefacts that runs name, of those whose sha256 begins so."""
+        bounds = (shelf, f"{shelf}g")  # past every hexadecimal digit
+        return {sha256 for (sha256,) in self._read.execute(self._sql["artefacts_between"], bounds)}
 
     async def journal(self, no: RunNo, after: int, limit: int) -> list[ReadRow]:
         return list(self._read.execute(self._sql["rows_of"], (no, after, limit)))

@@ -130,12 +130,13 @@ class Context:
 
     def _say(self, kind: str, data: dict[str, Any]) -> None:
         if self._redact is not None:
-            data = _redacted(data, self._redact)
+            data = {name: _redacted(part, self._redact) for name, part in data.items()}
+        if kind == "log" and log.isEnabledFor(logging.INFO):
+            told = "".join(f" {name}={value}" for name, value in data["fields"].items())
+            about = {"run_id": self.run_id, "step": self.path, "attempt": self.attempt, "said": data}
+            log.info("run %s: step %s: %s%s", self.run_id, self.path, data["message"], told, extra=about)
         if self._tell is not None:
             self._tell(kind, data)
-        elif kind == "log":
-            told = "".join(f" {name}={value}" for name, value in data["fields"].items())
-            log.info("run %s: step %s: %s%s", self.run_id, self.path, data["message"], told)
 
 
 def _redacted(value: Any, redact: Callable[[str], str]) -> Any:

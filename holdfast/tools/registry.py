@@ -224,10 +224,10 @@ def load(reference: str) -> list[Callable[..., Any]]:
 def _refuse_path(reference: str, module_name: str) -> None:
     if "/" in module_name or "\\" in module_name or module_name.endswith(".py"):
         path = Path(module_name.removesuffix(".py"))
-        raise NotFound(
-            f"{reference!r} is a path, and tools are loaded from a module: write {'.'.join(path.parts[-1:])!r}, "
-            f"with the folder {str(path.parent)!r} in PYTHONPATH"
-        )
+        inside = not path.is_absolute() and ".." not in path.parts
+        meant = (".".join(path.parts) if inside else path.name) + reference.removeprefix(module_name)
+        where = "" if inside else f" in the folder {path.parent}, or with that folder in PYTHONPATH"
+        raise NotFound(f"{reference!r} is a path, and tools are loaded from a module: write {meant}{where}")
     if not all(part.isidentifier() for part in module_name.split(".")):
         raise NotFound(f"{reference!r} names no module: tools are given as module or module:object")
 

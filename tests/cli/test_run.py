@@ -428,7 +428,7 @@ def test_a_module_that_exits_while_it_is_imported_exits_with_2(cli: Cli) -> None
 def test_a_path_to_tools_is_met_with_the_module_to_write(cli: Cli, path: str, module: str) -> None:
     done = cli.run("run", cli.flow(SUM), "--tools", path, "-i", "a=1")
     assert done.returncode == 2
-    assert f"write --tools {module}" in done.stderr
+    assert f"write {module}" in done.stderr
 
 
 def test_an_object_that_is_no_tool_exits_with_2(cli: Cli) -> None:

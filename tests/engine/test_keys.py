@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from holdfast.engine import draft
 from holdfast.engine.decisions import CompleteStep, ReserveKey, StartAttempt
 from holdfast.engine.events import StepSucceeded
 from holdfast.engine.rows import decode_parts, encode_parts
@@ -367,3 +368,17 @@ def test_a_cut_decision_asks_for_the_rest_in_the_next_row() -> None:
     case.go_on()
     assert case.run.keyed == 1500
     assert len(case.key_work()) == 1500
+
+
+def test_work_that_was_cut_does_not_start_a_step_whose_key_was_granted_meanwhile(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    case = Case(LOOP, {"xs": [1, 2, 3]})
+    case.start()
+    monkeypatch.setattr(draft, "DECISIONS_MAX", 1)
+    case.crash()
+    (_, path, _) = case.run.todo[0]
+    case.grant(path)
+    assert case.step(path).attempt == 1
+    case.go_on()
+    assert case.step(path).attempt == 1

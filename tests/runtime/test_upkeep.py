@@ -3,20 +3,36 @@
 from __future__ import annotations
 
 import asyncio
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import apsw
 import pytest
 
 from holdfast import tool
 from holdfast.errors import NotFound, Refused, SchemaTooOld, StoreUnavailable
-from holdfast.runtime.upkeep import Finding, back_up, examine, retire
+from holdfast.runtime.upkeep import (
+    AGAIN_SECONDS,
+    FIRST_SECONDS,
+    PAUSE_SECONDS,
+    Finding,
+    Upkeep,
+    back_up,
+    examine,
+    retire,
+)
+from holdfast.store.artefacts import SCHEME, Artefacts
 from holdfast.store.base import Batch
 from holdfast.store.sqlite import SqliteStore
-from holdfast.testing import BEGAN
+from holdfast.store.statements import statements
+from holdfast.testing import BEGAN, next_call
+from holdfast.tools.registry import Registry
 from holdfast.values import Millis
-from tests.runtime.bench import Bench, opened, rows
-from tests.runtime.manual import by_hand, clock
+from tests.runtime.bench import Bench, Store, opened, rows
+from tests.runtime.manual import by_hand, clock, settled
 
 DAY = 24 * 60 * 60
 LARGE = "name: n\nsteps: [{id: s, tool: large}]"
@@ -103,17 +119,199 @@ async def test_no_more_runs_go_than_were_asked_for(tmp_path: Path) -> None:
 
 @by_hand
 async def test_many_runs_go_in_small_commits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.runtime.upkeep.RETIRED_MAX", 2)
+    monkeypatch.setattr("holdfast.runtime.upkeep.RETIRED_ROWS_MAX", 5)  # a run of these has two
     sizes: list[int] = []
 
     def weighed(batch: Batch) -> None:
         sizes.append(len(batch.forgotten))
 
-    async with opened(tmp_path, [large], clock()) as engine:
+    async with kept(tmp_path) as engine:
         await finished(engine, 5)
         engine.store.refuse = weighed
-        assert await retire(engine.store, Millis(BEGAN + 1_000), 100) == 5
+        await clock().advance(31 * DAY)
     assert [size for size in sizes if size] == [2, 2, 1]
+
+
+@by_hand
+async def test_a_run_longer_than_a_commit_may_be_goes_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.runtime.upkeep.RETIRED_ROWS_MAX", 1)
+    async with opened(tmp_path, [large], clock()) as engine:
+        await finished(engine, 2)
+        assert await retire(engine.store, Millis(BEGAN + 1_000)) == 1
+
+
+@by_hand
+async def test_old_runs_are_found_without_looking_at_the_others(tmp_path: Path) -> None:
+    async with opened(tmp_path, [large], clock()):
+        statement = statements("sqlite")["finished_before"]
+        plan = " ".join(str(row) for row in rows(tmp_path, f"EXPLAIN QUERY PLAN {statement}", 0, 1))
+    assert "run_finished" in plan
+    assert "SCAN" not in plan and "TEMP B-TREE" not in plan
+
+
+# ------------------------------------------------------------------------------------------------- on the side
+
+
+@asynccontextmanager
+async def kept(path: Path, days: float | None = 30) -> AsyncIterator[Bench]:
+    """An engine that looks after its file."""
+    store = Store(path / "h.db")
+    upkeep = Upkeep(store, Artefacts(path / "h.db.artefacts"), days)
+    engine = Bench(store, Registry([large, endless]), clock(), upkeep=upkeep)
+    await engine.open()
+    try:
+        yield engine
+    finally:
+        await engine.close()
+
+
+@by_hand
+async def test_runs_that_are_too_old_go_some_minutes_after_opening(tmp_path: Path) -> None:
+    async with kept(tmp_path) as engine:
+        await finished(engine, 2)
+    clock().wall_offset_ms += 31 * DAY * 1000
+    async with kept(tmp_path):
+        await clock().advance(FIRST_SECONDS - 1)
+        assert left(tmp_path)["run"] == 2
+        await clock().advance(2)
+        assert left(tmp_path) == dict.fromkeys(TABLES, 0)
+
+
+@by_hand
+async def test_a_run_goes_in_the_hour_in_which_it_becomes_too_old(tmp_path: Path) -> None:
+    async with kept(tmp_path) as engine:
+        await finished(engine, 1)
+        await clock().advance(30 * DAY - 1)
+        assert left(tmp_path)["run"] == 1
+        await clock().advance(AGAIN_SECONDS)
+        assert left(tmp_path)["run"] == 0
+
+
+@by_hand
+async def test_open_runs_are_never_too_old(tmp_path: Path) -> None:
+    async with kept(tmp_path) as engine:
+        run = await engine.begin("name: n\nsteps: [{id: s, tool: endless}]")
+        waits = await engine.begin("name: n\nsteps: [{id: s, kind: timer, delay_ms: 31536000000}]")
+        await clock().advance(90 * DAY)
+        assert [await run.status(), await waits.status()] == ["running", "waiting"]
+
+
+@by_hand
+async def test_without_an_end_of_retention_runs_stay(tmp_path: Path) -> None:
+    async with kept(tmp_path, days=None) as engine:
+        await finished(engine, 1)
+        await clock().advance(365 * DAY)
+        assert left(tmp_path)["run"] == 1
+
+
+KEY = "('default', '', ?, 1, 's', ?, 0, ?)"
+
+
+@by_hand
+async def test_answers_that_have_expired_go_and_no_others(tmp_path: Path) -> None:
+    soon = BEGAN + 60_000
+    async with kept(tmp_path, days=None) as engine:
+        run = await engine.begin("name: n\nsteps: [{id: s, tool: endless}]")
+        for name, output, expires in [
+            ("old", b"1", soon),
+            ("new", b"1", BEGAN + 1000 * DAY),
+            ("held", None, None),
+        ]:
+            _change(tmp_path, f"INSERT INTO key VALUES {KEY}", name, output, expires)
+        await clock().advance(FIRST_SECONDS + 1)
+        assert rows(tmp_path, "SELECT key FROM key ORDER BY key") == [("held",), ("new",)]
+        assert await run.status() == "running"
+
+
+@by_hand
+async def test_an_answer_that_was_given_anew_since_it_was_looked_at_stays(tmp_path: Path) -> None:
+    async with opened(tmp_path, [large], clock()) as engine:
+        _change(tmp_path, f"INSERT INTO key VALUES {KEY}", "k", b"1", BEGAN)
+        batch = Batch()
+        batch.forgotten_keys = await engine.store.expired_keys(clock().now(), 10)
+        _change(tmp_path, "UPDATE key SET created_at = 7, output = '2'")
+        engine.store.submit(batch, lambda error: None)
+        assert rows(tmp_path, "SELECT output FROM key") == [("2",)]
+
+
+@by_hand
+async def test_files_that_no_run_names_go_after_a_day(tmp_path: Path) -> None:
+    artefacts = Artefacts(tmp_path / "h.db.artefacts")
+    stored = {name: artefacts.put(iter([name.encode()]))[0] for name in ("named", "old", "young")}
+    half = artefacts.folder / ".new-1-ab"
+    half.write_text("never finished")
+    for path in (*(artefacts.path(SCHEME + stored[name]) for name in ("named", "old")), half):
+        os.utime(path, (BEGAN / 1000 - 2 * DAY,) * 2)
+    async with kept(tmp_path) as engine:
+        await finished(engine, 1)
+        _change(tmp_path, "INSERT INTO artefact VALUES (1, ?, 5, 0)", stored["named"])
+        await clock().advance(FIRST_SECONDS + 1)
+        assert engine.upkeep is not None
+        await engine.upkeep.close()  # threads take real time
+        there = [name for name, sha256 in stored.items() if (artefacts.folder / sha256[:2] / sha256).exists()]
+    assert there == ["named", "young"]
+    assert not half.exists()
+
+
+@by_hand
+async def test_what_a_full_disk_kept_from_being_deleted_goes_an_hour_later(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with kept(tmp_path, days=0.001) as engine:
+        await finished(engine, 1)
+        engine.store.refuse = lambda batch: StoreUnavailable("full") if batch.forgotten else None
+        await clock().advance(FIRST_SECONDS + 1)
+        assert "not deleted for now: full" in caplog.text
+        engine.store.refuse = lambda batch: None
+        assert left(tmp_path)["run"] == 1
+        await clock().advance(AGAIN_SECONDS)
+        assert left(tmp_path)["run"] == 0
+
+
+@by_hand
+async def test_closing_waits_for_one_piece_and_not_for_the_rest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.runtime.upkeep.RETIRED_ROWS_MAX", 1)
+    async with kept(tmp_path, days=0.001) as engine:
+        await finished(engine, 5)
+        await clock().advance(FIRST_SECONDS + PAUSE_SECONDS / 2)
+    assert left(tmp_path)["run"] == 4
+
+
+@by_hand
+async def test_runs_get_their_turn_between_two_pieces(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.runtime.upkeep.RETIRED_ROWS_MAX", 1)
+    async with kept(tmp_path, days=0.001) as engine:
+        await finished(engine, 5)
+        await clock().advance(FIRST_SECONDS + PAUSE_SECONDS / 2)
+        await finished(engine, 1)
+        assert left(tmp_path)["run"] == 5
+
+
+@by_hand
+async def test_an_idle_engine_has_one_call_to_wait_for_and_a_closed_one_none(tmp_path: Path) -> None:
+    async with kept(tmp_path):
+        await settled()
+        scheduled = [call for call in asyncio.get_running_loop()._scheduled if not call.cancelled()]  # type: ignore[attr-defined]
+        assert len(scheduled) == 1
+    assert next_call() is None
+
+
+@by_hand
+async def test_an_engine_that_does_not_drive_all_runs_deletes_nothing(tmp_path: Path) -> None:
+    store = Store(tmp_path / "h.db")
+    upkeep = Upkeep(store, Artefacts(tmp_path / "h.db.artefacts"), 30)
+    engine = Bench(store, Registry([large]), clock(), upkeep=upkeep)
+    await engine.open(drive=False)
+    await finished(engine, 1)
+    await clock().advance(60 * DAY)
+    assert left(tmp_path)["run"] == 1
+    await engine.close()
 
 
 @by_hand
@@ -239,10 +437,10 @@ async def test_what_is_read_within_one_look_is_of_one_moment(tmp_path: Path) -> 
 # ------------------------------------------------------------------------------------------------------ doctor
 
 
-def _change(path: Path, statement: str) -> None:
+def _change(path: Path, statement: str, *args: Any) -> None:
     """Do to a file what no release of ours does."""
     db = apsw.Connection(str(path / "h.db"))
-    db.execute(statement)
+    db.execute(statement, args)
     db.close()
 
 

@@ -153,7 +153,7 @@ class World:
         for name in sorted(
             {("", info.key) for info in self.load.steps.values() if info.key and info.is_global}
         ):
-            if self.rng.random() < 0.5:
+            if self.rng.random() < 0.9:
                 self.after(self.rng.choice((0, 0, 20, 1_500)), partial(self.rival, self.text_of(name)))
         turns = 0
         while self.queue and not (self.shadow.over and self.quiet()):
@@ -237,8 +237,8 @@ class World:
         del self.law.holders[name]
         self.counts["a rival lets a key go"] += 1
         self.tell(self.disk.keys.let_go(name, (0, path), output, expires_at), name)
-        if self.rng.random() < 0.3 and self.now < self.faults_until:
-            self.after(self.rng.choice((0, 400, 5_000)), lambda: self.rival(name))
+        if self.rng.random() < 0.5 and self.now < self.faults_until:
+            self.after(self.rng.choice((0, 0, 400, 5_000)), lambda: self.rival(name))
 
     def tell(self, told: list[Told], name: Name) -> None:
         """Tell rivals what became of a key, and the run if somebody has it: else whoever takes it up asks again."""
@@ -246,7 +246,9 @@ class World:
             if no == 0 and verdict == "granted":
                 hold(self.law.holders.setdefault(name, (0, path)) == (0, path), "one holder at a time", name)
                 self.law.answers.pop(name, None)
-                self.after(self.rng.choice((0, 50, 2_000, 30_000)), partial(self.rival_ends, name, path))
+                self.after(
+                    self.rng.choice((0, 50, 600, 2_000, 4_000, 30_000)), partial(self.rival_ends, name, path)
+                )
             elif no and (owner := self.disk.owner) is not None:
                 owner.soon(0, partial(owner.told, path, verdict, output))
 

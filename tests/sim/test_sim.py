@@ -23,7 +23,7 @@ from tests.sim.campaign import (
     try_seed,
 )
 
-SECONDS = {"pure": 25.0, "pure-woven": 20.0, "world": 30.0, "world-woven": 30.0}
+SECONDS = {"pure": 25.0, "pure-woven": 15.0, "world": 25.0, "world-woven": 25.0}
 SEEDS = {
     "pure": range(40_000),
     "pure-woven": range(40_000),

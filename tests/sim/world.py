@@ -54,8 +54,8 @@ from tests.sim.pure import at_once
 from tests.sim.workloads import KINDS_OF_ERROR, TOOLS, Workload, workload
 
 EPOCH_MS: Final = 1_700_000_000_000
-TURNS_MAX: Final = 20_000
-SETTLE_SECONDS: Final = 600.0
+TURNS_MAX: Final = 60_000
+SETTLE_SECONDS: Final = 3_000.0
 FAULTS: Final = (
     "crash", "crash in commit", "pause", "down", "unknown error", "slow commits", "clock jump", "late answers",
     "cancel", "close", "few places", "few residents", "missing tool", "poison",

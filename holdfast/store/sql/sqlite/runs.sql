@@ -74,8 +74,9 @@ SELECT id FROM run
  WHERE tenant = ?1 AND (substr(id, 1, length(?2)) = ?2 OR substr(id, -length(?2)) = ?2) ORDER BY no DESC LIMIT ?3;
 
 -- name: finished_before
-SELECT no FROM run
- WHERE finished_at < ? ORDER BY no LIMIT ?;
+-- Each with the number of its rows, which is what deleting it costs.
+SELECT no, (SELECT coalesce(max(seq), 0) FROM journal WHERE journal.run = no) FROM run
+ WHERE finished_at < ? ORDER BY finished_at LIMIT ?;
 
 -- name: forget_run_row
 -- Every statement whose name begins with forget_run_ is given the number of a finished run that is deleted.

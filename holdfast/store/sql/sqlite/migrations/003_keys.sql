@@ -37,6 +37,9 @@ ALTER TABLE version ADD COLUMN uses TEXT;
 -- A run that does another one again.
 ALTER TABLE run ADD COLUMN rerun_of TEXT;
 
+-- What is old is looked for every hour.
+CREATE INDEX run_finished ON run (finished_at) WHERE finished_at IS NOT NULL;
+
 -- Files by content that outputs refer to; one that no run names any more is swept.
 CREATE TABLE artefact (
   run        INTEGER NOT NULL,

@@ -1,0 +1,199 @@
+"""Artefacts: files by their hash, on disk before anything names them, and swept when nothing does."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import hashlib
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.store import artefacts as module
+from holdfast.store.artefacts import SCHEME, ArtefactError, Artefacts
+from holdfast.store.base import Batch
+from holdfast.store.sqlite import SqliteStore
+from holdfast.values import Millis, RunNo
+from tests.store.conformance import T0, commit, started
+
+TEXT = b"hello"
+SHA = hashlib.sha256(TEXT).hexdigest()
+
+
+def swept(store: Artefacts, named: set[str]) -> int:
+    now = Millis(int(time.time() * 1000))
+    return sum(store.sweep(shelf, named, now) for shelf in store.shelves())
+
+
+@pytest.fixture
+def kept(tmp_path: Path) -> Artefacts:
+    (tmp_path / "work").mkdir()
+    return Artefacts(tmp_path / "artefacts", [tmp_path / "work"])
+
+
+def files(store: Artefacts) -> list[str]:
+    return sorted(str(path.relative_to(store.folder)) for path in store.folder.rglob("*") if path.is_file())
+
+
+def keep(
+    store: Artefacts, *entries: Any, workdir: Path | None = None
+) -> tuple[list[Any], list[tuple[str, int]]]:
+    return store.keep(list(entries), "job", workdir)
+
+
+def test_a_file_is_stored_under_its_hash_and_its_entry_says_where(kept: Artefacts, tmp_path: Path) -> None:
+    (tmp_path / "work" / "a.txt").write_bytes(TEXT)
+    (entry,), stored = keep(kept, {"path": "a.txt", "name": "the file"})
+    assert entry == {"name": "the file", "uri": SCHEME + SHA, "size": 5, "producer_job_id": "job"}
+    assert (stored, files(kept)) == ([(SHA, 5)], [f"{SHA[:2]}/{SHA}"])
+    assert kept.path(entry["uri"]).read_bytes() == TEXT
+
+
+def test_the_same_bytes_are_stored_once(kept: Artefacts) -> None:
+    inline = {"inline_b64": base64.b64encode(TEXT).decode()}
+    _, stored = keep(kept, inline, dict(inline))
+    assert (stored, len(files(kept))) == ([(SHA, 5)] * 2, 1)
+
+
+def test_an_entry_that_has_an_address_is_left_as_it_is(kept: Artefacts) -> None:
+    assert keep(kept, {"uri": "s3://elsewhere", "x": 1}) == ([{"uri": "s3://elsewhere", "x": 1}], [])
+
+
+def test_a_file_of_the_working_folder_is_found_there_first(kept: Artefacts, tmp_path: Path) -> None:
+    workdir = tmp_path / "own"
+    workdir.mkdir()
+    (workdir / "a.txt").write_bytes(TEXT)
+    (tmp_path / "work" / "a.txt").write_bytes(b"another")
+    assert keep(kept, {"path": "a.txt"}, workdir=workdir)[1] == [(SHA, 5)]
+
+
+@pytest.mark.parametrize("path", ["../secret", "{}/secret", "link", "folder/../../secret", "linked/secret"])
+def test_nothing_outside_of_the_roots_is_stored(kept: Artefacts, tmp_path: Path, path: str) -> None:
+    (tmp_path / "secret").write_bytes(b"not yours")
+    (tmp_path / "work" / "link").symlink_to(tmp_path / "secret")
+    (tmp_path / "work" / "linked").symlink_to(tmp_path)
+    (tmp_path / "work" / "folder").mkdir()
+    with pytest.raises(ArtefactError, match="outside"):
+        keep(kept, {"path": path.format(tmp_path)})
+    assert not kept.folder.exists() or files(kept) == []
+
+
+@pytest.mark.parametrize(
+    ("entry", "says"),
+    [
+        ("text", "must be an object"),
+        ({}, "none of"),
+        ({"path": 3}, "none of"),
+        ({"path": "nowhere"}, "there is no file"),
+        ({"path": "."}, "is no file"),
+        ({"path": "a\0b"}, "NUL"),
+        ({"inline_b64": "not base64!"}, "not base64"),
+    ],
+    ids=str,
+)
+def test_an_entry_that_cannot_be_stored_says_which_and_why(kept: Artefacts, entry: Any, says: str) -> None:
+    with pytest.raises(ArtefactError, match=rf"file_refs\[0\].*{says}"):
+        keep(kept, entry)
+
+
+def test_file_refs_are_a_list_of_bounded_length(kept: Artefacts) -> None:
+    wrong: list[Any] = [{}, "x", [{"uri": "x"}] * (module.FILE_REFS_MAX + 1)]
+    for entries in wrong:
+        with pytest.raises(ArtefactError, match="must be a list"):
+            kept.keep(entries, "job", None)
+
+
+def test_a_file_that_is_too_large_is_refused_and_leaves_nothing(
+    kept: Artefacts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "ARTEFACT_BYTES_MAX", 4)
+    with pytest.raises(ArtefactError, match="is over"):
+        kept.put(iter([TEXT]))
+    assert files(kept) == []
+
+
+def test_whoever_fails_while_storing_leaves_nothing(kept: Artefacts) -> None:
+    def pieces() -> Iterator[bytes]:
+        yield TEXT
+        raise OSError("the tape is torn")
+
+    with pytest.raises(OSError, match="torn"):
+        kept.put(pieces())
+    assert files(kept) == []
+
+
+def test_a_file_has_its_name_only_when_its_bytes_are_synced(
+    kept: Artefacts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done: list[str] = []
+    sync, name = os.fsync, os.replace
+
+    def synced(fd: int) -> None:
+        done.append(f"sync {Path(os.readlink(f'/proc/self/fd/{fd}')).name}")
+        sync(fd)
+
+    def named(source: Path, target: Path) -> None:
+        done.append("name")
+        name(source, target)
+
+    monkeypatch.setattr(os, "fsync", synced)
+    monkeypatch.setattr(os, "replace", named)
+    kept.put(iter([TEXT]))
+    assert done[0].startswith("sync .new-")
+    assert done[-2:] == ["name", f"sync {SHA[:2]}"]
+    assert "sync artefacts" in done
+
+
+@pytest.mark.parametrize(
+    "uri", ["", "x", SCHEME, SCHEME + "0" * 63, SCHEME + "../" + "0" * 61, SCHEME + SHA + "\n"]
+)
+def test_an_address_that_is_none_of_ours_is_no_path(kept: Artefacts, uri: str) -> None:
+    with pytest.raises(ArtefactError, match="no artefact of ours"):
+        kept.path(uri)
+
+
+def test_an_artefact_that_is_not_here_is_said_so(kept: Artefacts) -> None:
+    with pytest.raises(ArtefactError, match="not here"):
+        kept.path(SCHEME + SHA)
+
+
+def test_the_sweep_removes_what_nothing_names_once_it_is_old(kept: Artefacts) -> None:
+    old, young, named = (kept.put(iter([text]))[0] for text in (b"old", b"young", b"named"))
+    long_ago = time.time() - module.GRACE_SECONDS - 10
+    for sha256 in (old, named):
+        os.utime(kept.path(SCHEME + sha256), (long_ago, long_ago))
+    assert swept(kept, {named}) == 1
+    assert {Path(file).name for file in files(kept)} == {young, named}
+
+
+def test_storing_the_same_bytes_again_makes_them_young(kept: Artefacts) -> None:
+    long_ago = time.time() - module.GRACE_SECONDS - 10
+    sha256, _ = kept.put(iter([TEXT]))
+    os.utime(kept.path(SCHEME + sha256), (long_ago, long_ago))
+    kept.put(iter([TEXT]))
+    assert swept(kept, set()) == 0
+
+
+# ------------------------------------------------------------------------------------------- the rows that name them
+
+
+def test_rows_of_artefacts_are_written_with_their_batch_and_go_with_their_run(tmp_path: Path) -> None:
+    async def main() -> None:
+        store = SqliteStore(str(tmp_path / "a.db"))
+        store.open()
+        batch = started(1, 2)
+        batch.artefacts += [(RunNo(no), SHA, 5, Millis(T0)) for no in (1, 2, 2)]
+        await commit(store, batch)
+        assert list(store.artefacts_named()) == [(SHA, 5)]
+        for no, left in ((1, [(SHA, 5)]), (2, [])):
+            batch = Batch()
+            batch.forgotten.append(RunNo(no))
+            await commit(store, batch)
+            assert list(store.artefacts_named()) == left
+        store.close()
+
+    asyncio.run(main())

@@ -273,7 +273,9 @@ def _start(draft: Draft, path: str, how: str) -> None:
     if step is None or draft.is_stopped(split(path)[0]):
         return
     if step.state == "ready" or step.reason == "key" or path in draft.lost:
-        retry.begin_again(draft, path, step)  # else its key was granted before this work, which was cut, was taken up
+        retry.begin_again(
+            draft, path, step
+        )  # else its key was granted before this work, which was cut, was taken up
 
 
 def _fail(draft: Draft, path: str, why: str) -> None:

@@ -500,9 +500,8 @@ def _fail_step(run: Run, order: FailStep) -> None:
     had_stop = order.path in run.stops
     scope = _close_scope(run, order.path)
     if scope is not None:
-        if had_stop or (
-            scope.open and not scope.is_choice
-        ):  # else nothing is open beneath: do not look at all there is
+        # Else nothing is open beneath, nor left to be entered: do not look at all there is.
+        if had_stop or run.todo or (scope.open and not scope.is_choice):
             _drop_steps(run, order.path)
     elif order.path in run.steps:
         _drop(run, order.path)

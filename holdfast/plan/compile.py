@@ -148,7 +148,9 @@ def unrunnable(spec: WorkflowSpec) -> list[Problem]:
             report.add("not_yet_runnable", (*at, "kind"), message)
         for key in ("poll", "supports_async_callback", "pending_ttl_secs"):
             if getattr(step.answer, key):
-                message = f'step "{step.id}": {key} cannot be used in this release, which waits for no callback'
+                message = (
+                    f'step "{step.id}": {key} cannot be used in this release, which waits for no callback'
+                )
                 report.add("not_yet_runnable", (*at, key), message, "remove it")
     if spec.on_complete:
         message = "on_complete cannot be used in this release, which calls nobody when a run ends"

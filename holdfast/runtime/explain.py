@@ -130,7 +130,9 @@ class _Looker:
         for path, scope in self._run.scopes.items():
             left, node = scope.count - scope.next, self._plan.node(path)
             if left > 0 and isinstance(node, FanOut) and not self._run.ending:
-                which = "the one that is open" if scope.open == 1 else f"one of the {scope.open} that are open"
+                which = (
+                    "the one that is open" if scope.open == 1 else f"one of the {scope.open} that are open"
+                )
                 text = f"the end of {which}; {left} of {scope.count} wait"
                 reasons.append(self._reason(path, "slot", None, f"{text} (concurrency {node.concurrency})"))
         return reasons

@@ -115,7 +115,9 @@ class Plans:
             self.store_with(batch, tenant, used, used.version, now)
         uses = msgspec.json.encode(whole.versions).decode() if whole.uses else None
         spec = whole.spec
-        batch.versions.append(Version(tenant, version, spec.name, written(spec.to_data()).decode(), now, uses))
+        batch.versions.append(
+            Version(tenant, version, spec.name, written(spec.to_data()).decode(), now, uses)
+        )
 
     def is_durable(self, version: str) -> None:
         self._stored.add(version)

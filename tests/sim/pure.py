@@ -574,7 +574,9 @@ class Node:
             self.over = True
         elif not self.disk.rows:
             self.begin()
-        elif any(isinstance(event, Adopted) for event in again):
+        elif any(
+            isinstance(event, Adopted | RunStarted) for event in again
+        ):  # or a former owner's start has landed
             self.adopt()
             self.offer_again(again)
         else:

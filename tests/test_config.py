@@ -138,3 +138,16 @@ def test_a_file_of_any_size_is_not_read(tmp_path: Path) -> None:
 def test_a_wrong_variable_is_named(tmp_path: Path) -> None:
     with pytest.raises(InvalidSettings, match="HOLDFAST_LOG must be json or text, not 'xml'"):
         said(tmp_path, {"HOLDFAST_LOG": "xml"})
+
+
+def test_runs_can_be_kept_for_ever(tmp_path: Path) -> None:
+    toml(tmp_path, 'retention_days = "forever"')
+    assert said(tmp_path).retention_days is None
+    assert said(tmp_path, {"HOLDFAST_RETENTION_DAYS": "7"}).retention_days == 7
+
+
+def test_limits_of_the_engine_can_be_set(tmp_path: Path) -> None:
+    toml(tmp_path, "threads = 4\nprocesses = 2\nattempts_max = 10")
+    settings = said(tmp_path, {"HOLDFAST_PROCESS_MEMORY_BYTES": "2000000000"})
+    assert (settings.threads, settings.processes, settings.attempts_max) == (4, 2, 10)
+    assert settings.process_memory_bytes == 2_000_000_000

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import sys
 from collections.abc import AsyncIterator, Coroutine, Iterator
 from pathlib import Path
 from typing import Any, Final
 
+from holdfast.cli import logs
 from holdfast.cli.given import Usage
 from holdfast.config import Settings
 from holdfast.embed import database_path
@@ -26,6 +28,7 @@ from holdfast.values import DEFAULT_TENANT, OPEN, RunId
 LAST: Final = "last"
 ID_PART_MIN: Final = 4  # characters of an id that are enough to look for it
 CANDIDATES_MAX: Final = 5
+STUBBORN_SECS: Final = 1.0  # for tasks that are told to stop a second time; they had their grace before
 
 
 def path_of(settings: Settings, *, must_exist: bool = False) -> str:
@@ -33,6 +36,8 @@ def path_of(settings: Settings, *, must_exist: bool = False) -> str:
         path = database_path(settings.db)
     except ValueError as error:
         raise Usage(str(error)) from None
+    if os.path.isdir(path):
+        raise Usage(f"{path} is a folder, not a database; --db names a file")
     if must_exist and not os.path.exists(path):
         raise NotFound(f"there is no database {path}; --db names another")
     return path
@@ -61,6 +66,7 @@ async def acting(settings: Settings, registry: Registry, *, may_create: bool = T
         raise Usage(f"cannot open {path}: {error.strerror}") from None
     try:
         engine = _engine(path, settings, registry)
+        logs.redact_with(engine.dispatch.secrets.redact)
         await engine.open(drive=False)
         try:
             yield engine
@@ -90,7 +96,20 @@ def _engine(path: str, settings: Settings, registry: Registry) -> Engine:
 def finished(work: Coroutine[Any, Any, int]) -> int:
     """Run a command to its end on a loop of its own."""
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-        return runner.run(work)
+        return runner.run(_alone(work))
+
+
+async def _alone(work: Coroutine[Any, Any, int]) -> int:
+    """A tool that will not be stopped must not hold the command: the loop would wait for its task for ever."""
+    code = await work
+    left = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in left:
+        task.cancel()
+    if left and (await asyncio.wait(left, timeout=STUBBORN_SECS))[1]:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)  # the engine is closed, and all that was said is written
+    return code
 
 
 def _loop_factory() -> Any:

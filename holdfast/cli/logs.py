@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
+from collections.abc import Callable
 from typing import Any, TextIO
 
 import msgspec
@@ -16,6 +17,10 @@ class ToStderr(logging.StreamHandler[TextIO]):
 
     def __init__(self) -> None:
         logging.Handler.__init__(self)
+        self.redact: Callable[[str], str] = str
+
+    def format(self, record: logging.LogRecord) -> str:
+        return self.redact(super().format(record))
 
     @property
     def stream(self) -> TextIO:
@@ -62,3 +67,10 @@ def begin(form: str) -> None:
     logging.getLogger("holdfast.tool").setLevel(logging.INFO)  # what tools say is for the person
     if form == "json":
         speak_through(logging.getLogger("holdfast.cli").info)
+
+
+def redact_with(redact: Callable[[str], str]) -> None:
+    """Keep what must not be seen out of all lines, also out of those that a tool logs by itself."""
+    for handler in logging.getLogger().handlers:
+        if isinstance(handler, ToStderr):
+            handler.redact = redact

@@ -53,8 +53,10 @@ class Draft:
         return len(self.decisions) >= DECISIONS_MAX or self.value_bytes >= DECISION_BYTES_MAX
 
     def cut(self) -> None:
-        """Leave the rest of the work to the next row."""
-        self.decisions.append(Continue(self.work))
+        """Leave the rest of the work to the next row; what this decision has stopped is not entered there either."""
+        rest = [item for item in self.work if not self.has_stopped(item[1])]
+        if rest:
+            self.decisions.append(Continue(rest))
         self.work = []
 
     def join(self, path: str, keep: int) -> None:

@@ -169,6 +169,9 @@ def _end_only_child(draft: Draft, path: str, scope: Scope) -> None:
             value = encode(resolved(node.output(draft.seen_from(path)), draft.referred))
         except BROKEN as error:
             return fail_step(draft, path, broken(error, path))
+        if len(value) > VALUE_BYTES_MAX:
+            message = f"the output of workflow {node.workflow} is over 25 MiB"
+            return fail_step(draft, path, Error("output_too_large", message, path))
         draft.complete(path, msgspec.Raw(value), node.keep)
         draft.note_scope(path, None)
     draft.go(split(path)[0], node.routes.ok)

@@ -42,6 +42,7 @@ from holdfast.engine.state import KeyWork, Run, fold
 from holdfast.errors import HoldfastError, NodeIsOver, StoreUnavailable
 from holdfast.plan.graph import Call, Plan
 from holdfast.runtime.clock import Clock
+from holdfast.store.artefacts import named_in
 from holdfast.store.base import Batch, Fenced, KeyEnd, KeyName, NewRun, Request, RunChange, Store
 from holdfast.values import TERMINAL, Millis, RunNo, Status
 
@@ -179,6 +180,8 @@ class Advance:
             if request is not None:
                 self._batch.requests.append(request)
             self.live[new.no] = live
+            for given in (event.inputs, *event.copied.values()):
+                self._note_artefacts(new.no, bytes(given))
         self.offer(live, event, reply)
 
     def deliver(self, no: RunNo, event: Event) -> None:
@@ -288,7 +291,13 @@ class Advance:
                 self.offer(live, KeyHeld(path))
             else:
                 assert output is not None
+                self._note_artefacts(no, output)
                 self.offer(live, KeyAnswered(path, msgspec.Raw(output)))
+
+    def _note_artefacts(self, no: RunNo, text: bytes) -> None:
+        """A run that was given what another one made keeps the files of it from being swept."""
+        for sha256 in named_in(text):
+            self._batch.artefacts.append((no, sha256, 0, self.clock.now()))
 
     def _tell_idle(self) -> None:
         idle, self._idle = self._idle, []

@@ -120,6 +120,7 @@ class Engine:
         self._restoring: asyncio.Task[None] | None = None
         self.is_open = False
         self.drives_all = True
+        self._own: set[RunNo] = set()  # what is driven here where not all is
         self.listeners = self.advance.listeners
         self.feed = Feed(self.listeners, self.dispatch.hearers)
         self.requests = Requests(store)
@@ -175,6 +176,13 @@ class Engine:
     def _check_open(self) -> None:
         if not self.is_open:
             raise EngineClosed("the engine is not open; use it inside `async with Holdfast(...)`")
+
+    def _drives(self, no: RunNo) -> bool:
+        return self.drives_all or no in self._own
+
+    def _makes_own(self, no: RunNo) -> None:
+        if not self.drives_all:
+            self._own.add(no)
 
     def _take_up(self) -> None:
         """Take runs up in the background, as far as there is room."""
@@ -243,6 +251,7 @@ class Engine:
         )
         new.parent_job_id, new.rerun_of = parent_job_id, rerun_of
         self.plans.store_with(self.advance.batch, run.tenant, ready.whole, plan.version, at)
+        self._makes_own(no)
         started.drive = len(self.advance.live) < self.resident
         reply: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         asked = None if request is None else Request(run.tenant, *request, no, at)
@@ -378,6 +387,7 @@ class Engine:
     async def take_up(self, run_id: RunId) -> Live:
         """Go on with one run, whoever drove it last; its row is durable when this returns."""
         row = await self.row_of(run_id)
+        self._makes_own(row.no)
         live = await self.owners.adopt(row.no, restarted=True)
         if live is None:
             raise self._set_aside(row.no)
@@ -473,9 +483,7 @@ class Engine:
         self._restoring = asyncio.get_running_loop().create_task(self._restore())
 
     async def _restore(self) -> None:
-        await Restore(self.advance, self.dispatch, self.owners, self.load, self.committed).run(
-            drive=self.drives_all
-        )
+        await Restore(self.advance, self.dispatch, self.owners, self.load, self.committed).run(self._drives)
         self._take_up()
 
     def over(self, error: BaseException) -> None:

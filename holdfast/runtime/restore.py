@@ -32,20 +32,20 @@ class Restore:
             arm,
         )
 
-    async def run(self, *, drive: bool) -> None:
-        await self._reload(drive)
+    async def run(self, drives: Callable[[RunNo], bool]) -> None:
+        await self._reload(drives)
         if self._advance.is_stalled:
             return  # again; the next restoration goes on
         self._offer_again()
-        await self._see_to_the_rest(drive)
+        await self._see_to_the_rest(drives)
 
-    async def _reload(self, drive: bool) -> None:
+    async def _reload(self, drives: Callable[[RunNo], bool]) -> None:
         advance = self._advance
         adopted = {no for no, event in advance.again if isinstance(event, Adopted)}
         while advance.away and not advance.is_stalled:
             no = next(iter(advance.away))
             if no in adopted:
-                await self._owners.adopt(no, drive=drive)
+                await self._owners.adopt(no, drive=drives(no))
             elif (live := await self._load(no)) is not None and not live.run.over:
                 self._begin_passed_over(live)
                 if live.run.todo and not any(
@@ -75,12 +75,13 @@ class Restore:
             if not isinstance(event, Continued) or live.run.todo:
                 self._advance.offer(live, event)
 
-    async def _see_to_the_rest(self, drive: bool) -> None:
+    async def _see_to_the_rest(self, drives: Callable[[RunNo], bool]) -> None:
         """Timers, places, the lane, and what nobody drives yet."""
         self._dispatch.leave_lost_lane()
         for live in list(self._advance.live.values()):
-            if drive and live.run.is_idle and (not live.run.todo or live.run.waits_for_key()):
-                await self._owners.adopt(live.run.no)
+            run = live.run
+            if run.is_idle and drives(run.no) and (not run.todo or run.waits_for_key()):
+                await self._owners.adopt(run.no)
             self._arm(live)
         self._dispatch.resume()
 

@@ -102,11 +102,12 @@ class Upkeep:
         if not files.folder.is_dir():
             return
         await asyncio.to_thread(files.sweep_unfinished, now)
+        kept = await self._store.artefacts_of_keys()
         for shelf in await asyncio.to_thread(files.shelves):
             if self._stopping.is_set():
                 return
             named = await self._store.artefacts_of_shelf(shelf)
-            await asyncio.to_thread(files.sweep, shelf, named, now)
+            await asyncio.to_thread(files.sweep, shelf, named | kept, now)
 
     async def _by_pieces(self, piece: Callable[[], Awaitable[int]]) -> None:
         while not self._stopping.is_set() and await piece():

@@ -115,8 +115,9 @@ def _some(table: Table, rules: Kind) -> Table:
 
 
 def _unknown_step(fields: Fields) -> WorkflowStep:
-    """A step of an unknown kind: what it means cannot be said, but its id and the steps inside it can be read."""
-    fields.expect(fields.data, required=("id",))
+    """A step of an unknown kind: what it means cannot be said, but its id, the steps inside it and the keys that no
+    kind has can be read."""
+    fields.expect(_keys_of_all(), required=("id",))
     fields.report.cannot_read({key: value for key, value in fields.data.items() if key != "id"})
     for key in ("steps", "then", "else"):
         if isinstance(items := fields.data.get(key), list):
@@ -139,7 +140,7 @@ def _kind_of(fields: Fields) -> tuple[str | None, bool]:
 
 def _silent_kind(fields: Fields) -> str | None:
     implied = implied_kind(fields.data)
-    if implied is None:
+    if implied is None and not _is_kind_misspelt(fields.data):
         fields.wrong("missing_key", "kind", 'the key "kind" or "tool" is missing', _hint_of_kind(fields.data))
     return implied
 
@@ -151,9 +152,21 @@ def _hint_of_kind(keys: Collection[str]) -> str:
     owners = [kind for kind, rules in KINDS.items() if any(key in rules.keys for key in keys)]
     if owners:
         return f"did you mean kind: {owners[0]}?"
-    words = {first for first, *_ in IMPLIED_KINDS.values()}
-    near = [f"did you mean {word}?" for key in keys if key not in STEP_KEYS and (word := nearest(key, words))]
-    return near[0] if near else f"the kinds are {', '.join(KINDS)}"
+    return f"the kinds are {', '.join(KINDS)}"
+
+
+def _is_kind_misspelt(keys: Collection[str]) -> bool:
+    """Whether an unknown key, which is reported by itself, was meant to say the kind."""
+    words = {"kind", *(first for first, *_ in IMPLIED_KINDS.values())}
+    known = _keys_of_all()
+    return any(key not in known and nearest(key, known) in words for key in keys)
+
+
+@cache
+def _keys_of_all() -> frozenset[str]:
+    """The keys of all kinds."""
+    own = (key for rules in KINDS.values() for key in rules.keys)
+    return frozenset({*STEP_KEYS, *POLICY_KEYS, *ANSWER_KEYS, *own})
 
 
 def _expect_keys(fields: Fields, kind: str, rules: Kind, certain: bool) -> None:

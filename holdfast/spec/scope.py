@@ -131,7 +131,7 @@ class Scope:
         return self.step_ids() | self._inputs | {frame.binding for frame in self._frames if frame.binding}
 
     def step_ids(self) -> set[str]:
-        return {step for frame in self._frames for step in frame.tails}
+        return {step for frame in self._frames for step in frame.tails if step}
 
 
 def _home(step: WorkflowStep, block: Block) -> _Home:

@@ -25,7 +25,13 @@ FILE_REFS_MAX: Final = 1_000  # of one output
 PIECE_BYTES: Final = 1024 * 1024
 GRACE_SECONDS: Final = 24 * 3600  # how long a file that nothing names is left alone
 
+_NAMED = re.compile(re.escape(SCHEME.encode()) + rb"([0-9a-f]{64})")
 _URI = re.compile(re.escape(SCHEME) + r"([0-9a-f]{64})\Z")
+
+
+def named_in(text: bytes) -> set[str]:
+    """The sha256 of every artefact that a JSON text names."""
+    return {found.decode() for found in _NAMED.findall(text)} if text.find(SCHEME.encode()) >= 0 else set()
 
 
 class ArtefactError(Exception):

@@ -22,6 +22,7 @@ import apsw
 import msgspec
 
 from holdfast.errors import NodeIsOver, NotFound, SchemaTooNew, SchemaTooOld, StoreUnavailable
+from holdfast.store.artefacts import named_in
 from holdfast.store.base import (
     Batch,
     Fenced,
@@ -418,6 +419,11 @@ class SqliteStore:
         """The artefacts that runs name, of those whose sha256 begins so."""
         bounds = (shelf, f"{shelf}g")  # past every hexadecimal digit
         return {sha256 for (sha256,) in self._read.execute(self._sql["artefacts_between"], bounds)}
+
+    async def artefacts_of_keys(self) -> set[str]:
+        """The artefacts that answers kept under idempotency keys name."""
+        outputs = self._read.execute(self._sql["outputs_with_artefacts"])
+        return {sha256 for (output,) in outputs for sha256 in named_in(output)}
 
     async def journal(self, no: RunNo, after: int, limit: int) -> list[ReadRow]:
         return list(self._read.execute(self._sql["rows_of"], (no, after, limit)))

@@ -613,3 +613,28 @@ def test_a_file_that_is_no_database_exits_with_2(cli: Cli) -> None:
 def test_nothing_is_left_of_the_lock_when_it_ends(cli: Cli) -> None:
     cli.run("run", cli.flow(SUM), "--tools", "tools", "-i", "a=1")
     assert Path(cli.folder / "holdfast.db.lock").read_bytes() == b""
+
+
+LOGS = "from holdfast import Context, tool\n@tool\ndef says(context: Context):\n    context.log('looking', page=1)\n"
+
+
+@pytest.mark.parametrize("flags", [(), ("--json",)])
+def test_what_a_tool_logs_reaches_the_person(cli: Cli, flags: tuple[str, ...]) -> None:
+    cli.write("says.py", LOGS)
+    done = cli.run("run", cli.flow("- {id: s, tool: says}"), "--tools", "says", *flags)
+    assert "  · s  looking page=1\n" in done.stderr
+    assert "looking" not in done.stdout
+
+
+def test_what_a_tool_logs_is_a_line_of_json_if_log_lines_are(cli: Cli) -> None:
+    cli.write("says.py", LOGS)
+    done = cli.run("run", cli.flow("- {id: s, tool: says}"), "--tools", "says", "--log", "json")
+    (line,) = [
+        line for line in map(json.loads, done.stderr.splitlines()) if line["logger"] == "holdfast.tool"
+    ]
+    assert (line["step"], line["attempt"], line["message"], line["fields"]) == (
+        "s",
+        1,
+        "looking",
+        {"page": 1},
+    )

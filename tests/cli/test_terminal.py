@@ -198,3 +198,22 @@ def test_ctrl_c_on_a_terminal_leaves_the_tree_and_says_how_to_go_on(cli: Cli) ->
     assert re.search(
         r"go on with: holdfast run --continue \S+ --tools tools", CONTROLS.sub("", seen.decode())
     )
+
+
+SAYS = """
+import time
+from holdfast import Context, tool
+
+@tool
+def says(context: Context):
+    context.log("looking", page=1)
+    context.progress(1, 4, "on page 1")
+    time.sleep(0.5)  # several frames
+"""
+
+
+def test_a_step_shows_how_far_it_is_and_what_it_logs(cli: Cli) -> None:
+    cli.write("says.py", SAYS)
+    seen = on_a_terminal(cli, "run", cli.flow("- {id: s, tool: says}"), "--tools", "says")
+    assert "25% on page 1" in seen
+    assert "· s  looking page=1" in seen

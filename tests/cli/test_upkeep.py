@@ -69,3 +69,36 @@ def _change(cli: Cli, statement: str) -> None:
     db = apsw.Connection(str(cli.folder / "holdfast.db"))
     db.execute(statement)
     db.close()
+
+
+# --------------------------------------------------------------------------------------------------- forgetting a key
+
+CHARGED = "- {id: pay, tool: note, args: {text: paid}, idempotency_key: order-7, idempotency_scope: global}"
+HOLDS = "- {id: pay, tool: hold, idempotency_key: order-7, idempotency_scope: global}"
+
+
+def test_a_key_that_is_forgotten_lets_the_next_step_be_done(cli: Cli) -> None:
+    for _ in range(2):
+        cli.run("run", cli.flow(CHARGED), "--tools", "tools")
+    assert cli.notes() == ["paid"]
+    done = cli.run("doctor", "--forget-key", "order-7")
+    assert (done.returncode, "forgot the answer of the key 'order-7'" in done.stderr) == (0, True)
+    cli.run("run", cli.flow(CHARGED), "--tools", "tools")
+    assert cli.notes() == ["paid", "paid"]
+
+
+def test_a_key_that_is_held_is_refused_with_its_holder(cli: Cli) -> None:
+    process = cli.start("run", cli.flow(HOLDS), "--tools", "tools")
+    cli.until(process, "at work")
+    process.kill()
+    process.wait()
+    refused = cli.run("doctor", "--forget-key", "order-7")
+    run_id = cli.json("runs", "list")["runs"][0]["run_id"]
+    assert refused.returncode == 2
+    assert f"is held by step pay of run {run_id}" in refused.stderr
+
+
+def test_a_key_that_is_not_there_is_said_to_be_unknown(cli: Cli) -> None:
+    cli.run("run", cli.flow(SUM), "--tools", "tools")
+    refused = cli.run("doctor", "--forget-key", "order-8")
+    assert (refused.returncode, "there is no global key 'order-8'" in refused.stderr) == (2, True)

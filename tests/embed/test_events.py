@@ -9,7 +9,17 @@ from typing import Any
 
 import pytest
 
-from holdfast import EngineClosed, Holdfast, HoldfastError, NotFound, RunEvent, RunHandle, ToolError, tool
+from holdfast import (
+    Context,
+    EngineClosed,
+    Holdfast,
+    HoldfastError,
+    NotFound,
+    RunEvent,
+    RunHandle,
+    ToolError,
+    tool,
+)
 
 TWO = "name: two\nsteps: [{id: a, tool: echo, args: {x: 1}}, {id: b, tool: echo, args: {x: 2}}]"
 GATE = "name: g\nsteps: [{id: g, tool: gate}]"
@@ -282,3 +292,66 @@ async def test_a_run_that_is_not_there_has_no_events(database: str) -> None:
     async with Holdfast(database) as hf:
         with pytest.raises(NotFound):
             await hf.run("nothing")
+
+
+# ------------------------------------------------------------------------------------------- what tools say meanwhile
+
+SAYS = "name: s\nsteps: [{id: g, tool: gate}, {id: s, tool: says}]"
+
+
+async def read_from_the_gate_on(database: str, *tools: Any) -> list[RunEvent]:
+    """The events of SAYS after its first step, as a reader has them who was there before the second began."""
+    gate = Gate()
+    async with Holdfast(database, tools=[gate.tool, *tools]) as hf:
+        reading = asyncio.ensure_future(all_of(await hf.start(SAYS)))
+        await gate.began.wait()
+        await asyncio.sleep(0)
+        gate.opened.set()
+        return [event for event in await reading if event["current_step_id"] == "s"]
+
+
+@tool
+async def says(context: Context) -> str:
+    context.log("looking", page=1)
+    context.progress(1, 4, "on page 1")
+    return "seen"
+
+
+@pytest.mark.anyio
+async def test_what_a_tool_says_is_told_between_the_beginning_and_the_end_of_its_attempt(
+    database: str,
+) -> None:
+    events = await read_from_the_gate_on(database, says)
+    assert [event["detail"]["kind"] for event in events] == [
+        "step_enter", "log", "progress", "step_exit", "workflow_terminal",
+    ]  # fmt: skip
+    said, far = events[1], events[2]
+    assert (said["id"], said["current_step_id"], said["job_id"]) == (None, "s", events[0]["job_id"])
+    assert said["detail"] == {"kind": "log", "attempt": 1, "message": "looking", "fields": {"page": 1}}
+    assert (far["detail"]["fraction"], far["detail"]["message"]) == (0.25, "on page 1")
+
+
+@pytest.mark.anyio
+async def test_what_a_tool_said_is_not_told_again(database: str) -> None:
+    gate = Gate()
+    gate.opened.set()
+    async with Holdfast(database, tools=[gate.tool, says]) as hf:
+        run = await hf.start(SAYS)
+        await run.result()
+        assert {event["detail"]["kind"] for event in await all_of(run)}.isdisjoint({"log", "progress"})
+
+
+@pytest.mark.anyio
+async def test_of_what_tools_say_a_slow_reader_misses_the_oldest(
+    database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.runtime.feed.SAID_MAX", 3)
+
+    @tool(name="says")
+    async def chatters(context: Context) -> None:
+        for n in range(10):
+            context.log(str(n))
+
+    events = await read_from_the_gate_on(database, chatters)
+    logs = [event["detail"]["message"] for event in events if event["detail"]["kind"] == "log"]
+    assert logs == ["7", "8", "9"]

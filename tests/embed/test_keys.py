@@ -6,6 +6,7 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
+import apsw
 import pytest
 
 from holdfast import Holdfast, RunFailed
@@ -173,5 +174,29 @@ def test_on_conflict_fail_fails_whoever_meets_a_held_key(tmp_path: Path) -> None
             assert failed.value.error.kind == "key_conflict"
             till.gate.set()
             assert await first.result(timeout=60) == 1
+
+    asyncio.run(main())
+
+
+def test_a_run_that_takes_the_answer_of_another_keeps_its_files(tmp_path: Path) -> None:
+    definition = ONE.replace("output:", "# output:")
+
+    async def charge(order: str) -> Any:
+        return {"file_refs": [{"inline_b64": "eA=="}]}
+
+    async def main() -> None:
+        async with Holdfast(str(tmp_path / "a.db"), tools=[charge]) as hf:
+            first = await hf.start(definition, {"order": "7"})
+            await first.result(timeout=60)
+            second = await hf.start(definition, {"order": "7"})
+            await second.result(timeout=60)
+            again = await hf.rerun(second.id, from_step="charge")
+            await again.result(timeout=60)
+            db = apsw.Connection(str(tmp_path / "a.db"), flags=apsw.SQLITE_OPEN_READONLY)
+            assert db.execute("SELECT count(DISTINCT run), count(DISTINCT sha256) FROM artefact").get == (
+                3,
+                1,
+            )
+            db.close()
 
     asyncio.run(main())

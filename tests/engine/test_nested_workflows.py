@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
+from holdfast.engine import draft, scopes
 from holdfast.engine.decisions import OpenScope
 from holdfast.engine.rows import decode_parts, encode_parts
 from holdfast.values import decode
-from tests.engine.driver import Case, armed, failures, finish, starts, state_of, stops
+from tests.engine.driver import Case, armed, failures, finish, starts, state_of, stops, was_cut
 
 CHILD = """
 name: child
@@ -291,3 +292,25 @@ def test_an_empty_loop_inside_a_nested_workflow_ends_it_at_once() -> None:
     case = outer(xs=[])
     assert case.open == ["end"]
     assert case.args("end") == {"m": {"loop": {"iterations": []}}}
+
+
+def test_a_deadline_before_the_cut_work_that_enters_a_nested_workflow_leaves_nothing_to_enter(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    middle = TWICE.replace("HOW", "continue").replace("WHAT", "none")
+    uses = {"middle": middle, "child": "timeout_secs: 5\n" + CHILD}
+    case = Case(OUTER, {"xs": [1]}, uses=uses)
+    with monkeypatch.context() as small:
+        small.setattr(draft, "DECISIONS_MAX", 4)
+        assert was_cut(case.start())
+    assert failures(case.fire("deadline", "mid.loop[0].deep"))["mid.loop[0].deep"].kind == "run_timeout"
+    case.go_on()
+    assert case.open == ["end"]
+
+
+def test_an_output_of_a_nested_workflow_that_is_too_large_fails_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    case = parent(CHILD + 'output: ["{{ t }}", "{{ t }}"]\n')
+    case.succeed("s", 3)
+    case.succeed("inner.s", 6)
+    monkeypatch.setattr(scopes, "VALUE_BYTES_MAX", 100)
+    assert failures(case.succeed("inner.t", "x" * 60))["inner"].kind == "output_too_large"

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from holdfast.engine import draft
 from holdfast.engine.events import Adopted, StepSucceeded, SuspectsTurn
 from holdfast.engine.retry import MAX_LOST
 from holdfast.values import NULL
-from tests.engine.driver import Case, armed, failures, finish, starts
+from tests.engine.driver import Case, armed, failures, finish, starts, was_cut
 
 ONE = "name: n\nsteps: [{id: a, tool: t}, {id: b, tool: t}]"
 THREE = (
@@ -295,3 +296,32 @@ def test_a_run_that_waits_is_interrupted_too() -> None:
 def test_interrupting_starts_nothing() -> None:
     case = started("name: n\non_restart: interrupt\nsteps: [{id: a, tool: t}]")
     assert starts(case.crash()) == []
+
+
+def test_an_adoption_that_is_cut_takes_no_work_along_from_a_scope_that_it_failed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    case = Case(
+        """
+        name: n
+        steps:
+          - id: outer
+            kind: foreach
+            items: $.inputs.xs
+            on_any_fail: continue
+            steps:
+              - id: par
+                kind: parallel
+                branches:
+                  - [{id: s, tool: t, on_crash: fail}]
+                  - [{id: br, kind: branch, on: $.inputs.xs, then: [{id: x, tool: t, args: {i: "{{ item }}"}}]}]
+          - {id: after, tool: t}
+        """,
+        {"xs": [1]},
+    )
+    monkeypatch.setattr(draft, "DECISIONS_MAX", 4)
+    assert was_cut(case.start())
+    monkeypatch.setattr(draft, "DECISIONS_MAX", 2)
+    case.crash()
+    case.go_on()
+    assert case.open == ["after"]

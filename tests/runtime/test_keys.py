@@ -380,3 +380,18 @@ async def test_artefacts_of_a_commit_that_failed_are_named_when_it_is_made_good(
     ref = (await run.result())["s"]["file_refs"][0]
     assert rows(tmp_path, "SELECT run, sha256, size FROM artefact") == [(run._no, ref["uri"][-64:], 5)]
     await engine.close()
+
+
+@by_hand
+async def test_a_process_that_drives_only_its_own_run_takes_a_lost_turn_again(tmp_path: Path) -> None:
+    desk = Desk()
+    engine = bench(tmp_path, [desk.tool], clock())
+    await engine.open(drive=False)
+    engine.store.refuse = lambda batch: away(batch) if _has(batch, "key_granted") else None
+    run = await engine.begin(ONE)
+    await settled()
+    engine.store.refuse = back
+    await clock().advance(1)
+    desk.give(7)
+    assert await run.result() == 7
+    await engine.close()

@@ -52,7 +52,7 @@ MUST_HAPPEN["pure-woven"] = (
 )  # fmt: skip
 MUST_HAPPEN["world-woven"] = (
     *MUST_HAPPEN["world"],
-    "key granted", "key held", "key answered", "key conflict", "nested over", "nested deadline", "rerun",
+    "key granted", "key held", "key answered", "key conflict", "nested over", "nested deadline", "rerun", "visit",
 )  # fmt: skip
 
 

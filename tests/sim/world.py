@@ -418,12 +418,24 @@ class World:
         node = SimNode(self, whole=whole)
         self.say(f"{node.name} opens, faults {sorted(self.faults)}")
         self.nodes.append(node)
-        node.do(self.open(node))
+        if self.woven and self.started and not self.settled and self.rng.random() < 0.15:
+            node.closing = True
+            node.do(self.visit(node, self.rng.choice(list(self.started))))
+        else:
+            node.do(self.open(node))
 
     async def open(self, node: SimNode) -> None:
         self.opened = node
         await node.engine.open()
         node.is_open = True
+
+    async def visit(self, node: SimNode, run_id: str) -> None:
+        """Take the file to cancel one run, drive nothing, and leave."""
+        self.opened = node
+        await node.engine.open(drive=False)
+        await self.cancel(node, run_id)
+        self.counts["visit"] += 1
+        await self.close(node)
 
     async def close(self, node: SimNode) -> None:
         self.say(f"{node.name} closes")

@@ -502,7 +502,7 @@ class StoreConformance:
         await commit(store, started(4, status="waiting", owned=False, wake_at=T0 + 11))
         await commit(store, started(5, status="waiting", owned=False))
         await commit(store, started(6, status="running", wake_at=T0))
-        await commit(store, started(7, status="completed", owned=False, wake_at=T0))
+        await commit(store, started(7, status="completed", owned=False, wake_at=T0, finished_at=T0))
         due = await store.due(Millis(T0 + 10), 10)
         assert due[0] == 3 and sorted(due) == [1, 2, 3]
         assert await store.due(Millis(T0 + 10), 1) == [3]
@@ -511,7 +511,7 @@ class StoreConformance:
     async def test_next_wake_is_the_earliest_wake_time_of_a_released_run(self, store: Store) -> None:
         assert await store.next_wake() is None
         await commit(store, started(1, status="running", wake_at=T0))
-        await commit(store, started(2, status="cancelled", owned=False, wake_at=T0))
+        await commit(store, started(2, status="cancelled", owned=False, wake_at=T0, finished_at=T0))
         assert await store.next_wake() is None
         await commit(store, started(3, status="waiting", owned=False, wake_at=T0 + 7))
         await commit(store, started(4, status="waiting", owned=False, wake_at=T0 + 8))
@@ -521,7 +521,7 @@ class StoreConformance:
         for no, to in {
             1: change("running", owned=False, needs='["a"]'),
             2: change("running", owned=True, needs='["a"]'),
-            3: change("failed", owned=False, needs='["a"]'),
+            3: change("failed", owned=False, needs='["a"]', finished_at=T0),
             4: change("running", owned=False),
             5: change("running", owned=False, needs='["b"]'),
         }.items():
@@ -850,6 +850,31 @@ class StoreConformance:
             assert part.keys == [asks(1), lets_go(1)]
             assert [no for no, *_ in part.artefacts] == [1]
             assert part.has_rest
+
+    def test_without_some_runs_the_artefacts_of_others_stay_though_they_have_no_rows(self) -> None:
+        batch = started(1)
+        batch.artefacts.append((RunNo(2), "b" * 64, 4, Millis(T0)))
+        assert batch.without({RunNo(1)}).artefacts == batch.artefacts
+
+    async def test_forgetting_an_answer_lets_the_next_one_execute(self, store: Store) -> None:
+        await commit(store, started(1, 2))
+        await settled(store, asks(1), lets_go(1, output=b"7", expires_at=T0 + 5))
+        assert await store.expired_keys(Millis(T0 + 4), 10) == []
+        batch = Batch()
+        batch.forgotten_keys = await store.expired_keys(Millis(T0 + 5), 10)
+        await commit(store, batch)
+        assert await settled(store, asks(2)) == [(2, "s", "granted", None)]
+
+    async def test_an_answer_that_was_taken_anew_since_it_was_looked_at_is_not_forgotten(
+        self, store: Store
+    ) -> None:
+        await commit(store, started(1, 2, 3))
+        await settled(store, asks(1), lets_go(1, output=b"7", expires_at=T0 + 5))
+        batch = Batch()
+        batch.forgotten_keys = await store.expired_keys(Millis(T0 + 9), 10)
+        await settled(store, asks(2, at=T0 + 9))
+        await commit(store, batch)
+        assert await settled(store, asks(3, at=T0 + 9)) == [(3, "s", "held", None)]
 
     async def test_a_forgotten_run_takes_its_own_keys_along_and_leaves_those_for_all(
         self, store: Store

@@ -190,16 +190,6 @@ def test_a_file_of_a_newer_release_is_refused_and_left_as_it_is(store_factory: O
     assert read(file, "SELECT * FROM meta") == before
 
 
-def test_constraints_guard_status_and_identity_in_the_database(store_factory: OpenFile, file: Path) -> None:
-    store_factory()
-    db = apsw.Connection(str(file))
-    with pytest.raises(apsw.ConstraintError):
-        db.execute(
-            "INSERT INTO run (no, tenant, id, version, status, created_at) VALUES (1, 't', 'i', 'v', 'odd', 0)"
-        )
-    db.close()
-
-
 # ----------------------------------------------------------------------------------------------- two processes
 
 _FORMER = """

@@ -60,3 +60,6 @@ SELECT DISTINCT sha256, size FROM artefact;
 
 -- name: artefacts_between
 SELECT DISTINCT sha256 FROM artefact WHERE sha256 >= ? AND sha256 < ?;
+
+-- name: outputs_with_artefacts
+SELECT output FROM key WHERE instr(output, CAST('artefact://sha256/' AS BLOB)) > 0;

@@ -541,7 +541,7 @@ def _due(body: TimerBody, scope: Scope) -> Any:
 def _number(value: Any) -> float:
     try:
         number = float(value)
-        if not math.isfinite(number):
+        if isinstance(value, bool) or not math.isfinite(number):
             raise ValueError
         return number
     except (TypeError, ValueError):

@@ -115,9 +115,10 @@ def _some(table: Table, rules: Kind) -> Table:
 
 
 def _unknown_step(fields: Fields) -> WorkflowStep:
-    """A step of an unknown kind: what it means cannot be said, but its id, the steps inside it and the keys that no
-    kind has can be read."""
+    """A step of an unknown kind: what it means cannot be said, but its id, its policy, the steps inside it and the keys
+    that no kind has can be read."""
     fields.expect(_keys_of_all(), required=("id",))
+    read_table(POLICY_KEYS, fields)
     fields.report.cannot_read({key: value for key, value in fields.data.items() if key != "id"})
     for key in ("steps", "then", "else"):
         if isinstance(items := fields.data.get(key), list):

@@ -196,14 +196,22 @@ def check_inputs(inputs: Any, report: Report) -> None:
     if _is_schema(inputs):
         _check_top(Fields(report, inputs, ("inputs",), "inputs: "))
         parts.check(schema, ("inputs",), "inputs: ")
-    for name, rule in () if _is_schema(inputs) else inputs.items():
-        who = f"input {quoted(name)}: "
-        _check_short_form(report, rule, ("inputs", name), who)
-        parts.check({} if rule is None else rule, ("inputs", name), who)
+    else:
+        inputs = {name: rule for name, rule in inputs.items() if _is_sound(parts, report, name, rule)}
+        # One that is broken does not hide what is wrong with the others.
+        before, schema = len(report.problems), _schema_of(inputs)
     if len(report.problems) == before and not _is_plain(schema):
         check_whole(schema, report, ("inputs",), "inputs: ", unwritten=0 if _is_schema(inputs) else 1)
     if len(report.problems) == before:
         _check_defaults(inputs, schema, report)
+
+
+def _is_sound(parts: Parts, report: Report, name: str, rule: Any) -> bool:
+    """Check what the short form says of one input."""
+    before, at, who = len(report.problems), ("inputs", name), f"input {quoted(name)}: "
+    _check_short_form(report, rule, at, who)
+    parts.check({} if rule is None else rule, at, who)
+    return len(report.problems) == before
 
 
 def _check_top(fields: Fields) -> None:

@@ -257,6 +257,17 @@ def _to_json(value: Any) -> Any:
         return str(value)
     if _is_pydantic(type(value)):
         return sys.modules["pydantic"].TypeAdapter(type(value)).dump_python(value, mode="json")
+    return _plain(value)
+
+
+def _plain(value: Any) -> Any:
+    """Texts and numbers of a class of their own, as libraries for HTML and for numbers give them."""
+    if isinstance(value, str):
+        return str.__str__(value)
+    if isinstance(value, int):
+        return int.__int__(value)
+    if isinstance(value, float):
+        return float.__float__(value)
     raise NotImplementedError
 
 

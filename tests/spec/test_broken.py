@@ -70,7 +70,7 @@ output: "{{ zz }}"
     ) == [
         (3, "unknown_kind", "/steps/0/kind"),
         (3, "invalid_tool_name", "/steps/0/steps/0/tool"),
-        (3, "missing_key", "/steps/0/steps/1/kind"),
+        (3, "unknown_key", "/steps/0/steps/1/tol"),
         (4, "unknown_root", "/steps/1/args"),
         (4, "out_of_scope", "/steps/1/args"),
         (4, "unknown_step", "/steps/1/args"),

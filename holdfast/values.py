@@ -142,6 +142,15 @@ def encode(value: Any) -> bytes:
     return text
 
 
+def is_text(text: str) -> bool:
+    """Can it be written? Half of a surrogate pair cannot."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def is_too_deep(text: bytes) -> bool:
     return text.count(b"[") + text.count(b"{") > JSON_DEPTH_MAX and depth_of(text) > JSON_DEPTH_MAX
 

@@ -62,12 +62,15 @@ from holdfast.values import (
     RunId,
     RunNo,
     encode,
+    is_text,
     segment,
 )
 
 log = logging.getLogger("holdfast")
 
 LOOK_AGAIN_MS: Final = 1_000
+LABELS_MAX: Final = 100  # of one run
+LABEL_CHARS_MAX: Final = 1_000
 NAMES_LOOKED_AT_MAX: Final = 1_000  # for the nearest to a name that is not there
 GC_THRESHOLD_OF_PYTHON: Final = (700, 10, 10)
 GC_THRESHOLD: Final = (20_000, 20, 20)
@@ -372,9 +375,9 @@ class Engine:
 
     async def row_of(self, run_id: RunId) -> RunRow:
         self._check_open()
-        row = await self.store.run_by_id(DEFAULT_TENANT, run_id)
+        row = await self.store.run_by_id(DEFAULT_TENANT, run_id) if is_text(run_id) else None
         if row is None:
-            raise NotFound(f"no run {run_id} in this database")
+            raise NotFound(f"no run {ascii(run_id)[1:-1]} in this database")
         return row
 
     async def find(self, run_id: RunId) -> Live:
@@ -519,9 +522,16 @@ class Engine:
 
 
 def _checked(labels: Mapping[Any, Any]) -> Mapping[str, str]:
+    if len(labels) > LABELS_MAX:
+        raise LimitExceeded("too_many_labels", f"a run has at most {LABELS_MAX} labels, not {len(labels):,}")
     for name, value in labels.items():
-        if not isinstance(name, str) or not isinstance(value, str):
-            raise InvalidInputs(f"label {name!r} must be text, not {type(value).__name__}")
+        for what, text in (("the name of a label", name), (f"label {name!r}", value)):
+            if not isinstance(text, str):
+                raise InvalidInputs(f"{what} must be text, not {type(text).__name__} ({text!r:.50})")
+            if len(text) > LABEL_CHARS_MAX:
+                raise LimitExceeded("label_too_long", f"{what:.50} is over {LABEL_CHARS_MAX:,} characters")
+            if not is_text(text):
+                raise InvalidInputs(f"{what!a} has half of a surrogate pair in it, which no text can hold")
     return labels
 
 

@@ -68,6 +68,8 @@ class Plans:
             )
         uses = {}
         for name in sorted(names_used(spec)):
+            if name == spec.name:
+                raise _refused(f"workflow {name!r} contains itself", "nested_cycle")
             child = await find(name, spec)
             child.validate(self._template_env)
             uses[name] = await self._resolve(child, find, (*around, spec.name))

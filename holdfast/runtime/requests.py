@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from holdfast.errors import InvalidInputs, LimitExceeded, RequestConflict
 from holdfast.store.base import Store
-from holdfast.values import RunId, RunNo, canonical, sha256
+from holdfast.values import RunId, RunNo, canonical, is_text, sha256
 
 REQUEST_ID_CHARS_MAX: Final = 255
 
@@ -57,6 +57,8 @@ class Requests:
 def checked(request_id: Any) -> str:
     if not isinstance(request_id, str) or not request_id:
         raise InvalidInputs(f"a request id is a text that is not empty, not {request_id!r}")
+    if not is_text(request_id):
+        raise InvalidInputs(f"the request id {request_id!a:.100} has half of a surrogate pair in it")
     if len(request_id) > REQUEST_ID_CHARS_MAX:
         raise LimitExceeded(
             "request_id_chars_max", f"a request id has at most {REQUEST_ID_CHARS_MAX} characters"

@@ -509,7 +509,10 @@ class SqliteStore:
                 copy.pragma("journal_mode", "delete")  # one file, that can be carried away
                 wrong = _unsound(copy)
         except apsw.Error as error:
-            raise StoreUnavailable(f"{self.path} cannot be copied: {error}") from error
+            why = str(error)
+            if why == "not an error":  # what closing a copy says that could not be written
+                why = "there is no room for it, or it cannot be written"
+            raise StoreUnavailable(f"{self.path} cannot be copied to {path}: {why}") from error
         if wrong:
             raise StoreUnavailable(f"the copy is not sound: {'; '.join(wrong)}")
 

@@ -199,7 +199,7 @@ class Holdfast:
         `request_id` there is one run however often this is asked; the same id for another workflow or other inputs
         raises RequestConflict. `parent_job_id` is kept with the run and shown with it.
         """
-        if inputs is not None and not isinstance(inputs, Mapping):
+        if inputs is not None and type(inputs) is not dict and not isinstance(inputs, Mapping):
             raise InvalidInputs(f"inputs must be a mapping of names to values, not {type(inputs).__name__}")
         if parent_job_id is not None and not isinstance(parent_job_id, str):
             raise InvalidInputs(f"parent_job_id must be text, not {type(parent_job_id).__name__}")

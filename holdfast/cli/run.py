@@ -58,10 +58,12 @@ HUNG_UP: Final = SIGNALLED + signal.SIGHUP
 
 
 class Order(NamedTuple):
-    """What is to be driven, and how it is to be shown. `repeat` are the flags that going on needs again."""
+    """What is to be driven, and how it is to be shown. `repeat` are the flags that going on needs again, `where` those
+    that looking needs."""
 
     begin: Begin
     repeat: tuple[str, ...]
+    where: tuple[str, ...]
     tools: tuple[str, ...]
     as_json: bool
     all_steps: bool
@@ -89,13 +91,14 @@ def command(given: Given) -> int:
 def drive(given: Given, settings: Settings, begin: Begin) -> int:
     """Begin a run in the way that is given, stay with it to its end, and show it."""
     shown = (given.has("--json"), given.has("--all-steps"))
-    order = Order(begin, _repeated(given), settings.tools, *shown)
+    where = _repeated(given, "--db")
+    again = _repeated(given, "--tools", "--allow-networks", "--db")
+    order = Order(begin, again, where, settings.tools, *shown)
     return finished(_attend(order, settings, load_tools(settings)))
 
 
-def _repeated(given: Given) -> tuple[str, ...]:
-    """The flags with which the file and its tools are found again."""
-    flags = ("--tools", "--allow-networks", "--db")
+def _repeated(given: Given, *flags: str) -> tuple[str, ...]:
+    """These flags as they were given, for a command that is to find the same things again."""
     return tuple(word for flag in flags for value in given.texts(flag) for word in (flag, value))
 
 
@@ -137,8 +140,10 @@ class GoOn(NamedTuple):
     async def before(self, engine: Engine, *, every: bool) -> Steps:
         row = await self._row(engine)
         stored = await engine.store.definition(row.tenant, row.version)
-        if self.spec is not None and stored is not None and stored[0] != self.spec.canonical().decode():
-            self._tell_file_is_not_used(row.workflow)
+        if self.spec is not None and stored is not None:
+            began_with = WorkflowSpec.from_canonical(stored[0])
+            if began_with.canonical() != self.spec.canonical():
+                self._tell_file_is_not_used(row.workflow)
         return await steps_so_far(engine.store, row.no, every=every)
 
     async def begin(self, engine: Engine) -> Live:
@@ -305,9 +310,10 @@ class Attendant:
     def _after_failure(self, live: Live) -> list[str]:
         path = live.run.error.path if live.run.error else ""
         step = next((name for name in live.plan.root.nodes if path == name or is_in(path, name)), None)
+        shown = ["holdfast", "runs", "show", live.run.id, *self._order.where]
         again = ["holdfast", "runs", "rerun", live.run.id, *(("--from", step) if step else ())]
         return [
-            f"see what each step gave: holdfast runs show {live.run.id}",
+            f"see what each step gave: {shlex.join(shown)}",
             f"when its cause is mended: {shlex.join([*again, *self._order.repeat])}",
         ]
 

@@ -19,7 +19,9 @@ from holdfast.values import join, sha256, split
 
 FORMAT: Final = 1
 INLINE_BYTES_MAX: Final = 32 * 1024
+NO_BLOBS: Final[list[tuple[str, bytes]]] = []
 _MARK: Final = b'{"$blob":'
+_MARK_TEXT: Final = _MARK.decode()
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(tuple[int, Event, list[Decision]]).decode
@@ -27,10 +29,10 @@ _decode = msgspec.json.Decoder(tuple[int, Event, list[Decision]]).decode
 
 def encode_row(event: Event, decisions: list[Decision]) -> tuple[str, list[tuple[str, bytes]]]:
     """The body, and the values that are too large for it as (sha256, text)."""
-    body = _encode((FORMAT, event, decisions))
+    body = _encode((FORMAT, event, decisions)).decode()
     # A value that looks like a reference is moved out too, so that a reference can only be ours.
-    if len(body) <= INLINE_BYTES_MAX and body.find(_MARK) < 0:  # `in` raises and drops an error first
-        return body.decode(), []
+    if len(body) <= INLINE_BYTES_MAX and _MARK_TEXT not in body:
+        return body, NO_BLOBS
     blobs: dict[str, bytes] = {}
     parts = [_without_blobs(part, blobs) for part in (event, *decisions)]
     return _encode((FORMAT, parts[0], parts[1:])).decode(), list(blobs.items())
@@ -62,7 +64,7 @@ def _moved_out(value: msgspec.Raw, blobs: dict[str, bytes]) -> msgspec.Raw:
 
 
 def has_blobs(body: str) -> bool:
-    return '{"$blob":' in body
+    return _MARK_TEXT in body
 
 
 def blob_of(value: msgspec.Raw) -> str | None:

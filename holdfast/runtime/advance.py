@@ -180,8 +180,9 @@ class Advance:
             if request is not None:
                 self._batch.requests.append(request)
             self.live[new.no] = live
-            for given in (event.inputs, *event.copied.values()):
-                self._note_artefacts(new.no, bytes(given))
+            self._note_artefacts(new.no, bytes(event.inputs))
+            for output in event.copied.values():
+                self._note_artefacts(new.no, bytes(output))
         self.offer(live, event, reply)
 
     def deliver(self, no: RunNo, event: Event) -> None:

@@ -32,7 +32,7 @@ from holdfast.store.artefacts import Artefacts
 from holdfast.tools.failures import ArgumentsMisfit, OutputTooLarge, described
 from holdfast.tools.registry import Context, Registry, Tool
 from holdfast.tools.secrets import Secrets, SecretUnavailable
-from holdfast.values import VALUE_BYTES_MAX, Error, RunNo, decode, encode, idempotency_key
+from holdfast.values import VALUE_BYTES_MAX, Error, RunNo, decode, encode, idempotency_key, written
 
 if TYPE_CHECKING:
     from holdfast.tools.processes import Processes
@@ -46,6 +46,7 @@ Key = tuple[RunNo, str]
 Start = tuple[RunNo, str, int]
 
 STALE_ENTRIES: Final = 1_000
+SIMPLE: Final = frozenset({int, bool, type(None)})  # nothing about these can be bent or refused
 SHORT_BYTES_MAX: Final = len('{"file_refs":[]')  # a shorter answer cannot name a file
 
 
@@ -265,8 +266,7 @@ class Dispatch:
             if live is None and no in advance.away:
                 break  # so does whoever brings the run back
             queue.popleft()
-            attempt = None if live is None else self._begin(live, path, number)
-            if live is None or attempt is None:
+            if live is None or (attempt := self._begin(live, path, number)) is None:
                 continue
             attempt.task, self._at_hand = me, attempt
             event = await self._outcome(attempt)
@@ -298,7 +298,8 @@ class Dispatch:
         began, tool = self._monotonic(), attempt.tool
         try:
             if tool.runs_in == "loop":
-                text = tool.result(await tool.fn(**attempt.args))
+                output = await tool.fn(**attempt.args)
+                text = written(output) if type(output) in SIMPLE else tool.result(output)
             elif tool.runs_in == "thread":
                 text = tool.result(await self._threads.call(tool.fn, attempt.args))
             else:

@@ -80,7 +80,7 @@ class Inputs:
 
     def filled(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
         """The inputs of a run with defaults filled in; raises InvalidInputs with everything that does not fit."""
-        if not isinstance(inputs, Mapping):
+        if type(inputs) is not dict and not isinstance(inputs, Mapping):
             raise InvalidInputs(f"inputs must be an object, not {type_name(inputs)}")
         filled = copy.deepcopy(self._defaults) if self._defaults else {}
         filled.update(inputs)

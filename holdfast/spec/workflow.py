@@ -63,7 +63,7 @@ class WorkflowSpec(Definition, frozen=True):
 
     @classmethod
     def from_canonical(cls, text: str | bytes) -> WorkflowSpec:
-        """Read what `canonical` wrote. Written out in full it may be larger than any text that an author may give."""
+        """Read a definition that was stored. Written out in full it may be larger than any text that an author may give."""
         return _built(values.decode(text), Report(None, ""))
 
     def validate(self, template_env: Collection[str] = ()) -> None:

@@ -518,6 +518,19 @@ def test_a_run_goes_on_with_the_version_that_it_began_with(cli: Cli) -> None:
     assert "has changed since" in done.stderr
 
 
+def test_a_file_that_is_as_it_was_is_not_said_to_have_changed(cli: Cli) -> None:
+    _, said = cli.stopped_by(signal.SIGINT, "run", cli.flow(HELD), "--tools", "tools")
+    done = cli.run("run", cli.flow(HELD), "--continue", run_id_in(said), "--tools", "tools")
+    assert (done.returncode, "has changed" in done.stderr) == (0, False)
+
+
+def test_what_to_do_after_a_failure_names_the_database_that_was_given(cli: Cli) -> None:
+    failing = "name: flow\nsteps: [{id: s, tool: fail, args: {message: no}}]\n"
+    done = cli.run("run", cli.flow(failing), "--db", "other.db")
+    shown = next(line for line in done.stderr.splitlines() if "holdfast runs show" in line)
+    assert shown.endswith(" --db other.db")
+
+
 def test_a_file_of_another_workflow_is_said_to_be_unused(cli: Cli) -> None:
     _, said = cli.stopped_by(signal.SIGINT, "run", cli.flow(HELD), "--tools", "tools")
     cli.write("other.yaml", "name: other\nsteps: [{id: s, tool: add, args: {a: 1}}]\n")

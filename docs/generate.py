@@ -43,7 +43,7 @@ NOT_PUBLIC: Final = {
         f"Context.{name}"
         for name in ("cancel", "close", "made_workdir", "planned_workdir", "use_workdir", "relay")
     ),
-    "WorkflowSpec.from_canonical",
+    "WorkflowSpec.from_stored",
 }
 CLASSES: Final = (
     "Holdfast",

@@ -19,6 +19,7 @@ from holdfast.errors import (
     EngineClosed,
     InvalidInputs,
     LimitExceeded,
+    NotFound,
     RunCancelled,
     RunEnded,
     RunFailed,
@@ -280,7 +281,7 @@ class Holdfast:
             )
         text = os.fspath(spec)
         if isinstance(spec, os.PathLike) or _is_file_name(text):
-            return WorkflowSpec.from_file(text)
+            return _from_file(text)
         if text not in self._specs:
             self._specs[text] = WorkflowSpec.from_yaml_str(text)
         return self._specs[text]
@@ -401,6 +402,13 @@ def _published_name(spec: Spec) -> str | None:
         return None
     is_text = "\n" in spec or ": " in spec or spec.endswith(":") or spec.lstrip().startswith("{")
     return None if is_text else spec
+
+
+def _from_file(path: str) -> WorkflowSpec:
+    try:
+        return WorkflowSpec.from_file(path)
+    except FileNotFoundError:
+        raise NotFound(f"there is no file {path} in {os.getcwd()}") from None
 
 
 def _is_file_name(text: str) -> bool:

@@ -15,7 +15,7 @@ from holdfast.errors import InvalidSpec, Problem
 from holdfast.plan.compile import unrunnable
 from holdfast.spec.problems import Report, did_you_mean, quoted
 from holdfast.spec.steps import Body, PollBody, ToolBody, placed
-from holdfast.spec.workflow import WorkflowSpec
+from holdfast.spec.workflow import WorkflowSpec, looked_at
 
 TOOLS_NAMED_MAX: Final = 10  # in a hint
 
@@ -40,23 +40,21 @@ def _looked_at(
     file: Path, known: Collection[str] | None, settings: Settings
 ) -> tuple[Sequence[Problem], Sequence[Problem]]:
     """What is wrong with a file, and what is probably not meant."""
+
+    def judge(spec: WorkflowSpec, report: Report) -> None:
+        if known is not None:
+            report_unknown_tools(spec, known, report)
+
     try:
-        spec = WorkflowSpec.from_file(file)
+        spec, problems = looked_at(file, settings.template_env, judge)
     except InvalidSpec as error:
         return error.problems, ()
     except OSError as error:
         return [Problem("unreadable", f"cannot be read: {error.strerror}", source=str(file))], ()
-    problems = [] if known is None else _unknown_tools(spec, known)
-    try:
-        spec.validate(settings.template_env)
-    except InvalidSpec as error:
-        problems += error.problems
-    problems.sort(key=lambda problem: (problem.line, problem.column))
     return problems, (*spec.notes, *unrunnable(spec)) if not problems else ()
 
 
-def _unknown_tools(spec: WorkflowSpec, known: Collection[str]) -> list[Problem]:
-    report = Report(spec.origin.document, spec.origin.source)
+def report_unknown_tools(spec: WorkflowSpec, known: Collection[str], report: Report) -> None:
     names = sorted(known)
     others = (
         f"the tools are {', '.join(names[:TOOLS_NAMED_MAX])}{', …' if len(names) > TOOLS_NAMED_MAX else ''}"
@@ -66,7 +64,6 @@ def _unknown_tools(spec: WorkflowSpec, known: Collection[str]) -> list[Problem]:
         if tool is not None and tool not in known:
             message = f"step {quoted(step.id)}: unknown tool {quoted(tool)}"
             report.add("unknown_tool", (*at, "tool"), message, did_you_mean(tool, known) or others)
-    return report.problems
 
 
 def _polled(body: Body) -> str | None:

@@ -24,7 +24,7 @@ NETWORKS: Final = Flag(
     "CIDR",
     many=True,
 )
-RUN_ID: Final = Argument("RUN_ID", "The run: its id, a part of that which is only its own, or last.")
+RUN_ID: Final = Argument("RUN_ID", "The run: its id, the beginning or end of that, or last.")
 EVERY: Final = (JSON, LOG, HELP)
 ON_A_FILE: Final = (DB, *EVERY)
 
@@ -57,7 +57,7 @@ the run was. It goes on with the definition that it began with, also if the file
     (
         "holdfast run hello.yaml --tools tools -i name=Ada",
         "holdfast run hello.yaml --inputs @inputs.json --json",
-        "holdfast run --continue 0199f3c4-…",
+        "holdfast run --continue last",
     ),
     (Argument("FILE", "The workflow. May be left out with --continue.", required=False, files="yaml"),),
     (
@@ -72,7 +72,11 @@ the run was. It goes on with the definition that it began with, also if the file
         TOOLS,
         NETWORKS,
         DB,
-        Flag("--continue", "Go on with the run of this id; holdfast runs list shows them.", "RUN_ID"),
+        Flag(
+            "--continue",
+            "Go on with this run: its id, the beginning or end of that, or last (the newest open one).",
+            "RUN_ID",
+        ),
         Flag("--all-steps", "Show every step, not only top-level and failed ones."),
         *EVERY,
     ),

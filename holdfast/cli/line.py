@@ -7,7 +7,7 @@ pressing Tab must be answered at once.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 
 class Flag(NamedTuple):
@@ -77,9 +77,6 @@ class Misread(Exception):
 
     def __init__(self, message: str, hint: str = "") -> None:
         super().__init__(f"{message}; {hint}" if hint else message)
-
-
-NAMES_MAX: Final = 12  # of what could be meant, in a message
 
 
 def read(command: Command, words: Sequence[str]) -> Given:

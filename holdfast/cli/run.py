@@ -11,12 +11,13 @@ import os
 import shlex
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol
 
 import msgspec
 
+from holdfast.cli.check import report_unknown_tools
 from holdfast.cli.file import acting, finished, found
 from holdfast.cli.given import Usage, load_tools, read_inputs, read_spec, settings_of
 from holdfast.cli.line import Given
@@ -28,6 +29,7 @@ from holdfast.cli.show import (
     View,
     is_in,
     painted,
+    problem_lines,
     span,
     step_data,
     told,
@@ -39,7 +41,7 @@ from holdfast.runtime.advance import Live
 from holdfast.runtime.app import Engine
 from holdfast.runtime.queries import output_of
 from holdfast.runtime.steps import Steps, StepView, read_steps, steps_so_far
-from holdfast.spec.problems import did_you_mean
+from holdfast.spec.problems import Report, did_you_mean
 from holdfast.spec.workflow import WorkflowSpec
 from holdfast.store.base import RunRow
 from holdfast.tools.registry import Registry
@@ -94,7 +96,18 @@ def drive(given: Given, settings: Settings, begin: Begin) -> int:
     where = _repeated(given, "--db")
     again = _repeated(given, "--tools", "--allow-networks", "--db")
     order = Order(begin, again, where, settings.tools, *shown)
-    return finished(_attend(order, settings, load_tools(settings)))
+    tools = load_tools(settings)
+    if isinstance(begin, Start) and settings.tools:
+        _warn_of_unknown_tools(begin.spec, tools.names())
+    return finished(_attend(order, settings, tools))
+
+
+def _warn_of_unknown_tools(spec: WorkflowSpec, known: Collection[str]) -> None:
+    """A step whose tool is nowhere is met last, when all before it was done, and its run keeps its definition."""
+    report = Report(spec.origin.document, spec.origin.source)
+    report_unknown_tools(spec, known, report)
+    for line in problem_lines(report.problems, "warning"):
+        say(line)
 
 
 def _repeated(given: Given, *flags: str) -> tuple[str, ...]:
@@ -141,7 +154,7 @@ class GoOn(NamedTuple):
         row = await self._row(engine)
         stored = await engine.store.definition(row.tenant, row.version)
         if self.spec is not None and stored is not None:
-            began_with = WorkflowSpec.from_canonical(stored[0])
+            began_with = WorkflowSpec.from_stored(stored[0])
             if began_with.canonical() != self.spec.canonical():
                 self._tell_file_is_not_used(row.workflow)
         return await steps_so_far(engine.store, row.no, every=every)

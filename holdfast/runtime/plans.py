@@ -86,7 +86,7 @@ class Plans:
         if version not in self._spec_of:
             if len(self._spec_of) >= SPECS_REMEMBERED_MAX:
                 self._spec_of.clear()
-            self._spec_of[version] = WorkflowSpec.from_canonical(definition)
+            self._spec_of[version] = WorkflowSpec.from_stored(definition)
         return self._spec_of[version]
 
     async def again(self, tenant: str, version: str) -> Ready:

@@ -15,7 +15,7 @@ Either way all problems are reported at once, each with its place.
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from holdfast import values
@@ -38,10 +38,7 @@ class WorkflowSpec(Definition, frozen=True):
 
     @classmethod
     def from_file(cls, path: str | os.PathLike[str]) -> WorkflowSpec:
-        with open(path, "rb") as file:
-            # One byte more than allowed, so that the reader sees that it is too long.
-            text = file.read(SPEC_BYTES_MAX + 1)
-        return cls.from_yaml_str(text, os.fspath(path))
+        return cls.from_yaml_str(_text_of(path), os.fspath(path))
 
     @classmethod
     def from_data(cls, data: Any, source: str = "") -> WorkflowSpec:
@@ -62,7 +59,7 @@ class WorkflowSpec(Definition, frozen=True):
         return _built(plain, report)
 
     @classmethod
-    def from_canonical(cls, text: str | bytes) -> WorkflowSpec:
+    def from_stored(cls, text: str | bytes) -> WorkflowSpec:
         """Read a definition that was stored. Written out in full it may be larger than any text that an author may give."""
         return _built(values.decode(text), Report(None, ""))
 
@@ -111,6 +108,27 @@ def _built(data: Any, report: Report) -> WorkflowSpec:
         check(spec, report, None)  # what else is wrong should not have to wait for the next try
         raise report.refusal()
     return spec
+
+
+def _text_of(path: str | os.PathLike[str]) -> bytes:
+    with open(path, "rb") as file:
+        # One byte more than allowed, so that the reader sees that it is too long.
+        return file.read(SPEC_BYTES_MAX + 1)
+
+
+def looked_at(
+    path: str | os.PathLike[str],
+    template_env: Collection[str],
+    judge: Callable[[WorkflowSpec, Report], None],
+) -> tuple[WorkflowSpec, Sequence[Problem]]:
+    """A file as far as it can be read, with every problem of it. `judge` reports what only the caller can know."""
+    document = look_at(_text_of(path), os.fspath(path))
+    report = Report(document, os.fspath(path))
+    spec = definition_from(document.data, report, WorkflowSpec)
+    report.shape_is_read()
+    check(spec, report, template_env)
+    judge(spec, report)
+    return spec, report.refusal().problems
 
 
 def workflow_beside(spec: WorkflowSpec, name: str) -> WorkflowSpec | None:

@@ -525,8 +525,7 @@ def test_a_file_that_is_as_it_was_is_not_said_to_have_changed(cli: Cli) -> None:
 
 
 def test_what_to_do_after_a_failure_names_the_database_that_was_given(cli: Cli) -> None:
-    failing = "name: flow\nsteps: [{id: s, tool: fail, args: {message: no}}]\n"
-    done = cli.run("run", cli.flow(failing), "--db", "other.db")
+    done = cli.run("run", cli.flow("- {id: s, tool: fail}"), "--db", "other.db")
     shown = next(line for line in done.stderr.splitlines() if "holdfast runs show" in line)
     assert shown.endswith(" --db other.db")
 

@@ -66,6 +66,12 @@ def test_with_tools_every_tool_that_is_not_there_is_a_problem(cli: Cli) -> None:
     assert 'step "worse": unknown tool "zzzzzz"\n    hint: the tools are add, ' in done.stdout
 
 
+def test_an_unknown_tool_is_reported_beside_mistakes_of_shape(cli: Cli) -> None:
+    flow = cli.flow("- {id: a, tool: ntoe, args: {text: x}}\n- {id: b, tool: note, argz: {text: x}}")
+    said = cli.run("validate", flow, "--tools", "tools").stdout
+    assert ('unknown tool "ntoe"' in said, 'unknown key "argz"' in said) == (True, True)
+
+
 def test_with_tools_other_problems_are_reported_too(cli: Cli) -> None:
     cli.write("both.yaml", "name: both\nsteps:\n  - {id: s, tool: ntoe, args: {a: '{{nowhere}}'}}\n")
     problems = json.loads(cli.run("validate", "both.yaml", "--tools", "tools", "--json").stdout)["files"][0][

@@ -26,6 +26,8 @@ log = logging.getLogger("holdfast")
 ADOPT_BATCH: Final = 200  # runs taken up between two looks at the loop
 RESIDENT_MAX: Final = 20_000  # runs in memory; more than this wait in the store until there is room
 
+LOOKS: Final = 3  # at the kernel's list of locks
+
 NETWORK_FILESYSTEMS: Final = frozenset(
     {"nfs", "nfs4", "cifs", "smb3", "smbfs", "afpfs", "webdav", "fuse.sshfs", "glusterfs", "ceph", "lustre"}
 )
@@ -79,11 +81,16 @@ def holder_of(database: str) -> dict[str, object]:
     return holder if holder and _is_locked(path, holder.get("pid")) else {}
 
 
+def _is_listed(number: str) -> bool:
+    with open("/proc/locks", encoding="ascii") as locks:  # where the kernel tells (Linux)
+        return any("FLOCK" in line and line.split()[5].endswith(f":{number}") for line in locks)
+
+
 def _is_locked(path: str, pid: object) -> bool:
     try:
-        with open("/proc/locks", encoding="ascii") as locks:  # where the kernel tells (Linux)
-            number = str(os.stat(path).st_ino)
-            return any("FLOCK" in line and line.split()[5].endswith(f":{number}") for line in locks)
+        number = str(os.stat(path).st_ino)
+        # The kernel hands the list out in pieces, and one that changes meanwhile may leave an entry out: look again.
+        return any(_is_listed(number) for _ in range(LOOKS))
     except OSError:
         pass
     try:

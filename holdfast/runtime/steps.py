@@ -115,6 +115,10 @@ class Steps:
             self._order(decision)
         return list(self._changed.values())
 
+    def take_rows(self, rows: Iterable[ReadRow]) -> None:
+        for _, _, at, _, body in rows:
+            self.take(*decode_row(body), Millis(at))
+
     def _fact(self, event: Event) -> None:
         match event:
             case StepSucceeded() | StepFailed() | AttemptReleased():
@@ -238,21 +242,12 @@ class Steps:
             self._end(step, "cancelled")
 
 
-def steps_of(rows: Iterable[ReadRow], *, every: bool = False) -> Steps:
-    """The steps that some journal rows tell of, from the first row on."""
-    steps = Steps(every=every)
-    for _, _, at, _, body in rows:
-        steps.take(*decode_row(body), Millis(at))
-    return steps
-
-
 async def steps_so_far(store: Store, no: RunNo, *, every: bool = False) -> Steps:
     """The steps of a run as of its last durable row, read page by page."""
     steps, after = Steps(every=every), 0
     while rows := await store.journal(no, after, JOURNAL_PAGE):
-        for seq, _, at, _, body in rows:
-            steps.take(*decode_row(body), Millis(at))
-            after = seq
+        steps.take_rows(rows)
+        after = rows[-1][0]
     return steps
 
 

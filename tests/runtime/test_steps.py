@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,8 @@ from holdfast import Holdfast
 from holdfast.engine.decisions import ReserveKey
 from holdfast.engine.events import KeyHeld, RunStarted, StepSucceeded
 from holdfast.engine.rows import decode_row
-from holdfast.runtime.steps import Steps, StepView, read_steps, steps_of
+from holdfast.runtime.steps import Steps, StepView, read_steps
+from holdfast.store.base import ReadRow
 from holdfast.values import NULL, Millis, decode
 from tests.engine.driver import BEGAN, Case
 
@@ -58,6 +60,12 @@ steps:
       - [{id: inner, kind: foreach, items: $.inputs.of, steps: [{id: deep, tool: t, args: {x: "{{inputs.of}}"}}]}]
   - {id: bad, tool: t, args: {x: "{{loop.iterations[0].first.ok}}"}}
 """
+
+
+def steps_of(rows: Iterable[ReadRow], *, every: bool = False) -> Steps:
+    steps = Steps(every=every)
+    steps.take_rows(rows)
+    return steps
 
 
 def of(case: Case, *, every: bool = False) -> dict[str, StepView]:

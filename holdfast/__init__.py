@@ -31,6 +31,7 @@ if TYPE_CHECKING:
         Unavailable,
     )
     from holdfast.spec.catalog import WorkflowCatalog
+    from holdfast.spec.flow import FlowSpec
     from holdfast.spec.policy import BackoffKind, RetryPolicy, StepPolicy
     from holdfast.spec.steps import WorkflowStep
     from holdfast.spec.workflow import WorkflowSpec
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
     from holdfast.tools.remote import RemoteCaller
     from holdfast.values import WorkflowStatus
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 
 _HOMES = {
     "holdfast.compat": ("WorkflowJob",),
@@ -75,6 +76,7 @@ _HOMES = {
         "Unavailable",
     ),
     "holdfast.spec.catalog": ("WorkflowCatalog",),
+    "holdfast.spec.flow": ("FlowSpec",),
     "holdfast.spec.policy": ("BackoffKind", "RetryPolicy", "StepPolicy"),
     "holdfast.spec.steps": ("WorkflowStep",),
     "holdfast.spec.workflow": ("WorkflowSpec",),
@@ -90,6 +92,7 @@ __all__ = [
     "Context",
     "DatabaseInUse",
     "EngineClosed",
+    "FlowSpec",
     "Holdfast",
     "HoldfastError",
     "InvalidInputs",

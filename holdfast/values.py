@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import math
 import re
+from datetime import UTC, datetime
 from enum import StrEnum
 from functools import lru_cache
 from typing import Any, Final, Literal, NewType
@@ -109,6 +110,11 @@ def base_of(tail: str) -> str:
     if tail[-1] != "]" and "~" not in tail:
         return tail
     return tail[: _TAIL.search(tail).start()]  # type: ignore[union-attr]  # the pattern matches the empty text
+
+
+def rfc3339(at: Millis) -> str:
+    """An instant as people and programs read it: UTC, with milliseconds."""
+    return datetime.fromtimestamp(at / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 # ----------------------------------------------------------------------------------------------------- JSON

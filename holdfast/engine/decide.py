@@ -23,6 +23,7 @@ from holdfast.engine.events import (
     KeyGranted,
     KeyHeld,
     RunStarted,
+    SignalReceived,
     StepFailed,
     StepSucceeded,
     SuspectsTurn,
@@ -66,11 +67,13 @@ def _step_succeeded(draft: Draft, event: StepSucceeded) -> None:
             return scopes.fail_step(draft, path, _state_too_large(plan, path, step.attempt))
         draft.outputs[path] = event.output
     draft.subject = path
-    node = plan.root.nodes.get(path)
-    if node is not None:
-        return scopes.enter(draft, "", node.routes.ok)
-    frame, tail = split(path)
-    scopes.enter(draft, frame, plan.block(frame).node(tail).routes.ok)
+    node, frame = plan.root.nodes.get(path), ""
+    if node is None:
+        frame, tail = split(path)
+        node = plan.block(frame).node(tail)
+    if node.post is None:
+        return scopes.enter(draft, frame, node.routes.ok)
+    scopes.leave(draft, path, node, event.output)
 
 
 def _step_failed(draft: Draft, event: StepFailed) -> None:
@@ -145,6 +148,10 @@ def _cancel_requested(draft: Draft, event: CancelRequested) -> None:
     scopes.stop(draft, "", Error("cancelled", event.reason or "the run was cancelled"))
 
 
+def _signal_received(draft: Draft, event: SignalReceived) -> None:
+    draft.set_var("", event.name, bytes(event.value))
+
+
 def _timer_fired(draft: Draft, event: TimerFired) -> None:
     run, path = draft.run, event.path
     if timer_key(event.timer, path) not in run.timers:
@@ -203,9 +210,8 @@ def _key_answered(draft: Draft, event: KeyAnswered) -> None:
     if not _waits_for_key(draft, event.path):
         return
     draft.subject = event.path
-    frame, node = split(event.path)[0], draft.plan.node(event.path)
     draft.complete(event.path, event.output, draft.run.steps[event.path].keep)
-    draft.go(frame, node.routes.ok)
+    scopes.leave(draft, event.path, draft.plan.node(event.path), event.output)
 
 
 # ------------------------------------------------------------------------------------------ takeover and losses
@@ -304,6 +310,7 @@ _ON: Final[dict[type, Callable[[Draft, Any], None]]] = {
     KeyGranted: _key_granted,
     KeyHeld: _key_held,
     KeyAnswered: _key_answered,
+    SignalReceived: _signal_received,
 }
 _WORK: Final[dict[str, Callable[[Draft, str, str], None]]] = {
     "enter": scopes.enter,

@@ -64,6 +64,7 @@ class OpenScope(msgspec.Struct, array_like=True, tag="open"):
     value: msgspec.Raw = NULL
     keep: int = 0
     is_nested: bool = False
+    is_gathered: bool = False  # its output is a value of its own: nothing of its children is kept after it
 
 
 class CompleteStep(msgspec.Struct, array_like=True, tag="complete"):
@@ -81,6 +82,26 @@ class CompleteStep(msgspec.Struct, array_like=True, tag="complete"):
 class FailStep(msgspec.Struct, array_like=True, tag="fail"):
     path: str
     error: Error
+
+
+class SetVar(msgspec.Struct, array_like=True, tag="set"):
+    """Write a variable of the plan that runs in `frame`: "" is the run's own."""
+
+    frame: str
+    name: str
+    value: msgspec.Raw
+
+
+class Take(msgspec.Struct, array_like=True, tag="take"):
+    """A step is left with an action, and its block goes on to the node `to`: "" ends it.
+
+    `visit` counts how often a node on a cycle was met; it is 0 for one that can be met only once.
+    """
+
+    path: str
+    action: str
+    to: str = ""
+    visit: int = 0
 
 
 class Continue(msgspec.Struct, array_like=True, tag="continue"):
@@ -104,6 +125,8 @@ Decision = (
     | OpenScope
     | CompleteStep
     | FailStep
+    | SetVar
+    | Take
     | Continue
     | FinishRun
 )

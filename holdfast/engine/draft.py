@@ -11,11 +11,20 @@ from typing import Any, Final
 
 import msgspec
 
-from holdfast.engine.decisions import CompleteStep, Continue, Decision, FailStep, ReserveKey, StartAttempt
+from holdfast.engine.decisions import (
+    CompleteStep,
+    Continue,
+    Decision,
+    FailStep,
+    ReserveKey,
+    SetVar,
+    StartAttempt,
+    Take,
+)
 from holdfast.engine.state import Frame, Run, Scope, Step, beneath
 from holdfast.plan.expr import Members, locate, members_of, offsets_of, walk
 from holdfast.plan.graph import Choice, FanOut, Nested, Plan
-from holdfast.values import NULL, Error, Millis, decode, encode, scope_of, split
+from holdfast.values import NULL, Error, Millis, decode, encode, scope_of, split, written
 
 DECISIONS_MAX: Final = 1_000  # decisions in one row
 DECISION_BYTES_MAX: Final = 1024 * 1024  # values in one row
@@ -32,6 +41,8 @@ class Draft:
     frames: tuple[str, ...] = ("",)
     scopes: dict[str, Scope | None] = {}  # noqa: RUF012  # None: closed by this decision; replaced before it is written
     joined: dict[str, Scope] = {}  # noqa: RUF012
+    vars: dict[tuple[str, str], msgspec.Raw] = {}  # noqa: RUF012  # (frame, name) → as this decision writes it
+    visits: dict[tuple[str, str], int] = {}  # noqa: RUF012
     lost: frozenset[str] = frozenset()  # steps whose attempt the fact found open, and gone
     stopped: tuple[str, ...] = ()
     value_bytes: int = 0
@@ -62,18 +73,47 @@ class Draft:
     def join(self, path: str, keep: int) -> None:
         """Close a scope whose output is that of its leaves."""
         self.decisions.append(CompleteStep(path, NULL, keep, joined=True))
-        scope, known = self.scope(path), self.run.scopes.get(path)
+        scope = self.scope(path)
         assert scope is not None
+        scope.errors = self._errors(path)
+        self.joined = {**self.joined, path: scope}
+        self.note_scope(path, None)
+
+    def _errors(self, path: str) -> dict[int, Error]:
+        """What the failed children of a scope failed with, by index."""
+        known = self.run.scopes.get(path)
         fails = [
             order
             for order in self.decisions
             if isinstance(order, FailStep) and scope_of(order.path)[0] == path
         ]
-        scope.errors = (known.errors if known is not None else {}) | {
+        return (known.errors if known is not None else {}) | {
             index: order.error for order in fails if (index := scope_of(order.path)[1]) is not None
         }
-        self.joined = {**self.joined, path: scope}
-        self.note_scope(path, None)
+
+    def children(self, path: str, node: FanOut) -> list[dict[str, Any]]:
+        """What each child of a fan-out gave that is about to be joined, in order."""
+        scope = self.scope(path)
+        assert scope is not None
+        scope.errors = self._errors(path)
+        return [self._child(node, path, index, scope) for index in range(scope.next)]
+
+    def set_var(self, frame: str, name: str, text: bytes) -> None:
+        value = msgspec.Raw(text)
+        self.decisions.append(SetVar(frame, name, value))
+        self.value_bytes += len(text)
+        self.vars = {**self.vars, (frame, name): value}
+
+    def take(self, frame: str, path: str, action: str, to: str) -> None:
+        """Leave a step with an action; where that leads to a node on a cycle, it is met once more."""
+        block, visit = self.plan.block(frame), 0
+        if to in block.again:
+            known = self.run.frames.get(frame) or NO_FRAME
+            before = self.visits.get((frame, to)) or known.visits.get(to, int(to == block.first))
+            visit = before + 1
+            self.visits = {**self.visits, (frame, to): visit}
+        self.decisions.append(Take(path, action, to, visit))
+        self.go(frame, f"{to}~{visit}" if visit > 1 else to)
 
     def complete(self, path: str, value: msgspec.Raw, keep: int) -> None:
         self.decisions.append(CompleteStep(path, value, keep))
@@ -178,6 +218,15 @@ class Draft:
     def item(self, frame: str) -> Any:
         return decode(item_text(self, frame))
 
+    def var(self, frame: str, name: str) -> Any:
+        raw = self.vars.get((frame, name)) or (self.run.frames.get(frame) or NO_FRAME).vars.get(name)
+        return None if raw is None else decode(raw)
+
+    def vars_text(self, frame: str) -> bytes:
+        found = dict((self.run.frames.get(frame) or NO_FRAME).vars)
+        found |= {name: value for (where, name), value in self.vars.items() if where == frame}
+        return written(found)
+
     def raw(self, path: str) -> bytes | None:
         """The text of a value: of the inputs (""), of an item (its frame), of a step's output."""
         if not path:
@@ -203,8 +252,7 @@ class Draft:
         if isinstance(node, Nested):
             return self.outputs_of(path)
         assert isinstance(node, FanOut)
-        children = [self._child(node, path, index, scope) for index in range(scope.count)]
-        return node.show(children)
+        return node.show([self._child(node, path, index, scope) for index in range(scope.count)])
 
     def _child(self, node: FanOut, path: str, index: int, scope: Scope) -> dict[str, Any]:
         error, steps = scope.errors.get(index), self.outputs_of(f"{path}[{index}]")

@@ -40,6 +40,7 @@ class StepSucceeded(msgspec.Struct, array_like=True, tag="step_succeeded", gc=Fa
     attempt: int
     output: msgspec.Raw
     ran_ms: int = 0
+    worker: tuple[str, ...] = ()  # who did it, if not this process: id and address
 
 
 class StepFailed(msgspec.Struct, array_like=True, tag="step_failed"):
@@ -47,6 +48,7 @@ class StepFailed(msgspec.Struct, array_like=True, tag="step_failed"):
     attempt: int
     error: Error
     ran_ms: int = 0
+    worker: tuple[str, ...] = ()
 
 
 class AttemptTimedOut(msgspec.Struct, array_like=True, tag="attempt_timed_out"):
@@ -77,6 +79,13 @@ class TimerFired(msgspec.Struct, array_like=True, tag="timer_fired"):
 
 class CancelRequested(msgspec.Struct, array_like=True, tag="cancel_requested"):
     reason: str = ""
+
+
+class SignalReceived(msgspec.Struct, array_like=True, tag="signal_received"):
+    """Somebody outside wrote a variable of the run."""
+
+    name: str
+    value: msgspec.Raw
 
 
 class KeyGranted(msgspec.Struct, array_like=True, tag="key_granted"):
@@ -116,4 +125,5 @@ Event = (
     | KeyGranted
     | KeyHeld
     | KeyAnswered
+    | SignalReceived
 )

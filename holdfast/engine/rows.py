@@ -79,6 +79,7 @@ def blob_of(value: msgspec.Raw) -> str | None:
 # is open and what is new, not what there ever was.
 
 SNAPSHOT_PART_BYTES_MAX: Final = 1024 * 1024
+REFERENCES_REMEMBERED_MAX: Final = 1_000
 
 _decode_state = msgspec.json.Decoder(Run).decode
 _decode_outputs = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
@@ -130,7 +131,7 @@ def _open_state(run: Run) -> Run:
     return msgspec.structs.replace(
         run,
         inputs=_referred(run, run.inputs),
-        frames={name: Frame(joined=frame.joined, inner=frame.inner) for name, frame in run.frames.items()},
+        frames={name: _open_frame(run, frame) for name, frame in run.frames.items()},
         steps={
             path: msgspec.structs.replace(step, inputs=_referred(run, step.inputs))
             for path, step in run.steps.items()
@@ -144,6 +145,11 @@ def _open_state(run: Run) -> Run:
     )
 
 
+def _open_frame(run: Run, frame: Frame) -> Frame:
+    found = {name: _referred(run, value) for name, value in frame.vars.items()}
+    return Frame(joined=frame.joined, inner=frame.inner, vars=found, visits=frame.visits)
+
+
 def _referred(run: Run, value: msgspec.Raw) -> msgspec.Raw:
     view = memoryview(value)
     if len(view) <= INLINE_BYTES_MAX and bytes(view[: len(_MARK)]) != _MARK:
@@ -151,6 +157,8 @@ def _referred(run: Run, value: msgspec.Raw) -> msgspec.Raw:
     known = run.__dict__.setdefault(
         "references", {}
     )  # hashing the same megabytes for each snapshot would cost
+    if len(known) > REFERENCES_REMEMBERED_MAX:
+        known.clear()
     if id(value) not in known:
         known[id(value)] = (value, _reference(bytes(value)))
     reference: msgspec.Raw = known[id(value)][1]

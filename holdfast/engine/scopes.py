@@ -5,8 +5,7 @@ Knows what follows what. Does not know what a step does or where it was written.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from datetime import UTC, datetime
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -25,11 +24,28 @@ from holdfast.engine.draft import Draft
 from holdfast.engine.state import Scope
 from holdfast.errors import LimitExceeded
 from holdfast.plan.expr import resolved, truthy
-from holdfast.plan.graph import END, FAIL, KEEP_NOTHING, Call, Choice, FanOut, Nested, Timer
-from holdfast.values import NULL, VALUE_BYTES_MAX, Error, Millis, encode, scope_of, split
+from holdfast.plan.graph import (
+    END,
+    FAIL,
+    KEEP_NAMED,
+    KEEP_NOTHING,
+    Call,
+    ChildError,
+    Choice,
+    FanOut,
+    Gathered,
+    Nested,
+    Node,
+    Post,
+    Timer,
+    Value,
+)
+from holdfast.values import NULL, VALUE_BYTES_MAX, Error, Millis, decode, encode, scope_of, split
 
 BROKEN: Final = (ValueError, OverflowError, RecursionError, LimitExceeded)
 KEY_CHARS_MAX: Final = 1_000
+VARS_BYTES_MAX: Final = 25 * 1024 * 1024  # variables of one run
+VISITS_MAX: Final = 10_000_000  # of nodes on cycles, in one run
 CANCEL_GRACE_MS: Final = 10_000  # how long what was told to stop may take to answer
 
 
@@ -40,9 +56,9 @@ def enter(draft: Draft, frame: str, name: str) -> None:
     if name == END:
         return end_block(draft, frame)
     if frame:
-        node, path = draft.plan.block(frame).nodes[name], f"{frame}.{name}"
+        node, path = draft.plan.block(frame).node(name), f"{frame}.{name}"
     else:
-        node, path = draft.plan.root.nodes[name], name
+        node, path = draft.plan.root.node(name), name
     try:
         if type(node) is not Call:
             return _ENTER[type(node)](draft, frame, path, node)
@@ -83,13 +99,62 @@ def _enter_timer(draft: Draft, frame: str, path: str, node: Timer) -> None:
 
 
 def timer_is_over(draft: Draft, path: str) -> None:
-    node = draft.plan.node(path)
-    draft.complete(path, msgspec.Raw(encode({"fired_at": rfc3339(draft.at)})), node.keep)
-    draft.go(split(path)[0], node.routes.ok)
+    node, frame = draft.plan.node(path), split(path)[0]
+    assert isinstance(node, Timer)
+    _give(draft, frame, path, node, node.show(draft.seen_from(frame), draft.at))
 
 
-def rfc3339(at: Millis) -> str:
-    return datetime.fromtimestamp(at / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+def _enter_value(draft: Draft, frame: str, path: str, node: Value) -> None:
+    _give(draft, frame, path, node, node.value(draft.seen_from(frame)))
+
+
+def _give(draft: Draft, frame: str, path: str, node: Timer | Value, value: Any) -> None:
+    """A step ends without a call, with this output."""
+    try:
+        text = encode(value)
+    except BROKEN as error:
+        return fail_step(draft, path, broken(error, path))
+    draft.complete(path, msgspec.Raw(text), node.keep)
+    leave(draft, path, node, msgspec.Raw(text))
+
+
+# --------------------------------------------------------------------------------------------- leaving a node
+
+
+def leave(draft: Draft, path: str, node: Node, output: msgspec.Raw) -> None:
+    """A step has succeeded with this output: go on where its route leads, or its action."""
+    frame, post = split(path)[0], node.post
+    if post is None:
+        return draft.go(frame, node.routes.ok)
+    value = decode(output)
+    if _write(draft, frame, path, post, value):
+        action = post.action(draft.seen_from(frame), value)
+        _take(draft, frame, path, action, post.routes.get(action, node.routes.ok))
+
+
+def _write(
+    draft: Draft, frame: str, path: str, post: Post, value: Any, errors: Sequence[ChildError] = ()
+) -> bool:
+    """Write the variables that a step is to write; where they are too large, the step has failed instead."""
+    try:
+        texts = post.writes(draft.seen_from(frame), value, errors)
+    except BROKEN as error:
+        fail_step(draft, path, broken(error, path))
+        return False
+    if draft.run.vars_bytes + sum(map(len, texts.values())) > VARS_BYTES_MAX:
+        message = f"the variables of the run are over {VARS_BYTES_MAX // 2**20} MiB; return file_refs instead of large results"
+        fail_step(draft, path, Error("vars_too_large", message, path))
+        return False
+    for name, text in texts.items():
+        draft.set_var(frame, name, text)
+    return True
+
+
+def _take(draft: Draft, frame: str, path: str, action: str, to: str) -> None:
+    if draft.run.visits >= VISITS_MAX and to != END:
+        message = f"the run has gone round its cycles {VISITS_MAX:,} times"
+        return _fail_block(draft, frame, Error("limit", message, path))
+    draft.take(frame, path, action, to)
 
 
 def _enter_choice(draft: Draft, frame: str, path: str, node: Choice) -> None:
@@ -98,7 +163,7 @@ def _enter_choice(draft: Draft, frame: str, path: str, node: Choice) -> None:
     value = msgspec.Raw(encode(node.show(condition, label)))
     if first == END:
         draft.complete(path, value, node.keep)
-        return draft.go(frame, node.routes.ok)
+        return leave(draft, path, node, value)
     draft.decisions.append(OpenScope(path, 1, NULL, value, KEEP_NOTHING))
     draft.value_bytes += len(memoryview(value))
     draft.note_scope(path, Scope(1, value=value))
@@ -109,11 +174,12 @@ def _enter_fan_out(draft: Draft, frame: str, path: str, node: FanOut) -> None:
     count, items = len(node.blocks), b"null"
     if node.items is not None:
         count, items = node.items(draft.seen_from(frame))
-    keep = node.keep if node.count is None else KEEP_NOTHING
-    opened = OpenScope(path, count, msgspec.Raw(items), NULL, keep)
+    gathers = node.gather is not None
+    keep = KEEP_NAMED if gathers else node.keep if node.count is None else KEEP_NOTHING
+    opened = OpenScope(path, count, msgspec.Raw(items), NULL, keep, is_gathered=gathers)
     draft.decisions.append(opened)
     draft.value_bytes += len(items)
-    draft.note_scope(path, Scope(count, items=opened.items, keep=keep))
+    draft.note_scope(path, Scope(count, items=opened.items, keep=keep, is_gathered=gathers))
     draft.work.append(("fill", path, ""))
 
 
@@ -158,23 +224,27 @@ def end_block(draft: Draft, frame: str) -> None:
 
 def _end_only_child(draft: Draft, path: str, scope: Scope) -> None:
     """The block of a choice or of a nested plan is done, and so is the node that opened it."""
-    node = draft.plan.node(path)
-    if not isinstance(node, Nested):
-        draft.complete(path, scope.value, node.keep)
-        draft.note_scope(path, None)
-    elif node.output is None:
-        draft.join(path, node.keep)
-    else:
+    node, value = draft.plan.node(path), scope.value
+    if isinstance(node, Nested):
+        if node.output is None and node.post is None:
+            draft.join(path, node.keep)
+            return leave(draft, path, node, NULL)
         try:
-            value = encode(resolved(node.output(draft.seen_from(path)), draft.referred))
+            value = msgspec.Raw(encode(_output_of(draft, path, node)))
         except BROKEN as error:
             return fail_step(draft, path, broken(error, path))
-        if len(value) > VALUE_BYTES_MAX:
+        if len(memoryview(value)) > VALUE_BYTES_MAX:
             message = f"the output of workflow {node.workflow} is over 25 MiB"
             return fail_step(draft, path, Error("output_too_large", message, path))
-        draft.complete(path, msgspec.Raw(value), node.keep)
-        draft.note_scope(path, None)
-    draft.go(split(path)[0], node.routes.ok)
+    draft.complete(path, value, node.keep)
+    draft.note_scope(path, None)
+    leave(draft, path, node, value)
+
+
+def _output_of(draft: Draft, path: str, node: Nested) -> Any:
+    if node.output is None:
+        return draft.outputs_of(path)
+    return resolved(node.output(draft.seen_from(path)), draft.referred)
 
 
 def _complete(draft: Draft) -> None:
@@ -198,7 +268,7 @@ def fill(draft: Draft, path: str) -> None:
         return
     node = draft.plan.node(path)
     assert isinstance(node, FanOut)
-    if scope.next < scope.count:
+    if scope.next < scope.count and not (scope.failed and node.drains):
         if scope.open >= node.concurrency:
             return
         index = scope.next
@@ -211,13 +281,40 @@ def fill(draft: Draft, path: str) -> None:
 
 
 def _join(draft: Draft, path: str, node: FanOut, scope: Scope) -> None:
+    if node.gather is not None:
+        return _gather(draft, path, node, node.gather(draft.children(path, node)))
+    value = NULL
     if node.count is not None:
-        value = encode(node.count(scope.count, scope.failed))
-        draft.complete(path, msgspec.Raw(value), node.keep)
+        value = msgspec.Raw(encode(node.count(scope.count, scope.failed)))
+        draft.complete(path, value, node.keep)
         draft.note_scope(path, None)
     else:
         draft.join(path, node.keep)
-    draft.go(split(path)[0], node.routes.ok)
+    leave(draft, path, node, value)
+
+
+def _gather(draft: Draft, path: str, node: FanOut, gathered: Gathered) -> None:
+    """Join children whose results are one value. If some failed, so has the node: it writes that value, and goes on
+    where an action leads, if one does."""
+    frame, post = split(path)[0], node.post
+    value = encode(gathered.value)
+    if len(value) > VALUE_BYTES_MAX:
+        message = f"the results of {path} are over 25 MiB together"
+        return fail_step(draft, path, Error("output_too_large", message, path))
+    draft.note_scope(path, None)
+    if gathered.failed is None:
+        draft.complete(path, msgspec.Raw(value), node.keep)
+        return leave(draft, path, node, msgspec.Raw(value))
+    error = msgspec.structs.replace(gathered.failed, path=path)
+    draft.fail(path, error)
+    if post is None:
+        return _fail_block(draft, frame, error)
+    if _write(draft, frame, path, post, gathered.value, gathered.errors):
+        action = post.action(draft.seen_from(frame), gathered.value)
+        for name in ("error", action, "default"):
+            if name in post.routes:
+                return _take(draft, frame, path, name, post.routes[name])
+        _fail_block(draft, frame, error)
 
 
 # --------------------------------------------------------------------------------------- failing and stopping
@@ -228,11 +325,13 @@ def fail_step(draft: Draft, path: str, error: Error) -> None:
     draft.fail(path, error)
     if draft.scope(path) is not None:
         draft.note_scope(path, None)
-    frame = split(path)[0]
-    route = draft.plan.node(path).routes.after_failure(error.kind)
-    if route is not FAIL:
+    frame, node = split(path)[0], draft.plan.node(path)
+    route = node.routes.after_failure(error.kind)
+    if route is FAIL:
+        return _fail_block(draft, frame, error)
+    if node.post is None:
         return draft.go(frame, route)
-    _fail_block(draft, frame, error)
+    _take(draft, frame, path, "timeout" if error.kind == "timeout" else "error", route)
 
 
 def _fail_block(draft: Draft, frame: str, error: Error) -> None:
@@ -309,6 +408,7 @@ def stopped(draft: Draft, target: str, error: Error) -> None:
 
 _ENTER: Final[dict[type, Callable[[Draft, str, str, Any], None]]] = {
     Timer: _enter_timer,
+    Value: _enter_value,
     Choice: _enter_choice,
     FanOut: _enter_fan_out,
     Nested: _enter_nested,

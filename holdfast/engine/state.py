@@ -28,8 +28,10 @@ from holdfast.engine.decisions import (
     FinishRun,
     OpenScope,
     ReserveKey,
+    SetVar,
     StartAttempt,
     StopAttempt,
+    Take,
 )
 from holdfast.engine.events import (
     Adopted,
@@ -42,6 +44,7 @@ from holdfast.engine.events import (
     KeyGranted,
     KeyHeld,
     RunStarted,
+    SignalReceived,
     StepFailed,
     StepSucceeded,
     SuspectsTurn,
@@ -114,6 +117,7 @@ class Scope(msgspec.Struct, omit_defaults=True):
     value: msgspec.Raw = NULL
     errors: dict[int, Error] = {}
     is_nested: bool = False  # a plan of its own: `items` is what it was given
+    is_gathered: bool = False  # what its children gave is forgotten with it
 
     def child_opened(self) -> None:
         self.next += 1
@@ -139,15 +143,21 @@ class Scope(msgspec.Struct, omit_defaults=True):
             self.items,
             self.value,
             is_nested=self.is_nested,
+            is_gathered=self.is_gathered,
         )
 
 
 class Frame(msgspec.Struct, omit_defaults=True):
-    """One run of one block: kept outputs by segment, joined scopes to gather from, and the frames within."""
+    """One run of one block: kept outputs by segment, joined scopes to gather from, and the frames within.
+
+    Where it is the block of a whole plan, `vars` are that plan's; `visits` count the nodes that may be met again.
+    """
 
     outputs: dict[str, msgspec.Raw] = {}
     joined: dict[str, Scope] = {}
     inner: dict[str, None] = {}
+    vars: dict[str, msgspec.Raw] = {}
+    visits: dict[str, int] = {}
 
 
 class Stop(msgspec.Struct):
@@ -183,6 +193,8 @@ class Run(msgspec.Struct, omit_defaults=True, dict=True):
     result_bytes: int = 0
     has_suspects: bool = False  # some step was lost twice
     keyed: int = 0  # open steps with an idempotency key
+    vars_bytes: int = 0
+    visits: int = 0  # of nodes that may be met again
     result_whole: bool = True  # no part of the result was too large to keep
     output: msgspec.Raw = NULL
     error: Error | None = None
@@ -469,7 +481,12 @@ def _arm_timer(run: Run, order: ArmTimer) -> None:
 def _open_scope(run: Run, order: OpenScope) -> None:
     _open_frame(run, split(order.path)[0])
     run.scopes[order.path] = Scope(
-        order.count, items=order.items, value=order.value, keep=order.keep, is_nested=order.is_nested
+        order.count,
+        items=order.items,
+        value=order.value,
+        keep=order.keep,
+        is_nested=order.is_nested,
+        is_gathered=order.is_gathered,
     )
 
 
@@ -478,13 +495,8 @@ def _complete_step(run: Run, order: CompleteStep) -> None:
         return _close_child(run, order.path, None)
     scope = _close_scope(run, order.path)
     frame = _open_frame(run, split(order.path)[0])
-    if (
-        scope is not None
-        and scope.is_nested
-        and not (order.joined and order.keep)
-        and order.path in run.frames
-    ):
-        _drop_frame(run, order.path)  # nobody outside can see its steps
+    if scope is not None and not (order.joined and order.keep):
+        _drop_children(run, order.path, scope)
     if order.keep == KEEP_NOTHING:
         return
     if not order.joined:
@@ -503,9 +515,22 @@ def _fail_step(run: Run, order: FailStep) -> None:
         # Else nothing is open beneath, nor left to be entered: do not look at all there is.
         if had_stop or run.todo or (scope.open and not scope.is_choice):
             _drop_steps(run, order.path)
+        _drop_children(run, order.path, scope)
     elif order.path in run.steps:
         _drop(run, order.path)
     _open_frame(run, split(order.path)[0])
+
+
+def _set_var(run: Run, order: SetVar) -> None:
+    found = _open_frame(run, order.frame).vars
+    run.vars_bytes += _size(order.value) - (_size(found[order.name]) if order.name in found else 0)
+    found[order.name] = order.value
+
+
+def _take(run: Run, order: Take) -> None:
+    if order.visit:
+        run.visits += 1
+        _open_frame(run, split(order.path)[0]).visits[order.to] = order.visit
 
 
 def _continue(run: Run, order: Continue) -> None:
@@ -582,6 +607,17 @@ def _drop_steps(run: Run, target: str) -> None:
         del run.timers[key]
 
 
+def _drop_children(run: Run, path: str, scope: Scope) -> None:
+    """Forget what is kept of a scope's children that nobody can name any more."""
+    if scope.is_nested:
+        if path in run.frames:
+            _drop_frame(run, path)
+    elif scope.is_gathered:
+        for index in range(scope.next):
+            if (frame := f"{path}[{index}]") in run.frames:
+                _drop_frame(run, frame)
+
+
 def _drop_frame(run: Run, name: str) -> None:
     parent = run.frames.get(split(scope_of(name)[0])[0])
     if parent is not None:
@@ -592,6 +628,7 @@ def _drop_frame(run: Run, name: str) -> None:
         name = doomed.pop()
         frame = run.frames.pop(name)
         doomed.extend(frame.inner)
+        run.vars_bytes -= sum(map(_size, frame.vars.values()))
         for tail, output in frame.outputs.items():
             run.kept_bytes -= _size(output)
             if decoded:
@@ -638,6 +675,7 @@ _FACTS: Final[dict[type, Callable[[Run, Any], None]]] = {
     KeyGranted: _nothing,
     KeyHeld: _key_held,
     KeyAnswered: _key_answered,
+    SignalReceived: _nothing,
 }
 _ORDERS: Final[dict[type, Callable[[Run, Any], None]]] = {
     StartAttempt: _start_attempt,
@@ -648,6 +686,8 @@ _ORDERS: Final[dict[type, Callable[[Run, Any], None]]] = {
     OpenScope: _open_scope,
     CompleteStep: _complete_step,
     FailStep: _fail_step,
+    SetVar: _set_var,
+    Take: _take,
     Continue: _continue,
     FinishRun: _finish_run,
 }

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from holdfast.errors import InvalidSpec, Problem
-from holdfast.plan import expr
+from holdfast.plan import expr, flow
 from holdfast.plan.answers import answer_of
 from holdfast.plan.graph import (
     END,
@@ -31,11 +31,15 @@ from holdfast.plan.graph import (
     Node,
     Plan,
     Routes,
+    ServiceRule,
     Timer,
     View,
 )
 from holdfast.spec.expr import JsonPath, Member, Ref, Text, compiled, parse_jsonpath, parse_template, refs_in
+from holdfast.spec.flow import FlowSpec
+from holdfast.spec.flow_nodes import placed as placed_nodes
 from holdfast.spec.inputs import Inputs
+from holdfast.spec.notation import Definition
 from holdfast.spec.policy import NO_POLICY, StepPolicy
 from holdfast.spec.problems import Report
 from holdfast.spec.scope import Scope
@@ -58,7 +62,7 @@ from holdfast.spec.steps import (
     walk,
 )
 from holdfast.spec.workflow import WorkflowSpec
-from holdfast.values import Millis, NotJson, canonical, decode, segment, sha256
+from holdfast.values import Millis, NotJson, canonical, decode, rfc3339, segment, sha256
 
 INSTANT_MAX: Final = 253_402_300_800_000  # the end of the year 9999, in milliseconds
 _SECONDS_BELOW: Final = (
@@ -69,7 +73,7 @@ _SECONDS_BELOW: Final = (
 class Resolved(NamedTuple):
     """A definition with those that it names, by name: what a run is pinned to when it starts."""
 
-    spec: WorkflowSpec
+    spec: Definition
     uses: Mapping[str, Resolved]
 
     @property
@@ -84,9 +88,34 @@ class Resolved(NamedTuple):
         return {name: used.version for name, used in self.uses.items()}
 
 
-def names_used(spec: WorkflowSpec) -> set[str]:
+def names_used(spec: Definition) -> set[str]:
     """The workflows that a definition names."""
+    if isinstance(spec, FlowSpec):
+        return set(spec.names)
     return {step.body.workflow for step in walk(spec.steps) if isinstance(step.body, NestedBody)}
+
+
+def compile_definition(spec: Definition, uses: Mapping[str, Resolved] | None = None) -> Plan:
+    """The plan of a valid definition in either notation, and of those that it names."""
+    return compile_flow(spec, uses) if isinstance(spec, FlowSpec) else compile_workflow(spec, uses)
+
+
+def compile_flow(spec: FlowSpec, uses: Mapping[str, Resolved] | None = None) -> Plan:
+    whole = Resolved(spec, uses or {})
+    _refuse_unrunnable(spec)
+    return Plan(
+        name=spec.name,
+        version=whole.version,
+        root=flow.block_of(spec.graph, 0, _nested_of(whole.uses)),
+        output=flow.output_of(0),
+        keeps_result=False,
+        has_vars=True,
+        timeout_ms=_millis(spec.timeout_secs),
+        interrupted_by_restart=spec.on_restart == "interrupt",
+        steps_total=_steps_total(whole),
+        env=tuple(sorted(_env_names(whole))),
+        advice_when_too_large="return file_refs, or use fewer items",
+    )
 
 
 def compile_workflow(spec: WorkflowSpec, uses: Mapping[str, Resolved] | None = None) -> Plan:
@@ -113,6 +142,8 @@ def compile_workflow(spec: WorkflowSpec, uses: Mapping[str, Resolved] | None = N
 
 def _steps_total(whole: Resolved) -> int:
     """Each step once, those of nested workflows too."""
+    if isinstance(whole.spec, FlowSpec):
+        return flow.node_count(whole.spec.graph) + sum(map(_steps_total, whole.uses.values()))
     total = 0
     for step in walk(whole.spec.steps):
         total += 1
@@ -122,10 +153,11 @@ def _steps_total(whole: Resolved) -> int:
 
 
 def _env_names(whole: Resolved) -> set[str]:
-    spec = whole.spec
-    texts = _texts([spec.output, *(_templates_of(step) for step in walk(spec.steps))])
-    refs = (ref for text in texts for ref in refs_in(parse_template(text)))
-    names = {str(ref.parts[0]) for ref in refs if ref.root == "env" and ref.parts}
+    spec, names = whole.spec, set[str]()
+    if isinstance(spec, WorkflowSpec):
+        texts = _texts([spec.output, *(_templates_of(step) for step in walk(spec.steps))])
+        refs = (ref for text in texts for ref in refs_in(parse_template(text)))
+        names = {str(ref.parts[0]) for ref in refs if ref.root == "env" and ref.parts}
     return names.union(*(_env_names(used) for used in whole.uses.values()))
 
 
@@ -136,14 +168,19 @@ def _templates_of(step: WorkflowStep) -> list[Any]:
             return [given, step.policy.idempotency_key]
         case TimerBody(delay_ms, until):
             return [delay_ms, until]
+        case ServiceBody(input=given, params=params):
+            return [given, params, step.policy.idempotency_key]
     return []
 
 
-def unrunnable(spec: WorkflowSpec) -> list[Problem]:
+def unrunnable(spec: Definition) -> list[Problem]:
     """What can be read and written, but not carried out by this release."""
     report = Report(spec.origin.document, spec.origin.source)
+    if isinstance(spec, FlowSpec):
+        _unrunnable_nodes(spec, report)
+        return report.problems
     for at, step in placed(spec.steps, ("steps",)):
-        if isinstance(step.body, ServiceBody | ApproveBody | WaitEventBody | PollBody):
+        if isinstance(step.body, ApproveBody | WaitEventBody | PollBody):
             message = f'step "{step.id}": the kind {step.kind} cannot be run by this release'
             report.add("not_yet_runnable", (*at, "kind"), message)
         for key in ("poll", "supports_async_callback", "pending_ttl_secs"):
@@ -158,7 +195,20 @@ def unrunnable(spec: WorkflowSpec) -> list[Problem]:
     return report.problems
 
 
-def _refuse_unrunnable(spec: WorkflowSpec) -> None:
+def _unrunnable_nodes(spec: FlowSpec, report: Report) -> None:
+    for at, node in placed_nodes(spec.graph):
+        if node.kind in ("wait_event", "approval"):
+            message = f'node "{node.key}": the kind {node.kind} cannot be run by this release'
+            report.add("not_yet_runnable", (*at, "kind"), message)
+        for key in ("poll", "supports_async_callback", "pending_ttl_secs"):
+            if getattr(node, key):
+                message = (
+                    f'node "{node.key}": {key} cannot be used in this release, which waits for no callback'
+                )
+                report.add("not_yet_runnable", (*at, key), message, "remove it")
+
+
+def _refuse_unrunnable(spec: Definition) -> None:
     if problems := unrunnable(spec):
         raise InvalidSpec(problems)
 
@@ -332,6 +382,7 @@ class _Builder:
     """Builds the blocks of one definition; each that it names gets a builder of its own."""
 
     def __init__(self, whole: Resolved) -> None:
+        assert isinstance(whole.spec, WorkflowSpec)
         self._named, self._uses = _Names(whole.spec).found, whole.uses
 
     def block(
@@ -356,10 +407,12 @@ class _Builder:
                 return {name: self._call(step, tool, args, routes, scope, outer, keep)}
             case RemoteBody(server, tool, args):
                 return {name: self._call(step, f"{server}/{tool}", args, routes, scope, outer, keep)}
+            case ServiceBody():
+                return {name: self._service(step, step.body, routes, scope, outer, keep)}
             case NestedBody():
                 return {name: self._nested(step, step.body, routes, scope, keep)}
             case TimerBody():
-                return {name: Timer(step.id, routes, _due(step.body, scope), keep)}
+                return {name: Timer(step.id, routes, _due(step.body, scope), _fired, keep)}
             case BranchBody():
                 return {name: self._choice(step, step.body, routes, scope, inside, keep)}
             case ForeachBody():
@@ -394,23 +447,37 @@ class _Builder:
             is_plain=policy.timeout_secs is None and policy.on_crash != "fail" and rule is None,
         )
 
+    def _service(
+        self,
+        step: WorkflowStep,
+        body: ServiceBody,
+        routes: Routes,
+        scope: Scope,
+        outer: StepPolicy,
+        keep: int,
+    ) -> Call:
+        """A call of a worker; `timeout_secs` counts for each worker that is tried, and so stands in the rule."""
+        args = {"input": body.input, "params": {} if body.params is None else body.params}
+        call = self._call(step, body.service, args, routes, scope, outer, keep)
+        rule = ServiceRule(
+            body.max_attempts, body.attempt_delay_ms, body.weighted_by_load, call_timeout_ms=call.timeout_ms
+        )
+        return msgspec.structs.replace(call, service=rule, timeout_ms=None, is_plain=False)
+
     def _nested(
         self, step: WorkflowStep, body: NestedBody, routes: Routes, scope: Scope, keep: int
     ) -> Nested:
         used = self._uses[body.workflow]
-        child, inside = used.spec, Scope.of(used.spec, scope.depth)
-        block = _Builder(used).block(
-            child.steps, inside, NO_POLICY, keep if child.output is None else KEEP_NOTHING
-        )
+        inner = _inner(used, scope.depth, keep)
         return Nested(
             name=step.id,
             routes=routes,
-            workflow=child.name,
-            block=block,
+            workflow=used.spec.name,
+            block=inner.block,
             inputs=expr.render(_template(body.inputs or {}, scope)),
-            fill=Inputs(child.inputs).filled,
-            output=None if child.output is None else expr.render(_template(child.output, inside)),
-            timeout_ms=_millis(child.timeout_secs),
+            fill=inner.fill,
+            output=inner.output,
+            timeout_ms=inner.timeout_ms,
             keep=keep,
         )
 
@@ -482,6 +549,24 @@ class _Builder:
         )
 
 
+def _inner(used: Resolved, depth: int, keep: int) -> flow.Inner:
+    """A whole definition that runs inside another one, in the frame at `depth`."""
+    child = used.spec
+    fill, timeout_ms = Inputs(child.inputs).filled, _millis(child.timeout_secs)
+    if isinstance(child, FlowSpec):
+        block = flow.block_of(child.graph, depth, _nested_of(used.uses))
+        return flow.Inner(block, flow.output_of(depth), fill, timeout_ms)
+    inside = Scope.of(child, depth)
+    kept = keep if child.output is None else KEEP_NOTHING
+    block = _Builder(used).block(child.steps, inside, NO_POLICY, kept)
+    output = None if child.output is None else expr.render(_template(child.output, inside))
+    return flow.Inner(block, output, fill, timeout_ms)
+
+
+def _nested_of(uses: Mapping[str, Resolved]) -> flow.NestedOf:
+    return lambda name, depth: _inner(uses[name], depth, KEEP_NAMED)
+
+
 def _key_rule(policy: StepPolicy, scope: Scope) -> KeyRule | None:
     if policy.idempotency_key is None:
         return None
@@ -522,6 +607,10 @@ def _evaluate(text: str, scope: Scope) -> Evaluate:
 
 
 # ------------------------------------------------------------------------------------------------------- timers
+
+
+def _fired(view: View, at: Millis) -> dict[str, str]:
+    return {"fired_at": rfc3339(at)}
 
 
 def _due(body: TimerBody, scope: Scope) -> Any:

@@ -24,7 +24,8 @@ Members = tuple[str | int, ...]
 class Source(msgspec.Struct, frozen=True):
     """A value that exists in a run, and a place within it.
 
-    `kind` is "inputs", "env", "step" (frame depth and the path from there) or "item" (the item of the frame at that depth).
+    `kind` is "inputs", "env", "step" (frame depth and the path from there), "item" (the item of the frame at that depth)
+    or "vars" (the variables of the plan in that frame).
     """
 
     kind: str
@@ -42,6 +43,11 @@ class Source(msgspec.Struct, frozen=True):
             return frame
         return f"{frame}.{self.tail}" if frame else self.tail
 
+    @property
+    def stays(self) -> bool:
+        """Can the journal refer to it? What is written again, or stands in no row, can not."""
+        return self.kind not in ("env", "vars")
+
     def whole(self, view: View) -> Any:
         if self.kind == "inputs":
             return view.inputs()
@@ -53,6 +59,13 @@ class Source(msgspec.Struct, frozen=True):
 
 class Secret(msgspec.Struct, frozen=True):
     name: str
+
+
+class Merged(msgspec.Struct, frozen=True):
+    """An object that exists, with members of its own put over it."""
+
+    base: Source
+    own: dict[str, Any]  # templates
 
 
 class Document(msgspec.Struct, frozen=True):
@@ -96,7 +109,17 @@ def evaluate(source: Source | Lookup) -> Evaluate:
         return lambda view: view.inputs().get(name)
     if source.kind == "inputs":
         return lambda view: walk(view.inputs(), members, strict=source.strict)
+    if source.kind == "vars":
+        return _variable(source)
     return lambda view: walk(source.whole(view), members, strict=source.strict)
+
+
+def _variable(source: Source) -> Evaluate:
+    depth, members = source.depth, source.members
+    if not members:
+        return lambda view: decode(view.vars_text(view.frames[depth]))
+    name, rest = str(members[0]), members[1:]
+    return lambda view: walk(view.var(view.frames[depth], name), rest)
 
 
 def _input_named(source: Source) -> str | None:
@@ -202,6 +225,8 @@ def _pieces(template: Any) -> Iterator[bytes | Piece]:
         yield lambda view: encode(_escaped(value_of(view)))
     elif isinstance(template, Text):
         yield _text(template)
+    elif isinstance(template, Merged):
+        yield _over(template)
     else:
         yield encode({"$secret": template.name} if isinstance(template, Secret) else template)
 
@@ -226,23 +251,48 @@ def _merged(pieces: Iterator[bytes | Piece]) -> list[bytes | Piece]:
 
 def _whole(source: Source) -> Piece:
     """A placeholder that is the whole string keeps the type of its value."""
-    value_of = evaluate(source)
-    pointer = pointer_of(source.members)
-
-    name = _input_named(source)
+    value_of, name = evaluate(source), _input_named(source)
 
     def piece(view: View) -> bytes:
         value = value_of(view) if name is None else view.inputs().get(name)
-        if type(value) is int:
-            return written(value)
-        text = encode(value)
-        if len(text) > REFERENCE_BYTES_MIN and source.kind != "env":
-            return encode({"$of": source.path(view), "at": pointer})
-        if b'"$' in text and not isinstance(value, str):
-            return encode(_escaped(value))
-        return text
+        return written(value) if type(value) is int else _passed_on(value, source, view)
 
     return piece
+
+
+def _over(merged: Merged) -> Piece:
+    """Members that are only passed on are referred to one by one, as far as they are large."""
+    if not merged.own:
+        return _whole(merged.base)
+    value_of, own = evaluate(merged.base), render(merged.own)
+    names = frozenset(merged.own)
+
+    def piece(view: View) -> bytes:
+        parts = [own(view)[1:-1]]
+        for key, value in (value_of(view) or {}).items():
+            if key not in names:
+                at = msgspec.structs.replace(merged.base, members=(*merged.base.members, key))
+                parts.append(encode(_escaped_key(key)) + b":" + _passed_on(value, at, view))
+        return b"{" + b",".join(parts) + b"}"
+
+    return piece
+
+
+def _passed_on(value: Any, source: Source, view: View) -> bytes:
+    text = encode(value)
+    if len(text) > REFERENCE_BYTES_MIN and source.stays:
+        return encode({"$of": source.path(view), "at": pointer_of(source.members)})
+    return encode(_escaped(value)) if b'"$' in text and not isinstance(value, str) else text
+
+
+def all_vars(depth: int) -> Render:
+    """All variables of the plan in a frame, as the text of a value."""
+
+    def text_of_all(view: View) -> bytes:
+        text = view.vars_text(view.frames[depth])
+        return encode(_escaped(decode(text))) if b'"$' in text else text
+
+    return text_of_all
 
 
 def _text(text: Text) -> Piece:

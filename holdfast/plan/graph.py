@@ -7,13 +7,13 @@ Nothing here remembers which notation it came from: every difference between not
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Protocol
 
 import msgspec
 
 from holdfast.spec.policy import RetryPolicy
-from holdfast.values import Millis, base_of, scope_of, split
+from holdfast.values import Error, Millis, base_of, scope_of, split
 
 END: Final = ""  # a route to the end of its block
 FAIL: Final = None  # no route: the failure is the block's own
@@ -35,6 +35,8 @@ class View(Protocol):
     def inputs(self) -> Any: ...
     def output(self, path: str) -> Any: ...
     def item(self, frame: str) -> Any: ...  # of a nested plan's frame: its inputs
+    def var(self, frame: str, name: str) -> Any: ...  # null where nothing was written
+    def vars_text(self, frame: str) -> bytes: ...  # all of them, as a JSON object
     def raw(self, path: str) -> bytes | None: ...
 
 
@@ -62,6 +64,24 @@ class Routes(msgspec.Struct, frozen=True):
         return self.error
 
 
+class Post(msgspec.Struct, frozen=True):
+    """What follows from what a node gave: variables of its plan are written, and an action says where to go on.
+
+    An action that leads nowhere goes where `Routes.ok` says. A node without this rule writes nothing and has no actions.
+    """
+
+    writes: Callable[[View, Any, Sequence[ChildError]], Mapping[str, bytes]]  # name → JSON text
+    action: Callable[[View, Any], str]
+    routes: Mapping[str, str]  # action → the name of the next node, or END
+
+
+class ChildError(msgspec.Struct, frozen=True):
+    """A child of a fan-out that failed."""
+
+    index: int
+    error: str
+
+
 class KeyRule(msgspec.Struct, frozen=True):
     """What makes two executions the same one: their rendered keys are equal, in one run or in all."""
 
@@ -69,6 +89,16 @@ class KeyRule(msgspec.Struct, frozen=True):
     is_global: bool = False
     ttl_ms: int | None = None  # how long an output answers for others; None: as long as it is kept
     waits: bool = True  # for whoever holds the key; else the step fails
+
+
+class ServiceRule(msgspec.Struct, frozen=True):
+    """How a worker is found for a call: its `target` is a service, its inputs are `{"input": …, "params": {…}}`."""
+
+    max_attempts: int = 0  # workers that are tried; 0: all there are
+    attempt_delay_ms: int = 0  # before the next one, after an answer that is a failure
+    weighted_by_load: bool = False  # the least loaded first, else in the order of their registration
+    call_timeout_ms: int | None = None  # of one call of one worker
+    is_given: bool = False  # the inputs name the service too
 
 
 class Call(msgspec.Struct, frozen=True):
@@ -84,6 +114,9 @@ class Call(msgspec.Struct, frozen=True):
     fails_on_crash: bool = False
     key: KeyRule | None = None
     answer: Answer | None = None  # what of an answer is the output; raises where the answer is a failure
+    service: ServiceRule | None = None
+    spreads: bool = False  # its inputs are those of a service, and the tool is given them as its arguments
+    post: Post | None = None
     is_plain: bool = True  # no limit, nothing to remember and nothing to look for: an attempt is just a call
 
 
@@ -93,7 +126,19 @@ class Timer(msgspec.Struct, frozen=True):
     name: str
     routes: Routes
     due: Callable[[View, Millis], Millis]
+    show: Callable[[View, Millis], Any]  # when it fired → the output
     keep: int = KEEP_NOTHING
+    post: Post | None = None
+
+
+class Value(msgspec.Struct, frozen=True):
+    """Gives a value at once: what it is good for is the action that follows from it."""
+
+    name: str
+    routes: Routes
+    value: Evaluate
+    keep: int = KEEP_NOTHING
+    post: Post | None = None
 
 
 class Choice(msgspec.Struct, frozen=True):
@@ -106,6 +151,7 @@ class Choice(msgspec.Struct, frozen=True):
     entries: Mapping[bool, tuple[str, str]]  # truth → (label, first node)
     show: Callable[[Any, str], Any]  # the condition's value and the label → the output
     keep: int = KEEP_NOTHING
+    post: Post | None = None
 
     def block_of(self, index: int | None) -> Block:
         return self.block
@@ -119,14 +165,27 @@ class FanOut(msgspec.Struct, frozen=True):
     blocks: tuple[Block, ...]  # one, run for each item; or one for each child
     items: ItemsOf | None  # None: as many children as there are blocks
     concurrency: int
-    goes_on: bool  # a failed child is a result, not a failure
+    goes_on: bool  # a failed child is a result, and the others run; else they are stopped, and the node fails
     show: Callable[[list[dict[str, Any]]], Any]  # children (status, error, steps by name) → the output
     count: Callable[[int, int], Any] | None  # instead: how many children, and how many failed → the output
     noun: str  # what a child is called in messages
     keep: int = KEEP_NOTHING
+    post: Post | None = None
+    gather: Callable[[list[dict[str, Any]]], Gathered] | None = (
+        None  # instead: the output and what failed, when joined
+    )
+    drains: bool = False  # after a failed child no other begins; those at work are waited for
 
     def block_of(self, index: int | None) -> Block:
         return self.blocks[0] if self.items is not None else self.blocks[index or 0]
+
+
+class Gathered(msgspec.Struct, frozen=True):
+    """What the children of a fan-out gave together. With `failed` the node has failed, and has an output all the same."""
+
+    value: Any
+    errors: Sequence[ChildError] = ()
+    failed: Error | None = None
 
 
 class Nested(msgspec.Struct, frozen=True):
@@ -141,17 +200,19 @@ class Nested(msgspec.Struct, frozen=True):
     output: Render | None  # None: the outputs of its top-level nodes
     timeout_ms: int | None = None
     keep: int = KEEP_NOTHING
+    post: Post | None = None
 
     def block_of(self, index: int | None) -> Block:
         return self.block
 
 
-Node = Call | Timer | Choice | FanOut | Nested
+Node = Call | Timer | Value | Choice | FanOut | Nested
 
 
 class Block(msgspec.Struct, frozen=True):
     nodes: Mapping[str, Node]
     first: str  # END when there is nothing to do
+    again: frozenset[str] = frozenset()  # nodes that may be met again: each visit of one is a step of its own
 
     def node(self, tail: str) -> Node:
         return self.nodes.get(tail) or self.nodes[base_of(tail)]
@@ -165,6 +226,7 @@ class Plan(msgspec.Struct, frozen=True):
     keeps_result: bool  # the run's output can be put together from memory
     timeout_ms: int | None = None
     interrupted_by_restart: bool = False
+    has_vars: bool = False  # its nodes write variables, and so may a signal
     steps_total: int = 0
     env: tuple[str, ...] = ()  # variables of the environment that expressions name
     advice_when_too_large: str = ""  # what its author can do about outputs that are too many to keep

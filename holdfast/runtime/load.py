@@ -73,6 +73,8 @@ async def fetch_blobs(store: Store, run: Run) -> None:
     for frame in run.frames.values():
         for tail, output in frame.outputs.items():
             frame.outputs[tail] = await whole(store, run.no, output)
+        for name, value in frame.vars.items():
+            frame.vars[name] = await whole(store, run.no, value)
 
 
 async def whole(store: Store, no: RunNo, value: msgspec.Raw) -> msgspec.Raw:

@@ -11,17 +11,17 @@ from typing import Final
 import msgspec
 
 from holdfast.errors import InvalidSpec, Problem
-from holdfast.plan.compile import Resolved, compile_workflow, names_used
+from holdfast.plan.compile import Resolved, compile_definition, names_used
 from holdfast.plan.graph import Plan
 from holdfast.spec.inputs import Inputs
-from holdfast.spec.workflow import WorkflowSpec
+from holdfast.spec.notation import Definition, definition_from_stored
 from holdfast.store.base import Batch, Store, Version
 from holdfast.values import Millis, written
 
 SPECS_REMEMBERED_MAX: Final = 1_000
 NESTING_MAX: Final = 16  # workflows within workflows
 
-Find = Callable[[str, WorkflowSpec], Awaitable[WorkflowSpec]]  # what a name means to whoever names it
+Find = Callable[[str, Definition], Awaitable[Definition]]  # what a name means to whoever names it
 
 
 class Ready(msgspec.Struct, frozen=True):
@@ -37,10 +37,10 @@ class Plans:
         self._store, self._template_env = store, template_env
         self._by_version: dict[str, Plan] = {}
         self._by_spec: dict[int, Ready] = {}  # by identity; holding it keeps the id
-        self._stored: set[str] = set()
-        self._spec_of: dict[str, WorkflowSpec] = {}
+        self._stored: set[tuple[str, str]] = set()  # tenant and version of what is known to be durable
+        self._spec_of: dict[str, Definition] = {}
 
-    def of_spec(self, spec: WorkflowSpec) -> Ready | None:
+    def of_spec(self, spec: Definition) -> Ready | None:
         """What runs of a definition need; None if it names others. Refused with every problem if it is not valid."""
         known = self._by_spec.get(id(spec))
         if known is not None:
@@ -53,11 +53,11 @@ class Plans:
         made = self._by_spec[id(spec)] = self._ready(Resolved(spec, {}))
         return made
 
-    async def of_whole(self, spec: WorkflowSpec, find: Find) -> Ready:
+    async def of_whole(self, spec: Definition, find: Find) -> Ready:
         """The same for one that names others, as those names stand now."""
         return self._ready(await self._resolve(spec, find, ()))
 
-    async def _resolve(self, spec: WorkflowSpec, find: Find, around: tuple[str, ...]) -> Resolved:
+    async def _resolve(self, spec: Definition, find: Find, around: tuple[str, ...]) -> Resolved:
         if spec.name in around:
             raise _refused(
                 f"workflow {spec.name!r} contains itself: {' → '.join((*around, spec.name))}", "nested_cycle"
@@ -78,15 +78,15 @@ class Plans:
     def _ready(self, whole: Resolved) -> Ready:
         version = whole.version
         if version not in self._by_version:
-            self._by_version[version] = compile_workflow(whole.spec, whole.uses)
+            self._by_version[version] = compile_definition(whole.spec, whole.uses)
         return Ready(whole, self._by_version[version], Inputs(whole.spec.inputs))
 
-    def spec_of(self, version: str, definition: str) -> WorkflowSpec:
+    def spec_of(self, version: str, definition: str) -> Definition:
         """A stored definition as a record; the same record each time, so that its plan is found by identity."""
         if version not in self._spec_of:
             if len(self._spec_of) >= SPECS_REMEMBERED_MAX:
                 self._spec_of.clear()
-            self._spec_of[version] = WorkflowSpec.from_stored(definition)
+            self._spec_of[version] = definition_from_stored(definition)
         return self._spec_of[version]
 
     async def again(self, tenant: str, version: str) -> Ready:
@@ -111,7 +111,8 @@ class Plans:
 
     def store_with(self, batch: Batch, tenant: str, whole: Resolved, version: str, now: Millis) -> None:
         """Let a batch write the definition too, and those it names, unless they are known to be durable."""
-        if version in self._stored or any(known.hash == version for known in batch.versions):
+        key = (tenant, version)
+        if key in self._stored or any((known.tenant, known.hash) == key for known in batch.versions):
             return
         for used in whole.uses.values():
             self.store_with(batch, tenant, used, used.version, now)
@@ -121,8 +122,8 @@ class Plans:
             Version(tenant, version, spec.name, written(spec.to_data()).decode(), now, uses)
         )
 
-    def is_durable(self, version: str) -> None:
-        self._stored.add(version)
+    def is_durable(self, tenant: str, version: str) -> None:
+        self._stored.add((tenant, version))
 
 
 def _refused(message: str, code: str) -> InvalidSpec:

@@ -19,7 +19,7 @@ from typing import Any, Final
 import msgspec
 
 from holdfast.errors import InvalidSpec, LimitExceeded, Problem
-from holdfast.spec.workflow import WorkflowSpec
+from holdfast.spec.notation import definition_from_file
 
 PATTERNS_KEY: Final = "dcc-mcp.workflows"
 HINT_KEY: Final = "dcc-mcp.workflows.search-hint"
@@ -77,7 +77,7 @@ def _searched(entry: CatalogEntry) -> str:
 def _entry(file: Path, skill: str, hint: str) -> CatalogEntry:
     fallback = file.stem.removesuffix(".workflow")
     try:
-        spec = WorkflowSpec.from_file(file)
+        spec = definition_from_file(file)
     except InvalidSpec as refused:
         return CatalogEntry(skill, fallback, "", str(file), None, hint, refused.problems)
     except OSError as error:

@@ -9,6 +9,8 @@ from typing import Any
 
 import msgspec
 
+from holdfast.spec.condition import condition_data
+from holdfast.spec.flow_nodes import Case, Edge, FlowDefinition, FlowNode
 from holdfast.spec.keys import implied_kind
 from holdfast.spec.policy import BackoffKind
 from holdfast.spec.shapes import fields_of
@@ -17,6 +19,14 @@ from holdfast.spec.steps import Body, Definition, ParallelBody, WorkflowStep
 
 def data_of(definition: Definition) -> dict[str, Any]:
     return {key: value for key, value in _struct_data(definition).items() if key != "origin"}
+
+
+def flow_data_of(definition: FlowDefinition) -> dict[str, Any]:
+    return {key: value for key, value in _struct_data(definition).items() if key != "origin"}
+
+
+def _node_data(node: FlowNode) -> dict[str, Any]:
+    return {key: value for key, value in _struct_data(node).items() if key != "key"}
 
 
 def _step_data(step: WorkflowStep) -> dict[str, Any]:
@@ -52,10 +62,18 @@ def _plain(value: Any) -> Any:
     match value:
         case WorkflowStep():
             return _step_data(value)
+        case FlowNode():
+            return _node_data(value)
+        case Edge(source, action, target):  # in full: nobody has to know what goes without saying
+            return {"from": source, "action": action, "to": target}
+        case Case(action, expr):
+            return {"action": action, "expr": condition_data(expr)}
         case msgspec.Struct():
             return _struct_data(value)
         case tuple() | list():
             return [_plain(item) for item in value]
+        case dict():
+            return {key: _plain(member) for key, member in value.items()}
         case BackoffKind():
             return value.value
         case _:

@@ -15,6 +15,7 @@ of what was asked for, so a limit that is checked at each event stops it in time
 from __future__ import annotations
 
 import math
+import os
 import re
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
@@ -22,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
 import msgspec
 
 from holdfast.errors import InvalidSpec, Problem
-from holdfast.values import JSON_DEPTH_MAX
+from holdfast.values import JSON_DEPTH_MAX, NotJson, decode, encode
 
 if TYPE_CHECKING:
     import yaml
@@ -38,6 +39,8 @@ PROBLEMS_MAX: Final = 100
 # Python itself refuses to read integers of more than 4,300 digits; nothing that is counted needs a tenth of
 # that.
 NUMBER_CHARS_MAX: Final = 300
+
+SPEC_SUFFIXES: Final = (".yaml", ".yml", ".json")
 
 Mark = tuple[int, int]
 Key = str | int
@@ -112,6 +115,26 @@ def look_at(text: str | bytes, source: str = "") -> Document:
     except _Unreadable:
         raise InvalidSpec(builder.problems) from None
     return Document(builder.data, builder.root, source, tuple(builder.problems))
+
+
+def text_of(path: str | os.PathLike[str]) -> bytes:
+    """The text of a file; of a file that is too long, one byte more than allowed, so that the reader sees it."""
+    with open(path, "rb") as file:
+        return file.read(SPEC_BYTES_MAX + 1)
+
+
+def plain_from(data: Any, source: str = "") -> Any:
+    """A copy of plain data, as JSON has it, or InvalidSpec."""
+    try:
+        text = encode(data)
+    except NotJson as error:
+        message, hint = f"the definition is not JSON: {error}", "use texts, numbers, lists and dicts"
+        raise InvalidSpec([Problem("not_json", message, hint=hint, source=source)]) from None
+    if len(text) > SPEC_DATA_BYTES_MAX:
+        message = f"the definition is larger than {SPEC_DATA_BYTES_MAX // 1024} KiB"
+        hint = "use several workflows, and give data as inputs"
+        raise InvalidSpec([Problem("too_large", message, hint=hint, source=source)])
+    return decode(text)
 
 
 def write(data: Any) -> str:

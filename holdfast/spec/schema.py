@@ -1,13 +1,15 @@
-"""The steps notation as a JSON Schema (draft 2020-12), by which editors complete and check definitions.
+"""The notations as JSON Schemas (draft 2020-12), by which editors complete and check definitions.
 
 Knows how to say in JSON Schema what the tables of the notation say. Must not know any key by name beyond those that
-tell the kind of a step. What depends on names (references, unique ids, paths that parse) is beyond it.
+tell the kind of a step or node. What depends on names (references, unique ids, paths that parse) is beyond it.
 """
 
 from __future__ import annotations
 
 from typing import Any, Final
 
+from holdfast.spec.flow_keys import FLOW_KEYS, FLOW_KINDS, GRAPH_KEYS, NODE_KEYS, FlowKind, condition_schema
+from holdfast.spec.flow_nodes import FlowDefinition, FlowNode, Graph
 from holdfast.spec.keys import ANSWER_KEYS, IMPLIED_KINDS, KINDS, POLICY_KEYS, SPEC_KEYS, STEP_KEYS, Kind
 from holdfast.spec.policy import StepPolicy
 from holdfast.spec.shapes import Schema, Table, fields_of, key_schema, object_schema, required_in
@@ -88,3 +90,68 @@ def _kind(name: str, kind: Kind) -> Schema:
 def _only(key: str, among: tuple[str, ...]) -> Schema:
     others = [_says(other) for other in among if other != key]
     return {**_says(key), "not": {"anyOf": others}}
+
+
+# ------------------------------------------------------------------------------------------------- the graph notation
+
+_NOTHING: Final[Schema] = {
+    "enum": [None, "", 0, False, [], {}]
+}  # what a key may hold that belongs to another kind
+
+
+def flow_schema() -> Schema:
+    """The graph notation, as plain data."""
+    return {
+        "$schema": DIALECT,
+        "title": "Holdfast graph",
+        "description": "A workflow of Holdfast in the graph notation.",
+        **object_schema(FLOW_KEYS, _defaults(FlowDefinition)),
+        "$defs": {
+            "graph": object_schema(GRAPH_KEYS, _defaults(Graph)),
+            "condition": condition_schema(),
+            "node": _node(),
+            **{f"node_{name}": _flow_kind(name, kind) for name, kind in FLOW_KINDS.items()},
+        },
+    }
+
+
+def _node() -> Schema:
+    kinds = [{"const": name, "description": kind.says} for name, kind in FLOW_KINDS.items()]
+    return {
+        "type": "object",
+        "description": "A node.",
+        "properties": {
+            "kind": {"description": NODE_KEYS["kind"].says, "anyOf": [*kinds, {"enum": [None, ""]}]}
+        },
+        "anyOf": [_says_kind(), _says("service")],
+        "allOf": [{"if": _is_node_of(name), "then": {"$ref": f"#/$defs/node_{name}"}} for name in FLOW_KINDS],
+    }
+
+
+def _is_node_of(name: str) -> Schema:
+    """A node is of the kind that it says; one that says none is an executor."""
+    said: Schema = {"required": ["kind"], "properties": {"kind": {"const": name}}}
+    return {"anyOf": [said, {"not": _says_kind()}]} if name == "executor" else said
+
+
+def _says_kind() -> Schema:
+    return {"required": ["kind"], "properties": {"kind": {"not": {"enum": [None, ""]}}}}
+
+
+def _flow_kind(name: str, kind: FlowKind) -> Schema:
+    told = {"description": kind.says, **object_schema({**NODE_KEYS, **kind.keys}, _defaults(FlowNode))}
+    others = {key for rules in FLOW_KINDS.values() for key in rules.keys} - {*NODE_KEYS, *kind.keys}
+    own = {"params": _with_own_params(told["properties"]["params"], kind)} if kind.own_params else {}
+    told["properties"] |= {
+        "kind": {"enum": [name, None, ""]},
+        **own,
+        **dict.fromkeys(sorted(others), _NOTHING),
+    }
+    if kind.needed_params:
+        told["required"] = [*told.get("required", ()), "params"]
+    return told
+
+
+def _with_own_params(params: Schema, kind: FlowKind) -> Schema:
+    told = params | {"properties": dict(kind.own_params)}
+    return told | {"type": "object", "required": list(kind.needed_params)} if kind.needed_params else told

@@ -15,7 +15,7 @@ Either way all problems are reported at once, each with its place.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from holdfast import values
@@ -25,7 +25,7 @@ from holdfast.spec.build import definition_from
 from holdfast.spec.check import check, note_oddities
 from holdfast.spec.plain import data_of
 from holdfast.spec.problems import Report
-from holdfast.spec.read import SPEC_BYTES_MAX, SPEC_DATA_BYTES_MAX, look_at, write
+from holdfast.spec.read import Document, look_at, plain_from, text_of, write
 from holdfast.spec.steps import Definition
 
 
@@ -33,30 +33,20 @@ class WorkflowSpec(Definition, frozen=True):
     @classmethod
     def from_yaml_str(cls, text: str | bytes, source: str = "") -> WorkflowSpec:
         """Read YAML or JSON; raise InvalidSpec with every problem if it has not the shape of a workflow."""
-        document = look_at(text, source)
-        return _built(document.data, Report(document, source))
+        return cls.from_document(look_at(text, source))
+
+    @classmethod
+    def from_document(cls, document: Document) -> WorkflowSpec:
+        return _built(document.data, Report(document, document.source))
 
     @classmethod
     def from_file(cls, path: str | os.PathLike[str]) -> WorkflowSpec:
-        return cls.from_yaml_str(_text_of(path), os.fspath(path))
+        return cls.from_yaml_str(text_of(path), os.fspath(path))
 
     @classmethod
     def from_data(cls, data: Any, source: str = "") -> WorkflowSpec:
         """Make a definition from plain data, as JSON has it."""
-        report = Report(None, source)
-        try:
-            text = values.encode(data)
-            if len(text) > SPEC_DATA_BYTES_MAX:
-                message = f"the definition is larger than {SPEC_DATA_BYTES_MAX // 1024} KiB"
-                report.add("too_large", (), message, "use several workflows, and give data as inputs")
-                raise report.refusal()
-            plain = values.decode(text)
-        except values.NotJson as error:
-            report.add(
-                "not_json", (), f"the definition is not JSON: {error}", "use texts, numbers, lists and dicts"
-            )
-            raise report.refusal() from None
-        return _built(plain, report)
+        return _built(plain_from(data, source), Report(None, source))
 
     @classmethod
     def from_stored(cls, text: str | bytes) -> WorkflowSpec:
@@ -110,37 +100,12 @@ def _built(data: Any, report: Report) -> WorkflowSpec:
     return spec
 
 
-def _text_of(path: str | os.PathLike[str]) -> bytes:
-    with open(path, "rb") as file:
-        # One byte more than allowed, so that the reader sees that it is too long.
-        return file.read(SPEC_BYTES_MAX + 1)
-
-
-def looked_at(
-    path: str | os.PathLike[str],
-    template_env: Collection[str],
-    judge: Callable[[WorkflowSpec, Report], None],
-) -> tuple[WorkflowSpec, Sequence[Problem]]:
-    """A file as far as it can be read, with every problem of it. `judge` reports what only the caller can know."""
-    document = look_at(_text_of(path), os.fspath(path))
-    report = Report(document, os.fspath(path))
+def examined(document: Document, report: Report, template_env: Collection[str]) -> WorkflowSpec:
+    """A document as far as it can be read, with every problem of it in the report."""
     spec = definition_from(document.data, report, WorkflowSpec)
     report.shape_is_read()
     check(spec, report, template_env)
-    judge(spec, report)
-    return spec, report.refusal().problems
-
-
-def workflow_beside(spec: WorkflowSpec, name: str) -> WorkflowSpec | None:
-    """The definition in the file `<name>.yaml` in the folder of the one that names it, if there is such a file."""
-    folder, source = os.path.split(spec.origin.source)
-    if not source or not os.path.isfile(spec.origin.source) or os.path.basename(name) != name:
-        return None
-    for suffix in (".yaml", ".yml", ".json"):
-        path = os.path.join(folder, name + suffix)
-        if os.path.isfile(path):
-            return WorkflowSpec.from_file(path)
-    return None
+    return spec
 
 
 def with_defaults(spec: WorkflowSpec, given: Mapping[str, Any]) -> dict[str, Any]:

@@ -35,6 +35,7 @@ from holdfast.engine.events import (
     KeyGranted,
     KeyHeld,
     RunStarted,
+    SignalReceived,
     StepFailed,
     StepSucceeded,
     SuspectsTurn,
@@ -42,10 +43,11 @@ from holdfast.engine.events import (
 )
 from holdfast.engine.rows import blob_of, decode_row, encode_row
 from holdfast.engine.state import KeyWork, Run, Step, fold, timer_key
-from holdfast.plan.compile import Resolved, compile_workflow, names_used
+from holdfast.plan.compile import Resolved, compile_definition, names_used
 from holdfast.plan.expr import resolved
 from holdfast.plan.graph import Plan
-from holdfast.spec.workflow import WorkflowSpec, with_defaults
+from holdfast.spec.inputs import with_defaults
+from holdfast.spec.notation import definition_from_text
 from holdfast.values import Error, Millis, RunId, RunNo, encode
 
 BEGAN = Millis(1_700_000_000_000)
@@ -68,8 +70,8 @@ class Case:
     ) -> None:
         whole = resolved_of(definition, uses or {})
         self.spec = spec = whole.spec
-        self.plan: Plan = compile_workflow(spec, whole.uses)
-        self.inputs = encode(with_defaults(spec, inputs or {}))
+        self.plan: Plan = compile_definition(spec, whole.uses)
+        self.inputs = encode(with_defaults(spec.inputs, inputs or {}))
         self.run = Run(RunNo(1), RunId(run_id), self.plan.version)
         self.now = BEGAN
         self.rows: list[Row] = []
@@ -164,6 +166,9 @@ class Case:
     def answer(self, path: str, output: Any = None) -> list[Decision]:
         return self.offer(KeyAnswered(path, msgspec.Raw(encode(output))))
 
+    def signal(self, name: str, value: Any = None) -> list[Decision]:
+        return self.offer(SignalReceived(name, msgspec.Raw(encode(value))))
+
     def key_work(self) -> list[KeyWork]:
         """What the rows since the last look say of keys, as the door takes it."""
         work: list[KeyWork] = self.run.__dict__.pop("key_work", [])
@@ -203,7 +208,7 @@ class Case:
 
 def resolved_of(definition: str, known: Mapping[str, str]) -> Resolved:
     """A definition with those that it names, from their texts by name."""
-    spec = WorkflowSpec.from_yaml_str(definition)
+    spec = definition_from_text(definition)
     spec.validate()
     return Resolved(spec, {name: resolved_of(known[name], known) for name in sorted(names_used(spec))})
 

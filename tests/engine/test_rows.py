@@ -31,8 +31,8 @@ RAW = msgspec.Raw(b'{"a":[1,2.5,null,"\\u0000"]}')
 EVENTS: list[Event] = [
     facts.RunStarted(RAW, False, {"HOME": None}, {"a": RAW}, "b"),
     facts.Adopted(["a", "b[1].c"], "a", False),
-    facts.StepSucceeded("a", 2, RAW, 17),
-    facts.StepFailed("a", 2, CAUSE, 17),
+    facts.StepSucceeded("a", 2, RAW, 17, ("worker-1", "http://127.0.0.1:8080")),
+    facts.StepFailed("a", 2, CAUSE, 17, ("worker-1", "")),
     facts.AttemptTimedOut("a", 2),
     facts.AttemptReleased("a", 2, "no_tool"),
     facts.SuspectsTurn("a"),
@@ -42,6 +42,7 @@ EVENTS: list[Event] = [
     facts.KeyGranted("a"),
     facts.KeyHeld("a"),
     facts.KeyAnswered("a", RAW),
+    facts.SignalReceived("go", RAW),
 ]
 DECISIONS: list[Decision] = [
     orders.StartAttempt("a", 3, RAW, 2, True),
@@ -49,9 +50,11 @@ DECISIONS: list[Decision] = [
     orders.StopAttempt("a", "p"),
     orders.BeginStop("p", CAUSE),
     orders.ArmTimer("a", "grace", Millis(1_700_000_000_000)),
-    orders.OpenScope("p", 4, RAW, RAW, 1, True),
+    orders.OpenScope("p", 4, RAW, RAW, 1, True, True),
     orders.CompleteStep("p", RAW, 1, True),
     orders.FailStep("p", CAUSE),
+    orders.SetVar("s", "x", RAW),
+    orders.Take("a", "go", "b", 2),
     orders.Continue([("fill", "p", ""), ("enter", "q", "r")]),
     orders.FinishRun("failed", RAW, CAUSE),
 ]
@@ -80,8 +83,8 @@ def test_a_row_of_a_release_that_knew_fewer_fields_can_be_read() -> None:
 
 
 def test_a_row_of_a_release_that_knew_more_fields_can_be_read() -> None:
-    event, _ = decode_row('[1,["step_succeeded","a",1,5,7,"something new"],[]]')
-    assert event == facts.StepSucceeded("a", 1, msgspec.Raw(b"5"), 7)
+    event, _ = decode_row('[1,["step_succeeded","a",1,5,7,["w"],"something new"],[]]')
+    assert event == facts.StepSucceeded("a", 1, msgspec.Raw(b"5"), 7, ("w",))
 
 
 # -------------------------------------------------------------------------------------------------------- blobs

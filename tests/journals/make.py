@@ -71,6 +71,20 @@ steps:
               then:
                 - {id: inner, kind: foreach, items: $.row.cells, steps: [{id: s, tool: t, args: {c: "{{ item }}"}}]}
 """
+GRAPH = """
+name: graph
+start: work
+nodes:
+  work: {service: work, prep: {input_key: n}, post: {output_key: n}}
+  again: {kind: choice, choice_cases: [{action: more, expr: {lt: [$shared.n, 3]}}]}
+  each: {kind: foreach, service: each, prep: {input_key: $params.items}, post: {output_key: out}, parallel_mode: concurrent}
+  inner: {kind: subflow, subflow: {start: x, nodes: {x: {service: x, post: {output_key: k}}}}, post: {output_key: sub}}
+edges:
+  - {from: work, to: again}
+  - {from: again, action: more, to: work}
+  - {from: again, to: each}
+  - {from: each, action: error, to: inner}
+"""
 
 
 def loop(fails: str = "abort", collect: str = "outputs", xs: Any = (1, 2, 3), **options: Any) -> Case:
@@ -357,6 +371,23 @@ def key_held_and_answered() -> Case:
     return case
 
 
+def graph_with_a_cycle() -> Case:
+    case = started(GRAPH, {"items": [1, 2]})
+    case.succeed("work", 1)
+    case.signal("from outside", {"x": 1})
+    case.succeed("work~2", "n" * 33_000)
+    return case
+
+
+def graph_to_its_end() -> Case:
+    case = started(GRAPH, {"items": [1, 2]})
+    case.succeed("work", 3)
+    case.fail("each[1].call")
+    case.succeed("each[0].call", "one")
+    case.succeed("inner.x", {"deep": True})
+    return case
+
+
 RUNS: tuple[Callable[[], Case], ...] = (
     completed,
     failed,
@@ -389,6 +420,8 @@ RUNS: tuple[Callable[[], Case], ...] = (
     odd_ids,
     key_granted,
     key_held_and_answered,
+    graph_with_a_cycle,
+    graph_to_its_end,
 )
 
 

@@ -1,0 +1,476 @@
+"""A graph becomes a block: nodes joined by the actions that lead from one to the next.
+
+    prep  ──► what a node is given        post ──► which variables it writes, and its action
+    edges ──► where each action leads, where a failure does, and what can be met again
+
+Knows the graph notation, as compile.py knows the steps notation; the last place that does. Every rule of it (what is
+missing is null, a node's params win over the task's, a `default` edge is taken by failures too) is a field or a closure
+of a node.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final, NamedTuple, Protocol
+
+from holdfast.plan import expr
+from holdfast.plan.answers import answer_of
+from holdfast.plan.conditions import condition
+from holdfast.plan.expr import Merged, Source
+from holdfast.plan.graph import (
+    END,
+    FAIL,
+    KEEP_NAMED,
+    Block,
+    Call,
+    ChildError,
+    Evaluate,
+    FanOut,
+    Gathered,
+    ItemsOf,
+    KeyRule,
+    Nested,
+    Node,
+    Post,
+    Render,
+    Routes,
+    ServiceRule,
+    Timer,
+    Value,
+    View,
+)
+from holdfast.spec.flow_nodes import DEFAULT_ACTION, Edge, FlowNode, Graph
+from holdfast.spec.policy import BackoffKind, RetryPolicy
+from holdfast.spec.reference import Literal, Reference, given, is_reference, key_parts, reference
+from holdfast.values import Error, Millis, NotJson, encode, segment
+
+CALL_TIMEOUT_MS: Final = 10_000  # of one call of a worker, where a node says nothing
+CONCURRENCY_MAX: Final = 10_000
+CALL: Final = "call"  # the only step of a child of a fan-out
+
+
+class Inner(NamedTuple):
+    """A whole definition inside another one, wherever it was written."""
+
+    block: Block
+    output: Render | None
+    fill: Callable[[Any], dict[str, Any]]
+    timeout_ms: int | None
+
+
+class NestedOf(Protocol):
+    """How a definition that is named becomes a block in a frame of that depth."""
+
+    def __call__(self, name: str, depth: int) -> Inner: ...
+
+
+def block_of(graph: Graph, depth: int, nested: NestedOf) -> Block:
+    """The block of a graph that runs in the frame at `depth`."""
+    builder = _Builder(depth, nested)
+    edges: dict[str, dict[str, str]] = {}
+    for edge in graph.edges:
+        edges.setdefault(edge.source, {})[edge.action] = segment(edge.target) if edge.target else END
+    nodes = {segment(key): builder.node(node, edges.get(key, {})) for key, node in graph.nodes.items()}
+    return Block(nodes, segment(graph.start), frozenset(map(segment, met_again(graph.nodes, graph.edges))))
+
+
+def output_of(depth: int) -> Render:
+    """What a graph gives: the variables that it has written."""
+    return expr.all_vars(depth)
+
+
+def node_count(graph: Graph) -> int:
+    inner = sum(node_count(node.subflow) for node in graph.nodes.values() if node.subflow is not None)
+    return len(graph.nodes) + inner
+
+
+class _Builder:
+    def __init__(self, depth: int, nested: NestedOf) -> None:
+        self._depth, self._nested = depth, nested
+        self._task = Source("item", (), depth) if depth else Source("inputs", ())
+
+    def node(self, node: FlowNode, edges: Mapping[str, str]) -> Node:
+        look = _Look(node, self._depth, self._task)
+        rules = _Rules(node.key, _routes(edges), _post(node, edges, look))
+        match node.kind:
+            case "executor" | "local":
+                return self._call(node, rules, look, look.prep, node.service or "")
+            case "choice":
+                return Value(*rules[:2], expr_of(look.prep), post=rules.post)
+            case "timer":
+                return Timer(*rules[:2], _due(look), _shown(expr_of(look.prep)), post=rules.post)
+            case "foreach":
+                items = _items(expr_of(look.prep))
+                child = self._call(node, _INNER, look, self._item, node.service or "")
+                return _fan_out(node, rules, items, child)
+            case "parallel":
+                child = self._call(node, _INNER, look, look.prep, "", {"service": self._item})
+                return _fan_out(node, rules, _services(node, look), child)
+            case "subflow":
+                assert node.subflow is not None
+                block = block_of(node.subflow, self._depth + 1, self._nested)
+                inner = Inner(block, output_of(self._depth + 1), _object, None)
+                return self._inside(node.key, inner, rules, look)
+            case "flow_ref":
+                inner = self._nested(node.flow or "", self._depth + 1)
+                return self._inside(node.flow or "", inner, rules, look)
+            case _:
+                raise AssertionError(f"{node.kind} was refused before")
+
+    @property
+    def _item(self) -> Source:
+        """What a child of a fan-out in this block is for."""
+        return Source("item", (), self._depth + 1)
+
+    def _inside(self, name: str, inner: Inner, rules: _Rules, look: _Look) -> Nested:
+        inputs = expr.render(look.params)
+        return Nested(
+            rules.name,
+            rules.routes,
+            name,
+            inner.block,
+            inputs,
+            inner.fill,
+            inner.output,
+            inner.timeout_ms,
+            post=rules.post,
+        )
+
+    def _call(
+        self,
+        node: FlowNode,
+        rules: _Rules,
+        look: _Look,
+        given: Any,
+        target: str,
+        more: Mapping[str, Any] | None = None,
+    ) -> Call:
+        is_local = node.kind == "local"
+        limit = CALL_TIMEOUT_MS if node.timeout_ms is None else node.timeout_ms or None
+        service = ServiceRule(
+            node.max_attempts, node.attempt_delay_ms, node.weighted_by_load, limit, is_given=bool(more)
+        )
+        return Call(
+            name=rules.name,
+            routes=rules.routes,
+            target=target,
+            inputs=expr.render({"input": given, "params": look.params, **(more or {})}),
+            keep=KEEP_NAMED if rules is _INNER else 0,
+            retry=_retry(node),
+            timeout_ms=(node.timeout_ms or None) if is_local else None,
+            key=_key(node, look, given),
+            answer=None if node.result is None else answer_of(node.result),
+            service=None if is_local else service,
+            post=rules.post,
+            spreads=is_local,
+            is_plain=False,
+        )
+
+
+class _Rules(NamedTuple):
+    name: str
+    routes: Routes
+    post: Post | None
+
+
+_INNER: Final = _Rules(CALL, Routes(END), None)
+
+
+# -------------------------------------------------------------------------------------------------------- edges
+
+
+def _routes(edges: Mapping[str, str]) -> Routes:
+    """Where a node leads when nothing else is said: a failure takes `error`, else `default`, else it is the block's own."""
+    default = edges.get(DEFAULT_ACTION, FAIL)
+    error = edges.get("error", default)
+    return Routes(END if default is FAIL else default, error, edges.get("timeout", error))
+
+
+def met_again(nodes: Iterable[str], edges: Sequence[Edge]) -> set[str]:
+    """The nodes on cycles, and those between two cycles: what is left when ends are taken away until there are none,
+    and then beginnings."""
+    left = set(nodes)
+    arrows = {(edge.source, edge.target) for edge in edges if {edge.source, edge.target} <= left}
+    for pairs in (arrows, {(target, source) for source, target in arrows}):
+        before: dict[str, list[str]] = {}
+        leads_on = dict.fromkeys(left, 0)
+        for source, target in pairs:
+            if source in left and target in left:
+                before.setdefault(target, []).append(source)
+                leads_on[source] += 1
+        ends = [key for key, count in leads_on.items() if not count]
+        while ends:
+            left.discard(end := ends.pop())
+            for source in before.get(end, ()):
+                leads_on[source] -= 1
+                if not leads_on[source]:
+                    ends.append(source)
+    return left
+
+
+# --------------------------------------------------------------------------------------------------- references
+
+
+class _Look:
+    """What the references of one node mean."""
+
+    def __init__(self, node: FlowNode, depth: int, task: Source) -> None:
+        self._depth, self._task = depth, task
+        self._own = {name: self._param(value) for name, value in node.params.items()}
+        self.params = Merged(task, self._own)
+        self.prep = self._prep(node)
+
+    def _param(self, value: Any) -> Any:
+        """A param as written; `$params.x` in it takes the task's value."""
+        if isinstance(value, str) and is_reference(value):
+            found = reference(value)
+            return self._of_task(found.members) if found.root == "params" else value
+        if isinstance(value, dict):
+            return {name: self._param(member) for name, member in value.items()}
+        if isinstance(value, list):
+            return [self._param(member) for member in value]
+        return value
+
+    def _of_task(self, members: tuple[str | int, ...]) -> Source:
+        return Source(self._task.kind, members, self._task.depth)
+
+    def _prep(self, node: FlowNode) -> Any:
+        if node.prep.input_map is not None:
+            return {to: self._given(value) for to, value in node.prep.input_map.items()}
+        return None if node.prep.input_key is None else self._given(node.prep.input_key)
+
+    def _given(self, value: Any) -> Any:
+        """A template of what prep names. Nothing has been put in yet: `$input` is null."""
+        found = given(value)
+        if isinstance(found, Literal):
+            return found.value
+        if found.root == "shared":
+            return Source("vars", found.members, self._depth)
+        if found.root == "input":
+            return None
+        return self._of_params(found.members)
+
+    def _of_params(self, members: tuple[str | int, ...]) -> Any:
+        """A place in the params as the node has them."""
+        if not members:
+            return self.params
+        if members[0] not in self._own:
+            return self._of_task(members)
+        own = self._own[str(members[0])]
+        if isinstance(own, Source):
+            return Source(own.kind, (*own.members, *members[1:]), own.depth)
+        return expr.walk(own, members[1:]) if members[1:] else own
+
+    def value(self, found: Reference) -> Callable[[View, Any], Any]:
+        """What a reference gives, with the node's input (or result) at hand."""
+        if found.root == "input":
+            return lambda view, value: expr.walk(value, found.members)
+        if found.root == "shared":
+            of_vars = expr.evaluate(Source("vars", found.members, self._depth))
+            return lambda view, value: of_vars(view)
+        of_params = expr_of(self._of_params(found.members))
+        return lambda view, value: of_params(view)
+
+    def param(self, name: str) -> Evaluate:
+        return expr_of(self._of_params((name,)))
+
+
+def expr_of(template: Any) -> Evaluate:
+    """The value of a template, for whoever needs it as a value and not as text."""
+    if isinstance(template, Source):
+        return expr.evaluate(template)
+    if isinstance(template, Merged):
+        base, own = expr.evaluate(template.base), expr_of(template.own)
+        return lambda view: {**(base(view) or {}), **own(view)}
+    if isinstance(template, dict):
+        members = {name: expr_of(member) for name, member in template.items()}
+        return lambda view: {name: member(view) for name, member in members.items()}
+    if isinstance(template, list):
+        listed = [expr_of(member) for member in template]
+        return lambda view: [member(view) for member in listed]
+    return lambda view: template
+
+
+# --------------------------------------------------------------------------------------------- after a node
+
+
+def _post(node: FlowNode, edges: Mapping[str, str], look: _Look) -> Post:
+    return Post(_writes(node), _action(node, look), edges)
+
+
+def _writes(node: FlowNode) -> Callable[[View, Any, Sequence[ChildError]], Mapping[str, bytes]]:
+    key = node.post.output_key
+    fields = {to: reference(field).members for to, field in (node.post.output_map or {}).items()}
+    collects = node.failure_strategy == "collect_errors"
+
+    def writes(view: View, value: Any, errors: Sequence[ChildError]) -> Mapping[str, bytes]:
+        texts = {to: encode(expr.walk(value, members)) for to, members in fields.items()}
+        if key is not None:
+            texts[key] = encode(value)
+            if errors and collects:
+                texts[f"{key}_errors"] = encode(list(errors))
+        return texts
+
+    return writes
+
+
+def _action(node: FlowNode, look: _Look) -> Callable[[View, Any], str]:
+    """`choice_cases`, `action_static`, `action_key` in the result and then in shared state, `default_action`."""
+    cases = [(case.action, condition(case.expr)) for case in node.choice_cases]
+    static, default = node.post.action_static, node.default_action or ""
+    named = None if node.post.action_key is None else reference(node.post.action_key)
+    elsewhere = None if named is None else look.value(named)
+    values: dict[Reference, Callable[[View, Any], Any]] = {}
+
+    def action(view: View, value: Any) -> str:
+        def found_at(found: Reference) -> Any:
+            if found not in values:
+                values[found] = look.value(found)
+            return values[found](view, value)
+
+        for name, holds in cases:
+            if holds(found_at):
+                return name
+        if static:
+            return static
+        if named is not None and elsewhere is not None:
+            in_result = expr.walk(value, named.members) if named.root == "shared" else None
+            for said in (in_result, elsewhere(view, value)):
+                if isinstance(said, str) and said:
+                    return said
+        return default
+
+    return action
+
+
+# ----------------------------------------------------------------------------------------------- fan-out, timers
+
+
+def _fan_out(node: FlowNode, rules: _Rules, items: ItemsOf, child: Call) -> FanOut:
+    at_once = node.max_parallel or CONCURRENCY_MAX
+    return FanOut(
+        name=rules.name,
+        routes=rules.routes,
+        blocks=(Block({CALL: child}, CALL),),
+        items=items,
+        concurrency=at_once if node.parallel_mode == "concurrent" else 1,
+        goes_on=True,
+        show=_results,
+        count=None,
+        noun="call",
+        post=rules.post,
+        gather=_gatherer(node),
+        drains=node.failure_strategy == "fail_fast",
+    )
+
+
+def _results(children: list[dict[str, Any]]) -> list[Any]:
+    return [child["steps"].get(CALL) for child in children]
+
+
+def _gatherer(node: FlowNode) -> Callable[[list[dict[str, Any]]], Gathered]:
+    keeps_holes, ignores = node.failure_strategy == "collect_errors", node.failure_strategy == "ignore_errors"
+
+    def gather(children: list[dict[str, Any]]) -> Gathered:
+        results = [
+            child["steps"].get(CALL) for child in children if keeps_holes or child["status"] == "completed"
+        ]
+        errors = [
+            ChildError(index, child["error"]["message"])
+            for index, child in enumerate(children)
+            if child["status"] == "failed"
+        ]
+        if not errors or ignores:
+            return Gathered(results, errors)
+        first = children[errors[0].index]["error"]
+        message = f"{len(errors)} of {len(children)} calls failed; call {errors[0].index}: {errors[0].error}"
+        return Gathered(results, errors, Error(first["kind"], message))
+
+    return gather
+
+
+def _items(value_of: Evaluate) -> ItemsOf:
+    def items(view: View) -> tuple[int, bytes]:
+        value = value_of(view)
+        if not isinstance(value, list):
+            raise NotJson(f"a foreach needs an array as its input, not {_kind_of(value)}")
+        return len(value), encode(value)
+
+    return items
+
+
+def _services(node: FlowNode, look: _Look) -> ItemsOf:
+    value_of = look.param("services")
+
+    def items(view: View) -> tuple[int, bytes]:
+        services = list(node.parallel_services) if node.parallel_services else value_of(view)
+        is_list = isinstance(services, list) and all(isinstance(name, str) and name for name in services)
+        if not services:
+            raise NotJson("no services")
+        if not is_list:
+            raise NotJson("the services of a parallel node are an array of names")
+        return len(services), encode(services)
+
+    return items
+
+
+def _kind_of(value: Any) -> str:
+    names = {dict: "an object", str: "text", bool: "a truth value", int: "a number", float: "a number"}
+    return "null" if value is None else names.get(type(value), "another value")
+
+
+def _due(look: _Look) -> Callable[[View, Millis], Millis]:
+    delay_of = look.param("delay_ms")
+
+    def due(view: View, now: Millis) -> Millis:
+        value = delay_of(view)
+        try:
+            delay = float(value)
+            if isinstance(value, bool) or not math.isfinite(delay):
+                raise ValueError
+        except (TypeError, ValueError):
+            raise NotJson(f"delay_ms must be a number of milliseconds, not {value!r:.50}") from None
+        if delay > DELAY_MS_MAX:
+            raise NotJson(
+                f"a timer cannot wait for {value!r:.50} milliseconds: that is over a thousand years"
+            )
+        return Millis(now + round(delay))
+
+    return due
+
+
+DELAY_MS_MAX: Final = 1_000 * 366 * 86_400_000
+
+
+def _shown(value_of: Evaluate) -> Callable[[View, Millis], Any]:
+    return lambda view, at: value_of(view)
+
+
+# ------------------------------------------------------------------------------------------------------ policies
+
+
+def _retry(node: FlowNode) -> RetryPolicy | None:
+    if not node.max_retries:
+        return None
+    return RetryPolicy(
+        node.max_retries + 1, BackoffKind.FIXED, initial_delay_ms=node.wait_ms, max_delay_ms=node.wait_ms
+    )
+
+
+def _key(node: FlowNode, look: _Look, given: Any) -> KeyRule | None:
+    if node.idempotency_key is None:
+        return None
+    parts = [part if isinstance(part, str) else look.value(part) for part in key_parts(node.idempotency_key)]
+    given_of = expr_of(given)
+
+    def text(view: View) -> str:
+        value = given_of(view)
+        return "".join([part if isinstance(part, str) else expr.printed(part(view, value)) for part in parts])
+
+    return KeyRule(text)
+
+
+def _object(value: Any) -> dict[str, Any]:
+    assert isinstance(value, dict)
+    return value

@@ -1,0 +1,136 @@
+"""FlowSpec: a definition in the graph notation, from text to text.
+
+    text ──read──► data ──flow_build──► FlowSpec ──flow_check──► every name leads somewhere
+                     ▲                      │
+                     └───────to_data────────┘   (what versions are hashed from)
+
+Puts together what the files beside it know. Must not know plans, runs, services that exist, or the steps notation.
+
+As in the steps notation, a graph whose *shape* is wrong cannot be made, and one whose *contents* are wrong is refused
+by `validate`; either way with all problems at once.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection
+from pathlib import PurePath
+from typing import Any
+
+from holdfast import values
+from holdfast.errors import Problem
+from holdfast.spec.flow_build import flow_from
+from holdfast.spec.flow_check import check_flow, note_flow_oddities
+from holdfast.spec.flow_nodes import Case, Edge, FlowDefinition, FlowNode, Graph, Post, Prep, placed
+from holdfast.spec.plain import flow_data_of
+from holdfast.spec.problems import Report
+from holdfast.spec.read import SPEC_SUFFIXES, Document, look_at, plain_from, text_of, write
+from holdfast.spec.reference import Literal, Reference, given, key_parts, reference
+
+__all__ = [
+    "Case",
+    "Edge",
+    "FlowNode",
+    "FlowSpec",
+    "Graph",
+    "Literal",
+    "Post",
+    "Prep",
+    "Reference",
+    "given",
+    "key_parts",
+    "reference",
+]
+
+
+class FlowSpec(FlowDefinition, frozen=True):
+    @classmethod
+    def from_yaml_str(cls, text: str | bytes, source: str = "", name: str | None = None) -> FlowSpec:
+        """Read YAML or JSON; raise InvalidSpec with every problem if it has not the shape of a graph.
+
+        A graph that has no name takes that of its file; `name`, if it is given, counts instead of both.
+        """
+        return cls.from_document(look_at(text, source), name)
+
+    @classmethod
+    def from_document(cls, document: Document, name: str | None = None) -> FlowSpec:
+        return _built(_named(document.data, name, document.source), Report(document, document.source))
+
+    @classmethod
+    def from_file(cls, path: str | os.PathLike[str]) -> FlowSpec:
+        return cls.from_yaml_str(text_of(path), os.fspath(path))
+
+    @classmethod
+    def from_data(cls, data: Any, source: str = "", name: str | None = None) -> FlowSpec:
+        """Make a definition from plain data, as JSON has it."""
+        return _built(_named(plain_from(data, source), name, source), Report(None, source))
+
+    @classmethod
+    def from_stored(cls, text: str | bytes) -> FlowSpec:
+        """Read a definition that was stored. Written out in full it may be larger than any text that an author may give."""
+        return _built(values.decode(text), Report(None, ""))
+
+    def validate(self, template_env: Collection[str] = ()) -> None:
+        """Raise InvalidSpec with every problem unless each name and reference can be used. There are no templates that
+        could name the environment."""
+        if self.origin.document is None:
+            # Records made by hand have met no rule yet; as data they meet those of any other definition.
+            FlowSpec.from_data(self.to_data(), self.origin.source)
+        report = Report(self.origin.document, self.origin.source)
+        report.shape_is_read()
+        check_flow(self, report)
+        if report.problems:
+            raise report.refusal()
+
+    @property
+    def notes(self) -> tuple[Problem, ...]:
+        """What is not wrong but probably not meant."""
+        report = Report(self.origin.document, self.origin.source)
+        note_flow_oddities(self, report)
+        return (*self.origin.notes, *report.notes)
+
+    @property
+    def step_count(self) -> int:
+        """The nodes of the top level."""
+        return len(self.nodes)
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The workflows that it names, in subflows too."""
+        return frozenset(node.flow for _, node in placed(self.graph) if node.flow is not None)
+
+    def to_data(self) -> dict[str, Any]:
+        """The definition as plain data, without what goes without saying."""
+        return flow_data_of(self)
+
+    def to_yaml(self) -> str:
+        return write(self.to_data())
+
+    def canonical(self) -> bytes:
+        """One text per definition, whatever form, order, comments or explicit defaults it came with."""
+        return values.canonical(self.to_data())
+
+
+def _named(data: Any, name: str | None, source: str) -> Any:
+    """The data of a graph with its name in it."""
+    file = PurePath(source)
+    if name is None and isinstance(data, dict) and data.get("name") is None and file.suffix in SPEC_SUFFIXES:
+        name = file.stem
+    return data | {"name": name} if isinstance(data, dict) and name is not None else data
+
+
+def _built(data: Any, report: Report) -> FlowSpec:
+    spec = flow_from(data, report, FlowSpec)
+    if report.problems:
+        report.shape_is_read()
+        check_flow(spec, report)  # what else is wrong should not have to wait for the next try
+        raise report.refusal()
+    return spec
+
+
+def examined(document: Document, report: Report) -> FlowSpec:
+    """A document as far as it can be read, with every problem of it in the report."""
+    spec = flow_from(_named(document.data, None, document.source), report, FlowSpec)
+    report.shape_is_read()
+    check_flow(spec, report)
+    return spec

@@ -1,0 +1,124 @@
+"""Plain data → records: the tree of graphs is read by the tables of the notation.
+
+Knows how the kind of a node is found and what is said of a key that does not belong. Must not know what a key may
+hold, or whether a name leads somewhere: that is asked of the records.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any, TypeVar
+
+from holdfast.spec.flow_keys import FLOW_KEYS, FLOW_KINDS, GRAPH_KEYS, NODE_KEYS
+from holdfast.spec.flow_nodes import FlowDefinition, FlowNode, Graph, NodeKind
+from holdfast.spec.problems import Fields, Report, Where, did_you_mean, nearest, quoted, type_name
+from holdfast.spec.shapes import Table, make, read_table, required_in
+from holdfast.spec.steps import Origin
+
+AnyFlow = TypeVar("AnyFlow", bound=FlowDefinition)
+
+
+def flow_from(data: Any, report: Report, record: type[AnyFlow]) -> AnyFlow:
+    """The graph that plain data spell; where the report has problems afterwards, it has holes."""
+    if not isinstance(data, dict):
+        hint = "it starts with `start:` and `nodes:`"
+        report.add("wrong_type", (), f"a graph must be a mapping, not {type_name(data)}", hint)
+        raise report.refusal()
+    found = _read_graph(FLOW_KEYS, Fields(report, data, ()))
+    found["inputs"] = found.get("inputs") or None  # to declare none is to declare nothing
+    if data.get("name") is None:
+        hint = "add `name: …`"
+        report.add("missing_key", ("name",), 'the key "name" is missing', hint)
+    return make(record, found | {"origin": Origin(report.document, report.source, tuple(report.notes))})
+
+
+def _read_graph(table: Table, fields: Fields) -> dict[str, Any]:
+    fields.expect(table, required_in(table))
+    found = read_table(table, fields)
+    at = (*fields.at, "nodes")
+    nodes = found.get("nodes", {})
+    if isinstance(fields.data.get("nodes"), dict) and not nodes:
+        hint = "add `nodes: {first: {kind: executor, service: name}}`"
+        fields.wrong("no_nodes", "nodes", "a graph must have at least one node", hint)
+    found["nodes"] = {key: _read_node(fields.report, key, node, (*at, key)) for key, node in nodes.items()}
+    return found
+
+
+def _read_node(report: Report, key: str, data: Any, at: Where) -> FlowNode:
+    if not isinstance(data, dict):
+        message = f"node {quoted(key)} must be a mapping, not {type_name(data)}"
+        report.add("wrong_type", at, message, "write {kind: executor, service: name}")
+        return _hole(report, key, at)
+    fields = Fields(report, data, at, f"node {quoted(key)}: ")
+    kind, certain = _kind_of(fields)
+    if kind is None:
+        fields.expect(_keys_of_all())
+        return _hole(report, key, at)
+    table = {**NODE_KEYS, **FLOW_KINDS[kind].keys}
+    _expect_keys(fields, kind, table, certain)
+    found = read_table(table, fields)
+    if "subflow" in found:
+        inner = Fields(report, found["subflow"], (*at, "subflow"), fields.who)
+        found["subflow"] = make(Graph, _read_graph(GRAPH_KEYS, inner))
+    return make(FlowNode, found | {"key": key, "kind": kind})
+
+
+def _hole(report: Report, key: str, at: Where) -> FlowNode:
+    """It holds the place of a node that cannot be read: edges may name it."""
+    report.settle((*at, "params", "delay_ms"))
+    return FlowNode(key, "timer")
+
+
+def _kind_of(fields: Fields) -> tuple[NodeKind | None, bool]:
+    """The kind of a node, and whether it was said or had to be guessed from a misspelt word."""
+    said = fields.data.get("kind")
+    if said is None or said == "":
+        return _silent_kind(fields), True
+    kind = fields.get("kind", str, "text")
+    for known in FLOW_KINDS:
+        if kind == known:
+            return known, True
+    if kind is None:
+        return None, True
+    message = f"unknown kind {quoted(kind)}; the kinds are {', '.join(FLOW_KINDS)}"
+    fields.wrong("unknown_kind", "kind", message, did_you_mean(kind, FLOW_KINDS) or "choose one of them")
+    near = nearest(kind, FLOW_KINDS)
+    return next((known for known in FLOW_KINDS if known == near), None), False
+
+
+def _silent_kind(fields: Fields) -> NodeKind | None:
+    """A node that names a service and no kind is an executor."""
+    if "service" in fields.data:
+        return "executor"
+    if any(nearest(key, ("kind", "service")) for key in fields.data if key not in _keys_of_all()):
+        return None  # which is reported as misspelt
+    owners = [kind for kind, rules in FLOW_KINDS.items() if any(key in fields.data for key in rules.keys)]
+    hint = f"did you mean kind: {owners[0]}?" if owners else f"the kinds are {', '.join(FLOW_KINDS)}"
+    fields.wrong("missing_key", "kind", 'the key "kind" or "service" is missing', hint)
+    return None
+
+
+def _expect_keys(fields: Fields, kind: NodeKind, table: Table, certain: bool) -> None:
+    required = required_in(table)
+    if not certain:  # what another kind would need is not missing
+        for name in required:
+            fields.report.settle((*fields.at, name))
+        required = []
+    fields.expect(_keys_of_all(), required, near=table)
+    for key, value in fields.data.items():
+        if key in _keys_of_all() and key not in table and _says_something(value) and certain:
+            owners = [name for name, rules in FLOW_KINDS.items() if key in rules.keys]
+            message = f"{fields.who}{key} has no meaning on a node of kind {kind}"
+            hint = f"it belongs to the kinds {', '.join(owners)}"
+            fields.report.add("misplaced_key", (*fields.at, key), message, hint, of_key=True)
+
+
+def _says_something(value: Any) -> bool:
+    """Programs that have a place for every key write those of other kinds too, with nothing in them."""
+    return value is not None and value is not False and value not in ("", 0, [], {})
+
+
+@cache
+def _keys_of_all() -> frozenset[str]:
+    """The keys of all kinds."""
+    return frozenset({*NODE_KEYS, *(key for rules in FLOW_KINDS.values() for key in rules.keys)})

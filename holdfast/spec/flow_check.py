@@ -1,0 +1,294 @@
+"""Whether each name and reference of a graph can be used, and what is probably not meant.
+
+Knows which nodes may be named where, and what a kind reads from its params. Must not know services that exist, or what
+a run will hold.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Final
+
+from holdfast.spec.expr import ExprError, parse_jsonpath
+from holdfast.spec.flow_keys import CALL_ONLY, FLOW_KINDS, TIMEOUT_MS_MAX
+from holdfast.spec.flow_nodes import DEFAULT_ACTION, END, FlowDefinition, FlowNode, Graph, graphs, placed
+from holdfast.spec.inputs import check_inputs
+from holdfast.spec.keys import TOOL_NAME
+from holdfast.spec.policy import DELAY_MS_MAX, NAME_CHARS_MAX, SPEC_STEPS_MAX
+from holdfast.spec.problems import Report, Where, did_you_mean, hint_for_type, one_of, quoted, type_name
+from holdfast.spec.reference import given, is_reference, key_parts, reference
+from holdfast.spec.shapes import quoted_number
+
+SUBFLOWS_DEEP_MAX: Final = 16  # as deep as workflows may name each other
+
+_TOOL_NAME = re.compile(TOOL_NAME)
+
+
+def check_flow(spec: FlowDefinition, report: Report) -> None:
+    """Report every name and reference that cannot be used."""
+    if not spec.name.strip():
+        report.add("empty_name", ("name",), "the name of a workflow must not be empty", "give it one")
+    _check_length(report, ("name",), spec.name)
+    check_inputs(spec.inputs, report)
+    if sum(1 for _ in placed(spec.graph)) > SPEC_STEPS_MAX:
+        message = f"the graph has more than {SPEC_STEPS_MAX:,} nodes"
+        return report.add("too_many_nodes", ("nodes",), message, "use a foreach, or several workflows")
+    for at, graph in graphs(spec.graph):
+        _Checker(report, graph, at).check()
+
+
+def _check_length(report: Report, at: Where, name: str, *, of_key: bool = False) -> None:
+    if len(name) > NAME_CHARS_MAX:
+        message = f"{quoted(name)} is longer than {NAME_CHARS_MAX} characters"
+        report.add("name_too_long", at, message, "shorten it; a description can be longer", of_key=of_key)
+
+
+class _Checker:
+    """Looks at one graph: at what leads where, and at what each node says."""
+
+    def __init__(self, report: Report, graph: Graph, at: Where) -> None:
+        self._report, self._graph, self._at = report, graph, at
+
+    def check(self) -> None:
+        depth = self._at.count("subflow")
+        if depth > SUBFLOWS_DEEP_MAX:
+            message = f"subflows are nested deeper than {SUBFLOWS_DEEP_MAX}"
+            return self._report.add("nested_too_deep", self._at, message, "use a flow_ref for the inner part")
+        if self._graph.nodes:  # else there is nothing to lead to, which has been said
+            self._leads_to((*self._at, "start"), "start", self._graph.start)
+            self._edges()
+        for key, node in self._graph.nodes.items():
+            self._node(node, (*self._at, "nodes", key))
+
+    def _leads_to(self, at: Where, word: str, key: str) -> None:
+        nodes = self._graph.nodes
+        if key not in nodes:
+            hint = did_you_mean(key, nodes) or f"the nodes are {one_of(nodes)}"
+            self._report.add("unknown_node", at, f"{word} names an unknown node: {quoted(key)}", hint)
+
+    def _edges(self) -> None:
+        first: dict[tuple[str, str], Where] = {}
+        for i, edge in enumerate(self._graph.edges):
+            at = (*self._at, "edges", i)
+            self._leads_to((*at, "from"), "from", edge.source)
+            if edge.target != END:
+                self._leads_to((*at, "to"), "to", edge.target)
+            earlier = first.setdefault((edge.source, edge.action), at)
+            if earlier != at:
+                message = f"two edges lead from {quoted(edge.source)} by the action {quoted(edge.action)}"
+                hint = f"the first is in {self._report.line_of(earlier)}"
+                self._report.add("duplicate_edge", at, message, hint)
+
+    def _node(self, node: FlowNode, at: Where) -> None:
+        if not node.key.strip():
+            hint = "give it a key of its own"
+            self._report.add("empty_id", at, "the key of a node must not be empty", hint, of_key=True)
+        _check_length(self._report, at, node.key, of_key=True)
+        who = f"node {quoted(node.key)}: "
+        self._names(node, at, who)
+        self._prep_and_post(node, at, who)
+        self._params(node, at, who)
+        self._rules(node, at, who)
+
+    def _names(self, node: FlowNode, at: Where, who: str) -> None:
+        match node.kind:
+            case "executor" | "foreach":
+                self._name(who, "service", node.service or "", (*at, "service"))
+            case "local":
+                self._tool_name(who, node.service or "", (*at, "service"))
+            case "flow_ref":
+                self._name(who, "workflow", node.flow or "", (*at, "flow"), forbidden="")
+            case "parallel":
+                for i, service in enumerate(node.parallel_services or ()):
+                    self._name(who, "service", service, (*at, "parallel_services", i))
+            case "choice" if not node.choice_cases:
+                message = f"{who}a choice must have at least one case"
+                self._report.add(
+                    "no_cases", (*at, "choice_cases"), message, 'add {"action": "go", "expr": {…}}'
+                )
+
+    def _name(self, who: str, noun: str, name: str, at: Where, forbidden: str = "/") -> None:
+        if not name.strip():
+            self._report.add("invalid_name", at, f"{who}the name of a {noun} must not be empty", "name it")
+        elif any(letter in name for letter in forbidden):
+            hint = "it is a name, not an address or a path"
+            self._report.add("invalid_name", at, f"{who}{quoted(name)} cannot be the name of a {noun}", hint)
+        _check_length(self._report, at, name)
+
+    def _tool_name(self, who: str, name: str, at: Where) -> None:
+        if not _TOOL_NAME.fullmatch(name):
+            message = f"{who}invalid tool name {quoted(name)}: it has 1 to 64 letters, digits, _ and -"
+            self._report.add("invalid_tool_name", at, message, "name a tool")
+
+    def _prep_and_post(self, node: FlowNode, at: Where, who: str) -> None:
+        if node.prep.input_key is not None:
+            self._readable(given, node.prep.input_key, (*at, "prep", "input_key"), who)
+        for key, value in (node.prep.input_map or {}).items():
+            self._readable(given, value, (*at, "prep", "input_map", key), who)
+        for key, field in (node.post.output_map or {}).items():
+            if not field:
+                message = f"{who}the name of a field must not be empty"
+                self._report.add("invalid_name", (*at, "post", "output_map", key), message, "name it")
+
+    def _readable(self, read: Callable[[Any], object], value: Any, at: Where, who: str) -> None:
+        try:
+            read(value)
+        except ExprError as error:
+            self._report.add("invalid_reference", at, f"{who}{error}", error.hint)
+
+    def _rules(self, node: FlowNode, at: Where, who: str) -> None:
+        """What is said about the answer of a call."""
+        if node.idempotency_key is not None:
+            where = (*at, "idempotency_key")
+            if not node.idempotency_key.strip():
+                message = f"{who}idempotency_key must not be empty"
+                self._report.add("invalid_name", where, message, "leave it out")
+            self._readable(key_parts, node.idempotency_key, where, who)
+        if node.result is not None and node.result.select is not None:
+            try:
+                parse_jsonpath(node.result.select)
+            except ExprError as error:
+                message = f"{who}invalid JSONPath expression {quoted(node.result.select)}: {error}"
+                self._report.add("invalid_jsonpath", (*at, "result", "select"), message, error.hint)
+
+    # -------------------------------------------------------------------------- what a kind reads from its params
+
+    def _params(self, node: FlowNode, at: Where, who: str) -> None:
+        inside = (*at, "params")
+        for name in FLOW_KINDS[node.kind].needed_params:
+            self._needed(node.params, name, inside, who)
+        match node.kind:
+            case "timer":
+                # A time that is over fires at once, so less than nothing is allowed.
+                self._millis(node.params, "delay_ms", inside, who, -DELAY_MS_MAX, DELAY_MS_MAX)
+            case "wait_event" | "approval":
+                self._millis(node.params, "timeout_ms", inside, who, 0, TIMEOUT_MS_MAX)
+                if node.timeout_ms is not None and node.params.get("timeout_ms") is not None:
+                    message = f"{who}timeout_ms stands both on the node and in its params"
+                    self._report.add("exclusive_keys", (*at, "timeout_ms"), message, "keep one of them")
+            case "parallel" if node.parallel_services is None:
+                self._services(node.params.get("services"), (*inside, "services"), who)
+
+    def _needed(self, params: dict[str, Any], name: str, at: Where, who: str) -> None:
+        """A reference that the node cannot do without."""
+        value = params.get(name)
+        if value is None or value == "":
+            message = f'{who}the key "{name}" is missing in params'
+            self._report.add("missing_key", (*at, name), message, f'add "{name}": "$shared.name"')
+        elif not isinstance(value, str):
+            message = f"{who}{name} must be text, not {type_name(value)}"
+            self._report.add("wrong_type", (*at, name), message, hint_for_type(str, value))
+        else:
+            self._readable(reference, value, (*at, name), who)
+
+    def _millis(self, params: dict[str, Any], name: str, at: Where, who: str, low: int, high: int) -> None:
+        value, where = params.get(name), (*at, name)
+        if value is None:
+            return
+        if isinstance(value, str) and value.startswith("$"):
+            self._readable(reference, value, where, who)
+        elif isinstance(value, bool) or not isinstance(value, int | float):
+            message = (
+                f"{who}{name} must be a number of milliseconds or a reference, not {_shown_value(value)}"
+            )
+            self._report.add("wrong_type", where, message, "write 5000 for five seconds, or $params.name")
+        elif not low <= value <= high:
+            message = f"{who}{name} must be from {low:,} to {high:,}, not {quoted_number(value)}"
+            self._report.add("out_of_range", where, message, "write milliseconds")
+
+    def _services(self, services: Any, at: Where, who: str) -> None:
+        """The services of a parallel that its params name; those of a run may name them too, if they do not."""
+        if services is None:
+            return
+        if isinstance(services, str) and is_reference(services):
+            return self._readable(reference, services, at, who)
+        if not isinstance(services, list):
+            message = f"{who}services must be a list of names or a reference, not {type_name(services)}"
+            return self._report.add("wrong_type", at, message, hint_for_type(list, services))
+        for i, service in enumerate(services):
+            if isinstance(service, str):
+                self._name(who, "service", service, (*at, i))
+            else:
+                message = f"{who}each service must be text, not {type_name(service)}"
+                self._report.add("wrong_type", (*at, i), message, hint_for_type(str, service))
+
+
+def _shown_value(value: Any) -> str:
+    return quoted(value) if isinstance(value, str) else type_name(value)
+
+
+# --------------------------------------------------------------------------------------------------------- oddities
+
+
+def note_flow_oddities(spec: FlowDefinition, report: Report) -> None:
+    """What is not wrong, but hardly what was meant."""
+    for at, graph in graphs(spec.graph):
+        _note_unreachable(graph, report, at)
+        _note_dead_ends(graph, report, at)
+    for at, node in placed(spec.graph):
+        _note_without_effect(node, report, at)
+
+
+def _note_unreachable(graph: Graph, report: Report, at: Where) -> None:
+    reached = _reached(graph)
+    for key in graph.nodes:
+        if key not in reached:
+            message = f"no edge leads to node {quoted(key)} from the start"
+            report.note("unreachable", (*at, "nodes", key), message, "add an edge, or remove it")
+
+
+def _reached(graph: Graph) -> set[str]:
+    following: dict[str, list[str]] = {}
+    for edge in graph.edges:
+        following.setdefault(edge.source, []).append(edge.target)
+    reached: set[str] = set()
+    stack = [graph.start]
+    while stack:
+        key = stack.pop()
+        if key not in reached:
+            reached.add(key)
+            stack.extend(following.get(key, ()))
+    return reached
+
+
+def _note_dead_ends(graph: Graph, report: Report, at: Where) -> None:
+    """An action that a node names itself, without an edge that it could take, ends the run where others go on."""
+    actions: dict[str, set[str]] = {}
+    for edge in graph.edges:
+        actions.setdefault(edge.source, set()).add(edge.action)
+    for key, node in graph.nodes.items():
+        known = actions.get(key, set())
+        if not known or DEFAULT_ACTION in known:
+            continue
+        for where, action in _actions_named(node):
+            if action not in known:
+                message = f"node {quoted(key)}: no edge has the action {quoted(action)}: it leads to the end"
+                hint = did_you_mean(action, known) or "add an edge with it, or one with the action default"
+                report.note("no_edge", (*at, "nodes", key, *where), message, hint)
+
+
+def _actions_named(node: FlowNode) -> Iterator[tuple[Where, str]]:
+    for i, case in enumerate(node.choice_cases):
+        yield ("choice_cases", i, "action"), case.action
+    if node.post.action_static is not None:
+        yield ("post", "action_static"), node.post.action_static
+    elif node.default_action is not None:
+        yield ("default_action",), node.default_action
+
+
+def _note_without_effect(node: FlowNode, report: Report, at: Where) -> None:
+    who = f"node {quoted(node.key)}: "
+
+    def note(keys: Iterable[str], where: Where, reason: str, hint: str) -> None:
+        for key in keys:
+            report.note("without_effect", (*where, key), f"{who}{key} has no effect {reason}", hint)
+
+    if not FLOW_KINDS[node.kind].makes_calls:
+        said = (key for key in CALL_ONLY if getattr(node, key))
+        note(said, at, f"on a node of kind {node.kind}, which makes no calls", "remove it")
+    if node.prep.input_key is not None and node.prep.input_map is not None:
+        note(("input_key",), (*at, "prep"), "beside input_map, which wins", "remove one of them")
+    if node.kind == "foreach" and node.prep.input_key is None and node.prep.input_map is None:
+        hint = "say which by prep.input_key"
+        report.note("no_items", at, f"{who}a foreach without an input has no list to go through", hint)

@@ -1,0 +1,383 @@
+"""Every key of the graph notation: what it may hold, which kinds of nodes have it, and a sentence about each.
+
+These tables are what graphs are read by, and what an editor is told. Knows what can be said. Must not know how a tree
+of graphs is read, or whether a name leads somewhere.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, NamedTuple, get_args
+
+from holdfast.spec.condition import COMPARE_WORDS, condition_from
+from holdfast.spec.flow_nodes import Case, Edge, FailureStrategy, NodeKind, ParallelMode, Post, Prep
+from holdfast.spec.keys import ANSWER_KEYS, SPEC_KEYS
+from holdfast.spec.policy import ATTEMPTS_MAX, CONCURRENCY_MAX, DELAY_MS_MAX, NAME_CHARS_MAX, TIMEOUT_SECS_MAX
+from holdfast.spec.problems import Fields, Where, type_name
+from holdfast.spec.shapes import (
+    Choice,
+    Flag,
+    Key,
+    Mapped,
+    Nested,
+    Schema,
+    Table,
+    Text,
+    Texts,
+    Whole,
+    make,
+    object_schema,
+    read_table,
+    required_in,
+)
+
+TIMEOUT_MS_MAX: Final = TIMEOUT_SECS_MAX * 1_000
+
+# ---------------------------------------------------------------------------------- shapes of this notation alone
+
+
+class Word(NamedTuple):
+    """A text; an empty one says nothing, as programs write that have a place for every key."""
+
+    chars_max: int = 0
+
+    def read(self, fields: Fields, key: str) -> str | None:
+        return Text().read(fields, key) or None
+
+    def schema(self) -> Schema:
+        return Text(chars_max=self.chars_max).schema()
+
+
+class Option(NamedTuple):
+    """One of a few words; an empty text says nothing."""
+
+    options: tuple[str, ...]
+
+    def read(self, fields: Fields, key: str) -> str | None:
+        return None if fields.data[key] == "" else Choice(self.options).read(fields, key)
+
+    def schema(self) -> Schema:
+        return Choice((*self.options, "")).schema()
+
+
+class Members(NamedTuple):
+    """A mapping that, being empty, says nothing."""
+
+    def read(self, fields: Fields, key: str) -> dict[str, Any] | None:
+        return Mapped().read(fields, key) or None
+
+    def schema(self) -> Schema:
+        return Mapped().schema()
+
+
+class FieldMap(NamedTuple):
+    """A mapping to the names of fields."""
+
+    def read(self, fields: Fields, key: str) -> dict[str, str] | None:
+        found = Mapped().read(fields, key)
+        if not found:
+            return None
+        inner = Fields(fields.report, found, (*fields.at, key), f"{fields.who}{key}: ")
+        return {name: inner.get(name, str, "the name of a field") or "" for name in found}
+
+    def schema(self) -> Schema:
+        return {"type": "object", "additionalProperties": {"type": "string"}}
+
+
+class Services(NamedTuple):
+    """A list of names that, being empty, says nothing."""
+
+    def read(self, fields: Fields, key: str) -> tuple[str, ...] | None:
+        return Texts("service").read(fields, key) or None
+
+    def schema(self) -> Schema:
+        return Texts("service").schema()
+
+
+class Cases(NamedTuple):
+    """The cases of a choice, each with its condition."""
+
+    def read(self, fields: Fields, key: str) -> tuple[Case, ...] | None:
+        items = fields.get(key, list, "a list of cases")
+        if items is None:
+            return None
+        return tuple(self._one(fields, (*fields.at, key, i), item) for i, item in enumerate(items))
+
+    def _one(self, fields: Fields, at: Where, item: Any) -> Case:
+        report = fields.report
+        inner = entry(fields, at, item, CASE_KEYS, 'write {"action": "go", "expr": {…}}')
+        expr = inner.data.get("expr")
+        if expr is None:
+            return Case("", condition_from(False, report, at))
+        action = CASE_KEYS["action"].shape.read(inner, "action") or ""
+        return Case(action, condition_from(expr, report, (*at, "expr"), fields.who))
+
+    def schema(self) -> Schema:
+        return {"type": "array", "minItems": 1, "items": object_schema(CASE_KEYS, {})}
+
+
+class Condition(NamedTuple):
+    """A condition, which is read by whoever reads what it stands in."""
+
+    def read(self, fields: Fields, key: str) -> Any:
+        return fields.data[key]
+
+    def schema(self) -> Schema:
+        return {"$ref": "#/$defs/condition"}
+
+
+class Nodes(NamedTuple):
+    """Nodes by their keys, left as they are: the tree is read elsewhere."""
+
+    def read(self, fields: Fields, key: str) -> dict[str, Any] | None:
+        found: dict[str, Any] | None = fields.get(key, dict, "a mapping of nodes by their keys")
+        return found
+
+    def schema(self) -> Schema:
+        names = {"minLength": 1, "maxLength": NAME_CHARS_MAX}
+        node = {"$ref": "#/$defs/node"}
+        return {"type": "object", "minProperties": 1, "propertyNames": names, "additionalProperties": node}
+
+
+class Edges(NamedTuple):
+    """The edges. One without an action, or with an empty one, is the default."""
+
+    def read(self, fields: Fields, key: str) -> tuple[Edge, ...] | None:
+        items = fields.get(key, list, "a list of edges")
+        if items is None:
+            return None
+        return tuple(self._one(fields, (*fields.at, key, i), item) for i, item in enumerate(items))
+
+    def _one(self, fields: Fields, at: Where, item: Any) -> Edge:
+        inner = entry(fields, at, item, EDGE_KEYS, "write {from: a, action: default, to: b}")
+        return make(Edge, read_table(EDGE_KEYS, inner))
+
+    def schema(self) -> Schema:
+        return {"type": "array", "items": object_schema(EDGE_KEYS, {})}
+
+
+class Subflow(NamedTuple):
+    """A graph inside a node, left as it is."""
+
+    def read(self, fields: Fields, key: str) -> dict[str, Any] | None:
+        found: dict[str, Any] | None = fields.get(key, dict, "a graph: a mapping")
+        return found
+
+    def schema(self) -> Schema:
+        return {"$ref": "#/$defs/graph"}
+
+
+def entry(fields: Fields, at: Where, item: Any, table: Table, hint: str) -> Fields:
+    """The keys of one mapping in a list; what is no mapping is reported and has none."""
+    if isinstance(item, dict):
+        inner = Fields(fields.report, item, at, fields.who, fields.misfit)
+        inner.expect(table, required_in(table))
+        return inner
+    fields.report.add(
+        "wrong_type", at, f"{fields.who}each entry must be a mapping, not {type_name(item)}", hint
+    )
+    for name in table:
+        fields.report.settle((*at, name))
+    return Fields(fields.report, {}, at)
+
+
+# -------------------------------------------------------------------------------------------------- the tables
+
+_NAME: Final = Text(r"\S", NAME_CHARS_MAX)
+
+EDGE_KEYS: Final[Table] = {
+    "from": Key(Text(), "The node that it leads from.", required=True),
+    "action": Key(Word(), "The action that takes it. Left out or empty: default, where no other fits."),
+    "to": Key(Text(), "The node that it leads to. Left out or empty: the end."),
+}
+
+CASE_KEYS: Final[Table] = {
+    "action": Key(Text(), "The action that is taken if the condition holds.", required=True),
+    "expr": Key(Condition(), "The condition: an operator with its operands.", required=True),
+}
+
+GRAPH_KEYS: Final[Table] = {
+    "start": Key(Text(r"\S"), "The key of the node that comes first.", required=True),
+    "nodes": Key(Nodes(), "The nodes, by their keys.", required=True),
+    "edges": Key(Edges(), "Which node follows which, by the action of the first."),
+}
+
+FLOW_KEYS: Final[Table] = {
+    "name": Key(_NAME, "The name of the workflow. Left out in a file: the name of the file."),
+    **{key: SPEC_KEYS[key] for key in ("description", "inputs")},
+    **GRAPH_KEYS,
+    **{key: SPEC_KEYS[key] for key in ("on_restart", "timeout_secs", "labels")},
+}
+
+_PREP: Final = Nested(
+    Prep,
+    {
+        "input_key": Key(
+            Word(), "What the node works on: $params.name, $shared.name, or a path in shared state."
+        ),
+        "input_map": Key(
+            Members(),
+            "The same, put together: name → reference. A text that begins with ' and anything but a text is taken as it stands.",
+        ),
+    },
+)
+_POST: Final = Nested(
+    Post,
+    {
+        "output_key": Key(Word(), "The key of shared state that the result is kept under."),
+        "output_map": Key(FieldMap(), "Fields of the result that are kept: key of shared state → field."),
+        "action_static": Key(Word(), "The action, always."),
+        "action_key": Key(Word(), "Where the action stands: a key of the result, else of shared state."),
+    },
+)
+
+# What every node may say. What concerns calls has no effect on nodes that make none.
+NODE_KEYS: Final[dict[str, Key]] = {
+    "kind": Key(Word(), "What the node does. Left out where `service` is given: executor."),
+    "description": Key(Text(), "What the node is for."),
+    "params": Key(
+        Mapped(), "Parameters, which win over those of the run; $params.name takes one of the run."
+    ),
+    "prep": Key(_PREP, "What the node works on."),
+    "post": Key(_POST, "What becomes of the result."),
+    "default_action": Key(Word(), "The action where nothing else says one."),
+    "max_retries": Key(Whole(0, ATTEMPTS_MAX - 1), "How often a failed call is made again."),
+    "wait_ms": Key(Whole(0, DELAY_MS_MAX), "The delay before it is made again."),
+    "max_attempts": Key(Whole(0, ATTEMPTS_MAX), "How many workers are tried; 0 means all of them."),
+    "attempt_delay_ms": Key(Whole(0, DELAY_MS_MAX), "The delay before the next worker is tried."),
+    "weighted_by_load": Key(Flag(), "Whether the least busy worker is tried first."),
+}
+CALL_ONLY: Final = ("max_retries", "wait_ms", "max_attempts", "attempt_delay_ms", "weighted_by_load")
+
+_TIMEOUT: Final = Key(
+    Whole(0, TIMEOUT_MS_MAX), "How long one call may take, in milliseconds; 0 means without a limit."
+)
+_WHOLE_TIMEOUT: Final = Key(
+    Whole(0, TIMEOUT_MS_MAX), "How long the whole may take, in milliseconds; 0 means without a limit."
+)
+_WAIT: Final = Key(Whole(0, TIMEOUT_MS_MAX), "How long to wait, in milliseconds; 0 means for ever.")
+_SERVICE: Final = Key(_NAME, "The name of the service that workers offer.", required=True)
+_KEY: Final = Key(
+    Text(r"\S"),
+    "$params.name, or a text with placeholders such as {{ params.order }}; a call whose key has an output already "
+    "takes it and is not made.",
+)
+_GROUP: Final[dict[str, Key]] = {
+    "parallel_mode": Key(
+        Option(get_args(ParallelMode)), "Whether the calls are made one by one, or at once."
+    ),
+    "max_parallel": Key(Whole(0, CONCURRENCY_MAX), "How many are made at once; 0 means all of them."),
+    "failure_strategy": Key(
+        Option(get_args(FailureStrategy)),
+        "What a failed call means: no more are begun; all are made and errors kept; errors are passed over.",
+    ),
+}
+_NUMBER_OR_TEXT: Final[Schema] = {"type": ["number", "string", "null"]}
+_REFERENCE: Final[Schema] = {"type": "string", "minLength": 1}
+
+
+class FlowKind(NamedTuple):
+    """What a kind of node may say besides what every node may. `makes_calls` if workers or tools do the work."""
+
+    says: str
+    keys: Table
+    makes_calls: bool = False
+    own_params: tuple[tuple[str, Schema], ...] = ()  # parameters that the node itself reads
+    needed_params: tuple[str, ...] = ()
+
+
+FLOW_KINDS: Final[dict[NodeKind, FlowKind]] = {
+    "executor": FlowKind(
+        "Calls a service that workers offer.",
+        {"service": _SERVICE, "timeout_ms": _TIMEOUT, "idempotency_key": _KEY, **ANSWER_KEYS},
+        makes_calls=True,
+    ),
+    "local": FlowKind(
+        "Calls a tool in the process of the engine.",
+        {
+            "service": Key(_NAME, "The name of the tool.", required=True),
+            "timeout_ms": _TIMEOUT,
+            "idempotency_key": _KEY,
+            **ANSWER_KEYS,
+        },
+        makes_calls=True,
+    ),
+    "choice": FlowKind(
+        "Takes the action of the first case whose condition holds.",
+        {"choice_cases": Key(Cases(), "The cases, in the order in which they are tried.", required=True)},
+    ),
+    "parallel": FlowKind(
+        "Calls several services with the same input.",
+        {
+            "parallel_services": Key(Services(), "The services. Left out: params.services, a list of names."),
+            **_GROUP,
+            "timeout_ms": _TIMEOUT,
+            **ANSWER_KEYS,
+        },
+        makes_calls=True,
+        own_params=(("services", {"type": ["array", "string", "null"], "items": {"type": "string"}}),),
+    ),
+    "foreach": FlowKind(
+        "Calls a service with each item of the list that is its input.",
+        {"service": _SERVICE, **_GROUP, "timeout_ms": _TIMEOUT, **ANSWER_KEYS},
+        makes_calls=True,
+    ),
+    "subflow": FlowKind(
+        "Runs a graph inside this one, with a shared state of its own.",
+        {"subflow": Key(Subflow(), "The graph inside.", required=True), "timeout_ms": _WHOLE_TIMEOUT},
+    ),
+    "flow_ref": FlowKind(
+        "Runs another workflow, by its name.",
+        {"flow": Key(_NAME, "The name of the workflow.", required=True), "timeout_ms": _WHOLE_TIMEOUT},
+    ),
+    "timer": FlowKind(
+        "Waits for a time.",
+        {},
+        own_params=(
+            ("delay_ms", _NUMBER_OR_TEXT | {"description": "How long: milliseconds, or a reference."}),
+        ),
+    ),
+    "wait_event": FlowKind(
+        "Waits until a value is there: not null, not false, not an empty text.",
+        {"timeout_ms": _WAIT},
+        own_params=(
+            ("signal_key", _REFERENCE | {"description": "Where the value is: $shared.name"}),
+            ("timeout_ms", _NUMBER_OR_TEXT | {"description": "How long to wait, in milliseconds."}),
+        ),
+        needed_params=("signal_key",),
+    ),
+    "approval": FlowKind(
+        "Waits until somebody approves or rejects.",
+        {"timeout_ms": _WAIT},
+        own_params=(
+            ("approval_key", _REFERENCE | {"description": "Where the decision is: $shared.name"}),
+            ("timeout_ms", _NUMBER_OR_TEXT | {"description": "How long to wait, in milliseconds."}),
+        ),
+        needed_params=("approval_key",),
+    ),
+}
+
+assert set(FLOW_KINDS) == set(get_args(NodeKind))
+
+
+def condition_schema() -> Schema:
+    """A condition as JSON Schema: one operator with its operands, a reference, or true or false."""
+    condition: Schema = {"$ref": "#/$defs/condition"}
+    many: Schema = {"type": "array", "items": condition}
+    two: Schema = {"type": "array", "minItems": 2, "maxItems": 2}
+    reference: Schema = {"type": "string", "pattern": r"^\$(params|shared|input)([.\[]|$)"}
+    operands: dict[str, Schema] = {"and": many, "or": many, "not": condition, "exists": reference}
+    operands |= dict.fromkeys(COMPARE_WORDS, two)
+    return {
+        "description": "A condition: one operator with its operands, or a reference to true or false.",
+        "anyOf": [
+            {
+                "type": "object",
+                "properties": operands,
+                "additionalProperties": False,
+                "minProperties": 1,
+                "maxProperties": 1,
+            },
+            reference,
+            {"type": "boolean"},
+        ],
+    }

@@ -1,0 +1,78 @@
+"""A definition in either notation: which one it is, and how it is read.
+
+Knows what tells the two apart: a mapping with `nodes` or `start` is a graph, any other is a list of steps. Must not
+know more of either.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, TypeAlias
+
+from holdfast import values
+from holdfast.errors import Problem
+from holdfast.spec import flow, workflow
+from holdfast.spec.flow import FlowSpec
+from holdfast.spec.problems import Report
+from holdfast.spec.read import SPEC_SUFFIXES, look_at, text_of
+from holdfast.spec.workflow import WorkflowSpec
+
+Definition: TypeAlias = WorkflowSpec | FlowSpec
+
+
+def is_graph(data: Any) -> bool:
+    return isinstance(data, Mapping) and ("nodes" in data or "start" in data)
+
+
+def definition_from(data: Any, source: str = "", name: str | None = None) -> Definition:
+    """Make a definition from plain data. `name`, if it is given, counts instead of the one in the data."""
+    if is_graph(data):
+        return FlowSpec.from_data(data, source, name)
+    is_named_here = name is not None and isinstance(data, Mapping)
+    return WorkflowSpec.from_data({**data, "name": name} if is_named_here else data, source)
+
+
+def definition_from_text(text: str | bytes, source: str = "") -> Definition:
+    """Read YAML or JSON; raise InvalidSpec with every problem of its shape."""
+    document = look_at(text, source)
+    is_flow = is_graph(document.data)
+    return FlowSpec.from_document(document) if is_flow else WorkflowSpec.from_document(document)
+
+
+def definition_from_file(path: str | os.PathLike[str]) -> Definition:
+    return definition_from_text(text_of(path), os.fspath(path))
+
+
+def definition_from_stored(text: str | bytes) -> Definition:
+    """Read a definition that was stored."""
+    is_flow = is_graph(values.decode(text))
+    return FlowSpec.from_stored(text) if is_flow else WorkflowSpec.from_stored(text)
+
+
+def definition_beside(spec: Definition, name: str) -> Definition | None:
+    """The definition in the file `<name>.yaml` in the folder of the one that names it, if there is such a file."""
+    folder, source = os.path.split(spec.origin.source)
+    if not source or not os.path.isfile(spec.origin.source) or os.path.basename(name) != name:
+        return None
+    for suffix in SPEC_SUFFIXES:
+        path = os.path.join(folder, name + suffix)
+        if os.path.isfile(path):
+            return definition_from_file(path)
+    return None
+
+
+def looked_at(
+    path: str | os.PathLike[str],
+    template_env: Collection[str],
+    judge: Callable[[Definition, Report], None],
+) -> tuple[Definition, Sequence[Problem]]:
+    """A file as far as it can be read, with every problem of it. `judge` reports what only the caller can know."""
+    document = look_at(text_of(path), os.fspath(path))
+    report = Report(document, os.fspath(path))
+    is_flow = is_graph(document.data)
+    spec: Definition = (
+        flow.examined(document, report) if is_flow else workflow.examined(document, report, template_env)
+    )
+    judge(spec, report)
+    return spec, report.refusal().problems

@@ -129,6 +129,8 @@ def _run_started(draft: Draft, event: RunStarted) -> None:
     draft.outputs[""] = event.inputs
     draft.environment = event.env
     draft.outputs.update(event.copied)
+    if event.vars:
+        draft.vars = {("", name): value for name, value in event.vars.items()}
     if event.drive:
         _begin(draft, event.first)
 

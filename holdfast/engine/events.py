@@ -20,6 +20,7 @@ class RunStarted(msgspec.Struct, array_like=True, tag="run_started", gc=False):
         str, msgspec.Raw
     ] = {}  # outputs of top-level nodes that another run gave, and that count as done
     first: str | None = None  # where to begin then
+    vars: dict[str, msgspec.Raw] = {}  # variables as they were there
 
 
 class Adopted(msgspec.Struct, array_like=True, tag="adopted"):

@@ -50,7 +50,7 @@ def _without_blobs(part: Any, blobs: dict[str, bytes]) -> Any:
         value = getattr(part, name)
         if isinstance(value, msgspec.Raw):
             changed[name] = _moved_out(value, blobs)
-        elif name == "copied":  # outputs that another run gave
+        elif name in ("copied", "vars"):  # what another run gave
             changed[name] = {path: _moved_out(output, blobs) for path, output in value.items()}
     return msgspec.structs.replace(part, **changed) if changed else part
 

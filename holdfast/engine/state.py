@@ -287,6 +287,9 @@ def _run_started(run: Run, event: RunStarted) -> None:
     run.begun = event.drive
     for path, output in event.copied.items():
         _keep(run, path, output, KEEP_NAMED)
+    if event.vars:
+        run.frames[""].vars = dict(event.vars)
+        run.vars_bytes = sum(map(_size, event.vars.values()))
 
 
 def _adopted(run: Run, event: Adopted) -> None:

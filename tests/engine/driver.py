@@ -113,11 +113,14 @@ class Case:
             name: msgspec.Raw(self.blobs[sha256]) for name, sha256 in large.items() if sha256
         }
         if isinstance(part, RunStarted):
-            found["copied"] = {
-                path: msgspec.Raw(self.blobs[sha256]) if (sha256 := blob_of(value)) else value
-                for path, value in part.copied.items()
-            }
+            found |= {name: self._whole_values(values[name]) for name in ("copied", "vars")}
         return msgspec.structs.replace(part, **found) if found else part
+
+    def _whole_values(self, values: Mapping[str, msgspec.Raw]) -> dict[str, msgspec.Raw]:
+        return {
+            name: msgspec.Raw(self.blobs[sha256]) if (sha256 := blob_of(value)) else value
+            for name, value in values.items()
+        }
 
     # -------------------------------------------------------------------------------------------- facts
 

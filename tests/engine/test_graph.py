@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import msgspec
 import pytest
 
 from holdfast.engine.decisions import Decision, Take
-from holdfast.values import decode
+from holdfast.engine.events import RunStarted
+from holdfast.values import decode, encode
 from tests.engine.driver import Case, armed, failures, finish, starts
 
 
@@ -615,3 +617,12 @@ def test_a_signal_writes_a_variable_which_stays() -> None:
     case.succeed("a", 1)
     assert case.args("b")["input"] == {"on": True}
     assert shared(case.succeed("b")) == {"flag": {"on": True}, "x": 1}
+
+
+def test_a_run_may_begin_at_a_node_with_the_variables_that_another_run_had_there() -> None:
+    nodes = {"a": keeps("x"), "b": keeps("y", prep={"input_key": "x"})}
+    case = Case(graph("a", nodes, ("a", "default", "b")))
+    large = msgspec.Raw(encode("v" * 40_000))
+    case.offer(RunStarted(msgspec.Raw(case.inputs), first="b", vars={"x": msgspec.Raw(b"5"), "large": large}))
+    assert case.args("b")["input"] == 5
+    assert shared(case.succeed("b", 6)) == {"x": 5, "large": "v" * 40_000, "y": 6}

@@ -29,7 +29,7 @@ CAUSE = Error("timeout", 'it said "no"', "p[1].b", 3, Error("error", "é \U0001f
 RAW = msgspec.Raw(b'{"a":[1,2.5,null,"\\u0000"]}')
 
 EVENTS: list[Event] = [
-    facts.RunStarted(RAW, False, {"HOME": None}, {"a": RAW}, "b"),
+    facts.RunStarted(RAW, False, {"HOME": None}, {"a": RAW}, "b", {"x": RAW}),
     facts.Adopted(["a", "b[1].c"], "a", False),
     facts.StepSucceeded("a", 2, RAW, 17, ("worker-1", "http://127.0.0.1:8080")),
     facts.StepFailed("a", 2, CAUSE, 17, ("worker-1", "")),

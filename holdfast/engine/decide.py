@@ -9,13 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from holdfast.engine import retry, scopes
+from holdfast.engine import retry, scopes, waits
 from holdfast.engine.decisions import Decision
 from holdfast.engine.draft import Draft
 from holdfast.engine.events import (
     Adopted,
+    ApprovalAnswered,
     AttemptReleased,
     AttemptTimedOut,
+    CallbackReceived,
     CancelRequested,
     Continued,
     Event,
@@ -25,12 +27,13 @@ from holdfast.engine.events import (
     RunStarted,
     SignalReceived,
     StepFailed,
+    StepPaused,
     StepSucceeded,
     SuspectsTurn,
     TimerFired,
 )
 from holdfast.engine.state import SUSPECT_AFTER, Run, is_open, timer_key
-from holdfast.plan.graph import Call, Plan
+from holdfast.plan.graph import Approval, Call, Condition, Plan, Signal
 from holdfast.values import TERMINAL, Error, Millis, split
 
 KEPT_BYTES_MAX: Final = 256 * 1024 * 1024  # outputs of one run that later expressions can name
@@ -150,8 +153,14 @@ def _cancel_requested(draft: Draft, event: CancelRequested) -> None:
     scopes.stop(draft, "", Error("cancelled", event.reason or "the run was cancelled"))
 
 
-def _signal_received(draft: Draft, event: SignalReceived) -> None:
-    draft.set_var("", event.name, bytes(event.value))
+def _step_paused(draft: Draft, event: StepPaused) -> None:
+    step = waits.step_paused(draft, event)
+    if step is None:
+        return
+    if step.target is not None:
+        return _answered(draft, event.path, step.target)
+    assert step.parked is not None
+    waits.called_back(draft, event.path, step, step.parked.output, step.parked.error)
 
 
 def _timer_fired(draft: Draft, event: TimerFired) -> None:
@@ -170,6 +179,10 @@ def _timer_fired(draft: Draft, event: TimerFired) -> None:
             scopes.end_late(draft)
     elif event.timer == "grace":
         _grace_is_over(draft, path)
+    elif event.timer == "expiry":
+        waits.wait_is_over(draft, path)
+    elif event.timer == "poll":
+        waits.poll_is_due(draft, path)
 
 
 def _grace_is_over(draft: Draft, target: str) -> None:
@@ -298,6 +311,9 @@ def _suspects_turn(draft: Draft, event: SuspectsTurn) -> None:
         retry.start_again(draft, event.path, step)
 
 
+scopes.ENTER.update(
+    {Condition: waits.enter_condition, Signal: waits.enter_signal, Approval: waits.enter_approval}
+)
 _ON: Final[dict[type, Callable[[Draft, Any], None]]] = {
     RunStarted: _run_started,
     Adopted: _adopted,
@@ -312,7 +328,10 @@ _ON: Final[dict[type, Callable[[Draft, Any], None]]] = {
     KeyGranted: _key_granted,
     KeyHeld: _key_held,
     KeyAnswered: _key_answered,
-    SignalReceived: _signal_received,
+    StepPaused: _step_paused,
+    CallbackReceived: waits.callback_received,
+    SignalReceived: waits.signal_received,
+    ApprovalAnswered: waits.approval_answered,
 }
 _WORK: Final[dict[str, Callable[[Draft, str, str], None]]] = {
     "enter": scopes.enter,

@@ -48,7 +48,8 @@ class BeginStop(msgspec.Struct, array_like=True, tag="begin_stop"):
 
 
 class ArmTimer(msgspec.Struct, array_like=True, tag="timer"):
-    """`timer` says what for: delay, retry, grace, deadline, or suspect (the pause before its next turn)."""
+    """`timer` says what for: delay, retry, grace, deadline, suspect (the pause before its next turn), or of a wait its
+    expiry, the next poll, and the moment to ask somebody else."""
 
     path: str
     timer: str
@@ -82,6 +83,46 @@ class CompleteStep(msgspec.Struct, array_like=True, tag="complete"):
 class FailStep(msgspec.Struct, array_like=True, tag="fail"):
     path: str
     error: Error
+
+
+class OpenWait(msgspec.Struct, array_like=True, tag="wait"):
+    """A step waits for somebody outside. `kind` is callback, signal, approval or condition; `name` is a task id."""
+
+    path: str
+    kind: str
+    name: str = ""
+    expires_at: Millis | None = None
+    detail: msgspec.Raw = NULL  # what those need to know who can end it
+    keep: int = 0
+
+
+class NoteAnswer(msgspec.Struct, array_like=True, tag="note"):
+    """Part of what a step waits for has come, under a name; it waits on."""
+
+    path: str
+    name: str
+    value: msgspec.Raw
+
+
+class KeepSignal(msgspec.Struct, array_like=True, tag="keep"):
+    """Nothing waits for a signal yet: it is kept until something does."""
+
+    name: str
+    value: msgspec.Raw
+    correlation: str | None = None
+
+
+class TakeSignal(msgspec.Struct, array_like=True, tag="take_signal"):
+    """A step has what it waits for from a signal that was kept, by its number."""
+
+    number: int
+
+
+class Poll(msgspec.Struct, array_like=True, tag="poll"):
+    """Ask once more for the answer that a step waits for."""
+
+    path: str
+    attempt: int
 
 
 class SetVar(msgspec.Struct, array_like=True, tag="set"):
@@ -125,6 +166,11 @@ Decision = (
     | OpenScope
     | CompleteStep
     | FailStep
+    | OpenWait
+    | NoteAnswer
+    | KeepSignal
+    | TakeSignal
+    | Poll
     | SetVar
     | Take
     | Continue

@@ -108,9 +108,7 @@ class Draft:
         """Leave a step with an action; where that leads to a node on a cycle, it is met once more."""
         block, visit = self.plan.block(frame), 0
         if to in block.again:
-            known = self.run.frames.get(frame) or NO_FRAME
-            before = self.visits.get((frame, to)) or known.visits.get(to, int(to == block.first))
-            visit = before + 1
+            visit = self.met(frame, to) + 1
             self.visits = {**self.visits, (frame, to): visit}
         self.decisions.append(Take(path, action, to, visit))
         self.go(frame, f"{to}~{visit}" if visit > 1 else to)
@@ -226,6 +224,10 @@ class Draft:
         found = dict((self.run.frames.get(frame) or NO_FRAME).vars)
         found |= {name: value for (where, name), value in self.vars.items() if where == frame}
         return written(found)
+
+    def met(self, frame: str, name: str) -> int:
+        known = (self.run.frames.get(frame) or NO_FRAME).visits
+        return self.visits.get((frame, name)) or known.get(name, int(name == self.plan.block(frame).first))
 
     def raw(self, path: str) -> bytes | None:
         """The text of a value: of the inputs (""), of an item (its frame), of a step's output."""

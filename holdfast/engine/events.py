@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import msgspec
 
-from holdfast.values import Error
+from holdfast.values import NULL, Error
 
 
 class RunStarted(msgspec.Struct, array_like=True, tag="run_started", gc=False):
@@ -82,11 +82,42 @@ class CancelRequested(msgspec.Struct, array_like=True, tag="cancel_requested"):
     reason: str = ""
 
 
+class StepPaused(msgspec.Struct, array_like=True, tag="step_paused"):
+    """A call was taken and will be answered later, under this task id."""
+
+    path: str
+    attempt: int
+    task_id: str
+    poll_url: str = ""
+    estimated_secs: float | None = None
+    ran_ms: int = 0
+    worker: tuple[str, ...] = ()
+
+
+class CallbackReceived(msgspec.Struct, array_like=True, tag="callback_received"):
+    """The later answer of a call; `by` says how it came: resume or poll. It may come before the pause is known."""
+
+    path: str
+    attempt: int
+    output: msgspec.Raw
+    error: Error | None = None
+    by: str = "resume"
+
+
 class SignalReceived(msgspec.Struct, array_like=True, tag="signal_received"):
-    """Somebody outside wrote a variable of the run."""
+    """Somebody outside said something to the run, under a name."""
 
     name: str
     value: msgspec.Raw
+    correlation: str | None = None
+
+
+class ApprovalAnswered(msgspec.Struct, array_like=True, tag="approval_answered"):
+    path: str
+    approved: bool
+    reason: str = ""
+    by: str = ""
+    form: msgspec.Raw = NULL
 
 
 class KeyGranted(msgspec.Struct, array_like=True, tag="key_granted"):
@@ -126,5 +157,8 @@ Event = (
     | KeyGranted
     | KeyHeld
     | KeyAnswered
+    | StepPaused
+    | CallbackReceived
     | SignalReceived
+    | ApprovalAnswered
 )

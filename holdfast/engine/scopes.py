@@ -61,7 +61,7 @@ def enter(draft: Draft, frame: str, name: str) -> None:
         node, path = draft.plan.root.node(name), name
     try:
         if type(node) is not Call:
-            return _ENTER[type(node)](draft, frame, path, node)
+            return ENTER[type(node)](draft, frame, path, node)
         text = node.inputs(draft.seen_from(frame) if frame or len(draft.frames) > 1 else draft)
     except BROKEN as error:
         return fail_step(draft, path, broken(error, path))
@@ -204,8 +204,8 @@ def _enter_nested(draft: Draft, frame: str, path: str, node: Nested) -> None:
 def end_nested_late(draft: Draft, path: str) -> None:
     node = draft.plan.node(path)
     assert isinstance(node, Nested) and node.timeout_ms is not None
-    message = f"workflow {node.workflow} was not over after {node.timeout_ms / 1000:g} s"
-    stop(draft, path, Error("run_timeout", message, path))
+    message = f"{node.what} {node.workflow} was not over after {node.timeout_ms / 1000:g} s"
+    stop(draft, path, Error(node.late, message, path))
 
 
 def end_block(draft: Draft, frame: str) -> None:
@@ -234,7 +234,7 @@ def _end_only_child(draft: Draft, path: str, scope: Scope) -> None:
         except BROKEN as error:
             return fail_step(draft, path, broken(error, path))
         if len(memoryview(value)) > VALUE_BYTES_MAX:
-            message = f"the output of workflow {node.workflow} is over 25 MiB"
+            message = f"the output of {node.what} {node.workflow} is over 25 MiB"
             return fail_step(draft, path, Error("output_too_large", message, path))
     draft.complete(path, value, node.keep)
     draft.note_scope(path, None)
@@ -344,7 +344,7 @@ def _fail_block(draft: Draft, frame: str, error: Error) -> None:
     if index is None:
         around = draft.plan.node(scope_path)
         if isinstance(around, Nested):
-            error = wrapped(error, f"workflow {around.workflow} failed", scope_path)
+            error = wrapped(error, f"{around.what} {around.workflow} failed", scope_path)
         return fail_step(draft, scope_path, error)
     node, scope = draft.plan.node(scope_path), draft.scope(scope_path)
     assert isinstance(node, FanOut) and scope is not None
@@ -406,7 +406,7 @@ def stopped(draft: Draft, target: str, error: Error) -> None:
     draft.decisions.append(FinishRun("cancelled" if error.kind == "cancelled" else "failed", NULL, error))
 
 
-_ENTER: Final[dict[type, Callable[[Draft, str, str, Any], None]]] = {
+ENTER: Final[dict[type, Callable[[Draft, str, str, Any], None]]] = {
     Timer: _enter_timer,
     Value: _enter_value,
     Choice: _enter_choice,

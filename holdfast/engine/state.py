@@ -26,17 +26,24 @@ from holdfast.engine.decisions import (
     Decision,
     FailStep,
     FinishRun,
+    KeepSignal,
+    NoteAnswer,
     OpenScope,
+    OpenWait,
+    Poll,
     ReserveKey,
     SetVar,
     StartAttempt,
     StopAttempt,
     Take,
+    TakeSignal,
 )
 from holdfast.engine.events import (
     Adopted,
+    ApprovalAnswered,
     AttemptReleased,
     AttemptTimedOut,
+    CallbackReceived,
     CancelRequested,
     Continued,
     Event,
@@ -46,6 +53,7 @@ from holdfast.engine.events import (
     RunStarted,
     SignalReceived,
     StepFailed,
+    StepPaused,
     StepSucceeded,
     SuspectsTurn,
     TimerFired,
@@ -89,6 +97,44 @@ class KeyWork(NamedTuple):
     succeeded: bool = False  # what it gave is an answer for others: a late success is not
 
 
+class Wait(msgspec.Struct, omit_defaults=True):
+    """What a step waits for that others can give: a callback, a signal, an approval, or a condition to come true."""
+
+    kind: str
+    name: str = ""
+    since: Millis = Millis(0)
+    until: Millis | None = None
+    detail: msgspec.Raw = NULL
+    got: dict[str, msgspec.Raw] = {}  # what of it has come
+    polls: int = 0
+    is_last_look: bool = False  # its time is over, and one more poll may still bring the answer
+
+
+class WaitWork(NamedTuple):
+    """What the row just folded says of a wait: a step opens it, or it is over and how."""
+
+    path: str
+    attempt: int
+    wait: Wait
+    outcome: str | None = None  # None: it is opened
+
+
+class Parked(msgspec.Struct, array_like=True):
+    """An answer that came before its call said that there would be one."""
+
+    output: msgspec.Raw
+    error: Error | None = None
+
+
+class Signal(msgspec.Struct, array_like=True):
+    """Said to the run before anything waited for it."""
+
+    number: int
+    name: str
+    value: msgspec.Raw
+    correlation: str | None = None
+
+
 class Step(msgspec.Struct, omit_defaults=True, gc=False):
     """An open step. `attempt` is the latest number given out; `tries` are the attempts that count against retry."""
 
@@ -103,6 +149,8 @@ class Step(msgspec.Struct, omit_defaults=True, gc=False):
     target: str | None = None  # what is being stopped, if its attempt was told to
     overlapping: bool = False  # an attempt outlived its grace: the next one may run beside it
     key: Key | None = None  # the idempotency key that it holds, or asks for
+    wait: Wait | None = None
+    parked: Parked | None = None
 
 
 class Scope(msgspec.Struct, omit_defaults=True):
@@ -193,6 +241,9 @@ class Run(msgspec.Struct, omit_defaults=True, dict=True):
     result_bytes: int = 0
     has_suspects: bool = False  # some step was lost twice
     keyed: int = 0  # open steps with an idempotency key
+    waits: int = 0  # open steps that others can end
+    signals: list[Signal] = []  # not taken yet, the oldest first
+    signals_kept: int = 0  # ever: the number of the next one
     vars_bytes: int = 0
     visits: int = 0  # of nodes that may be met again
     result_whole: bool = True  # no part of the result was too large to keep
@@ -244,6 +295,11 @@ def timer_key(timer: str, path: str) -> str:
 def timer_of(key: str) -> tuple[str, str]:
     timer, _, path = key.partition(" ")
     return timer, path
+
+
+def waits_for_last_look(wait: Wait) -> bool:
+    """Has its time just come to an end, with somebody left to ask?"""
+    return wait.kind == "callback" and not wait.is_last_look and b'"poll_url"' in bytes(wait.detail)
 
 
 def is_open(run: Run, path: str, attempt: int) -> bool:
@@ -357,6 +413,22 @@ def _timer_fired(run: Run, event: TimerFired) -> None:
         _answered(run, event.path, step)
     elif event.timer == "delay":
         _drop(run, event.path)
+    elif event.timer in ("expiry", "poll"):
+        _wait_timer_fired(run, event.timer, event.path)
+
+
+def _wait_timer_fired(run: Run, timer: str, path: str) -> None:
+    step = run.steps[path]
+    assert step.wait is not None
+    if timer == "poll":
+        step.wait.polls += 1
+    elif waits_for_last_look(step.wait):
+        step.wait.is_last_look = True
+    elif step.wait.kind == "callback":
+        _close_wait(run, path, step, "expired")
+        step.state, step.tries = "retrying", step.tries + 1
+    else:
+        _drop(run, path, "expired")
 
 
 def _cancel_requested(run: Run, event: CancelRequested) -> None:
@@ -373,6 +445,44 @@ def _key_answered(run: Run, event: KeyAnswered) -> None:
     step = run.steps.get(event.path)
     if step is not None and step.reason == "key":
         _drop(run, event.path)
+
+
+def _step_paused(run: Run, event: StepPaused) -> None:
+    if not is_open(run, event.path, event.attempt):
+        return
+    step = run.steps[event.path]
+    if step.target is not None:
+        return _answered(run, event.path, step)
+    if step.parked is not None:
+        return _called_back(run, event.path, step, step.parked)
+    _rest(run, step, "waiting")
+
+
+def _callback_received(run: Run, event: CallbackReceived) -> None:
+    step = run.steps.get(event.path)
+    if step is None or step.attempt != event.attempt or step.target is not None:
+        return
+    answer = Parked(event.output, event.error)
+    if step.wait is not None:
+        _called_back(run, event.path, step, answer, event.by)
+    elif step.state in ("running", "ready"):
+        step.parked = answer
+
+
+def _called_back(run: Run, path: str, step: Step, answer: Parked, by: str = "resume") -> None:
+    """A call has got the answer that it was to get later."""
+    run.active -= step.state in ("running", "ready")
+    if step.wait is not None:
+        _close_wait(run, path, step, by)
+    step.parked = None
+    if answer.error is not None:
+        step.state, step.tries = "retrying", step.tries + 1
+        return
+    del run.steps[path]
+    if step.key is not None:
+        _let_go(run, path, step, succeeded=True)
+    if step.keep:
+        _keep(run, path, answer.output, step.keep)
 
 
 def _continued(run: Run, event: Continued) -> None:
@@ -396,12 +506,24 @@ def _answered(run: Run, path: str, step: Step) -> None:
     run.stops[target].left -= 1
 
 
-def _drop(run: Run, path: str) -> None:
+def _drop(run: Run, path: str, outcome: str = "cancelled") -> None:
     """A step is no longer open, and lets go of what it holds."""
     step = run.steps.pop(path)
     run.active -= step.state in ("running", "ready")
     if step.key is not None:
         _let_go(run, path, step)
+    if step.wait is not None:
+        _close_wait(run, path, step, outcome)
+
+
+def _close_wait(run: Run, path: str, step: Step, outcome: str) -> None:
+    assert step.wait is not None
+    run.waits -= 1
+    for timer in ("expiry", "poll", "escalate"):
+        run.timers.pop(timer_key(timer, path), None)
+    work = WaitWork(path, step.attempt, step.wait, outcome)
+    run.__dict__.setdefault("wait_work", []).append(work)
+    step.wait = None
 
 
 def _let_go(run: Run, path: str, step: Step, *, succeeded: bool = False) -> None:
@@ -445,6 +567,32 @@ def _reserve_key(run: Run, order: ReserveKey) -> None:
     run.active += step.state not in ("running", "ready")
     step.state, step.reason = "ready", "key"
     run.__dict__.setdefault("key_work", []).append(KeyWork(path, step.key, asks=True))
+
+
+def _open_wait(run: Run, order: OpenWait) -> None:
+    path = order.path
+    step = run.steps.get(path)
+    if step is None:
+        _open_frame(run, split(path)[0])
+        step = run.steps[path] = Step("waiting", keep=order.keep)
+    step.wait = Wait(order.kind, order.name, run.at, order.expires_at, order.detail)
+    run.waits += 1
+    run.__dict__.setdefault("wait_work", []).append(WaitWork(path, step.attempt, step.wait))
+
+
+def _note_answer(run: Run, order: NoteAnswer) -> None:
+    wait = run.steps[order.path].wait
+    assert wait is not None
+    wait.got[order.name] = order.value
+
+
+def _keep_signal(run: Run, order: KeepSignal) -> None:
+    run.signals.append(Signal(run.signals_kept, order.name, order.value, order.correlation))
+    run.signals_kept += 1
+
+
+def _take_signal(run: Run, order: TakeSignal) -> None:
+    run.signals = [signal for signal in run.signals if signal.number != order.number]
 
 
 def _stop_attempt(run: Run, order: StopAttempt) -> None:
@@ -498,6 +646,8 @@ def _complete_step(run: Run, order: CompleteStep) -> None:
         return _close_child(run, order.path, None)
     scope = _close_scope(run, order.path)
     frame = _open_frame(run, split(order.path)[0])
+    if run.waits and order.path in run.steps:
+        _drop(run, order.path, "answered")
     if scope is not None and not (order.joined and order.keep):
         _drop_children(run, order.path, scope)
     if order.keep == KEEP_NOTHING:
@@ -520,7 +670,7 @@ def _fail_step(run: Run, order: FailStep) -> None:
             _drop_steps(run, order.path)
         _drop_children(run, order.path, scope)
     elif order.path in run.steps:
-        _drop(run, order.path)
+        _drop(run, order.path, "answered")
     _open_frame(run, split(order.path)[0])
 
 
@@ -542,7 +692,7 @@ def _continue(run: Run, order: Continue) -> None:
 
 def _finish_run(run: Run, order: FinishRun) -> None:
     run.status, run.output, run.error = order.status, order.output, order.error
-    if run.keyed:
+    if run.keyed or run.waits:
         for path in list(run.steps):
             _drop(run, path)
     run.steps, run.scopes, run.stops, run.timers, run.todo, run.active = {}, {}, {}, {}, [], 0
@@ -678,7 +828,10 @@ _FACTS: Final[dict[type, Callable[[Run, Any], None]]] = {
     KeyGranted: _nothing,
     KeyHeld: _key_held,
     KeyAnswered: _key_answered,
+    StepPaused: _step_paused,
+    CallbackReceived: _callback_received,
     SignalReceived: _nothing,
+    ApprovalAnswered: _nothing,
 }
 _ORDERS: Final[dict[type, Callable[[Run, Any], None]]] = {
     StartAttempt: _start_attempt,
@@ -689,6 +842,11 @@ _ORDERS: Final[dict[type, Callable[[Run, Any], None]]] = {
     OpenScope: _open_scope,
     CompleteStep: _complete_step,
     FailStep: _fail_step,
+    OpenWait: _open_wait,
+    NoteAnswer: _note_answer,
+    KeepSignal: _keep_signal,
+    TakeSignal: _take_signal,
+    Poll: _nothing,
     SetVar: _set_var,
     Take: _take,
     Continue: _continue,

@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from holdfast.errors import InvalidSpec, Problem
+from holdfast.errors import Problem
 from holdfast.plan import expr, flow
 from holdfast.plan.answers import answer_of
 from holdfast.plan.graph import (
@@ -21,6 +21,8 @@ from holdfast.plan.graph import (
     KEEP_NAMED,
     KEEP_NOTHING,
     KEEP_RESULT,
+    PENDING_TTL_MS,
+    Approval,
     Block,
     Call,
     Choice,
@@ -29,12 +31,15 @@ from holdfast.plan.graph import (
     KeyRule,
     Nested,
     Node,
+    PendingRule,
     Plan,
     Routes,
     ServiceRule,
+    Signal,
     Timer,
     View,
 )
+from holdfast.plan.polling import polling
 from holdfast.spec.expr import JsonPath, Member, Ref, Text, compiled, parse_jsonpath, parse_template, refs_in
 from holdfast.spec.flow import FlowSpec
 from holdfast.spec.flow_nodes import placed as placed_nodes
@@ -44,6 +49,7 @@ from holdfast.spec.policy import NO_POLICY, StepPolicy
 from holdfast.spec.problems import Report
 from holdfast.spec.scope import Scope
 from holdfast.spec.steps import (
+    Answer,
     ApproveBody,
     BranchBody,
     ForeachBody,
@@ -102,7 +108,6 @@ def compile_definition(spec: Definition, uses: Mapping[str, Resolved] | None = N
 
 def compile_flow(spec: FlowSpec, uses: Mapping[str, Resolved] | None = None) -> Plan:
     whole = Resolved(spec, uses or {})
-    _refuse_unrunnable(spec)
     return Plan(
         name=spec.name,
         version=whole.version,
@@ -121,7 +126,6 @@ def compile_flow(spec: FlowSpec, uses: Mapping[str, Resolved] | None = None) -> 
 def compile_workflow(spec: WorkflowSpec, uses: Mapping[str, Resolved] | None = None) -> Plan:
     """The plan of a valid definition in the steps notation, and of those that it names."""
     whole = Resolved(spec, uses or {})
-    _refuse_unrunnable(spec)
     keeps_result = spec.output is None
     scope = Scope.of(spec)
     top = KEEP_RESULT if keeps_result else KEEP_NOTHING
@@ -168,6 +172,12 @@ def _templates_of(step: WorkflowStep) -> list[Any]:
             return [given, step.policy.idempotency_key]
         case TimerBody(delay_ms, until):
             return [delay_ms, until]
+        case WaitEventBody(signal_key, any_of, all_of, correlation):
+            return [signal_key, any_of, all_of, correlation]
+        case ApproveBody(prompt):
+            return [prompt]
+        case PollBody(args=args, input=given, params=params):
+            return [args, given, params, step.policy.idempotency_key]
         case ServiceBody(input=given, params=params):
             return [given, params, step.policy.idempotency_key]
     return []
@@ -206,11 +216,6 @@ def _unrunnable_nodes(spec: FlowSpec, report: Report) -> None:
                     f'node "{node.key}": {key} cannot be used in this release, which waits for no callback'
                 )
                 report.add("not_yet_runnable", (*at, key), message, "remove it")
-
-
-def _refuse_unrunnable(spec: Definition) -> None:
-    if problems := unrunnable(spec):
-        raise InvalidSpec(problems)
 
 
 def _millis(seconds: float | None) -> int | None:
@@ -413,6 +418,12 @@ class _Builder:
                 return {name: self._nested(step, step.body, routes, scope, keep)}
             case TimerBody():
                 return {name: Timer(step.id, routes, _due(step.body, scope), _fired, keep)}
+            case WaitEventBody():
+                return {name: _signal(step, step.body, routes, scope, keep)}
+            case ApproveBody():
+                return {name: _approval(step, step.body, routes, scope, keep)}
+            case PollBody():
+                return {name: self._poll(step, step.body, routes, scope, outer, keep)}
             case BranchBody():
                 return {name: self._choice(step, step.body, routes, scope, inside, keep)}
             case ForeachBody():
@@ -444,6 +455,7 @@ class _Builder:
             fails_on_crash=policy.on_crash == "fail",
             key=_key_rule(policy, scope),
             answer=None if rule is None else answer_of(rule),
+            pending=_pending(step.answer),
             is_plain=policy.timeout_secs is None and policy.on_crash != "fail" and rule is None,
         )
 
@@ -478,6 +490,34 @@ class _Builder:
             fill=inner.fill,
             output=inner.output,
             timeout_ms=inner.timeout_ms,
+            keep=keep,
+        )
+
+    def _poll(
+        self,
+        step: WorkflowStep,
+        body: PollBody,
+        routes: Routes,
+        scope: Scope,
+        outer: StepPolicy,
+        keep: int,
+    ) -> Nested:
+        """A call, a look at its answer, a pause that grows, and back: a small plan of its own, ended by `timeout_secs`."""
+        if body.service is not None:
+            given = ServiceBody(body.service, body.input, body.params)
+            call = self._service(step, given, Routes(END), scope, outer, KEEP_NOTHING)
+        else:
+            target = body.tool or "" if body.dcc is None else f"{body.dcc}/{body.tool}"
+            call = self._call(step, target, body.args, Routes(END), scope, outer, KEEP_NOTHING)
+        return polling(
+            step.id,
+            call,
+            until=body.until,
+            interval_ms=body.interval_ms,
+            max_ms=body.max_ms,
+            routes=routes,
+            depth=scope.depth,
+            timeout_ms=_millis(body.timeout_secs),
             keep=keep,
         )
 
@@ -575,6 +615,50 @@ def _key_rule(policy: StepPolicy, scope: Scope) -> KeyRule | None:
         is_global=policy.idempotency_scope == "global",
         ttl_ms=_millis(policy.idempotency_ttl_secs or None),
         waits=policy.on_conflict == "wait",
+    )
+
+
+def _pending(answer: Answer) -> PendingRule | None:
+    poll = answer.poll
+    if poll is None and answer.pending_ttl_secs is None and not answer.supports_async_callback:
+        return None
+    return PendingRule(
+        _millis(answer.pending_ttl_secs) or PENDING_TTL_MS,
+        None if poll is None else poll.interval_ms,
+        0 if poll is None else poll.max_ms,
+        answer.supports_async_callback,
+    )
+
+
+def _signal(step: WorkflowStep, body: WaitEventBody, routes: Routes, scope: Scope, keep: int) -> Signal:
+    named = [body.signal_key] if body.signal_key is not None else list(body.any_ or body.all_ or ())
+    texts = [expr.text_of(_template(name, scope)) for name in named]
+    mode = "one" if body.signal_key is not None else "any" if body.any_ is not None else "all"
+    correlation = None if body.correlation is None else expr.text_of(_template(body.correlation, scope))
+    return Signal(
+        step.id,
+        routes,
+        lambda view: [text(view) for text in texts],
+        mode,
+        correlation,
+        _millis(body.timeout_secs),
+        keep,
+    )
+
+
+def _approval(step: WorkflowStep, body: ApproveBody, routes: Routes, scope: Scope, keep: int) -> Approval:
+    quorum, escalate = body.quorum, body.escalate
+    return Approval(
+        name=step.id,
+        routes=routes,
+        prompt=expr.text_of(_template(body.prompt, scope)),
+        need=1 if quorum is None else quorum.need,
+        of=() if quorum is None else tuple(quorum.of),
+        form=body.form,
+        timeout_ms=_millis(body.timeout_secs),
+        escalate_ms=None if escalate is None else _millis(escalate.after_secs),
+        escalate_to="" if escalate is None else escalate.to,
+        keep=keep,
     )
 
 

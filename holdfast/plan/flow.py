@@ -22,9 +22,11 @@ from holdfast.plan.graph import (
     END,
     FAIL,
     KEEP_NAMED,
+    PENDING_TTL_MS,
     Block,
     Call,
     ChildError,
+    Condition,
     Evaluate,
     FanOut,
     Gathered,
@@ -32,6 +34,7 @@ from holdfast.plan.graph import (
     KeyRule,
     Nested,
     Node,
+    PendingRule,
     Post,
     Render,
     Routes,
@@ -115,8 +118,8 @@ class _Builder:
             case "flow_ref":
                 inner = self._nested(node.flow or "", self._depth + 1)
                 return self._inside(node.flow or "", inner, rules, look)
-            case _:
-                raise AssertionError(f"{node.kind} was refused before")
+            case "wait_event" | "approval":
+                return _condition(node, rules, look)
 
     @property
     def _item(self) -> Source:
@@ -161,6 +164,7 @@ class _Builder:
             timeout_ms=(node.timeout_ms or None) if is_local else None,
             key=_key(node, look, given),
             answer=None if node.result is None else answer_of(node.result),
+            pending=_pending(node),
             service=None if is_local else service,
             post=rules.post,
             spreads=is_local,
@@ -317,6 +321,8 @@ def _writes(node: FlowNode) -> Callable[[View, Any, Sequence[ChildError]], Mappi
 
 def _action(node: FlowNode, look: _Look) -> Callable[[View, Any], str]:
     """`choice_cases`, `action_static`, `action_key` in the result and then in shared state, `default_action`."""
+    if node.kind == "approval":
+        return _decided(node, look)
     cases = [(case.action, condition(case.expr)) for case in node.choice_cases]
     static, default = node.post.action_static, node.default_action or ""
     named = None if node.post.action_key is None else reference(node.post.action_key)
@@ -335,13 +341,52 @@ def _action(node: FlowNode, look: _Look) -> Callable[[View, Any], str]:
         if static:
             return static
         if named is not None and elsewhere is not None:
-            in_result = expr.walk(value, named.members) if named.root == "shared" else None
+            result = {"signal": value} if node.kind == "wait_event" else value
+            in_result = expr.walk(result, named.members) if named.root == "shared" else None
             for said in (in_result, elsewhere(view, value)):
                 if isinstance(said, str) and said:
                     return said
         return default
 
     return action
+
+
+def _decided(node: FlowNode, look: _Look) -> Callable[[View, Any], str]:
+    """The action of an approval: `approved` or `rejected`, or the text that was decided on."""
+    static, default, key = node.post.action_static, node.default_action or "", node.post.action_key
+    elsewhere = None if key in (None, "approval") else look.value(reference(key))
+
+    def action(view: View, value: Any) -> str:
+        said = value if elsewhere is None else elsewhere(view, value)
+        if isinstance(said, bool):
+            said = "approved" if said else "rejected"
+        return static or (said if isinstance(said, str) and said else default)
+
+    return action
+
+
+# ---------------------------------------------------------------------------------------------------- conditions
+
+
+def _condition(node: FlowNode, rules: _Rules, look: _Look) -> Condition:
+    """A node that waits until something is there: what a reference names, as it stands on entry or after a signal."""
+    is_approval = node.kind == "approval"
+    named = reference(node.params["approval_key" if is_approval else "signal_key"])
+    value_of, given = look.value(named), expr_of(look.prep)
+    limit = look.param("timeout_ms")
+
+    def ready(view: View) -> tuple[bool, Any]:
+        value = value_of(view, given(view))
+        is_decided = isinstance(value, bool) or (isinstance(value, str) and value != "")
+        is_there = value is not None and value is not False and value != ""
+        return (is_decided if is_approval else is_there), value
+
+    def timeout_ms(view: View) -> int | None:
+        said = node.timeout_ms if node.timeout_ms is not None else limit(view)
+        return None if not said else max(1, round(_milliseconds(said, "timeout_ms")))
+
+    writes = str(named.members[0]) if named.root == "shared" and len(named.members) == 1 else None
+    return Condition(*rules[:2], ready, writes if is_approval else None, timeout_ms, post=rules.post)
 
 
 # ----------------------------------------------------------------------------------------------- fan-out, timers
@@ -424,23 +469,24 @@ def _due(look: _Look) -> Callable[[View, Millis], Millis]:
     delay_of = look.param("delay_ms")
 
     def due(view: View, now: Millis) -> Millis:
-        value = delay_of(view)
-        try:
-            delay = float(value)
-            if isinstance(value, bool) or not math.isfinite(delay):
-                raise ValueError
-        except (TypeError, ValueError):
-            raise NotJson(f"delay_ms must be a number of milliseconds, not {value!r:.50}") from None
-        if delay > DELAY_MS_MAX:
-            raise NotJson(
-                f"a timer cannot wait for {value!r:.50} milliseconds: that is over a thousand years"
-            )
-        return Millis(now + round(delay))
+        return Millis(now + round(_milliseconds(delay_of(view), "delay_ms")))
 
     return due
 
 
 DELAY_MS_MAX: Final = 1_000 * 366 * 86_400_000
+
+
+def _milliseconds(value: Any, name: str) -> float:
+    try:
+        number = float(value)
+        if isinstance(value, bool) or not math.isfinite(number):
+            raise ValueError
+    except (TypeError, ValueError):
+        raise NotJson(f"{name} must be a number of milliseconds, not {value!r:.50}") from None
+    if number > DELAY_MS_MAX:
+        raise NotJson(f"{name} is {value!r:.50} milliseconds, which is over a thousand years")
+    return number
 
 
 def _shown(value_of: Evaluate) -> Callable[[View, Millis], Any]:
@@ -456,6 +502,14 @@ def _retry(node: FlowNode) -> RetryPolicy | None:
     return RetryPolicy(
         node.max_retries + 1, BackoffKind.FIXED, initial_delay_ms=node.wait_ms, max_delay_ms=node.wait_ms
     )
+
+
+def _pending(node: FlowNode) -> PendingRule | None:
+    if node.poll is None and node.pending_ttl_secs is None and not node.supports_async_callback:
+        return None
+    ttl_ms = PENDING_TTL_MS if node.pending_ttl_secs is None else max(1, round(node.pending_ttl_secs * 1000))
+    poll_ms, poll_ms_max = (None, 0) if node.poll is None else (node.poll.interval_ms, node.poll.max_ms)
+    return PendingRule(ttl_ms, poll_ms, poll_ms_max, node.supports_async_callback)
 
 
 def _key(node: FlowNode, look: _Look, given: Any) -> KeyRule | None:

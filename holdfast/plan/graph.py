@@ -18,6 +18,8 @@ from holdfast.values import Error, Millis, base_of, scope_of, split
 END: Final = ""  # a route to the end of its block
 FAIL: Final = None  # no route: the failure is the block's own
 
+PENDING_TTL_MS: Final = 86_400_000  # how long a later answer is waited for, where nothing is said
+
 # How much of a finished step's output the run keeps in memory.
 KEEP_NOTHING: Final = 0
 KEEP_NAMED: Final = 1  # a later expression can name it
@@ -37,6 +39,7 @@ class View(Protocol):
     def item(self, frame: str) -> Any: ...  # of a nested plan's frame: its inputs
     def var(self, frame: str, name: str) -> Any: ...  # null where nothing was written
     def vars_text(self, frame: str) -> bytes: ...  # all of them, as a JSON object
+    def met(self, frame: str, name: str) -> int: ...  # how often a node that may be met again was
     def raw(self, path: str) -> bytes | None: ...
 
 
@@ -91,6 +94,15 @@ class KeyRule(msgspec.Struct, frozen=True):
     waits: bool = True  # for whoever holds the key; else the step fails
 
 
+class PendingRule(msgspec.Struct, frozen=True):
+    """How long an answer that comes later is waited for, and how often it is asked for meanwhile."""
+
+    ttl_ms: int = PENDING_TTL_MS
+    poll_ms: int | None = None  # None: it is not asked for
+    poll_ms_max: int = 0
+    has_callback: bool = False  # the call is told an address to answer to
+
+
 class ServiceRule(msgspec.Struct, frozen=True):
     """How a worker is found for a call: its `target` is a service, its inputs are `{"input": …, "params": {…}}`."""
 
@@ -114,6 +126,7 @@ class Call(msgspec.Struct, frozen=True):
     fails_on_crash: bool = False
     key: KeyRule | None = None
     answer: Answer | None = None  # what of an answer is the output; raises where the answer is a failure
+    pending: PendingRule | None = None  # None: what is usual
     service: ServiceRule | None = None
     spreads: bool = False  # its inputs are those of a service, and the tool is given them as its arguments
     post: Post | None = None
@@ -137,6 +150,47 @@ class Value(msgspec.Struct, frozen=True):
     name: str
     routes: Routes
     value: Evaluate
+    keep: int = KEEP_NOTHING
+    post: Post | None = None
+
+
+class Condition(msgspec.Struct, frozen=True):
+    """Waits until what it looks at has come to be: looked at on entry, and after each signal."""
+
+    name: str
+    routes: Routes
+    ready: Callable[[View], tuple[bool, Any]]  # and the value then, which is the output
+    answers_to: str | None  # the variable that an approval writes, where it is one
+    timeout_ms: Callable[[View], int | None]
+    keep: int = KEEP_NOTHING
+    post: Post | None = None
+
+
+class Signal(msgspec.Struct, frozen=True):
+    """Waits for signals by name, each of which is taken once."""
+
+    name: str
+    routes: Routes
+    names: Callable[[View], list[str]]
+    mode: str  # one (its value is the output), any, all ({name: value})
+    correlation: Callable[[View], str] | None
+    timeout_ms: int | None = None
+    keep: int = KEEP_NOTHING
+    post: Post | None = None
+
+
+class Approval(msgspec.Struct, frozen=True):
+    """Waits until enough people have agreed, or too many have not."""
+
+    name: str
+    routes: Routes
+    prompt: Callable[[View], str]
+    need: int = 1
+    of: tuple[str, ...] = ()  # who may answer; empty: anybody who may approve
+    form: Mapping[str, Any] | None = None  # JSON Schema of what is to be filled in
+    timeout_ms: int | None = None
+    escalate_ms: int | None = None
+    escalate_to: str = ""
     keep: int = KEEP_NOTHING
     post: Post | None = None
 
@@ -201,12 +255,14 @@ class Nested(msgspec.Struct, frozen=True):
     timeout_ms: int | None = None
     keep: int = KEEP_NOTHING
     post: Post | None = None
+    what: str = "workflow"  # what it is, in messages
+    late: str = "run_timeout"  # the kind of error when its time is over
 
     def block_of(self, index: int | None) -> Block:
         return self.block
 
 
-Node = Call | Timer | Value | Choice | FanOut | Nested
+Node = Call | Timer | Value | Condition | Signal | Approval | Choice | FanOut | Nested
 
 
 class Block(msgspec.Struct, frozen=True):

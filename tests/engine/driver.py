@@ -26,8 +26,10 @@ from holdfast.engine.decisions import (
 from holdfast.engine.draft import Draft, value_at
 from holdfast.engine.events import (
     Adopted,
+    ApprovalAnswered,
     AttemptReleased,
     AttemptTimedOut,
+    CallbackReceived,
     CancelRequested,
     Continued,
     Event,
@@ -37,12 +39,13 @@ from holdfast.engine.events import (
     RunStarted,
     SignalReceived,
     StepFailed,
+    StepPaused,
     StepSucceeded,
     SuspectsTurn,
     TimerFired,
 )
 from holdfast.engine.rows import blob_of, decode_row, encode_row
-from holdfast.engine.state import KeyWork, Run, Step, fold, timer_key
+from holdfast.engine.state import KeyWork, Run, Step, WaitWork, fold, timer_key
 from holdfast.plan.compile import Resolved, compile_definition, names_used
 from holdfast.plan.expr import resolved
 from holdfast.plan.graph import Plan
@@ -169,8 +172,28 @@ class Case:
     def answer(self, path: str, output: Any = None) -> list[Decision]:
         return self.offer(KeyAnswered(path, msgspec.Raw(encode(output))))
 
-    def signal(self, name: str, value: Any = None) -> list[Decision]:
-        return self.offer(SignalReceived(name, msgspec.Raw(encode(value))))
+    def signal(self, name: str, value: Any = None, correlation: str | None = None) -> list[Decision]:
+        return self.offer(SignalReceived(name, msgspec.Raw(encode(value)), correlation))
+
+    def pause(self, path: str, task_id: str = "T1", poll_url: str = "") -> list[Decision]:
+        return self.offer(StepPaused(path, self.step(path).attempt, task_id, poll_url))
+
+    def call_back(
+        self, path: str, output: Any = None, error: str = "", attempt: int | None = None
+    ) -> list[Decision]:
+        number = self.step(path).attempt if attempt is None else attempt
+        failure = Error("error", error, path, number) if error else None
+        return self.offer(CallbackReceived(path, number, msgspec.Raw(encode(output)), failure))
+
+    def approve(
+        self, path: str, approved: bool = True, reason: str = "", by: str = "", form: Any = None
+    ) -> list[Decision]:
+        return self.offer(ApprovalAnswered(path, approved, reason, by, msgspec.Raw(encode(form))))
+
+    def wait_work(self) -> list[WaitWork]:
+        """What the rows since the last look say of waits, as the door takes it."""
+        work: list[WaitWork] = self.run.__dict__.pop("wait_work", [])
+        return work
 
     def key_work(self) -> list[KeyWork]:
         """What the rows since the last look say of keys, as the door takes it."""

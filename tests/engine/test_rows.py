@@ -42,7 +42,10 @@ EVENTS: list[Event] = [
     facts.KeyGranted("a"),
     facts.KeyHeld("a"),
     facts.KeyAnswered("a", RAW),
-    facts.SignalReceived("go", RAW),
+    facts.StepPaused("a", 2, "T9", "http://x/9", 3.5, 17, ("worker-1", "")),
+    facts.CallbackReceived("a", 2, RAW, CAUSE, "poll"),
+    facts.SignalReceived("go", RAW, "order-7"),
+    facts.ApprovalAnswered("a", True, "fine", "Ada", RAW),
 ]
 DECISIONS: list[Decision] = [
     orders.StartAttempt("a", 3, RAW, 2, True),
@@ -53,6 +56,11 @@ DECISIONS: list[Decision] = [
     orders.OpenScope("p", 4, RAW, RAW, 1, True, True),
     orders.CompleteStep("p", RAW, 1, True),
     orders.FailStep("p", CAUSE),
+    orders.OpenWait("a", "callback", "T9", Millis(1_700_000_000_000), RAW, 1),
+    orders.NoteAnswer("a", "go", RAW),
+    orders.KeepSignal("go", RAW, "order-7"),
+    orders.TakeSignal(3),
+    orders.Poll("a", 2),
     orders.SetVar("s", "x", RAW),
     orders.Take("a", "go", "b", 2),
     orders.Continue([("fill", "p", ""), ("enter", "q", "r")]),

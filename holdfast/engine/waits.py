@@ -1,0 +1,265 @@
+"""Waiting for others: callbacks, signals, approvals, conditions; what opens a wait, what ends it, and what its time does.
+
+Knows that answers come, may come early, twice or never. Does not know who sends them, or over what.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+
+from holdfast.engine import retry, scopes
+from holdfast.engine.decisions import ArmTimer, KeepSignal, NoteAnswer, OpenWait, Poll, TakeSignal
+from holdfast.engine.draft import Draft
+from holdfast.engine.events import ApprovalAnswered, CallbackReceived, SignalReceived, StepPaused
+from holdfast.engine.state import Step, Wait, is_open, waits_for_last_look
+from holdfast.plan.graph import Approval, Call, Condition, PendingRule, Signal
+from holdfast.values import NULL, Error, Millis, decode, encode, split
+
+USUAL: Final = PendingRule()
+LAST_LOOK_MS: Final = 10_000  # how long a last poll may take once the time is over
+
+
+# ------------------------------------------------------------------------------------------------- callbacks
+
+
+def step_paused(draft: Draft, event: StepPaused) -> Step | None:
+    """A call will be answered later. Gives the step if its answer is here already, and so is to be taken."""
+    if not is_open(draft.run, event.path, event.attempt):
+        return None
+    step = draft.run.steps[event.path]
+    if step.target is not None or step.parked is not None:
+        return step
+    node = draft.plan.node(event.path)
+    assert isinstance(node, Call)
+    rule, expires_at = node.pending or USUAL, Millis(draft.at + (node.pending or USUAL).ttl_ms)
+    detail: dict[str, Any] = {"estimated_secs": event.estimated_secs} if event.estimated_secs else {}
+    if event.poll_url:
+        detail["poll_url"] = event.poll_url
+    draft.decisions.append(
+        OpenWait(event.path, "callback", event.task_id, expires_at, msgspec.Raw(encode(detail)))
+    )
+    draft.decisions.append(ArmTimer(event.path, "expiry", expires_at))
+    if rule.poll_ms is not None and event.poll_url:
+        _arm_poll(draft, event.path, rule, 0)
+    return None
+
+
+def _arm_poll(draft: Draft, path: str, rule: PendingRule, polls: int) -> None:
+    assert rule.poll_ms is not None
+    delay = min(rule.poll_ms << min(polls, 40), rule.poll_ms_max)
+    draft.decisions.append(ArmTimer(path, "poll", Millis(draft.at + delay)))
+
+
+def poll_is_due(draft: Draft, path: str) -> None:
+    step, node = draft.run.steps[path], draft.plan.node(path)
+    assert isinstance(node, Call) and node.pending is not None and step.wait is not None
+    draft.decisions.append(Poll(path, step.attempt))
+    _arm_poll(draft, path, node.pending, step.wait.polls + 1)
+
+
+def callback_received(draft: Draft, event: CallbackReceived) -> None:
+    step = draft.run.steps.get(event.path)
+    if step is None or step.attempt != event.attempt or step.target is not None or step.wait is None:
+        return  # late, or early: then it is kept with its attempt
+    called_back(draft, event.path, step, event.output, event.error)
+
+
+def called_back(draft: Draft, path: str, step: Step, output: msgspec.Raw, error: Error | None) -> None:
+    """A call has its answer, as if it had come at once."""
+    draft.subject = path
+    if error is not None:
+        return _failed(draft, path, step, error)
+    if step.keep:
+        draft.outputs[path] = output
+    scopes.leave(draft, path, draft.plan.node(path), output)
+
+
+def _failed(draft: Draft, path: str, step: Step, error: Error) -> None:
+    final = retry.again_or_fail(draft, path, step.tries + 1, error)
+    if final is not None:
+        scopes.fail_step(draft, path, final)
+
+
+def wait_is_over(draft: Draft, path: str) -> None:
+    """The time of a wait has come to an end without the answer."""
+    step, node = draft.run.steps[path], draft.plan.node(path)
+    wait = step.wait
+    assert wait is not None
+    if waits_for_last_look(wait):
+        draft.decisions.append(Poll(path, step.attempt))
+        draft.decisions.append(ArmTimer(path, "expiry", Millis(draft.at + LAST_LOOK_MS)))
+        return
+    draft.subject = path
+    seconds = ((wait.until or draft.at) - wait.since) / 1000
+    if isinstance(node, Call):
+        message = f"step {path}: no callback for task {wait.name!r} within {seconds:g} s"
+        _failed(draft, path, step, Error("resume_timeout", message, path, step.attempt))
+    elif isinstance(node, Approval):
+        scopes.fail_step(draft, path, Error("denied", "approval denied: timeout", path))
+    else:
+        message = f"step {path}: what it waits for did not come within {seconds:g} s"
+        scopes.fail_step(draft, path, Error("timeout", message, path))
+
+
+def open_wait(
+    draft: Draft, path: str, kind: str, detail: dict[str, Any], timeout_ms: int | None, keep: int
+) -> None:
+    """A step begins to wait; with a limit, not for ever."""
+    expires_at = None if timeout_ms is None else Millis(draft.at + timeout_ms)
+    text = msgspec.Raw(encode(detail)) if detail else NULL
+    draft.decisions.append(OpenWait(path, kind, "", expires_at, text, keep))
+    draft.value_bytes += len(memoryview(text))
+    if expires_at is not None:
+        draft.decisions.append(ArmTimer(path, "expiry", expires_at))
+
+
+def _end(draft: Draft, path: str, node: Condition | Signal | Approval, value: Any) -> None:
+    draft.subject = path
+    text = msgspec.Raw(encode(value))
+    draft.complete(path, text, node.keep)
+    scopes.leave(draft, path, node, text)
+
+
+# ------------------------------------------------------------------------------------------------- conditions
+
+
+def enter_condition(draft: Draft, frame: str, path: str, node: Condition) -> None:
+    view = draft.seen_from(frame)
+    is_ready, value = node.ready(view)
+    if is_ready:
+        return _end(draft, path, node, value)
+    detail = {} if node.answers_to is None else {"answers_to": node.answers_to}
+    kind = "condition" if node.answers_to is None else "approval"
+    open_wait(draft, path, kind, detail, node.timeout_ms(view), node.keep)
+
+
+def _look_again(draft: Draft) -> None:
+    """Something was written: what waits for it may go on."""
+    for path, _ in waiting(draft):
+        node = draft.plan.node(path)
+        if isinstance(node, Condition):
+            is_ready, value = node.ready(draft.seen_from(split(path)[0]))
+            if is_ready:
+                _end(draft, path, node, value)
+
+
+def waiting(draft: Draft) -> list[tuple[str, Wait]]:
+    """What waits for others and is not being stopped, the longest first."""
+    found = [
+        (path, step.wait)
+        for path, step in draft.run.steps.items()
+        if step.wait is not None and not draft.is_stopped(split(path)[0])
+    ]
+    return sorted(found, key=lambda item: item[1].since)
+
+
+# ---------------------------------------------------------------------------------------------------- signals
+
+
+def enter_signal(draft: Draft, frame: str, path: str, node: Signal) -> None:
+    view = draft.seen_from(frame)
+    names = node.names(view)
+    correlation = None if node.correlation is None else node.correlation(view)
+    got: dict[str, msgspec.Raw] = {}
+    for signal in draft.run.signals:
+        taken = any(
+            isinstance(order, TakeSignal) and order.number == signal.number for order in draft.decisions
+        )
+        if taken or not _fits(signal.name, signal.correlation, names, correlation) or signal.name in got:
+            continue
+        draft.decisions.append(TakeSignal(signal.number))
+        got[signal.name] = signal.value
+        if _has_all(node, names, got):
+            return _end(draft, path, node, _value(node, got))
+    detail = {"names": names, "mode": node.mode, "correlation": correlation}
+    open_wait(draft, path, "signal", detail, node.timeout_ms, node.keep)
+    for name, value in got.items():
+        draft.decisions.append(NoteAnswer(path, name, value))
+
+
+def signal_received(draft: Draft, event: SignalReceived) -> None:
+    """Variables are written; else the step that has waited longest takes it, or it is kept."""
+    frames = {split(path)[0] for path, wait in waiting(draft) if isinstance(draft.plan.node(path), Condition)}
+    if draft.plan.has_vars:
+        frames.add("")
+    for frame in sorted(frames):
+        draft.set_var(frame, event.name, bytes(event.value))
+    if frames:
+        _look_again(draft)
+    if not _give_to_one(draft, event) and not frames:
+        draft.decisions.append(KeepSignal(event.name, event.value, event.correlation))
+
+
+def _give_to_one(draft: Draft, event: SignalReceived) -> bool:
+    for path, wait in waiting(draft):
+        node = draft.plan.node(path)
+        if not isinstance(node, Signal) or event.name in wait.got:
+            continue
+        detail = decode(wait.detail)
+        if _fits(event.name, event.correlation, detail["names"], detail["correlation"]):
+            got = {**wait.got, event.name: event.value}
+            if _has_all(node, detail["names"], got):
+                _end(draft, path, node, _value(node, got))
+            else:
+                draft.decisions.append(NoteAnswer(path, event.name, event.value))
+            return True
+    return False
+
+
+def _fits(name: str, correlation: str | None, names: list[str], wanted: str | None) -> bool:
+    return name in names and (wanted is None or correlation == wanted)
+
+
+def _has_all(node: Signal, names: list[str], got: dict[str, msgspec.Raw]) -> bool:
+    return bool(got) if node.mode != "all" else set(names) <= got.keys()
+
+
+def _value(node: Signal, got: dict[str, msgspec.Raw]) -> Any:
+    values = {name: decode(value) for name, value in got.items()}
+    return next(iter(values.values())) if node.mode == "one" else values
+
+
+# -------------------------------------------------------------------------------------------------- approvals
+
+
+def enter_approval(draft: Draft, frame: str, path: str, node: Approval) -> None:
+    detail: dict[str, Any] = {"prompt": node.prompt(draft.seen_from(frame)), "need": node.need}
+    if node.of:
+        detail["of"] = list(node.of)
+    if node.form is not None:
+        detail["form"] = node.form
+    if node.escalate_ms is not None:
+        detail["escalate_to"] = node.escalate_to
+    open_wait(draft, path, "approval", detail, node.timeout_ms, node.keep)
+    if node.escalate_ms is not None:
+        draft.decisions.append(ArmTimer(path, "escalate", Millis(draft.at + node.escalate_ms)))
+
+
+def approval_answered(draft: Draft, event: ApprovalAnswered) -> None:
+    step, node = draft.run.steps.get(event.path), draft.plan.node(event.path)
+    if step is None or step.wait is None or step.wait.kind != "approval":
+        return
+    if isinstance(node, Condition):
+        assert node.answers_to is not None
+        draft.set_var(split(event.path)[0], node.answers_to, encode(event.approved))
+        return _look_again(draft)
+    assert isinstance(node, Approval)
+    answers = [decode(answer) for answer in step.wait.got.values()]
+    agreed = [answer["by"] for answer in answers if answer["approved"]] + [event.by] * event.approved
+    refused = len(answers) + 1 - len(agreed)
+    if len(agreed) >= node.need:
+        output = {"approved": True, "reason": event.reason, "by": event.by, "form": decode(event.form)}
+        if node.need > 1:
+            output["approvers"] = agreed
+        return _end(draft, event.path, node, output)
+    if not node.of or len(node.of) - refused < node.need:
+        draft.subject = event.path
+        return scopes.fail_step(
+            draft,
+            event.path,
+            Error("denied", f"approval denied: {event.reason or event.by or 'no reason given'}", event.path),
+        )
+    note = {"approved": event.approved, "reason": event.reason, "by": event.by}
+    draft.decisions.append(NoteAnswer(event.path, event.by or str(len(answers)), msgspec.Raw(encode(note))))

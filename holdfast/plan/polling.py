@@ -1,0 +1,92 @@
+"""A call that is made again until its answer has what is looked for: a small plan with a cycle of its own.
+
+    call ──► look ──done──► the answer
+      ▲        │
+      └─ pause ┘  again: the pause doubles up to a limit
+
+Knows how the three hang together. Does not know what is called, or where it was written.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+
+from holdfast.plan import expr
+from holdfast.plan.expr import Source, truthy
+from holdfast.plan.graph import END, Block, Call, Nested, Node, Post, Render, Routes, Timer, Value, View
+from holdfast.spec.expr import compiled, parse_jsonpath
+from holdfast.values import Millis, encode
+
+CALL: Final = "call"
+LOOK: Final = "look"
+PAUSE: Final = "pause"
+ANSWER: Final = "answer"  # the variable that holds the latest one
+
+
+def polling(
+    name: str,
+    call: Call,
+    *,
+    until: str,
+    interval_ms: int,
+    max_ms: int,
+    routes: Routes,
+    depth: int,
+    timeout_ms: int | None,
+    keep: int,
+) -> Nested:
+    """The node that calls until `until` finds something in the answer; its frame is at `depth`."""
+    find = compiled(parse_jsonpath(until))
+    latest = Source("vars", (ANSWER,), depth)
+
+    def action(view: View, answer: Any) -> str:
+        hits = find(answer)
+        return "done" if truthy(hits[0] if len(hits) == 1 else hits) else "again"
+
+    def due(view: View, now: Millis) -> Millis:
+        return Millis(now + min(interval_ms << min(view.met(view.frames[depth], PAUSE) - 1, 40), max_ms))
+
+    nodes: dict[str, Node] = {
+        CALL: msgspec.structs.replace(call, name=CALL, routes=Routes(LOOK), post=_KEEPS, is_plain=False),
+        LOOK: Value(
+            LOOK,
+            Routes(END),
+            expr.evaluate(latest),
+            post=Post(_nothing, action, {"done": END, "again": PAUSE}),
+        ),
+        PAUSE: Timer(PAUSE, Routes(CALL), due, lambda view, at: None, post=Post(_nothing, _no_action, {})),
+    }
+    return Nested(
+        name=name,
+        routes=routes,
+        workflow=name,
+        block=Block(nodes, CALL, frozenset(nodes)),
+        inputs=_no_inputs,
+        fill=dict,
+        output=_rendered(latest),
+        timeout_ms=timeout_ms,
+        keep=keep,
+        what="poll",
+        late="timeout",
+    )
+
+
+def _rendered(source: Source) -> Render:
+    return expr.render(source)
+
+
+def _no_inputs(view: View) -> bytes:
+    return b"{}"
+
+
+def _nothing(view: View, value: Any, errors: Any) -> dict[str, bytes]:
+    return {}
+
+
+def _no_action(view: View, value: Any) -> str:
+    return ""
+
+
+_KEEPS: Final = Post(lambda view, value, errors: {ANSWER: encode(value)}, _no_action, {})

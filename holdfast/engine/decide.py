@@ -12,6 +12,7 @@ from typing import Any, Final
 from holdfast.engine import retry, scopes, waits
 from holdfast.engine.decisions import Decision
 from holdfast.engine.draft import Draft
+from holdfast.engine.enter import enter
 from holdfast.engine.events import (
     Adopted,
     ApprovalAnswered,
@@ -33,7 +34,7 @@ from holdfast.engine.events import (
     TimerFired,
 )
 from holdfast.engine.state import SUSPECT_AFTER, Run, is_open, timer_key
-from holdfast.plan.graph import Approval, Call, Condition, Plan, Signal
+from holdfast.plan.graph import Call, Plan
 from holdfast.values import TERMINAL, Error, Millis, split
 
 KEPT_BYTES_MAX: Final = 256 * 1024 * 1024  # outputs of one run that later expressions can name
@@ -75,7 +76,7 @@ def _step_succeeded(draft: Draft, event: StepSucceeded) -> None:
         frame, tail = split(path)
         node = plan.block(frame).node(tail)
     if node.post is None:
-        return scopes.enter(draft, frame, node.routes.ok)
+        return enter(draft, frame, node.routes.ok)
     scopes.leave(draft, path, node, event.output)
 
 
@@ -311,9 +312,6 @@ def _suspects_turn(draft: Draft, event: SuspectsTurn) -> None:
         retry.start_again(draft, event.path, step)
 
 
-scopes.ENTER.update(
-    {Condition: waits.enter_condition, Signal: waits.enter_signal, Approval: waits.enter_approval}
-)
 _ON: Final[dict[type, Callable[[Draft, Any], None]]] = {
     RunStarted: _run_started,
     Adopted: _adopted,
@@ -334,8 +332,8 @@ _ON: Final[dict[type, Callable[[Draft, Any], None]]] = {
     ApprovalAnswered: waits.approval_answered,
 }
 _WORK: Final[dict[str, Callable[[Draft, str, str], None]]] = {
-    "enter": scopes.enter,
-    "child": scopes.enter,
+    "enter": enter,
+    "child": enter,
     "fill": lambda draft, path, _: scopes.fill(draft, path),
     "start": _start,
     "fail": _fail,

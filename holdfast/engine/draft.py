@@ -7,6 +7,7 @@ plain items, so a decision is iterative, bounded, and can be cut and taken up ag
 
 from __future__ import annotations
 
+from types import MappingProxyType
 from typing import Any, Final
 
 import msgspec
@@ -31,28 +32,28 @@ DECISION_BYTES_MAX: Final = 1024 * 1024  # values in one row
 CACHE_BYTES_MIN: Final = 1024  # below this, decoding again is cheaper than remembering
 
 NO_FRAME: Final = Frame()
+NOTHING: Final[Any] = MappingProxyType({})  # what most decisions do not need; replaced before it is written
 
 Item = tuple[str, str, str]  # what to do, with whom, and how
 
 
-class Draft:
-    # Most decisions are about one plain step. What they do not need is shared and empty until it is written to.
+class Draft(msgspec.Struct, gc=False):
+    plan: Plan
+    run: Run
+    at: Millis
+    decisions: list[Decision] = []
+    work: list[Item] = []
+    outputs: dict[str, msgspec.Raw] = {}  # "" are the inputs
     subject: str = ""  # the step whose attempt the fact ended
     frames: tuple[str, ...] = ("",)
-    scopes: dict[str, Scope | None] = {}  # noqa: RUF012  # None: closed by this decision; replaced before it is written
-    joined: dict[str, Scope] = {}  # noqa: RUF012
-    vars: dict[tuple[str, str], msgspec.Raw] = {}  # noqa: RUF012  # (frame, name) → as this decision writes it
-    visits: dict[tuple[str, str], int] = {}  # noqa: RUF012
+    scopes: dict[str, Scope | None] = NOTHING  # None: closed by this decision; replaced before it is written
+    joined: dict[str, Scope] = NOTHING
+    vars: dict[tuple[str, str], msgspec.Raw] = NOTHING  # (frame, name) → as this decision writes it
+    visits: dict[tuple[str, str], int] = NOTHING
     lost: frozenset[str] = frozenset()  # steps whose attempt the fact found open, and gone
     stopped: tuple[str, ...] = ()
     value_bytes: int = 0
     environment: dict[str, str | None] | None = None  # of a run that begins with this decision
-
-    def __init__(self, plan: Plan, run: Run, at: Millis) -> None:
-        self.plan, self.run, self.at = plan, run, at
-        self.decisions: list[Decision] = []
-        self.work: list[Item] = []
-        self.outputs: dict[str, msgspec.Raw] = {}  # "" are the inputs
 
     # ------------------------------------------------------------------------------------------ deciding
 
@@ -115,7 +116,7 @@ class Draft:
 
     def complete(self, path: str, value: msgspec.Raw, keep: int) -> None:
         self.decisions.append(CompleteStep(path, value, keep))
-        self.value_bytes += len(memoryview(value))
+        self.value_bytes += len(value)
         if keep:
             self.outputs[path] = value
 
@@ -191,10 +192,10 @@ class Draft:
         return self
 
     def inputs(self) -> Any:
-        cache = self.run.__dict__.get("decoded")
-        if cache is not None and "" in cache:
-            return cache[""]
-        return self._decoded("", self.outputs.get("") or self.run.inputs)
+        try:
+            return self.run.__dict__["decoded"][""]
+        except KeyError:
+            return self._decoded("", self.outputs.get("") or self.run.inputs)
 
     def env(self) -> Any:
         return self.run.env if self.environment is None else self.environment
@@ -282,7 +283,7 @@ class Draft:
         if path in cache:
             return cache[path]
         value = decode(raw)
-        if not path or len(memoryview(raw)) > CACHE_BYTES_MIN:
+        if not path or len(raw) > CACHE_BYTES_MIN:
             cache[path] = value
         return value
 

@@ -5,7 +5,7 @@ Knows what follows what. Does not know what a step does or where it was written.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
 import msgspec
@@ -15,23 +15,16 @@ from holdfast.engine.decisions import (
     BeginStop,
     CompleteStep,
     FinishRun,
-    OpenScope,
-    ReserveKey,
-    StartAttempt,
     StopAttempt,
 )
 from holdfast.engine.draft import Draft
 from holdfast.engine.state import Scope
 from holdfast.errors import LimitExceeded
-from holdfast.plan.expr import resolved, truthy
+from holdfast.plan.expr import resolved
 from holdfast.plan.graph import (
     END,
     FAIL,
-    KEEP_NAMED,
-    KEEP_NOTHING,
-    Call,
     ChildError,
-    Choice,
     FanOut,
     Gathered,
     Nested,
@@ -43,46 +36,9 @@ from holdfast.plan.graph import (
 from holdfast.values import NULL, VALUE_BYTES_MAX, Error, Millis, decode, encode, scope_of, split
 
 BROKEN: Final = (ValueError, OverflowError, RecursionError, LimitExceeded)
-KEY_CHARS_MAX: Final = 1_000
 VARS_BYTES_MAX: Final = 25 * 1024 * 1024  # variables of one run
 VISITS_MAX: Final = 10_000_000  # of nodes on cycles, in one run
 CANCEL_GRACE_MS: Final = 10_000  # how long what was told to stop may take to answer
-
-
-def enter(draft: Draft, frame: str, name: str) -> None:
-    """Begin a node of the block in `frame`, or end that block."""
-    if (draft.stopped or draft.run.stops) and draft.is_stopped(frame):
-        return
-    if name == END:
-        return end_block(draft, frame)
-    if frame:
-        node, path = draft.plan.block(frame).node(name), f"{frame}.{name}"
-    else:
-        node, path = draft.plan.root.node(name), name
-    try:
-        if type(node) is not Call:
-            return ENTER[type(node)](draft, frame, path, node)
-        text = node.inputs(draft.seen_from(frame) if frame or len(draft.frames) > 1 else draft)
-    except BROKEN as error:
-        return fail_step(draft, path, broken(error, path))
-    if len(text) > VALUE_BYTES_MAX:
-        return fail_step(draft, path, Error("input_too_large", f"the inputs of {path} are over 25 MiB", path))
-    draft.value_bytes += len(text)
-    if node.key is not None:
-        return _ask_for_key(draft, path, node, msgspec.Raw(text))
-    draft.decisions.append(StartAttempt(path, 1, msgspec.Raw(text), node.keep))
-
-
-def _ask_for_key(draft: Draft, path: str, node: Call, inputs: msgspec.Raw) -> None:
-    assert node.key is not None
-    try:
-        text = node.key.text(draft)
-    except BROKEN as error:
-        return fail_step(draft, path, broken(error, path))
-    if not 0 < len(text) <= KEY_CHARS_MAX:
-        message = f"the idempotency key of {path} must have 1 to {KEY_CHARS_MAX} characters, not {len(text)}"
-        return fail_step(draft, path, Error("template", message, path))
-    draft.decisions.append(ReserveKey(path, text, node.key.is_global, inputs, node.keep))
 
 
 def broken(error: Exception, path: str) -> Error:
@@ -90,25 +46,13 @@ def broken(error: Exception, path: str) -> Error:
     return Error("limit" if isinstance(error, LimitExceeded) else "template", str(error), path)
 
 
-def _enter_timer(draft: Draft, frame: str, path: str, node: Timer) -> None:
-    due = node.due(draft.seen_from(frame), draft.at)
-    if due > draft.at:
-        draft.decisions.append(ArmTimer(path, "delay", due))
-    else:
-        timer_is_over(draft, path)
-
-
 def timer_is_over(draft: Draft, path: str) -> None:
     node, frame = draft.plan.node(path), split(path)[0]
     assert isinstance(node, Timer)
-    _give(draft, frame, path, node, node.show(draft.seen_from(frame), draft.at))
+    give(draft, frame, path, node, node.show(draft.seen_from(frame), draft.at))
 
 
-def _enter_value(draft: Draft, frame: str, path: str, node: Value) -> None:
-    _give(draft, frame, path, node, node.value(draft.seen_from(frame)))
-
-
-def _give(draft: Draft, frame: str, path: str, node: Timer | Value, value: Any) -> None:
+def give(draft: Draft, frame: str, path: str, node: Timer | Value, value: Any) -> None:
     """A step ends without a call, with this output."""
     try:
         text = encode(value)
@@ -155,50 +99,6 @@ def _take(draft: Draft, frame: str, path: str, action: str, to: str) -> None:
         message = f"the run has gone round its cycles {VISITS_MAX:,} times"
         return _fail_block(draft, frame, Error("limit", message, path))
     draft.take(frame, path, action, to)
-
-
-def _enter_choice(draft: Draft, frame: str, path: str, node: Choice) -> None:
-    condition = node.condition(draft.seen_from(frame))
-    label, first = node.entries[truthy(condition)]
-    value = msgspec.Raw(encode(node.show(condition, label)))
-    if first == END:
-        draft.complete(path, value, node.keep)
-        return leave(draft, path, node, value)
-    draft.decisions.append(OpenScope(path, 1, NULL, value, KEEP_NOTHING))
-    draft.value_bytes += len(memoryview(value))
-    draft.note_scope(path, Scope(1, value=value))
-    draft.go(path, first)
-
-
-def _enter_fan_out(draft: Draft, frame: str, path: str, node: FanOut) -> None:
-    count, items = len(node.blocks), b"null"
-    if node.items is not None:
-        count, items = node.items(draft.seen_from(frame))
-    gathers = node.gather is not None
-    keep = KEEP_NAMED if gathers else node.keep if node.count is None else KEEP_NOTHING
-    opened = OpenScope(path, count, msgspec.Raw(items), NULL, keep, is_gathered=gathers)
-    draft.decisions.append(opened)
-    draft.value_bytes += len(items)
-    draft.note_scope(path, Scope(count, items=opened.items, keep=keep, is_gathered=gathers))
-    draft.work.append(("fill", path, ""))
-
-
-def _enter_nested(draft: Draft, frame: str, path: str, node: Nested) -> None:
-    """Open a plan within this one. What it is given is a value of its own: nothing inside sees around it."""
-    given = resolved(node.inputs(draft.seen_from(frame)), draft.referred)
-    try:
-        items = encode(node.fill(given))
-    except ValueError as error:
-        return fail_step(draft, path, Error("inputs", f"workflow {node.workflow}: {error}", path))
-    if len(items) > VALUE_BYTES_MAX:
-        return fail_step(draft, path, Error("input_too_large", f"the inputs of {path} are over 25 MiB", path))
-    opened = OpenScope(path, 1, msgspec.Raw(items), NULL, node.keep, is_nested=True)
-    draft.decisions.append(opened)
-    draft.value_bytes += len(items)
-    draft.note_scope(path, Scope(1, items=opened.items, keep=node.keep, is_nested=True))
-    if node.timeout_ms is not None:
-        draft.decisions.append(ArmTimer(path, "deadline", Millis(draft.at + node.timeout_ms)))
-    draft.go(path, node.block.first)
 
 
 def end_nested_late(draft: Draft, path: str) -> None:
@@ -404,12 +304,3 @@ def stopped(draft: Draft, target: str, error: Error) -> None:
     if draft.run.ending == "cancelled" and error.kind != "cancelled":
         error = Error("cancelled", "the run was cancelled")
     draft.decisions.append(FinishRun("cancelled" if error.kind == "cancelled" else "failed", NULL, error))
-
-
-ENTER: Final[dict[type, Callable[[Draft, str, str, Any], None]]] = {
-    Timer: _enter_timer,
-    Value: _enter_value,
-    Choice: _enter_choice,
-    FanOut: _enter_fan_out,
-    Nested: _enter_nested,
-}

@@ -27,7 +27,7 @@ def answer_of(rule: ResultRule) -> Answer:
 
     def output(value: Any) -> Any:
         if rule.envelope:
-            _refuse_failure(value)
+            refuse_failure(value)
         if find is not None:
             hits = find(value)
             value = hits[0] if len(hits) == 1 else hits or None
@@ -36,7 +36,8 @@ def answer_of(rule: ResultRule) -> Answer:
     return output
 
 
-def _refuse_failure(answer: Any) -> None:
+def refuse_failure(answer: Any) -> None:
+    """Raises AnswerFailed if an answer says of itself that it failed."""
     if not isinstance(answer, dict) or answer.get("success") is not False:
         return
     error = answer.get("error")

@@ -114,10 +114,10 @@ class _Builder:
                 assert node.subflow is not None
                 block = block_of(node.subflow, self._depth + 1, self._nested)
                 inner = Inner(block, output_of(self._depth + 1), _object, None)
-                return self._inside(node.key, inner, rules, look)
+                return self._inside(node, node.key, inner, rules, look)
             case "flow_ref":
                 inner = self._nested(node.flow or "", self._depth + 1)
-                return self._inside(node.flow or "", inner, rules, look)
+                return self._inside(node, node.flow or "", inner, rules, look)
             case "wait_event" | "approval":
                 return _condition(node, rules, look)
 
@@ -126,18 +126,19 @@ class _Builder:
         """What a child of a fan-out in this block is for."""
         return Source("item", (), self._depth + 1)
 
-    def _inside(self, name: str, inner: Inner, rules: _Rules, look: _Look) -> Nested:
-        inputs = expr.render(look.params)
+    def _inside(self, node: FlowNode, name: str, inner: Inner, rules: _Rules, look: _Look) -> Nested:
         return Nested(
             rules.name,
             rules.routes,
             name,
             inner.block,
-            inputs,
+            expr.render(look.params),
             inner.fill,
             inner.output,
-            inner.timeout_ms,
+            node.timeout_ms or inner.timeout_ms,
             post=rules.post,
+            what="flow",
+            late="timeout" if node.timeout_ms else "run_timeout",
         )
 
     def _call(
@@ -220,7 +221,7 @@ class _Look:
     """What the references of one node mean."""
 
     def __init__(self, node: FlowNode, depth: int, task: Source) -> None:
-        self._depth, self._task = depth, task
+        self._node, self._depth, self._task = node, depth, task
         self._own = {name: self._param(value) for name, value in node.params.items()}
         self.params = Merged(task, self._own)
         self.prep = self._prep(node)
@@ -277,7 +278,12 @@ class _Look:
         return lambda view, value: of_params(view)
 
     def param(self, name: str) -> Evaluate:
-        return expr_of(self._of_params((name,)))
+        """A param that the node itself goes by; it may be a reference of any root."""
+        written = self._node.params.get(name)
+        if not (isinstance(written, str) and is_reference(written)):
+            return expr_of(self._of_params((name,)))
+        value_of, given_of = self.value(reference(written)), expr_of(self.prep)
+        return lambda view: value_of(view, given_of(view))
 
 
 def expr_of(template: Any) -> Evaluate:

@@ -16,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from time import perf_counter
 from typing import Final, Protocol
 
 import msgspec
@@ -37,13 +38,26 @@ from holdfast.engine.events import (
     SuspectsTurn,
     TimerFired,
 )
+from holdfast.engine.fold import fold
+from holdfast.engine.plain import next_call
 from holdfast.engine.rows import encode_parts, encode_row
-from holdfast.engine.state import KeyWork, Run, fold
+from holdfast.engine.state import KeyWork, Run
 from holdfast.errors import HoldfastError, NodeIsOver, StoreUnavailable
 from holdfast.plan.graph import Call, Plan
 from holdfast.runtime.clock import Clock
 from holdfast.store.artefacts import named_in
-from holdfast.store.base import Batch, Fenced, KeyEnd, KeyName, NewRun, Request, RunChange, Store
+from holdfast.store.base import (
+    Batch,
+    Fenced,
+    KeyEnd,
+    KeyName,
+    NewRun,
+    Request,
+    RunChange,
+    Store,
+    WaitClosed,
+    WaitOpened,
+)
 from holdfast.values import TERMINAL, Millis, RunNo, Status
 
 log = logging.getLogger("holdfast")
@@ -75,10 +89,12 @@ class Live:
         "run",
         "snapshot_at",
         "status",
+        "trace",
     )
 
-    def __init__(self, run: Run, plan: Plan, *, owned: bool, status: Status | None) -> None:
+    def __init__(self, run: Run, plan: Plan, *, owned: bool, status: Status | None, trace: str = "") -> None:
         self.run, self.plan, self.owned, self.status = run, plan, owned, status
+        self.trace = trace  # the traceparent that it was started with
         self.needs: str | None = None
         self.lacks_tool = False  # some step was given back because its tool is not here
         self.is_settled = False  # the row says that this run is ours and running, and has no more to say
@@ -88,6 +104,9 @@ class Live:
 
 Listener = Callable[[Live, Event, list[Decision]], None]
 Entry = tuple[Live, Event, list[Decision], Reply | None]
+Watcher = Callable[
+    [Batch, list[Entry], float], None
+]  # a commit, what it made durable, and the seconds it took
 
 
 class Hands(Protocol):
@@ -110,6 +129,7 @@ class Advance:
         self.live: dict[RunNo, Live] = {}
         self.quarantined: dict[RunNo, str] = {}
         self.listeners: list[Listener] = []  # told of each row once it is durable
+        self.watchers: list[Watcher] = []  # told of each commit
         self.away: set[RunNo] = set()  # runs dropped by a commit that failed, until they are loaded again
         self.again: list[tuple[RunNo, Event]] = []  # their stimuli, to be offered then
         self.parks = True
@@ -118,6 +138,7 @@ class Advance:
         self._batch = Batch()
         self._entries: list[Entry] = []
         self._in_flight = False
+        self._submitted = 0.0
         self._scheduled = False
         self._idle: list[Reply] = []
         self._probing: asyncio.TimerHandle | None = None
@@ -136,8 +157,10 @@ class Advance:
         if at < run.at:
             at = run.at  # a clock that was set back must not turn a journal around
         try:
-            decisions = decide(live.plan, run, event, at)
-            fold(run, event, decisions, at)
+            decisions = next_call(live.plan, run, event, at) if type(event) is StepSucceeded else None
+            if decisions is None:
+                decisions = decide(live.plan, run, event, at)
+                fold(run, event, decisions, at)
             body, blobs = encode_row(event, decisions)
         except Exception as error:
             return self._quarantine(live, error, reply)
@@ -146,7 +169,9 @@ class Advance:
         if blobs:
             self._put_aside(live, blobs)
         if "key_work" in run.__dict__:
-            self._put_keys(live, event, at)
+            self._put_keys(live, at)
+        if "wait_work" in run.__dict__:
+            self._put_waits(live, at)
         if run.status != "running" or not live.is_settled:
             self._change(live, at)
         live.journal_bytes += len(body)
@@ -160,7 +185,29 @@ class Advance:
             self._batch.blobs.append((live.run.no, sha256, text))
             live.journal_bytes += len(text)  # loading the run reads it, as it does the row
 
-    def _put_keys(self, live: Live, event: Event, at: Millis) -> None:
+    def _put_waits(self, live: Live, at: Millis) -> None:
+        """Let the commit of a row show the waits that it opens, and what became of those that it ends."""
+        run = live.run
+        for path, attempt, wait, outcome in run.__dict__.pop("wait_work"):
+            if outcome is None:
+                detail = bytes(wait.detail).decode()
+                self._batch.opened_waits.append(
+                    WaitOpened(
+                        run.tenant,
+                        wait.kind,
+                        wait.name,
+                        run.no,
+                        path,
+                        attempt,
+                        wait.since,
+                        wait.until,
+                        detail,
+                    )
+                )
+            else:
+                self._batch.closed_waits.append(WaitClosed(at, outcome, run.no, path, attempt, wait.kind))
+
+    def _put_keys(self, live: Live, at: Millis) -> None:
         """Let the commit of a row reserve the keys that it asks for, and let go of those whose steps it ends."""
         run = live.run
         for work in run.__dict__.pop("key_work"):
@@ -169,7 +216,7 @@ class Advance:
             if work.asks:
                 self._batch.keys.append((name, None))
             else:
-                self._batch.keys.append((name, _left_behind(live, work, event, at)))
+                self._batch.keys.append((name, _left_behind(live, work, at)))
 
     def begin(
         self, live: Live, new: NewRun, event: RunStarted, reply: Reply, request: Request | None = None
@@ -185,11 +232,13 @@ class Advance:
                 self._note_artefacts(new.no, bytes(output))
         self.offer(live, event, reply)
 
-    def deliver(self, no: RunNo, event: Event) -> None:
+    def deliver(self, no: RunNo, event: Event, reply: Reply | None = None) -> None:
         """The outcome of an attempt, for a run that may have been dropped meanwhile, or be over."""
         live = self.live.get(no)
         if live is not None:
-            self.offer(live, event)
+            self.offer(live, event, reply)
+        elif reply is not None:
+            _answer(reply, StoreUnavailable("the database is away") if no in self.away else None)
         elif no in self.away:
             self.again.append((no, event))
         else:
@@ -265,6 +314,7 @@ class Advance:
         self._submit(batch, entries)
 
     def _submit(self, batch: Batch, entries: list[Entry]) -> None:
+        self._submitted = perf_counter()
         self._in_flight = True
         self.store.submit(batch, lambda error: self._done(batch, entries, error))
 
@@ -272,6 +322,8 @@ class Advance:
         self._in_flight = False
         if error is not None:
             return self._failed(batch, entries, error)
+        if self.watchers:
+            self._tell_watchers(batch, entries)
         self._durable(entries)
         if batch.verdicts:
             self._tell_verdicts(batch)
@@ -330,6 +382,14 @@ class Advance:
                 _answer(reply, None)
         for live in moved.values():  # once per run and batch: looking at all timers of a run costs
             hands.committed(live)
+
+    def _tell_watchers(self, batch: Batch, entries: list[Entry]) -> None:
+        seconds = perf_counter() - self._submitted
+        for watcher in self.watchers:
+            try:
+                watcher(batch, entries, seconds)
+            except Exception:  # as below
+                log.exception("a watcher failed")
 
     def _tell_listeners(self, live: Live, event: Event, decisions: list[Decision]) -> None:
         for listener in self.listeners:
@@ -392,11 +452,12 @@ class Advance:
                 return self._done(Batch(), [], None)
             no = runs[index]
             part, sending = parts[no], batch.only({no})
-            self._in_flight = True
+            self._submitted, self._in_flight = perf_counter(), True
             self.store.submit(sending, lambda error: sent(index, part, sending, error))
 
         def sent(index: int, part: list[Entry], sending: Batch, error: BaseException | None) -> None:
             if error is None:
+                self._tell_watchers(sending, part)
                 self._durable(part)
                 self._tell_verdicts(sending)
             elif isinstance(error, StoreUnavailable | NodeIsOver | SystemExit | Fenced):
@@ -498,14 +559,13 @@ class Advance:
         self.hands.over(error)
 
 
-def _left_behind(live: Live, work: KeyWork, event: Event, at: Millis) -> KeyEnd:
+def _left_behind(live: Live, work: KeyWork, at: Millis) -> KeyEnd:
     """What a step that lets its key go leaves to others: its output if it succeeded, else nothing."""
-    if not work.succeeded:
+    if work.output is None:
         return KeyEnd()
-    assert isinstance(event, StepSucceeded)
     node = live.plan.node(work.path)
     ttl_ms = node.key.ttl_ms if isinstance(node, Call) and node.key is not None else None
-    return KeyEnd(bytes(event.output), None if ttl_ms is None else Millis(at + ttl_ms))
+    return KeyEnd(bytes(work.output), None if ttl_ms is None else Millis(at + ttl_ms))
 
 
 def _needs(live: Live) -> str | None:

@@ -8,8 +8,9 @@ from typing import Any, TypeVar
 import msgspec
 
 from holdfast.engine.decisions import Decision
+from holdfast.engine.fold import fold
 from holdfast.engine.rows import blob_of, decode_parts, decode_row, has_blobs
-from holdfast.engine.state import Run, fold
+from holdfast.engine.state import Run
 from holdfast.plan.graph import KEEP_NAMED
 from holdfast.store.base import ReadRow, RunRow, Store, Stored
 from holdfast.values import Millis, RunNo
@@ -43,7 +44,8 @@ async def replay(store: Store, run: Run, rows: Iterable[ReadRow], *, keep_all: b
             decisions = [_kept(decision) for decision in decisions]
         fold(run, event, decisions, Millis(at))
         run.epoch = epoch
-    run.__dict__.pop("key_work", None)  # done when those rows were written
+    for work in ("key_work", "wait_work"):  # done when those rows were written
+        run.__dict__.pop(work, None)
 
 
 def _kept(decision: Decision) -> Decision:
@@ -57,7 +59,7 @@ async def _with_blobs(store: Store, no: RunNo, part: Part) -> Part:
         value = getattr(part, name)
         if isinstance(value, msgspec.Raw) and blob_of(value) is not None:
             changed[name] = await whole(store, no, value)
-        elif name == "copied":  # outputs that another run gave
+        elif name in ("copied", "vars"):  # what another run gave
             changed[name] = {path: await whole(store, no, output) for path, output in value.items()}
     return msgspec.structs.replace(part, **changed) if changed else part
 

@@ -8,6 +8,8 @@ gave is not in any row (it is gathered from its leaves), so `read_steps`, which 
 
 from __future__ import annotations
 
+import asyncio
+from collections import OrderedDict
 from collections.abc import Iterable
 from typing import Final
 
@@ -21,6 +23,7 @@ from holdfast.engine.decisions import (
     FailStep,
     FinishRun,
     OpenScope,
+    OpenWait,
     ReserveKey,
     StartAttempt,
     StopAttempt,
@@ -29,10 +32,12 @@ from holdfast.engine.draft import Draft
 from holdfast.engine.events import (
     Adopted,
     AttemptReleased,
+    CallbackReceived,
     Event,
     KeyHeld,
     RunStarted,
     StepFailed,
+    StepPaused,
     StepSucceeded,
     TimerFired,
 )
@@ -40,12 +45,16 @@ from holdfast.engine.rows import decode_row
 from holdfast.engine.state import Run, beneath
 from holdfast.plan.graph import Plan
 from holdfast.runtime.load import whole
-from holdfast.runtime.queries import JOURNAL_PAGE, whole_run
-from holdfast.store.base import ReadRow, Store
-from holdfast.values import NULL, Error, Millis, RunNo, StepState, encode, scope_of, split
+from holdfast.runtime.outputs import JOURNAL_PAGE, whole_run
+from holdfast.store.base import ReadRow, RunRow, Store
+from holdfast.values import NULL, TERMINAL, Error, Millis, RunNo, StepState, encode, scope_of, split
+
+ROWS_AT_A_TIME: Final = 200  # of a journal; some milliseconds
+PAGES_REMEMBERED_MAX: Final = 8  # each may hold as many values as a page has steps
 
 _ENDED: Final = frozenset({"completed", "failed", "cancelled"})
-_OUTSIDE: Final = frozenset({("ready", "no_tool"), ("waiting", "key")})
+_FOR_OTHERS: Final = ("key", "callback", "signal", "approval", "condition")
+_OUTSIDE: Final = frozenset({("ready", "no_tool"), *(("waiting", kind) for kind in _FOR_OTHERS)})
 
 
 class StepView(msgspec.Struct):
@@ -63,13 +72,15 @@ class StepView(msgspec.Struct):
     error: Error | None = None
     finished: Millis | None = None
     due: Millis | None = None
-    reason: str = ""  # why it is ready and not running: stopping, no_tool, lost; or waits: key
+    reason: str = ""  # why it is ready and not running: stopping, no_tool, lost; or what it waits for: key, callback, signal, approval, condition
     is_scope: bool = False
     children: int = 0
     done: int = 0
     failed: int = 0
     joined: bool = False  # the output is that of its leaves
     stopping: str | None = None  # what its attempt was told to stop for
+    order: int = 0  # which one it was to be reached, from 1
+    worker: tuple[str, ...] = ()  # who did its last attempt, if not this process: id and address
 
     @property
     def is_top(self) -> bool:
@@ -93,10 +104,16 @@ class Steps:
         self._outside: set[str] = set()  # open steps that wait for what is not here
         self._changed: dict[str, StepView] = {}
         self._at = Millis(0)
+        self._reached_so_far = 0
+        self._parked: dict[str, tuple[msgspec.Raw, Error | None]] = {}  # answers that came before their pause
 
     @property
     def open(self) -> list[StepView]:
         return list(self._open.values())
+
+    def has_open_upto(self, order: int) -> bool:
+        """Is this step open, or one that was reached before it?"""
+        return any(step.order <= order for step in self._open.values())
 
     @property
     def stuck(self) -> list[StepView]:
@@ -115,9 +132,13 @@ class Steps:
             self._order(decision)
         return list(self._changed.values())
 
+    def take_row(self, row: ReadRow) -> list[StepView]:
+        _, _, at, _, body = row
+        return self.take(*decode_row(body), Millis(at))
+
     def take_rows(self, rows: Iterable[ReadRow]) -> None:
-        for _, _, at, _, body in rows:
-            self.take(*decode_row(body), Millis(at))
+        for row in rows:
+            self.take_row(row)
 
     def _fact(self, event: Event) -> None:
         match event:
@@ -133,15 +154,43 @@ class Steps:
                     self._end(self._reached(path), "completed", output=output)
             case KeyHeld(path) if (found := self._open.get(path)) and found.reason == "key":
                 self._set(found, "waiting", "key")
+            case StepPaused() | CallbackReceived():
+                self._later(event)
+            case TimerFired(path, "expiry") if found := self._open.get(path):
+                self._set(found, "retrying")
             case TimerFired(path, "grace") if (found := self._open.get(path)) and found.stopping == path:
                 self._stopped(found)
 
+    def _later(self, event: StepPaused | CallbackReceived) -> None:
+        """A call says that its answer comes later, or that answer has come: perhaps the other way round."""
+        step = self._open.get(event.path)
+        if step is None or step.attempts != event.attempt:
+            return
+        if isinstance(event, CallbackReceived):
+            if step.reason == "callback":
+                self._called_back(step, event.output, event.error)
+            elif step.stopping is None:
+                self._parked[event.path] = (event.output, event.error)
+        elif step.status == "running" and not self._stopped(step):
+            if event.path in self._parked:
+                self._called_back(step, *self._parked.pop(event.path))
+            else:
+                self._set(step, "waiting", "callback")
+
+    def _called_back(self, step: StepView, output: msgspec.Raw, error: Error | None) -> None:
+        step.due = None
+        if error is None:
+            return self._end(step, "completed", output=output)
+        step.error = error
+        self._set(step, "retrying")
+
     def _answered(self, step: StepView, event: StepSucceeded | StepFailed | AttemptReleased) -> None:
         match event:
-            case StepSucceeded(output=output):
+            case StepSucceeded(output=output, worker=worker):
+                step.worker = worker
                 self._end(step, "completed", output=output)
-            case StepFailed(error=error):
-                step.error = error
+            case StepFailed(error=error, worker=worker):
+                step.error, step.worker = error, worker
                 self._set(step, "retrying")
             case AttemptReleased(reason=reason):
                 self._set(step, "ready", reason)
@@ -156,6 +205,12 @@ class Steps:
                 self._set(self._reached(path), "ready", "key")
             case StopAttempt(path, target):
                 self._stop(self._open[path], target)
+            case OpenWait(path, kind):
+                self._set(self._reached(path), "waiting", kind)
+            case ArmTimer(path, "expiry", due):
+                step = self._reached(path)
+                step.due = due
+                self._set(step, "waiting", step.reason or "callback")
             case ArmTimer(path, timer, due) if timer in ("delay", "retry", "suspect"):
                 step = self._reached(path)
                 step.due = due
@@ -202,10 +257,14 @@ class Steps:
         step = self._open.get(path)
         if step is None:
             # Changed in this row and not open: its output came and could not be kept, so it fails after all.
-            step = self._changed.get(path) or StepView(path, "running", self._at)
+            step = self._changed.get(path) or self._new(path)
             self._open[path] = self.by_path[path] = step
         self._changed[path] = step
         return step
+
+    def _new(self, path: str) -> StepView:
+        self._reached_so_far += 1
+        return StepView(path, "running", self._at, order=self._reached_so_far)
 
     def _set(self, step: StepView, status: StepState, reason: str = "") -> None:
         step.status, step.reason = status, reason
@@ -257,6 +316,59 @@ async def read_steps(store: Store, plan: Plan, run: Run, *, every: bool = False)
     shown = {path: step for path, step in steps.items() if every or step.is_top or step.status == "failed"}
     await _fill_outputs(store, plan, run, shown.values())
     return shown
+
+
+class _Reading:
+    """A page in the making: as many steps behind `after` as it may have, as of the row `seq`."""
+
+    def __init__(self, *, every: bool, after: int, limit: int) -> None:
+        self._every, self._after, self._limit = every, after, limit
+        self._steps = Steps()
+        self.found: dict[int, StepView] = {}
+        self.seq = 0
+
+    @property
+    def is_done(self) -> bool:
+        """Nothing that comes later changes these steps, or one before them."""
+        return len(self.found) == self._limit and not self._steps.has_open_upto(max(self.found))
+
+    def take(self, rows: list[ReadRow]) -> None:
+        for row in rows:
+            if row[0] <= self.seq:
+                continue  # somebody else asked for the same page meanwhile
+            self.seq = row[0]
+            for step in self._steps.take_row(row):
+                if step.order > self._after and (self._every or step.is_top or step.status == "failed"):
+                    self.found[step.order] = step
+        self.found = {order: self.found[order] for order in sorted(self.found)[: self._limit]}
+
+
+class StepPages:
+    """Pages of steps in the order in which they were reached. One that may still change is remembered, so that looking at
+    an open run again reads only what is new."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._known: OrderedDict[tuple[RunNo, bool, int, int], _Reading] = OrderedDict()
+
+    async def page(self, plan: Plan, row: RunRow, *, every: bool, after: int, limit: int) -> list[StepView]:
+        """The steps behind `after` with their outputs whole. Others get their turn between two pieces of the journal."""
+        key = (row.no, every, after, limit)
+        reading = self._known.setdefault(key, _Reading(every=every, after=after, limit=limit))
+        self._known.move_to_end(key)
+        while len(self._known) > PAGES_REMEMBERED_MAX:
+            self._known.popitem(last=False)
+        while not reading.is_done:
+            rows = await self._store.journal(row.no, reading.seq, ROWS_AT_A_TIME)
+            if not rows:
+                break
+            reading.take(rows)
+            await asyncio.sleep(0)
+        if reading.is_done or row.status in TERMINAL:
+            self._known.pop(key, None)  # there will be nothing new
+        page = [msgspec.structs.replace(step) for step in reading.found.values()]
+        await _fill_outputs(self._store, plan, Run(row.no, row.id, row.version, row.tenant), page)
+        return page
 
 
 async def _fill_outputs(store: Store, plan: Plan, run: Run, steps: Iterable[StepView]) -> None:

@@ -44,8 +44,10 @@ from holdfast.engine.events import (
     SuspectsTurn,
     TimerFired,
 )
+from holdfast.engine.fold import fold
+from holdfast.engine.plain import next_call
 from holdfast.engine.rows import blob_of, decode_row, encode_row
-from holdfast.engine.state import KeyWork, Run, Step, WaitWork, fold, timer_key
+from holdfast.engine.state import KeyWork, Run, Step, WaitWork, timer_key
 from holdfast.plan.compile import Resolved, compile_definition, names_used
 from holdfast.plan.expr import resolved
 from holdfast.plan.graph import Plan
@@ -91,7 +93,10 @@ class Case:
             assert decide(self.plan, self.run, event, self.now) == decisions, (
                 "deciding again gave another answer"
             )
+        in_one_go = self._in_one_go(event) if self.checks else None
         fold(self.run, event, decisions, self.now)
+        if in_one_go is not None:
+            assert in_one_go == (decisions, state_of(self.run)), "the short way comes to something else"
         body, blobs = encode_row(event, decisions)
         self.blobs.update(blobs)
         kind = type(event).__struct_config__.tag
@@ -99,6 +104,18 @@ class Case:
         if self.checks:
             assert state_of(self.replayed()) == state_of(self.run), "the rows do not fold to the live state"
         return decisions
+
+    def _in_one_go(self, event: Event) -> tuple[list[Decision], Any] | None:
+        """What the short way makes of a plain success, on a run of its own; it changes nothing where it gives up."""
+        if not isinstance(event, StepSucceeded):
+            return None
+        run = self.replayed()
+        before = state_of(run)
+        decisions = next_call(self.plan, run, event, self.now)
+        if decisions is None:
+            assert state_of(run) == before, "the short way gave up and changed the run"
+            return None
+        return decisions, state_of(run)
 
     def replayed(self) -> Run:
         """The run as another process finds it: its rows, with large values put back in their place."""

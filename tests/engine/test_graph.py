@@ -586,6 +586,19 @@ def test_a_timer_without_a_delay_fires_at_once(delay: Any) -> None:
     assert case.open == ["b"]
 
 
+def test_a_delay_may_stand_in_shared_state() -> None:
+    timer = {"kind": "timer", "params": {"delay_ms": "$shared.ms"}}
+    case = begun(graph("a", {"a": keeps("ms"), "t": timer}, ("a", "default", "t")))
+    assert armed(case.succeed("a", 40)) == {"delay t": case.now + 40}
+
+
+def test_a_subflow_that_takes_too_long_takes_the_timeout_edge() -> None:
+    inner = subflow("x", {"x": executor()}, timeout_ms=100)
+    case = begun(graph("s", {"s": inner, "b": executor()}, ("s", "timeout", "b")))
+    case.fire("deadline", "s")
+    assert starts(case.fail("s.x", "cancelled")) == ["b"]
+
+
 def test_cancelling_stops_calls_side_by_side() -> None:
     case = begun(graph("f", {"f": foreach(parallel_mode="concurrent")}), {"items": [1, 2]})
     case.cancel()

@@ -185,7 +185,7 @@ def test_a_late_success_of_a_step_that_timed_out_is_nobodys_answer() -> None:
     case.key_work()
     case.time_out("charge")
     case.offer(StepSucceeded("charge", 1, case.run.inputs))
-    assert [(work.path, work.succeeded) for work in case.key_work()] == [("charge", False)]
+    assert [(work.path, work.output) for work in case.key_work()] == [("charge", None)]
 
 
 def test_a_success_says_so_when_it_lets_its_key_go() -> None:
@@ -194,7 +194,7 @@ def test_a_success_says_so_when_it_lets_its_key_go() -> None:
     case.grant("charge")
     case.key_work()
     case.succeed("charge", 1)
-    assert [work.succeeded for work in case.key_work()] == [True]
+    assert [work.output is not None for work in case.key_work()] == [True]
 
 
 @pytest.mark.parametrize("state", ["asking", "waiting", "running"])

@@ -388,6 +388,50 @@ def graph_to_its_end() -> Case:
     return case
 
 
+WAITS = """
+name: waits
+steps:
+  - {id: call, tool: t, pending_ttl_secs: 60, poll: {interval_ms: 1000, max_ms: 5000}}
+  - {id: all, kind: wait_event, all: [left, right], correlation: "7"}
+  - {id: gate, kind: approve, prompt: "May it go on?", quorum: {need: 2, of: [Ada, Bob]}, timeout_secs: 3600}
+"""
+
+
+def called_back() -> Case:
+    case = started(WAITS)
+    case.signal("left", 1, "7")
+    case.pause("call", "T1", "http://127.0.0.1/T1")
+    case.fire("poll", "call")
+    case.call_back("call", {"n": 1})
+    return case
+
+
+def called_back_early() -> Case:
+    case = started(WAITS)
+    case.call_back("call", error="it broke")
+    return case
+
+
+def waited_to_the_end() -> Case:
+    case = started(WAITS)
+    case.pause("call")
+    case.call_back("call", "late but good")
+    case.signal("right", 2, "7")
+    case.signal("left", 1, "7")
+    case.signal("left", 3, "8")
+    case.approve("gate", by="Ada")
+    case.approve("gate", by="Bob", reason="fine", form={"x": 1})
+    return case
+
+
+def nobody_answered() -> Case:
+    case = started(WAITS)
+    case.pause("call", "T1", "http://127.0.0.1/T1")
+    case.fire("expiry", "call")
+    case.fire("expiry", "call")
+    return case
+
+
 RUNS: tuple[Callable[[], Case], ...] = (
     completed,
     failed,
@@ -422,6 +466,10 @@ RUNS: tuple[Callable[[], Case], ...] = (
     key_held_and_answered,
     graph_with_a_cycle,
     graph_to_its_end,
+    called_back,
+    called_back_early,
+    waited_to_the_end,
+    nobody_answered,
 )
 
 

@@ -54,8 +54,9 @@ from holdfast.engine.events import (
     SuspectsTurn,
     TimerFired,
 )
+from holdfast.engine.fold import fold
 from holdfast.engine.rows import blob_of, decode_row
-from holdfast.engine.state import Run, fold
+from holdfast.engine.state import Run
 from holdfast.values import Error, Millis, RunId, RunNo, canonical, decode
 from tests.sim.workloads import Data, Info, Workload, timeout_of
 

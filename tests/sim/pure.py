@@ -38,10 +38,11 @@ from holdfast.engine.events import (
     SuspectsTurn,
     TimerFired,
 )
+from holdfast.engine.fold import fold
 from holdfast.engine.rows import encode_parts, encode_row
-from holdfast.engine.state import KeyWork, Run, fold, timer_of
+from holdfast.engine.state import KeyWork, Run, timer_of
 from holdfast.runtime.load import load_run
-from holdfast.runtime.queries import output_of
+from holdfast.runtime.outputs import output_of
 from holdfast.store.base import ReadRow, RunRow, Stored
 from holdfast.values import DEFAULT_TENANT, Error, Millis, RunId, RunNo, encode
 from tests.sim.checkers import Shadow, Violation, check_same, hold
@@ -489,7 +490,7 @@ class Node:
                 told = [self.disk.keys.ask(name, (1, work.path), entry.at)]
             else:
                 ttl = self.world.load.steps[work.path.rpartition(".")[2]].key_ttl_ms
-                output = bytes(entry.event.output) if work.succeeded else None  # type: ignore[union-attr]
+                output = None if work.output is None else bytes(work.output)
                 expires_at = entry.at + ttl if ttl is not None else None
                 told = self.disk.keys.let_go(name, (1, work.path), output, expires_at)
             self.world.tell([one for one in told if one[0][0] == 0], name)

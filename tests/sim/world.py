@@ -39,8 +39,8 @@ from holdfast.plan.graph import Call
 from holdfast.runtime.advance import Live
 from holdfast.runtime.app import Engine
 from holdfast.runtime.load import load_run
+from holdfast.runtime.outputs import output_of
 from holdfast.runtime.plans import Ready
-from holdfast.runtime.queries import output_of
 from holdfast.spec.inputs import Inputs
 from holdfast.store.base import Batch, ReadRow
 from holdfast.store.sqlite import SqliteStore

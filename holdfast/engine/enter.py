@@ -1,0 +1,140 @@
+"""Beginning a node: what it is given, and what stands open once it has begun.
+
+Knows the kinds of nodes. Does not know what follows them: that is the business of their blocks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import msgspec
+
+from holdfast.engine.decisions import ArmTimer, OpenScope, ReserveKey, StartAttempt
+from holdfast.engine.draft import Draft
+from holdfast.engine.scopes import BROKEN, broken, end_block, fail_step, give, leave, timer_is_over
+from holdfast.engine.state import Scope
+from holdfast.engine.waits import enter_approval, enter_condition, enter_signal
+from holdfast.plan.expr import resolved, truthy
+from holdfast.plan.graph import (
+    END,
+    KEEP_NAMED,
+    KEEP_NOTHING,
+    Approval,
+    Call,
+    Choice,
+    Condition,
+    FanOut,
+    Nested,
+    Signal,
+    Timer,
+    Value,
+)
+from holdfast.values import NULL, VALUE_BYTES_MAX, Error, Millis, encode
+
+KEY_CHARS_MAX: Final = 1_000
+
+
+def enter(draft: Draft, frame: str, name: str) -> None:
+    """Begin a node of the block in `frame`, or end that block."""
+    if (draft.stopped or draft.run.stops) and draft.is_stopped(frame):
+        return
+    if name == END:
+        return end_block(draft, frame)
+    if frame:
+        node, path = draft.plan.block(frame).node(name), f"{frame}.{name}"
+    else:
+        root, path = draft.plan.root, name
+        node = root.nodes.get(name) or root.node(name)
+    try:
+        if type(node) is not Call:
+            return _ENTER[type(node)](draft, frame, path, node)
+        text = node.inputs(draft.seen_from(frame) if frame or len(draft.frames) > 1 else draft)
+    except BROKEN as error:
+        return fail_step(draft, path, broken(error, path))
+    if len(text) > VALUE_BYTES_MAX:
+        return fail_step(draft, path, Error("input_too_large", f"the inputs of {path} are over 25 MiB", path))
+    draft.value_bytes += len(text)
+    if node.key is not None:
+        return _ask_for_key(draft, path, node, msgspec.Raw(text))
+    draft.decisions.append(StartAttempt(path, 1, msgspec.Raw(text), node.keep))
+
+
+def _ask_for_key(draft: Draft, path: str, node: Call, inputs: msgspec.Raw) -> None:
+    assert node.key is not None
+    try:
+        text = node.key.text(draft)
+    except BROKEN as error:
+        return fail_step(draft, path, broken(error, path))
+    if not 0 < len(text) <= KEY_CHARS_MAX:
+        message = f"the idempotency key of {path} must have 1 to {KEY_CHARS_MAX} characters, not {len(text)}"
+        return fail_step(draft, path, Error("template", message, path))
+    draft.decisions.append(ReserveKey(path, text, node.key.is_global, inputs, node.keep))
+
+
+def _enter_timer(draft: Draft, frame: str, path: str, node: Timer) -> None:
+    due = node.due(draft.seen_from(frame), draft.at)
+    if due > draft.at:
+        draft.decisions.append(ArmTimer(path, "delay", due))
+    else:
+        timer_is_over(draft, path)
+
+
+def _enter_value(draft: Draft, frame: str, path: str, node: Value) -> None:
+    give(draft, frame, path, node, node.value(draft.seen_from(frame)))
+
+
+def _enter_choice(draft: Draft, frame: str, path: str, node: Choice) -> None:
+    condition = node.condition(draft.seen_from(frame))
+    label, first = node.entries[truthy(condition)]
+    value = msgspec.Raw(encode(node.show(condition, label)))
+    if first == END:
+        draft.complete(path, value, node.keep)
+        return leave(draft, path, node, value)
+    draft.decisions.append(OpenScope(path, 1, NULL, value, KEEP_NOTHING))
+    draft.value_bytes += len(memoryview(value))
+    draft.note_scope(path, Scope(1, value=value))
+    draft.go(path, first)
+
+
+def _enter_fan_out(draft: Draft, frame: str, path: str, node: FanOut) -> None:
+    count, items = len(node.blocks), b"null"
+    if node.items is not None:
+        count, items = node.items(draft.seen_from(frame))
+    gathers = node.gather is not None
+    keep = KEEP_NAMED if gathers else node.keep if node.count is None else KEEP_NOTHING
+    opened = OpenScope(path, count, msgspec.Raw(items), NULL, keep, is_gathered=gathers)
+    draft.decisions.append(opened)
+    draft.value_bytes += len(items)
+    draft.note_scope(path, Scope(count, items=opened.items, keep=keep, is_gathered=gathers))
+    draft.work.append(("fill", path, ""))
+
+
+def _enter_nested(draft: Draft, frame: str, path: str, node: Nested) -> None:
+    """Open a plan within this one. What it is given is a value of its own: nothing inside sees around it."""
+    given = resolved(node.inputs(draft.seen_from(frame)), draft.referred)
+    try:
+        items = encode(node.fill(given))
+    except ValueError as error:
+        return fail_step(draft, path, Error("inputs", f"workflow {node.workflow}: {error}", path))
+    if len(items) > VALUE_BYTES_MAX:
+        return fail_step(draft, path, Error("input_too_large", f"the inputs of {path} are over 25 MiB", path))
+    opened = OpenScope(path, 1, msgspec.Raw(items), NULL, node.keep, is_nested=True)
+    draft.decisions.append(opened)
+    draft.value_bytes += len(items)
+    draft.note_scope(path, Scope(1, items=opened.items, keep=node.keep, is_nested=True))
+    if node.timeout_ms is not None:
+        draft.decisions.append(ArmTimer(path, "deadline", Millis(draft.at + node.timeout_ms)))
+    draft.go(path, node.block.first)
+
+
+_ENTER: Final[dict[type, Callable[[Draft, str, str, Any], None]]] = {
+    Timer: _enter_timer,
+    Value: _enter_value,
+    Condition: enter_condition,
+    Signal: enter_signal,
+    Approval: enter_approval,
+    Choice: _enter_choice,
+    FanOut: _enter_fan_out,
+    Nested: _enter_nested,
+}

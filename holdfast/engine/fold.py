@@ -1,0 +1,618 @@
+"""The one place that changes a run: fold(run, event, decisions, at).
+
+Replay is fold alone: rows bring their decisions with them, so nothing here sees a plan, and nothing here knows why
+something was decided. What is finished and cannot be named again is forgotten at once: a loop of any length runs in
+flat memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+
+import msgspec
+
+from holdfast.engine.decisions import (
+    ArmTimer,
+    BeginStop,
+    CompleteStep,
+    Continue,
+    Decision,
+    FailStep,
+    FinishRun,
+    KeepSignal,
+    NoteAnswer,
+    OpenScope,
+    OpenWait,
+    Poll,
+    ReserveKey,
+    SetVar,
+    StartAttempt,
+    StopAttempt,
+    Take,
+    TakeSignal,
+)
+from holdfast.engine.events import (
+    Adopted,
+    ApprovalAnswered,
+    AttemptReleased,
+    AttemptTimedOut,
+    CallbackReceived,
+    CancelRequested,
+    Continued,
+    Event,
+    KeyAnswered,
+    KeyGranted,
+    KeyHeld,
+    RunStarted,
+    SignalReceived,
+    StepFailed,
+    StepPaused,
+    StepSucceeded,
+    SuspectsTurn,
+    TimerFired,
+)
+from holdfast.engine.state import (
+    SUSPECT_AFTER,
+    Frame,
+    Key,
+    KeyWork,
+    Parked,
+    Run,
+    Scope,
+    Signal,
+    Step,
+    Stop,
+    Wait,
+    WaitWork,
+    beneath,
+    is_open,
+    timer_key,
+    timer_of,
+    waits_for_last_look,
+)
+from holdfast.plan.graph import KEEP_NAMED, KEEP_NOTHING, KEEP_RESULT
+from holdfast.values import NULL, TERMINAL, Error, Millis, Status, scope_of, split
+
+# What is kept only for the run's own output is kept while it is small; the journal has the rest.
+RESULT_VALUE_BYTES_MAX: Final = 4 * 1024
+RESULT_BYTES_MAX: Final = 64 * 1024
+RESULT_ENTRY_BYTES: Final = 32  # what an entry costs beside its text
+
+
+def fold(run: Run, event: Event, decisions: Iterable[Decision], at: Millis) -> None:
+    """Take one journal row into the run."""
+    run.seq += 1
+    run.at = at
+    _FACTS[type(event)](run, event)
+    for decision in decisions:
+        _ORDERS[type(decision)](run, decision)
+    status = "running" if run.active and run.begun and not run.ending else _status(run)
+    if status != run.status:
+        run.status = status
+
+
+def _status(run: Run) -> Status:
+    if run.status in TERMINAL:
+        return run.status
+    if run.ending:
+        return "cancelling"
+    if not run.begun:
+        return "pending"
+    return "running" if run.active or run.todo else "waiting"
+
+
+# ----------------------------------------------------------------------------------------------------- facts
+
+
+def _run_started(run: Run, event: RunStarted) -> None:
+    run.inputs, run.env, run.first = event.inputs, event.env, event.first
+    run.created_at = run.at
+    run.begun = event.drive
+    for path, output in event.copied.items():
+        keep_output(run, path, output, KEEP_NAMED)
+    if event.vars:
+        run.frames[""].vars = dict(event.vars)
+        run.vars_bytes = sum(map(len, event.vars.values()))
+
+
+def _adopted(run: Run, event: Adopted) -> None:
+    run.begun = run.begun or event.drive
+    run.todo = [] if event.drive else run.todo
+    for path in event.lost:
+        step = run.steps[path]
+        if step.target is not None:
+            if event.drive or step.target != path:
+                _answered(run, path, step)
+                continue
+            _end_stop(run, path)  # nobody is here to try it again: it is lost, and ready
+            step.target = None
+        step.lost += 1
+        step.lost_alone += path == event.alone
+        step.state, step.reason = "ready", "suspect" if step.lost >= SUSPECT_AFTER else "lost"
+        run.has_suspects = run.has_suspects or step.reason == "suspect"
+
+
+def _step_succeeded(run: Run, event: StepSucceeded) -> None:
+    path, steps = event.path, run.steps
+    step = steps.get(path)
+    if step is None or step.attempt != event.attempt or step.state != "running":
+        return  # late: the row tells of it and changes nothing
+    if step.target is not None:
+        return _answered(run, path, step)
+    del steps[path]
+    run.active -= 1
+    if step.key is not None:
+        _let_go(run, path, step, event.output)
+    if step.keep:
+        keep_output(run, path, event.output, step.keep)
+
+
+def _step_failed(run: Run, event: StepFailed) -> None:
+    if not is_open(run, event.path, event.attempt):
+        return
+    step = run.steps[event.path]
+    if step.target is not None:
+        return _answered(run, event.path, step)
+    step.tries += 1
+    _rest(run, step, "retrying")
+
+
+def _attempt_released(run: Run, event: AttemptReleased) -> None:
+    if not is_open(run, event.path, event.attempt):
+        return
+    step = run.steps[event.path]
+    if step.target is not None:
+        return _answered(run, event.path, step)
+    step.state, step.reason = "ready", event.reason
+
+
+def _timer_fired(run: Run, event: TimerFired) -> None:
+    if run.timers.pop(timer_key(event.timer, event.path), None) is None:
+        return  # disarmed before it could fire
+    if event.timer == "deadline":
+        run.ending = run.ending or ("" if event.path else "run_timeout")
+    elif (
+        event.timer == "grace"
+        and (step := run.steps.get(event.path)) is not None
+        and step.target == event.path
+    ):
+        step.overlapping = True
+        _answered(run, event.path, step)
+    elif event.timer == "delay":
+        _drop(run, event.path)
+    elif event.timer in ("expiry", "poll"):
+        _wait_timer_fired(run, event.timer, event.path)
+
+
+def _wait_timer_fired(run: Run, timer: str, path: str) -> None:
+    step = run.steps[path]
+    assert step.wait is not None
+    if timer == "poll":
+        step.wait.polls += 1
+    elif waits_for_last_look(step.wait):
+        step.wait.is_last_look = True
+    elif step.wait.kind == "callback":
+        _close_wait(run, path, step, "expired")
+        step.state, step.tries = "retrying", step.tries + 1
+    else:
+        _drop(run, path, "expired")
+
+
+def _cancel_requested(run: Run, event: CancelRequested) -> None:
+    run.ending = "cancelled"
+
+
+def _key_held(run: Run, event: KeyHeld) -> None:
+    step = run.steps.get(event.path)
+    if step is not None and step.state == "ready" and step.reason == "key":
+        _rest(run, step, "waiting")
+
+
+def _key_answered(run: Run, event: KeyAnswered) -> None:
+    step = run.steps.get(event.path)
+    if step is not None and step.reason == "key":
+        _drop(run, event.path)
+
+
+def _step_paused(run: Run, event: StepPaused) -> None:
+    if not is_open(run, event.path, event.attempt):
+        return
+    step = run.steps[event.path]
+    if step.target is not None:
+        return _answered(run, event.path, step)
+    if step.parked is not None:
+        return _called_back(run, event.path, step, step.parked)
+    _rest(run, step, "waiting")
+
+
+def _callback_received(run: Run, event: CallbackReceived) -> None:
+    step = run.steps.get(event.path)
+    if step is None or step.attempt != event.attempt or step.target is not None:
+        return
+    answer = Parked(event.output, event.error)
+    if step.wait is not None:
+        _called_back(run, event.path, step, answer, event.by)
+    elif step.state in ("running", "ready"):
+        step.parked = answer
+
+
+def _called_back(run: Run, path: str, step: Step, answer: Parked, by: str = "resume") -> None:
+    """A call has got the answer that it was to get later."""
+    run.active -= step.state in ("running", "ready")
+    if step.wait is not None:
+        _close_wait(run, path, step, by)
+    step.parked = None
+    if answer.error is not None:
+        step.state, step.tries = "retrying", step.tries + 1
+        return
+    del run.steps[path]
+    if step.key is not None:
+        _let_go(run, path, step, answer.output)
+    if step.keep:
+        keep_output(run, path, answer.output, step.keep)
+
+
+def _continued(run: Run, event: Continued) -> None:
+    run.todo = []
+
+
+def _nothing(run: Run, event: Any) -> None:
+    """The fact changes nothing by itself; its decisions do."""
+
+
+def _answered(run: Run, path: str, step: Step) -> None:
+    """An attempt that was told to stop has stopped, whatever it says."""
+    target = step.target
+    assert target is not None
+    if target == path:  # its time was over: the step itself goes on to a retry or fails
+        step.target, step.tries = None, step.tries + 1
+        _rest(run, step, "retrying")
+        _end_stop(run, target)
+        return
+    _drop(run, path)
+    run.stops[target].left -= 1
+
+
+def _drop(run: Run, path: str, outcome: str = "cancelled") -> None:
+    """A step is no longer open, and lets go of what it holds."""
+    step = run.steps.pop(path)
+    run.active -= step.state in ("running", "ready")
+    if step.key is not None:
+        _let_go(run, path, step)
+    if step.wait is not None:
+        _close_wait(run, path, step, outcome)
+
+
+def _close_wait(run: Run, path: str, step: Step, outcome: str) -> None:
+    assert step.wait is not None
+    run.waits -= 1
+    for timer in ("expiry", "poll", "escalate"):
+        run.timers.pop(timer_key(timer, path), None)
+    work = WaitWork(path, step.attempt, step.wait, outcome)
+    run.__dict__.setdefault("wait_work", []).append(work)
+    step.wait = None
+
+
+def _let_go(run: Run, path: str, step: Step, output: msgspec.Raw | None = None) -> None:
+    assert step.key is not None
+    run.keyed -= 1
+    work = KeyWork(path, step.key, asks=False, output=output)
+    run.__dict__.setdefault("key_work", []).append(work)
+
+
+def _rest(run: Run, step: Step, state: str) -> None:
+    step.state = state
+    run.active -= 1
+
+
+# ---------------------------------------------------------------------------------------------------- orders
+
+
+def _start_attempt(run: Run, order: StartAttempt) -> None:
+    path = order.path
+    step = run.steps.get(path)
+    if step is None:
+        if "." in path and (frame := split(path)[0]) not in run.frames:  # the top level is always open
+            _open_frame(run, frame)
+        run.steps[path] = Step("running", order.attempt, order.inputs, order.keep)
+        run.active += 1
+        return
+    run.active += step.state != "ready"
+    step.state, step.attempt, step.reason = "running", order.attempt, ""
+    run.timers.pop(timer_key("retry", path), None)
+
+
+def _reserve_key(run: Run, order: ReserveKey) -> None:
+    path = order.path
+    step = run.steps.get(path)
+    if step is None:
+        _open_frame(run, split(path)[0])
+        key = Key(order.key, order.is_global)
+        step = run.steps[path] = Step("waiting", 0, order.inputs, order.keep, key=key)
+        run.keyed += 1
+    assert step.key is not None
+    run.active += step.state not in ("running", "ready")
+    step.state, step.reason = "ready", "key"
+    run.__dict__.setdefault("key_work", []).append(KeyWork(path, step.key, asks=True))
+
+
+def _open_wait(run: Run, order: OpenWait) -> None:
+    path = order.path
+    step = run.steps.get(path)
+    if step is None:
+        _open_frame(run, split(path)[0])
+        step = run.steps[path] = Step("waiting", keep=order.keep)
+    step.wait = Wait(order.kind, order.name, run.at, order.expires_at, order.detail)
+    run.waits += 1
+    run.__dict__.setdefault("wait_work", []).append(WaitWork(path, step.attempt, step.wait))
+
+
+def _note_answer(run: Run, order: NoteAnswer) -> None:
+    wait = run.steps[order.path].wait
+    assert wait is not None
+    wait.got[order.name] = order.value
+
+
+def _keep_signal(run: Run, order: KeepSignal) -> None:
+    run.signals.append(Signal(run.signals_kept, order.name, order.value, order.correlation))
+    run.signals_kept += 1
+
+
+def _take_signal(run: Run, order: TakeSignal) -> None:
+    run.signals = [signal for signal in run.signals if signal.number != order.number]
+
+
+def _stop_attempt(run: Run, order: StopAttempt) -> None:
+    step = run.steps[order.path]
+    if step.state == "running":
+        if step.target is not None and step.target in run.stops:
+            _end_stop(run, step.target)  # the larger stop takes the smaller one in
+        step.target = order.target
+        return
+    _drop(run, order.path)
+    for timer in ("retry", "delay", "suspect"):
+        run.timers.pop(timer_key(timer, order.path), None)
+
+
+def _begin_stop(run: Run, order: BeginStop) -> None:
+    if order.target in run.steps:  # a single attempt whose time is over
+        run.stops[order.target] = Stop(order.error, 1)
+        return
+    for inner in [target for target in run.stops if target and beneath(order.target, target)]:
+        _end_stop(run, inner)
+    left = sum(step.target == order.target for step in run.steps.values())
+    run.stops[order.target] = Stop(order.error, left)
+
+
+def _end_stop(run: Run, target: str) -> None:
+    run.stops.pop(target, None)
+    run.timers.pop(timer_key("grace", target), None)
+
+
+def _arm_timer(run: Run, order: ArmTimer) -> None:
+    run.timers[timer_key(order.timer, order.path)] = order.at
+    if order.timer == "delay":
+        _open_frame(run, split(order.path)[0])
+        run.steps[order.path] = Step("waiting")
+
+
+def _open_scope(run: Run, order: OpenScope) -> None:
+    _open_frame(run, split(order.path)[0])
+    run.scopes[order.path] = Scope(
+        order.count,
+        items=order.items,
+        value=order.value,
+        keep=order.keep,
+        is_nested=order.is_nested,
+        is_gathered=order.is_gathered,
+    )
+
+
+def _complete_step(run: Run, order: CompleteStep) -> None:
+    if _is_child(run, order.path):
+        return _close_child(run, order.path, None)
+    scope = _close_scope(run, order.path)
+    frame = _open_frame(run, split(order.path)[0])
+    if run.waits and order.path in run.steps:
+        _drop(run, order.path, "answered")
+    if scope is not None and not (order.joined and order.keep):
+        _drop_children(run, order.path, scope)
+    if order.keep == KEEP_NOTHING:
+        return
+    if not order.joined:
+        keep_output(run, order.path, order.value, order.keep)
+    elif scope is not None:
+        scope.items = NULL
+        frame.joined[split(order.path)[1]] = scope
+
+
+def _fail_step(run: Run, order: FailStep) -> None:
+    if _is_child(run, order.path):
+        return _close_child(run, order.path, order.error)
+    had_stop = order.path in run.stops
+    scope = _close_scope(run, order.path)
+    if scope is not None:
+        # Else nothing is open beneath, nor left to be entered: do not look at all there is.
+        if had_stop or run.todo or (scope.open and not scope.is_choice):
+            _drop_steps(run, order.path)
+        _drop_children(run, order.path, scope)
+    elif order.path in run.steps:
+        _drop(run, order.path, "answered")
+    _open_frame(run, split(order.path)[0])
+
+
+def _set_var(run: Run, order: SetVar) -> None:
+    found = _open_frame(run, order.frame).vars
+    run.vars_bytes += len(order.value) - (len(found[order.name]) if order.name in found else 0)
+    found[order.name] = order.value
+
+
+def _take(run: Run, order: Take) -> None:
+    if order.visit:
+        run.visits += 1
+        _open_frame(run, split(order.path)[0]).visits[order.to] = order.visit
+
+
+def _continue(run: Run, order: Continue) -> None:
+    run.todo = [*run.todo, *order.todo]
+
+
+def _finish_run(run: Run, order: FinishRun) -> None:
+    run.status, run.output, run.error = order.status, order.output, order.error
+    if run.keyed or run.waits:
+        for path in list(run.steps):
+            _drop(run, path)
+    run.steps, run.scopes, run.stops, run.timers, run.todo, run.active = {}, {}, {}, {}, [], 0
+
+
+# ---------------------------------------------------------------------------------------- frames and children
+
+
+def _is_child(run: Run, path: str) -> bool:
+    """A fan-out's child is named like its frame: `loop[3]`, while the scope `loop` is open."""
+    scope, index = scope_of(path)
+    return index is not None and scope in run.scopes
+
+
+def _open_frame(run: Run, frame: str) -> Frame:
+    """The frame of a block instance; the first thing that happens in a child of a scope opens it."""
+    found = run.frames.get(frame)
+    if found is not None:
+        return found
+    scope_path, _ = scope_of(frame)
+    run.scopes[scope_path].child_opened()
+    run.frames[split(scope_path)[0]].inner[frame] = None
+    made = run.frames[frame] = Frame()
+    return made
+
+
+def _close_child(run: Run, path: str, error: Error | None) -> None:
+    scope = run.scopes[scope_of(path)[0]]
+    if path not in run.frames:
+        scope.child_opened()  # nothing happened in it: an empty block
+    scope.child_closed(error is not None)
+    keeps = scope.keep and (scope.keep != KEEP_RESULT or run.result_whole)
+    if error is not None and keeps:
+        scope.errors[int(path[path.rindex("[") + 1 : -1])] = error
+        _charge(run, scope.keep, len(error.message) + RESULT_ENTRY_BYTES)
+    if path in run.frames:
+        if keeps:
+            _charge(run, scope.keep, sum(map(len, run.frames[path].outputs.values())))
+        else:
+            _drop_frame(run, path)
+
+
+def _close_scope(run: Run, path: str) -> Scope | None:
+    scope = run.scopes.pop(path, None)
+    if scope is None:
+        return None
+    run.__dict__.get("items", {}).pop(path, None)
+    run.timers.pop(timer_key("deadline", path), None)
+    _end_stop(run, path)
+    return scope
+
+
+def _drop_steps(run: Run, target: str) -> None:
+    """Forget all that is open beneath: its answers will be late."""
+    for path in [path for path in run.steps if beneath(target, path)]:
+        _drop(run, path)
+    for path in [path for path in run.scopes if beneath(target, path)]:
+        del run.scopes[path]
+        run.__dict__.get("items", {}).pop(path, None)
+    for path in [path for path in run.stops if path and beneath(target, path)]:
+        del run.stops[path]
+    if run.todo:
+        run.todo = [item for item in run.todo if item[1] != target and not beneath(target, item[1])]
+    for key in [key for key in run.timers if timer_of(key)[1] and beneath(target, timer_of(key)[1])]:
+        del run.timers[key]
+
+
+def _drop_children(run: Run, path: str, scope: Scope) -> None:
+    """Forget what is kept of a scope's children that nobody can name any more."""
+    if scope.is_nested:
+        if path in run.frames:
+            _drop_frame(run, path)
+    elif scope.is_gathered:
+        for index in range(scope.next):
+            if (frame := f"{path}[{index}]") in run.frames:
+                _drop_frame(run, frame)
+
+
+def _drop_frame(run: Run, name: str) -> None:
+    parent = run.frames.get(split(scope_of(name)[0])[0])
+    if parent is not None:
+        parent.inner.pop(name, None)
+    decoded = run.__dict__.get("decoded")
+    doomed = [name]
+    while doomed:
+        name = doomed.pop()
+        frame = run.frames.pop(name)
+        doomed.extend(frame.inner)
+        run.vars_bytes -= sum(map(len, frame.vars.values()))
+        for tail, output in frame.outputs.items():
+            run.kept_bytes -= len(output)
+            if decoded:
+                decoded.pop(f"{name}.{tail}", None)
+
+
+def keep_output(run: Run, path: str, output: msgspec.Raw, keep: int) -> None:
+    size = len(output)
+    if keep == KEEP_RESULT:
+        run.result_bytes = spent = run.result_bytes + size + RESULT_ENTRY_BYTES
+        if spent > RESULT_BYTES_MAX or size > RESULT_VALUE_BYTES_MAX or not run.result_whole:
+            run.result_whole = False
+            return
+    run.kept_bytes += size
+    if "." in path:
+        frame, tail = split(path)
+        run.frames[frame].outputs[tail] = output
+    else:
+        run.frames[""].outputs[path] = output
+
+
+def _charge(run: Run, keep: int, size: int) -> None:
+    """What is kept for the run's own output alone counts, and is given up when it is too much."""
+    if keep == KEEP_RESULT:
+        run.result_bytes += size
+        run.result_whole = run.result_whole and run.result_bytes <= RESULT_BYTES_MAX
+
+
+_FACTS: Final[dict[type, Callable[[Run, Any], None]]] = {
+    RunStarted: _run_started,
+    Adopted: _adopted,
+    StepSucceeded: _step_succeeded,
+    StepFailed: _step_failed,
+    AttemptTimedOut: _nothing,
+    AttemptReleased: _attempt_released,
+    SuspectsTurn: _nothing,
+    TimerFired: _timer_fired,
+    CancelRequested: _cancel_requested,
+    Continued: _continued,
+    KeyGranted: _nothing,
+    KeyHeld: _key_held,
+    KeyAnswered: _key_answered,
+    StepPaused: _step_paused,
+    CallbackReceived: _callback_received,
+    SignalReceived: _nothing,
+    ApprovalAnswered: _nothing,
+}
+_ORDERS: Final[dict[type, Callable[[Run, Any], None]]] = {
+    StartAttempt: _start_attempt,
+    ReserveKey: _reserve_key,
+    StopAttempt: _stop_attempt,
+    BeginStop: _begin_stop,
+    ArmTimer: _arm_timer,
+    OpenScope: _open_scope,
+    CompleteStep: _complete_step,
+    FailStep: _fail_step,
+    OpenWait: _open_wait,
+    NoteAnswer: _note_answer,
+    KeepSignal: _keep_signal,
+    TakeSignal: _take_signal,
+    Poll: _nothing,
+    SetVar: _set_var,
+    Take: _take,
+    Continue: _continue,
+    FinishRun: _finish_run,
+}

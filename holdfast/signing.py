@@ -1,0 +1,73 @@
+"""Signatures: addresses that only we can have given out, and bodies that only a holder of a secret can have sent.
+
+Knows HMAC, and what a signature covers. Does not know requests, runs, or where keys are kept.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import secrets
+from typing import Final
+
+import msgspec
+
+KEY_BYTES: Final = 32
+SEGMENT_CHARS_MAX: Final = 4_096  # of an address: a path in a run may be long, but not that long
+
+
+def new_key() -> bytes:
+    return secrets.token_bytes(KEY_BYTES)
+
+
+class Capability(msgspec.Struct, array_like=True, frozen=True):
+    """The right to answer one attempt of one step, carried in an address."""
+
+    tenant: str
+    run_id: str
+    path: str
+    attempt: int
+    purpose: str = "resume"
+
+
+def sealed(key: bytes, capability: Capability) -> str:
+    """A capability as one segment of an address: what it says, and the proof that we said it."""
+    said = msgspec.json.encode(capability)
+    return f"{_text(said)}.{_text(_proof(key, said))}"
+
+
+def opened(key: bytes, segment: str, purpose: str) -> Capability | None:
+    """What a segment says, if we gave it out for this purpose; nothing else about it is believed before that."""
+    said, dot, proof = segment.partition(".")
+    if not dot or len(segment) > SEGMENT_CHARS_MAX:
+        return None
+    try:
+        raw, given = _bytes(said), _bytes(proof)
+    except ValueError:
+        return None
+    if not hmac.compare_digest(_proof(key, raw), given):
+        return None
+    capability = msgspec.json.decode(raw, type=Capability)
+    return capability if capability.purpose == purpose else None
+
+
+def signature(secret: str, body: bytes) -> str:
+    """The signature of a body, as `sha256=<hex>`."""
+    return "sha256=" + hmac.new(secret.encode(), body, hashlib.sha256).hexdigest()
+
+
+def is_signed(secret: str, body: bytes, given: str) -> bool:
+    return hmac.compare_digest(signature(secret, body).encode(), given.encode("utf-8", "surrogateescape"))
+
+
+def _proof(key: bytes, said: bytes) -> bytes:
+    return hmac.new(key, b"holdfast capability\0" + said, hashlib.sha256).digest()
+
+
+def _text(raw: bytes) -> str:
+    return base64.urlsafe_b64encode(raw).rstrip(b"=").decode()
+
+
+def _bytes(text: str) -> bytes:
+    return base64.b64decode(text.encode("ascii") + b"=" * (-len(text) % 4), altchars=b"-_", validate=True)

@@ -24,7 +24,7 @@ test: setup
 
 up: setup
 	@$(BIN)/python -m compileall -q holdfast
-	cd examples && ../$(BIN)/holdfast run hello.yaml --tools tools
+	cd examples && ../$(BIN)/holdfast up --tools tools --flows . --demo
 
 bench: setup
 	$(BIN)/python -m bench

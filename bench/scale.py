@@ -23,6 +23,8 @@ class Scale:
     finished: tuple[int, int] = (1_000, 100_000)  # runs in the file
     looks: int = 300  # starts and gets in a file of that size
     left_open: tuple[int, ...] = (1_000, 10_000)  # runs at the crash
+    starts: int = 10_000  # runs that are asked for over HTTP
+    worker_runs: int = 1_000  # runs whose steps a worker does
 
 
 USUAL: Final = Scale()
@@ -45,6 +47,8 @@ QUICK: Final = replace(
     finished=(100, 5_000),
     looks=50,
     left_open=(100, 1_000),
+    starts=2_000,
+    worker_runs=100,
 )
 TINY: Final = Scale(
     runs=20,
@@ -62,4 +66,6 @@ TINY: Final = Scale(
     finished=(5, 20),
     looks=3,
     left_open=(5, 10),
+    starts=40,
+    worker_runs=4,
 )

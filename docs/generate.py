@@ -20,6 +20,8 @@ import msgspec
 import holdfast
 from holdfast import config, errors, testing
 from holdfast.cli import commands, help, init  # noqa: A004  # its own name for the texts of --help
+from holdfast.spec.flow_keys import EDGE_KEYS, FLOW_KEYS, FLOW_KINDS, NODE_KEYS, FlowKind
+from holdfast.spec.flow_nodes import NO_POST, NO_PREP, FlowDefinition, FlowNode
 from holdfast.spec.keys import ANSWER_KEYS, IMPLIED_KINDS, KINDS, POLICY_KEYS, SPEC_KEYS, STEP_KEYS, Kind
 from holdfast.spec.policy import NEVER_RETRIED, StepPolicy
 from holdfast.spec.shapes import ListOf, Nested, Table, fields_of
@@ -33,6 +35,7 @@ HEAD: Final = "<!-- Written by docs/generate.py from the code. Change the code, 
 
 WORDS: Final = tomllib.loads((Path(__file__).parent / "words.toml").read_text("utf-8"))
 OUTPUTS: Final[dict[str, str]] = WORDS["outputs"]
+RESULTS: Final[dict[str, str]] = WORDS["results"]
 PROBLEMS: Final[dict[str, str]] = WORDS["problems"]
 ERROR_KINDS: Final[dict[str, str]] = WORDS["error_kinds"]
 SETTINGS: Final[dict[str, str]] = WORDS["settings"]
@@ -44,6 +47,7 @@ NOT_PUBLIC: Final = {
         for name in ("cancel", "close", "made_workdir", "planned_workdir", "use_workdir", "relay")
     ),
     "WorkflowSpec.from_stored",
+    "FlowSpec.from_stored",
 }
 CLASSES: Final = (
     "Holdfast",
@@ -53,7 +57,10 @@ CLASSES: Final = (
     "Context",
     "ToolError",
     "WorkflowSpec",
+    "FlowSpec",
     "WorkflowCatalog",
+    "Client",
+    "SyncClient",
 )
 RECORDS: Final = (
     "RunInfo",
@@ -68,11 +75,12 @@ RECORDS: Final = (
     "WorkflowStatus",
     "WorkflowJob",
 )
-MADE_BY_USERS: Final = ("Holdfast", "ToolError", "WorkflowCatalog")
+MADE_BY_USERS: Final = ("Holdfast", "ToolError", "WorkflowCatalog", "Client", "SyncClient")
 ATTRIBUTES: Final = {
     "RunHandle": ("id",),
     "Context": ("run_id", "path", "attempt", "idempotency_key"),
     "WorkflowSpec": ("name", "description", "inputs", "steps", "output", "labels"),
+    "FlowSpec": ("name", "description", "inputs", "start", "nodes", "edges", "labels"),
     "FakeTool": ("calls",),
 }
 
@@ -108,6 +116,30 @@ def notation() -> str:
         "## Kinds\n",
         *(_kind(name, kind) for name, kind in KINDS.items()),
         TEMPLATES,
+    ]
+    return "\n".join(parts)
+
+
+def graph() -> str:
+    parts = [
+        "# The graph notation\n",
+        (
+            "A workflow may also be written as nodes and edges, in one JSON or YAML file; `holdfast schema --graph` prints the same as a "
+            "JSON Schema for editors. A mapping with `nodes` or `start` is a graph, any other is a list of steps. Unknown keys are errors. "
+            "A key that may be left out may be null, and a text that may be left out may be empty.\n"
+        ),
+        GRAPH_EXAMPLE,
+        "## The graph\n",
+        _table(FLOW_KEYS, _defaults(FlowDefinition)),
+        _edges(),
+        GRAPH_STATE,
+        "## Any node\n",
+        _table(NODE_KEYS, _defaults(FlowNode)),
+        _inner(NODE_KEYS),
+        GRAPH_ACTIONS,
+        "## Kinds\n",
+        *(_flow_kind(name, kind) for name, kind in FLOW_KINDS.items()),
+        GRAPH_CONDITIONS,
     ]
     return "\n".join(parts)
 
@@ -234,6 +266,7 @@ def python() -> str:
 
 PAGES: Final[Mapping[str, Callable[[], str]]] = {
     "notation.md": notation,
+    "graph.md": graph,
     "cli.md": cli,
     "python.md": python,
     "tools.md": tools,
@@ -266,6 +299,80 @@ Steps see those before them. After a `parallel` or `branch`, the steps inside ca
 `foreach` only its whole output can.
 """
 
+GRAPH_EXAMPLE: Final = """\
+```yaml greet.yaml
+name: greet
+start: shout
+nodes:
+  shout:
+    kind: executor
+    service: transform
+    prep: {input_key: $params.name}
+    params: {op: upper}
+    post: {output_key: greeting}
+  whisper:
+    kind: executor
+    service: transform
+    prep: {input_key: greeting}
+    params: {op: lower}
+    post: {output_key: whispered}
+edges:
+  - {from: shout, action: default, to: whisper}
+```
+
+```console
+$ holdfast validate greet.yaml
+greet.yaml: valid
+```
+"""
+
+GRAPH_STATE: Final = """\
+## Params, shared state, input
+
+A run is given *params*. Its nodes write a *shared state*, which begins empty and is the output of the run. What `prep` puts together is
+the *input* of a node. A reference says where a value is:
+
+| reference | means |
+|---|---|
+| `$params.order.id` | a param of the run, or of the node |
+| `$shared.lines[0].price` | shared state; in `prep` also without `$shared.` |
+| `$input`, `$input.v` | the input of the node, in conditions and in its params |
+| `$shared["a.b"]` | a key that has a dot or a bracket in it |
+
+What is not there is null. In `input_map` anything but a text is taken as it stands, and so is a text after a leading `'`. The params of
+a node win over those of the run; a param written `$params.name` takes the value that the run has. A subflow begins with an empty shared
+state of its own, which becomes its result.
+"""
+
+GRAPH_ACTIONS: Final = """\
+## Where it goes next
+
+The action of a node is `post.action_static`, else what `post.action_key` finds in the result or else in shared state, else
+`default_action`, else empty; values that are no texts are passed over. The edge with that action is taken, else the one with the action
+`default`, else the run ends. After a failure the edges `timeout` (if it was one), `error` and `default` are tried; without one of them
+the run fails. A `parallel` or `foreach` with failed calls tries `error`, the edge of its action, and `default`.
+
+Edges may lead back. The second visit of a node has the path `node~2`.
+"""
+
+GRAPH_CONDITIONS: Final = """\
+## Conditions
+
+A condition is a mapping with exactly one operator.
+
+| operator | holds |
+|---|---|
+| `{"and": […]}`, `{"or": […]}`, `{"not": …}` | as they say; `and` of nothing does, `or` of nothing does not |
+| `{"eq": [a, b]}`, and `ne`, `gt`, `lt`, `ge`, `le` | as they compare |
+| `{"exists": "$shared.x"}` | the value is there and not null; false is there |
+| `{"in": [value, whole]}`, `{"contains": [whole, value]}` | a list has the value, or a text has the part |
+| `"$params.flag"` | the value is true |
+
+Two values that are numbers, or texts that look like numbers, compare as numbers (`"1"` equals 1, 10 is more than `"9"`). Any others
+compare as texts: null as `null`, lists and mappings as their JSON. A text that begins with `$params`, `$shared` or `$input` is a
+reference, in lists too; any other text stands for itself.
+"""
+
 # ----------------------------------------------------------------------------------------------- in pieces
 
 
@@ -290,6 +397,34 @@ def _kind(name: str, kind: Kind) -> str:
         f"Output: {OUTPUTS[name]}\n",
     ]
     return "\n".join(part for part in parts if part)
+
+
+def _flow_kind(name: str, kind: FlowKind) -> str:
+    defaults = _defaults(FlowNode)
+    rows = [
+        (
+            f"`params.{param}`",
+            _type(schema),
+            "**required**" if param in kind.needed_params else "",
+            schema.get("description", ""),
+        )
+        for param, schema in kind.own_params
+    ]
+    own = {key: rule for key, rule in kind.keys.items() if key not in ANSWER_KEYS}
+    answer = ", ".join(f"`{key}`" for key in ANSWER_KEYS if key in kind.keys)
+    parts = [
+        f"### {name}\n",
+        f"{kind.says}\n",
+        _table(own, defaults) if own else "",
+        _rows(("param", "type", "default", ""), rows) if rows else "",
+        f"Also, as in [the steps notation](notation.md#any-call): {answer}.\n" if answer else "",
+        f"Result: {RESULTS[name]}\n",
+    ]
+    return "\n".join(part for part in parts if part)
+
+
+def _edges() -> str:
+    return f"`edges`:\n\n{_table(EDGE_KEYS, {})}"
 
 
 def _table(table: Table, defaults: Mapping[str, Any]) -> str:
@@ -327,12 +462,12 @@ def _defaults(record: Any) -> dict[str, Any]:
 def _type(schema: Mapping[str, Any]) -> str:
     """A JSON Schema in a few words."""
     if "enum" in schema:
-        return " \\| ".join(f"`{option}`" for option in schema["enum"] if option is not None)
+        return " \\| ".join(f"`{option}`" for option in schema["enum"] if option not in (None, ""))
     if "anyOf" in schema:
         return " or ".join(dict.fromkeys(_type(one) for one in schema["anyOf"] if one != {"type": "null"}))
     word = schema.get("type", "anything")
     if isinstance(word, list):
-        word = " or ".join(one for one in word if one != "null")
+        return " or ".join(_type({**schema, "type": one}) for one in word if one != "null")
     low, high = schema.get("minimum"), schema.get("maximum")
     names = {
         "string": "text",
@@ -352,7 +487,7 @@ def _number(value: float) -> str:
 
 
 def _shown(value: Any) -> str:
-    if value is None or value in ((), "", {}, []) or value is msgspec.NODEFAULT:
+    if value is None or value in ((), "", {}, [], NO_PREP, NO_POST) or value is msgspec.NODEFAULT:
         return ""
     if isinstance(value, bool):
         return f"`{str(value).lower()}`"

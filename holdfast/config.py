@@ -21,6 +21,13 @@ from holdfast.errors import HoldfastError, Problem
 FILE: Final = "holdfast.toml"
 FILE_BYTES_MAX: Final = 256 * 1024
 DEFAULT_DB: Final = "sqlite:///holdfast.db"
+DEFAULT_HOST: Final = "127.0.0.1"
+DEFAULT_PORT: Final = 8070
+PORT_MAX: Final = 65_535
+WORKER_TTL_SECS: Final = 15
+WORKER_LEASE_SECS: Final = 30
+RATE_PER_KEY: Final = 2_000  # requests a second
+RATE_PER_ADDRESS: Final = 100  # of those who give no key
 RETENTION_DAYS: Final = 30
 SQLITE: Final = "sqlite:///"
 
@@ -39,18 +46,28 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """What was said, from the strongest place that says it."""
 
     db: str = DEFAULT_DB
-    server: str | None = None
+    server: str | None = None  # None: whoever has the database
+    key: str | None = None
+    host: str = DEFAULT_HOST
+    port: int = DEFAULT_PORT
+    flows: str | None = None
     tools: tuple[str, ...] = ()
     log: str = "text"
     template_env: tuple[str, ...] = ()
     artefact_roots: tuple[str, ...] = ()  # folders that files may be taken from
     allow_networks: tuple[str, ...] | None = None  # None: nobody said
     public_url: str | None = None
+    allow_hosts: tuple[str, ...] = ()  # names by which the server is called, besides its own address
+    rate_per_key: int = RATE_PER_KEY
+    rate_per_address: int = RATE_PER_ADDRESS
+    otel: str | None = None
     retention_days: int | None = RETENTION_DAYS  # None: for ever
     attempts_max: int | None = None  # None, here and below: what the engine takes
     threads: int | None = None
     processes: int | None = None
     process_memory_bytes: int | None = None
+    worker_ttl_secs: int = WORKER_TTL_SECS
+    worker_lease_secs: int = WORKER_LEASE_SECS
     servers: Mapping[str, Mapping[str, Any]] = {}
     folder: Path = Path()  # that of holdfast.toml, else the working folder: tools are looked for in it
     file: Path | None = None
@@ -58,23 +75,34 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
 TEXT, LIST, COUNT, CHOICE, TABLES = "text", "a list of texts", "a whole number", "json or text", "tables"
 DAYS = 'a whole number, or "forever"'
+PORT = "a port from 0 (any that is free) to 65535"
 FOREVER: Final = "forever"
 
 # name → what it is, and the environment variables that say it, the first found counts.
 SETTINGS: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
     "db": (TEXT, ("HOLDFAST_DB", "SCHEDULER_DB")),
     "server": (TEXT, ("HOLDFAST_SERVER", "SCHEDULER_BASE")),
+    "key": (TEXT, ("HOLDFAST_API_KEY",)),
+    "host": (TEXT, ("HOLDFAST_HOST",)),
+    "port": (PORT, ("HOLDFAST_PORT",)),
+    "flows": (TEXT, ("HOLDFAST_FLOWS",)),
     "tools": (LIST, ("HOLDFAST_TOOLS",)),
     "log": (CHOICE, ("HOLDFAST_LOG",)),
     "template_env": (LIST, ("HOLDFAST_TEMPLATE_ENV",)),
     "artefact_roots": (LIST, ("HOLDFAST_ARTEFACT_ROOTS",)),
     "allow_networks": (LIST, ("HOLDFAST_ALLOW_NETWORKS",)),
     "public_url": (TEXT, ("HOLDFAST_PUBLIC_URL", "PUBLIC_BASE_URL")),
+    "allow_hosts": (LIST, ("HOLDFAST_ALLOW_HOSTS",)),
+    "rate_per_key": (COUNT, ("HOLDFAST_RATE_PER_KEY",)),
+    "rate_per_address": (COUNT, ("HOLDFAST_RATE_PER_ADDRESS",)),
+    "otel": (TEXT, ("HOLDFAST_OTEL", "OTEL_EXPORTER_OTLP_ENDPOINT")),
     "retention_days": (DAYS, ("HOLDFAST_RETENTION_DAYS",)),
     "attempts_max": (COUNT, ("HOLDFAST_ATTEMPTS_MAX",)),
     "threads": (COUNT, ("HOLDFAST_THREADS",)),
     "processes": (COUNT, ("HOLDFAST_PROCESSES",)),
     "process_memory_bytes": (COUNT, ("HOLDFAST_PROCESS_MEMORY_BYTES",)),
+    "worker_ttl_secs": (COUNT, ("HOLDFAST_WORKER_TTL_SECS",)),
+    "worker_lease_secs": (COUNT, ("HOLDFAST_WORKER_LEASE_SECS",)),
     "servers": (TABLES, ()),
 }
 
@@ -129,6 +157,8 @@ def _of_file(file: Path) -> dict[str, Any]:
     }
     if "artefact_roots" in said:
         said["artefact_roots"] = tuple(str(file.parent / root) for root in said["artefact_roots"])
+    if "flows" in said:
+        said["flows"] = str(file.parent / said["flows"])
     if "db" in said:
         said["db"] = _from_folder(said["db"], file.parent)
     elif file.parent != Path.cwd():
@@ -156,6 +186,8 @@ def _fits(wanted: str, value: Any) -> bool:
         return True
     if wanted in (COUNT, DAYS):
         return isinstance(value, int) and not isinstance(value, bool) and value > 0
+    if wanted == PORT:
+        return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= PORT_MAX
     if wanted == CHOICE:
         return value in ("json", "text")
     if wanted == TABLES:
@@ -215,6 +247,8 @@ def _read(wanted: str, text: str) -> Any:
         return text
     if wanted in (COUNT, DAYS):
         return int(text) if text.isdecimal() and int(text) > 0 else None
+    if wanted == PORT:
+        return int(text) if text.isdecimal() and int(text) <= PORT_MAX else None
     if wanted == CHOICE:
         return text if text in ("json", "text") else None
     return text

@@ -17,7 +17,6 @@ import msgspec
 from holdfast.config import RETENTION_DAYS
 from holdfast.errors import (
     EngineClosed,
-    InvalidInputs,
     LimitExceeded,
     NotFound,
     RunCancelled,
@@ -29,12 +28,17 @@ from holdfast.errors import (
 from holdfast.runtime.advance import Live
 from holdfast.runtime.app import Engine
 from holdfast.runtime.clock import Clock
+from holdfast.runtime.commands import Commands, check_parent, checked_inputs
 from holdfast.runtime.dispatch import ATTEMPTS_MAX, THREADS_MAX
 from holdfast.runtime.feed import RunEvent, job_id
+from holdfast.runtime.opening import database_path
+from holdfast.runtime.outputs import output_of
 from holdfast.runtime.owners import Lock
-from holdfast.runtime.queries import list_runs, output_of
+from holdfast.runtime.queries import list_runs
 from holdfast.runtime.steps import StepView, read_steps
 from holdfast.runtime.upkeep import Upkeep, artefacts_of
+from holdfast.spec.flow import FlowSpec
+from holdfast.spec.notation import Definition, definition_from, definition_from_file, definition_from_text
 from holdfast.spec.workflow import WorkflowSpec
 from holdfast.store.artefacts import Artefacts
 from holdfast.store.base import RunRow
@@ -43,7 +47,7 @@ from holdfast.tools.guard import Guard
 from holdfast.tools.registry import Registry
 from holdfast.tools.remote import RemoteCaller
 from holdfast.tools.secrets import Provider, Secrets
-from holdfast.values import Error, Millis, RunId, RunNo, StepState, decode, sha256
+from holdfast.values import DEFAULT_TENANT, Error, Millis, RunId, RunNo, StepState, decode, sha256
 
 __all__ = [
     "Cancellation",
@@ -57,7 +61,7 @@ __all__ = [
     "run_sync",
 ]
 
-Spec = WorkflowSpec | str | os.PathLike[str] | Mapping[str, Any]
+Spec = WorkflowSpec | FlowSpec | str | os.PathLike[str] | Mapping[str, Any]
 
 PAGE_MAX: Final = 500
 
@@ -162,7 +166,8 @@ class Holdfast:
             workdirs=Path(f"{self._path}.work").absolute(),
             upkeep=Upkeep(self._store, self._artefacts, retention_days),
         )
-        self._specs: dict[str, WorkflowSpec] = {}
+        self._commands = Commands(self._engine)
+        self._specs: dict[str, Definition] = {}
         self._was_opened = False
 
     async def __aenter__(self) -> Self:
@@ -196,32 +201,35 @@ class Holdfast:
     ) -> RunHandle:
         """Start a run. When this returns, the run is durable: it will end, whatever happens to this process.
 
-        `spec` is a WorkflowSpec, YAML text, the path of a file, a dict, or the name of a published workflow. With a
+        `spec` is a WorkflowSpec or FlowSpec, YAML text, the path of a file, a dict, or the name of a published workflow. With a
         `request_id` there is one run however often this is asked; the same id for another workflow or other inputs
         raises RequestConflict. `parent_job_id` is kept with the run and shown with it.
         """
-        if inputs is not None and type(inputs) is not dict and not isinstance(inputs, Mapping):
-            raise InvalidInputs(f"inputs must be a mapping of names to values, not {type(inputs).__name__}")
-        if parent_job_id is not None and not isinstance(parent_job_id, str):
-            raise InvalidInputs(f"parent_job_id must be text, not {type(parent_job_id).__name__}")
-        name = _published_name(spec)
-        read = self._read(spec) if name is None else await self._engine.published(name)
-        given = dict(inputs or {})
-        rest: dict[str, Any] = {"labels": dict(labels or {}), "parent_job_id": parent_job_id}
+        given = checked_inputs(inputs)
+        check_parent(parent_job_id)
+        name, number = _published_name(spec), None
+        if name is None:
+            read = self._read(spec)
+        else:
+            read, number = await self._engine.published(name)
+        rest: dict[str, Any] = {
+            "labels": dict(labels or {}),
+            "parent_job_id": parent_job_id,
+            "number": number,
+        }
         if request_id is None:
             run = (await self._engine.start(read, given, **rest)).run
             return RunHandle(self._engine, run.no, run.id)
         workflow = name or sha256(read.canonical())
-        return RunHandle(
-            self._engine, *await self._engine.start_once(request_id, workflow, read, given, **rest)
-        )
+        no, run_id, _ = await self._engine.start_once(request_id, workflow, read, given, **rest)
+        return RunHandle(self._engine, no, run_id)
 
     async def publish(self, spec: Spec) -> str:
         """Store a workflow under its name, so that `start("name")` starts it; gives its version.
 
         A version is the hash of the definition and never changes; publishing another one moves the name on.
         """
-        return await self._engine.publish(self._read(spec))
+        return (await self._commands.publish(DEFAULT_TENANT, self._read(spec))).version
 
     async def run(self, run_id: str) -> RunHandle:
         """Attach to a run again, also after a crash."""
@@ -269,21 +277,21 @@ class Holdfast:
             return {"cancelled": False, "status": over.status}
         return {"cancelled": True, "status": (await self._engine.row_of(RunId(run_id))).status}
 
-    def _read(self, spec: Spec) -> WorkflowSpec:
+    def _read(self, spec: Spec) -> Definition:
         """A definition in any of its forms; the same text is read once."""
-        if isinstance(spec, WorkflowSpec):
+        if isinstance(spec, WorkflowSpec | FlowSpec):
             return spec
         if isinstance(spec, Mapping):
-            return WorkflowSpec.from_data(spec)
+            return definition_from(spec)
         if not isinstance(spec, str | os.PathLike):
             raise TypeError(
-                f"a workflow is a WorkflowSpec, YAML text, a path or a dict, not {type(spec).__name__}"
+                f"a workflow is a WorkflowSpec, a FlowSpec, YAML text, a path or a dict, not {type(spec).__name__}"
             )
         text = os.fspath(spec)
         if isinstance(spec, os.PathLike) or _is_file_name(text):
             return _from_file(text)
         if text not in self._specs:
-            self._specs[text] = WorkflowSpec.from_yaml_str(text)
+            self._specs[text] = definition_from_text(text)
         return self._specs[text]
 
 
@@ -345,18 +353,6 @@ class RunHandle:
         return f"it is {row.status}" + (f" and needs the tools {row.needs}" if row.needs else "")
 
 
-def database_path(database: str) -> str:
-    """`sqlite:///file.db` (or a plain path) → the path of the file."""
-    if ":memory:" in database:
-        raise ValueError("a database in memory would survive nothing; give the name of a file")
-    for prefix in ("sqlite:///", "sqlite://"):
-        if database.startswith(prefix):
-            return database[len(prefix) :]
-    if "://" in database:
-        raise ValueError(f"{database!r} is no SQLite address; write sqlite:///holdfast.db")
-    return database
-
-
 def run_sync(
     spec: Spec,
     inputs: Mapping[str, Any] | None = None,
@@ -404,9 +400,9 @@ def _published_name(spec: Spec) -> str | None:
     return None if is_text else spec
 
 
-def _from_file(path: str) -> WorkflowSpec:
+def _from_file(path: str) -> Definition:
     try:
-        return WorkflowSpec.from_file(path)
+        return definition_from_file(path)
     except FileNotFoundError:
         raise NotFound(f"there is no file {path} in {os.getcwd()}") from None
 

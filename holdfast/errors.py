@@ -3,16 +3,31 @@
 HoldfastError
 ├── InvalidSpec            a definition cannot be used; carries every Problem (also a ValueError)
 ├── InvalidInputs          the inputs of a run do not fit (also a ValueError)
+├── InvalidRequest         a request cannot be read; carries every Problem
+│   ├── MethodNotAllowed
+│   ├── BodyTooLarge
+│   └── UnsupportedMediaType
+├── Unauthorised           no key, or none that is known here
+├── Forbidden              the key is good, and not for this
+├── MisdirectedRequest     the Host header names somebody else
+├── TooManyRequests        a rate was met; it says when to come back
+├── KeyNeeded              a server that others can reach has no key
+├── NotYetAvailable        a word that is known and that this release cannot serve
 ├── LimitExceeded          a named limit was met before anything was changed
 ├── NotFound               no run, tool or workflow of that name
 ├── Refused                the request is well formed, the state says no
 │   ├── RunIsOver
-│   └── RequestConflict    the request id belongs to a start that asked for something else
+│   ├── NotWaiting         nothing waits for this answer: not yet, or not any more
+│   ├── AmbiguousTask      several calls wait for an answer under one task id
+│   ├── Superseded         a worker answers for a job that is not its own any more
+│   ├── RequestConflict    the request id belongs to a start that asked for something else
+│   └── VersionConflict    the number of a release belongs to another content
 ├── Unavailable            nothing was changed; the same call may work later
 │   ├── StoreUnavailable   the disk is full, the database is away
 │   ├── DatabaseInUse      another process owns the file
 │   ├── NodeIsOver         another process took the file over; this one may write nothing more
-│   └── EngineClosed       it was closed while somebody waited
+│   ├── EngineClosed       it was closed while somebody waited
+│   └── ServerUnreachable  no server answers at an address
 ├── SchemaTooNew           the file was written by a newer release
 ├── SchemaTooOld           the file must be migrated, and a reader does not do that
 └── RunEnded               a run did not complete; carries its Error value
@@ -76,6 +91,78 @@ class InvalidInputs(HoldfastError, ValueError):
         self.problems = tuple(problems)
 
 
+class InvalidRequest(HoldfastError):
+    """A request that cannot be read, or that says what its address does not know; nothing was changed."""
+
+    code = "invalid_request"
+
+    def __init__(self, message: str, problems: Sequence[Problem] = ()) -> None:
+        super().__init__(message)
+        self.problems = tuple(problems)
+
+
+class MethodNotAllowed(InvalidRequest):
+    """The address exists, and takes only the methods in `allowed`."""
+
+    code = "method_not_allowed"
+
+    def __init__(self, method: str, allowed: Sequence[str]) -> None:
+        super().__init__(f"this address takes {', '.join(allowed)}, not {method}")
+        self.allowed = tuple(allowed)
+
+
+class BodyTooLarge(InvalidRequest):
+    """The body is over what its address takes."""
+
+    code = "body_too_large"
+
+
+class UnsupportedMediaType(InvalidRequest):
+    """The body is of a type that its address does not read."""
+
+    code = "unsupported_media_type"
+
+
+class Unauthorised(HoldfastError):
+    """No key was given, or none that is known here."""
+
+    code = "unauthorised"
+
+
+class Forbidden(HoldfastError):
+    """The key is known, and is not for what was asked; or a page of another origin asks."""
+
+    code = "forbidden"
+
+
+class MisdirectedRequest(HoldfastError):
+    """The Host header names somebody whom this server is not."""
+
+    code = "misdirected_request"
+
+
+class TooManyRequests(HoldfastError):
+    """The rate named by `limit` was met; the same request will do after `retry_after_secs`."""
+
+    code = "too_many_requests"
+
+    def __init__(self, limit: str, message: str, retry_after_secs: int) -> None:
+        super().__init__(f"{message}; come back in {retry_after_secs} s (limit {limit})")
+        self.limit, self.retry_after_secs = limit, retry_after_secs
+
+
+class KeyNeeded(HoldfastError):
+    """A server that others can reach is not started without a key."""
+
+    code = "key_needed"
+
+
+class NotYetAvailable(HoldfastError):
+    """What was asked for has a name and a meaning, and this release cannot do it."""
+
+    code = "not_yet_available"
+
+
 class LimitExceeded(HoldfastError):
     """A limit, named by `limit`, was met before anything was changed."""
 
@@ -118,17 +205,53 @@ class RunIsOpen(Refused):
         self.run_id, self.status = run_id, status
 
 
+class Superseded(Refused):
+    """The job is not this worker's any more: its lease was over, it was stopped, or somebody has answered it."""
+
+    code = "superseded"
+
+
+class NotWaiting(Refused):
+    """Nothing waits for this answer: not yet, not any more, or not from this one."""
+
+    code = "not_waiting"
+
+    def __init__(self, what: str, why: str) -> None:
+        super().__init__(f"{what} {why}")
+
+
+class AmbiguousTask(Refused):
+    """Several calls wait for an answer under the same task id."""
+
+    code = "ambiguous_task"
+
+    def __init__(self, task_id: str, count: int) -> None:
+        super().__init__(f"{count} calls wait under the task id {task_id!a}; say which run is meant by run_id")
+
+
 class RequestConflict(Refused):
-    """The request id was used for a start that asked for something else: the run `run_id`."""
+    """The request id, or Idempotency-Key, was used for something else; where that was a start, for the run `run_id`."""
 
     code = "request_conflict"
 
-    def __init__(self, request_id: str, run_id: RunId) -> None:
-        super().__init__(
-            f"request id {request_id!r} belongs to run {run_id}, which was asked for with another workflow or other"
-            " inputs; use a new id"
-        )
+    def __init__(self, request_id: str, run_id: RunId | None = None) -> None:
+        what = "a request that asked for something else"
+        if run_id is not None:
+            what = f"run {run_id}, which was asked for with another workflow or other inputs"
+        super().__init__(f"request id {request_id!r} belongs to {what}; use a new id")
         self.request_id, self.run_id = request_id, run_id
+
+
+class VersionConflict(Refused):
+    """The release `number` of the workflow `name` has another content; a number means one content for ever."""
+
+    code = "version_conflict"
+
+    def __init__(self, name: str, number: int) -> None:
+        super().__init__(
+            f"release {number} of {name!r} has another content, and keeps it; publish under a higher number, or none"
+        )
+        self.name, self.number = name, number
 
 
 class Unavailable(HoldfastError):
@@ -159,6 +282,12 @@ class EngineClosed(Unavailable):
     """The engine is not open, or was closed while somebody waited."""
 
     code = "engine_closed"
+
+
+class ServerUnreachable(Unavailable):
+    """Nobody answers at the address, or not as this API does; what was asked for may or may not have been done."""
+
+    code = "server_unreachable"
 
 
 class SchemaTooNew(HoldfastError):

@@ -404,6 +404,7 @@ def crash(engine: Engine) -> None:
     engine.advance.is_over = True
     engine.advance.close()
     engine.dispatch.abandon()
+    engine.workers.abandon()
     engine.timers.close()
     if engine.upkeep is not None:
         engine.upkeep.stop()

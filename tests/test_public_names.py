@@ -14,10 +14,10 @@ import holdfast
 from holdfast import errors
 
 PROMISED = {
-    "BackoffKind", "Cancellation", "Context", "DatabaseInUse", "EngineClosed", "Holdfast", "HoldfastError", "InvalidInputs",
+    "BackoffKind", "Cancellation", "Client", "Context", "DatabaseInUse", "EngineClosed", "FlowSpec", "Holdfast", "HoldfastError", "InvalidInputs",
     "InvalidSpec", "LimitExceeded", "NodeIsOver", "NotFound", "Problem", "Refused", "RemoteCaller", "RequestConflict",
     "RetryPolicy", "RunCancelled", "RunEnded", "RunEvent", "RunFailed", "RunHandle", "RunInfo", "RunInterrupted", "RunIsOpen", "RunIsOver",
-    "SchemaTooNew", "SchemaTooOld", "StepInfo", "StepPolicy", "StoreUnavailable", "ToolError", "Unavailable", "WorkflowJob",
+    "SchemaTooNew", "SchemaTooOld", "StepInfo", "StepPolicy", "StoreUnavailable", "SyncClient", "ToolError", "Unavailable", "WorkflowJob",
     "WorkflowSpec", "WorkflowStatus", "WorkflowStep", "run_sync", "tool",
 }  # fmt: skip
 

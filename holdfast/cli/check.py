@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -13,9 +13,11 @@ from holdfast.cli.streams import UNWRITTEN, give, put, reserve_stdout, say
 from holdfast.config import Settings
 from holdfast.errors import InvalidSpec, Problem
 from holdfast.plan.compile import unrunnable
-from holdfast.spec.problems import Report, did_you_mean, quoted
-from holdfast.spec.steps import Body, PollBody, ToolBody, placed
-from holdfast.spec.workflow import WorkflowSpec, looked_at
+from holdfast.spec import flow_nodes, steps
+from holdfast.spec.flow import FlowSpec
+from holdfast.spec.notation import Definition, looked_at
+from holdfast.spec.problems import Report, Where, did_you_mean, quoted
+from holdfast.spec.steps import Body, PollBody, ToolBody
 
 TOOLS_NAMED_MAX: Final = 10  # in a hint
 
@@ -41,7 +43,7 @@ def _looked_at(
 ) -> tuple[Sequence[Problem], Sequence[Problem]]:
     """What is wrong with a file, and what is probably not meant."""
 
-    def judge(spec: WorkflowSpec, report: Report) -> None:
+    def judge(spec: Definition, report: Report) -> None:
         if known is not None:
             report_unknown_tools(spec, known, report)
 
@@ -54,16 +56,28 @@ def _looked_at(
     return problems, (*spec.notes, *unrunnable(spec)) if not problems else ()
 
 
-def report_unknown_tools(spec: WorkflowSpec, known: Collection[str], report: Report) -> None:
+def report_unknown_tools(spec: Definition, known: Collection[str], report: Report) -> None:
     names = sorted(known)
     others = (
         f"the tools are {', '.join(names[:TOOLS_NAMED_MAX])}{', …' if len(names) > TOOLS_NAMED_MAX else ''}"
     )
-    for at, step in placed(spec.steps, ("steps",)):
+    for at, who, tool in _tools_called(spec):
+        if tool not in known:
+            message = f"{who}: unknown tool {quoted(tool)}"
+            report.add("unknown_tool", at, message, did_you_mean(tool, known) or others)
+
+
+def _tools_called(spec: Definition) -> Iterator[tuple[Where, str, str]]:
+    """Where a tool of this process is called, by whom, and which."""
+    if isinstance(spec, FlowSpec):
+        for at, node in flow_nodes.placed(spec.graph):
+            if node.kind == "local" and node.service is not None:
+                yield (*at, "service"), f"node {quoted(node.key)}", node.service
+        return
+    for at, step in steps.placed(spec.steps, ("steps",)):
         tool = step.body.tool if isinstance(step.body, ToolBody) else _polled(step.body)
-        if tool is not None and tool not in known:
-            message = f"step {quoted(step.id)}: unknown tool {quoted(tool)}"
-            report.add("unknown_tool", (*at, "tool"), message, did_you_mean(tool, known) or others)
+        if tool is not None:
+            yield (*at, "tool"), f"step {quoted(step.id)}", tool
 
 
 def _polled(body: Body) -> str | None:

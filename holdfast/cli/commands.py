@@ -11,6 +11,8 @@ STATUSES: Final = (
     "pending", "running", "waiting", "cancelling", "completed", "failed", "cancelled", "interrupted",
 )  # fmt: skip
 
+SCOPES: Final = ("read", "run", "approve", "resume", "worker", "admin")
+
 JSON: Final = Flag("--json", "Print JSON on standard output, and nothing else there.")
 LOG: Final = Flag("--log", "How to write log lines: json or text.", "FORMAT", choices=("json", "text"))
 HELP: Final = Flag("--help", "Show this help.", short="-h")
@@ -24,9 +26,13 @@ NETWORKS: Final = Flag(
     "CIDR",
     many=True,
 )
+SERVER: Final = Flag(
+    "--server", "The server to ask. If not said: whoever has the database, else the file itself.", "URL"
+)
 RUN_ID: Final = Argument("RUN_ID", "The run: its id, the beginning or end of that, or last.")
 EVERY: Final = (JSON, LOG, HELP)
 ON_A_FILE: Final = (DB, *EVERY)
+ON_EITHER: Final = (SERVER, DB, *EVERY)
 
 EXIT_CODES: Final = """\
 Exit code: 0 completed, 1 failed or interrupted, 2 invalid or wrong usage, 3 cancelled, 4 waits for the outside;
@@ -53,6 +59,9 @@ RUN: Final = Command(
 Each outcome is on disk before the next step begins: after Ctrl-C, kill -9 or a power cut, --continue goes on where
 the run was. It goes on with the definition that it began with, also if the file has changed since.
 
+Where a server has the database, or --server names one, the run is that server's: it needs its tools there, goes on when
+this command is stopped, and is only followed here.
+
 {EXIT_CODES}""",
     (
         "holdfast run hello.yaml --tools tools -i name=Ada",
@@ -71,6 +80,7 @@ the run was. It goes on with the definition that it began with, also if the file
         Flag("--inputs", "All inputs as a JSON object, or @FILE.", "JSON"),
         TOOLS,
         NETWORKS,
+        SERVER,
         DB,
         Flag(
             "--continue",
@@ -95,15 +105,15 @@ SCHEMA: Final = Command(
     "Print the JSON Schema of workflow files, for editors to complete and check with.",
     "holdfast.cli.init:schema_command",
     "An editor with YAML support reads it from a first line: # yaml-language-server: $schema=holdfast.schema.json",
-    ("holdfast schema > holdfast.schema.json",),
+    ("holdfast schema > holdfast.schema.json", "holdfast schema --graph > graph.schema.json"),
     (),
-    EVERY,
+    (Flag("--graph", "The schema of the graph notation."), *EVERY),
 )
 RUNS_LIST: Final = Command(
     "runs list",
     "List runs, the newest first.",
     "holdfast.cli.runs:list_command",
-    "Reads the file only: it can be asked while another process drives the runs.",
+    "Asks the server that has the database, else reads the file, also while another process drives the runs.",
     ("holdfast runs list", "holdfast runs list --status failed --workflow hello --label team=x"),
     (),
     (
@@ -112,35 +122,48 @@ RUNS_LIST: Final = Command(
         Flag("--label", "Only runs with this label, or with this value of it.", "NAME[=VALUE]"),
         Flag("--limit", "How many at most, up to 500. If not said: 20.", "N"),
         Flag("--cursor", "Go on after a former list, which ends by saying where.", "CURSOR"),
-        *ON_A_FILE,
+        *ON_EITHER,
     ),
 )
 RUNS_SHOW: Final = Command(
     "runs show",
     "Show a run: its steps with states, attempts, times, outputs and errors.",
     "holdfast.cli.runs:show_command",
-    "Reads the file only: it can be asked while another process drives the run.",
+    "Asks the server that has the database, else reads the file, also while another process drives the run.",
     ("holdfast runs show 0199f3c4-…", "holdfast runs show 5d1e --all-steps --json"),
     (RUN_ID,),
-    (Flag("--all-steps", "Show every step, those inside loops and branches too."), *ON_A_FILE),
+    (Flag("--all-steps", "Show every step, those inside loops and branches too."), *ON_EITHER),
 )
 RUNS_EXPLAIN: Final = Command(
     "runs explain",
     "Say why a run is not further: what each open step waits for, and what would unblock it.",
     "holdfast.cli.runs:explain_command",
-    "Reads the file only: it can be asked while another process drives the run.",
+    "Asks the server that has the database, else reads the file, also while another process drives the run.",
     ("holdfast runs explain 0199f3c4-…",),
     (RUN_ID,),
-    ON_A_FILE,
+    ON_EITHER,
 )
 RUNS_CANCEL: Final = Command(
     "runs cancel",
-    "Cancel a run that no process drives.",
+    "Cancel a run, at the server that drives it or in a file that nobody has.",
     "holdfast.cli.runs:cancel_command",
-    "Nothing new starts, and the run ends cancelled. When it returns, that is on disk.",
+    "Nothing new starts, what is at work is told to stop, and the run ends cancelled. When it returns, that is on disk.",
     ("holdfast runs cancel 0199f3c4-…", 'holdfast runs cancel 5d1e --reason "wrong inputs"'),
     (RUN_ID,),
-    (Flag("--reason", "Why, for whoever looks at the run later.", "TEXT"), *ON_A_FILE),
+    (Flag("--reason", "Why, for whoever looks at the run later.", "TEXT"), *ON_EITHER),
+)
+RUNS_WATCH: Final = Command(
+    "runs watch",
+    "Follow a run live up to its end, or the events of all runs.",
+    "holdfast.cli.watch:command",
+    f"""\
+Of one run it shows the same as holdfast run, from the run's beginning; leaving it changes nothing. Without a run it
+tells of all of them from now on, one line per event. --json prints each event as a line of JSON.
+
+{EXIT_CODES}""",
+    ("holdfast runs watch 0199f3c4-…", "holdfast runs watch last", "holdfast runs watch --json"),
+    (Argument(RUN_ID.metavar, f"{RUN_ID.help} If not said: all runs.", required=False),),
+    (Flag("--all-steps", "Show every step, not only top-level and failed ones."), *ON_EITHER),
 )
 RUNS_RERUN: Final = Command(
     "runs rerun",
@@ -163,8 +186,152 @@ again.
         TOOLS,
         NETWORKS,
         Flag("--all-steps", "Show every step, not only top-level and failed ones."),
+        *ON_EITHER,
+    ),
+)
+NAME: Final = Argument("NAME", "The workflow's name.")
+FLOWS_PUBLISH: Final = Command(
+    "flows publish",
+    "Let the names of definitions mean what these files say.",
+    "holdfast.cli.flows:publish_command",
+    "A version never changes, and a run keeps the one that it began with. All files are checked before any is published.",
+    ("holdfast flows publish hello.yaml", "holdfast flows publish flows/*.yaml --server http://127.0.0.1:8070"),
+    (Argument("FILE", "The definitions, in either notation.", many=True, files="yaml"),),
+    (Flag("--draft", "Store the version without letting the name mean it."), *ON_EITHER),
+)
+FLOWS_LIST: Final = Command(
+    "flows list",
+    "List published workflows, and the files of the server's folder that cannot be used.",
+    "holdfast.cli.flows:list_command",
+    "",
+    ("holdfast flows list",),
+    (),
+    ON_EITHER,
+)
+FLOWS_SHOW: Final = Command(
+    "flows show",
+    "Print the definition of a workflow, and which versions it has.",
+    "holdfast.cli.flows:show_command",
+    "",
+    ("holdfast flows show hello", "holdfast flows show hello --number 2"),
+    (NAME,),
+    (Flag("--number", "The version with this number. If not said: the one the name means.", "N"), *ON_EITHER),
+)
+FLOWS_DIFF: Final = Command(
+    "flows diff",
+    "Show what changed from one version of a workflow to another.",
+    "holdfast.cli.flows:diff_command",
+    "",
+    ("holdfast flows diff hello 1 2",),
+    (NAME, Argument("A", "The number of the one."), Argument("B", "The number of the other.")),
+    ON_EITHER,
+)
+FLOWS_ROLLBACK: Final = Command(
+    "flows rollback",
+    "Let a name mean one of its former versions again.",
+    "holdfast.cli.flows:rollback_command",
+    "Runs that have begun keep their version. A folder that the server publishes from says what it says: mend the file too.",
+    ("holdfast flows rollback hello 1",),
+    (NAME, Argument("N", "The number of the version.")),
+    ON_EITHER,
+)
+UP: Final = Command(
+    "up",
+    "Start the server: it drives every open run of the database and answers over HTTP.",
+    "holdfast.cli.up:command",
+    """\
+On a loopback address and without any key, everybody on this machine may do everything (local mode). Where a key exists
+each request needs one, and on any other address one must exist (guarded mode). Ctrl-C stops gracefully: nothing is lost.""",
+    (
+        "holdfast up --tools tools --flows flows",
+        "holdfast up --port 8071 --db sqlite:///other.db",
+        "holdfast up --demo",
+    ),
+    (),
+    (
+        Flag("--host", "The address to listen on. If not said: 127.0.0.1.", "HOST"),
+        Flag("--port", "The port to listen on; 0 for any that is free. If not said: 8070.", "PORT"),
+        TOOLS,
+        Flag("--flows", "A folder whose definitions are published, now and when a file changes.", "DIR"),
+        Flag("--public-url", "The address by which others reach this server.", "URL"),
+        NETWORKS,
+        Flag("--demo", "Also run a worker with the services transform, sum and route."),
         *ON_A_FILE,
     ),
+)
+WORKER: Final = Command(
+    "worker",
+    "Serve the tools of a module to a server, as services that its workflows can call.",
+    "holdfast.cli.worker:command",
+    """\
+The server calls it at its address; with --pull it fetches its jobs instead, and needs no address that the server can
+reach. It registers until it is known, and again when the server has forgotten it. Ctrl-C or SIGTERM: what is being done
+is finished, for up to 30 seconds. Reads REGISTRY_URL and WORKER_URL where --server and --url are not given.""",
+    (
+        "holdfast worker tools --server http://127.0.0.1:8070",
+        "holdfast worker tools --pull --concurrency 4",
+        "holdfast worker holdfast.sdk.demo",
+    ),
+    (Argument("MODULE", "Where the tools are: a module, or module:object.", many=True),),
+    (
+        SERVER,
+        Flag("--pull", "Fetch jobs, instead of being called."),
+        Flag("--url", "Where the server reaches it. If not said: http://localhost:8080.", "URL"),
+        Flag("--id", "Its name. If not said: worker- and a number.", "NAME"),
+        Flag("--concurrency", "How many calls at a time. If not said: 32.", "N"),
+        *EVERY,
+    ),
+)
+DEMO: Final = Command(
+    "demo",
+    "Run two tasks of a small flow through a server and a worker, and show what each node did.",
+    "holdfast.cli.demo:command",
+    "Uses the server of --server, or the one on port 8070; if none is there, one of its own for as long as it takes.",
+    ("holdfast demo", "holdfast demo --server http://127.0.0.1:8070 --json"),
+    (),
+    (SERVER, *EVERY),
+)
+TENANT: Final = Flag("--tenant", "Whose keys are meant. If not said: the tenant default, or that of your own key.", "NAME")
+KEYS_CREATE: Final = Command(
+    "keys create",
+    "Make a key for those who call the server. It is shown once, on standard output.",
+    "holdfast.cli.keys:create_command",
+    """\
+Where a key exists the server asks each request for one, from that moment on and for ever, also if all are revoked. Send it
+as `Authorization: Bearer …`, or put it into HOLDFAST_API_KEY for holdfast's own commands.
+
+Scopes: read looks, run starts, publishes and cancels, approve and resume answer what waits, worker does work, admin may all.""",
+    (
+        "holdfast keys create me --scope admin",
+        "holdfast keys create ci --scope run --scope read --tenant acme --expires-days 90",
+        "holdfast keys create gpu-box --scope worker --service render",
+    ),
+    (Argument("NAME", "What people know it by."),),
+    (
+        Flag("--scope", "What it is for. May be repeated.", "SCOPE", many=True, choices=SCOPES),
+        Flag("--service", "Of a worker: only this service. May be repeated.", "NAME", many=True),
+        Flag("--expires-days", "It counts for so many days. If not said: until it is revoked.", "N"),
+        TENANT,
+        *ON_EITHER,
+    ),
+)
+KEYS_LIST: Final = Command(
+    "keys list",
+    "List keys with their scopes, when they were used, and whether they still count.",
+    "holdfast.cli.keys:list_command",
+    "The keys themselves are not kept: only what is needed to know them again.",
+    ("holdfast keys list", "holdfast keys list --tenant acme --json"),
+    (),
+    (TENANT, *ON_EITHER),
+)
+KEYS_REVOKE: Final = Command(
+    "keys revoke",
+    "Let a key count no longer, at once and for good.",
+    "holdfast.cli.keys:revoke_command",
+    "",
+    ("holdfast keys revoke key-5f0c8d1e2b3a4956",),
+    (Argument("KEY_ID", "The key's id, as holdfast keys list shows it."),),
+    (TENANT, *ON_EITHER),
 )
 BACKUP: Final = Command(
     "backup",
@@ -213,8 +380,11 @@ VERSION: Final = Command(
 
 SHELVES: Final = {
     "Write and run": (INIT, RUN, VALIDATE, SCHEMA),
-    "Look after runs": (RUNS_LIST, RUNS_SHOW, RUNS_EXPLAIN, RUNS_CANCEL, RUNS_RERUN),
+    "Look after runs": (RUNS_LIST, RUNS_SHOW, RUNS_WATCH, RUNS_EXPLAIN, RUNS_CANCEL, RUNS_RERUN),
+    "Serve": (UP, WORKER, DEMO),
+    "Look after workflows": (FLOWS_PUBLISH, FLOWS_LIST, FLOWS_SHOW, FLOWS_DIFF, FLOWS_ROLLBACK),
+    "Look after keys": (KEYS_CREATE, KEYS_LIST, KEYS_REVOKE),
     "Keep house": (BACKUP, DOCTOR, COMPLETION, VERSION),
 }
 COMMANDS: Final = {command.name: command for shelf in SHELVES.values() for command in shelf}
-GROUPS: Final = {name.partition(" ")[0] for name in COMMANDS if " " in name}
+GROUPS: Final = tuple(dict.fromkeys(name.partition(" ")[0] for name in COMMANDS if " " in name))

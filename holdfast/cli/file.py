@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import os
 import sys
-from collections.abc import AsyncIterator, Coroutine, Iterator
+from collections.abc import AsyncIterator, Coroutine, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -135,9 +135,8 @@ async def found(store: Store, word: str, *, is_open: bool = False) -> RunRow:
 async def _last(store: Store, *, is_open: bool) -> RunRow:
     """The newest run, or the newest that is not over."""
     statuses = sorted(OPEN) if is_open else [None]
-    rows = [
-        row for one in statuses for row in await store.list_runs(DEFAULT_TENANT, None, 1, Wanted(status=one))
-    ]
+    pages = [await store.list_runs(DEFAULT_TENANT, None, 1, Wanted(status=one)) for one in statuses]
+    rows = [row for page in pages for row in page.rows]
     if not rows:
         raise NotFound(f"there is no {'open ' if is_open else ''}run in this database")
     return max(rows, key=lambda row: row.no)
@@ -145,6 +144,11 @@ async def _last(store: Store, *, is_open: bool) -> RunRow:
 
 async def _whole_id(store: Store, part: str) -> RunId:
     near = await store.ids_like(DEFAULT_TENANT, part, CANDIDATES_MAX + 1) if len(part) >= ID_PART_MIN else []
+    return RunId(the_one(part, near))
+
+
+def the_one(part: str, near: Sequence[str]) -> str:
+    """The only id that has this part; raises if there is none or several."""
     if not near:
         raise NotFound(f"no run {part} in this database; holdfast runs list shows those that are there")
     if len(near) > 1:

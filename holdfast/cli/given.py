@@ -15,9 +15,9 @@ from holdfast.cli import logs
 from holdfast.cli.line import Given
 from holdfast.config import Settings
 from holdfast.errors import HoldfastError, InvalidInputs, Problem
-from holdfast.spec.inputs import means_text
+from holdfast.spec.inputs import means_text, with_defaults
+from holdfast.spec.notation import Definition, definition_from_file
 from holdfast.spec.problems import did_you_mean
-from holdfast.spec.workflow import WorkflowSpec, with_defaults
 from holdfast.tools.guard import Guard
 from holdfast.tools.registry import Registry, load
 from holdfast.values import decode
@@ -52,22 +52,39 @@ def settings_of(given: Given) -> Settings:
     """holdfast.toml < environment < the flags that were given. Log lines are written as they say from here on."""
     flags = {
         "db": given.text("--db"),
+        "server": given.text("--server"),
+        "host": given.text("--host"),
+        "port": _port(given.text("--port")),
+        "flows": given.text("--flows"),
+        "public_url": given.text("--public-url"),
         "tools": given.texts("--tools"),
         "log": given.text("--log"),
         "allow_networks": given.texts("--allow-networks"),
     }
     settings = config.load(flags)
+    if given.has("--db") and not given.has("--server"):
+        settings = msgspec.structs.replace(
+            settings, server=None
+        )  # a file was named: it is meant, or who has it
     logs.begin(settings.log)
     return settings
+
+
+def _port(text: str | None) -> int | None:
+    if text is None:
+        return None
+    if not text.isdecimal() or int(text) > config.PORT_MAX:
+        raise Usage(f"--port is {config.PORT}, not {text!r}")
+    return int(text)
 
 
 # ------------------------------------------------------------------------------------------ definition and inputs
 
 
-def read_spec(path: Path, settings: Settings) -> WorkflowSpec:
+def read_spec(path: Path, settings: Settings) -> Definition:
     """The definition in a file, checked; raises InvalidSpec with every problem."""
     try:
-        spec = WorkflowSpec.from_file(path)
+        spec = definition_from_file(path)
     except OSError as error:
         raise Usage(f"cannot read {path}: {error.strerror}{_likely_file(path)}") from None
     spec.validate(settings.template_env)
@@ -81,7 +98,7 @@ def _likely_file(path: Path) -> str:
     return f"; {meant}" if meant else ""
 
 
-def read_inputs(spec: WorkflowSpec, whole: str | None, pairs: Sequence[str]) -> dict[str, Any]:
+def read_inputs(spec: Definition, whole: str | None, pairs: Sequence[str]) -> dict[str, Any]:
     """The inputs: of --inputs, and of each -i on top of them; raises InvalidInputs if they do not fit."""
     inputs = _whole_inputs(whole) if whole is not None else {}
     for pair in pairs:
@@ -91,7 +108,7 @@ def read_inputs(spec: WorkflowSpec, whole: str | None, pairs: Sequence[str]) -> 
         value = _value(text)
         inputs[name] = text if means_text(spec.inputs, name, value) else value
     try:
-        with_defaults(spec, inputs)
+        with_defaults(spec.inputs, inputs)
     except InvalidInputs as error:
         raise UnfitInputs(error) from None
     return inputs

@@ -5,14 +5,14 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
 from holdfast.cli.given import Usage
 from holdfast.cli.line import Given
 from holdfast.cli.streams import UNWRITTEN, give, put
-from holdfast.spec.schema import schema
+from holdfast.spec.schema import flow_schema, schema
 
 SCHEMA: Final = "holdfast.schema.json"
 
@@ -130,11 +130,16 @@ def command(given: Given) -> int:
 
 
 def schema_text() -> str:
-    return msgspec.json.format(msgspec.json.encode(schema()), indent=2).decode() + "\n"
+    return _indented(schema())
+
+
+def _indented(data: Any) -> str:
+    return msgspec.json.format(msgspec.json.encode(data), indent=2).decode() + "\n"
 
 
 def schema_command(given: Given) -> int:
-    return 0 if put(schema_text().encode()) else UNWRITTEN
+    text = _indented(flow_schema() if given.has("--graph") else schema())
+    return 0 if put(text.encode()) else UNWRITTEN
 
 
 FILES: Final[dict[str, Callable[[], str]]] = {

@@ -1,15 +1,27 @@
-"""Log lines on standard error: as text for people, or one JSON object each for programs, with what people are told."""
+"""Log lines on standard error: as text for people, or one JSON object each for programs, with what people are told.
+
+What users, callers and tools wrote may stand in a line, so what could begin another line or speak to a terminal is
+written as an escape.
+"""
 
 from __future__ import annotations
 
 import logging
 import sys
 from collections.abc import Callable
-from typing import Any, TextIO
+from typing import Any, Final, TextIO
 
 import msgspec
 
 from holdfast.cli.streams import speak_through
+
+# C0 and C1 controls, and the two that some readers take for the end of a line; JSON itself escapes the first 32.
+_CONTROLS: Final = {
+    code: f"\\u{code:04x}" for code in (*range(32), *range(0x7F, 0xA0), 0x2028, 0x2029) if chr(code) != "\t"
+}
+_BEYOND_JSON: Final = {code: text for code, text in _CONTROLS.items() if code >= 0x7F}
+_BUT_LINES: Final = {code: text for code, text in _CONTROLS.items() if chr(code) != "\n"}
+_ABOUT: Final = ("run_id", "step", "attempt")  # fields of their own, where a line is about a run
 
 
 class ToStderr(logging.StreamHandler[TextIO]):
@@ -37,9 +49,14 @@ class AsText(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         said = getattr(record, "said", None)
         if said is None:
-            return super().format(record)
+            return super().format(record).translate(_BUT_LINES)
         fields = "".join(f" {name}={value}" for name, value in said["fields"].items())
-        return f"  · {record.__dict__['step']}  {said['message']}{fields}"
+        text = f"{record.__dict__['step']}  {said['message']}{fields}".translate(_BUT_LINES)
+        return "  · " + text.replace("\n", "\n    ")
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802  # the name that logging calls
+        """The message alone: an exception below it has lines of its own."""
+        return super().formatMessage(record).translate(_CONTROLS)
 
 
 class AsJson(logging.Formatter):
@@ -50,12 +67,13 @@ class AsJson(logging.Formatter):
             "logger": record.name,
             "message": record.getMessage(),
         }
+        line |= {name: record.__dict__[name] for name in _ABOUT if name in record.__dict__}
+        line |= getattr(record, "request", {})
         if (said := getattr(record, "said", None)) is not None:
-            about = {name: record.__dict__[name] for name in ("run_id", "step", "attempt")}
-            line |= {**about, "message": said["message"], "fields": said["fields"]}
+            line |= {"message": said["message"], "fields": said["fields"]}
         if record.exc_info:
             line["trace"] = self.formatException(record.exc_info)
-        return msgspec.json.encode(line).decode()
+        return msgspec.json.encode(line).decode().translate(_BEYOND_JSON)
 
 
 def begin(form: str) -> None:

@@ -1,61 +1,49 @@
 """`holdfast run`: drives one run of a file to its end, shows it, and says how it ended by its exit code.
 
-It drives only its own run: what else is open in the file stays as it is.
+It drives only its own run: what else is open in the file stays as it is. Where a server has the file, the run is begun
+there and only followed here.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import shlex
 import signal
-import sys
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol
 
-import msgspec
-
 from holdfast.cli.check import report_unknown_tools
 from holdfast.cli.file import acting, finished, found
+from holdfast.cli.follow import (
+    EXIT_CODES,
+    SIGNALLED,
+    WAITS_FOR_OUTSIDE,
+    Follower,
+    chosen_view,
+    result_data,
+    tell_end,
+    ticking,
+)
 from holdfast.cli.given import Usage, load_tools, read_inputs, read_spec, settings_of
 from holdfast.cli.line import Given
-from holdfast.cli.show import (
-    FRAMES_PER_SECOND,
-    Lines,
-    Silence,
-    Tree,
-    View,
-    is_in,
-    painted,
-    problem_lines,
-    span,
-    step_data,
-    told,
-)
+from holdfast.cli.show import View, is_in, problem_lines
+from holdfast.cli.source import ServerSource, server_of, serving
 from holdfast.cli.streams import UNWRITTEN, give, reserve_stdout, say
 from holdfast.config import Settings
 from holdfast.plan.graph import Call
 from holdfast.runtime.advance import Live
 from holdfast.runtime.app import Engine
-from holdfast.runtime.queries import output_of
+from holdfast.runtime.outputs import output_of
 from holdfast.runtime.steps import Steps, StepView, read_steps, steps_so_far
+from holdfast.spec.notation import Definition, definition_from_stored
 from holdfast.spec.problems import Report, did_you_mean
-from holdfast.spec.workflow import WorkflowSpec
 from holdfast.store.base import RunRow
 from holdfast.tools.registry import Registry
-from holdfast.values import Error, RunNo
+from holdfast.values import RunNo
 
-COMPLETED: Final = 0
-FAILED: Final = 1
-CANCELLED: Final = 3
-WAITS_FOR_OUTSIDE: Final = 4
-EXIT_CODES: Final = {"completed": COMPLETED, "failed": FAILED, "cancelled": CANCELLED, "interrupted": FAILED}
 KEYS_TOLD_MAX: Final = 5
-SIGNALLED: Final = (
-    128  # the shell's way to say that a signal ended it: 129 for HUP, 130 for Ctrl-C, 143 for TERM
-)
 HUNG_UP: Final = SIGNALLED + signal.SIGHUP
 
 
@@ -96,13 +84,20 @@ def drive(given: Given, settings: Settings, begin: Begin) -> int:
     where = _repeated(given, "--db")
     again = _repeated(given, "--tools", "--allow-networks", "--db")
     order = Order(begin, again, where, settings.tools, *shown)
+    server = server_of(settings)
+    if server is not None:
+        if given.has("--tools"):
+            say(
+                f"the run is driven by {server}, with the tools that are there; those of --tools are not used"
+            )
+        return finished(_follow(order, settings, server))
     tools = load_tools(settings)
     if isinstance(begin, Start) and settings.tools:
         _warn_of_unknown_tools(begin.spec, tools.names())
     return finished(_attend(order, settings, tools))
 
 
-def _warn_of_unknown_tools(spec: WorkflowSpec, known: Collection[str]) -> None:
+def _warn_of_unknown_tools(spec: Definition, known: Collection[str]) -> None:
     """A step whose tool is nowhere is met last, when all before it was done, and its run keeps its definition."""
     report = Report(spec.origin.document, spec.origin.source)
     report_unknown_tools(spec, known, report)
@@ -126,12 +121,13 @@ class Begin(Protocol):
 
     async def before(self, engine: Engine, *, every: bool) -> Steps: ...
     async def begin(self, engine: Engine) -> Live: ...
+    async def begin_at(self, server: ServerSource) -> str: ...  # the run's id
 
 
 class Start(NamedTuple):
     """Anew."""
 
-    spec: WorkflowSpec
+    spec: Definition
     inputs: dict[str, Any]
     may_create: bool = True
 
@@ -141,12 +137,15 @@ class Start(NamedTuple):
     async def begin(self, engine: Engine) -> Live:
         return await engine.start(self.spec, self.inputs)
 
+    async def begin_at(self, server: ServerSource) -> str:
+        return (await server.client.start(self.spec.to_data(), self.inputs)).run_id
+
 
 class GoOn(NamedTuple):
     """Where a run was left, with the definition that it began with."""
 
     run_id: str
-    spec: WorkflowSpec | None
+    spec: Definition | None
     file: Path | None
     may_create: bool = False
 
@@ -154,13 +153,16 @@ class GoOn(NamedTuple):
         row = await self._row(engine)
         stored = await engine.store.definition(row.tenant, row.version)
         if self.spec is not None and stored is not None:
-            began_with = WorkflowSpec.from_stored(stored[0])
+            began_with = definition_from_stored(stored[0])
             if began_with.canonical() != self.spec.canonical():
                 self._tell_file_is_not_used(row.workflow)
         return await steps_so_far(engine.store, row.no, every=every)
 
     async def begin(self, engine: Engine) -> Live:
         return await engine.take_up((await self._row(engine)).id)
+
+    async def begin_at(self, server: ServerSource) -> str:
+        return await server.find(self.run_id, is_open=True)
 
     async def _row(self, engine: Engine) -> RunRow:
         return await found(engine.store, self.run_id, is_open=True)
@@ -177,19 +179,22 @@ class GoOn(NamedTuple):
 
 async def _attend(order: Order, settings: Settings, registry: Registry) -> int:
     async with acting(settings, registry, may_create=order.begin.may_create) as engine:
-        attendant = Attendant(engine, order, _view(order, settings))
+        attendant = Attendant(
+            engine, order, chosen_view(settings, as_json=order.as_json, all_steps=order.all_steps)
+        )
         code = await attendant.attend()
     for line in attendant.parting():  # said last: whoever follows it finds the file free
         say(line)
     return code if attendant.is_result_written else UNWRITTEN
 
 
-def _view(order: Order, settings: Settings) -> View:
-    if order.as_json:
-        return Silence()
-    if settings.log == "text" and sys.stderr.isatty() and not order.all_steps:  # a tree is cut to the screen
-        return Tree()
-    return Lines(every=order.all_steps)
+async def _follow(order: Order, settings: Settings, server: str) -> int:
+    """Begin the run at the server, which drives it, and stay with it."""
+    async with serving(settings, server) as source:
+        run_id = await order.begin.begin_at(source)
+        view = chosen_view(settings, as_json=order.as_json, all_steps=order.all_steps)
+        follower = Follower(source, view, every=order.all_steps, as_json=order.as_json, leaves_stuck=True)
+        return await follower.follow(run_id)
 
 
 class Attendant:
@@ -208,7 +213,7 @@ class Attendant:
         self._engine.listeners.append(self._heard)
         self._engine.dispatch.hearers.append(self._told)
         self._listen_to_signals()
-        with self._ticking():
+        with ticking(self._view):
             begin = self._order.begin
             self._steps = await begin.before(self._engine, every=self._order.all_steps)
             live = await begin.begin(self._engine)
@@ -265,20 +270,6 @@ class Attendant:
         for number in numbers:
             asyncio.get_running_loop().add_signal_handler(number, self._leave, SIGNALLED + number)
 
-    @contextlib.contextmanager
-    def _ticking(self) -> Iterator[None]:
-        async def tick() -> None:
-            while True:
-                self._view.tick()
-                await asyncio.sleep(1 / FRAMES_PER_SECOND)
-
-        task = asyncio.ensure_future(tick())
-        try:
-            yield
-        finally:
-            task.cancel()
-            self._view.end()
-
     # ----------------------------------------------------------------------------------------------- the end
 
     async def _report(self, live: Live, code: int) -> int:
@@ -287,25 +278,10 @@ class Attendant:
         output = await output_of(self._engine.store, live.plan, run) if status == "completed" else None
         if self._order.as_json:
             steps = await read_steps(self._engine.store, live.plan, run, every=self._order.all_steps)
-            error = None if run.error is None else msgspec.to_builtins(run.error)
-            data = {path: step_data(step) for path, step in steps.items()}
-            shown = {"run_id": run.id, "status": status, "output": output, "error": error, "steps": data}
-            self.is_result_written = give(shown)
-        else:
-            self._tell_end(live, output)
+            self.is_result_written = give(result_data(run.id, status, output, run.error, steps))
+        elif run.over:
+            self.is_result_written = tell_end(status, run.at - run.created_at, output, run.error)
         return code
-
-    def _tell_end(self, live: Live, output: Any) -> None:
-        run = live.run
-        if not run.over:
-            return
-        took = span(run.at - run.created_at)
-        if run.status == "completed":
-            say(painted(f"completed in {took}", run.status, fd=2))
-            self.is_result_written = give(output)
-            return
-        error = run.error or Error(run.status, f"the run is {run.status}")
-        say(painted(f"{run.status} after {took}: {told(error)}", run.status, fd=2))
 
     def parting(self) -> list[str]:
         """What to do next. To be asked when the engine is closed: then it is known what was given back."""

@@ -7,13 +7,14 @@ import os
 import re
 import time
 from collections.abc import Iterable, Sequence
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import msgspec
 
 from holdfast.cli.streams import say
 from holdfast.errors import Problem
-from holdfast.values import Error, split
+from holdfast.values import Error, base_of, split
 
 if TYPE_CHECKING:
     from rich.live import Live
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 FRAMES_PER_SECOND: Final = 8
 INNER_SHOWN_MAX: Final = 6  # open steps of one scope in the tree; the rest is a number
+TOP_KEPT_MAX: Final = 1_000  # top-level steps that a tree remembers; in a cycle there is no end of them
 CHILDREN_TOLD_MAX: Final = 20  # larger fan-outs tell of failures and of their end, not of each child
 MARKS: Final = {
     "completed": "✓",
@@ -52,6 +54,11 @@ def span(ms: int) -> str:
         return f"{minutes} min {seconds} s"
     hours, minutes = divmod(minutes, 60)
     return f"{hours} h {minutes} min" if hours < 48 else f"{hours // 24} d {hours % 24} h"
+
+
+def ms_of(text: str) -> int:
+    """A point in time as `instant` writes it."""
+    return round(datetime.fromisoformat(text).timestamp() * 1000)
 
 
 def now_ms() -> int:
@@ -226,7 +233,9 @@ class Tree(Silence):
 
     def __init__(self) -> None:
         self._names: Sequence[str] = ()
-        self._top: dict[str, StepView] = {}
+        self._top: dict[str, StepView] = {}  # in the order in which they were reached
+        self._earlier = 0  # top-level steps that are over and no longer remembered
+        self._reached: set[str] = set()
         self._failed: dict[str, StepView] = {}
         self._progress: dict[str, str] = {}  # of the attempts that are at work
         self._steps: Steps | None = None
@@ -253,9 +262,18 @@ class Tree(Silence):
         for step in changed:
             self._progress.pop(step.path, None)  # it ended, or begins again
             if step.is_top:
-                self._top[step.path] = step
+                self._keep(step)
             elif step.status == "failed" and len(self._failed) < INNER_SHOWN_MAX:
                 self._failed[step.path] = step
+
+    def _keep(self, step: StepView) -> None:
+        self._top[step.path] = step
+        self._reached.add(base_of(step.path))
+        if len(self._top) > TOP_KEPT_MAX:
+            oldest = next((path for path, one in self._top.items() if one.is_over), None)
+            if oldest is not None:
+                del self._top[oldest]
+                self._earlier += 1
 
     def progressed(self, path: str, fraction: float, message: str) -> None:
         self._progress[path] = f"{_bar(fraction)} {fraction:4.0%} {' '.join(message.split())}".rstrip()
@@ -287,12 +305,14 @@ class Tree(Silence):
     def _rows(self, now: int, room: int) -> list[tuple[str, str, str, str]]:
         """What is over, what is open and what is to come; of a long list its middle, where things happen."""
         opened = [] if self._steps is None else self._steps.open
-        over = [name for name in self._names if name in self._top and self._top[name].is_over]
-        rest = [name for name in self._names if name not in over]
+        over = [path for path, step in self._top.items() if step.is_over]
+        rest = [path for path, step in self._top.items() if not step.is_over]
+        rest += [name for name in self._names if name not in self._reached]
         hidden = max(0, len(over) + len(rest) - room)
         earlier = min(hidden, len(over))
         later = hidden - earlier
-        rows = [("✓", f"{earlier} earlier steps", "", "dim")] if earlier else []
+        before = self._earlier + earlier
+        rows = [("✓", f"{before} earlier steps", "", "dim")] if before else []
         for name in [*over[earlier:], *rest[: len(rest) - later]]:
             rows += self._rows_of(name, now, opened)
         return [*rows, ("·", f"{later} more steps", "", "dim")] if later else rows

@@ -10,17 +10,15 @@ import gc
 import logging
 import os
 import shutil
-from collections.abc import AsyncGenerator, Collection, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
-from holdfast.engine.events import (
-    CancelRequested,
-    RunStarted,
-    TimerFired,
-)
+from holdfast.engine.events import CancelRequested, Event, RunStarted, SignalReceived, TimerFired
+from holdfast.engine.scopes import VARS_BYTES_MAX
 from holdfast.engine.state import Run, timer_of
 from holdfast.errors import (
     EngineClosed,
@@ -29,28 +27,29 @@ from holdfast.errors import (
     LimitExceeded,
     NodeIsOver,
     NotFound,
+    NotYetAvailable,
     RunIsOpen,
     RunIsOver,
     StoreUnavailable,
 )
-from holdfast.plan.compile import Resolved
 from holdfast.plan.graph import Plan
 from holdfast.runtime.advance import Advance, Live
 from holdfast.runtime.clock import Clock, SystemClock
 from holdfast.runtime.dispatch import ATTEMPTS_MAX, THREADS_MAX, Dispatch
 from holdfast.runtime.feed import Events, Feed, RunEvent, events_of
 from holdfast.runtime.load import load_run
+from holdfast.runtime.outputs import state_before
 from holdfast.runtime.owners import RESIDENT_MAX, Owners
 from holdfast.runtime.plans import Plans, Ready
-from holdfast.runtime.queries import outputs_before
 from holdfast.runtime.requests import Requests, Started, checked, digest_of
 from holdfast.runtime.restore import Restore
 from holdfast.runtime.timers import Timers
 from holdfast.runtime.upkeep import Upkeep
+from holdfast.runtime.workers import Workers
+from holdfast.spec.notation import Definition, definition_beside
 from holdfast.spec.problems import did_you_mean
-from holdfast.spec.workflow import WorkflowSpec, workflow_beside
 from holdfast.store.artefacts import Artefacts
-from holdfast.store.base import Batch, NewRun, Publication, Request, RunRow, Store
+from holdfast.store.base import Batch, NewRun, Request, RunRow, Store
 from holdfast.tools.registry import Registry
 from holdfast.tools.secrets import Secrets
 from holdfast.values import (
@@ -72,6 +71,7 @@ LOOK_AGAIN_MS: Final = 1_000
 LABELS_MAX: Final = 100  # of one run
 LABEL_CHARS_MAX: Final = 1_000
 NAMES_LOOKED_AT_MAX: Final = 1_000  # for the nearest to a name that is not there
+MEANINGS_MAX: Final = 1_000  # published names whose definition is remembered
 GC_THRESHOLD_OF_PYTHON: Final = (700, 10, 10)
 GC_THRESHOLD: Final = (20_000, 20, 20)
 
@@ -95,6 +95,7 @@ class Engine:
         processes: int | None = None,
         process_memory_bytes: int | None = None,
         upkeep: Upkeep | None = None,
+        workers: Workers | None = None,
     ) -> None:
         self.store, self.registry, self._workdirs = store, registry, workdirs
         self.upkeep = upkeep
@@ -111,7 +112,10 @@ class Engine:
             secrets=secrets,
             artefacts=artefacts,
             workdirs=workdirs,
+            workers=workers,
         )
+        self.workers = self.dispatch.workers
+        self.workers.writes.over = self.over
         self.start_attempt, self.stop_attempt = self.dispatch.start, self.dispatch.stop
         self.timers = Timers(self.clock, self._timer_due, self._take_up)
         self.resident = resident
@@ -119,13 +123,14 @@ class Engine:
         self.plans = Plans(store, self.template_env)
         self.owners: Owners
         self._waiters: dict[RunNo, list[Waiter]] = {}
+        self._meanings: dict[tuple[str, str], tuple[Definition, int]] = {}  # only this process can change them
         self._filling: asyncio.Task[None] | None = None
         self._restoring: asyncio.Task[None] | None = None
         self.is_open = False
         self.drives_all = True
         self._own: set[RunNo] = set()  # what is driven here where not all is
         self.listeners = self.advance.listeners
-        self.feed = Feed(self.listeners, self.dispatch.hearers)
+        self.feed = Feed(self.advance.watchers, self.dispatch.hearers)
         self.requests = Requests(store)
 
     # ------------------------------------------------------------------------------------------ open and close
@@ -136,6 +141,7 @@ class Engine:
         if self._workdirs is not None:
             shutil.rmtree(self._workdirs, ignore_errors=True)  # of attempts that a former process left behind
         _spare_the_collector()
+        await self.workers.open()
         self.is_open = True
         self.drives_all = self.advance.parks = drive
         self.owners = Owners(
@@ -164,6 +170,7 @@ class Engine:
             await self._release_runs()
         self.dispatch.abandon()
         self.advance.close()
+        self.workers.close()
         self.store.close()
         self._tell_waiters(
             EngineClosed(
@@ -186,6 +193,12 @@ class Engine:
     def _makes_own(self, no: RunNo) -> None:
         if not self.drives_all:
             self._own.add(no)
+
+    @property
+    def is_taking_up(self) -> bool:
+        """Runs that others left behind are being taken up, or will be once there is room, or the store can write."""
+        waits = self.dispatch.when_free is not None or self._filling is not None
+        return self.is_open and (waits or self.advance.is_stalled)
 
     def _take_up(self) -> None:
         """Take runs up in the background, as far as there is room."""
@@ -220,117 +233,184 @@ class Engine:
 
     async def start(
         self,
-        spec: WorkflowSpec,
+        spec: Definition,
         inputs: dict[str, Any],
         labels: dict[str, str] | None = None,
         *,
+        tenant: str = DEFAULT_TENANT,
+        number: int | None = None,
         parent_job_id: str | None = None,
         request: tuple[str, str] | None = None,
+        trace: str = "",
     ) -> Live:
-        """Begin a run. When this returns, the run is durable, and so is the request (id, digest) that asked for it."""
+        """Begin a run. When this returns, the run is durable, and so is the request (id, digest) that asked for it.
+
+        `number` is the release that the definition was found under, if it was found by name.
+        """
         self._check_open()
-        ready = self.plans.of_spec(spec) or await self.plans.of_whole(spec, self._named)
+        ready = self.plans.of_spec(spec) or await self.plans.of_whole(spec, partial(self._named, tenant))
         plan = ready.plan
         started = RunStarted(msgspec.Raw(_encoded(ready.inputs.filled(inputs))), env=self._environment(plan))
-        return await self._begin(ready, started, labels, parent_job_id, request)
+        return await self._begin(
+            tenant, ready, started, labels, parent_job_id, request, number=number, trace=trace
+        )
 
     async def _begin(
         self,
+        tenant: str,
         ready: Ready,
         started: RunStarted,
         labels: dict[str, str] | None = None,
         parent_job_id: str | None = None,
         request: tuple[str, str] | None = None,
         rerun_of: RunId | None = None,
+        number: int | None = None,
+        trace: str = "",
     ) -> Live:
         spec, plan = ready.whole.spec, ready.plan
         no, at = self.store.next_no(), self.clock.now()
-        run = Run(no, self.clock.new_id(), plan.version, DEFAULT_TENANT)
-        live = Live(run, plan, owned=True, status=None)
+        run = Run(no, self.clock.new_id(), plan.version, tenant)
+        live = Live(run, plan, owned=True, status=None, trace=trace)
         merged = {**spec.labels, **_checked(labels)} if labels else spec.labels
         on_restart = "interrupt" if plan.interrupted_by_restart else None
         new = NewRun(
             no, run.tenant, run.id, plan.version, on_restart, encode(merged).decode() if merged else None, at
         )
         new.parent_job_id, new.rerun_of = parent_job_id, rerun_of
+        new.workflow, new.number = spec.name, number
         self.plans.store_with(self.advance.batch, run.tenant, ready.whole, plan.version, at)
+        if trace and not (self.advance.is_stalled or self.advance.is_over):
+            self.advance.batch.traces.append((no, trace))
         self._makes_own(no)
         started.drive = len(self.advance.live) < self.resident
         reply: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         asked = None if request is None else Request(run.tenant, *request, no, at)
         self.advance.begin(live, new, started, reply, asked)
         await reply
-        self.plans.is_durable(plan.version)
+        self.plans.is_durable(tenant, plan.version)
         return live
 
     def _environment(self, plan: Plan) -> dict[str, str | None]:
         """What the plan names of the environment, as it is now: a run sees the same for ever."""
         return {name: os.environ.get(name) for name in plan.env if name in self.template_env}
 
-    async def _named(self, name: str, by: WorkflowSpec) -> WorkflowSpec:
+    async def _named(self, tenant: str, name: str, by: Definition) -> Definition:
         """What a name means in a definition: the file of that name beside it, if it was read from one, else what is
         published."""
-        beside = workflow_beside(by, name)
-        return await self.published(name) if beside is None else beside
+        beside = definition_beside(by, name)
+        return (await self.published(name, tenant))[0] if beside is None else beside
 
-    async def rerun(self, run_id: RunId, step: str | None = None) -> Live:
+    async def rerun(
+        self,
+        run_id: RunId,
+        step: str | None = None,
+        *,
+        tenant: str = DEFAULT_TENANT,
+        request: tuple[str, str] | None = None,
+    ) -> Live:
         """A new run of the same version with the same inputs. From a step on: what came before it counts as done."""
-        row = await self.row_of(run_id)
+        row, before = await self.past(run_id, tenant)
+        plan, run = before.plan, before.run
+        had = None if step is None else await state_before(self.store, plan, run, step)
+        labels = msgspec.json.decode(row.labels, type=dict[str, str]) if row.labels else None
+        started = RunStarted(run.inputs, env=run.env)
+        if step is not None and had is not None:
+            started.copied, started.vars, started.first = dict(had.outputs), dict(had.vars), segment(step)
+        ready = await self.plans.again(row.tenant, row.version)
+        return await self._begin(
+            tenant, ready, started, labels, row.parent_job_id, request, run_id, row.number
+        )
+
+    async def past(self, run_id: RunId, tenant: str = DEFAULT_TENANT) -> tuple[RunRow, Live]:
+        """A run that is over, to look at."""
+        row = await self.row_of(run_id, tenant)
         if row.status not in TERMINAL:
             raise RunIsOpen(run_id, row.status)
-        before = await self._load(row.no)
-        assert before is not None
-        plan, run = before.plan, before.run
-        copied = {} if step is None else await outputs_before(self.store, plan, run, step)
-        labels = msgspec.json.decode(row.labels, type=dict[str, str]) if row.labels else None
-        started = RunStarted(
-            run.inputs, env=run.env, copied=copied, first=None if step is None else segment(step)
-        )
-        ready = await self.plans.again(row.tenant, row.version)
-        return await self._begin(ready, started, labels, row.parent_job_id, None, run_id)
+        live = await self._load(row.no)
+        assert live is not None
+        return row, live
 
     async def start_once(
-        self, request_id: str, workflow: str, spec: WorkflowSpec, inputs: dict[str, Any], **rest: Any
-    ) -> Started:
-        """Begin a run unless this request has one. `workflow` is what the caller named: a workflow, or a hash."""
+        self,
+        request_id: str,
+        workflow: str,
+        spec: Definition,
+        inputs: dict[str, Any],
+        *,
+        tenant: str = DEFAULT_TENANT,
+        **rest: Any,
+    ) -> tuple[RunNo, RunId, bool]:
+        """Begin a run unless this request has one; tells whether it was begun now.
+
+        `workflow` is what the caller named: a workflow, or a hash.
+        """
         self._check_open()
         _encoded(inputs)
         digest = digest_of(workflow, inputs)
 
-        async def begin() -> Started:
-            run = (await self.start(spec, inputs, request=(request_id, digest), **rest)).run
+        async def begin() -> Live:
+            return await self.start(spec, inputs, tenant=tenant, request=(request_id, digest), **rest)
+
+        return await self._once(tenant, request_id, digest, begin)
+
+    async def rerun_once(
+        self, request_id: str, run_id: RunId, step: str | None, *, tenant: str = DEFAULT_TENANT
+    ) -> tuple[RunNo, RunId, bool]:
+        self._check_open()
+        digest = digest_of(f"rerun {run_id}", {"from": step})
+
+        async def begin() -> Live:
+            return await self.rerun(run_id, step, tenant=tenant, request=(request_id, digest))
+
+        return await self._once(tenant, request_id, digest, begin)
+
+    async def _once(
+        self, tenant: str, request_id: str, digest: str, begin: Callable[[], Awaitable[Live]]
+    ) -> tuple[RunNo, RunId, bool]:
+        is_new = False
+
+        async def made() -> Started:
+            nonlocal is_new  # of those who ask at once, only one's own is called
+            run = (await begin()).run
+            is_new = True
             return run.no, run.id
 
-        return await self.requests.once(DEFAULT_TENANT, checked(request_id), digest, begin)
+        found = await self.requests.once(tenant, checked(request_id), digest, made)
+        return *found, is_new
 
-    async def publish(self, spec: WorkflowSpec) -> str:
-        """Let a workflow's name mean this definition from now on; gives its version."""
+    async def commit(self, batch: Batch) -> None:
+        """Write what belongs to no run; it is durable when this returns."""
         self._check_open()
-        spec.validate(self.template_env)
-        own = Resolved(spec, {})  # those it names are looked up when a run starts
-        version = own.version
-        batch, at = Batch(), self.clock.now()
-        self.plans.store_with(batch, DEFAULT_TENANT, own, version, at)
-        batch.published.append(Publication(DEFAULT_TENANT, spec.name, version, at))
         done: asyncio.Future[BaseException | None] = asyncio.get_running_loop().create_future()
-        self.store.submit(batch, done.set_result)
+
+        def written(error: BaseException | None) -> None:
+            if batch.published:  # also where whoever asked has gone away meanwhile
+                self._meanings.clear()
+            done.set_result(error)
+
+        self.store.submit(batch, written)
         error = await asyncio.shield(done)
         if isinstance(error, SystemExit):
             self.over(error)
         if error is not None:
             raise error
-        self.plans.is_durable(version)
-        return version
 
-    async def published(self, name: str) -> WorkflowSpec:
-        """The definition that a name means now."""
+    async def published(self, name: str, tenant: str = DEFAULT_TENANT) -> tuple[Definition, int]:
+        """The definition that a name means now, and the number of its release."""
         self._check_open()
-        found = await self.store.published(DEFAULT_TENANT, name)
+        known = self._meanings.get((tenant, name))
+        if known is not None:
+            return known
+        found = await self.store.published(tenant, name) if is_text(name) else None
         if found is None:
-            near = did_you_mean(name, await self.store.workflow_names(DEFAULT_TENANT, NAMES_LOOKED_AT_MAX))
+            near = did_you_mean(name, await self.store.workflow_names(tenant, NAMES_LOOKED_AT_MAX))
             hint = near or "publish it first, or give a definition, or the path of a .yaml file"
-            raise NotFound(f"no workflow {name!r} is published here; {hint}")
-        return self.plans.spec_of(*found)
+            raise NotFound(f"no workflow {name!a} is published here; {hint}")
+        version, definition, number = found
+        if len(self._meanings) >= MEANINGS_MAX:
+            self._meanings.clear()
+        meant = self._meanings[tenant, name] = self.plans.spec_of(version, definition), number
+        return meant
 
     def events(self, no: RunNo, run_id: RunId, plan: Plan) -> AsyncGenerator[RunEvent, None]:
         """Every event of a run, from its first to its last."""
@@ -340,17 +420,36 @@ class Engine:
             raise self._set_aside(no)
         return events_of(self.store, self.feed, no, Events(run_id, plan.steps_total))
 
-    async def cancel(self, run_id: RunId, reason: str = "") -> None:
+    async def cancel(self, run_id: RunId, reason: str = "", *, tenant: str = DEFAULT_TENANT) -> None:
         """Ask a run to stop. When this returns, the request is durable and nothing new starts."""
-        live = await self._hold(await self.row_of(run_id))
+        await self.tell(await self._held_open(run_id, tenant), CancelRequested(reason))
+
+    async def signal(self, run_id: RunId, name: str, value: Any, *, tenant: str = DEFAULT_TENANT) -> None:
+        """Write a variable of a run; it is durable when this returns."""
+        text = _encoded(value, "the value of the signal is")
+        live = await self._held_open(run_id, tenant)
+        if not live.plan.has_vars:
+            raise NotYetAvailable("signals reach the shared state of graphs; steps cannot wait for one yet")
+        if live.run.vars_bytes + len(text) > VARS_BYTES_MAX:
+            raise LimitExceeded(
+                "vars_too_large", f"the variables of the run would be over {VARS_BYTES_MAX // 2**20} MiB"
+            )
+        await self.tell(live, SignalReceived(name, msgspec.Raw(text)))
+
+    async def _held_open(self, run_id: RunId, tenant: str) -> Live:
+        """A run that is not over, in memory, to tell it something."""
+        live = await self.hold(await self.row_of(run_id, tenant))
         if live.run.over:
             await self.advance.drained()
-            row = await self.row_of(run_id)
+            row = await self.row_of(run_id, tenant)
             if row.status not in TERMINAL:
                 raise StoreUnavailable("the end of the run could not be written; try again")
             raise RunIsOver(run_id, row.status)
+        return live
+
+    async def tell(self, live: Live, event: Event) -> None:
         reply: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.advance.offer(live, CancelRequested(reason), reply)
+        self.advance.offer(live, event, reply)
         await reply
 
     async def ended(self, no: RunNo) -> Live:
@@ -373,16 +472,16 @@ class Engine:
             if waiters and waiter in waiters:
                 waiters.remove(waiter)
 
-    async def row_of(self, run_id: RunId) -> RunRow:
+    async def row_of(self, run_id: RunId, tenant: str = DEFAULT_TENANT) -> RunRow:
         self._check_open()
-        row = await self.store.run_by_id(DEFAULT_TENANT, run_id) if is_text(run_id) else None
+        row = await self.store.run_by_id(tenant, run_id) if is_text(run_id) else None
         if row is None:
             raise NotFound(f"no run {ascii(run_id)[1:-1]} in this database")
         return row
 
-    async def find(self, run_id: RunId) -> Live:
+    async def find(self, run_id: RunId, tenant: str = DEFAULT_TENANT) -> Live:
         """A run to look at. A parked one stays a row: looking does not bring it back to memory."""
-        row = await self.row_of(run_id)
+        row = await self.row_of(run_id, tenant)
         live = self.advance.live.get(row.no) or await self._load(row.no)
         assert live is not None
         return live
@@ -397,7 +496,7 @@ class Engine:
         await self.advance.drained()
         return live
 
-    async def _hold(self, row: RunRow) -> Live:
+    async def hold(self, row: RunRow) -> Live:
         """A run in memory, ours to append to; nothing of it starts for that."""
         known = self.advance.live.get(row.no)
         if known is not None:
@@ -439,7 +538,8 @@ class Engine:
             return None
         plan = await self.plans.of_version(stored.row.tenant, stored.row.version)
         run = await load_run(self.store, stored)
-        live = Live(run, plan, owned=False, status=stored.row.status)
+        trace = await self.store.trace_of(no)
+        live = Live(run, plan, owned=False, status=stored.row.status, trace=trace)
         live.lacks_tool = any(step.reason == "no_tool" for step in run.steps.values())
         live.journal_bytes = sum(len(body) for *_, body in stored.rows)
         if stored.parts:
@@ -491,6 +591,7 @@ class Engine:
 
     def over(self, error: BaseException) -> None:
         self.dispatch.abandon()
+        self.workers.abandon()
         self.timers.close()
         if self.upkeep is not None:
             self.upkeep.stop()
@@ -535,15 +636,13 @@ def _checked(labels: Mapping[Any, Any]) -> Mapping[str, str]:
     return labels
 
 
-def _encoded(inputs: dict[str, Any]) -> bytes:
+def _encoded(value: Any, what: str = "the inputs are") -> bytes:
     try:
-        text = encode(inputs)
+        text = encode(value)
     except NotJson as error:
-        raise InvalidInputs(f"the inputs are not JSON: {error}") from None
+        raise InvalidInputs(f"{what} not JSON: {error}") from None
     if len(text) > VALUE_BYTES_MAX:
-        raise LimitExceeded(
-            "input_too_large", "the inputs are over 25 MiB; pass a path or a reference instead"
-        )
+        raise LimitExceeded("input_too_large", f"{what} over 25 MiB; pass a path or a reference instead")
     return text
 
 

@@ -20,14 +20,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
+from msgspec import Raw
 
 from holdfast.engine.draft import value_at
 from holdfast.engine.events import AttemptReleased, AttemptTimedOut, Event, StepFailed, StepSucceeded
 from holdfast.plan.expr import resolved
 from holdfast.plan.graph import Answer, Call
 from holdfast.runtime.advance import Advance, Live
+from holdfast.runtime.calls import Job
 from holdfast.runtime.clock import Clock
 from holdfast.runtime.feed import Hearer, job_id
+from holdfast.runtime.workers import Workers
 from holdfast.store.artefacts import Artefacts
 from holdfast.tools.failures import ArgumentsMisfit, OutputTooLarge, described
 from holdfast.tools.registry import Context, Registry, Tool
@@ -50,20 +53,21 @@ SIMPLE: Final = frozenset({int, bool, type(None)})  # nothing about these can be
 SHORT_BYTES_MAX: Final = len('{"file_refs":[]')  # a shorter answer cannot name a file
 
 
-class Attempt:
-    # No slots: most attempts never differ from these, and what is not set costs nothing.
+class Attempt(msgspec.Struct, eq=False):
+    key: Key
+    number: int
+    tool: Tool
+    args: dict[str, Any]
     task: asyncio.Task[None] | None = None
     context: Context | None = None
+    job: Job | None = None  # what a worker is asked to do
     answer: Answer | None = None  # what of its answer is the output
     artefacts: Sequence[tuple[str, int]] = ()  # what was stored for its output
-    has_begun = False
-    is_suspect = False
-    only_once = False
-    stopped = False
-    is_known = False  # it stands in `open`
-
-    def __init__(self, key: Key, number: int, tool: Tool, args: dict[str, Any]) -> None:
-        self.key, self.number, self.tool, self.args = key, number, tool, args
+    has_begun: bool = False
+    is_suspect: bool = False
+    only_once: bool = False
+    stopped: bool = False
+    is_known: bool = False  # it stands in `open`
 
     @property
     def no(self) -> RunNo:
@@ -97,7 +101,10 @@ class Dispatch:
         workdirs: Path | None = None,
         secrets: Secrets | None = None,
         artefacts: Artefacts | None = None,
+        workers: Workers | None = None,
     ) -> None:
+        self.workers = workers or Workers(advance.store, clock)
+        self.workers.assignments.show_late = self._show_late
         self.advance, self.registry, self.clock, self.places = advance, registry, clock, places
         self.secrets, self.artefacts = secrets or Secrets(), artefacts
         self._monotonic = clock.monotonic
@@ -109,6 +116,8 @@ class Dispatch:
         self.when_free: Callable[[], None] | None = None  # somebody waits for a place
         # Told, on the loop, what tools say of their attempts: run, path, attempt, `log` or `progress`, and the data.
         self.hearers: list[Hearer] = []
+        # What the work of an attempt is told of its trace: that of the run as it came, unless somebody makes spans.
+        self.traceparent: Callable[[Live, str, int], str | None] = lambda live, path, number: live.trace or None
         self._runner: asyncio.Task[None] | None = None
         self._at_hand: Attempt | None = None  # what the runner performs, and nobody else has to know of
         self._tasks: set[asyncio.Task[None]] = set()
@@ -123,6 +132,22 @@ class Dispatch:
     @property
     def free_places(self) -> int:
         return self.places - len(self.open) - sum(map(len, self._queues))
+
+    @property
+    def waiting(self) -> dict[str, int]:
+        """How many starts wait for what."""
+        return {"place": len(self.queue), **{name: len(line.waiting) for name, line in self._lines.items()}}
+
+    def line_of(self, no: RunNo, path: str) -> tuple[str, int] | None:
+        """The limit that a start waits for, if it has not begun, and how many places there are."""
+        lines = (
+            ("attempts_max", self.places, self.queue),
+            *((f"{name}s", line.limit, line.waiting) for name, line in self._lines.items()),
+        )
+        for name, limit, waiting in lines:
+            if any(start[:2] == (no, path) for start in waiting):
+                return name, limit
+        return None
 
     def has(self, no: RunNo, path: str, number: int) -> bool:
         """Is this attempt at work here, or waiting for a place?"""
@@ -153,13 +178,18 @@ class Dispatch:
             self.advance.offer(live, AttemptReleased(path, number, "stopping"))
             return None
         node: Call = live.plan.root.nodes.get(path) or live.plan.node(path)  # type: ignore[assignment]  # others are not started
+        if node.service is not None:
+            self._hand_out(live, node, path, number)
+            return None
         tool = self.registry.get(node.target) or self.registry.remote(node.target)
         if tool is None:
             self._give_back(live, path, number, node.target)
             return None
         try:
-            text = bytes(step.inputs)
-            args = decode(text) if text.find(b'"$') < 0 else self._resolved(live, text)
+            text = written(step.inputs)
+            args = self._resolved(live, text) if b'"$' in text else decode(text)
+            if node.spreads:
+                args = tool.spread(args["input"], args["params"])
             if type(args) is not dict:
                 raise ArgumentsMisfit(f"the arguments of a tool are an object, not {type(args).__name__}")
             if not tool.isolated:  # its process does it, since what they become could not be sent
@@ -168,12 +198,53 @@ class Dispatch:
             self.advance.offer(live, StepFailed(path, number, self._error(error, path, number)))
             return None
         attempt = Attempt((run.no, path), number, tool, args)
-        # If it never waits nobody can meet it, and nobody has to be told of it.
-        return (
-            attempt
-            if tool.is_plain and node.is_plain and self._alone is None
-            else self._launch(live, node, attempt)
-        )
+        if tool.is_plain and node.is_plain and self._alone is None:
+            return attempt  # if it never waits nobody can meet it, and nobody has to be told of it
+        return self._launch(live, node, attempt)
+
+    def _hand_out(self, live: Live, node: Call, path: str, number: int) -> None:
+        """A call of a service is for a worker to do."""
+        rule, run, text, service = node.service, live.run, bytes(live.run.steps[path].inputs), node.target
+        assert rule is not None
+        try:
+            if rule.is_given or text.find(b'"$') >= 0:
+                given = self._resolved(live, text)
+                service = given.pop("service", service)
+                text = encode(given)
+            if type(service) is not str or not service:
+                raise ArgumentsMisfit(f"the name of a service is a text, not {service!r:.50}")
+        except (ValueError, SecretUnavailable) as error:
+            return self.advance.offer(live, StepFailed(path, number, self._error(error, path, number)))
+        attempt = Attempt((run.no, path), number, _SERVICE, {})
+        stable = idempotency_key(run.tenant, run.id, path)
+        context = Context(run.id, path, number, stable, tell=self._listener(attempt), redact=self.secrets.redact)
+        attempt.job = Job(run.tenant, run.no, run.id, path, number, service, text, stable, rule, context)
+        attempt.job.only_once, attempt.job.traceparent = node.fails_on_crash, self.traceparent(live, path, number)
+        self._launch(live, node, attempt)
+
+    def rejoin(self, live: Live) -> None:
+        """Wait again for the jobs of a run that workers have had since before this process; others are nobody's."""
+        no, steps = live.run.no, live.run.steps
+        for key in self.workers.held(no):
+            _, path, number = key
+            step = steps.get(path)
+            if step is None or step.attempt != number or step.state != "running":
+                self.workers.forget_job(key)
+            elif not self.has(no, path, number):
+                self._hand_out(live, live.plan.node(path), path, number)  # type: ignore[arg-type]  # only calls have jobs
+                if step.target is not None:
+                    asyncio.get_running_loop().call_soon(self.stop, no, path)
+
+    def _show_late(self, key: tuple[RunNo, str, int], outcome: bytes | BaseException) -> None:
+        """An answer that changes nothing stands in the journal all the same, while the run is open."""
+        no, path, number = key
+        if (live := self.advance.live.get(no)) is None:
+            return
+        if isinstance(outcome, bytes):
+            output = self.secrets.redact_json(outcome) if self.secrets.are_out else outcome
+            self.advance.offer(live, StepSucceeded(path, number, msgspec.Raw(output)))
+        else:
+            self.advance.offer(live, StepFailed(path, number, self._error(outcome, path, number)))
 
     def _give_back(self, live: Live, path: str, number: int, target: str) -> None:
         if not live.lacks_tool:
@@ -252,12 +323,14 @@ class Dispatch:
         self._runner, attempt = None, self._at_hand
         if attempt is not None:
             self.open[attempt.key], attempt.is_known, attempt.has_begun = attempt, True, True
+            attempt.task = runner
         if not self.is_stopping:
             self._fill_places()
 
     async def _run_queue(self) -> None:
         """Begin and perform what is queued, one after another: all that a step touches is still warm for its answer."""
         me, advance, queue, places = asyncio.current_task(), self.advance, self.queue, self.places
+        monotonic, secrets = self._monotonic, self.secrets
         for _ in range(len(queue)):  # no more than this, so that the loop gets its turn
             if not queue or len(self.open) >= places:
                 break  # whoever makes room sees to the rest
@@ -268,8 +341,16 @@ class Dispatch:
             queue.popleft()
             if live is None or (attempt := self._begin(live, path, number)) is None:
                 continue
-            attempt.task, self._at_hand = me, attempt
-            event = await self._outcome(attempt)
+            self._at_hand = attempt
+            tool, began = attempt.tool, monotonic()
+            try:  # as _outcome does it, without a coroutine for each
+                output = await tool.fn(**attempt.args)
+                text = written(output) if type(output) in SIMPLE else tool.result(output)
+                if len(text) > SHORT_BYTES_MAX or attempt.answer is not None or secrets.are_out:
+                    text = await self._refined(attempt, text)
+                event: Event = StepSucceeded(path, number, Raw(text), int((monotonic() - began) * 1000))
+            except BaseException as error:
+                event = self._failure_of(attempt, error, began)
             if self._runner is not me:
                 attempt.tool.waits()
                 return self._answered(attempt, event)
@@ -292,36 +373,40 @@ class Dispatch:
                 self._answered(attempt, self._failure(attempt, error, self._monotonic()))
             return
         attempt.has_begun = True
-        self._answered(attempt, await self._outcome(attempt))
+        event = await self._outcome(attempt)
+        if attempt.job is not None and isinstance(event, StepSucceeded | StepFailed):
+            event.worker = attempt.job.worker
+        self._answered(attempt, event)
 
     async def _outcome(self, attempt: Attempt) -> Event:
         began, tool = self._monotonic(), attempt.tool
         try:
             if tool.runs_in == "loop":
-                output = await tool.fn(**attempt.args)
-                text = written(output) if type(output) in SIMPLE else tool.result(output)
+                text = tool.result(await tool.fn(**attempt.args))
             elif tool.runs_in == "thread":
                 text = tool.result(await self._threads.call(tool.fn, attempt.args))
-            else:
+            elif tool.runs_in == "process":
                 text = await self._in_process(attempt)
-            if len(text) > SHORT_BYTES_MAX or attempt.answer is not None or self.secrets.are_out:
-                text = await self._refined(attempt, text)
+            else:
+                assert attempt.job is not None
+                text = await self.workers.call(attempt.job)
+            text = await self._refined(attempt, text)
         except BaseException as error:
-            if not self._is_ours(error, attempt):
-                raise
-            return self._failure(attempt, error, began)
-        if len(text) > VALUE_BYTES_MAX:
-            return self._failure(attempt, OutputTooLarge(), began)
+            return self._failure_of(attempt, error, began)
         ran_ms = int((self._monotonic() - began) * 1000)
-        return StepSucceeded(attempt.key[1], attempt.number, msgspec.Raw(text), ran_ms)
+        return StepSucceeded(attempt.path, attempt.number, Raw(text), ran_ms)
 
     async def _refined(self, attempt: Attempt, text: bytes) -> bytes:
         """What of an answer is the output, with its files put away and its secrets taken out."""
         if attempt.answer is not None:
             text = encode(attempt.answer(decode(text)))
-        if text.find(b'"file_refs"') >= 0:
+        if text.find(b'"file_refs"') >= 0 and attempt.job is None:  # a worker's files are not here
             text = await self._keep_files(attempt, text)
-        return self.secrets.redact_json(text) if self.secrets.are_out else text
+        if self.secrets.are_out:
+            text = self.secrets.redact_json(text)
+        if len(text) > VALUE_BYTES_MAX:
+            raise OutputTooLarge
+        return text
 
     async def _keep_files(self, attempt: Attempt, text: bytes) -> bytes:
         """Store what an output's file_refs name, before the row that names it."""
@@ -354,6 +439,11 @@ class Dispatch:
             attempt.task.uncancel()
         return not (isinstance(error, GeneratorExit) and self.is_stopping)
 
+    def _failure_of(self, attempt: Attempt, error: BaseException, began: float) -> StepFailed:
+        if not self._is_ours(error, attempt):
+            raise error
+        return self._failure(attempt, error, began)
+
     def _was_not_asked(self, attempt: Attempt) -> bool:
         return attempt.task is None or attempt.task.cancelling() == 0
 
@@ -379,11 +469,24 @@ class Dispatch:
         if not self.is_stopping:
             for sha256, size in attempt.artefacts:
                 self.advance.batch.artefacts.append((attempt.no, sha256, size, self.clock.now()))
-            self.advance.deliver(attempt.no, event)
+            if attempt.job is None:
+                self.advance.deliver(attempt.no, event)
+            else:
+                self._deliver_job(attempt.job, event)
             if (line is not None and line.waiting) or (self.queue and self._runner is None):
                 self._fill_places()
             if self.when_free is not None:
                 self.when_free()
+
+    def _deliver_job(self, job: Job, event: Event) -> None:
+        """A worker that waits to hear whether its answer counts is told when that is durable; if it will not be, the
+        worker has to answer again, and nobody keeps its answer."""
+        if not self.workers.is_answered(job):
+            self.advance.deliver(job.no, event)
+            return self.workers.settled(job, None)
+        reply: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        reply.add_done_callback(lambda done: self.workers.settled(job, done.exception()))
+        self.advance.deliver(job.no, event, reply)
 
     def _fill_places(self) -> None:
         for line in self._lines.values():
@@ -416,6 +519,8 @@ class Dispatch:
         attempt.stopped = True
         if attempt.context is not None:
             attempt.context.cancel()
+        if attempt.job is not None and self.workers.stop(attempt.job):
+            return  # whoever fetched it is told, and answers
         # One that has not begun looks at `stopped` when it does; to cancel its task would be to lose its answer.
         if attempt.tool.runs_in != "thread" and attempt.has_begun and attempt.task is not None:
             attempt.task.cancel()
@@ -503,6 +608,8 @@ class Dispatch:
         One that has begun and must not be done twice is not given back: its outcome is unknown, so it is lost.
         """
         for (no, path), attempt in self.open.items():
+            if self.workers.holds((no, path, attempt.number)):
+                continue  # it goes on at its worker, and whoever takes the run up waits for it again
             if not (attempt.has_begun and attempt.only_once):
                 self.advance.deliver(no, AttemptReleased(path, attempt.number, "stopping"))
         for waiting in self._queues:
@@ -524,6 +631,21 @@ class Dispatch:
         self._threads.close()
         if self._processes is not None:
             self._processes.close()
+
+
+class _Service(Tool):
+    """Stands for whatever a worker does: it waits by nature, and takes none of our threads or processes."""
+
+    def __init__(self) -> None:
+        super().__init__(_nothing, "service")
+        self.runs_in, self.suspends, self.is_plain = "worker", True, False
+
+
+async def _nothing() -> None:
+    pass
+
+
+_SERVICE: Final = _Service()
 
 
 class Threads:

@@ -5,8 +5,10 @@ Looks at committed rows and at who holds the file. Changes nothing, starts nothi
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Final
+import asyncio
+import os
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -14,11 +16,16 @@ from holdfast.engine.rows import decode_row
 from holdfast.engine.state import Run, Step, timer_key
 from holdfast.plan.graph import Call, FanOut, Plan
 from holdfast.runtime.load import load_run
-from holdfast.runtime.queries import JOURNAL_PAGE
 from holdfast.runtime.steps import Steps
-from holdfast.store.base import RunRow, Store
+from holdfast.store.base import AssignmentRow, RunRow, Store, WorkerRow
 from holdfast.values import TERMINAL, Millis, RunNo
 
+if TYPE_CHECKING:
+    from holdfast.runtime.app import Engine
+
+ROWS_READ_MAX: Final = 10_000  # of a journal, to see since when something is as it is
+ROWS_AT_THE_END: Final = 2_000
+ROWS_AT_A_TIME: Final = 200
 REASONS_MAX: Final = 100  # nobody reads more; the rest is counted
 
 
@@ -32,6 +39,15 @@ class Reason(msgspec.Struct, frozen=True):
     unblocks: str
 
 
+class Wait(msgspec.Struct, frozen=True):
+    """What a step waits for: a timer, its next attempt, a key, a tool … `until` is when it moves by itself."""
+
+    path: str
+    kind: str
+    until: Millis | None = None
+    name: str = ""  # of the signal, or the task id of the callback
+
+
 class Explanation(msgspec.Struct, frozen=True):
     run_id: str
     status: str
@@ -40,33 +56,149 @@ class Explanation(msgspec.Struct, frozen=True):
     more: int = 0  # reasons beyond REASONS_MAX
 
 
+class Around:
+    """What is known beside the rows of a run: who has the file, which workers there are. Of a file, what stands in it."""
+
+    def __init__(
+        self,
+        holder: Mapping[str, object],
+        epoch: int,
+        jobs: Mapping[str, AssignmentRow],
+        workers: Sequence[WorkerRow],
+        now: Millis | None = None,
+    ) -> None:
+        self.pid = holder.get("pid") if holder else None
+        self.epoch, self.jobs, self._workers, self.now = epoch, jobs, workers, now
+
+    def drives(self, row: RunRow) -> bool:
+        return self.pid is not None and row.owner is not None and row.owner_epoch == self.epoch
+
+    def able(self, tenant: str, service: str) -> int:
+        """How many workers do this service now."""
+        return sum(
+            worker.tenant == tenant
+            and worker.status == "online"
+            and service in msgspec.json.decode(worker.services, type=list[str])
+            for worker in self._workers
+        )
+
+    def trouble(self, no: RunNo) -> tuple[str, str] | None:
+        """What keeps this very run from going on: a reason, and what unblocks it."""
+        return None
+
+    def line_of(self, no: RunNo, path: str) -> tuple[str, int] | None:
+        """The limit that the start of a step waits for."""
+        return None
+
+    def lease_until(self, no: RunNo, path: str, attempt: int) -> Millis | None:
+        return None
+
+
+class AroundLive(Around):
+    """The same, from the memory of the engine that has the file."""
+
+    def __init__(self, engine: Engine, jobs: Mapping[str, AssignmentRow]) -> None:
+        super().__init__({"pid": os.getpid()}, engine.store.epoch, jobs, (), engine.clock.now())
+        self._engine = engine
+
+    def drives(self, row: RunRow) -> bool:
+        return row.no in self._engine.advance.live or super().drives(row)
+
+    def able(self, tenant: str, service: str) -> int:
+        return len(self._engine.workers.list(tenant, service))
+
+    def trouble(self, no: RunNo) -> tuple[str, str] | None:
+        advance = self._engine.advance
+        if no in advance.quarantined:
+            return (
+                "set_aside",
+                f"a new release: this is a defect in holdfast ({advance.quarantined[no]:.200})",
+            )
+        if advance.is_stalled:
+            return "store_unavailable", "the database can be written again; that is looked for all the time"
+        return None
+
+    def line_of(self, no: RunNo, path: str) -> tuple[str, int] | None:
+        return self._engine.dispatch.line_of(no, path)
+
+    def lease_until(self, no: RunNo, path: str, attempt: int) -> Millis | None:
+        left = self._engine.workers.assignments.lease_left((no, path, attempt))
+        assert self.now is not None
+        return None if left is None else Millis(int(self.now + left * 1000))
+
+
 async def explain(
     store: Store, row: RunRow, plan: Plan, *, holder: Mapping[str, object], epoch: int
 ) -> Explanation:
-    """`holder` is who has the file now, `epoch` the newest incarnation of the engine on it."""
+    """Of a run in a file. `holder` is who has the file now, `epoch` the newest incarnation of the engine on it."""
+    return await _explained(
+        store, row, plan, Around(holder, epoch, await _jobs(store, row), await store.workers())
+    )
+
+
+async def explain_live(engine: Engine, row: RunRow, plan: Plan) -> Explanation:
+    """Of a run, asked of the engine that has the file."""
+    return await _explained(engine.store, row, plan, AroundLive(engine, await _jobs(engine.store, row)))
+
+
+async def _jobs(store: Store, row: RunRow) -> dict[str, AssignmentRow]:
+    return {job.path: job for job in await store.assignments() if job.no == row.no}
+
+
+async def _explained(store: Store, row: RunRow, plan: Plan, around: Around) -> Explanation:
     if row.status in TERMINAL:
         over = Reason("", row.status, row.finished_at or row.created_at, None, _RERUN.format(row.id))
         return Explanation(row.id, row.status, None, [over])
     stored = await store.load(row.no)
     assert stored is not None
     run = await load_run(store, stored)
-    pid = holder.get("pid") if holder else None
-    is_driven = bool(holder) and row.owner is not None and row.owner_epoch == epoch
-    looker = _Looker(run, plan, await _since(store, row.no), await _holders(store, run), is_driven=is_driven)
-    found = [*_of_the_run(run, row, pid, is_driven=is_driven), *looker.of_steps(), *looker.of_scopes()]
-    drives = pid if is_driven and isinstance(pid, int) else None
+    is_driven = around.drives(row)
+    looker = _Looker(
+        run, plan, await _since(store, run), await _holders(store, run), around, is_driven=is_driven
+    )
+    found = [*_of_the_run(run, row, around, is_driven=is_driven), *looker.of_steps(), *looker.of_scopes()]
+    drives = around.pid if is_driven and isinstance(around.pid, int) else None
     return Explanation(row.id, row.status, drives, found[:REASONS_MAX], max(0, len(found) - REASONS_MAX))
 
 
+def waits(run: Run) -> list[Wait]:
+    """What the open steps of a run wait for; those at work wait for nothing."""
+    found: list[Wait] = []
+    for path, step in run.steps.items():
+        if step.state != "running" and len(found) < REASONS_MAX:
+            found.append(_wait_of(run, path, step))
+    return found
+
+
+def _wait_of(run: Run, path: str, step: Step) -> Wait:
+    if step.wait is not None:
+        return Wait(path, step.wait.kind, step.wait.until, step.wait.name)
+    if step.reason == "key":
+        return Wait(path, "key")
+    for timer, kind in _TIMERS.items():
+        if (due := run.timers.get(timer_key(timer, path))) is not None:
+            return Wait(path, kind, due)
+    return Wait(path, step.reason or ("slot" if step.state == "ready" else step.state))
+
+
+_ANSWERS: Final = {
+    "callback": "the result for the task {name!r}: POST /workflows/resume",
+    "signal": "the signal {name!r}: POST /api/v1/runs/{run}/signals",
+    "approval": "an answer: POST /api/v1/runs/{run}/approvals/{path}",
+    "condition": "a signal that writes what it looks for: POST /api/v1/runs/{run}/signals",
+}
+_TIMERS: Final = {"retry": "retry", "delay": "timer", "suspect": "suspect"}
 _RERUN: Final = "nothing, it is over; holdfast runs rerun {} starts it again as a new run"
 
 
-async def _since(store: Store, no: RunNo) -> dict[str, Millis]:
-    """When each step came to be as it is."""
+async def _since(store: Store, run: Run) -> dict[str, Millis]:
+    """When each open step came to be as it is. Of a very long journal only the end is read for this."""
+    if run.seq > ROWS_READ_MAX:
+        return await _last_told(store, run)
     steps, after = Steps(), 0
     states: dict[str, tuple[str, str, int]] = {}
     since: dict[str, Millis] = {}
-    while rows := await store.journal(no, after, JOURNAL_PAGE):
+    while rows := await store.journal(run.no, after, ROWS_AT_A_TIME):
         for seq, _, at, _, body in rows:
             for step in steps.take(*decode_row(body), Millis(at)):
                 state = (step.status, step.reason, step.attempts)
@@ -76,6 +208,18 @@ async def _since(store: Store, no: RunNo) -> dict[str, Millis]:
                     states.pop(step.path, None)
                     since.pop(step.path, None)
             after = seq
+        await asyncio.sleep(0)
+    return since
+
+
+async def _last_told(store: Store, run: Run) -> dict[str, Millis]:
+    since: dict[str, Millis] = {}
+    for _, _, at, _, body in await store.journal(run.no, run.seq - ROWS_AT_THE_END, ROWS_AT_THE_END):
+        event, decisions = decode_row(body)
+        for told in (event, *decisions):
+            path = getattr(told, "path", None)
+            if path in run.steps or path in run.scopes:
+                since[path] = Millis(at)
     return since
 
 
@@ -89,8 +233,10 @@ async def _holders(store: Store, run: Run) -> dict[str, str]:
     return holders
 
 
-def _of_the_run(run: Run, row: RunRow, pid: object, *, is_driven: bool) -> list[Reason]:
+def _of_the_run(run: Run, row: RunRow, around: Around, *, is_driven: bool) -> list[Reason]:
     reasons = []
+    if (trouble := around.trouble(run.no)) is not None:
+        reasons.append(Reason("", trouble[0], run.at, None, trouble[1]))
     if run.ending:
         until = min((at for key, at in run.timers.items() if key.startswith("grace ")), default=None)
         word = "cancelling" if run.ending == "cancelled" else run.ending
@@ -98,11 +244,13 @@ def _of_the_run(run: Run, row: RunRow, pid: object, *, is_driven: bool) -> list[
             Reason("", word, run.at, until, "the answer of what is at work, or the end of its grace")
         )
     go_on = f"holdfast run --continue {row.id}"
-    if pid is None:
+    if around.pid is None:
         reasons.append(Reason("", "not_driven", run.at, None, f"{go_on} (no process drives it)"))
     elif not is_driven and row.owner is not None:
-        other = f"{go_on}, once process {pid}, which has the file and drives other runs, is done"
+        other = f"{go_on}, once process {around.pid}, which has the file and drives other runs, is done"
         reasons.append(Reason("", "not_driven", run.at, None, other))
+    elif not run.begun:
+        reasons.append(Reason("", "slot", run.at, None, "room for one more run in memory (limit resident)"))
     return reasons
 
 
@@ -115,11 +263,12 @@ class _Looker:
         plan: Plan,
         since: Mapping[str, Millis],
         holders: Mapping[str, str],
+        around: Around,
         *,
         is_driven: bool,
     ) -> None:
         self._run, self._plan, self._since, self._holders = run, plan, since, holders
-        self._is_driven = is_driven
+        self._around, self._is_driven = around, is_driven
 
     def of_steps(self) -> list[Reason]:
         return [self._of_step(path, step) for path, step in self._run.steps.items()]
@@ -138,6 +287,9 @@ class _Looker:
         return reasons
 
     def _of_step(self, path: str, step: Step) -> Reason:
+        if (wait := step.wait) is not None:
+            text = _ANSWERS[wait.kind].format(run=self._run.id, path=path, name=wait.name)
+            return Reason(path, wait.kind, wait.since, wait.until, text)
         if step.key is not None and step.reason == "key":
             holder = self._holders.get(path, "the step")
             return self._reason(
@@ -149,17 +301,29 @@ class _Looker:
             return self._ready(path, step)
         timers = self._run.timers
         if (due := timers.get(timer_key("retry", path))) is not None:
-            return self._reason(
-                path, "retry", due, f"the time of its next attempt; attempt {step.attempt} failed"
-            )
+            return self._retrying(path, step, due)
         if (due := timers.get(timer_key("delay", path))) is not None:
             return self._reason(path, "timer", due, "that time")
         return self._reason(path, step.state, None, "the answer that it waits for")
 
+    def _retrying(self, path: str, step: Step, due: Millis) -> Reason:
+        service = self._service(path)
+        if service is not None and not self._around.able(self._run.tenant, service):
+            return self._reason(
+                path, "no_worker", due, f"a worker that serves {service!r}, at its next attempt"
+            )
+        return self._reason(
+            path, "retry", due, f"the time of its next attempt; attempt {step.attempt} failed"
+        )
+
     def _at_work(self, path: str, step: Step) -> Reason:
+        if (job := self._around.jobs.get(path)) is not None and job.attempt == step.attempt:
+            return self._at_a_worker(path, job)
         if not self._is_driven:
             text = f"going on with the run; attempt {step.attempt} was at work when its process ended"
             return self._reason(path, "lost", None, text)
+        if (line := self._around.line_of(self._run.no, path)) is not None:
+            return self._reason(path, "slot", None, f"a free place: {line[1]:,} are taken (limit {line[0]})")
         node = self._plan.node(path)
         limit = node.timeout_ms if isinstance(node, Call) else None
         until = None if limit is None else Millis(self._since.get(path, self._run.at) + limit)
@@ -168,6 +332,21 @@ class _Looker:
                 path, "stopping", until, "its answer, or the end of its grace; it was told to stop"
             )
         return self._reason(path, "at_work", until, f"the end of attempt {step.attempt}")
+
+    def _at_a_worker(self, path: str, job: AssignmentRow) -> Reason:
+        if job.token:
+            until = self._around.lease_until(self._run.no, path, job.attempt)
+            text = (
+                f"the answer of worker {job.worker!r}, which has the job; after its lease it is offered again"
+            )
+            return Reason(path, "at_worker", job.claimed_at, until, text)
+        if not self._around.able(self._run.tenant, job.service):
+            return self._reason(path, "no_worker", None, f"a worker that fetches jobs of {job.service!r}")
+        return self._reason(path, "offered", None, f"a worker of {job.service!r} that asks for its next job")
+
+    def _service(self, path: str) -> str | None:
+        node = self._plan.node(path)
+        return node.target if isinstance(node, Call) and node.service is not None else None
 
     def _ready(self, path: str, step: Step) -> Reason:
         if step.reason == "no_tool":

@@ -18,21 +18,22 @@ import uuid
 from collections import deque
 from collections.abc import AsyncGenerator, Callable
 from functools import lru_cache
-from typing import Any, Final, TypedDict
+from typing import Any, Final, NamedTuple, TypedDict
 
 import msgspec
 
-from holdfast.engine.decisions import Decision, FinishRun
+from holdfast.engine.decisions import FinishRun
 from holdfast.engine.events import Adopted, Event, RunStarted, StepFailed, StepSucceeded, TimerFired
 from holdfast.engine.rows import decode_row
-from holdfast.runtime.advance import Listener, Live
+from holdfast.runtime.advance import Entry, Watcher
 from holdfast.runtime.steps import Steps, StepView
-from holdfast.store.base import ReadRow, Store
+from holdfast.store.base import Batch, ReadRow, Store
 from holdfast.values import Error, Millis, RunId, RunNo
 
 SAID_MAX: Final = 1_000  # words of tools that one reader has not read yet; the oldest are dropped
 PAGE: Final = 50  # rows read at a time; others get their turn between two pages, some milliseconds later
 _INSTANCE = re.compile(r"~\d+|\[\d+\]")  # what a path has that the definition has not
+_POSITION = re.compile(r"[0-9]{1,18}(\.[0-9]{1,9})?")
 
 
 Said = tuple[str, int, str, dict[str, Any]]  # path, attempt, `log` or `progress`, and what
@@ -87,10 +88,17 @@ class Events:
             self._last = event.path or self._last
         for step in self._steps.take(event, decisions, Millis(at)):
             found += self._moved(step)
+            if step.is_over:
+                self._steps.by_path.pop(step.path, None)  # whoever listens has heard of it: flat memory
         for decision in decisions:
             if isinstance(decision, FinishRun):
                 found += self._finished(decision)
         return found
+
+    @property
+    def size(self) -> int:
+        """How much is remembered, in steps."""
+        return 1 + len(self._at_work) + len(self._completed)
 
     def say(self, said: Said) -> RunEvent:
         """What a tool said of its attempt, as an event of now."""
@@ -162,15 +170,16 @@ class Events:
 
 
 class Feed:
-    """Who follows which run. A reader is only told that there is more: it holds nothing up, however slow it is."""
+    """Who follows which run, or all. A reader is only told that there is more: it holds nothing up, however slow it is."""
 
-    def __init__(self, listeners: list[Listener], hearers: list[Hearer]) -> None:
-        self._listeners, self._hearers = listeners, hearers
+    def __init__(self, watchers: list[Watcher], hearers: list[Hearer]) -> None:
+        self._watchers, self._hearers = watchers, hearers
         self._readers: dict[RunNo, set[Reader]] = {}
+        self._of_all: set[Reader] = set()
 
     def open(self, no: RunNo) -> Reader:
         if not self._readers:
-            self._listeners.append(self._heard)
+            self._watchers.append(self._moved)
             self._hearers.append(self._said)
         reader = Reader()
         self._readers.setdefault(no, set()).add(reader)
@@ -182,19 +191,36 @@ class Feed:
         if not readers:
             del self._readers[no]
         if not self._readers:
-            self._listeners.remove(self._heard)
+            self._watchers.remove(self._moved)
             self._hearers.remove(self._said)
+
+    def open_all(self) -> Reader:
+        """A reader of all runs: it is told of commits, and hears no tool speak."""
+        if not self._of_all:
+            self._watchers.append(self._committed)
+        reader = Reader()
+        self._of_all.add(reader)
+        return reader
+
+    def close_all(self, reader: Reader) -> None:
+        self._of_all.discard(reader)
+        if not self._of_all:
+            self._watchers.remove(self._committed)
 
     def end(self, error: Exception, no: RunNo | None = None) -> None:
         """There will be no more rows of this run, or of any."""
-        for reader in [
-            reader for run, readers in self._readers.items() if no in (run, None) for reader in readers
-        ]:
+        ended = [reader for run, readers in self._readers.items() if no in (run, None) for reader in readers]
+        for reader in [*ended, *(self._of_all if no is None else ())]:
             reader.error = error
             reader.more.set()
 
-    def _heard(self, live: Live, event: Event, decisions: list[Decision]) -> None:
-        for reader in self._readers.get(live.run.no, ()):
+    def _moved(self, batch: Batch, entries: list[Entry], seconds: float) -> None:
+        for live, *_ in entries:
+            for reader in self._readers.get(live.run.no, ()):
+                reader.more.set()
+
+    def _committed(self, batch: Batch, entries: list[Entry], seconds: float) -> None:
+        for reader in self._of_all:
             reader.more.set()
 
     def _said(self, no: RunNo, path: str, attempt: int, kind: str, data: dict[str, Any]) -> None:
@@ -225,32 +251,96 @@ class Reader:
         return words
 
 
+class Position(NamedTuple):
+    """How far a reader is: the rows up to `after` were told whole, and of the next one `told` events.
+
+    As text `7`, or `6.1` within a row: whoever keeps only the whole number misses nothing.
+    """
+
+    after: int = 0
+    told: int = 0
+
+    @classmethod
+    def of(cls, text: str) -> Position:
+        """Raises ValueError if the text is no position."""
+        if not _POSITION.fullmatch(text):
+            raise ValueError(f"a position is a number, or two with a point between them, not {text[:50]!r}")
+        after, _, told = text.partition(".")
+        return cls(int(after), int(told or 0))
+
+    def __str__(self) -> str:
+        return f"{self.after}.{self.told}" if self.told else str(self.after)
+
+    def has_told(self, row: int, nth: int) -> bool:
+        """Was the nth event of a row told, counted from 1?"""
+        return row <= self.after or row == self.after + 1 and nth <= self.told
+
+
+def numbered(row: int, events: list[RunEvent]) -> list[tuple[Position, RunEvent]]:
+    """The events of a row, each with the position of a reader that has heard it."""
+    last = len(events)
+    return [
+        (Position(row) if nth == last else Position(row - 1, nth), event)
+        for nth, event in enumerate(events, 1)
+    ]
+
+
+class Tail:
+    """The events of one run after a position: those that were, then those that come, up to its end.
+
+    Keeps a place in the journal and no queue. To be closed when it is read no more.
+    """
+
+    def __init__(self, store: Store, feed: Feed, no: RunNo, events: Events, position: Position) -> None:
+        self._store, self._feed, self._no, self._events = store, feed, no, events
+        self.position = position
+        self.is_over = False
+        self._after = 0
+        self._reader = feed.open(no)
+
+    def close(self) -> None:
+        self._feed.close(self._no, self._reader)
+
+    async def read(self) -> list[tuple[Position | None, RunEvent]]:
+        """What there is to tell; nothing only if there is no more for now. What tools say has no position."""
+        reader = self._reader
+        reader.more.clear()  # before reading: what is committed meanwhile is looked for again
+        if reader.error is not None:
+            raise reader.error
+        while rows := await self._store.journal(self._no, self._after, PAGE):
+            found = [told for row in rows for told in self._told_by(row)]
+            self._after = rows[-1][0]
+            if found:
+                return found
+            await asyncio.sleep(0)  # long ago, and told already: others get their turn
+        return [(None, self._events.say(said)) for said in reader.words() if self._events.is_at_work(said)]
+
+    async def more(self) -> None:
+        await self._reader.more.wait()
+
+    def _told_by(self, row: ReadRow) -> list[tuple[Position | None, RunEvent]]:
+        found: list[tuple[Position | None, RunEvent]] = []
+        for nth, (position, event) in enumerate(numbered(row[0], self._events.take(row)), 1):
+            words = self._reader.last_words(event)
+            if event["detail"]["kind"] == "workflow_terminal":
+                self.is_over = True
+            if not self.position.has_told(row[0], nth):
+                found += [(None, self._events.say(said)) for said in words]
+                found.append((position, event))
+        return found
+
+
 async def events_of(store: Store, feed: Feed, no: RunNo, events: Events) -> AsyncGenerator[RunEvent, None]:
     """Every event of a run: those that were, then those that come, up to its end."""
-    reader, after = feed.open(no), 0
+    tail = Tail(store, feed, no, events, Position())
     try:
-        while True:
-            reader.more.clear()  # before reading: what is committed meanwhile is looked for again
-            if reader.error is not None:
-                raise reader.error
-            rows = await store.journal(no, after, PAGE)
-            for row in rows:
-                after = row[0]
-                for event in events.take(row):
-                    for said in reader.last_words(event):
-                        yield events.say(said)
-                    yield event
-                    if event["detail"]["kind"] == "workflow_terminal":
-                        return
-            if rows:
-                await asyncio.sleep(0)
-                continue
-            for said in reader.words():
-                if events.is_at_work(said):
-                    yield events.say(said)
-            await reader.more.wait()
+        while not tail.is_over:
+            found = await tail.read()
+            for _, event in found:
+                yield event
+            await (asyncio.sleep(0) if found else tail.more())
     finally:
-        feed.close(no, reader)
+        tail.close()
 
 
 def _plain(error: Error | None) -> Any:

@@ -213,13 +213,18 @@ class Owners:
         if live is None or live.run.over:
             return live
         live.run.epoch += 1
+        held = set(self._dispatch.workers.held(no))
         lost = [
-            path for path, step in live.run.open_attempts() if not self._dispatch.has(no, path, step.attempt)
+            path
+            for path, step in live.run.open_attempts()
+            if (no, path, step.attempt) not in held and not self._dispatch.has(no, path, step.attempt)
         ]
         run_id, _, path = (self._lane or "").partition(" ")
         alone = path if run_id == live.run.id and path in lost else ""
         self._log_losses(live, lost, alone)
         self._advance.offer(live, Adopted(lost, alone, drive, restarted))
+        if held:
+            self._dispatch.rejoin(live)
         return live
 
     async def wake(self, no: RunNo, *, drive: bool = True) -> Live | None:

@@ -1,55 +1,459 @@
-"""Looking at runs: from committed rows, never from what is still on its way to disk. Writes nothing."""
+"""Looking at runs and workflows, behind every door: from committed rows, never from what is still on its way to disk.
+
+Only what a run waits for and how far it is may come from the memory of the engine that drives it. Whoever is told of a
+status is told of what belongs to it: both are of one look. Writes nothing; lists are pages of bounded size and cost.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from typing import Any, Final
+import difflib
+import re
+from pathlib import Path
+from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 
-from holdfast.engine.draft import Draft, value_at
+from holdfast.engine.decisions import FinishRun
+from holdfast.engine.events import Adopted, RunStarted
+from holdfast.engine.rows import decode_row
 from holdfast.engine.state import Run
-from holdfast.errors import InvalidInputs, NotFound
+from holdfast.errors import HoldfastError, InvalidInputs, LimitExceeded, NotFound, Unavailable
 from holdfast.plan.expr import resolved
 from holdfast.plan.graph import Plan
-from holdfast.runtime.load import replay
+from holdfast.runtime import explain as why
+from holdfast.runtime import tasks
+from holdfast.runtime.app import Engine
+from holdfast.runtime.explain import Explanation, Wait
+from holdfast.runtime.load import load_run, whole
+from holdfast.runtime.outputs import output_of
+from holdfast.runtime.owners import holder_of
+from holdfast.runtime.plans import Plans
+from holdfast.runtime.progress import Progress, Progresses
+from holdfast.runtime.steps import StepPages, StepView
+from holdfast.runtime.tasks import Courses, NodeRun, Task
+from holdfast.spec.notation import Definition
 from holdfast.spec.problems import did_you_mean
-from holdfast.store.base import RunRow, Store, Wanted
-from holdfast.values import DEFAULT_TENANT, OPEN, TERMINAL, RunNo, encode, segment
+from holdfast.store.base import Ends, Release, RunRow, Store, Wanted, Workflow
+from holdfast.values import (
+    DEFAULT_TENANT,
+    OPEN,
+    TERMINAL,
+    Error,
+    Millis,
+    RunId,
+    RunNo,
+    Status,
+    decode,
+    is_text,
+)
 
-JOURNAL_PAGE: Final = 1_000
+__all__ = [  # records too, for those who know no store
+    "Definition",
+    "Diff",
+    "JournalEntry",
+    "NodeRun",
+    "Page",
+    "Queries",
+    "Release",
+    "RunRow",
+    "RunView",
+    "StepView",
+    "Task",
+    "Workflow",
+    "WorkflowView",
+    "labels_of",
+    "list_runs",
+]
+
+PAGE: Final = 100
+PAGE_MAX: Final = 500
+NAMES_LOOKED_AT_MAX: Final = 1_000  # for the nearest to a name that is not there
+ID_PART_MIN: Final = 4  # characters of an id that are enough to look for it
+DIFF_LINES_MAX: Final = 20_000
+NO_BOUND: Final = 2**62
+
+Item = TypeVar("Item")
+
+_SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
-async def output_of(store: Store, plan: Plan, run: Run) -> Any:
-    """The output of a completed run: what its definition says, else what its top-level steps gave."""
-    if plan.output is not None:
-        return resolved(bytes(run.output), lambda of, at: value_at(plan, run, of, at))
-    if not (plan.keeps_result and run.result_whole):
-        run = await whole_run(store, run)
-    return Draft(plan, run, run.at).outputs_of("")
+class Page(msgspec.Struct, Generic[Item], frozen=True):
+    """Part of a list. `cursor` asks for the next part; None if there is none. A part that is short may not be the last."""
+
+    items: list[Item]
+    cursor: str | None
 
 
-async def whole_run(store: Store, run: Run) -> Run:
-    """A run folded again with everything kept that it ever gave."""
-    whole = Run(run.no, run.id, run.version, run.tenant)
-    while rows := await store.journal(run.no, whole.seq, JOURNAL_PAGE):
-        await replay(store, whole, rows, keep_all=True)
-        if len(rows) == JOURNAL_PAGE:
-            await asyncio.sleep(0)  # a long journal must not hold everything else up
-    return whole
+class RunView(msgspec.Struct, frozen=True):
+    """A run as of one moment. `number` is the release it was started from, if it was started by name."""
+
+    run_id: str
+    workflow: str
+    version: str
+    number: int | None
+    status: Status
+    inputs: Any
+    output: Any
+    error: Error | None
+    waits: list[Wait]
+    progress: Progress
+    labels: dict[str, str]
+    created_at: Millis
+    started_at: Millis | None
+    finished_at: Millis | None
+    rerun_of: str | None
+    parent_job_id: str | None
 
 
-async def outputs_before(store: Store, plan: Plan, run: Run, step: str) -> dict[str, msgspec.Raw]:
-    """What the top-level steps before this one gave, so that another run can begin at it."""
-    names = [node.name for node in plan.root.nodes.values()]
-    if step not in names:
-        hint = did_you_mean(step, names) or f"the steps are {', '.join(names)}"
-        raise NotFound(f"run {run.id} has no top-level step {step!r}; {hint}")
-    done = Draft(plan, await whole_run(store, run), run.at).outputs_of("")
-    before = names[: names.index(step)]
-    if missing := [name for name in before if name not in done]:
-        raise InvalidInputs(f"step {step!r} cannot be the first: {missing[0]!r} before it did not complete")
-    return {segment(name): msgspec.Raw(encode(done[name])) for name in before}
+class JournalEntry(msgspec.Struct, frozen=True):
+    """One row: a fact with what was decided because of it. `body` is `[format, event, decisions]`."""
+
+    seq: int
+    epoch: int
+    at: Millis
+    kind: str
+    body: msgspec.Raw
+
+
+class WorkflowView(msgspec.Struct, frozen=True):
+    """A workflow and the release that its name means now, if any."""
+
+    workflow: Workflow
+    release: Release | None
+
+
+class Diff(msgspec.Struct, frozen=True):
+    """What changed from one release to another: as text, and as pointers to what differs."""
+
+    name: str
+    a: int
+    b: int
+    text: str
+    pointers: list[str]
+
+
+class Queries:
+    """`engine` is the one that drives the file, if it is this process's; without it, a file is only looked at."""
+
+    def __init__(self, store: Store, plans: Plans, engine: Engine | None = None) -> None:
+        self.store, self._plans, self._engine = store, plans, engine
+        self._progresses = Progresses(store)
+        self._pages = StepPages(store)
+        self.courses = Courses(store)
+
+    # ------------------------------------------------------------------------------------------------ runs
+
+    async def run(self, tenant: str, run_id: str) -> RunView:
+        ends = await self._ends(tenant, run_id)
+        row, started = ends.row, _started(ends)
+        plan = await self._plans.of_version(row.tenant, row.version)
+        is_over = row.status in TERMINAL
+        finish = _finish(ends) if is_over else None
+        return RunView(
+            run_id=row.id,
+            workflow=row.workflow,
+            version=row.version,
+            number=row.number,
+            status=row.status,
+            inputs=decode(await whole(self.store, row.no, started.inputs)),
+            output=await self._output(row, plan, finish),
+            error=None if finish is None else finish.error,
+            waits=[] if is_over else why.waits(await self._state(row.no)),
+            progress=await self._progresses.of(row.no, ends.last[0], plan.steps_total),
+            labels=labels_of(row),
+            created_at=row.created_at,
+            started_at=_started_at(ends, started),
+            finished_at=row.finished_at,
+            rerun_of=row.rerun_of,
+            parent_job_id=row.parent_job_id,
+        )
+
+    async def wait_for(self, tenant: str, run_id: str, seconds: float) -> RunView:
+        """The run at its end, or as it is when the time is up."""
+        assert self._engine is not None, "a file that nobody drives has nothing to wait for"
+        row = await self._row(tenant, run_id)
+        try:
+            async with asyncio.timeout(seconds):
+                await self._engine.ended(row.no)
+        except TimeoutError:
+            pass
+        except HoldfastError as error:
+            if isinstance(error, Unavailable):
+                raise
+            # else it was set aside: it is shown as it is
+        return await self.run(tenant, run_id)
+
+    async def runs(
+        self,
+        tenant: str,
+        *,
+        status: str | None = None,
+        workflow: str | None = None,
+        number: int | None = None,
+        label: str | None = None,
+        id_part: str | None = None,
+        cursor: str | None = None,
+        limit: int = PAGE,
+    ) -> Page[RunRow]:
+        """Runs, the newest first. `label` is `team=x`, or `team` for any value; `id_part` the beginning or the end of one."""
+        _check_limit(limit)
+        if id_part is not None:
+            return await self._like(tenant, id_part, limit)
+        before = None if cursor is None else RunNo(_number_of(cursor))
+        wanted = wanted_of(status, workflow, number, label)
+        found = await self.store.list_runs(tenant, before, limit, wanted)
+        return Page(found.rows, None if found.below is None else cursor_of(found.below))
+
+    async def _like(self, tenant: str, part: str, limit: int) -> Page[RunRow]:
+        """Runs by the beginning or the end of their id."""
+        if len(part) < ID_PART_MIN or not is_text(part):
+            raise InvalidInputs(f"a part of an id has at least {ID_PART_MIN} characters")
+        found = await self.store.ids_like(tenant, part, limit)
+        rows = [await self.store.run_by_id(tenant, run_id) for run_id in found]
+        return Page([row for row in rows if row is not None], None)
+
+    async def artefact(self, tenant: str, sha256: str) -> Path:
+        """A file that some run of the tenant names."""
+        artefacts = None if self._engine is None else self._engine.dispatch.artefacts
+        is_named = _SHA256.fullmatch(sha256) and await self.store.names_artefact(tenant, sha256)
+        if artefacts is None or not is_named:
+            raise NotFound(f"no run here names an artefact {sha256!a:.80}")
+        return artefacts.path(f"artefact://sha256/{sha256}")
+
+    async def count(
+        self,
+        tenant: str,
+        status: str | None = None,
+        *,
+        workflow: str | None = None,
+        number: int | None = None,
+    ) -> int:
+        return await self.store.count_runs(tenant, wanted_of(status, workflow, number, None))
+
+    async def steps(
+        self, tenant: str, run_id: str, *, every: bool = False, cursor: str | None = None, limit: int = PAGE
+    ) -> Page[StepView]:
+        """Steps in the order in which they were reached: those of the top level and those that failed, or every one."""
+        _check_limit(limit)
+        row = await self._row(tenant, run_id)
+        plan = await self._plans.of_version(row.tenant, row.version)
+        after = 0 if cursor is None else _number_of(cursor)
+        found = await self._pages.page(plan, row, every=every, after=after, limit=limit + 1)
+        more = found[limit - 1].order if len(found) > limit else None
+        return Page(found[:limit], None if more is None else cursor_of(more))
+
+    async def step_names(self, tenant: str, run_id: str) -> list[str]:
+        """The steps of the top level in the order of the definition, whether they were reached or not."""
+        row = await self._row(tenant, run_id)
+        plan = await self._plans.of_version(row.tenant, row.version)
+        return [node.name for node in plan.root.nodes.values()]
+
+    async def journal(
+        self, tenant: str, run_id: str, after: int = 0, limit: int = PAGE
+    ) -> Page[JournalEntry]:
+        """Rows whose number is over `after`; the cursor is the number of the last of them, as text."""
+        _check_limit(limit)
+        row = await self._row(tenant, run_id)
+        rows = await self.store.journal(row.no, after, limit + 1)
+        items = [
+            JournalEntry(seq, epoch, Millis(at), kind, msgspec.Raw(body.encode()))
+            for seq, epoch, at, kind, body in rows[:limit]
+        ]
+        return Page(items, str(items[-1].seq) if len(rows) > limit else None)
+
+    async def explain(self, tenant: str, run_id: str) -> Explanation:
+        """Why a run is not further, and what would unblock it."""
+        row = await self._row(tenant, run_id)
+        plan = await self._plans.of_version(row.tenant, row.version)
+        if self._engine is None:
+            file: Any = self.store  # what is opened to be looked at is a file
+            return await why.explain(
+                self.store, row, plan, holder=holder_of(file.path), epoch=file.epoch_now()
+            )
+        return await why.explain_live(self._engine, row, plan)
+
+    # --------------------------------------------------------------------------------------- workflows
+
+    async def workflows(
+        self, tenant: str, cursor: str | None = None, limit: int = PAGE
+    ) -> Page[WorkflowView]:
+        """Workflows by name."""
+        _check_limit(limit)
+        after = "" if cursor is None else _text_of(cursor)
+        found = await self.store.workflows(tenant, after, limit + 1)
+        items = [await self._view(tenant, workflow) for workflow in found[:limit]]
+        return Page(items, _cursor_of_text(found[limit - 1].name) if len(found) > limit else None)
+
+    async def workflow(self, tenant: str, name: str) -> WorkflowView:
+        """A workflow by its name, or by its id."""
+        found = await self.store.workflow(tenant, name) if is_text(name) else None
+        if found is None and is_text(name):
+            found = await self.store.workflow_by_id(tenant, name)
+        if found is None:
+            near = did_you_mean(name, await self.store.workflow_names(tenant, NAMES_LOOKED_AT_MAX))
+            raise NotFound(f"there is no workflow {name!a} here" + (f"; {near}" if near else ""))
+        return await self._view(tenant, found)
+
+    async def _view(self, tenant: str, workflow: Workflow) -> WorkflowView:
+        if workflow.number is None:
+            return WorkflowView(workflow, None)
+        return WorkflowView(workflow, await self.store.release(tenant, workflow.name, workflow.number))
+
+    async def releases(
+        self, tenant: str, name: str, cursor: str | None = None, limit: int = PAGE
+    ) -> Page[Release]:
+        """What was published under a name, and its drafts: the newest first."""
+        _check_limit(limit)
+        below = NO_BOUND if cursor is None else _number_of(cursor)
+        found = await self.store.releases(tenant, name, below, limit + 1) if is_text(name) else []
+        if not found:
+            name = (await self.workflow(tenant, name)).workflow.name  # raises if there is none of this name
+        return Page(found[:limit], cursor_of(found[limit - 1].number) if len(found) > limit else None)
+
+    async def release(self, tenant: str, release_id: str) -> Release:
+        """A release by its own id."""
+        found = await self.store.release_by_id(tenant, release_id) if is_text(release_id) else None
+        if found is None:
+            raise NotFound(f"there is no release {release_id!a} here")
+        return found
+
+    async def definition(
+        self, tenant: str, name: str, number: int | None = None
+    ) -> tuple[Release, Definition]:
+        """A release with its definition: what the name means, or that of a number."""
+        view = await self.workflow(tenant, name)
+        release = view.release
+        if number is not None:
+            release = await self.store.release(tenant, view.workflow.name, number)
+        if release is None:
+            what = "has nothing published" if number is None else f"has no release {number}"
+            raise NotFound(f"the workflow {name!a} {what}")
+        found = await self.store.definition(tenant, release.version)
+        assert found is not None, f"the definition of {release.id} is missing"
+        return release, self._plans.spec_of(release.version, found[0])
+
+    async def diff(self, tenant: str, name: str, a: int, b: int) -> Diff:
+        """What changed from release `a` to release `b`."""
+        (first, before), (second, after) = [await self.definition(tenant, name, number) for number in (a, b)]
+        lines = [spec.to_yaml().splitlines(keepends=True) for spec in (before, after)]
+        if sum(map(len, lines)) > DIFF_LINES_MAX:
+            raise LimitExceeded(
+                "diff_lines_max", f"two definitions of over {DIFF_LINES_MAX:,} lines together"
+            )
+        names = (f"{first.name} {a}", f"{second.name} {b}")
+        text = await asyncio.to_thread(lambda: "".join(difflib.unified_diff(lines[0], lines[1], *names)))
+        return Diff(first.name, a, b, text, _pointers(before.to_data(), after.to_data()))
+
+    # ------------------------------------------------------------------------------- the dialect of tasks
+
+    async def task(self, tenant: str, run_id: str) -> Task:
+        return await tasks.task_of(self, await self._row(tenant, run_id))
+
+    async def tasks(
+        self,
+        tenant: str,
+        *,
+        status: str | None = None,
+        flow_version_id: str | None = None,
+        page: int = 1,
+        page_size: int = PAGE,
+    ) -> tuple[list[Task], int]:
+        """A page of tasks, the newest first, and how many there are in all."""
+        return await tasks.tasks_page(
+            self, tenant, status=status, release_id=flow_version_id, page=page, size=page_size
+        )
+
+    async def node_runs(self, tenant: str, run_id: str) -> list[NodeRun]:
+        return await tasks.node_runs_of(self, await self._row(tenant, run_id))
+
+    # ---------------------------------------------------------------------------------------------- inside
+
+    async def plan_of(self, row: RunRow) -> Plan:
+        return await self._plans.of_version(row.tenant, row.version)
+
+    async def _row(self, tenant: str, run_id: str) -> RunRow:
+        row = await self.store.run_by_id(tenant, RunId(run_id)) if is_text(run_id) else None
+        if row is None:
+            raise NotFound(f"no run {ascii(run_id)[1:-1]:.100} in this database")
+        return row
+
+    async def _ends(self, tenant: str, run_id: str) -> Ends:
+        ends = await self.store.ends(tenant, RunId(run_id)) if is_text(run_id) else None
+        if ends is None:
+            raise NotFound(f"no run {ascii(run_id)[1:-1]:.100} in this database")
+        return ends
+
+    async def _state(self, no: RunNo) -> Run:
+        """An open run: from the memory of its owner, else from its rows."""
+        live = None if self._engine is None else self._engine.advance.live.get(no)
+        return await self._folded(no) if live is None else live.run
+
+    async def _folded(self, no: RunNo) -> Run:
+        stored = await self.store.load(no)
+        assert stored is not None
+        return await load_run(self.store, stored)
+
+    async def _output(self, row: RunRow, plan: Plan, finish: FinishRun | None) -> Any:
+        if finish is None or finish.status != "completed":
+            return None
+        text = bytes(await whole(self.store, row.no, finish.output))
+        if plan.output is not None and b'"$of"' not in text:
+            return resolved(text, _never)
+        return await output_of(self.store, plan, await self._folded(row.no))
+
+
+def _never(of: str, at: tuple[str | int, ...]) -> Any:
+    raise AssertionError("a value without references was asked for one")
+
+
+def _started(ends: Ends) -> RunStarted:
+    event, _ = decode_row(ends.first[0][4])
+    assert isinstance(event, RunStarted)
+    return event
+
+
+def _started_at(ends: Ends, started: RunStarted) -> Millis | None:
+    """When it was first driven: with its first row, or with the one of whoever took it up."""
+    if started.drive:
+        return Millis(ends.first[0][2])
+    for _, _, at, kind, body in ends.first:
+        if kind == "adopted":
+            event, _ = decode_row(body)
+            if isinstance(event, Adopted) and event.drive:
+                return Millis(at)
+    return None
+
+
+def _finish(ends: Ends) -> FinishRun | None:
+    _, decisions = decode_row(ends.last[4])
+    return next((each for each in decisions if isinstance(each, FinishRun)), None)
+
+
+def labels_of(row: RunRow) -> dict[str, str]:
+    return msgspec.json.decode(row.labels, type=dict[str, str]) if row.labels else {}
+
+
+def wanted_of(status: str | None, workflow: str | None, number: int | None, label: str | None) -> Wanted:
+    if status is not None and status not in OPEN | TERMINAL:
+        hint = did_you_mean(status, OPEN | TERMINAL)
+        raise InvalidInputs(
+            f"no run has the status {status!r}; {hint or 'one of ' + ', '.join(sorted(OPEN | TERMINAL))}"
+        )
+    if number is not None and workflow is None:
+        raise InvalidInputs("a number is that of a release: name the workflow too")
+    name, equals, value = (label or "").partition("=")
+    if label is not None and not name:
+        raise InvalidInputs(f"a label is given as name or name=value, not {label!r}")
+    for text in (workflow, label):
+        if text is not None and not is_text(text):
+            raise InvalidInputs(f"{text!a:.50} has half of a surrogate pair in it, which no text can hold")
+    return Wanted(
+        status=status,
+        workflow=workflow,
+        number=number,
+        label=(name, value if equals else None) if name else None,
+    )
 
 
 async def list_runs(
@@ -61,16 +465,74 @@ async def list_runs(
     before: RunNo | None = None,
     limit: int,
 ) -> list[RunRow]:
-    """Runs, the newest first. `label` is `team=x`, or `team` for any value."""
-    if status is not None and status not in OPEN | TERMINAL:
-        hint = did_you_mean(status, OPEN | TERMINAL)
-        raise InvalidInputs(
-            f"no run has the status {status!r}; {hint or 'one of ' + ', '.join(sorted(OPEN | TERMINAL))}"
-        )
-    name, equals, value = (label or "").partition("=")
-    if label is not None and not name:
-        raise InvalidInputs(f"a label is given as name or name=value, not {label!r}")
-    wanted = Wanted(
-        status=status, workflow=workflow, label=(name, value if equals else None) if name else None
-    )
-    return await store.list_runs(DEFAULT_TENANT, before, limit, wanted)
+    """Runs of the default tenant, the newest first, as many as are asked for if there are so many."""
+    wanted, rows = wanted_of(status, workflow, None, label), list[RunRow]()
+    while len(rows) < limit:
+        found = await store.list_runs(DEFAULT_TENANT, before, limit - len(rows), wanted)
+        rows, before = rows + found.rows, found.below
+        if before is None:
+            break
+        await asyncio.sleep(0)
+    return rows
+
+
+# ------------------------------------------------------------------------------------------------------ cursors
+
+
+def cursor_of(number: int) -> str:
+    return f"{number:x}"
+
+
+def _number_of(cursor: str) -> int:
+    try:
+        number = int(cursor, 16)
+    except ValueError:
+        number = -1
+    if not 0 <= number < 2**62 or cursor != cursor_of(number):
+        raise InvalidInputs(f"{cursor!a:.50} is no cursor; take the one that the page before gave")
+    return number
+
+
+def _cursor_of_text(text: str) -> str:
+    return text.encode().hex()
+
+
+def _text_of(cursor: str) -> str:
+    try:
+        return bytes.fromhex(cursor).decode()
+    except ValueError:
+        raise InvalidInputs(f"{cursor!a:.50} is no cursor; take the one that the page before gave") from None
+
+
+def _check_limit(limit: int) -> None:
+    if not 1 <= limit <= PAGE_MAX:
+        raise LimitExceeded("page_max", f"limit is a number from 1 to {PAGE_MAX}, not {limit}")
+
+
+# --------------------------------------------------------------------------------------------------------- diff
+
+
+def _pointers(a: Any, b: Any, at: str = "") -> list[str]:
+    """Where two definitions differ, as JSON pointers: the innermost places."""
+    if a == b:
+        return []
+    if isinstance(a, dict) and isinstance(b, dict):
+        keys = list(dict.fromkeys([*a, *b]))
+        inner = [(key, a.get(key, _GONE), b.get(key, _GONE)) for key in keys]
+    elif isinstance(a, list) and isinstance(b, list):
+        longest = max(len(a), len(b))
+        inner = [(str(i), _at(a, i), _at(b, i)) for i in range(longest)]
+    else:
+        return [at]
+    return [
+        pointer
+        for key, before, after in inner
+        for pointer in _pointers(before, after, f"{at}/{key.replace('~', '~0').replace('/', '~1')}")
+    ]
+
+
+def _at(values: list[Any], index: int) -> Any:
+    return values[index] if index < len(values) else _GONE
+
+
+_GONE: Final = object()

@@ -277,7 +277,7 @@ def _artefacts(store: StoreFile) -> Finding:
 
 async def _folds(store: StoreFile) -> Finding:
     """Are the newest runs what their row says, by their journal?"""
-    rows = await store.list_runs(DEFAULT_TENANT, None, FOLDED_MAX)
+    rows = store.newest(FOLDED_MAX)
     problems = [problem for row in rows if (problem := await _misfit(store, row))]
     return Finding("journals fold to what the runs are", problems[:10], f"the newest {len(rows)}")
 

@@ -171,7 +171,7 @@ def _text(text: str, report: Report, at: Where, who: str) -> Operand:
     if is_reference(text):
         return _reference(text, report, at, who) or Literal(None)
     word = _WORD.match(text)
-    if word and (near := did_you_mean(word[1], ROOTS)):
+    if word and not report.has_notes_enough and (near := did_you_mean(word[1], ROOTS)):
         message = f"{who}{quoted(text)} is no reference, and is compared as it stands"
         report.note("no_reference", at, message, near.replace("mean ", "mean $"))
     return Literal(text)

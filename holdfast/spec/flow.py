@@ -24,7 +24,7 @@ from holdfast.spec.flow_check import check_flow, note_flow_oddities
 from holdfast.spec.flow_nodes import Case, Edge, FlowDefinition, FlowNode, Graph, Post, Prep, placed
 from holdfast.spec.plain import flow_data_of
 from holdfast.spec.problems import Report
-from holdfast.spec.read import SPEC_SUFFIXES, Document, look_at, plain_from, text_of, write
+from holdfast.spec.read import SPEC_SUFFIXES, Document, look_at, named, plain_from, text_of, write
 from holdfast.spec.reference import Literal, Reference, given, key_parts, reference
 
 __all__ = [
@@ -62,7 +62,7 @@ class FlowSpec(FlowDefinition, frozen=True):
 
     @classmethod
     def from_data(cls, data: Any, source: str = "", name: str | None = None) -> FlowSpec:
-        """Make a definition from plain data, as JSON has it."""
+        """Make a definition from plain data, as JSON has it. `name`, if it is given, counts instead of the one in it."""
         return _built(_named(plain_from(data, source), name, source), Report(None, source))
 
     @classmethod
@@ -116,7 +116,7 @@ def _named(data: Any, name: str | None, source: str) -> Any:
     file = PurePath(source)
     if name is None and isinstance(data, dict) and data.get("name") is None and file.suffix in SPEC_SUFFIXES:
         name = file.stem
-    return data | {"name": name} if isinstance(data, dict) and name is not None else data
+    return named(data, name)
 
 
 def _built(data: Any, report: Report) -> FlowSpec:

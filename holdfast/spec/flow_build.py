@@ -7,11 +7,13 @@ hold, or whether a name leads somewhere: that is asked of the records.
 from __future__ import annotations
 
 from functools import cache
+from itertools import islice
 from typing import Any, TypeVar
 
 from holdfast.spec.flow_keys import FLOW_KEYS, FLOW_KINDS, GRAPH_KEYS, NODE_KEYS
 from holdfast.spec.flow_nodes import FlowDefinition, FlowNode, Graph, NodeKind
 from holdfast.spec.problems import Fields, Report, Where, did_you_mean, nearest, quoted, type_name
+from holdfast.spec.read import PROBLEMS_MAX
 from holdfast.spec.shapes import Table, make, read_table, required_in
 from holdfast.spec.steps import Origin
 
@@ -26,9 +28,8 @@ def flow_from(data: Any, report: Report, record: type[AnyFlow]) -> AnyFlow:
         raise report.refusal()
     found = _read_graph(FLOW_KEYS, Fields(report, data, ()))
     found["inputs"] = found.get("inputs") or None  # to declare none is to declare nothing
-    if data.get("name") is None:
-        hint = "add `name: …`"
-        report.add("missing_key", ("name",), 'the key "name" is missing', hint)
+    if data.get("name") is None:  # which a file need not have, so that the table does not ask for it
+        report.add("missing_key", ("name",), 'the key "name" is missing', "add `name: …`")
     return make(record, found | {"origin": Origin(report.document, report.source, tuple(report.notes))})
 
 
@@ -48,12 +49,12 @@ def _read_node(report: Report, key: str, data: Any, at: Where) -> FlowNode:
     if not isinstance(data, dict):
         message = f"node {quoted(key)} must be a mapping, not {type_name(data)}"
         report.add("wrong_type", at, message, "write {kind: executor, service: name}")
-        return _hole(report, key, at)
+        return _hole(key)
     fields = Fields(report, data, at, f"node {quoted(key)}: ")
     kind, certain = _kind_of(fields)
     if kind is None:
         fields.expect(_keys_of_all())
-        return _hole(report, key, at)
+        return _hole(key)
     table = {**NODE_KEYS, **FLOW_KINDS[kind].keys}
     _expect_keys(fields, kind, table, certain)
     found = read_table(table, fields)
@@ -63,9 +64,8 @@ def _read_node(report: Report, key: str, data: Any, at: Where) -> FlowNode:
     return make(FlowNode, found | {"key": key, "kind": kind})
 
 
-def _hole(report: Report, key: str, at: Where) -> FlowNode:
-    """It holds the place of a node that cannot be read: edges may name it."""
-    report.settle((*at, "params", "delay_ms"))
+def _hole(key: str) -> FlowNode:
+    """It holds the place of a node that cannot be read: edges may name it, and nothing is wrong with it."""
     return FlowNode(key, "timer")
 
 
@@ -90,7 +90,8 @@ def _silent_kind(fields: Fields) -> NodeKind | None:
     """A node that names a service and no kind is an executor."""
     if "service" in fields.data:
         return "executor"
-    if any(nearest(key, ("kind", "service")) for key in fields.data if key not in _keys_of_all()):
+    unknown = islice((key for key in fields.data if key not in _keys_of_all()), PROBLEMS_MAX)
+    if any(nearest(key, ("kind", "service")) for key in unknown):
         return None  # which is reported as misspelt
     owners = [kind for kind, rules in FLOW_KINDS.items() if any(key in fields.data for key in rules.keys)]
     hint = f"did you mean kind: {owners[0]}?" if owners else f"the kinds are {', '.join(FLOW_KINDS)}"

@@ -56,14 +56,21 @@ class _Checker:
             message = f"subflows are nested deeper than {SUBFLOWS_DEEP_MAX}"
             return self._report.add("nested_too_deep", self._at, message, "use a flow_ref for the inner part")
         if self._graph.nodes:  # else there is nothing to lead to, which has been said
-            self._leads_to((*self._at, "start"), "start", self._graph.start)
+            self._start()
             self._edges()
         for key, node in self._graph.nodes.items():
             self._node(node, (*self._at, "nodes", key))
 
+    def _start(self) -> None:
+        at = (*self._at, "start")
+        if not self._graph.start:
+            self._report.add("missing_key", at, 'the key "start" is missing', "add `start: …`")
+        else:
+            self._leads_to(at, "start", self._graph.start)
+
     def _leads_to(self, at: Where, word: str, key: str) -> None:
         nodes = self._graph.nodes
-        if key not in nodes:
+        if key not in nodes and not self._report.is_full:
             hint = did_you_mean(key, nodes) or f"the nodes are {one_of(nodes)}"
             self._report.add("unknown_node", at, f"{word} names an unknown node: {quoted(key)}", hint)
 
@@ -105,7 +112,7 @@ class _Checker:
             case "choice" if not node.choice_cases:
                 message = f"{who}a choice must have at least one case"
                 self._report.add(
-                    "no_cases", (*at, "choice_cases"), message, 'add {"action": "go", "expr": {…}}'
+                    "missing_key", (*at, "choice_cases"), message, 'add {"action": "go", "expr": {…}}'
                 )
 
     def _name(self, who: str, noun: str, name: str, at: Where, forbidden: str = "/") -> None:
@@ -126,10 +133,18 @@ class _Checker:
             self._readable(given, node.prep.input_key, (*at, "prep", "input_key"), who)
         for key, value in (node.prep.input_map or {}).items():
             self._readable(given, value, (*at, "prep", "input_map", key), who)
+        if node.post.action_key is not None:
+            self._readable(reference, node.post.action_key, (*at, "post", "action_key"), who)
         for key, field in (node.post.output_map or {}).items():
-            if not field:
-                message = f"{who}the name of a field must not be empty"
-                self._report.add("invalid_name", (*at, "post", "output_map", key), message, "name it")
+            self._field(field, (*at, "post", "output_map", key), who)
+
+    def _field(self, field: str, at: Where, who: str) -> None:
+        """A path within the result, and nowhere else."""
+        if field.startswith("$"):
+            message = f"{who}{quoted(field)} is no field of the result"
+            self._report.add("invalid_reference", at, message, "write it without $, as in order.id")
+        else:
+            self._readable(reference, field, at, who)
 
     def _readable(self, read: Callable[[Any], object], value: Any, at: Where, who: str) -> None:
         try:
@@ -156,6 +171,8 @@ class _Checker:
 
     def _params(self, node: FlowNode, at: Where, who: str) -> None:
         inside = (*at, "params")
+        for where, text in _references(node.params, inside):
+            self._readable(reference, text, where, who)
         for name in FLOW_KINDS[node.kind].needed_params:
             self._needed(node.params, name, inside, who)
         match node.kind:
@@ -179,12 +196,12 @@ class _Checker:
         elif not isinstance(value, str):
             message = f"{who}{name} must be text, not {type_name(value)}"
             self._report.add("wrong_type", (*at, name), message, hint_for_type(str, value))
-        else:
+        elif not is_reference(value):  # it is a path in shared state, or nothing at all
             self._readable(reference, value, (*at, name), who)
 
     def _millis(self, params: dict[str, Any], name: str, at: Where, who: str, low: int, high: int) -> None:
         value, where = params.get(name), (*at, name)
-        if value is None:
+        if value is None or (isinstance(value, str) and is_reference(value)):
             return
         if isinstance(value, str) and value.startswith("$"):
             self._readable(reference, value, where, who)
@@ -199,19 +216,31 @@ class _Checker:
 
     def _services(self, services: Any, at: Where, who: str) -> None:
         """The services of a parallel that its params name; those of a run may name them too, if they do not."""
-        if services is None:
+        if services is None or (isinstance(services, str) and is_reference(services)):
             return
-        if isinstance(services, str) and is_reference(services):
-            return self._readable(reference, services, at, who)
         if not isinstance(services, list):
             message = f"{who}services must be a list of names or a reference, not {type_name(services)}"
-            return self._report.add("wrong_type", at, message, hint_for_type(list, services))
+            self._report.add("wrong_type", at, message, hint_for_type(list, services))
+            return
         for i, service in enumerate(services):
             if isinstance(service, str):
                 self._name(who, "service", service, (*at, i))
             else:
                 message = f"{who}each service must be text, not {type_name(service)}"
                 self._report.add("wrong_type", (*at, i), message, hint_for_type(str, service))
+
+
+def _references(value: Any, at: Where) -> Iterator[tuple[Where, str]]:
+    """The texts in params that begin like references, with their places."""
+    if isinstance(value, str):
+        if is_reference(value):
+            yield at, value
+    elif isinstance(value, dict):
+        for key, member in value.items():
+            yield from _references(member, (*at, key))
+    elif isinstance(value, list):
+        for i, member in enumerate(value):
+            yield from _references(member, (*at, i))
 
 
 def _shown_value(value: Any) -> str:
@@ -262,7 +291,7 @@ def _note_dead_ends(graph: Graph, report: Report, at: Where) -> None:
         if not known or DEFAULT_ACTION in known:
             continue
         for where, action in _actions_named(node):
-            if action not in known:
+            if action not in known and not report.has_notes_enough:
                 message = f"node {quoted(key)}: no edge has the action {quoted(action)}: it leads to the end"
                 hint = did_you_mean(action, known) or "add an edge with it, or one with the action default"
                 report.note("no_edge", (*at, "nodes", key, *where), message, hint)

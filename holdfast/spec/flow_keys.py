@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Final, NamedTuple, get_args
 
-from holdfast.spec.condition import COMPARE_WORDS, condition_from
+from holdfast.spec.condition import COMPARE_WORDS, HOLE, condition_from
 from holdfast.spec.flow_nodes import Case, Edge, FailureStrategy, NodeKind, ParallelMode, Post, Prep
 from holdfast.spec.keys import ANSWER_KEYS, SPEC_KEYS
 from holdfast.spec.policy import ATTEMPTS_MAX, CONCURRENCY_MAX, DELAY_MS_MAX, NAME_CHARS_MAX, TIMEOUT_SECS_MAX
@@ -103,13 +103,12 @@ class Cases(NamedTuple):
         return tuple(self._one(fields, (*fields.at, key, i), item) for i, item in enumerate(items))
 
     def _one(self, fields: Fields, at: Where, item: Any) -> Case:
-        report = fields.report
         inner = entry(fields, at, item, CASE_KEYS, 'write {"action": "go", "expr": {…}}')
         expr = inner.data.get("expr")
-        if expr is None:
-            return Case("", condition_from(False, report, at))
-        action = CASE_KEYS["action"].shape.read(inner, "action") or ""
-        return Case(action, condition_from(expr, report, (*at, "expr"), fields.who))
+        return Case(
+            CASE_KEYS["action"].shape.read(inner, "action") or "",
+            HOLE if expr is None else condition_from(expr, fields.report, (*at, "expr"), fields.who),
+        )
 
     def schema(self) -> Schema:
         return {"type": "array", "minItems": 1, "items": object_schema(CASE_KEYS, {})}
@@ -249,7 +248,11 @@ NODE_KEYS: Final[dict[str, Key]] = {
 CALL_ONLY: Final = ("max_retries", "wait_ms", "max_attempts", "attempt_delay_ms", "weighted_by_load")
 
 _TIMEOUT: Final = Key(
-    Whole(0, TIMEOUT_MS_MAX), "How long one call may take, in milliseconds; 0 means without a limit."
+    Whole(0, TIMEOUT_MS_MAX),
+    "How long one call of one worker may take, in milliseconds; 0 means without a limit. Left out: 10 seconds.",
+)
+_TOOL_TIMEOUT: Final = Key(
+    Whole(0, TIMEOUT_MS_MAX), "How long an attempt may take, in milliseconds; 0 means without a limit."
 )
 _WHOLE_TIMEOUT: Final = Key(
     Whole(0, TIMEOUT_MS_MAX), "How long the whole may take, in milliseconds; 0 means without a limit."
@@ -295,7 +298,7 @@ FLOW_KINDS: Final[dict[NodeKind, FlowKind]] = {
         "Calls a tool in the process of the engine.",
         {
             "service": Key(_NAME, "The name of the tool.", required=True),
-            "timeout_ms": _TIMEOUT,
+            "timeout_ms": _TOOL_TIMEOUT,
             "idempotency_key": _KEY,
             **ANSWER_KEYS,
         },
@@ -314,7 +317,16 @@ FLOW_KINDS: Final[dict[NodeKind, FlowKind]] = {
             **ANSWER_KEYS,
         },
         makes_calls=True,
-        own_params=(("services", {"type": ["array", "string", "null"], "items": {"type": "string"}}),),
+        own_params=(
+            (
+                "services",
+                {
+                    "type": ["array", "string", "null"],
+                    "items": {"type": "string"},
+                    "description": "The services, where parallel_services names none: a list, or a reference to one.",
+                },
+            ),
+        ),
     ),
     "foreach": FlowKind(
         "Calls a service with each item of the list that is its input.",

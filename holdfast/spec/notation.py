@@ -27,17 +27,13 @@ def is_graph(data: Any) -> bool:
 
 def definition_from(data: Any, source: str = "", name: str | None = None) -> Definition:
     """Make a definition from plain data. `name`, if it is given, counts instead of the one in the data."""
-    if is_graph(data):
-        return FlowSpec.from_data(data, source, name)
-    is_named_here = name is not None and isinstance(data, Mapping)
-    return WorkflowSpec.from_data({**data, "name": name} if is_named_here else data, source)
+    return (FlowSpec if is_graph(data) else WorkflowSpec).from_data(data, source, name)
 
 
-def definition_from_text(text: str | bytes, source: str = "") -> Definition:
-    """Read YAML or JSON; raise InvalidSpec with every problem of its shape."""
+def definition_from_text(text: str | bytes, source: str = "", name: str | None = None) -> Definition:
+    """Read YAML or JSON; raise InvalidSpec with every problem of its shape. `name` counts as in definition_from."""
     document = look_at(text, source)
-    is_flow = is_graph(document.data)
-    return FlowSpec.from_document(document) if is_flow else WorkflowSpec.from_document(document)
+    return (FlowSpec if is_graph(document.data) else WorkflowSpec).from_document(document, name)
 
 
 def definition_from_file(path: str | os.PathLike[str]) -> Definition:
@@ -46,8 +42,7 @@ def definition_from_file(path: str | os.PathLike[str]) -> Definition:
 
 def definition_from_stored(text: str | bytes) -> Definition:
     """Read a definition that was stored."""
-    is_flow = is_graph(values.decode(text))
-    return FlowSpec.from_stored(text) if is_flow else WorkflowSpec.from_stored(text)
+    return (FlowSpec if is_graph(values.decode(text)) else WorkflowSpec).from_stored(text)
 
 
 def definition_beside(spec: Definition, name: str) -> Definition | None:

@@ -46,6 +46,11 @@ class Report:
         """Nobody reads more problems than these, so nobody should wait until the rest are found."""
         return len(self.problems) >= PROBLEMS_MAX
 
+    @property
+    def has_notes_enough(self) -> bool:
+        """The same for notes."""
+        return len(self.notes) >= PROBLEMS_MAX
+
     def shape_is_read(self) -> None:
         """From now on contents are judged, but not where the shape was wrong: a tool that is missing is not badly
         named as well."""
@@ -69,7 +74,7 @@ class Report:
                     stack.extend(items)
 
     def note(self, code: str, at: Where, message: str, hint: str = "") -> None:
-        if len(self.notes) < PROBLEMS_MAX:
+        if not self.has_notes_enough:
             self.notes.append(self._problem(code, pointer_to(at), message, hint, False))
 
     def refusal(self) -> InvalidSpec:

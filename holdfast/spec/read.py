@@ -137,6 +137,11 @@ def plain_from(data: Any, source: str = "") -> Any:
     return decode(text)
 
 
+def named(data: Any, name: str | None) -> Any:
+    """The data of a definition under a name that is given from outside, if one is."""
+    return data | {"name": name} if name is not None and isinstance(data, dict) else data
+
+
 def write(data: Any) -> str:
     """YAML text that `read` turns into the same data."""
     import yaml

@@ -49,9 +49,8 @@ def read_table(table: Table, fields: Fields) -> dict[str, Any]:
 
 def make(record: type[Record], values: Mapping[str, Any]) -> Record:
     """A record of values by their names in the notation. A text that is missing was reported, and is empty."""
-    names = {key: name for name, key, _ in fields_of(record)}
-    blank = {names[key]: blank for key, blank in _blanks(record)}
-    return record(**blank | {names[key]: value for key, value in values.items()})
+    names = _names(record)
+    return record(**_blanks(record) | {names[key]: value for key, value in values.items()})
 
 
 def required_in(table: Table) -> list[str]:
@@ -75,10 +74,16 @@ def fields_of(record: type[msgspec.Struct]) -> tuple[tuple[str, str, Any], ...]:
 
 
 @cache
-def _blanks(record: type[msgspec.Struct]) -> tuple[tuple[str, Any], ...]:
-    required = {key for _, key, default in fields_of(record) if default is msgspec.NODEFAULT}
-    types = {field.encode_name: field.type for field in msgspec.structs.fields(record)}
-    return tuple((key, 1 if types[key] is int else "") for key in required)
+def _names(record: type[msgspec.Struct]) -> dict[str, str]:
+    return {key: name for name, key, _ in fields_of(record)}
+
+
+@cache
+def _blanks(record: type[msgspec.Struct]) -> dict[str, Any]:
+    """What stands in the place of a required value that is missing."""
+    required = {name for name, _, default in fields_of(record) if default is msgspec.NODEFAULT}
+    fields = [field for field in msgspec.structs.fields(record) if field.name in required]
+    return {field.name: 1 if field.type is int else "" for field in fields}
 
 
 # ------------------------------------------------------------------------------------------------------ scalars

@@ -25,7 +25,7 @@ from holdfast.spec.build import definition_from
 from holdfast.spec.check import check, note_oddities
 from holdfast.spec.plain import data_of
 from holdfast.spec.problems import Report
-from holdfast.spec.read import Document, look_at, plain_from, text_of, write
+from holdfast.spec.read import Document, look_at, named, plain_from, text_of, write
 from holdfast.spec.steps import Definition
 
 
@@ -36,17 +36,17 @@ class WorkflowSpec(Definition, frozen=True):
         return cls.from_document(look_at(text, source))
 
     @classmethod
-    def from_document(cls, document: Document) -> WorkflowSpec:
-        return _built(document.data, Report(document, document.source))
+    def from_document(cls, document: Document, name: str | None = None) -> WorkflowSpec:
+        return _built(named(document.data, name), Report(document, document.source))
 
     @classmethod
     def from_file(cls, path: str | os.PathLike[str]) -> WorkflowSpec:
         return cls.from_yaml_str(text_of(path), os.fspath(path))
 
     @classmethod
-    def from_data(cls, data: Any, source: str = "") -> WorkflowSpec:
-        """Make a definition from plain data, as JSON has it."""
-        return _built(plain_from(data, source), Report(None, source))
+    def from_data(cls, data: Any, source: str = "", name: str | None = None) -> WorkflowSpec:
+        """Make a definition from plain data, as JSON has it. `name`, if it is given, counts instead of the one in it."""
+        return _built(named(plain_from(data, source), name), Report(None, source))
 
     @classmethod
     def from_stored(cls, text: str | bytes) -> WorkflowSpec:

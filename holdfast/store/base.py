@@ -19,6 +19,25 @@ JournalRow = tuple[int, int, int, int, str, str]  # run, seq, epoch, at, kind, b
 ReadRow = tuple[int, int, int, str, str]  # seq, epoch, at, kind, body
 
 
+class Committed(NamedTuple):
+    """A journal row by its position among those of all runs, and whose it is."""
+
+    pos: int
+    no: RunNo
+    run_id: RunId
+    workflow: str
+    version: str
+    seq: int
+    epoch: int
+    at: int
+    kind: str
+    body: str
+
+    @property
+    def row(self) -> ReadRow:
+        return self[5:]
+
+
 class RunRow(msgspec.Struct, frozen=True):
     """A run as lists and doors see it: what changes with its status and its owner, not with its steps."""
 
@@ -38,6 +57,7 @@ class RunRow(msgspec.Struct, frozen=True):
     parent_job_id: str | None = None
     workflow: str = ""  # the name of its definition
     rerun_of: RunId | None = None
+    number: int | None = None  # the release of that workflow, if it was started by name
 
 
 class NewRun(msgspec.Struct):
@@ -50,6 +70,8 @@ class NewRun(msgspec.Struct):
     created_at: Millis
     parent_job_id: str | None = None
     rerun_of: RunId | None = None
+    workflow: str = ""
+    number: int | None = None
 
 
 class RunChange(msgspec.Struct):
@@ -82,20 +104,46 @@ class Request(msgspec.Struct, frozen=True):
     created_at: Millis
 
 
+class Workflow(msgspec.Struct, frozen=True):
+    """A name that definitions are published under. `number` and `version` are what it means now, if anything."""
+
+    id: str
+    name: str
+    description: str
+    created_at: Millis
+    number: int | None = None
+    version: str | None = None
+    published_at: Millis | None = None
+
+
+class Release(msgspec.Struct, frozen=True):
+    """One content that was published under a name, or is a draft of it: the same for ever."""
+
+    id: str
+    flow_id: str
+    name: str
+    number: int
+    version: str
+    status: Literal["draft", "published"]
+    created_at: Millis
+
+
 class Publication(msgspec.Struct, frozen=True):
-    """From now on, a name means this version."""
+    """A release to store; with `is_current`, the name means it from now on."""
 
     tenant: str
-    name: str
-    version: str
-    published_at: Millis
+    release: Release
+    is_current: bool
+    at: Millis
+    description: str | None = None  # of the workflow; None leaves it as it is
 
 
 class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     """Which runs a list is to have; what is left out does not matter."""
 
-    status: str | None = None
+    status: str | tuple[str, ...] | None = None  # one, or any of several
     workflow: str | None = None
+    number: int | None = None  # of a release of that workflow
     label: tuple[str, str | None] | None = None  # a label's name, and its value if that matters too
 
 
@@ -126,6 +174,119 @@ class KeyAnswer(NamedTuple):
     created_at: Millis
 
 
+class ApiKey(msgspec.Struct, frozen=True):
+    """A caller's key, known by its hash alone. Scopes and services are words with a space between them."""
+
+    tenant: str
+    id: str
+    name: str
+    hash: str
+    scopes: str
+    services: str  # "": every service
+    created_at: Millis
+    expires_at: Millis | None = None
+    last_used_at: Millis | None = None
+    revoked_at: Millis | None = None
+
+
+class ReplyRow(msgspec.Struct, frozen=True):
+    """What was answered to a request under a caller's own key."""
+
+    tenant: str
+    route: str
+    key: str
+    digest: str  # of what was asked
+    status: int
+    body: bytes
+    created_at: Millis
+
+
+class WorkerRow(msgspec.Struct, frozen=True):
+    """One who does the work of services: called at `url` (http), or fetching its jobs (pull)."""
+
+    tenant: str
+    id: str
+    kind: Literal["http", "pull"]
+    url: str
+    services: str  # names, as a JSON array
+    status: Literal["online", "offline"]
+    place: int  # in the order of registration
+    key_id: str  # of the key that it came with; "": none
+    is_trusted: bool  # its address need not be public
+    heard_at: Millis
+
+
+class AssignmentRow(msgspec.Struct, frozen=True):
+    """An open attempt that a worker has fetched, or is to fetch: then it has no token."""
+
+    no: RunNo
+    path: str
+    attempt: int
+    service: str
+    worker: str = ""
+    token: str = ""
+    offers: int = 0
+    claimed_at: Millis = Millis(0)
+
+
+class Listing(NamedTuple):
+    """Part of a list, and the number that the next part begins below; None if there is no more.
+
+    A part looks at a bounded number of runs: it may have fewer than were asked for, and still not be the last.
+    """
+
+    rows: list[RunRow]
+    below: RunNo | None
+
+
+class WaitOpened(NamedTuple):
+    """A step waits for what others can give. `name` is a task id; `detail` is JSON."""
+
+    tenant: str
+    kind: str
+    name: str
+    no: RunNo
+    path: str
+    attempt: int
+    since: Millis
+    expires_at: Millis | None
+    detail: str
+
+
+class WaitClosed(NamedTuple):
+    at: Millis
+    outcome: str
+    no: RunNo
+    path: str
+    attempt: int
+    kind: str
+
+
+class WaitRow(NamedTuple):
+    """A wait as others find it; one that is over says how."""
+
+    no: RunNo
+    run_id: RunId
+    path: str
+    attempt: int
+    kind: str
+    name: str
+    since: Millis
+    expires_at: Millis | None
+    detail: str
+    resolved_at: Millis | None
+    outcome: str | None
+
+
+class EarlyResult(NamedTuple):
+    """An answer to a call that nobody has said to be waiting for yet."""
+
+    tenant: str
+    task_id: str
+    body: str
+    expires_at: Millis
+
+
 # What became of a key that a step asked for: granted, held by another, or answered with an output.
 Verdict = tuple[RunNo, str, Literal["granted", "held", "answered"], bytes | None]
 
@@ -134,21 +295,33 @@ class Batch:
     """What becomes durable together. Filled by the door, written by the store."""
 
     __slots__ = (
+        "api_keys",
         "artefacts",
+        "assignments",
         "blobs",
         "changes",
+        "closed_waits",
+        "early_results",
+        "ended_assignments",
         "forgotten",
         "forgotten_keys",
+        "forgotten_workers",
         "is_probe",
         "keys",
         "lane",
         "new_runs",
+        "opened_waits",
         "published",
+        "replies",
         "requests",
         "rows",
         "snapshots",
+        "taken_early",
+        "traces",
         "verdicts",
         "versions",
+        "workers",
+        "workflows",
     )
 
     def __init__(self) -> None:
@@ -157,14 +330,26 @@ class Batch:
         self.changes: dict[RunNo, RunChange] = {}
         self.versions: list[Version] = []
         self.requests: list[Request] = []
+        self.workflows: list[tuple[str, Workflow]] = []  # tenant, and one that may be there already
         self.published: list[Publication] = []
         self.blobs: list[tuple[RunNo, str, bytes]] = []
         self.snapshots: list[tuple[RunNo, int, int, bytes]] = []  # run, part, seq, body
         self.keys: list[tuple[KeyName, KeyEnd | None]] = []  # asked for (None), or let go
         self.verdicts: list[Verdict] = []  # filled by the store: what became of keys, for those who asked
         self.artefacts: list[tuple[RunNo, str, int, Millis]] = []  # run, sha256, size, at
+        self.api_keys: list[ApiKey] = []  # made, used or revoked
+        self.replies: list[ReplyRow] = []
+        self.workers: list[WorkerRow] = []
+        self.forgotten_workers: list[tuple[str, str]] = []  # tenant, id
+        self.assignments: list[AssignmentRow] = []
+        self.ended_assignments: list[tuple[RunNo, str, int]] = []  # run, path, attempt
+        self.opened_waits: list[WaitOpened] = []
+        self.closed_waits: list[WaitClosed] = []
+        self.early_results: list[EarlyResult] = []
+        self.taken_early: list[tuple[str, str]] = []  # tenant, task id
         self.forgotten: list[RunNo] = []  # finished runs that are deleted with all that belongs to them
         self.forgotten_keys: list[KeyAnswer] = []
+        self.traces: list[tuple[RunNo, str]] = []  # of new runs: what they were started for
         self.lane: str | None = None  # the suspect that is alone from this commit on; "" clears it
         self.is_probe = False  # write something that changes nothing: can the store write at all?
 
@@ -172,7 +357,10 @@ class Batch:
     def has_rest(self) -> bool:
         """Is there anything that few commits have? Asked in every one."""
         some = self.keys or self.blobs or self.snapshots or self.artefacts or self.forgotten
-        return bool(some or self.forgotten_keys) or self.lane is not None or self.is_probe
+        rare = self.forgotten_keys or self.traces or self.api_keys or self.workers or self.forgotten_workers
+        jobs = self.assignments or self.ended_assignments
+        waits = self.opened_waits or self.closed_waits or self.early_results or self.taken_early
+        return bool(some or rare or jobs or waits or self.replies) or self.lane is not None or self.is_probe
 
     def only(self, runs: set[RunNo]) -> Batch:
         """What of this batch belongs to some runs; what belongs to no run comes along."""
@@ -185,9 +373,17 @@ class Batch:
         part.snapshots = [snapshot for snapshot in self.snapshots if snapshot[0] in runs]
         part.keys = [entry for entry in self.keys if entry[0].no in runs]
         part.artefacts = [artefact for artefact in self.artefacts if artefact[0] in runs]
+        part.assignments = [job for job in self.assignments if job.no in runs]
+        part.ended_assignments = [job for job in self.ended_assignments if job[0] in runs]
+        part.opened_waits = [wait for wait in self.opened_waits if wait.no in runs]
+        part.closed_waits = [wait for wait in self.closed_waits if wait.no in runs]
+        part.early_results, part.taken_early = self.early_results, self.taken_early
         part.forgotten = [no for no in self.forgotten if no in runs]
-        part.versions, part.published = self.versions, self.published
-        part.forgotten_keys = self.forgotten_keys
+        part.traces = [trace for trace in self.traces if trace[0] in runs]
+        part.versions, part.workflows, part.published = self.versions, self.workflows, self.published
+        part.forgotten_keys, part.api_keys = self.forgotten_keys, self.api_keys
+        part.workers, part.forgotten_workers = self.workers, self.forgotten_workers
+        part.replies = self.replies
         part.lane, part.is_probe = self.lane, self.is_probe
         return part
 
@@ -208,6 +404,14 @@ class Stored(msgspec.Struct):
     rows: Sequence[ReadRow]
 
 
+class Ends(NamedTuple):
+    """A run's row with the beginning and the end of its journal, all of one look."""
+
+    row: RunRow
+    first: list[ReadRow]
+    last: ReadRow
+
+
 class Fenced(HoldfastError):
     """Somebody else appended to these runs. The rest of the batch can be sent again as it is."""
 
@@ -219,6 +423,7 @@ class Fenced(HoldfastError):
 
 
 class Store(Protocol):
+    node: str  # the name of this process among those that may have the file
     epoch: int  # this node's incarnation, given by open()
 
     def open(self) -> None: ...
@@ -229,20 +434,49 @@ class Store(Protocol):
     async def load(self, no: RunNo) -> Stored | None: ...
     async def run_by_id(self, tenant: str, run_id: RunId) -> RunRow | None: ...
     async def run_by_no(self, no: RunNo) -> RunRow | None: ...
+    async def ends(self, tenant: str, run_id: RunId) -> Ends | None: ...
     async def list_runs(
         self, tenant: str, before: RunNo | None, limit: int, wanted: Wanted = ...
-    ) -> list[RunRow]: ...
+    ) -> Listing: ...
+    async def count_runs(self, tenant: str, wanted: Wanted = ...) -> int: ...
+    async def request_of(self, no: RunNo) -> str | None: ...
     async def request(self, tenant: str, request_id: str) -> tuple[str, RunNo, RunId] | None: ...
-    async def published(self, tenant: str, name: str) -> tuple[str, str] | None: ...
+    async def published(self, tenant: str, name: str) -> tuple[str, str, int] | None: ...
+    async def workflows(self, tenant: str, after: str, limit: int) -> list[Workflow]: ...
+    async def workflow(self, tenant: str, name: str) -> Workflow | None: ...
+    async def workflow_by_id(self, tenant: str, flow_id: str) -> Workflow | None: ...
+    async def releases(self, tenant: str, name: str, below: int, limit: int) -> list[Release]: ...
+    async def release(self, tenant: str, name: str, number: int) -> Release | None: ...
+    async def release_by_id(self, tenant: str, release_id: str) -> Release | None: ...
+    async def newest_published(self, tenant: str, name: str) -> Release | None: ...
     async def workflow_names(self, tenant: str, limit: int) -> list[str]: ...
     async def ids_like(self, tenant: str, part: str, limit: int) -> list[RunId]: ...
     async def key_holder(self, tenant: str, scope: str, key: str) -> tuple[RunId, str] | None: ...
     async def answered_key(self, tenant: str, scope: str, key: str) -> KeyAnswer | None: ...
+    async def api_keys(self) -> list[ApiKey]: ...
+    async def reply(self, tenant: str, route: str, key: str) -> ReplyRow | None: ...
+    async def workers(self) -> list[WorkerRow]: ...
+    async def assignments(self) -> list[AssignmentRow]: ...
+    async def waits_named(self, tenant: str, task_id: str, limit: int) -> list[WaitRow]: ...
+    async def wait_at(self, no: RunNo, path: str, kind: str) -> WaitRow | None: ...
+    async def waits_of_run(self, no: RunNo, limit: int) -> list[WaitRow]: ...
+    async def open_waits(self, tenant: str, kind: str, limit: int) -> list[WaitRow]: ...
+    async def early_result(self, tenant: str, task_id: str, now: Millis) -> str | None: ...
+    async def count_early(self, tenant: str) -> int: ...
     async def expired_keys(self, now: Millis, limit: int) -> list[KeyAnswer]: ...
     async def finished_before(self, before: Millis, limit: int) -> list[tuple[RunNo, int]]: ...
+    async def names_artefact(self, tenant: str, sha256: str) -> bool: ...
     async def artefacts_of_keys(self) -> set[str]: ...
     async def artefacts_of_shelf(self, shelf: str) -> set[str]: ...
     async def journal(self, no: RunNo, after: int, limit: int) -> list[ReadRow]: ...
+    async def committed(self, tenant: str, after: int, until: int) -> list[Committed]: ...
+    async def last_pos(self) -> int: ...
+    async def trace_of(self, no: RunNo) -> str: ...
+    async def resting_runs(self, after: RunNo, limit: int) -> list[tuple[RunNo, bool]]: ...
+    async def owned_runs(self, after: RunNo, limit: int) -> list[tuple[RunNo, int]]: ...
+    async def runs_by_status(self) -> dict[str, int]: ...
+    def sizes(self) -> tuple[int, int]: ...
+    async def next_pos(self, after: int) -> int | None: ...
     async def blob(self, no: RunNo, sha256: str) -> bytes: ...
     async def definition(self, tenant: str, version: str) -> tuple[str, str | None] | None: ...
 
@@ -263,6 +497,7 @@ class StoreFile(Store, Protocol):
     def check_file(self) -> list[str]: ...
     def checks(self) -> list[str]: ...
     def check(self, name: str) -> list[str]: ...
+    def newest(self, limit: int) -> list[RunRow]: ...
     def blobs_named(self) -> Iterator[tuple[RunNo, str]]: ...
     def artefacts_named(self) -> Iterator[tuple[str, int]]: ...
     def has_blob(self, no: RunNo, sha256: str) -> bool: ...

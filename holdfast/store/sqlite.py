@@ -14,9 +14,10 @@ import re
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
-from typing import Any, Final
+from itertools import chain
+from typing import Any, Final, TypeVar
 
 import apsw
 import msgspec
@@ -24,33 +25,50 @@ import msgspec
 from holdfast.errors import NodeIsOver, NotFound, SchemaTooNew, SchemaTooOld, StoreUnavailable
 from holdfast.store.artefacts import named_in
 from holdfast.store.base import (
+    ApiKey,
+    AssignmentRow,
     Batch,
+    Committed,
+    Ends,
     Fenced,
     KeyAnswer,
     KeyEnd,
     KeyName,
+    Listing,
     NewRun,
+    Publication,
     ReadRow,
+    Release,
+    ReplyRow,
     RunChange,
     RunRow,
     Stored,
     Verdict,
+    WaitRow,
     Wanted,
+    WorkerRow,
+    Workflow,
 )
+from holdfast.store.lists import Lists, Tallies
 from holdfast.store.statements import migrations, statements
 from holdfast.values import Millis, RunId, RunNo
 
 INLINE_SECONDS_MAX: Final = 0.005  # while syncing takes longer than this, commits go to the writer's thread
 ROWS_PER_STATEMENT_MAX: Final = 256
+STATEMENTS_KEPT: Final = 500  # prepared; apsw forgets one after as many uses of others
 WAL_BYTES: Final = 4 * 1024 * 1024  # grown beforehand: a commit then changes no file size
 CHECKPOINT_PAGES: Final = 1_000
 BUSY_MS: Final = 5_000  # how long opening waits for whoever writes to the file
 BUSY_MS_LATER: Final = 50  # and a commit: the door looks again by itself, and nobody else has to wait for it
+REPLY_MS: Final = 24 * 3600 * 1000  # how long an answer is kept for whoever asks again
 EVERY_RUN: Final = Wanted()
 
 ALL: Final = -1  # as a limit
+ENDS_LOOKED_AT_MAX: Final = 10_000  # runs that are looked for by the end of their id
+FIRST_ROWS: Final = 5  # of a journal: enough to see when its run was begun
 
 Done = Callable[[BaseException | None], None]
+Record = TypeVar("Record", bound=msgspec.Struct)
 
 
 class SqliteStore:
@@ -72,6 +90,7 @@ class SqliteStore:
         self._work: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
         self._write: apsw.Connection
+        self._tallies: Tallies
         self._read: apsw.Connection
 
     # --------------------------------------------------------------------------------------- open and close
@@ -85,6 +104,7 @@ class SqliteStore:
 
     def _open(self) -> None:
         self._write = self._connect()
+        self._tallies = Tallies(self._write, self._sql)
         self._settle()
         self._migrate()
         with self._write:
@@ -125,7 +145,9 @@ class SqliteStore:
             self._write.close()
 
     def _connect(self, access: int = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE) -> apsw.Connection:
-        db = apsw.Connection(self.path, flags=access | apsw.SQLITE_OPEN_URI)
+        db = apsw.Connection(
+            self.path, flags=access | apsw.SQLITE_OPEN_URI, statementcachesize=STATEMENTS_KEPT
+        )
         db.set_busy_timeout(BUSY_MS)
         db.pragma("trusted_schema", False)
         db.pragma("foreign_keys", True)
@@ -253,7 +275,7 @@ class SqliteStore:
             self._put_many("append", batch.rows)
             if batch.new_runs or batch.changes:
                 self._put_runs(batch)
-            if batch.versions or batch.requests or batch.published:
+            if batch.versions or batch.requests or batch.published or batch.workflows:
                 self._put_names(batch)
             if batch.has_rest:
                 self._put_rest(batch)
@@ -263,6 +285,7 @@ class SqliteStore:
         except BaseException:
             if not db.get_autocommit():
                 db.execute("ROLLBACK")
+            self._tallies.forget()
             raise
 
     def _put_many(self, name: str, rows: list[Any]) -> None:
@@ -271,18 +294,19 @@ class SqliteStore:
         many, execute, start = self._many[name], self._write.execute, 0
         while start < len(rows):
             size = min(1 << ((len(rows) - start).bit_length() - 1), ROWS_PER_STATEMENT_MAX)
-            bound: list[Any] = []
-            for row in rows[start : start + size]:
-                bound += row
-            execute(many[size], bound)
+            execute(many[size], list(chain.from_iterable(rows[start : start + size])))
             start += size
 
     def _put_runs(self, batch: Batch) -> None:
         new, changes = batch.new_runs, batch.changes
+        moved = self._tallies.before(batch)
         self._put_many("add_run", [self._added(run, changes[no]) for no, run in new.items()])
         self._put_many(
             "change_run", [self._changed(no, change) for no, change in changes.items() if no not in new]
         )
+        self._tallies.add(moved)
+        if any(run.labels is not None for run in new.values()):
+            self._tallies.label(batch)
 
     def _added(self, new: NewRun, change: RunChange) -> tuple[Any, ...]:
         owner = (self.node, self.epoch) if change.owned else (None, None)
@@ -303,6 +327,7 @@ class SqliteStore:
             change.finished_at,
             new.parent_job_id,
             new.rerun_of,
+            self._tallies.series(new.tenant, new.workflow, new.number),
         )
         return (*identity, change.needs, *rest)
 
@@ -315,30 +340,73 @@ class SqliteStore:
         execute, sql = self._write.execute, self._sql
         for version in batch.versions:
             execute(sql["add_version"], msgspec.structs.astuple(version))
+        for tenant, workflow in batch.workflows:
+            named = (tenant, workflow.name, workflow.id, workflow.description, workflow.created_at)
+            execute(sql["add_workflow"], named)
         for publication in batch.published:
-            execute(sql["publish"], msgspec.structs.astuple(publication))
+            self._publish(publication)
         for request in batch.requests:
             execute(sql["add_request"], msgspec.structs.astuple(request))
 
+    def _publish(self, publication: Publication) -> None:
+        release = publication.release
+        named: dict[str, Any] = {
+            "tenant": publication.tenant,
+            "name": release.name,
+            "number": release.number,
+            "version": release.version,
+        }
+        at = {"at": release.created_at}
+        self._write.execute(
+            self._sql["add_release"], named | at | {"id": release.id, "status": release.status}
+        )
+        if publication.description is not None:
+            described = (publication.tenant, release.name, publication.description)
+            self._write.execute(self._sql["describe_workflow"], described)
+        if publication.is_current:
+            self._write.execute(self._sql["make_current"], named | {"at": publication.at})
+
     def _put_rest(self, batch: Batch) -> None:
         execute, sql = self._write.execute, self._sql
-        for blob in batch.blobs:
-            execute(sql["put_blob"], blob)
-        for snapshot in batch.snapshots:
-            execute(sql["put_snapshot"], snapshot)
-        for artefact in batch.artefacts:
-            execute(sql["put_artefact"], artefact)
         if batch.keys:
             Keys(self._write, sql).settle(batch)
-        for key in batch.forgotten_keys:
-            execute(sql["forget_key"], key)
-        for no in batch.forgotten:
-            for statement in self._forget:
-                execute(statement, (no,))
+        if batch.replies:
+            execute(sql["forget_replies"], (batch.replies[-1].created_at - REPLY_MS,))
+        records: tuple[tuple[str, Sequence[msgspec.Struct]], ...] = (
+            ("put_api_key", batch.api_keys),
+            ("put_reply", batch.replies),
+            ("put_worker", batch.workers),
+            ("put_assignment", batch.assignments),
+        )
+        for name, structs in records:
+            for struct in structs:
+                execute(sql[name], msgspec.structs.astuple(struct))
+        for name, tuples in (  # after the records: one that was written and is over already is gone
+            ("put_blob", batch.blobs),
+            ("put_snapshot", batch.snapshots),
+            ("put_artefact", batch.artefacts),
+            ("put_trace", batch.traces),
+            ("forget_key", batch.forgotten_keys),
+            ("forget_worker", batch.forgotten_workers),
+            ("end_assignment", batch.ended_assignments),
+            ("open_wait", batch.opened_waits),
+            ("close_wait", batch.closed_waits),
+            ("put_early", batch.early_results),
+            ("take_early", batch.taken_early),
+        ):
+            for each in tuples:
+                execute(sql[name], each)
+        self._forget_runs(batch.forgotten)
         if batch.lane is not None:
             execute(sql["set_lane"], (batch.lane or None, self.node))
         if batch.is_probe:
             execute(sql["probe"])
+
+    def _forget_runs(self, runs: Sequence[RunNo]) -> None:
+        self._tallies.without(runs)
+        for no in runs:
+            for statement in self._forget:
+                self._write.execute(statement, (no,))
 
     def _meaning(self, error: Exception, batch: Batch) -> BaseException:
         """What a failure means to the door: over, fenced, later, or a mistake of ours."""
@@ -363,12 +431,13 @@ class SqliteStore:
     # ---------------------------------------------------------------------------------------------- reading
 
     async def load(self, no: RunNo) -> Stored | None:
-        row = await self.run_by_no(no)
-        if row is None:
-            return None
-        snapshot = list(self._read.execute(self._sql["snapshot_of"], (no,)))
-        seq = snapshot[0][1] if snapshot else 0
-        rows = await self.journal(no, seq, -1)
+        with self._one_look():
+            row = await self.run_by_no(no)
+            if row is None:
+                return None
+            snapshot = list(self._read.execute(self._sql["snapshot_of"], (no,)))
+            seq = snapshot[0][1] if snapshot else 0
+            rows = await self.journal(no, seq, -1)
         return Stored(row, [(part, body) for part, _, body in snapshot], seq, rows)
 
     async def run_by_id(self, tenant: str, run_id: RunId) -> RunRow | None:
@@ -377,29 +446,89 @@ class SqliteStore:
     async def run_by_no(self, no: RunNo) -> RunRow | None:
         return next(iter(self._rows("run_by_no", no)), None)
 
+    async def ends(self, tenant: str, run_id: RunId) -> Ends | None:
+        with self._one_look():
+            row = await self.run_by_id(tenant, run_id)
+            if row is None:
+                return None
+            first = await self.journal(row.no, 0, FIRST_ROWS)
+            return Ends(row, first, self._read.execute(self._sql["last_row"], (row.no,)).get)
+
     async def list_runs(
         self, tenant: str, before: RunNo | None, limit: int, wanted: Wanted = EVERY_RUN
-    ) -> list[RunRow]:
-        label, value = wanted.label or (None, None)
-        names = {"status": wanted.status, "workflow": wanted.workflow, "label": label, "value": value}
-        page = {"tenant": tenant, "before": before if before is not None else 2**62, "limit": limit}
-        return [RunRow(*row) for row in self._read.execute(self._sql["list_runs"], page | names)]
+    ) -> Listing:
+        """Runs, the newest first."""
+        with self._one_look():
+            found, below = Lists(self._read, self._sql).part(tenant, before, limit, wanted)
+            return Listing(self._rows("runs_by_no", msgspec.json.encode(found).decode()), below)
+
+    async def count_runs(self, tenant: str, wanted: Wanted = EVERY_RUN) -> int:
+        """How many runs there are of a status, a workflow, a release: from counters, not by looking at runs."""
+        assert wanted.label is None, "labelled runs are not counted"
+        return Lists(self._read, self._sql).count(tenant, wanted)
+
+    @contextmanager
+    def _one_look(self) -> Iterator[None]:
+        """What is read within is of one moment. Nothing in it waits: the connection is everybody's."""
+        if not self._read.get_autocommit():  # within a longer look
+            yield
+            return
+        self._read.execute("BEGIN")
+        try:
+            yield
+        finally:
+            self._read.execute("ROLLBACK")
 
     def _rows(self, name: str, *args: Any) -> list[RunRow]:
         return [RunRow(*row) for row in self._read.execute(self._sql[name], args)]
 
+    async def request_of(self, no: RunNo) -> str | None:
+        """The caller's own id of the start that made a run, if it had one."""
+        found: str | None = self._value(self._read, "request_of", no)
+        return found
+
     async def request(self, tenant: str, request_id: str) -> tuple[str, RunNo, RunId] | None:
         return next(iter(self._read.execute(self._sql["request"], (tenant, request_id))), None)
 
-    async def published(self, tenant: str, name: str) -> tuple[str, str] | None:
-        """The version that a name means, and its definition."""
+    async def published(self, tenant: str, name: str) -> tuple[str, str, int] | None:
+        """The version that a name means, its definition, and the number of its release."""
         return next(iter(self._read.execute(self._sql["published"], (tenant, name))), None)
+
+    async def workflows(self, tenant: str, after: str, limit: int) -> list[Workflow]:
+        found = self._read.execute(self._sql["workflows"], (tenant, after, limit))
+        return [Workflow(*row) for row in found]
+
+    async def workflow(self, tenant: str, name: str) -> Workflow | None:
+        return self._one("workflow", Workflow, tenant, name)
+
+    async def workflow_by_id(self, tenant: str, flow_id: str) -> Workflow | None:
+        return self._one("workflow_by_id", Workflow, tenant, flow_id)
+
+    async def releases(self, tenant: str, name: str, below: int, limit: int) -> list[Release]:
+        found = self._read.execute(self._sql["releases"], (tenant, name, below, limit))
+        return [Release(*row) for row in found]
+
+    async def release(self, tenant: str, name: str, number: int) -> Release | None:
+        return self._one("release", Release, tenant, name, number)
+
+    async def release_by_id(self, tenant: str, release_id: str) -> Release | None:
+        return self._one("release_by_id", Release, tenant, release_id)
+
+    async def newest_published(self, tenant: str, name: str) -> Release | None:
+        return self._one("newest_published", Release, tenant, name)
+
+    def _one(self, name: str, kind: type[Record], *args: Any) -> Record | None:
+        row = next(iter(self._read.execute(self._sql[name], args)), None)
+        return None if row is None else kind(*row)
 
     async def workflow_names(self, tenant: str, limit: int) -> list[str]:
         return [name for (name,) in self._read.execute(self._sql["workflow_names"], (tenant, limit))]
 
     async def ids_like(self, tenant: str, part: str, limit: int) -> list[RunId]:
-        return [run_id for (run_id,) in self._read.execute(self._sql["ids_like"], (tenant, part, limit))]
+        """Runs by the beginning of their id, or, of the newest ones, by its end."""
+        found = list(self._read.execute(self._sql["ids_beginning"], (tenant, part, limit)))
+        found += self._read.execute(self._sql["ids_ending"], (tenant, part, limit, ENDS_LOOKED_AT_MAX))
+        return list(dict.fromkeys(run_id for (run_id,) in found))[:limit]
 
     async def key_holder(self, tenant: str, scope: str, key: str) -> tuple[RunId, str] | None:
         return next(iter(self._read.execute(self._sql["key_holder"], (tenant, scope, key))), None)
@@ -408,12 +537,50 @@ class SqliteStore:
         created_at = self._value(self._read, "answered_key", tenant, scope, key)
         return None if created_at is None else KeyAnswer(tenant, scope, key, created_at)
 
+    async def api_keys(self) -> list[ApiKey]:
+        return [ApiKey(*row) for row in self._read.execute(self._sql["api_keys"])]
+
+    async def reply(self, tenant: str, route: str, key: str) -> ReplyRow | None:
+        return self._one("reply", ReplyRow, tenant, route, key)
+
+    async def workers(self) -> list[WorkerRow]:
+        return [WorkerRow(*row) for row in self._read.execute(self._sql["workers"])]
+
+    async def assignments(self) -> list[AssignmentRow]:
+        return [AssignmentRow(*row) for row in self._read.execute(self._sql["assignments"])]
+
+    def _waits(self, name: str, *args: Any) -> list[WaitRow]:
+        return [WaitRow(*row) for row in self._read.execute(self._sql[name], args)]
+
+    async def waits_named(self, tenant: str, task_id: str, limit: int) -> list[WaitRow]:
+        return self._waits("waits_named", tenant, task_id, limit)
+
+    async def wait_at(self, no: RunNo, path: str, kind: str) -> WaitRow | None:
+        return next(iter(self._waits("wait_at", no, path, kind)), None)
+
+    async def waits_of_run(self, no: RunNo, limit: int) -> list[WaitRow]:
+        return self._waits("waits_of_run", no, limit)
+
+    async def open_waits(self, tenant: str, kind: str, limit: int) -> list[WaitRow]:
+        return self._waits("open_waits", tenant, kind, limit)
+
+    async def early_result(self, tenant: str, task_id: str, now: Millis) -> str | None:
+        found: str | None = self._value(self._read, "early_of", tenant, task_id, now)
+        return found
+
+    async def count_early(self, tenant: str) -> int:
+        return int(self._value(self._read, "count_early", tenant))
+
     async def expired_keys(self, now: Millis, limit: int) -> list[KeyAnswer]:
         return [KeyAnswer(*row) for row in self._read.execute(self._sql["expired_keys"], (now, limit))]
 
     async def finished_before(self, before: Millis, limit: int) -> list[tuple[RunNo, int]]:
         """Finished runs that ended before then, the oldest first: number, rows."""
         return list(self._read.execute(self._sql["finished_before"], (before, limit)))
+
+    async def names_artefact(self, tenant: str, sha256: str) -> bool:
+        """Does some run of the tenant name this artefact?"""
+        return bool(self._value(self._read, "names_artefact", sha256, tenant))
 
     async def artefacts_of_shelf(self, shelf: str) -> set[str]:
         """The artefacts that runs name, of those whose sha256 begins so."""
@@ -427,6 +594,40 @@ class SqliteStore:
 
     async def journal(self, no: RunNo, after: int, limit: int) -> list[ReadRow]:
         return list(self._read.execute(self._sql["rows_of"], (no, after, limit)))
+
+    async def committed(self, tenant: str, after: int, until: int) -> list[Committed]:
+        """The rows of all runs of a tenant after one position and up to another, in the order of their commits."""
+        return [Committed(*row) for row in self._read.execute(self._sql["committed"], (after, until, tenant))]
+
+    async def last_pos(self) -> int:
+        return int(self._value(self._read, "last_pos"))
+
+    async def trace_of(self, no: RunNo) -> str:
+        """The trace that a run was started for, or nothing."""
+        return self._value(self._read, "trace_of", no) or ""
+
+    async def resting_runs(self, after: RunNo, limit: int) -> list[tuple[RunNo, bool]]:
+        """Open runs that nobody drives and no time wakes, and whether each waits for something with a name."""
+        return [
+            (no, bool(waits)) for no, waits in self._read.execute(self._sql["resting_runs"], (after, limit))
+        ]
+
+    async def owned_runs(self, after: RunNo, limit: int) -> list[tuple[RunNo, int]]:
+        """Open runs that somebody drives, and which incarnation of the engine."""
+        return list(self._read.execute(self._sql["owned_runs"], (after, limit)))
+
+    async def runs_by_status(self) -> dict[str, int]:
+        return dict(self._read.execute(self._sql["runs_by_status"]))
+
+    def sizes(self) -> tuple[int, int]:
+        """The bytes of the file, and of the log that is not yet in it."""
+        names = (self._read.filename, self._read.filename_wal)
+        return tuple(os.path.getsize(name) if name and os.path.exists(name) else 0 for name in names)  # type: ignore[return-value]
+
+    async def next_pos(self, after: int) -> int | None:
+        """The first position after this one that still has a row, whoever's it is."""
+        pos: int | None = self._value(self._read, "next_pos", after)
+        return pos
 
     async def blob(self, no: RunNo, sha256: str) -> bytes:
         body: bytes = self._value(self._read, "blob", no, sha256)
@@ -481,6 +682,10 @@ class SqliteStore:
     def check(self, name: str) -> list[str]:
         """What one of them finds, in words."""
         return [str(line) for (line,) in self._read.execute(self._sql[name])]
+
+    def newest(self, limit: int) -> list[RunRow]:
+        """The newest runs of all tenants."""
+        return self._rows("newest_of_all", limit)
 
     def blobs_named(self) -> Iterator[tuple[RunNo, str]]:
         """Journal rows that refer to large values: run, body."""

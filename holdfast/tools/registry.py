@@ -39,7 +39,7 @@ class Tool:
     """A function that steps can call, with what must be known to call it."""
 
     __slots__ = (
-        "_signature", "bind", "context", "fn", "is_async", "is_plain", "isolated", "name", "runs_in", "suspends",
+        "_signature", "bind", "context", "fn", "is_async", "is_plain", "isolated", "name", "runs_in", "spread", "suspends",
     )  # fmt: skip
 
     def __init__(self, fn: Callable[..., Any], name: str, *, isolate: Isolation | None = None) -> None:
@@ -52,6 +52,7 @@ class Tool:
             _refuse_unfindable(fn, name)
         self._signature = Signature(fn, name)
         self.bind: Callable[[dict[str, Any]], dict[str, Any]] = self._signature.bind
+        self.spread: Callable[[Any, dict[str, Any]], dict[str, Any]] = self._signature.spread
         self.context = self._signature.context
         # Learnt: one that never waits needs no task of its own. A plain one is just called.
         self.suspends = self.runs_in != "loop"
@@ -111,7 +112,8 @@ class Registry:
     ) -> None:
         self._remote = remote
         self._tools: dict[str, Tool] = {}
-        self._all = {made.name: made for made in map(_tool_of, builtins(guard or Guard()))}
+        self.guard = guard or Guard()
+        self._all = {made.name: made for made in map(_tool_of, builtins(self.guard))}
         self.get = self._all.get
         for given in tools:
             self.add(given)

@@ -78,6 +78,29 @@ class Signature:
             self._fitting.add(shape)  # nothing but names and types was looked at
         return bound
 
+    def spread(self, given: Any, params: dict[str, Any]) -> dict[str, Any]:
+        """The arguments of a call that knows only `input` and `params`.
+
+        A parameter of either name gets just that. Without one, the members of an object become arguments by name, those
+        of the input before those of the params, and params that the function does not know are left out: they may be
+        meant for others. Another input, or one that has no member of that name for a function of one parameter, is the
+        first argument.
+        """
+        names = [name for name, _, _, _ in self._checks]
+        args: dict[str, Any] = {}
+        if "params" in names:
+            args["params"] = params
+        else:
+            args = {name: value for name, value in params.items() if self._takes_any or name in names}
+        free = [name for name in names if name not in args] or names
+        if "input" in names:
+            args["input"] = given
+        elif isinstance(given, dict) and (len(names) != 1 or names[0] in given or self._takes_any):
+            args |= given
+        elif names and given is not None:
+            args[free[0]] = given
+        return args
+
     def _with_others(self, args: dict[str, Any], bound: dict[str, Any]) -> dict[str, Any]:
         """Those beyond the named parameters: for `**`, or too many."""
         if not self._takes_any or self.context in args:

@@ -58,6 +58,24 @@ def flaky(times, context: Context):
 '''
 
 
+class Up:
+    """A server that is up, in a process of its own. `said` is what it said of itself."""
+
+    def __init__(self, process: subprocess.Popen[str], said: dict[str, Any]) -> None:
+        self.process, self.said = process, said
+        self.address: str = said["address"]
+
+    @property
+    def port(self) -> str:
+        return self.address.rpartition(":")[2]
+
+    def stop(self, number: signal.Signals = signal.SIGTERM) -> tuple[int, str]:
+        """Stop it; gives the exit code and what it told the person."""
+        self.process.send_signal(number)
+        _, said = self.process.communicate(timeout=60)
+        return self.process.returncode, said
+
+
 class Cli:
     """`holdfast` in a folder with tools.py in it."""
 
@@ -104,19 +122,33 @@ class Cli:
             check=False,
         )
 
-    def start(self, *args: str, deaf_to: signal.Signals | None = None) -> subprocess.Popen[str]:
+    def start(
+        self, *args: str, deaf_to: signal.Signals | None = None, env: dict[str, str] | None = None
+    ) -> subprocess.Popen[str]:
         """Start the command; it hears all signals, as on a fresh terminal, but for one."""
         with _heard(signal.SIGHUP, signal.SIGINT, but=deaf_to):
             process = subprocess.Popen(
                 [HOLDFAST, *args],
                 cwd=self.folder,
-                env=self._env({}),
+                env=self._env(env or {}),
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 text=True,
             )
         self.started.append(process)
         return process
+
+    def up(self, *args: str, **env: str) -> Up:
+        """Start a server on any free port, and wait until it says where it is."""
+        command = ["up", "--port", "0", "--json", *args]
+        process = self.start(*command, env=env)
+        assert process.stdout is not None
+        text = ""
+        for line in process.stdout:
+            text += line
+            if line == "}\n":
+                return Up(process, json.loads(text))
+        raise AssertionError(f"no server: {process.stderr.read() if process.stderr else ''}")
 
     def stopped_by(self, number: signal.Signals, *args: str) -> tuple[int, str]:
         """Start, send the signal as soon as the tool `hold` is at work; gives exit code and what was said."""
@@ -142,7 +174,8 @@ class Cli:
         return path.read_text().split() if path.exists() else []
 
     def _env(self, more: dict[str, str]) -> dict[str, str]:
-        plain = {name: value for name, value in os.environ.items() if not name.startswith("HOLDFAST_")}
+        ours = ("HOLDFAST_", "SCHEDULER_")
+        plain = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
         return {**plain, **more}
 
 

@@ -116,3 +116,7 @@ def test_a_typo_is_found_on_its_line(empty: Cli) -> None:
     assert done.returncode == 2
     assert re.search(r"hello.yaml:16:5: error: .*concurency", done.stdout)
     assert "did you mean concurrency?" in done.stdout
+
+
+def test_the_schema_of_the_graph_notation_is_printed_too(empty: Cli) -> None:
+    assert json.loads(empty.run("schema", "--graph").stdout)["title"] == "Holdfast graph"

@@ -217,3 +217,11 @@ def test_a_step_shows_how_far_it_is_and_what_it_logs(cli: Cli) -> None:
     seen = on_a_terminal(cli, "run", cli.flow("- {id: s, tool: says}"), "--tools", "says")
     assert "25% on page 1" in seen
     assert "· s  looking page=1" in seen
+
+
+def test_a_run_at_a_server_is_the_same_tree(cli: Cli) -> None:
+    cli.up("--tools", "tools")
+    flow = cli.flow("- {id: first, tool: add, args: {a: 1}}\n- {id: pause, kind: timer, delay_ms: 300}")
+    seen = on_a_terminal(cli, "run", flow)
+    assert re.search(r"✓ first +completed in \d+ ms", seen)
+    assert re.search(r"✓ pause +completed in \d+ ms", seen)

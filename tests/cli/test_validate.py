@@ -125,3 +125,31 @@ def test_a_variable_that_the_settings_allow_may_be_named(cli: Cli) -> None:
     assert json.loads(cli.run("run", file, HOLDFAST_TEMPLATE_ENV="HOME", HOME="/nowhere").stdout) == {
         "s": "/nowhere"
     }
+
+
+GRAPH = '{"start": "a", "nodes": {"a": {"kind": "local", "service": "ntoe"}}}'
+
+
+def test_a_graph_is_validated_as_one(cli: Cli) -> None:
+    cli.write("graph.json", '{"start": "b", "nodes": {\n"a": {"kind": "executor"}}}')
+    done = cli.run("validate", "graph.json", "--json")
+    problems = json.loads(done.stdout)["files"][0]["problems"]
+    assert done.returncode == 2
+    assert [(one["code"], one["pointer"], one["line"]) for one in problems] == [
+        ("unknown_node", "/start", 1),
+        ("missing_key", "/nodes/a/service", 2),
+    ]
+
+
+def test_with_tools_a_tool_that_a_graph_calls_and_that_is_not_there_is_a_problem(cli: Cli) -> None:
+    cli.write("graph.json", GRAPH)
+    done = cli.run("validate", "graph.json", "--tools", "tools")
+    assert done.returncode == 2
+    assert 'node "a": unknown tool "ntoe"' in done.stdout and "did you mean note?" in done.stdout
+
+
+def test_what_is_odd_about_a_graph_is_noted(cli: Cli) -> None:
+    cli.write("graph.yaml", "start: a\nnodes:\n  a: {service: s}\n  b: {service: s}\n")
+    done = cli.run("validate", "graph.yaml")
+    assert done.returncode == 0
+    assert "graph.yaml:4:6: note: " in done.stdout and "b" in done.stdout

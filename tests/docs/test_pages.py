@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import InvalidSpec, WorkflowSpec
+from holdfast import InvalidSpec
 from holdfast.cli.commands import COMMANDS, GROUPS
-from holdfast.plan.compile import compile_workflow, names_used
+from holdfast.plan.compile import compile_definition, names_used
+from holdfast.spec.notation import definition_from_text
 from tests.docs.pages import PAGES, ROOT, Block, Reader, blocks, misfit
 
 WRITTEN = [page for page in PAGES if page.parent.name != "reference"]
@@ -36,10 +37,10 @@ def test_a_workflow_of_a_page_is_valid_unless_the_page_shows_its_problems(page: 
 
 def is_valid(block: Block) -> bool:
     try:
-        spec = WorkflowSpec.from_yaml_str(block.text, block.info)
+        spec = definition_from_text(block.text, block.info)
         spec.validate(template_env=("REGION",))
         if not names_used(spec):
-            compile_workflow(spec)
+            compile_definition(spec)
     except InvalidSpec:
         return False
     return True

@@ -255,9 +255,9 @@ async def test_nobody_is_told_of_rows_once_the_last_reader_has_gone(database: st
         run = await hf.start(GATE)
         reading = run.events()
         await anext(reading)
-        assert len(hf._engine.listeners) == 1
+        assert len(hf._engine.advance.watchers) == 1
         await reading.aclose()  # type: ignore[attr-defined]
-        assert hf._engine.listeners == []
+        assert hf._engine.advance.watchers == []
         gate.opened.set()
 
 

@@ -88,12 +88,14 @@ class Bench(Engine):
         crash(self)
 
 
-def bench(path: Path, tools: Iterable[Any], clock: Clock, **limits: Any) -> Bench:
-    return Bench(Store(path / "h.db"), Registry(tools), clock, **limits)
+def bench(
+    path: Path, tools: Iterable[Any], clock: Clock, store: Store | None = None, **limits: Any
+) -> Bench:
+    return Bench(store or Store(path / "h.db"), Registry(tools), clock, **limits)
 
 
 @asynccontextmanager
-async def opened(path: Path, tools: Iterable[Any], clock: Clock, **limits: int) -> AsyncIterator[Bench]:
+async def opened(path: Path, tools: Iterable[Any], clock: Clock, **limits: Any) -> AsyncIterator[Bench]:
     """An engine that is closed gracefully, unless the test has ended it already."""
     engine = bench(path, tools, clock, **limits)
     await engine.open()

@@ -16,8 +16,9 @@ import pytest
 
 from holdfast import Context, tool
 from holdfast.embed import RunHandle
+from holdfast.engine.fold import fold
 from holdfast.engine.rows import decode_row
-from holdfast.engine.state import Run, fold
+from holdfast.engine.state import Run
 from holdfast.errors import StoreUnavailable
 from holdfast.store.base import Batch
 from holdfast.values import Millis, RunId, RunNo

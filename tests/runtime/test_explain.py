@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ from holdfast import Context, tool
 from holdfast.embed import RunHandle
 from holdfast.runtime.explain import REASONS_MAX, Explanation, Reason, explain
 from holdfast.runtime.plans import Plans
+from holdfast.runtime.services import Services
 from holdfast.store.sqlite import SqliteStore
 from holdfast.testing import BEGAN
 from holdfast.values import DEFAULT_TENANT, RunId
@@ -208,3 +210,68 @@ async def test_a_run_that_is_being_cancelled_ends_by_the_grace_at_the_latest(tmp
         "cancelling",
         BEGAN + 10_000,
     )
+
+
+# ----------------------------------------------------------------------------- asked of the engine, and of workers
+
+
+async def told(engine: Bench, run: RunHandle) -> list[tuple[str, str]]:
+    why = await Services(engine).queries.explain(DEFAULT_TENANT, run.id)
+    return [(reason.path, reason.reason) for reason in why.reasons]
+
+
+SERVICE = "name: n\nsteps: [{id: s, kind: service, service: sum, input: 1, retry: {max_attempts: 3, initial_delay_ms: 5000}}]"
+
+
+@by_hand
+async def test_a_start_that_waits_for_a_thread_says_so(tmp_path: Path) -> None:
+    begun_work, release = threading.Event(), threading.Event()
+
+    @tool(name="work")
+    def blocking() -> None:
+        begun_work.set()
+        release.wait(60)
+
+    async with opened(tmp_path, [blocking], clock(), threads=1) as engine:
+        first, second = await begun(engine, ONE), await begun(engine, ONE)
+        try:
+            assert await told(engine, first) == [("s", "at_work")]
+            assert await told(engine, second) == [("s", "slot")]
+            why = await Services(engine).queries.explain(DEFAULT_TENANT, second.id)
+            assert why.reasons[0].unblocks == "a free place: 1 are taken (limit threads)"
+        finally:
+            release.set()
+
+
+@by_hand
+async def test_a_service_that_nobody_serves_says_so(tmp_path: Path) -> None:
+    async with opened(tmp_path, [], clock()) as engine:
+        run = await begun(engine, SERVICE)
+        why = await Services(engine).queries.explain(DEFAULT_TENANT, run.id)
+        (reason,) = why.reasons
+        assert (reason.path, reason.reason, reason.until) == ("s", "no_worker", BEGAN + 5_000)
+        assert "'sum'" in reason.unblocks
+        assert (await only(tmp_path, run)).reason == "no_worker"
+
+
+@by_hand
+async def test_a_job_that_is_offered_and_one_that_a_worker_has_say_so(tmp_path: Path) -> None:
+    async with opened(tmp_path, [], clock()) as engine:
+        await engine.workers.register(DEFAULT_TENANT, "w1", None, ["sum"], "pull")
+        run = await begun(engine, SERVICE)
+        assert await told(engine, run) == [("s", "offered")]
+        await engine.workers.poll(DEFAULT_TENANT, "w1", ["sum"], 1, 0)
+        why = await Services(engine).queries.explain(DEFAULT_TENANT, run.id)
+        (reason,) = why.reasons
+        assert (reason.path, reason.reason, reason.since) == ("s", "at_worker", BEGAN)
+        assert "'w1'" in reason.unblocks
+        assert reason.until is not None
+        assert (await only(tmp_path, run)).reason == "at_worker"
+
+
+@by_hand
+async def test_a_run_that_was_set_aside_says_so(tmp_path: Path) -> None:
+    async with opened(tmp_path, [endless], clock()) as engine:
+        run = await begun(engine, ONE)
+        engine.advance.set_aside((await engine.row_of(run.id)).no, ValueError("a defect"))
+        assert ("", "set_aside") in await told(engine, run)

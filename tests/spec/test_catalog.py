@@ -120,3 +120,15 @@ def test_the_metadata_may_be_an_object(tmp_path: Path) -> None:
     meta = SimpleNamespace(name="maya", metadata={"dcc-mcp.workflows": "*.yaml"})
     write(tmp_path, "export.yaml")
     assert [entry.key for entry in WorkflowCatalog.from_skill(meta, tmp_path).entries()] == ["maya::export"]
+
+
+def test_graphs_are_found_beside_steps(tmp_path: Path) -> None:
+    write(tmp_path, "one.yaml")
+    write(tmp_path, "graph.json", '{"description": "d", "start": "a", "nodes": {"a": {"service": "s"}}}')
+    write(tmp_path, "odd.json", '{"start": "z", "nodes": {"a": {"service": "s"}}}')
+    found = skill(tmp_path, "*.json, *.yaml").entries()
+    assert [(entry.name, [problem.code for problem in entry.problems]) for entry in found] == [
+        ("graph", []),
+        ("odd", ["unknown_node"]),
+        ("one", []),
+    ]

@@ -9,12 +9,13 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
 from holdfast.errors import NodeIsOver
 from holdfast.store.base import (
+    AssignmentRow,
     Batch,
     Fenced,
     JournalRow,
@@ -23,6 +24,7 @@ from holdfast.store.base import (
     NewRun,
     Publication,
     ReadRow,
+    Release,
     Request,
     RunChange,
     RunRow,
@@ -30,6 +32,8 @@ from holdfast.store.base import (
     Verdict,
     Version,
     Wanted,
+    WorkerRow,
+    Workflow,
 )
 from holdfast.values import DEFAULT_TENANT, Millis, RunId, RunNo, Status
 
@@ -50,8 +54,18 @@ def read_back(rows: Iterable[JournalRow], no: int) -> list[ReadRow]:
     return sorted(each[1:] for each in rows if each[0] == no)
 
 
-def new_run(no: int, *, on_restart: str | None = None, labels: str | None = None) -> NewRun:
-    return NewRun(RunNo(no), DEFAULT_TENANT, run_id(no), "v1", on_restart, labels, Millis(T0))
+def new_run(
+    no: int,
+    *,
+    on_restart: str | None = None,
+    labels: str | None = None,
+    tenant: str = DEFAULT_TENANT,
+    workflow: str = "n",
+    number: int | None = None,
+) -> NewRun:
+    made = NewRun(RunNo(no), tenant, run_id(no), "v1", on_restart, labels, Millis(T0))
+    made.workflow, made.number = workflow, number
+    return made
 
 
 def change(
@@ -132,6 +146,42 @@ async def holder_of(store: Store, key: str = "k", scope: str = "") -> tuple[RunI
     return await store.key_holder(DEFAULT_TENANT, scope, key)
 
 
+def publication(
+    version: str,
+    number: int,
+    *,
+    tenant: str = DEFAULT_TENANT,
+    status: Literal["draft", "published"] = "published",
+    is_current: bool = True,
+) -> Batch:
+    """A batch that stores a content as a release of the workflow `n`."""
+    batch = Batch()
+    flow = Workflow("flow-n", "n", "", Millis(T0))
+    release = Release(f"ver-{number}", flow.id, "n", number, version, status, Millis(T0 + number))
+    batch.workflows.append((tenant, flow))
+    batch.versions.append(Version(tenant, version, "n", f"definition {version}", Millis(T0)))
+    batch.published.append(Publication(tenant, release, is_current, Millis(T0 + number)))
+    return batch
+
+
+async def listed(store: Store, wanted: Wanted, tenant: str = DEFAULT_TENANT, limit: int = 10) -> list[int]:
+    """The numbers of all runs of a list, read page by page."""
+    numbers: list[int] = []
+    before: RunNo | None = None
+    while True:
+        page = await store.list_runs(tenant, before, limit, wanted)
+        numbers += [found.no for found in page.rows]
+        before = page.below
+        if before is None:
+            return numbers
+
+
+def worker(
+    name: str, place: int, *, tenant: str = DEFAULT_TENANT, status: Literal["online", "offline"] = "online"
+) -> WorkerRow:
+    return WorkerRow(tenant, name, "http", "http://h", '["s"]', status, place, "", False, Millis(T0))
+
+
 async def journal_of(store: Store, no: int) -> list[ReadRow]:
     return await store.journal(RunNo(no), 0, 100_000)
 
@@ -186,12 +236,9 @@ class StoreConformance:
         assert await store.request(DEFAULT_TENANT, "b") == ("digest", 2, run_id(2))
 
     async def test_a_name_means_the_version_that_was_published_last(self, store: Store) -> None:
-        for version in ("v1", "v2", "v2"):
-            batch = Batch()
-            batch.versions.append(Version(DEFAULT_TENANT, version, "n", f"definition {version}", Millis(T0)))
-            batch.published.append(Publication(DEFAULT_TENANT, "n", version, Millis(T0)))
-            await commit(store, batch)
-        assert await store.published(DEFAULT_TENANT, "n") == ("v2", "definition v2")
+        for number, version in ((1, "v1"), (2, "v2"), (2, "v2")):
+            await commit(store, publication(version, number))
+        assert await store.published(DEFAULT_TENANT, "n") == ("v2", "definition v2", 2)
         assert await store.published(DEFAULT_TENANT, "m") is None
         assert await store.workflow_names(DEFAULT_TENANT, 10) == ["n"]
         assert await store.workflow_names("another", 10) == []
@@ -201,12 +248,16 @@ class StoreConformance:
         [
             (Wanted(), [4, 3, 2, 1]),
             (Wanted(status="failed"), [2]),
+            (Wanted(status=("failed", "running")), [4, 3, 2, 1]),
+            (Wanted(status=("completed", "waiting")), []),
             (Wanted(workflow="n"), [4, 3, 2, 1]),
             (Wanted(workflow="m"), []),
             (Wanted(label=("team", None)), [4, 3]),
             (Wanted(label=("team", "x")), [3]),
             (Wanted(label=("team", "x"), status="failed"), []),
             (Wanted(label=("no", None)), []),
+            (Wanted(workflow="n", number=7), []),
+            (Wanted(workflow="n", status="running", label=("x", "team")), [4]),
         ],
     )
     async def test_a_list_has_the_runs_that_are_wanted(
@@ -218,7 +269,7 @@ class StoreConformance:
         batch.new_runs[RunNo(4)].labels = '{"team":"y","x":"team"}'
         await commit(store, batch)
         await commit(store, started(2, status="failed", owned=False, finished_at=T0))
-        assert [each.no for each in await store.list_runs(DEFAULT_TENANT, None, 10, wanted)] == found
+        assert await listed(store, wanted) == found
 
     async def test_a_run_is_shown_with_its_workflow_and_the_job_above_it(self, store: Store) -> None:
         batch = started(1, 2)
@@ -227,6 +278,160 @@ class StoreConformance:
         await commit(store, batch)
         first, second = await row_of(store, 1), await row_of(store, 2)
         assert (first.workflow, first.parent_job_id, second.parent_job_id) == ("n", "job-1", None)
+
+    # ------------------------------------------------------------------------------------- workflows and releases
+
+    async def test_a_workflow_may_exist_before_anything_of_it_is_published(self, store: Store) -> None:
+        batch = Batch()
+        batch.workflows.append((DEFAULT_TENANT, Workflow("flow-1", "n", "what it does", Millis(T0))))
+        await commit(store, batch)
+        expected = Workflow("flow-1", "n", "what it does", Millis(T0))
+        assert await store.workflow(DEFAULT_TENANT, "n") == expected
+        assert await store.workflow_by_id(DEFAULT_TENANT, "flow-1") == expected
+        assert await store.published(DEFAULT_TENANT, "n") is None
+
+    async def test_a_workflow_that_is_there_stays_as_it_is(self, store: Store) -> None:
+        for name_id in ("flow-1", "flow-2"):
+            batch = Batch()
+            batch.workflows.append((DEFAULT_TENANT, Workflow(name_id, "n", name_id, Millis(T0))))
+            await commit(store, batch)
+        found = await store.workflow(DEFAULT_TENANT, "n")
+        assert found is not None
+        assert (found.id, found.description) == ("flow-1", "flow-1")
+
+    async def test_releases_are_listed_from_the_newest_back(self, store: Store) -> None:
+        for number in (1, 2, 3):
+            await commit(store, publication(f"v{number}", number))
+        first = await store.releases(DEFAULT_TENANT, "n", 2**62, 2)
+        rest = await store.releases(DEFAULT_TENANT, "n", first[-1].number, 2)
+        assert [(each.number, each.version) for each in first + rest] == [(3, "v3"), (2, "v2"), (1, "v1")]
+        assert await store.release_by_id(DEFAULT_TENANT, "ver-2") == first[1]
+
+    async def test_a_release_keeps_its_content_for_ever(self, store: Store) -> None:
+        await commit(store, publication("v1", 1))
+        assert await outcome_of(store, publication("v2", 1)) is not None
+        found = await store.release(DEFAULT_TENANT, "n", 1)
+        assert found is not None
+        assert found.version == "v1"
+
+    async def test_a_draft_is_stored_and_not_what_the_name_means(self, store: Store) -> None:
+        await commit(store, publication("v1", 1))
+        await commit(store, publication("v2", 2, status="draft", is_current=False))
+        assert await store.published(DEFAULT_TENANT, "n") == ("v1", "definition v1", 1)
+        newest = await store.newest_published(DEFAULT_TENANT, "n")
+        assert newest is not None
+        assert newest.number == 1
+
+    async def test_a_draft_becomes_published_and_never_a_draft_again(self, store: Store) -> None:
+        for status in ("draft", "published", "draft"):
+            await commit(store, publication("v1", 1, status=status, is_current=False))
+        found = await store.release(DEFAULT_TENANT, "n", 1)
+        assert found is not None
+        assert found.status == "published"
+
+    async def test_workflows_and_releases_are_their_tenants_own(self, store: Store) -> None:
+        await commit(store, publication("v1", 1, tenant="a"))
+        await commit(store, publication("v2", 1, tenant="b"))
+        assert await store.published("a", "n") == ("v1", "definition v1", 1)
+        assert await store.published("b", "n") == ("v2", "definition v2", 1)
+        assert await store.workflows("c", "", 10) == []
+        assert await store.release_by_id("c", "ver-1") is None
+
+    async def test_workflows_are_paged_by_name(self, store: Store) -> None:
+        batch = Batch()
+        for name in ("c", "a", "b"):
+            batch.workflows.append((DEFAULT_TENANT, Workflow(f"flow-{name}", name, "", Millis(T0))))
+        await commit(store, batch)
+        first = await store.workflows(DEFAULT_TENANT, "", 2)
+        rest = await store.workflows(DEFAULT_TENANT, first[-1].name, 2)
+        assert [each.name for each in first + rest] == ["a", "b", "c"]
+
+    # ------------------------------------------------------------------------------------------- lists and counts
+
+    async def test_a_run_knows_the_release_that_it_is_of(self, store: Store) -> None:
+        batch = started(1, 2)
+        batch.new_runs[RunNo(1)].number = 3
+        await commit(store, batch)
+        assert ((await row_of(store, 1)).number, (await row_of(store, 2)).number) == (3, None)
+        assert await listed(store, Wanted(workflow="n", number=3)) == [1]
+
+    async def test_a_tenants_list_has_none_of_anothers_runs(self, store: Store) -> None:
+        batch = started(1, 2, 3)
+        batch.new_runs[RunNo(2)] = new_run(2, tenant="other", labels='{"team":"x"}')
+        batch.new_runs[RunNo(3)].labels = '{"team":"x"}'
+        await commit(store, batch)
+        assert await listed(store, Wanted()) == [3, 1]
+        assert await listed(store, Wanted(), "other") == [2]
+        assert await listed(store, Wanted(label=("team", "x"))) == [3]
+
+    @pytest.mark.parametrize("limit", [1, 2, 3, 7])
+    async def test_pages_have_each_run_once_whatever_their_size(self, store: Store, limit: int) -> None:
+        batch = started(*range(1, 30))
+        for no in range(1, 30):
+            new = batch.new_runs[RunNo(no)]
+            new.workflow, new.number = f"w{no % 3}", no % 2 or None
+            new.labels = '{"a":"b"}' if no % 5 == 0 else None
+            batch.changes[RunNo(no)] = change("failed" if no % 4 == 0 else "running")
+        await commit(store, batch)
+        every = list(range(29, 0, -1))
+        assert await listed(store, Wanted(), limit=limit) == every
+        assert await listed(store, Wanted(status="failed"), limit=limit) == [n for n in every if n % 4 == 0]
+        assert await listed(store, Wanted(workflow="w1"), limit=limit) == [n for n in every if n % 3 == 1]
+        both = Wanted(label=("a", "b"), status="running")
+        assert await listed(store, both, limit=limit) == [n for n in every if n % 5 == 0 and n % 4]
+
+    async def test_counts_follow_every_change_of_status(self, store: Store) -> None:
+        await commit(store, started(1, 2, 3))
+        await commit(store, changed(2, change("completed", owned=False, finished_at=T0)))
+        await commit(store, changed(3, change("waiting")))
+        await commit(store, changed(3, change("waiting", epoch=1)))
+        counts = [
+            await store.count_runs(DEFAULT_TENANT, Wanted(status=status))
+            for status in ("running", "completed", "waiting", "failed", ("running", "waiting"))
+        ]
+        assert counts == [1, 1, 1, 0, 2]
+        assert await store.count_runs(DEFAULT_TENANT) == 3
+        assert await store.count_runs("other") == 0
+
+    async def test_a_batch_that_was_refused_counts_nothing(self, store: Store) -> None:
+        await commit(store, started(1))
+        batch = started(2)
+        batch.new_runs[RunNo(2)].workflow = "new"
+        batch.rows.append(row(1, 1))
+        assert isinstance(await outcome_of(store, batch), Fenced)
+        assert await store.count_runs(DEFAULT_TENANT) == 1
+        await commit(store, batch.without({RunNo(1)}))
+        assert await store.count_runs(DEFAULT_TENANT, Wanted(workflow="new")) == 1
+
+    async def test_a_run_that_is_deleted_is_neither_counted_nor_listed(self, store: Store) -> None:
+        batch = started(1, 2, status="completed", owned=False, finished_at=T0)
+        batch.new_runs[RunNo(1)].labels = '{"team":"x"}'
+        await commit(store, batch)
+        gone = Batch()
+        gone.forgotten.append(RunNo(1))
+        await commit(store, gone)
+        assert await store.count_runs(DEFAULT_TENANT) == 1
+        assert await listed(store, Wanted()) == [2]
+        assert await listed(store, Wanted(label=("team", None))) == []
+
+    async def test_a_run_is_found_by_the_beginning_and_by_the_end_of_its_id(self, store: Store) -> None:
+        await commit(store, started(1, 21))
+        assert await store.ids_like(DEFAULT_TENANT, "000000000021", 10) == [run_id(21)]
+        assert await store.ids_like(DEFAULT_TENANT, "00000000-0000-7", 10) == [run_id(21), run_id(1)]
+        assert await store.ids_like("other", "000000000021", 10) == []
+
+    async def test_the_ends_of_a_journal_come_with_the_row_of_their_run(self, store: Store) -> None:
+        await commit(store, started(1, rows=9, status="completed", owned=False, finished_at=T0))
+        ends = await store.ends(DEFAULT_TENANT, run_id(1))
+        assert ends is not None
+        assert (ends.row.status, ends.first[0][0], ends.last[0]) == ("completed", 1, 9)
+        assert await store.ends("other", run_id(1)) is None
+
+    async def test_the_id_of_a_start_is_found_by_its_run(self, store: Store) -> None:
+        batch = started(1, 2)
+        batch.requests.append(Request(DEFAULT_TENANT, "order-7", "digest", RunNo(1), Millis(T0)))
+        await commit(store, batch)
+        assert [await store.request_of(RunNo(no)) for no in (1, 2)] == ["order-7", None]
 
     # ------------------------------------------------------------------------------------------ the journal
 
@@ -259,6 +464,74 @@ class StoreConformance:
         await commit(store, appended(*rows))
         for no in range(1, 8):
             assert await journal_of(store, no) == read_back(rows, no)
+
+    async def test_rows_of_all_runs_come_in_the_order_of_their_commits(self, store: Store) -> None:
+        await commit(store, started(1, 2))
+        await commit(store, appended(row(2, 2), row(1, 2)))
+        await commit(store, appended(row(2, 3)))
+        found = await store.committed(DEFAULT_TENANT, 0, 100)
+        assert [(each.no, each.seq) for each in found] == [(1, 1), (2, 1), (2, 2), (1, 2), (2, 3)]
+        assert [each.pos for each in found] == sorted({each.pos for each in found})
+        assert found[-1].pos == await store.last_pos()
+        assert [each.row for each in found if each.no == 2] == await store.journal(RunNo(2), 0, -1)
+        assert {each.run_id for each in found} == {run_id(1), run_id(2)}
+
+    async def test_rows_of_all_runs_are_read_in_pages_without_gap_or_repetition(self, store: Store) -> None:
+        await commit(store, started(1, 2, 3, rows=4))
+        whole, last = await store.committed(DEFAULT_TENANT, 0, 100), await store.last_pos()
+        pages = [await store.committed(DEFAULT_TENANT, at, at + 5) for at in range(0, last, 5)]
+        assert [each for page in pages for each in page] == whole
+
+    async def test_rows_of_all_runs_are_those_of_one_tenant(self, store: Store) -> None:
+        await commit(store, started(1))
+        assert await store.committed("another", 0, 100) == []
+
+    async def test_positions_are_found_again_behind_what_was_deleted_and_are_never_given_out_twice(
+        self, store: Store
+    ) -> None:
+        for no in (1, 2, 3):
+            await commit(store, started(no, rows=2, status="completed", owned=False, finished_at=T0))
+        last = await store.last_pos()
+        batch = Batch()
+        batch.forgotten.extend([RunNo(1), RunNo(2)])
+        await commit(store, batch)
+        assert await store.next_pos(0) == last - 1
+        assert await store.next_pos(last) is None
+        batch = Batch()
+        batch.forgotten.append(RunNo(3))
+        await commit(store, batch)
+        assert await store.committed(DEFAULT_TENANT, 0, 100) == []
+        await commit(store, started(4, status="completed", owned=False, finished_at=T0))
+        assert [each.pos for each in await store.committed(DEFAULT_TENANT, 0, 100)] == [last + 1]
+        batch = Batch()
+        batch.forgotten.append(RunNo(4))
+        await commit(store, batch)
+        assert await store.next_pos(0) == last + 1  # what kept the place before it is gone
+
+    async def test_a_trace_is_kept_with_its_run_and_goes_with_it(self, store: Store) -> None:
+        batch = started(1, status="completed", owned=False, finished_at=T0)
+        batch.traces.append((RunNo(1), "00-aa-bb-01"))
+        await commit(store, batch)
+        assert (await store.trace_of(RunNo(1)), await store.trace_of(RunNo(2))) == ("00-aa-bb-01", "")
+        assert batch.only({RunNo(2)}).traces == []
+        batch = Batch()
+        batch.forgotten.append(RunNo(1))
+        await commit(store, batch)
+        assert await store.trace_of(RunNo(1)) == ""
+
+    async def test_a_run_that_rests_is_told_apart_by_whether_it_waits_for_something(
+        self, store: Store
+    ) -> None:
+        await commit(store, started(1, status="waiting", owned=False))
+        await commit(store, started(2, status="waiting", owned=False, needs='["tool"]'))
+        await commit(store, started(3, status="waiting", owned=False, wake_at=T0))
+        await commit(store, started(4, 5))
+        await settled(store, asks(4))
+        await settled(store, asks(5))
+        await commit(store, changed(5, change("waiting", owned=False)))
+        assert await store.resting_runs(RunNo(0), 10) == [(1, False), (2, True), (5, True)]
+        assert await store.resting_runs(RunNo(1), 1) == [(2, True)]
+        assert await store.owned_runs(RunNo(0), 10) == [(4, store.epoch)]
 
     async def test_a_journal_of_nobody_is_empty(self, store: Store) -> None:
         assert await journal_of(store, 1) == []
@@ -399,9 +672,10 @@ class StoreConformance:
     async def test_lists_go_from_the_newest_run_back(self, store: Store) -> None:
         await commit(store, started(1, 2, 3, 4, 5))
         first = await store.list_runs(DEFAULT_TENANT, None, 2)
-        rest = await store.list_runs(DEFAULT_TENANT, first[-1].no, 10)
-        assert [found.no for found in first + rest] == [5, 4, 3, 2, 1]
-        assert await store.list_runs("other", None, 10) == []
+        rest = await store.list_runs(DEFAULT_TENANT, first.below, 10)
+        assert [found.no for found in first.rows + rest.rows] == [5, 4, 3, 2, 1]
+        assert rest.below is None
+        assert await store.list_runs("other", None, 10) == ([], None)
 
     async def test_numbers_of_runs_are_never_given_out_twice(self, store_factory: Open) -> None:
         first = store_factory()
@@ -927,3 +1201,53 @@ class StoreConformance:
         batch.new_runs[RunNo(2)].rerun_of = run_id(1)
         await commit(store, batch)
         assert [(await row_of(store, no)).rerun_of for no in (1, 2)] == [None, run_id(1)]
+
+    # -------------------------------------------------------------------------------------- workers and their jobs
+
+    async def test_workers_come_back_in_the_order_of_their_registration(self, store_factory: Open) -> None:
+        store, batch = store_factory(), Batch()
+        batch.workers += [worker("b", 1), worker("a", 2), worker("a", 3, tenant="other")]
+        await commit(store, batch)
+        assert [(row.tenant, row.id) for row in await store_factory().workers()] == [
+            (DEFAULT_TENANT, "b"),
+            (DEFAULT_TENANT, "a"),
+            ("other", "a"),
+        ]
+
+    async def test_a_worker_that_is_written_again_is_the_same_one(self, store: Store) -> None:
+        batch = Batch()
+        batch.workers += [worker("a", 1), worker("a", 1, status="offline")]
+        await commit(store, batch)
+        assert await store.workers() == [worker("a", 1, status="offline")]
+
+    async def test_a_worker_is_forgotten_in_its_own_tenant_alone(self, store: Store) -> None:
+        batch = Batch()
+        batch.workers += [worker("a", 1), worker("a", 2, tenant="other")]
+        await commit(store, batch)
+        batch = Batch()
+        batch.forgotten_workers.append((DEFAULT_TENANT, "a"))
+        await commit(store, batch)
+        assert [row.tenant for row in await store.workers()] == ["other"]
+
+    async def test_an_assignment_is_there_with_its_last_token_until_it_ends(
+        self, store_factory: Open
+    ) -> None:
+        store, batch = store_factory(), started(1)
+        first = AssignmentRow(RunNo(1), "s", 1, "resize")
+        leased = AssignmentRow(RunNo(1), "s", 1, "resize", "w", "token", 1, Millis(T0))
+        batch.assignments += [first, leased, AssignmentRow(RunNo(1), "s", 2, "resize")]
+        await commit(store, batch)
+        assert (await store_factory().assignments())[0] == leased
+        batch = Batch()
+        batch.ended_assignments += [(RunNo(1), "s", 1), (RunNo(1), "never", 1)]
+        await commit(store_factory(), batch)
+        assert [row.attempt for row in await store_factory().assignments()] == [2]
+
+    async def test_a_forgotten_run_takes_its_assignments_along(self, store: Store) -> None:
+        batch = started(1, 2, status="completed", owned=False, finished_at=T0)
+        batch.assignments += [AssignmentRow(RunNo(no), "s", 1, "resize") for no in (1, 2)]
+        await commit(store, batch)
+        batch = Batch()
+        batch.forgotten.append(RunNo(1))
+        await commit(store, batch)
+        assert [row.no for row in await store.assignments()] == [2]

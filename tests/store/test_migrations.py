@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -126,3 +127,36 @@ async def test_a_file_of_a_newer_release_is_refused_untouched(tmp_path: Path) ->
         async with Holdfast(str(file), tools=[work]):
             pass
     assert read(file, "SELECT value FROM meta WHERE key = 'schema'") == [(999,)]
+
+
+async def test_runs_labels_and_published_workflows_of_an_older_file_are_listed(engine: TestEngine) -> None:
+    engine.fake_tool("work", side_effect=lambda x: x)
+    hf = await engine.open()
+    await hf.publish(SPEC)
+    by_name = await hf.start("n", labels={"team": "x"})
+    other = await hf.start(SPEC.replace("name: n", "name: m"))
+    engine.close()
+    as_of(3, engine.file)
+    hf = await engine.open()
+    assert [run.id for run in await hf.runs()] == [other.id, by_name.id]
+    assert [run.id for run in await hf.runs(workflow="n", status="waiting", label="team=x")] == [by_name.id]
+    assert [run.id for run in await hf.runs(label="team")] == [by_name.id]
+    engine.close()
+    assert read(engine.file, "SELECT sum(runs) FROM tally") == [(2,)]
+    assert read(engine.file, "SELECT workflow, number, status FROM release") == [("n", 1, "published")]
+    assert read(engine.file, "SELECT workflow, number FROM series ORDER BY 1") == [("m", 0), ("n", 1)]
+    (flow_id,) = read(engine.file, "SELECT id FROM workflow")[0]
+    assert re.fullmatch(r"flow-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", flow_id)
+
+
+async def test_the_next_release_of_a_workflow_of_an_older_file_is_the_second(engine: TestEngine) -> None:
+    engine.fake_tool("work", side_effect=lambda x: x)
+    hf = await engine.open()
+    await hf.publish(SPEC)
+    engine.close()
+    as_of(3, engine.file)
+    hf = await engine.open()
+    await hf.publish(SPEC)
+    await hf.publish(SPEC.replace("first", "other"))
+    engine.close()
+    assert read(engine.file, "SELECT number, status FROM release") == [(1, "published"), (2, "published")]

@@ -3,7 +3,7 @@
 
 -- name: check_journal_without_gaps
 SELECT format('run number %d has %d rows, numbered %d to %d', run, count(*), min(seq), max(seq))
-  FROM journal GROUP BY run HAVING min(seq) <> 1 OR max(seq) <> count(*) LIMIT 10;
+  FROM journal WHERE run <> 0 GROUP BY run HAVING min(seq) <> 1 OR max(seq) <> count(*) LIMIT 10;
 
 -- name: check_epochs_never_fall
 SELECT format('run number %d, row %d is of an older owner than the row before it', run, seq) FROM (
@@ -33,9 +33,11 @@ SELECT format('the definition %s of run %s is missing', substr(version, 1, 12), 
 
 -- name: check_nothing_without_a_run
 SELECT format('%s of run number %d, which is not there', what, run) FROM (
-  SELECT DISTINCT 'journal' AS what, run FROM journal UNION SELECT DISTINCT 'snapshot', run FROM snapshot
+  SELECT DISTINCT 'journal' AS what, run FROM journal WHERE run <> 0 UNION SELECT DISTINCT 'snapshot', run FROM snapshot
    UNION SELECT DISTINCT 'a large value', run FROM blob UNION SELECT DISTINCT 'an artefact', run FROM artefact
-   UNION SELECT DISTINCT 'a request', run FROM request UNION SELECT DISTINCT 'a wait', run FROM wait)
+   UNION SELECT DISTINCT 'a request', run FROM request UNION SELECT DISTINCT 'a wait', run FROM wait
+   UNION SELECT DISTINCT 'a label', run FROM label
+   UNION SELECT DISTINCT 'an assignment', run FROM assignment)
  WHERE run NOT IN (SELECT no FROM run) LIMIT 10;
 
 -- name: check_keys_are_held_by_open_runs
@@ -46,8 +48,33 @@ SELECT format('the key %s is held by step %s of run number %d, which is over or 
 
 -- name: check_only_open_runs_wait
 SELECT format('step %s of run %s waits for %s, and the run is %s', wait.path, run.id, wait.name, run.status)
-  FROM wait JOIN run ON run.no = wait.run WHERE run.finished_at IS NOT NULL LIMIT 10;
+  FROM wait JOIN run ON run.no = wait.run
+ WHERE run.finished_at IS NOT NULL AND wait.resolved_at IS NULL LIMIT 10;
 
 -- name: check_published_workflows_have_a_definition
 SELECT format('the definition %s of the workflow %s is missing', substr(version, 1, 12), name) FROM workflow w
- WHERE NOT EXISTS (SELECT 1 FROM version v WHERE v.tenant = w.tenant AND v.hash = w.version) LIMIT 10;
+ WHERE w.version IS NOT NULL
+   AND NOT EXISTS (SELECT 1 FROM version v WHERE v.tenant = w.tenant AND v.hash = w.version) LIMIT 10;
+
+-- name: check_releases_have_a_definition
+SELECT format('the definition %s of release %d of %s is missing', substr(r.version, 1, 12), r.number, r.workflow)
+  FROM release r
+ WHERE NOT EXISTS (SELECT 1 FROM version v WHERE v.tenant = r.tenant AND v.hash = r.version)
+    OR NOT EXISTS (SELECT 1 FROM workflow w WHERE w.tenant = r.tenant AND w.name = r.workflow) LIMIT 10;
+
+-- name: check_runs_are_counted
+SELECT format('%d runs of series %d are %s, and counted as %d', there, series, status, counted) FROM (
+  SELECT series, status, sum(there) AS there, sum(counted) AS counted FROM (
+    SELECT series, status, 1 AS there, 0 AS counted FROM run
+    UNION ALL SELECT series, status, 0, runs FROM tally)
+   GROUP BY series, status)
+ WHERE there <> counted LIMIT 10;
+
+-- name: check_labels_are_found
+SELECT format('run %s has labels by which it is not found', r.id) FROM run r
+ WHERE r.labels IS NOT NULL
+   AND (SELECT count(*) FROM json_each(r.labels)) <> (SELECT count(*) FROM label WHERE label.run = r.no) LIMIT 10;
+
+-- name: check_only_open_runs_have_assignments
+SELECT format('step %s of run %s is assigned to a worker, and the run is %s', a.path, run.id, run.status)
+  FROM assignment a JOIN run ON run.no = a.run WHERE run.finished_at IS NOT NULL LIMIT 10;

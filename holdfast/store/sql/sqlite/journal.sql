@@ -5,6 +5,21 @@ INSERT OR ROLLBACK INTO journal (run, seq, epoch, at, kind, body) VALUES (?, ?, 
 -- name: rows_of
 SELECT seq, epoch, at, kind, body FROM journal WHERE run = ? AND seq > ? ORDER BY seq LIMIT ?;
 
+-- name: committed
+-- In the order of commits: one writer, so the order of rowids. CROSS JOIN: the journal is read first, by position.
+SELECT j.pos, j.run, r.id, coalesce(s.workflow, ''), r.version, j.seq, j.epoch, j.at, j.kind, j.body
+  FROM journal j CROSS JOIN run r ON r.no = j.run LEFT JOIN series s ON s.no = r.series
+ WHERE j.pos > ? AND j.pos <= ? AND r.tenant = ? ORDER BY j.pos;
+
+-- name: last_pos
+SELECT coalesce(max(pos), 0) FROM journal;
+
+-- name: next_pos
+SELECT min(pos) FROM journal WHERE pos > ?;
+
+-- name: last_row
+SELECT seq, epoch, at, kind, body FROM journal WHERE run = ? ORDER BY seq DESC LIMIT 1;
+
 -- name: put_snapshot
 INSERT OR REPLACE INTO snapshot (run, part, seq, body) VALUES (?, ?, ?, ?);
 
@@ -18,7 +33,12 @@ INSERT INTO blob (run, sha256, body) VALUES (?, ?, ?) ON CONFLICT DO NOTHING;
 SELECT body FROM blob WHERE run = ? AND sha256 = ?;
 
 -- name: forget_run_journal
-DELETE FROM journal WHERE run = ?;
+-- The newest row of all stays, as nobody's and empty, until there is a newer one: a position that was freed at the top
+-- would be given out again, and a reader who goes on from it would miss what it tells then.
+DELETE FROM journal WHERE run IN (?, 0) AND pos < (SELECT max(pos) FROM journal);
+
+-- name: forget_run_newest_row
+UPDATE journal SET run = 0, seq = pos, epoch = 0, at = 0, kind = '', body = '' WHERE run = ?;
 
 -- name: forget_run_snapshot
 DELETE FROM snapshot WHERE run = ?;

@@ -19,7 +19,7 @@ DELETE FROM key WHERE tenant = ? AND scope = ? AND key = ?;
 
 -- name: wait_for_key
 INSERT INTO wait (tenant, kind, scope, name, run, path, since) VALUES (?, 'key', ?, ?, ?, ?, ?)
-  ON CONFLICT (run, path, kind) DO NOTHING;
+  ON CONFLICT (run, path, attempt, kind) DO NOTHING;
 
 -- name: wait_no_more
 DELETE FROM wait WHERE run = ? AND path = ? AND kind = 'key';
@@ -57,6 +57,9 @@ SELECT r.id, k.path FROM key k JOIN run r ON r.no = k.run WHERE k.tenant = ? AND
 
 -- name: artefacts_named
 SELECT DISTINCT sha256, size FROM artefact;
+
+-- name: names_artefact
+SELECT 1 FROM artefact a JOIN run r ON r.no = a.run WHERE a.sha256 = ? AND r.tenant = ? LIMIT 1;
 
 -- name: artefacts_between
 SELECT DISTINCT sha256 FROM artefact WHERE sha256 >= ? AND sha256 < ?;

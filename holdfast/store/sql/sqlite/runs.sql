@@ -12,8 +12,8 @@ SELECT max(coalesce((SELECT max(no) FROM run), 0), coalesce((SELECT max(run) FRO
 -- name: add_run
 INSERT OR ROLLBACK INTO run
   (no, tenant, id, version, status, owner, owner_epoch, epoch, wake_at, needs, on_restart, labels, created_at,
-   finished_at, parent_job_id, rerun_of)
-  VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
+   finished_at, parent_job_id, rerun_of, series)
+  VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
 
 -- name: change_run
 -- Many runs to a statement, for each statement costs the writer's thread a hand-over.
@@ -23,24 +23,88 @@ UPDATE OR ROLLBACK run
   FROM (VALUES (?, ?, ?, ?, ?, ?, ?, ?)) AS b WHERE run.no = b.column1;
 
 -- name: run_by_id
-SELECT no, tenant, id, version, status, epoch, owner, owner_epoch, wake_at, needs, labels, created_at, finished_at,
-       parent_job_id, (SELECT name FROM version WHERE tenant = run.tenant AND hash = run.version), rerun_of
-  FROM run WHERE tenant = ? AND id = ?;
+SELECT r.no, r.tenant, r.id, version, status, epoch, owner, owner_epoch, wake_at, needs, labels, created_at, finished_at,
+       parent_job_id, s.workflow, rerun_of, nullif(s.number, 0)
+  FROM run r LEFT JOIN series s ON s.no = r.series WHERE r.tenant = ? AND r.id = ?;
+
+-- name: runs_by_no
+-- In the order of the numbers that are given.
+SELECT r.no, r.tenant, r.id, version, status, epoch, owner, owner_epoch, wake_at, needs, labels, created_at, finished_at,
+       parent_job_id, s.workflow, rerun_of, nullif(s.number, 0)
+  FROM json_each(?) asked CROSS JOIN run r ON r.no = asked.value LEFT JOIN series s ON s.no = r.series;
 
 -- name: run_by_no
-SELECT no, tenant, id, version, status, epoch, owner, owner_epoch, wake_at, needs, labels, created_at, finished_at,
-       parent_job_id, (SELECT name FROM version WHERE tenant = run.tenant AND hash = run.version), rerun_of
-  FROM run WHERE no = ?;
+SELECT r.no, r.tenant, r.id, version, status, epoch, owner, owner_epoch, wake_at, needs, labels, created_at, finished_at,
+       parent_job_id, s.workflow, rerun_of, nullif(s.number, 0)
+  FROM run r LEFT JOIN series s ON s.no = r.series WHERE r.no = ?;
 
--- name: list_runs
-SELECT no, tenant, id, version, status, epoch, owner, owner_epoch, wake_at, needs, labels, created_at, finished_at,
-       parent_job_id, (SELECT name FROM version WHERE tenant = run.tenant AND hash = run.version), rerun_of
-  FROM run WHERE tenant = :tenant AND no < :before
-   AND (:status IS NULL OR status = :status)
-   AND (:workflow IS NULL OR version IN (SELECT hash FROM version WHERE tenant = :tenant AND name = :workflow))
-   AND (:label IS NULL OR EXISTS (
-     SELECT 1 FROM json_each(run.labels) WHERE key = :label AND (:value IS NULL OR value = :value)))
- ORDER BY no DESC LIMIT :limit;
+-- name: stretches
+-- The parts of the index of lists that a list is made of: where each has runs older than :before, and the newest of them.
+SELECT t.series, t.status, t.runs,
+       (SELECT max(no) FROM run WHERE run.series = t.series AND run.status = t.status AND run.no < :before)
+  FROM series s CROSS JOIN tally t ON t.series = s.no
+ WHERE s.tenant = :tenant AND t.runs > 0
+   AND (:statuses IS NULL OR t.status IN (SELECT value FROM json_each(:statuses)));
+
+-- name: stretches_of_workflow
+SELECT t.series, t.status, t.runs,
+       (SELECT max(no) FROM run WHERE run.series = t.series AND run.status = t.status AND run.no < :before)
+  FROM series s CROSS JOIN tally t ON t.series = s.no
+ WHERE s.tenant = :tenant AND s.workflow = :workflow AND (:number IS NULL OR s.number = :number)
+   AND t.runs > 0
+   AND (:statuses IS NULL OR t.status IN (SELECT value FROM json_each(:statuses)));
+
+-- name: newest
+SELECT no FROM (SELECT no, tenant, status FROM run WHERE no < :before ORDER BY no DESC LIMIT :looked_at)
+ WHERE tenant = :tenant AND (:statuses IS NULL OR status IN (SELECT value FROM json_each(:statuses)))
+ LIMIT :limit;
+
+-- name: stretch
+SELECT no FROM run WHERE series = ? AND status = ? AND no < ? ORDER BY no DESC LIMIT ?;
+
+-- name: series_and_status
+SELECT series, status FROM run WHERE no = ?;
+
+-- name: labelled
+SELECT run FROM label WHERE tenant = ? AND name = ? AND run < ? ORDER BY run DESC LIMIT ?;
+
+-- name: labelled_so
+SELECT run FROM label WHERE tenant = ? AND name = ? AND value = ? AND run < ? ORDER BY run DESC LIMIT ?;
+
+-- name: has_label
+SELECT 1 FROM label WHERE tenant = ?1 AND run = ?2 AND name = ?3 AND (?4 IS NULL OR value = ?4);
+
+-- name: add_label
+INSERT INTO label (tenant, name, value, run) VALUES (?, ?, ?, ?);
+
+-- name: forget_run_labels
+DELETE FROM label WHERE run = ?;
+
+-- name: series_of
+SELECT no FROM series WHERE tenant = ? AND workflow = ? AND number = ?;
+
+-- name: add_series
+INSERT INTO series (tenant, workflow, number) VALUES (?, ?, ?) RETURNING no;
+
+-- name: statuses_before
+-- What the rows that a commit changes said before it.
+SELECT no, series, status FROM run WHERE no IN (SELECT value FROM json_each(?));
+
+-- name: forget_empty_tallies
+DELETE FROM tally WHERE series = ? AND runs = 0;
+
+-- name: forget_empty_series
+DELETE FROM series WHERE no = ?1 AND NOT EXISTS (SELECT 1 FROM tally WHERE series = ?1);
+
+-- name: add_to_tally
+INSERT INTO tally (series, status, runs) VALUES (?, ?, ?)
+  ON CONFLICT (series, status) DO UPDATE SET runs = runs + excluded.runs;
+
+-- name: newest_of_all
+-- Of all tenants, and by the runs alone: for whoever looks whether the rest is right.
+SELECT r.no, r.tenant, r.id, version, status, epoch, owner, owner_epoch, wake_at, needs, labels, created_at, finished_at,
+       parent_job_id, s.workflow, rerun_of, nullif(s.number, 0)
+  FROM run r LEFT JOIN series s ON s.no = r.series ORDER BY r.no DESC LIMIT ?;
 
 -- name: owned_by_former
 -- Runs that a former incarnation of the engine drove and never released.
@@ -68,10 +132,14 @@ SELECT no FROM run
  WHERE on_restart IS NOT NULL AND finished_at IS NULL AND no > ?
  ORDER BY no LIMIT ?;
 
--- name: ids_like
--- Runs by the beginning or the end of their id; the end of a UUIDv7 is what tells neighbours apart.
-SELECT id FROM run
- WHERE tenant = ?1 AND (substr(id, 1, length(?2)) = ?2 OR substr(id, -length(?2)) = ?2) ORDER BY no DESC LIMIT ?3;
+-- name: ids_beginning
+-- '~' stands behind every character of an id.
+SELECT id FROM run WHERE tenant = ?1 AND id >= ?2 AND id < ?2 || '~' ORDER BY id DESC LIMIT ?3;
+
+-- name: ids_ending
+-- The end of a UUIDv7 is what tells neighbours apart. No index has it: looked for among the newest.
+SELECT id FROM (SELECT id, tenant FROM run ORDER BY no DESC LIMIT ?4)
+ WHERE tenant = ?1 AND substr(id, -length(?2)) = ?2 LIMIT ?3;
 
 -- name: finished_before
 -- Each with the number of its rows, which is what deleting it costs.

@@ -1,0 +1,222 @@
+"""`holdfast demo`: two tasks of a small flow through a server and a worker, over the task paths, with all they did.
+
+Uses the server that is there, and else one of its own; the same with the worker. Also gives `holdfast up --demo` its worker.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import tempfile
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from holdfast.cli.file import finished
+from holdfast.cli.given import Usage, settings_of
+from holdfast.cli.line import Given
+from holdfast.cli.show import painted, shortened, table
+from holdfast.cli.streams import UNWRITTEN, give, put, reserve_stdout, say
+from holdfast.config import DEFAULT_HOST, DEFAULT_PORT, Settings
+from holdfast.errors import HoldfastError
+from holdfast.http.serve import serving
+from holdfast.sdk.client import DEFAULT_SERVER
+from holdfast.sdk.connection import Connection
+from holdfast.sdk.demo import route, total, transform
+from holdfast.sdk.worker import Worker
+from holdfast.tools.registry import Registry
+
+FLOW: Final = "demo"
+DEFINITION: Final[dict[str, Any]] = {
+    "description": "A text in capitals, and then one of two ways: B makes it small again, C adds numbers up.",
+    "start": "A",
+    "nodes": {
+        "A": {
+            "kind": "executor",
+            "service": "transform",
+            "prep": {"input_key": "$params.text"},
+            "params": {"op": "upper"},
+            "post": {"output_key": "text"},
+        },
+        "way": {
+            "kind": "executor",
+            "service": "route",
+            "params": {"action": "$params.action"},
+            "post": {"action_key": "action"},
+        },
+        "B": {
+            "kind": "executor",
+            "service": "transform",
+            "prep": {"input_key": "text"},
+            "params": {"op": "lower"},
+            "post": {"output_key": "result"},
+        },
+        "C": {
+            "kind": "executor",
+            "service": "sum",
+            "prep": {"input_key": "$params.numbers"},
+            "post": {"output_key": "result"},
+        },
+    },
+    "edges": [
+        {"from": "A", "action": "default", "to": "way"},
+        {"from": "way", "action": "goB", "to": "B"},
+        {"from": "way", "action": "goC", "to": "C"},
+    ],
+}
+TASKS: Final = (
+    {"text": "Hold fast", "action": "goB"},
+    {"text": "Hold fast", "action": "goC", "numbers": [1, 2, "39"]},
+)
+OVER: Final = ("completed", "failed", "canceled")
+POLL_SECS: Final = 0.1
+DEMO_SECS_MAX: Final = 60.0
+LOOK_SECS: Final = 2.0  # for a server on the usual port to answer
+SHOWN_MAX: Final = 60  # characters of a value in a table
+
+
+def command(given: Given) -> int:
+    reserve_stdout()
+    return finished(_demo(settings_of(given), as_json=given.has("--json")))
+
+
+@contextlib.asynccontextmanager
+async def demo_worker(server: str, key: str | None) -> AsyncIterator[Worker]:
+    """A worker with the demo services in this process, registered."""
+    worker = Worker([transform, total, route], server, key=key)
+    work = asyncio.get_running_loop().create_task(worker.run())
+    known = asyncio.get_running_loop().create_task(worker.is_registered.wait())
+    try:
+        await asyncio.wait([work, known], return_when=asyncio.FIRST_COMPLETED)
+        if work.done():
+            work.result()
+        yield worker
+    finally:
+        known.cancel()
+        worker.stop()
+        await asyncio.wait([work])
+
+
+async def _demo(settings: Settings, *, as_json: bool) -> int:
+    async with contextlib.AsyncExitStack() as stack:
+        server, is_own = await _server(settings, stack)
+        centre = Centre(server, None if is_own else settings.key)
+        stack.push_async_callback(centre.close)
+        if not await centre.get("/workers/list", service="transform"):
+            worker = await stack.enter_async_context(demo_worker(server, None if is_own else settings.key))
+            say(f"worker {worker.id} serves {', '.join(worker.services)} at {worker.url}")
+        flow_id, version_id = await _published(centre)
+        say(f"flow {FLOW} is {flow_id}, its version {version_id}")
+        try:
+            async with asyncio.timeout(DEMO_SECS_MAX):
+                made = [await centre.post("/tasks", {"flow_id": flow_id, "params": task}) for task in TASKS]
+                tasks = [await _ended(centre, one["id"]) for one in made]
+        except TimeoutError:
+            raise Usage(
+                f"the tasks are not over after {DEMO_SECS_MAX:g} s; holdfast runs explain last says why"
+            ) from None
+        runs = {task["id"]: await centre.get("/tasks/runs", task_id=task["id"]) for task in tasks}
+    is_well = all(task["status"] == "completed" for task in tasks)
+    if as_json:
+        is_written = give({"server": server, "flow_id": flow_id, "tasks": tasks, "runs": runs})
+    else:
+        is_written = put("\n".join(_tables(tasks, runs)).encode())
+    if not is_written:
+        return UNWRITTEN
+    return 0 if is_well else 1
+
+
+async def _server(settings: Settings, stack: contextlib.AsyncExitStack) -> tuple[str, bool]:
+    """The server that was named, the one on the usual port, or one of our own; and whether it is that."""
+    if settings.server is not None:
+        return settings.server, False
+    if await _answers(DEFAULT_SERVER):
+        say(f"the server at {DEFAULT_SERVER} is used")
+        return DEFAULT_SERVER, False
+    folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="holdfast-demo-"))
+    own = Settings(db=f"sqlite:///{Path(folder) / 'demo.db'}", host=DEFAULT_HOST, port=0)
+    server = await stack.enter_async_context(serving(own, registry=Registry()))
+    say(f"no server answers on port {DEFAULT_PORT}: one of its own is at {server.address}")
+    return server.address, True
+
+
+async def _answers(server: str) -> bool:
+    centre = Centre(server, None, patience=0.0, timeout=LOOK_SECS)
+    try:
+        await centre.get("/healthz")
+    except HoldfastError:
+        return False
+    finally:
+        await centre.close()
+    return True
+
+
+async def _published(centre: Centre) -> tuple[str, str]:
+    flow_id = (await centre.post("/flows", {"name": FLOW}))["id"]
+    version = {"flow_id": flow_id, "definition": DEFINITION}
+    return flow_id, (await centre.post("/flows/version", version))["id"]
+
+
+async def _ended(centre: Centre, task_id: str) -> Any:
+    while True:
+        task = await centre.get("/tasks/get", id=task_id)
+        if task["status"] in OVER:
+            return task
+        await asyncio.sleep(POLL_SECS)
+
+
+class Centre:
+    """The task paths of a server."""
+
+    def __init__(self, server: str, key: str | None, **patience: float) -> None:
+        self._connection = Connection(server, key, **patience)
+        self.close = self._connection.close
+
+    async def get(self, path: str, **query: str) -> Any:
+        return await self._connection.ask("GET", path, Any, query=query)
+
+    async def post(self, path: str, body: dict[str, Any]) -> Any:
+        return await self._connection.ask("POST", path, Any, body=body)
+
+
+# ---------------------------------------------------------------------------------------------------- what is said
+
+
+def _tables(tasks: list[Any], runs: dict[str, Any]) -> list[str]:
+    heads = ("TASK", "STATUS", "PARAMS", "SHARED")
+    rows = [
+        (task["id"], _coloured(task["status"]), _short(task["params_json"]), _short(task["shared_json"]))
+        for task in tasks
+    ]
+    parts = [table(heads, rows)]
+    for task in tasks:
+        parts += [
+            f"node runs of {task['id']}",
+            table(_RUN_HEADS, [_run_cells(one) for one in runs[task["id"]]]),
+        ]
+    return parts
+
+
+_RUN_HEADS: Final = ("NODE", "ATTEMPT", "STATUS", "ACTION", "INPUT", "OUTPUT", "WORKER")
+
+
+def _run_cells(run: Any) -> tuple[str, ...]:
+    return (
+        run["node_key"],
+        str(run["attempt_no"]),
+        _coloured(run["status"]),
+        run["action"] or "",
+        _short(run["exec_input_json"]),
+        _short(run["exec_output_json"]) or run["error_text"] or "",
+        run["worker_id"] or "",
+    )
+
+
+def _coloured(status: str) -> str:
+    return painted(status, {"ok": "completed", "error": "failed"}.get(status, status))
+
+
+def _short(text: str | None) -> str:
+    return "" if not text else shortened(msgspec.Raw(text.encode()), SHOWN_MAX)

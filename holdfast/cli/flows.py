@@ -1,0 +1,185 @@
+"""`holdfast flows`: publish, list, show, diff and rollback, at a server or in a file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from holdfast.cli.file import finished
+from holdfast.cli.given import Usage, read_spec, settings_of
+from holdfast.cli.line import Given
+from holdfast.cli.show import ms_of, now_ms, painted, problem_lines, span, table
+from holdfast.cli.source import opened
+from holdfast.cli.streams import UNWRITTEN, give, put, say
+from holdfast.config import Settings
+from holdfast.errors import InvalidSpec, Problem
+from holdfast.http.wire import FolderFile, FolderReport, Release, WorkflowLine
+from holdfast.spec.notation import Definition
+
+VERSION_SHOWN: Final = 12  # characters of a hash, and of a description
+DESCRIPTION_SHOWN: Final = 60
+
+
+# ----------------------------------------------------------------------------------------------------- publish
+
+
+def publish_command(given: Given) -> int:
+    settings = settings_of(given)
+    specs = _read_all([Path(file) for file in given.arguments], settings)
+    return finished(_publish(settings, specs, is_draft=given.has("--draft"), as_json=given.has("--json")))
+
+
+def _read_all(files: list[Path], settings: Settings) -> list[Definition]:
+    """Every file, or every problem of all of them."""
+    specs: list[Definition] = []
+    problems: list[Problem] = []
+    for file in files:
+        try:
+            specs.append(read_spec(file, settings))
+        except InvalidSpec as error:
+            problems += error.problems
+    if problems:
+        raise InvalidSpec(problems)
+    return specs
+
+
+async def _publish(settings: Settings, specs: list[Definition], *, is_draft: bool, as_json: bool) -> int:
+    async with opened(settings) as source:
+        made = [await source.publish(spec.to_data(), draft=is_draft) for spec in specs]
+    if as_json:
+        return _written(give({"workflows": made}))
+    for release in made:
+        done = "stored as a draft" if release.status == "draft" else "published"
+        say(
+            f"{release.name}: {done} as number {release.number} ({release.version[:VERSION_SHOWN]}) at {source.place}"
+        )
+    return 0
+
+
+# -------------------------------------------------------------------------------------------------------- list
+
+
+def list_command(given: Given) -> int:
+    return finished(_list(settings_of(given), as_json=given.has("--json")))
+
+
+async def _list(settings: Settings, *, as_json: bool) -> int:
+    async with opened(settings) as source:
+        found, folder = await source.workflows(), await source.folder()
+    if as_json:
+        return _written(give({"workflows": found, "folder": folder}))
+    code = 0
+    if found:
+        now = now_ms()
+        code = _written(put(table(_HEADS, [_cells(one, now) for one in found]).encode()))
+    else:
+        say(f"no workflows are published in {source.place}")
+    for line in _folder_lines(folder):
+        say(line)
+    return code
+
+
+_HEADS: Final = ("WORKFLOW", "NUMBER", "VERSION", "AGE", "DESCRIPTION")
+
+
+def _cells(one: WorkflowLine, now: int) -> tuple[str, ...]:
+    """`-` where nothing is published under the name."""
+    number = "-" if one.number is None else str(one.number)
+    version = "-" if one.version is None else one.version[:VERSION_SHOWN]
+    said = " ".join(one.description.split())
+    description = said if len(said) <= DESCRIPTION_SHOWN else f"{said[: DESCRIPTION_SHOWN - 1]}…"
+    return one.name, number, version, span(now - ms_of(one.published_at or one.created_at)), description
+
+
+def _folder_lines(folder: FolderReport) -> list[str]:
+    """What of the server's folder cannot be used, in the form that editors jump to."""
+    lines = [painted(f"{folder.folder}: {folder.problem}", "failed", fd=2)] if folder.problem else []
+    for file in folder.items:
+        lines += _file_lines(file)
+    return lines
+
+
+def _file_lines(file: FolderFile) -> list[str]:
+    if file.status != "broken":
+        return []
+    stays = f"; {file.name} means what it did before" if file.name else ""
+    return [f"{file.file} cannot be used{stays}:", *problem_lines(file.problems)]
+
+
+# -------------------------------------------------------------------------------------------------------- show
+
+
+def show_command(given: Given) -> int:
+    number = given.text("--number")
+    wanted = None if number is None else _number(number, "--number")
+    return finished(_show(settings_of(given), given.argument or "", wanted, as_json=given.has("--json")))
+
+
+async def _show(settings: Settings, name: str, number: int | None, *, as_json: bool) -> int:
+    async with opened(settings) as source:
+        found = await source.workflow(name, number)
+        versions = await source.versions(found.name)
+    if as_json:
+        return _written(give(msgspec.to_builtins(found) | {"versions": versions}))
+    from holdfast.spec.notation import definition_from
+
+    others = ", ".join(_numbered(one) for one in versions)
+    say(
+        f"{found.name}, number {found.number} ({found.version[:VERSION_SHOWN]}), {found.status}; versions: {others}"
+    )
+    return _written(put(definition_from(found.definition).to_yaml().encode(errors="surrogateescape")))
+
+
+def _numbered(release: Release) -> str:
+    return f"{release.number} (draft)" if release.status == "draft" else str(release.number)
+
+
+# ---------------------------------------------------------------------------------------------- diff, rollback
+
+
+def diff_command(given: Given) -> int:
+    name, a, b = given.arguments
+    wanted = (_number(a, "A"), _number(b, "B"))
+    return finished(_diff(settings_of(given), name, *wanted, as_json=given.has("--json")))
+
+
+async def _diff(settings: Settings, name: str, a: int, b: int, *, as_json: bool) -> int:
+    async with opened(settings) as source:
+        found = await source.diff(name, a, b)
+    if as_json:
+        return _written(give(found))
+    if not found.text:
+        say(f"{name} {a} and {b} are the same")
+    return _written(put(found.text.encode(errors="surrogateescape")))
+
+
+def rollback_command(given: Given) -> int:
+    name, number = given.arguments
+    return finished(_roll_back(settings_of(given), name, _number(number, "N"), as_json=given.has("--json")))
+
+
+async def _roll_back(settings: Settings, name: str, number: int, *, as_json: bool) -> int:
+    async with opened(settings) as source:
+        release = await source.roll_back(name, number)
+        folder = await source.folder()
+    if as_json:
+        return _written(give(release))
+    say(
+        f"{release.name} means number {release.number} ({release.version[:VERSION_SHOWN]}) again at {source.place}"
+    )
+    for file in folder.items:
+        if file.name == release.name:
+            say(f"{folder.folder}/{file.file} says otherwise: mend it, or it counts again at the next start")
+    return 0
+
+
+def _number(text: str, what: str) -> int:
+    if not (text.isascii() and text.isdecimal()) or not 1 <= int(text[:12]) < 2**31:
+        raise Usage(f"{what} is the number of a version, from 1 on, not {text!r}")
+    return int(text)
+
+
+def _written(is_written: Any) -> int:
+    return 0 if is_written else UNWRITTEN

@@ -1,0 +1,195 @@
+"""Staying with a run: how it is shown while it goes on, how its end is told, and which exit code that is.
+
+a run that is driven here ──► run.py: Attendant ─┐
+a run that others drive   ──► Follower ──────────┴──► view, end, exit code
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import shlex
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import aclosing
+from typing import Any, Final
+
+import msgspec
+
+from holdfast.cli.show import (
+    FRAMES_PER_SECOND,
+    Lines,
+    Silence,
+    Tree,
+    View,
+    is_in,
+    ms_of,
+    painted,
+    span,
+    step_data,
+    told,
+)
+from holdfast.cli.source import News, Source
+from holdfast.cli.streams import UNWRITTEN, give, say
+from holdfast.config import Settings
+from holdfast.http.wire import Run
+from holdfast.runtime.steps import Steps, StepView
+from holdfast.values import TERMINAL, Error, segment
+
+COMPLETED: Final = 0
+FAILED: Final = 1
+CANCELLED: Final = 3
+WAITS_FOR_OUTSIDE: Final = 4
+EXIT_CODES: Final = {"completed": COMPLETED, "failed": FAILED, "cancelled": CANCELLED, "interrupted": FAILED}
+SIGNALLED: Final = (
+    128  # the shell's way to say that a signal ended it: 129 for HUP, 130 for Ctrl-C, 143 for TERM
+)
+
+
+def chosen_view(settings: Settings, *, as_json: bool, all_steps: bool) -> View:
+    if as_json:
+        return Silence()
+    if settings.log == "text" and sys.stderr.isatty() and not all_steps:  # a tree is cut to the screen
+        return Tree()
+    return Lines(every=all_steps)
+
+
+@contextlib.contextmanager
+def ticking(view: View) -> Iterator[None]:
+    """Let a view redraw itself for as long as this lasts."""
+
+    async def tick() -> None:
+        while True:
+            view.tick()
+            await asyncio.sleep(1 / FRAMES_PER_SECOND)
+
+    task = asyncio.ensure_future(tick())
+    try:
+        yield
+    finally:
+        task.cancel()
+        view.end()
+
+
+def tell_end(status: str, took_ms: int, output: Any, error: Error | None) -> bool:
+    """Say how a run ended, and give its output; False if that could not be written."""
+    took = span(took_ms)
+    if status == "completed":
+        say(painted(f"completed in {took}", status, fd=2))
+        return give(output)
+    why = error or Error(status, f"the run is {status}")
+    say(painted(f"{status} after {took}: {told(why)}", status, fd=2))
+    return True
+
+
+def result_data(
+    run_id: str, status: str, output: Any, error: Error | None, steps: dict[str, StepView]
+) -> dict[str, Any]:
+    return {
+        "run_id": run_id,
+        "status": status,
+        "output": output,
+        "error": None if error is None else msgspec.to_builtins(error),
+        "steps": {path: step_data(step) for path, step in steps.items()},
+    }
+
+
+class Follower:
+    """Shows a run that others drive. Leaving it changes nothing of the run.
+
+    With `leaves_stuck` it leaves when nothing of the run can move before somebody brings its tools.
+    """
+
+    def __init__(
+        self, source: Source, view: View, *, every: bool, as_json: bool = False, leaves_stuck: bool = False
+    ) -> None:
+        self._source, self._view = source, view
+        self._every, self._as_json, self._leaves_stuck = every, as_json, leaves_stuck
+        self._steps = Steps(every=every)
+        self._names: list[str] = []
+        self._left: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+
+    async def follow(self, run_id: str) -> int:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            asyncio.get_running_loop().add_signal_handler(number, self._leave, SIGNALLED + number)
+        with ticking(self._view):
+            watching = asyncio.ensure_future(self._watch(run_id))
+            either: set[asyncio.Future[Any]] = {watching, self._left}
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+            if not watching.done():
+                watching.cancel()
+                await asyncio.wait([watching])
+        if not self._left.done():
+            watching.result()
+        run = await self._source.run(run_id)
+        if run.status in TERMINAL:
+            return EXIT_CODES[run.status] if await self._is_told(run) else UNWRITTEN
+        return await self._part(run)
+
+    async def _watch(self, run_id: str) -> None:
+        run, self._names = await self._source.run(run_id), await self._source.names(run_id)
+        has_begun = False
+        async with aclosing(self._source.news(run_id)) as pages:
+            async for news in pages:
+                self._take(news, shows=has_begun)
+                if news.has_more:
+                    continue
+                if not has_begun:  # what was is shown as it stands, what comes as it happens
+                    has_begun = True
+                    self._view.begin(run_id, run.workflow, list(map(segment, self._names)), self._steps)
+                self._leave_if_stuck()
+
+    def _take(self, news: News, *, shows: bool) -> None:
+        for row in news.rows:
+            changed = self._steps.take_row(row)
+            if shows:
+                self._view.changed(changed)
+        for said in news.said:
+            self._view.progressed(said.path, said.fraction, said.message)
+
+    def _leave_if_stuck(self) -> None:
+        stuck = self._steps.stuck
+        if self._leaves_stuck and stuck and all(step.reason == "no_tool" for step in stuck):
+            self._leave(WAITS_FOR_OUTSIDE)
+
+    def _leave(self, code: int) -> None:
+        if not self._left.done():
+            self._left.set_result(code)
+
+    # ------------------------------------------------------------------------------------------------- the end
+
+    async def _is_told(self, run: Run) -> bool:
+        if self._as_json:
+            return await self._is_given(run)
+        took = ms_of(run.finished_at or run.created_at) - ms_of(run.created_at)
+        is_told = tell_end(run.status, took, run.output, run.error)
+        if run.status == "failed":
+            self._say_command("see what each step gave", "runs", "show", run.run_id)
+            self._say_command("when its cause is mended", "runs", "rerun", run.run_id, *self._from(run))
+        return is_told
+
+    def _from(self, run: Run) -> tuple[str, ...]:
+        """The top-level step that failed, to begin again with."""
+        path = "" if run.error is None else run.error.path
+        steps = [name for name in self._names if path == segment(name) or is_in(path, segment(name))]
+        return ("--from", steps[0]) if steps else ()
+
+    async def _is_given(self, run: Run) -> bool:
+        steps, _ = await self._source.steps(run.run_id, every=self._every)
+        return give(result_data(run.run_id, run.status, run.output, run.error, steps))
+
+    async def _part(self, run: Run) -> int:
+        """The run goes on without us: say so, and what it waits for if that is why we leave."""
+        code = self._left.result()
+        if self._as_json and not await self._is_given(run):
+            return UNWRITTEN
+        if code == WAITS_FOR_OUTSIDE:
+            for reason in (await self._source.explain(run.run_id)).reasons:
+                say(f"{reason.path or 'the run'}  {reason.reason}: {reason.unblocks}")
+        say(f"run {run.run_id} is {run.status} at {self._source.place}, and goes on there")
+        self._say_command("follow it again", "runs", "watch", run.run_id)
+        return code
+
+    def _say_command(self, why: str, *words: str) -> None:
+        say(f"{why}: {shlex.join(['holdfast', *words, *self._source.flags])}")

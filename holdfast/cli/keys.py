@@ -1,0 +1,182 @@
+"""`holdfast keys`: make, list and revoke keys, at the server that has the database or in a file that nobody has."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator
+from typing import Any, Final, Protocol
+from urllib.parse import quote
+
+from holdfast.cli.file import acting, finished, reading
+from holdfast.cli.given import Usage, settings_of
+from holdfast.cli.line import Given
+from holdfast.cli.show import instant, ms_of, now_ms, table
+from holdfast.cli.source import PAGE, PATIENCE_SECS, server_of
+from holdfast.cli.streams import UNWRITTEN, give, put, say
+from holdfast.config import Settings
+from holdfast.http.key_routes import key_view, made_view
+from holdfast.http.wire import KeyPage, KeyView, MadeKey
+from holdfast.runtime.api_keys import ApiKeys
+from holdfast.sdk.connection import Connection
+from holdfast.tools.registry import Registry
+from holdfast.values import DEFAULT_TENANT, Millis
+
+API: Final = "/api/v1/keys"
+DAY_SECS: Final = 86_400
+DAYS_MAX: Final = 3_660
+HEADS: Final = ("ID", "NAME", "TENANT", "SCOPES", "SERVICES", "CREATED", "LAST USED", "STATE")
+
+
+def create_command(given: Given) -> int:
+    if not given.has("--scope"):
+        raise Usage("keys create needs --scope: what the key is for; see holdfast keys create --help")
+    return finished(_create(settings_of(given), given, _expires_in(given)))
+
+
+def list_command(given: Given) -> int:
+    return finished(_list(settings_of(given), given))
+
+
+def revoke_command(given: Given) -> int:
+    return finished(_revoke(settings_of(given), given))
+
+
+def _expires_in(given: Given) -> int | None:
+    text = given.text("--expires-days")
+    if text is None:
+        return None
+    if not text.isdecimal() or not 1 <= int(text) <= DAYS_MAX:
+        raise Usage(f"--expires-days is a number from 1 to {DAYS_MAX:,}, not {text!r}")
+    return int(text) * DAY_SECS
+
+
+async def _create(settings: Settings, given: Given, expires_in_secs: int | None) -> int:
+    wanted = {
+        "name": given.argument or "",
+        "scopes": given.texts("--scope"),
+        "services": given.texts("--service"),
+        "expires_in_secs": expires_in_secs,
+    }
+    async with _opened(settings, given.text("--tenant")) as keys:
+        made = await keys.create(wanted)
+    if given.has("--json"):
+        return 0 if give(made) else UNWRITTEN
+    say(f"made {made.id} ({made.name}) for the tenant {made.tenant}; this is the only time that it is shown:")
+    return 0 if put(f"{made.key}\n".encode()) else UNWRITTEN
+
+
+async def _list(settings: Settings, given: Given) -> int:
+    tenant = given.text("--tenant")
+    if server_of(settings) is None:
+        with reading(settings) as store:  # beside whoever has the file
+            rows = [row for row in await store.api_keys() if row.tenant == (tenant or DEFAULT_TENANT)]
+        found = [key_view(row) for row in rows]
+    else:
+        async with _opened(settings, tenant) as keys:
+            found = await keys.all()
+    if given.has("--json"):
+        return 0 if give({"keys": found}) else UNWRITTEN
+    if not found:
+        say("there are no keys; holdfast keys create NAME --scope admin makes one")
+        return 0
+    return 0 if put(table(HEADS, [_cells(key, now_ms()) for key in found]).encode()) else UNWRITTEN
+
+
+async def _revoke(settings: Settings, given: Given) -> int:
+    async with _opened(settings, given.text("--tenant"), may_create=False) as keys:
+        key = await keys.revoke(given.argument or "")
+    if given.has("--json"):
+        return 0 if give(key) else UNWRITTEN
+    say(f"revoked {key.id} ({key.name}): it counts no longer")
+    return 0
+
+
+def _cells(key: KeyView, now: int) -> tuple[str, ...]:
+    times = [instant(ms_of(at)) if at else "never" for at in (key.created_at, key.last_used_at)]
+    services = " ".join(key.services) or ("every" if "worker" in key.scopes or "admin" in key.scopes else "none")
+    return (key.id, key.name, key.tenant, " ".join(key.scopes), services, *times, _state(key, now))
+
+
+def _state(key: KeyView, now: int) -> str:
+    if key.revoked_at is not None:
+        return f"revoked {instant(ms_of(key.revoked_at))}"
+    if key.expires_at is None:
+        return "counts"
+    at = ms_of(key.expires_at)
+    return f"expired {instant(at)}" if at <= now else f"until {instant(at)}"
+
+
+# -------------------------------------------------------------------------------------------- server or file
+
+
+class _Keys(Protocol):
+    async def create(self, wanted: dict[str, Any]) -> MadeKey: ...
+    async def all(self) -> list[KeyView]: ...
+    async def revoke(self, key_id: str) -> KeyView: ...
+
+
+@contextlib.asynccontextmanager
+async def _opened(settings: Settings, tenant: str | None, *, may_create: bool = True) -> AsyncIterator[_Keys]:
+    server = server_of(settings)
+    if server is None:
+        async with acting(settings, Registry(), may_create=may_create) as engine:
+            keys = ApiKeys(engine)
+            await keys.load()
+            yield _OfFile(keys, tenant or DEFAULT_TENANT)
+        return
+    try:
+        connection = Connection(server, settings.key, patience=PATIENCE_SECS)
+    except ValueError as error:
+        raise Usage(str(error)) from None
+    try:
+        yield _OfServer(connection, tenant)
+    finally:
+        await connection.close()
+
+
+class _OfFile:
+    def __init__(self, keys: ApiKeys, tenant: str) -> None:
+        self._keys, self._tenant = keys, tenant
+
+    async def create(self, wanted: dict[str, Any]) -> MadeKey:
+        lives_secs = wanted["expires_in_secs"]
+        expires_at = None if lives_secs is None else Millis(self._keys.clock.now() + lives_secs * 1000)
+        made = await self._keys.create(
+            self._tenant,
+            wanted["name"],
+            wanted["scopes"],
+            services=wanted["services"],
+            expires_at=expires_at,
+        )
+        return made_view(made)
+
+    async def all(self) -> list[KeyView]:
+        return [key_view(row) for row in self._keys.of_tenant(self._tenant)]
+
+    async def revoke(self, key_id: str) -> KeyView:
+        return key_view(await self._keys.revoke(self._tenant, key_id))
+
+
+class _OfServer:
+    def __init__(self, connection: Connection, tenant: str | None) -> None:
+        self._connection, self._tenant = connection, tenant
+
+    async def create(self, wanted: dict[str, Any]) -> MadeKey:
+        body = {name: value for name, value in wanted.items() if value is not None}
+        if self._tenant is not None:
+            body["tenant"] = self._tenant
+        return await self._connection.ask("POST", API, MadeKey, body=body)
+
+    async def all(self) -> list[KeyView]:
+        found: list[KeyView] = []
+        cursor: str | None = None
+        while True:
+            query = {"tenant": self._tenant, "cursor": cursor, "limit": PAGE}
+            page = await self._connection.ask("GET", API, KeyPage, query=query)
+            found += page.items
+            if (cursor := page.cursor) is None:
+                return found
+
+    async def revoke(self, key_id: str) -> KeyView:
+        path = f"{API}/{quote(key_id, safe='')}"
+        return await self._connection.ask("DELETE", path, KeyView, query={"tenant": self._tenant})

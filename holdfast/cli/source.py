@@ -1,0 +1,431 @@
+"""Where a command looks and acts: at a server, or in the file itself. What either answers is the same.
+
+    holdfast runs …  ──► opened(settings) ──┬──► ServerSource   --server, or the address of whoever has the file
+                                            └──► FileSource     nobody has it, or one who serves no address: then to read
+
+Answers are the shapes of the API, so that a command cannot tell which of the two it speaks to.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterator, Sequence
+from contextlib import aclosing
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
+
+import msgspec
+
+from holdfast.cli.file import CANDIDATES_MAX, ID_PART_MIN, LAST, acting, found, path_of, reading, the_one
+from holdfast.cli.given import Usage
+from holdfast.cli.show import FRAMES_PER_SECOND, ms_of
+from holdfast.config import DEFAULT_DB, Settings
+from holdfast.errors import NotFound
+from holdfast.http import shown
+from holdfast.http.wire import (
+    Diff,
+    Explanation,
+    FolderReport,
+    Release,
+    Run,
+    RunPage,
+    Step,
+    Workflow,
+    WorkflowLine,
+)
+from holdfast.runtime.app import Engine
+from holdfast.runtime.commands import Commands
+from holdfast.runtime.feed import Feed, Position, RunEvent, Tail
+from holdfast.runtime.history import History, TailOfAll, Told, encoded
+from holdfast.runtime.owners import holder_of
+from holdfast.runtime.plans import Plans
+from holdfast.runtime.queries import Queries
+from holdfast.runtime.steps import StepView
+from holdfast.sdk.client import Client, LiveEvent
+from holdfast.store.base import ReadRow
+from holdfast.store.sqlite import SqliteStore
+from holdfast.tools.registry import Registry
+from holdfast.values import DEFAULT_TENANT, OPEN, TERMINAL, Millis, RunId, encode
+
+Item = TypeVar("Item")
+
+PAGE: Final = 500
+ID_CHARS: Final = 36
+PATIENCE_SECS: Final = 3.0  # somebody waits at a terminal
+FOLLOW_PATIENCE_SECS: Final = 60.0  # whoever follows a run stays while its server is started anew
+
+
+class Said(NamedTuple):
+    """How far a tool says it is."""
+
+    path: str
+    fraction: float
+    message: str
+
+
+class News(NamedTuple):
+    """What happened in a run since the last news. `has_more`: more of it is there already."""
+
+    rows: Sequence[ReadRow]
+    said: Sequence[Said] = ()
+    has_more: bool = False
+
+
+class Source(Protocol):
+    @property
+    def place(self) -> str: ...  # for sentences: the file, or the address
+    @property
+    def flags(self) -> tuple[str, ...]: ...  # that lead another command to the same place
+
+    async def find(self, word: str, *, is_open: bool = False) -> str: ...
+    async def runs(self, *, cursor: str | None, limit: int, **wanted: Any) -> RunPage: ...
+    async def run(self, run_id: str) -> Run: ...
+    async def steps(self, run_id: str, *, every: bool) -> tuple[dict[str, StepView], list[str]]: ...
+    async def names(self, run_id: str) -> list[str]: ...
+    async def explain(self, run_id: str) -> Explanation: ...
+    async def cancel(self, run_id: str, reason: str) -> str: ...  # the status from then on
+    def news(self, run_id: str) -> AsyncGenerator[News, None]: ...  # from the run's beginning to its end
+    def events(self, run_id: str | None) -> AsyncGenerator[LiveEvent, None]: ...
+
+    async def publish(self, definition: dict[str, Any], *, draft: bool) -> Release: ...
+    async def workflows(self) -> list[WorkflowLine]: ...
+    async def workflow(self, name: str, number: int | None) -> Workflow: ...
+    async def versions(self, name: str) -> list[Release]: ...
+    async def diff(self, name: str, a: int, b: int) -> Diff: ...
+    async def roll_back(self, name: str, number: int) -> Release: ...
+    async def folder(self) -> FolderReport: ...
+
+
+def server_of(settings: Settings) -> str | None:
+    """The server that a command is to speak to: the one that was named, or the one that has the file."""
+    if settings.server is not None:
+        return settings.server
+    address = holder_of(path_of(settings)).get("address")
+    return str(address) if address else None
+
+
+@contextlib.asynccontextmanager
+async def opened(settings: Settings) -> AsyncIterator[Source]:
+    server = server_of(settings)
+    if server is None:
+        yield FileSource(settings)
+        return
+    async with serving(settings, server) as source:
+        yield source
+
+
+@contextlib.asynccontextmanager
+async def serving(settings: Settings, server: str) -> AsyncIterator[ServerSource]:
+    try:
+        client = Client(server, settings.key, patience=PATIENCE_SECS)
+    except ValueError as error:
+        raise Usage(str(error)) from None
+    async with client, Client(server, settings.key, patience=FOLLOW_PATIENCE_SECS) as follower:
+        yield ServerSource(client, follower, is_named=settings.server is not None)
+
+
+# ---------------------------------------------------------------------------------------------------- a server
+
+
+class ServerSource:
+    def __init__(self, client: Client, follower: Client, *, is_named: bool) -> None:
+        self.client, self._follower, self._is_named = client, follower, is_named
+
+    @property
+    def place(self) -> str:
+        return self.client.server
+
+    @property
+    def flags(self) -> tuple[str, ...]:
+        return ("--server", self.client.server) if self._is_named else ()
+
+    async def find(self, word: str, *, is_open: bool = False) -> str:
+        word = word.strip().lower().removesuffix("…")
+        if word == LAST:
+            return await self._last(is_open=is_open)
+        if len(word) == ID_CHARS:
+            return word
+        near = (
+            await self.client.runs(id_part=word, limit=CANDIDATES_MAX + 1)
+            if len(word) >= ID_PART_MIN
+            else None
+        )
+        return the_one(word, [run.run_id for run in near.items] if near else [])
+
+    async def _last(self, *, is_open: bool) -> str:
+        pages = [await self.client.runs(status=one, limit=1) for one in (sorted(OPEN) if is_open else [None])]
+        runs = [run for page in pages for run in page.items]
+        if not runs:
+            raise NotFound(f"there is no {'open ' if is_open else ''}run at {self.place}")
+        return max(runs, key=lambda run: (run.created_at, run.run_id)).run_id
+
+    async def runs(self, *, cursor: str | None, limit: int, **wanted: Any) -> RunPage:
+        return await self.client.runs(cursor=cursor, limit=limit, **wanted)
+
+    async def run(self, run_id: str) -> Run:
+        return await self.client.run(run_id)
+
+    async def steps(self, run_id: str, *, every: bool) -> tuple[dict[str, StepView], list[str]]:
+        found = await _all(lambda **page: self.client.steps(run_id, every=every, **page))
+        return {step.path: view_of(step) for step in found}, await self.names(run_id)
+
+    async def names(self, run_id: str) -> list[str]:
+        return (await self.client.steps(run_id, limit=1)).names
+
+    async def explain(self, run_id: str) -> Explanation:
+        return await self.client.explain(run_id)
+
+    async def cancel(self, run_id: str, reason: str) -> str:
+        return (await self.client.cancel(run_id, reason)).status
+
+    async def news(self, run_id: str) -> AsyncGenerator[News, None]:
+        """The journal is read on whenever the stream of events says that there is more, a few times a second."""
+        after, is_all = 0, False
+        listener: Listener | None = None
+        try:
+            while True:
+                is_over = listener is not None and listener.is_over  # before reading: then all rows are there
+                page = await self._follower.journal(run_id, after=after, limit=PAGE)
+                after, is_all = (page.items[-1].seq if page.items else after), page.cursor is None
+                rows = [
+                    (one.seq, 0, ms_of(one.at), one.kind, encode(one.body).decode()) for one in page.items
+                ]
+                yield News(rows, listener.heard() if listener and is_all else (), has_more=not is_all)
+                if not is_all:
+                    continue
+                if is_over:
+                    return
+                listener = listener or Listener(self._follower, run_id, after)
+                await listener.more()
+        finally:
+            if listener is not None:
+                await listener.close()
+
+    def events(self, run_id: str | None) -> AsyncGenerator[LiveEvent, None]:
+        return self._follower.events(run_id)
+
+    async def publish(self, definition: dict[str, Any], *, draft: bool) -> Release:
+        return await self.client.publish(definition, draft=draft)
+
+    async def workflows(self) -> list[WorkflowLine]:
+        return await _all(self.client.workflows)
+
+    async def workflow(self, name: str, number: int | None) -> Workflow:
+        return await self.client.workflow(name, number)
+
+    async def versions(self, name: str) -> list[Release]:
+        return await _all(lambda **page: self.client.versions(name, **page))
+
+    async def diff(self, name: str, a: int, b: int) -> Diff:
+        return await self.client.diff(name, a, b)
+
+    async def roll_back(self, name: str, number: int) -> Release:
+        return await self.client.roll_back(name, number)
+
+    async def folder(self) -> FolderReport:
+        return await self.client.folder()
+
+
+class Listener:
+    """Hears in the background that there is more of a run, what its tools say meanwhile, and that it is over."""
+
+    def __init__(self, client: Client, run_id: str, after: int) -> None:
+        self._news = asyncio.Event()
+        self._said: dict[str, Said] = {}  # the latest word of each step is enough
+        self._task = asyncio.get_running_loop().create_task(self._listen(client, run_id, after))
+        self.is_over = False
+
+    async def _listen(self, client: Client, run_id: str, after: int) -> None:
+        try:
+            async with aclosing(client.events(run_id, after=str(after))) as events:
+                async for event in events:
+                    if event.kind == "progress" and event.current_step_id is not None:
+                        detail = event.detail
+                        said = Said(event.current_step_id, detail["fraction"], detail["message"])
+                        self._said[said.path] = said
+                    self._news.set()
+            self.is_over = True
+        finally:
+            self._news.set()
+
+    def heard(self) -> list[Said]:
+        said = list(self._said.values())
+        self._said.clear()
+        return said
+
+    async def more(self) -> None:
+        """Wait for news, but not for the last word of a burst; raises what ended the listening."""
+        await self._news.wait()
+        await asyncio.sleep(0 if self.is_over else 1 / FRAMES_PER_SECOND)
+        self._news.clear()
+        if self._task.done():
+            await self._task
+            self._news.set()
+
+    async def close(self) -> None:
+        self._task.cancel()
+        await asyncio.wait([self._task])
+
+
+def view_of(step: Step) -> StepView:
+    """A step of the API as the views show it."""
+    return StepView(
+        step.path,
+        step.status,
+        Millis(ms_of(step.started_at)),
+        step.attempts,
+        msgspec.Raw(encode(step.output)),
+        step.error,
+        None if step.finished_at is None else Millis(ms_of(step.finished_at)),
+        None if step.due_at is None else Millis(ms_of(step.due_at)),
+        step.reason,
+        step.is_scope,
+        step.children,
+        step.done,
+        step.failed,
+    )
+
+
+class Part(Protocol[Item]):
+    """A page of any list."""
+
+    @property
+    def items(self) -> list[Item]: ...
+    @property
+    def cursor(self) -> str | None: ...
+
+
+async def _all(page: Callable[..., Coroutine[Any, Any, Part[Item]]]) -> list[Item]:
+    """A list whole, page by page."""
+    found: list[Item] = []
+    cursor = None
+    while True:
+        part = await page(cursor=cursor, limit=PAGE)
+        found += part.items
+        cursor = part.cursor
+        if cursor is None:
+            return found
+
+
+# ------------------------------------------------------------------------------------------------------ a file
+
+
+class FileSource:
+    """Reads the file as it is at one moment, beside whoever has it; what it changes, it changes alone."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+
+    @property
+    def place(self) -> str:
+        return path_of(self._settings)
+
+    @property
+    def flags(self) -> tuple[str, ...]:
+        return () if self._settings.db == DEFAULT_DB else ("--db", self._settings.db)
+
+    @contextlib.contextmanager
+    def _reading(self) -> Iterator[Queries]:
+        with reading(self._settings) as store:
+            yield Queries(store, Plans(store, self._settings.template_env))
+
+    @contextlib.asynccontextmanager
+    async def _acting(self, *, may_create: bool = False) -> AsyncIterator[Engine]:
+        async with acting(self._settings, Registry(()), may_create=may_create) as engine:
+            yield engine
+
+    async def find(self, word: str, *, is_open: bool = False) -> str:
+        with reading(self._settings) as store:
+            return (await found(store, word, is_open=is_open)).id
+
+    async def runs(self, *, cursor: str | None, limit: int, **wanted: Any) -> RunPage:
+        with self._reading() as queries:
+            page = await queries.runs(DEFAULT_TENANT, cursor=cursor, limit=limit, **wanted)
+        return RunPage([shown.run_line(row) for row in page.items], page.cursor)
+
+    async def run(self, run_id: str) -> Run:
+        with self._reading() as queries:
+            return shown.run(await queries.run(DEFAULT_TENANT, run_id))
+
+    async def steps(self, run_id: str, *, every: bool) -> tuple[dict[str, StepView], list[str]]:
+        with self._reading() as queries:
+            names = await queries.step_names(DEFAULT_TENANT, run_id)
+            found = await _all(lambda **page: queries.steps(DEFAULT_TENANT, run_id, every=every, **page))
+        return {step.path: step for step in found}, names
+
+    async def names(self, run_id: str) -> list[str]:
+        with self._reading() as queries:
+            return await queries.step_names(DEFAULT_TENANT, run_id)
+
+    async def explain(self, run_id: str) -> Explanation:
+        with self._reading() as queries:
+            return shown.explanation(await queries.explain(DEFAULT_TENANT, run_id))
+
+    async def cancel(self, run_id: str, reason: str) -> str:
+        async with self._acting() as engine:
+            await engine.cancel(RunId(run_id), reason)
+            await engine.advance.drained()
+            return (await engine.row_of(RunId(run_id))).status
+
+    async def news(self, run_id: str) -> AsyncGenerator[News, None]:
+        """A file tells nobody that it has grown, so it is looked at a few times a second."""
+        after = 0
+        while True:
+            with reading(self._settings) as store:
+                row = await found(store, run_id)
+                rows = await store.journal(row.no, after, PAGE)
+            after, has_more = (rows[-1][0] if rows else after), len(rows) == PAGE
+            yield News(rows, has_more=has_more)
+            if not has_more and row.status in TERMINAL:
+                return
+            await asyncio.sleep(0 if has_more else 1 / FRAMES_PER_SECOND)
+
+    async def events(self, run_id: str | None) -> AsyncGenerator[LiveEvent, None]:
+        store = SqliteStore(path_of(self._settings))
+        store.open_to_read()
+        try:
+            history = History(store, Feed([], []), Plans(store, self._settings.template_env))
+            if run_id is None:
+                tail: Tail | TailOfAll | None = await history.of_all(DEFAULT_TENANT, None)
+            else:
+                tail = await history.of_run(DEFAULT_TENANT, run_id, Position())
+            while tail is not None and not tail.is_over:
+                events = [_encoded(one) for one in await tail.read()]
+                for event in events:
+                    yield msgspec.json.decode(event.data, type=LiveEvent)
+                await asyncio.sleep(0 if events else 1 / FRAMES_PER_SECOND)
+        finally:
+            store.close()
+
+    async def publish(self, definition: dict[str, Any], *, draft: bool) -> Release:
+        async with self._acting(may_create=True) as engine:
+            return shown.release(await Commands(engine).publish(DEFAULT_TENANT, definition, draft=draft))
+
+    async def workflows(self) -> list[WorkflowLine]:
+        with self._reading() as queries:
+            found = await _all(lambda **page: queries.workflows(DEFAULT_TENANT, **page))
+        return [shown.workflow_line(one) for one in found]
+
+    async def workflow(self, name: str, number: int | None) -> Workflow:
+        with self._reading() as queries:
+            return shown.workflow(*await queries.definition(DEFAULT_TENANT, name, number))
+
+    async def versions(self, name: str) -> list[Release]:
+        with self._reading() as queries:
+            found = await _all(lambda **page: queries.releases(DEFAULT_TENANT, name, **page))
+        return [shown.release(one) for one in found]
+
+    async def diff(self, name: str, a: int, b: int) -> Diff:
+        with self._reading() as queries:
+            return shown.diff(await queries.diff(DEFAULT_TENANT, name, a, b))
+
+    async def roll_back(self, name: str, number: int) -> Release:
+        async with self._acting() as engine:
+            return shown.release(await Commands(engine).roll_back(DEFAULT_TENANT, name, number))
+
+    async def folder(self) -> FolderReport:
+        return FolderReport(None, "", [])
+
+
+def _encoded(event: Told | tuple[Position | None, RunEvent]) -> Told:
+    return event if isinstance(event, Told) else encoded(*event)

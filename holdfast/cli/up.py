@@ -1,0 +1,185 @@
+"""`holdfast up`: the server, until it is told to stop. Puts server, folder and demo worker together, and says where it is."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import logging
+import os
+import shutil
+import signal
+import socket
+import sys
+from collections.abc import AsyncIterator
+from typing import Any, Final
+
+from holdfast import __version__
+from holdfast.cli import logs
+from holdfast.cli.file import finished, path_of
+from holdfast.cli.given import Usage, load_tools, settings_of
+from holdfast.cli.line import Given
+from holdfast.cli.show import painted
+from holdfast.cli.streams import UNWRITTEN, give, reserve_stdout, say
+from holdfast.config import Settings
+from holdfast.http.serve import Serving, serving
+from holdfast.runtime.folders import Folder
+from holdfast.tools.registry import Registry
+
+FORCED: Final = 130
+MODES: Final = {
+    "local": "local mode: whoever is on this machine may do everything",
+    "guarded": "guarded mode: every request needs a key",
+}
+
+
+class AddressInUse(Usage):
+    """Somebody listens there already."""
+
+    code = "address_in_use"
+
+
+def command(given: Given) -> int:
+    reserve_stdout()
+    settings = settings_of(given)
+    path_of(settings)
+    try:
+        return finished(_up(settings, load_tools(settings), given))
+    except socket.gaierror as error:
+        raise Usage(f"there is no address {settings.host!r}: {error.strerror}") from None
+    except OSError as error:
+        raise _not_bound(error, settings) from None
+
+
+def _not_bound(error: OSError, settings: Settings) -> Usage:
+    place = f"{settings.host}:{settings.port}"
+    match error.errno:
+        case errno.EADDRINUSE:
+            return AddressInUse(
+                f"{place} is in use; stop who listens there, or use another: --port 0 takes any"
+            )
+        case errno.EACCES:
+            return Usage(f"{place} needs rights that this process has not; ports from 1024 on need none")
+        case errno.EADDRNOTAVAIL:
+            return Usage(f"{settings.host} is no address of this machine")
+    return Usage(f"cannot serve {path_of(settings)} at {place}: {error.strerror or error}")
+
+
+async def _up(settings: Settings, registry: Registry, given: Given) -> int:
+    stop = _told_to_stop()
+    async with serving(settings, registry=registry) as server, _beside(server, settings, given) as folder:
+        logs.redact_with(server.services.engine.dispatch.secrets.redact)
+        if given.has("--json"):
+            if not give(_data(server, settings, folder)):
+                return UNWRITTEN
+        else:
+            say("\n".join(_banner(server, settings, folder, is_demo=given.has("--demo"))))
+        await stop.wait()
+        if not given.has("--json"):
+            say("stopping; what is at work is given back, and goes on at the next start")
+    return 0
+
+
+def _told_to_stop() -> asyncio.Event:
+    """Set by Ctrl-C or TERM; a second one does not wait for anything: the journal has everything."""
+    stop = asyncio.Event()
+
+    def told(code: int) -> None:
+        if stop.is_set():
+            os._exit(code)
+        stop.set()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, told, FORCED)
+    return stop
+
+
+@contextlib.asynccontextmanager
+async def _beside(server: Serving, settings: Settings, given: Given) -> AsyncIterator[Folder | None]:
+    """What goes on for as long as the server is up."""
+    async with contextlib.AsyncExitStack() as stack:
+        if given.has("--demo"):
+            from holdfast.cli.demo import demo_worker
+
+            await stack.enter_async_context(demo_worker(server.address, settings.key))
+        folder = None
+        if settings.flows is not None:
+            folder = await stack.enter_async_context(_published(server, settings.flows))
+        yield folder
+
+
+@contextlib.asynccontextmanager
+async def _published(server: Serving, root: str) -> AsyncIterator[Folder]:
+    services = server.services
+    folder = Folder(root, services.commands.publish, template_env=services.settings.template_env)
+    await folder.load()
+    services.folder = folder
+    logging.getLogger("holdfast.flows").setLevel(logging.INFO)  # the banner told of the first look
+    watching = asyncio.get_running_loop().create_task(folder.watch())
+    try:
+        yield folder
+    finally:
+        watching.cancel()
+        await asyncio.wait([watching])
+
+
+# ---------------------------------------------------------------------------------------------------- what is said
+
+
+def _data(server: Serving, settings: Settings, folder: Folder | None) -> dict[str, Any]:
+    files = [] if folder is None else folder.files
+    return {
+        "address": server.address,
+        "mode": server.mode,
+        "database": path_of(settings),
+        "pid": os.getpid(),
+        "taken_up": server.taken_up,
+        "flows": [one.name for one in files if one.status == "published"],
+        "broken": [one.file for one in files if one.status == "broken"],
+    }
+
+
+def _banner(server: Serving, settings: Settings, folder: Folder | None, *, is_demo: bool) -> list[str]:
+    names = sorted(server.services.engine.registry.names())
+    return [
+        painted(f"holdfast {__version__} is up at {server.address}", "completed", fd=2),
+        f"  mode      {MODES[server.mode]}",
+        f"  database  {path_of(settings)}; {_counted(server.taken_up, 'open run')} taken up",
+        f"  tools     {', '.join(names)}",
+        *([] if folder is None else [f"  flows     {_of_folder(folder)}"]),
+        *(["  worker    transform, sum and route, for the examples"] if is_demo else []),
+        "try next:",
+        *(f"  {line}" for line in _to_try(server, folder)),
+        f"more: {server.address}/docs; Ctrl-C stops the server, and nothing is lost",
+    ]
+
+
+def _of_folder(folder: Folder) -> str:
+    published = [one.name for one in folder.files if one.name is not None and one.status == "published"]
+    broken = f"; {', '.join(one.file for one in folder.broken)} cannot be used" if folder.broken else ""
+    return f"{folder.root.resolve()}: {', '.join(published) or 'none'} published{broken}"
+
+
+def _to_try(server: Serving, folder: Folder | None) -> list[str]:
+    at = f"--server {server.address}"
+    names = (
+        [] if folder is None else [one.name for one in folder.files if one.status == "published" and one.name]
+    )
+    bearer = ' -H "authorization: Bearer $HOLDFAST_API_KEY"' if server.mode == "guarded" else ""
+    me = _called()
+    if not names:
+        first = f"{me} init first && {me} flows publish first/hello.yaml {at}"
+        return [first, f"{me} runs watch {at}", f"{me} demo {at}"]
+    name = "hello" if "hello" in names else names[0]
+    data = f"""-H "content-type: application/json" -d '{{"workflow": "{name}"}}'"""
+    start = f"curl {server.address}/api/v1/runs{bearer} {data}"
+    return [f"{me} runs watch {at}", start, f"{me} runs show last {at}"]
+
+
+def _called() -> str:
+    """How this command is called from anywhere: by its name where that is found, as in a shell that looks for it."""
+    return "holdfast" if shutil.which("holdfast") else os.path.abspath(sys.argv[0])
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count} {what}" if count == 1 else f"{count} {what}s"

@@ -1,0 +1,59 @@
+"""`holdfast worker MODULE`: serve the tools of a module to a server, until Ctrl-C or SIGTERM."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+
+import msgspec
+import uvloop
+
+from holdfast.cli.given import Usage, load_tools, settings_of
+from holdfast.cli.line import Given
+from holdfast.cli.source import server_of
+from holdfast.cli.streams import say
+from holdfast.sdk.perform import CONCURRENCY
+from holdfast.sdk.worker import Worker
+
+
+def command(given: Given) -> int:
+    settings = msgspec.structs.replace(settings_of(given), tools=given.arguments)
+    tools, concurrency = list(load_tools(settings)), _concurrency(given.text("--concurrency"))
+    server = settings.server or os.environ.get("REGISTRY_URL") or server_of(settings)
+
+    async def work() -> None:
+        worker = Worker(
+            tools,
+            server,
+            pull=given.has("--pull"),
+            url=given.text("--url"),
+            worker_id=given.text("--id"),
+            key=settings.key,
+            concurrency=concurrency,
+        )
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, worker.stop)
+        telling = asyncio.create_task(_tell(worker))
+        await worker.run()
+        telling.cancel()
+
+    uvloop.run(work())
+    sys.stderr.flush()
+    os._exit(0)  # a sync tool that does not return would keep the process here
+
+
+def _concurrency(text: str | None) -> int:
+    if text is None:
+        return CONCURRENCY
+    if not text.isdecimal() or not int(text):
+        raise Usage(f"--concurrency is a whole number from 1 on, not {text!r}")
+    return int(text)
+
+
+async def _tell(worker: Worker) -> None:
+    await worker.is_registered.wait()
+    how = f"called at {worker.url}" if worker.url else "fetching its jobs"
+    say(f"worker {worker.id} serves {', '.join(worker.services)} for {worker.server}, {how}")

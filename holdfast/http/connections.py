@@ -1,0 +1,136 @@
+"""One connection to a client: how long it may take over a request, how much of a head it may send, how many there may be.
+
+uvicorn reads heads without a limit of time or size, and closes a connection whose client does not read by waiting for
+it. Here both have an end, so clients that are slow or broken, however many, cost the others nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import resource
+from typing import Any, Final
+
+import msgspec
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
+
+from holdfast.http.wire import Fault, status_of
+
+HEAD_BYTES_MAX: Final = 32 * 1024
+HEAD_SECS_MAX: Final = 10.0  # from the first byte of a request, or from connecting, to the end of its head
+REQUEST_SECS_MAX: Final = 60.0  # to the end of its body
+STALLED_SECS_MAX: Final = 30.0  # without taking a byte of what was answered
+CONNECTIONS_MAX: Final = 2_000
+FILES_KEPT: Final = 200  # for the database, artefacts and calls of our own
+FILES_WANTED: Final = CONNECTIONS_MAX + FILES_KEPT
+LOOK_SECS: Final = 1.0
+
+
+def connections_max() -> int:
+    """How many connections there may be, with the files that this process may open."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = FILES_WANTED if hard == resource.RLIM_INFINITY else min(FILES_WANTED, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+        soft = wanted
+    return (
+        CONNECTIONS_MAX if soft == resource.RLIM_INFINITY else max(1, min(CONNECTIONS_MAX, soft - FILES_KEPT))
+    )
+
+
+class Connection(HttpToolsProtocol):
+    """`since` is when the request that is being read began, or the connection if none did; None once it is read."""
+
+    max: int = CONNECTIONS_MAX
+
+    def __init__(self, *args: Any, **rest: Any) -> None:
+        super().__init__(*args, **rest)
+        self.since: float | None = None
+        self.is_in_head = True
+        self._head_bytes = 0
+        self._unread = 0  # bytes of answers that the client has not taken, when last looked at
+        self._unread_since = 0.0
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self.since = self.loop.time()
+        if len(self.connections) > self.max and not self._make_room():
+            self._refuse("too_many_connections", f"there are {self.max:,} connections already; try again")
+
+    def data_received(self, data: bytes) -> None:
+        if self.transport.is_closing():
+            return  # it was refused
+        self._head_bytes += len(data)
+        super().data_received(data)
+        # A body may have come along with its head, so a head is too large only if it is not over yet.
+        if self.is_in_head and self._head_bytes > HEAD_BYTES_MAX and not self.transport.is_closing():
+            self._refuse(
+                "headers_too_large", f"the head of a request has at most {HEAD_BYTES_MAX // 1024} KiB"
+            )
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self.since, self.is_in_head = self.loop.time(), True
+
+    def on_headers_complete(self) -> None:
+        self.is_in_head = False
+        super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        super().on_message_complete()
+        self.since, self.is_in_head, self._head_bytes = None, True, 0
+
+    def send_400_response(self, msg: str) -> None:
+        self._refuse("invalid_request", "this is not HTTP/1.1")
+
+    def look(self, now: float) -> None:
+        """End the connection if its client takes too long to send a request, or to take an answer."""
+        if self._is_stalled(now) or self._is_late(now):
+            self.transport.abort()
+
+    def _is_late(self, now: float) -> bool:
+        if self.since is None:
+            return False
+        # What comes after the answer is read by nobody: a body that was refused.
+        is_read = not self.is_in_head and not self._is_idle
+        return now - self.since > (REQUEST_SECS_MAX if is_read else HEAD_SECS_MAX)
+
+    def _is_stalled(self, now: float) -> bool:
+        unread = self.transport.get_write_buffer_size()
+        if not unread or unread != self._unread:
+            self._unread, self._unread_since = unread, now
+            return False
+        return now - self._unread_since > STALLED_SECS_MAX
+
+    def _make_room(self) -> bool:
+        """End another connection that waits for no answer: one that is idle, or the slowest at sending its head."""
+        others: list[Connection] = [
+            one for one in self.connections if isinstance(one, Connection) and one is not self
+        ]
+        idle = [one for one in others if one._is_idle]
+        if not idle:
+            return False
+        slowest = min(idle, key=lambda one: one.since or 0.0)
+        self.connections.discard(slowest)
+        slowest.transport.abort()
+        return True
+
+    @property
+    def _is_idle(self) -> bool:
+        cycle: RequestResponseCycle | None = self.cycle  # none before the first request
+        return cycle is None or cycle.response_complete
+
+    def _refuse(self, code: str, message: str) -> None:
+        body = msgspec.json.encode(Fault(code, message))
+        head = b"content-type: application/json\r\ncontent-length: %d\r\nretry-after: 1\r\nconnection: close\r\n\r\n"
+        self.transport.write(STATUS_LINE[status_of(code)] + head % len(body) + body)
+        self.transport.close()
+
+
+async def watch(connections: set[Any]) -> None:
+    """Look at every connection once in a while, until cancelled."""
+    loop = asyncio.get_running_loop()
+    while True:
+        await asyncio.sleep(LOOK_SECS)
+        now = loop.time()
+        for connection in list(connections):
+            connection.look(now)

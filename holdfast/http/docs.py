@@ -1,0 +1,49 @@
+"""`/openapi.json` and `/docs`: what can be asked, for programs and for people. Open to all; nothing comes from elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib.resources import files
+from typing import Final
+
+import msgspec
+from starlette.responses import Response
+
+from holdfast.http.openapi import document
+from holdfast.http.table import JSON, Ask, Route
+
+TAG: Final = "docs"
+PAGES: Final = {
+    "/docs": ("docs.html", "text/html; charset=utf-8"),
+    "/docs.css": ("docs.css", "text/css; charset=utf-8"),
+    "/docs.js": ("docs.js", "text/javascript; charset=utf-8"),
+}
+# Only what this server sends is loaded, and nothing that stands in a page itself is run.
+POLICY: Final = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self';"
+    " base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+
+
+def with_docs(routes: Sequence[Route]) -> tuple[Route, ...]:
+    """The routes, and those that tell of them."""
+    text = msgspec.json.encode(document(routes))
+    pages = [
+        _page(path, (files("holdfast.http") / "pages" / name).read_bytes(), media)
+        for path, (name, media) in PAGES.items()
+    ]
+    return (*routes, _page("/openapi.json", text, JSON), *pages)
+
+
+def _page(path: str, content: bytes, media: str) -> Route:
+    headers = {
+        "content-security-policy": POLICY,
+        "x-content-type-options": "nosniff",
+        "referrer-policy": "no-referrer",
+        "cache-control": "no-cache",
+    }
+
+    async def page(ask: Ask) -> Response:
+        return Response(content, media_type=media, headers=headers)
+
+    return Route("GET", path, None, page, f"Give {path}.", TAG, answer_media=media, is_listed=False)

@@ -1,0 +1,158 @@
+"""What is looked at before anybody is asked what they want: the Host they call, the page they come from, how often.
+
+A page in a browser can send requests to any address that the browser reaches, this one included, and by changing what its
+own name resolves to it can even read the answers. So the Host must be a name of this server, and an Origin, which
+browsers send along and programs do not, must be this server's own or an allowed one.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import math
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final
+from urllib.parse import urlsplit
+
+from holdfast.config import Settings
+from holdfast.errors import Forbidden, MisdirectedRequest, TooManyRequests, Unauthorised
+from holdfast.http.keys import LOCAL, NOBODY, Keys, Principal
+
+LOOPBACK_NAMES: Final = frozenset({"localhost", "127.0.0.1", "::1"})
+EVERY_ADDRESS: Final = frozenset({"0.0.0.0", "::"})
+DEFAULT_PORTS: Final = {"http": 80, "https": 443}
+BURST_SECS: Final = 2  # an idle caller may send what this many seconds would have allowed at once
+GOOD_MAX: Final = 1_000  # Host headers that need not be taken apart again
+CALLERS_MAX: Final = (
+    10_000  # callers whose rate is remembered; the one that was quiet longest is forgotten first
+)
+
+
+class Guard:
+    """All that stands before the routes of one server. `host` is the address that it is bound to."""
+
+    def __init__(self, keys: Keys, settings: Settings, host: str, monotonic: Callable[[], float]) -> None:
+        self.keys = keys
+        self.hosts = Hosts(host, public_url=settings.public_url, allowed=settings.allow_hosts)
+        self._of_keys = Rate("rate_per_key", settings.rate_per_key, monotonic)
+        self._of_addresses = Rate("rate_per_address", settings.rate_per_address, monotonic)
+
+    def check(self, headers: Mapping[str, str]) -> None:
+        """Is this server meant, and may the page ask? Raises MisdirectedRequest or Forbidden. Names in lower case."""
+        self.hosts.check(headers)
+
+    def asker(self, scope: str | None, headers: Mapping[str, str], client: str) -> Principal:
+        """Who asks a route of this scope; raises Unauthorised, Forbidden or TooManyRequests. `client` is an address.
+
+        In local mode nothing is counted. Whoever has no good key is counted by address, before being told so.
+        """
+        if not self.keys.is_guarded:
+            return LOCAL
+        if scope is None:
+            self._of_addresses.take(client)
+            return NOBODY
+        try:
+            principal = self.keys.principal_of(headers)
+        except Unauthorised:
+            self._of_addresses.take(client)
+            raise
+        self._of_keys.take(principal.key_id)
+        principal.need(scope)
+        return principal
+
+
+class Hosts:
+    """The names by which this server may be called, and the pages that may call it."""
+
+    def __init__(self, bind: str, *, public_url: str | None = None, allowed: Iterable[str] = ()) -> None:
+        bind = bind.strip("[]").lower()
+        # Rebinding needs a name: whoever calls a number means it. So a server at every address takes any number.
+        self._takes_numbers = bind in EVERY_ADDRESS
+        self._others = frozenset(host[0] for name in allowed if (host := _host(name)) is not None)
+        self._names = LOOPBACK_NAMES | {bind} | self._others
+        self._good: set[str] = set()  # as they were sent: most callers say the same all day
+        self._public: tuple[str, str, int | None] | None = None
+        if public_url is not None and (place := _origin(public_url)) is not None:
+            self._public = place
+            self._names |= {place[1]}
+
+    def check(self, headers: Mapping[str, str]) -> None:
+        """Raises MisdirectedRequest or Forbidden."""
+        host, origin = headers.get("host", ""), headers.get("origin")
+        if origin is None and host in self._good:
+            return
+        place = _host(host)
+        if place is None or not (place[0] in self._names or self._takes_numbers and _is_number(place[0])):
+            raise MisdirectedRequest(
+                f"this server is not called {host[:100]!a}; if it is, allow_hosts or HOLDFAST_ALLOW_HOSTS says so"
+            )
+        if len(self._good) < GOOD_MAX:
+            self._good.add(host)
+        if origin is not None and not self._is_own(origin, place):
+            raise Forbidden(
+                f"a page of {origin[:100]!a} may not ask here; allow_hosts or HOLDFAST_ALLOW_HOSTS names those that may"
+            )
+
+    def _is_own(self, origin: str, host: tuple[str, int | None]) -> bool:
+        came_from = _origin(origin)
+        if came_from is None:
+            return False
+        scheme, name, port = came_from
+        if name in self._others or came_from == self._public:
+            return True
+        default = DEFAULT_PORTS[scheme]
+        return name == host[0] and (port or default) == (host[1] or default)
+
+
+def _host(text: str) -> tuple[str, int | None] | None:
+    """`name:port` taken apart; None if it is nothing of the kind."""
+    try:
+        parts = urlsplit(f"//{text}")
+        name, port = parts.hostname, parts.port
+    except ValueError:
+        return None
+    is_plain = not (parts.path or parts.query or parts.fragment or "@" in text)
+    return (name, port) if name and is_plain else None
+
+
+def _origin(text: str) -> tuple[str, str, int | None] | None:
+    scheme, separator, rest = text.partition("://")
+    place = _host(rest.split("/", 1)[0]) if separator else None
+    return (scheme.lower(), *place) if place is not None and scheme.lower() in DEFAULT_PORTS else None
+
+
+def _is_number(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True
+
+
+# ------------------------------------------------------------------------------------------------------ rates
+
+
+class Rate:
+    """How often each caller may ask: a bucket of tokens that fills at a steady rate, and holds a burst."""
+
+    def __init__(self, limit: str, per_sec: int, monotonic: Callable[[], float]) -> None:
+        self.limit, self._per_sec, self._monotonic = limit, per_sec, monotonic
+        self._full = float(per_sec * BURST_SECS)
+        self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()  # caller → tokens, and when
+
+    def take(self, caller: str) -> None:
+        """One request of a caller; raises TooManyRequests with the time after which there is room again."""
+        now = self._monotonic()
+        tokens, then = self._buckets.get(caller, (self._full, now))
+        tokens = min(self._full, tokens + (now - then) * self._per_sec)
+        is_allowed = tokens >= 1
+        self._buckets[caller] = (tokens - 1 if is_allowed else tokens, now)
+        self._buckets.move_to_end(caller)
+        if len(self._buckets) > CALLERS_MAX:
+            self._buckets.popitem(last=False)
+        if not is_allowed:
+            raise TooManyRequests(
+                self.limit,
+                f"more than {self._per_sec:,} requests a second",
+                max(1, math.ceil((1 - tokens) / self._per_sec)),
+            )

@@ -1,0 +1,192 @@
+"""The OpenAPI 3.1 document, made from the table of routes and the types that they read and give. Knows no route.
+
+What stands here is what is done: the same types decode requests and encode answers.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from importlib.metadata import version
+from typing import Any, Final
+
+import msgspec
+
+from holdfast.http.table import ANY, Route
+from holdfast.http.wire import ID_CHARS_MAX, STATUS, Fault
+
+REF: Final = "#/components/schemas/{name}"
+DESCRIPTION: Final = """\
+Everything that Holdfast can be asked over HTTP. Errors of `/api/v1` are `{"error": code, "message", "details"}`; codes never
+change their meaning. 400: the request cannot be read, or has a key that its address does not know. 422: it was read, and
+what it says cannot be done. 409: the state of things says no. 503 and 429 carry `Retry-After`.
+"""
+
+# Codes that any route may give; those with a body, and those with something in braces, have more.
+ALWAYS: Final = ("invalid_request", "misdirected_request", "forbidden", "internal_error", "unavailable")
+WITH_SCOPE: Final = ("unauthorised", "too_many_requests")
+WITH_BODY: Final = ("body_too_large", "unsupported_media_type")
+WITH_KEY: Final = ("request_conflict",)
+
+MEANING: Final[dict[int, str]] = {
+    400: "The request cannot be read.",
+    401: "A key is needed, and none that is known was given.",
+    403: "The key is not for this, or a page of another origin asks.",
+    404: "There is none of that name.",
+    409: "The state of things says no.",
+    413: "The body is too large.",
+    415: "The body is of a type that is not read here.",
+    421: "The Host header names somebody else.",
+    422: "It was read, and what it says cannot be done.",
+    429: "Too many requests; `Retry-After` says when to come back.",
+    500: "A defect in Holdfast; the message has the id under which the log tells more.",
+    503: "Nothing was changed; the same request may work later.",
+}
+
+Json = dict[str, Any]
+
+
+def document(routes: Iterable[Route]) -> Json:
+    listed = [route for route in routes if route.is_listed]
+    types = {each for route in listed for each in _types(route) if each is not None}
+    ordered = sorted(types, key=repr)
+    schemas, components = msgspec.json.schema_components([*ordered, Fault], ref_template=REF)
+    schema_of = dict(zip(map(repr, [*ordered, Fault]), schemas, strict=True))
+    words = _Words(schema_of, components)
+    paths: dict[str, Json] = {}
+    for route in listed:
+        paths.setdefault(route.path, {})[route.method.lower()] = words.operation(route)
+    named = str([paths, components])
+    for name in {words.name_of(route.query) for route in listed if route.query is not None}:
+        if repr(REF.format(name=name)) not in named:
+            del components[name]  # it stands as parameters
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "Holdfast", "version": version("holdfast"), "description": DESCRIPTION},
+        "servers": [{"url": "/"}],
+        "paths": paths,
+        "components": {
+            "schemas": components,
+            "securitySchemes": {"key": {"type": "http", "scheme": "bearer", "description": "An API key."}},
+        },
+    }
+
+
+def _types(route: Route) -> list[Any]:
+    return [route.body, route.query, route.answer, *route.also.values()]
+
+
+class _Words:
+    """Says what a route says, in the words of OpenAPI."""
+
+    def __init__(self, schema_of: Mapping[str, Json], components: Mapping[str, Json]) -> None:
+        self._schema_of, self._components = schema_of, components
+
+    def operation(self, route: Route) -> Json:
+        said: Json = {
+            "operationId": _operation_id(route),
+            "summary": route.summary,
+            "tags": [route.tag],
+            "parameters": self._parameters(route),
+            "responses": self._responses(route),
+        }
+        if route.body is not None:
+            content = {media: {"schema": self._schema(route.body)} for media in route.media if media != ANY}
+            said["requestBody"] = {
+                "required": not route.body_optional,
+                "content": content or {"application/json": {"schema": self._schema(route.body)}},
+            }
+            if len(route.media) > 1:
+                for media in route.media[1:]:
+                    said["requestBody"]["content"][media] = {"schema": {"type": "string"}}
+        if route.scope is not None:
+            said["description"] = f"Scope: `{route.scope}`."
+            said["security"] = [{"key": []}, {}]
+        return said
+
+    def name_of(self, kind: Any) -> str:
+        return str(self._schema(kind).get("$ref", "")).rpartition("/")[2]
+
+    def _schema(self, kind: Any) -> Json:
+        return self._schema_of[repr(kind)]
+
+    def _parameters(self, route: Route) -> list[Json]:
+        found = [
+            {
+                "name": name,
+                "in": "path",
+                "required": True,
+                "schema": {"type": "string", "minLength": 1},
+            }
+            for name in re.findall(r"{(\w+)}", route.path)
+        ]
+        if route.query is not None:
+            struct = self._components[self.name_of(route.query)]
+            needed = struct.get("required", [])
+            found += [
+                {"name": name, "in": "query", "required": name in needed, "schema": _plain(schema)}
+                for name, schema in struct["properties"].items()
+            ]
+        if _takes_key(route):
+            found.append(
+                {
+                    "name": "Idempotency-Key",
+                    "in": "header",
+                    "required": False,
+                    "schema": {
+                        "type": "string",
+                        "minLength": 1,
+                        "maxLength": ID_CHARS_MAX,
+                        "pattern": "^[!-~]+$",
+                    },
+                    "description": "The same key again gets the same answer; with another body it is refused.",
+                }
+            )
+        return found
+
+    def _responses(self, route: Route) -> Json:
+        answers = {route.status: route.answer, **route.also}
+        said: Json = {str(status): self._answer(route, status, kind) for status, kind in answers.items()}
+        by_status: dict[int, list[str]] = {}
+        for code in _codes(route):
+            by_status.setdefault(STATUS[code], []).append(code)
+        for status, codes in sorted(by_status.items()):
+            text = f"{MEANING[status]} Codes: {', '.join(f'`{code}`' for code in dict.fromkeys(codes))}."
+            shape = {"schema": {}} if route.fault is not None else {"schema": self._schema(Fault)}
+            said.setdefault(str(status), {"description": text, "content": {"application/json": shape}})
+        return said
+
+    def _answer(self, route: Route, status: int, kind: Any) -> Json:
+        said: Json = {"description": "Done." if status < 300 else MEANING.get(status, "Otherwise.")}
+        if status != 204:
+            said["content"] = {route.answer_media: {"schema": {} if kind is None else self._schema(kind)}}
+        return said
+
+
+def _codes(route: Route) -> list[str]:
+    codes = [*ALWAYS]
+    if route.scope is not None:
+        codes += WITH_SCOPE
+    if "{" in route.path:
+        codes.append("not_found")
+    if route.body is not None:
+        codes += WITH_BODY
+    if _takes_key(route):
+        codes += WITH_KEY
+    return [*codes, *route.errors]
+
+
+def _takes_key(route: Route) -> bool:
+    return route.method == "POST" and route.fault is None
+
+
+def _operation_id(route: Route) -> str:
+    words = re.findall(r"\w+", route.path.removeprefix("/api/v1"))
+    return "_".join([route.method.lower(), *words])
+
+
+def _plain(schema: Json) -> Json:
+    """A parameter that is left out is not null: only a value can be written."""
+    choices = [one for one in schema.get("anyOf", ()) if one != {"type": "null"}]
+    kept = {name: value for name, value in schema.items() if name != "anyOf" and value is not None}
+    return {**kept, **choices[0]} if len(choices) == 1 else schema

@@ -1,0 +1,185 @@
+"""The server as a process: opens the file, listens, says where, and leaves in order.
+
+    bind ──► lock (with the address) ──► engine ──► listen … signal ──► leaving ──► answers end ──► engine closed ──► unlocked
+
+Puts the parts together and knows none of their rules.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+import signal
+import socket
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator
+from contextlib import asynccontextmanager, contextmanager
+from functools import partial
+from typing import Final, Literal
+
+import uvicorn
+
+from holdfast.config import Settings
+from holdfast.http import centre, folders, key_routes, ops, routes, stream, workers
+from holdfast.http.connections import Connection, connections_max, watch
+from holdfast.http.docs import with_docs
+from holdfast.http.guard import Guard
+from holdfast.http.keys import Keys
+from holdfast.http.server import Server
+from holdfast.runtime import traces
+from holdfast.runtime.clock import Clock
+from holdfast.runtime.opening import Registry, database_path, engine_of
+from holdfast.runtime.owners import Lock
+from holdfast.runtime.services import Services
+
+KEEP_ALIVE_SECS: Final = 30
+DRAIN_SECS: Final = 20  # for requests that are being answered when the server is told to stop
+BACKLOG: Final = 2_048
+
+ROUTES: Final = (
+    *routes.ROUTES,
+    *stream.ROUTES,
+    *workers.ROUTES,
+    *key_routes.ROUTES,
+    *folders.ROUTES,
+    *ops.ROUTES,
+    *centre.ROUTES,
+)
+
+
+class Serving:
+    """A server that listens. `taken_up` is how many open runs were found in the file and go on."""
+
+    def __init__(self, address: str, services: Services, keys: Keys, taken_up: int) -> None:
+        self.address, self.services, self.taken_up = address, services, taken_up
+        self._keys = keys
+
+    @property
+    def mode(self) -> Literal["local", "guarded"]:
+        return "guarded" if self._keys.is_guarded else "local"
+
+
+Ready = Callable[[Serving], Awaitable[None] | None]
+
+
+async def serve(settings: Settings, *, registry: Registry | None = None, ready: Ready | None = None) -> None:
+    """Serve until SIGTERM or SIGINT. `ready` is told once the address answers."""
+    loop, stop = asyncio.get_running_loop(), asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    try:
+        async with serving(settings, registry=registry) as server:
+            if ready is not None and inspect.isawaitable(told := ready(server)):
+                await told
+            await stop.wait()
+    finally:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.remove_signal_handler(number)
+
+
+@asynccontextmanager
+async def serving(
+    settings: Settings, *, registry: Registry | None = None, clock: Clock | None = None
+) -> AsyncIterator[Serving]:
+    """A server that listens as long as this is open."""
+    with _bound(settings.host, settings.port) as listener:
+        address = _address(settings.host, listener)
+        lock = Lock(database_path(settings.db), address)
+        lock.take()
+        try:
+            async with _opened(settings, registry or Registry(), clock, address) as (services, keys):
+                guard = Guard(keys, settings, settings.host, time.monotonic)
+                app = Server(services, guard, with_docs(ROUTES))
+                async with _listening(app, listener):
+                    yield Serving(address, services, keys, len(services.engine.advance.live))
+        finally:
+            lock.free()
+
+
+@asynccontextmanager
+async def _opened(
+    settings: Settings, registry: Registry, clock: Clock | None, address: str
+) -> AsyncIterator[tuple[Services, Keys]]:
+    engine = engine_of(settings, registry, clock)
+    services = Services(engine, settings=settings)
+    services.address = address
+    await engine.open()
+    tracing = traces.begin(engine, settings.otel)
+    try:
+        # Nothing here waits, so no run moves before it is known who may ask, and what may be called.
+        services.api_keys.when_first = partial(setattr, registry.guard, "guarded", True)
+        await services.api_keys.load()
+        keys = Keys(services.api_keys, settings.host, settings.key)
+        keys.check_start()
+        registry.guard.guarded |= keys.is_guarded
+        yield services, keys
+    finally:
+        await services.api_keys.close()
+        await engine.close()
+        if tracing is not None:
+            await asyncio.to_thread(tracing.close)
+
+
+@asynccontextmanager
+async def _listening(app: Server, listener: socket.socket) -> AsyncIterator[None]:
+    logging.getLogger("uvicorn.error").setLevel(logging.ERROR)  # it warns of every client that speaks no HTTP
+    Connection.max = connections_max()
+    config = uvicorn.Config(
+        app,
+        http=Connection,
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,  # who asks is who is connected; a header can say anything
+        backlog=BACKLOG,
+        timeout_keep_alive=KEEP_ALIVE_SECS,
+        timeout_graceful_shutdown=DRAIN_SECS,
+    )
+    server = _Uvicorn(config)
+    work = asyncio.create_task(server.serve([listener]))
+    watching = asyncio.create_task(watch(server.server_state.connections))
+    try:
+        await server.is_up.wait()
+        yield
+    finally:
+        app.leaving.set()
+        server.should_exit = True
+        await work
+        watching.cancel()
+
+
+class _Uvicorn(uvicorn.Server):
+    """uvicorn that says when it listens, and leaves signals to us."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.is_up = asyncio.Event()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self.is_up.set()
+
+    @contextmanager
+    def capture_signals(self) -> Generator[None, None, None]:
+        yield
+
+
+@contextmanager
+def _bound(host: str, port: int) -> Generator[socket.socket, None, None]:
+    """The address, ours from here on; nobody is let in yet."""
+    family, kind, protocol, _, place = socket.getaddrinfo(host.strip("[]"), port, type=socket.SOCK_STREAM)[0]
+    with socket.socket(family, kind, protocol) as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(place)
+        listener.setblocking(False)
+        yield listener
+
+
+def _address(host: str, listener: socket.socket) -> str:
+    """Where others on this machine reach it: a server at every address is reached at the loopback one."""
+    port = listener.getsockname()[1]
+    name = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host.strip("[]"), host.strip("[]"))
+    return f"http://[{name}]:{port}" if ":" in name else f"http://{name}:{port}"

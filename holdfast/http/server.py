@@ -1,0 +1,323 @@
+"""The server as one ASGI app: around every route the same limits, guard, reading, errors and idempotency.
+
+    head ──► guard ──► route ──► who asks ──► body ──► types ──► do ──► JSON
+               │         │           │          │        │       │
+               └─────────┴───────────┴──────────┴────────┴───────┴──► an error has one shape and one table of statuses
+
+Knows what a Route is and nothing that any of them does. No framework's layers: each would cost as much as a start.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
+from contextlib import suppress
+from typing import Any, Final
+from urllib.parse import parse_qsl
+
+import msgspec
+from starlette.responses import Response
+
+from holdfast.errors import (
+    BodyTooLarge,
+    HoldfastError,
+    InvalidRequest,
+    MethodNotAllowed,
+    NotFound,
+    TooManyRequests,
+    Unavailable,
+    UnsupportedMediaType,
+)
+from holdfast.http.guard import Guard
+from holdfast.http.ops import answered, request_id_of
+from holdfast.http.router import Router
+from holdfast.http.table import ANY, Ask, Reply, Route
+from holdfast.http.wire import RETRY_AFTER_SECS, fault_of, invalid, status_of
+from holdfast.runtime.replies import Replies
+from holdfast.runtime.services import Services
+from holdfast.values import JSON_DEPTH_MAX, is_too_deep, sha256
+
+log = logging.getLogger("holdfast.http")
+
+QUERY_WORDS_MAX: Final = 100
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+
+_encode = msgspec.json.Encoder().encode
+
+
+class ClientGone(Exception):
+    """Nobody is there any more to be answered."""
+
+
+class _Ready:
+    """A route with all that can be made before the first request."""
+
+    __slots__ = ("decode", "route")
+
+    def __init__(self, route: Route) -> None:
+        self.route = route
+        self.decode = None if route.body is None or route.reads else msgspec.json.Decoder(route.body).decode
+
+
+class Server:
+    def __init__(
+        self, services: Services, guard: Guard, routes: Iterable[Route], leaving: asyncio.Event | None = None
+    ) -> None:
+        self.routes = tuple(routes)
+        self.leaving = leaving or asyncio.Event()
+        self._services, self._guard = services, guard
+        self._router = Router((route, _Ready(route)) for route in self.routes)
+        self._replies = Replies(services.engine.store, services.clock)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
+        request = _Request(scope, receive)
+        began = time.perf_counter()
+        try:
+            answer = _written(await self._answer(request))
+        except ClientGone:
+            return
+        except HoldfastError as error:
+            answer = _refusal(error, request)
+        except Exception:  # a mistake of ours: told by its id alone, for a trace would tell too much
+            log.exception("request %s %s %a", request.id, request.method, request.path)
+            answer = _mistake(request)
+        status = await _send(answer, request, scope, receive, send)
+        answered(
+            self._services,
+            request_id=request.id,
+            method=request.method,
+            route=request.route.path if request.route is not None else "",
+            status=status,
+            seconds=time.perf_counter() - began,
+            client=request.client,
+            key_id=request.key_id,
+        )
+
+    async def _answer(self, request: _Request) -> Reply | Response:
+        self._guard.check(request.headers)
+        found = self._router.find(request.raw_path)
+        if found is None:
+            self._guard.asker(None, request.headers, request.client)
+            raise NotFound(f"there is nothing at {request.path[:200]!a}; /docs lists what there is")
+        methods, path = found
+        ready = methods.get("GET" if request.method == "HEAD" else request.method)
+        if ready is None:
+            request.route = next(iter(methods.values())).route
+            self._guard.asker(None, request.headers, request.client)
+            return _other_method(request.method, methods)
+        route = request.route = ready.route
+        principal = self._guard.asker(route.scope, request.headers, request.client)
+        request.key_id = principal.key_id
+        query = None if route.query is None else _query(route.query, request.query_string)
+        raw, body = b"", None
+        if route.method != "GET":
+            raw = await request.body(route.body_max)
+            body = _body(ready, raw, request.headers)
+        ask = Ask(
+            self._services,
+            principal,
+            path,
+            query,
+            body,
+            raw,
+            request.headers,
+            request.client,
+            self.leaving,
+        )
+        if route.method == "POST" and route.replays and "idempotency-key" in request.headers:
+            return await self._once(route, ask, request)
+        return await _done(route, ask)
+
+    async def _once(self, route: Route, ask: Ask, request: _Request) -> Reply:
+        """A POST under a key of its caller: what was answered the first time."""
+
+        async def do() -> tuple[int, bytes]:
+            made = await _done(route, ask)
+            assert isinstance(made, Reply), f"{route.path} cannot be answered twice"
+            return made.status, _encode(made.value)
+
+        digest = sha256(b"\0".join((request.raw_path, request.query_string, ask.raw)))
+        key = request.headers["idempotency-key"]
+        status, body = await self._replies.once(ask.tenant, route.path, key, digest, do)
+        return Reply(msgspec.Raw(body), status)
+
+
+async def _done(route: Route, ask: Ask) -> Reply | Response:
+    made = await route.do(ask)
+    return made if isinstance(made, Reply | Response) else Reply(made, route.status)
+
+
+# ----------------------------------------------------------------------------------------------------- reading
+
+
+class _Request:
+    """What the server knows of one request, as far as it has got with it."""
+
+    __slots__ = (
+        "_receive",
+        "client",
+        "headers",
+        "id",
+        "key_id",
+        "method",
+        "path",
+        "query_string",
+        "raw_path",
+        "route",
+    )
+
+    def __init__(self, scope: Scope, receive: Receive) -> None:
+        self._receive = receive
+        self.method: str = scope["method"]
+        self.path: str = scope["path"]
+        self.raw_path: bytes = scope["raw_path"]
+        self.query_string: bytes = scope["query_string"]
+        self.headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+        self.client: str = scope["client"][0] if scope["client"] else ""
+        self.id = request_id_of(self.headers)
+        self.key_id = ""
+        self.route: Route | None = None
+
+    async def body(self, bytes_max: int) -> bytes:
+        """The whole body; raises BodyTooLarge before it is all there. How long it may take is the connection's to say."""
+        said = self.headers.get("content-length", "")
+        if not said and "transfer-encoding" not in self.headers:
+            return b""
+        if said.isdecimal() and int(said) > bytes_max:
+            raise _too_large(bytes_max)
+        parts: list[bytes] = []
+        size, more = 0, True
+        while more:
+            message = await self._receive()
+            if message["type"] == "http.disconnect":
+                raise ClientGone
+            parts.append(message["body"])
+            size += len(parts[-1])
+            if size > bytes_max:
+                raise _too_large(bytes_max)
+            more = message["more_body"]
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def _too_large(bytes_max: int) -> BodyTooLarge:
+    return BodyTooLarge(f"a body has at most {bytes_max:,} bytes here")
+
+
+def _query(wanted: Any, text: bytes) -> Any:
+    try:
+        pairs = parse_qsl(
+            text.decode("ascii"),
+            keep_blank_values=True,
+            errors="strict",
+            max_num_fields=QUERY_WORDS_MAX,
+        )
+    except ValueError as error:  # that it is not ASCII or UTF-8 too
+        raise InvalidRequest(f"the query cannot be read: {error}") from None
+    given = dict(pairs)
+    if len(given) < len(pairs):
+        raise InvalidRequest("the query has the same name twice")
+    try:
+        return msgspec.convert(given, wanted, strict=False)
+    except msgspec.ValidationError as error:
+        raise invalid(error, "query") from None
+
+
+def _body(ready: _Ready, raw: bytes, headers: Mapping[str, str]) -> Any:
+    """The body in the types of its route; raises InvalidRequest or UnsupportedMediaType."""
+    route = ready.route
+    if not raw and (route.body_optional or route.body is None):
+        return None if route.body is None else msgspec.convert({}, route.body)
+    if route.body is None and route.reads is None:
+        return None
+    if not raw:
+        raise InvalidRequest("a body is needed here; it is empty")
+    media = headers.get("content-type", "").partition(";")[0].strip().lower()
+    if media not in route.media and ANY not in route.media:
+        raise UnsupportedMediaType(f"the body is {media[:100]!a}, and must be {' or '.join(route.media)}")
+    if headers.get("content-encoding", "identity") != "identity":
+        raise UnsupportedMediaType("a body is sent as it is, without a content-encoding")
+    if is_too_deep(raw):
+        raise InvalidRequest(f"the body is nested deeper than {JSON_DEPTH_MAX} levels")
+    try:
+        return route.reads(raw, media) if ready.decode is None and route.reads else ready.decode(raw)  # type: ignore[misc]
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise invalid(error, "body") from None
+
+
+# --------------------------------------------------------------------------------------------------- answering
+
+
+def _other_method(method: str, methods: Mapping[str, object]) -> Reply | Response:
+    allowed = sorted({*methods, "OPTIONS"} | ({"HEAD"} if "GET" in methods else set()))
+    if method == "OPTIONS":
+        return Response(status_code=204, headers={"allow": ", ".join(allowed)})
+    raise MethodNotAllowed(method, allowed)
+
+
+def _refusal(error: HoldfastError, request: _Request) -> Reply:
+    if status_of(error.code) == 500:
+        log.error("request %s %s %a: %s", request.id, request.method, request.path, error, exc_info=error)
+    return Reply(_shaped(error, request), status_of(error.code), _headers_of(error))
+
+
+def _mistake(request: _Request) -> Reply:
+    told = InternalError(f"this is a defect in holdfast; the log has more under {request.id}")
+    return Reply(_shaped(told, request), 500)
+
+
+class InternalError(HoldfastError):
+    code = "internal_error"
+
+
+def _shaped(error: HoldfastError, request: _Request) -> Any:
+    shape = request.route.fault if request.route is not None else None
+    return fault_of(error) if shape is None else shape(error)
+
+
+def _headers_of(error: HoldfastError) -> Mapping[str, str]:
+    if isinstance(error, TooManyRequests):
+        return {"retry-after": str(error.retry_after_secs)}
+    if isinstance(error, Unavailable):
+        return {"retry-after": str(RETRY_AFTER_SECS)}
+    if isinstance(error, MethodNotAllowed):
+        return {"allow": ", ".join(error.allowed)}
+    if error.code == "unauthorised":
+        return {"www-authenticate": "Bearer"}
+    return {}
+
+
+def _written(answer: Reply | Response) -> Reply | Response:
+    """With its value as text, so that one that cannot be written is found before anything was sent."""
+    if isinstance(answer, Response):
+        return answer
+    return Reply(msgspec.Raw(_encode(answer.value)), answer.status, answer.headers)
+
+
+async def _send(
+    answer: Reply | Response, request: _Request, scope: Scope, receive: Receive, send: Send
+) -> int:
+    """Gives the status that was sent."""
+    if isinstance(answer, Response):
+        answer.headers["x-request-id"] = request.id
+        with suppress(OSError):  # the client went away meanwhile
+            await answer(scope, receive, send)
+        return answer.status_code
+    body = b"" if answer.status == 204 else _encode(answer.value)
+    headers = [
+        (b"content-type", b"application/json"),
+        (b"content-length", b"%d" % len(body)),
+        (b"x-content-type-options", b"nosniff"),
+        (b"cache-control", b"no-store"),
+        (b"x-request-id", request.id.encode()),
+        *[(name.encode(), value.encode("latin-1")) for name, value in answer.headers.items()],
+    ]
+    await send({"type": "http.response.start", "status": answer.status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+    return answer.status

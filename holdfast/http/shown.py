@@ -1,0 +1,136 @@
+"""Runs, steps and workflows as they are shown on the wire: from what queries give to the shapes of wire.py.
+
+Knows both sides and nothing else, no server: whoever looks at a file shows it in the same shapes.
+"""
+
+from __future__ import annotations
+
+from holdfast.http import wire
+from holdfast.http.wire import time_or_none, time_text
+from holdfast.runtime import queries
+from holdfast.runtime.explain import Explanation
+from holdfast.runtime.queries import (
+    Definition,
+    Diff,
+    JournalEntry,
+    Page,
+    Release,
+    RunRow,
+    RunView,
+    StepView,
+    WorkflowView,
+)
+from holdfast.values import decode
+
+
+def run(view: RunView) -> wire.Run:
+    return wire.Run(
+        run_id=view.run_id,
+        workflow=view.workflow,
+        version=view.version,
+        number=view.number,
+        status=view.status,
+        inputs=view.inputs,
+        output=view.output,
+        error=view.error,
+        waits=[wire.Wait(wait.path, wait.kind, time_or_none(wait.until)) for wait in view.waits],
+        progress=wire.Progress(**view.progress),
+        labels=view.labels,
+        created_at=time_text(view.created_at),
+        started_at=time_or_none(view.started_at),
+        finished_at=time_or_none(view.finished_at),
+        rerun_of=view.rerun_of,
+        parent_job_id=view.parent_job_id,
+    )
+
+
+def run_line(row: RunRow) -> wire.RunLine:
+    return wire.RunLine(
+        run_id=row.id,
+        workflow=row.workflow,
+        version=row.version,
+        status=row.status,
+        labels=queries.labels_of(row),
+        created_at=time_text(row.created_at),
+        finished_at=time_or_none(row.finished_at),
+        rerun_of=row.rerun_of,
+        parent_job_id=row.parent_job_id,
+    )
+
+
+def journal(page: Page[JournalEntry]) -> wire.JournalPage:
+    lines = [wire.JournalLine(one.seq, time_text(one.at), one.kind, one.body) for one in page.items]
+    return wire.JournalPage(lines, None if page.cursor is None else int(page.cursor))
+
+
+def step(view: StepView) -> wire.Step:
+    return wire.Step(
+        path=view.path,
+        status=view.status,
+        attempts=view.attempts,
+        output=decode(view.output),
+        error=view.error,
+        started_at=time_text(view.started),
+        finished_at=time_or_none(view.finished),
+        due_at=time_or_none(view.due),
+        reason=view.reason,
+        is_scope=view.is_scope,
+        children=view.children,
+        done=view.done,
+        failed=view.failed,
+        worker=list(view.worker),
+    )
+
+
+def steps(page: Page[StepView], names: list[str]) -> wire.StepPage:
+    return wire.StepPage([step(view) for view in page.items], names, page.cursor)
+
+
+def explanation(found: Explanation) -> wire.Explanation:
+    reasons = [
+        wire.Reason(one.path, one.reason, time_text(one.since), time_or_none(one.until), one.unblocks)
+        for one in found.reasons
+    ]
+    return wire.Explanation(found.run_id, found.status, found.driven_by, reasons, found.more)  # type: ignore[arg-type]
+
+
+def release(one: Release) -> wire.Release:
+    return wire.Release(
+        name=one.name,
+        number=one.number,
+        version=one.version,
+        status=one.status,
+        id=one.id,
+        flow_id=one.flow_id,
+        created_at=time_text(one.created_at),
+    )
+
+
+def workflow(one: Release, definition: Definition) -> wire.Workflow:
+    return wire.Workflow(
+        name=one.name,
+        number=one.number,
+        version=one.version,
+        status=one.status,
+        id=one.id,
+        flow_id=one.flow_id,
+        created_at=time_text(one.created_at),
+        definition=definition.to_data(),
+    )
+
+
+def workflow_line(view: WorkflowView) -> wire.WorkflowLine:
+    one = view.workflow
+    return wire.WorkflowLine(
+        name=one.name,
+        flow_id=one.id,
+        description=one.description,
+        number=one.number,
+        version=one.version,
+        created_at=time_text(one.created_at),
+        published_at=time_or_none(one.published_at),
+    )
+
+
+def diff(found: Diff) -> wire.Diff:
+    return wire.Diff(name=found.name, from_=found.a, to=found.b, text=found.text, pointers=found.pointers)

@@ -1,0 +1,607 @@
+"""What goes over the wire under /api/v1: the shapes of requests and answers, and which status an error has.
+
+Knows no other room, so that the client can share it. Times are RFC 3339 in UTC with milliseconds.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Annotated, Any, Final, Literal
+
+import msgspec
+
+from holdfast.errors import HoldfastError, InvalidRequest, Problem
+from holdfast.values import Error, Millis, Status, StepState
+
+PAGE_MAX: Final = 500
+PAGE: Final = 100
+WAIT_SECS_MAX: Final = 60
+RETRY_AFTER_SECS: Final = 1
+NAME_CHARS_MAX: Final = 200
+ID_CHARS_MAX: Final = 255
+
+# ----------------------------------------------------------------------------------------------------- errors
+
+# One line per code, and nothing else knows a status. 400: the request cannot be read, or a key of it has the wrong
+# type. 422: it was read, and what it says cannot be done: a definition, inputs, a key used before for something else.
+STATUS: Final[dict[str, int]] = {
+    "invalid_request": 400,
+    "unauthorised": 401,
+    "forbidden": 403,
+    "not_found": 404,
+    "method_not_allowed": 405,
+    "refused": 409,
+    "run_is_over": 409,
+    "run_is_open": 409,
+    "superseded": 409,
+    "version_conflict": 409,
+    "body_too_large": 413,
+    "unsupported_media_type": 415,
+    "misdirected_request": 421,
+    "invalid_spec": 422,
+    "invalid_inputs": 422,
+    "limit_exceeded": 422,
+    "request_conflict": 422,
+    "not_yet_available": 422,
+    "too_many_requests": 429,
+    "headers_too_large": 431,
+    "internal_error": 500,
+    "unavailable": 503,
+    "store_unavailable": 503,
+    "database_in_use": 503,
+    "node_is_over": 503,
+    "engine_closed": 503,
+    "too_many_connections": 503,
+}
+
+
+class Fault(msgspec.Struct, frozen=True):
+    """Every error of the server."""
+
+    error: str
+    message: str
+    details: list[Problem] = []
+
+
+def status_of(code: str) -> int:
+    return STATUS.get(code, 500)
+
+
+def fault_of(error: HoldfastError) -> Fault:
+    return Fault(error.code, str(error), list(getattr(error, "problems", ())))
+
+
+# ------------------------------------------------------------------------------------------------------ times
+
+
+def time_text(at: Millis) -> str:
+    whole, part = divmod(at, 1000)
+    return f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(whole))}.{part:03d}Z"
+
+
+def time_or_none(at: Millis | None) -> str | None:
+    return None if at is None else time_text(at)
+
+
+# --------------------------------------------------------------------------------------------- words of requests
+
+Text = Annotated[str, msgspec.Meta(min_length=1, max_length=ID_CHARS_MAX)]
+Name = Annotated[str, msgspec.Meta(min_length=1, max_length=NAME_CHARS_MAX)]
+Scope = Literal["read", "run", "approve", "resume", "worker", "admin"]
+Number = Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]
+Limit = Annotated[int, msgspec.Meta(ge=1, le=PAGE_MAX)]
+Cursor = Annotated[str, msgspec.Meta(min_length=1, max_length=1_000)]
+
+
+class NoQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A route that takes nothing in its query."""
+
+
+class PageQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What every list takes."""
+
+    cursor: Cursor | None = None
+    limit: Limit = PAGE
+
+
+# -------------------------------------------------------------------------------------------------------- runs
+
+
+class FinalCallback(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Where the end of the run is to be told."""
+
+    url: str
+    secret_env: str | None = None
+
+
+class StartRun(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`workflow` is a published name, `spec` a definition in either notation, as data or as YAML text: one of them."""
+
+    workflow: Name | None = None
+    spec: dict[str, Any] | str | None = None
+    number: Number | None = None  # of the workflow; none: the one that is published
+    inputs: dict[str, Any] = {}
+    request_id: Text | None = None
+    labels: dict[str, str] = {}
+    wait_secs: Annotated[float, msgspec.Meta(ge=0, le=WAIT_SECS_MAX)] = 0
+    parent_job_id: Text | None = None
+    final_callback: FinalCallback | None = None
+    final_callback_url: str | None = None
+
+    def __post_init__(self) -> None:
+        if (self.workflow is None) == (self.spec is None):
+            raise ValueError("give either `workflow`, a published name, or `spec`, a definition")
+        if self.number is not None and self.workflow is None:
+            raise ValueError("`number` is that of a published workflow: give `workflow` too")
+
+
+class Started(msgspec.Struct, frozen=True):
+    """The run is durable: it will end, whatever happens to the server."""
+
+    run_id: str
+    status: Status
+
+
+class Wait(msgspec.Struct, frozen=True):
+    """What a step waits for; `until` is when it moves by itself."""
+
+    path: str
+    kind: str
+    until: str | None
+
+
+class Progress(msgspec.Struct, frozen=True):
+    completed_steps: int
+    total_steps: int
+
+
+class Run(msgspec.Struct, frozen=True):
+    run_id: str
+    workflow: str
+    version: str  # hash of the definition
+    number: int | None  # of the version under its name, if it was published
+    status: Status
+    inputs: Any
+    output: Any
+    error: Error | None
+    waits: list[Wait]
+    progress: Progress
+    labels: dict[str, str]
+    created_at: str
+    started_at: str | None
+    finished_at: str | None
+    rerun_of: str | None = None
+    parent_job_id: str | None = None
+
+
+class RunLine(msgspec.Struct, frozen=True):
+    """What lists show of a run."""
+
+    run_id: str
+    workflow: str
+    version: str
+    status: Status
+    labels: dict[str, str]
+    created_at: str
+    finished_at: str | None
+    rerun_of: str | None = None
+    parent_job_id: str | None = None
+
+
+class RunsQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`label` is `team=x`, or `team` for any value; `id` is the beginning or the end of one, and stands alone."""
+
+    id: Annotated[str, msgspec.Meta(min_length=4, max_length=36)] | None = None
+    status: Status | None = None
+    workflow: Name | None = None
+    label: Annotated[str, msgspec.Meta(min_length=1, max_length=2_001)] | None = None
+    cursor: Cursor | None = None
+    limit: Limit = PAGE
+
+
+class RunPage(msgspec.Struct, frozen=True):
+    """The newest first. `cursor` is what the next page is asked for with; null on the last one."""
+
+    items: list[RunLine]
+    cursor: str | None
+
+
+class JournalQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Rows whose seq is over `after`."""
+
+    after: Annotated[int, msgspec.Meta(ge=0, le=2**62)] = 0
+    limit: Limit = PAGE
+
+
+class JournalLine(msgspec.Struct, frozen=True):
+    """One fact with what was decided because of it, as it is stored."""
+
+    seq: int
+    at: str
+    kind: str
+    body: Any
+
+
+class JournalPage(msgspec.Struct, frozen=True):
+    """`cursor` is the `after` of the next page; null when no row is left."""
+
+    items: list[JournalLine]
+    cursor: int | None
+
+
+class StepsQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Without `every`: the steps of the top level and those that failed."""
+
+    every: bool = False
+    cursor: Cursor | None = None
+    limit: Limit = PAGE
+
+
+class Step(msgspec.Struct, frozen=True):
+    """A step that the run has reached. `due_at` is when a waiting or retrying one moves by itself."""
+
+    path: str
+    status: StepState
+    attempts: int
+    output: Any
+    error: Error | None
+    started_at: str
+    finished_at: str | None
+    due_at: str | None
+    reason: str
+    is_scope: bool
+    children: int
+    done: int
+    failed: int
+    worker: list[str]  # id and address of who did it, if not the server
+
+
+class StepPage(msgspec.Struct, frozen=True):
+    """`names` are those of the top level in the order of the definition, whether they were reached or not."""
+
+    items: list[Step]
+    names: list[str]
+    cursor: str | None
+
+
+class Reason(msgspec.Struct, frozen=True):
+    """One thing that is open, and what would unblock it. An empty path is the run itself."""
+
+    path: str
+    reason: str
+    since: str
+    until: str | None
+    unblocks: str
+
+
+class Explanation(msgspec.Struct, frozen=True):
+    run_id: str
+    status: Status
+    driven_by: int | None  # the process that drives it now
+    reasons: list[Reason]
+    more: int  # reasons beyond those told
+
+
+class CancelRun(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    reason: Annotated[str, msgspec.Meta(max_length=1_000)] = ""
+
+
+class RerunRun(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What came before `from_step` counts as done. With `preview` nothing is started: the answer says what would be."""
+
+    from_step: Name | None = None
+    preview: bool = False
+
+
+class RerunPreview(msgspec.Struct, frozen=True):
+    copied: list[str]  # steps whose outputs are taken over
+    runs: list[str]  # steps that are run
+
+
+# --------------------------------------------------------------------------------------------------- workflows
+
+
+class Release(msgspec.Struct, frozen=True):
+    """One version of a workflow. `version` is the hash of its definition, `number` counts under its name."""
+
+    name: str
+    number: int
+    version: str
+    status: Literal["draft", "published"]
+    id: str
+    flow_id: str
+    created_at: str
+
+
+class ReleasePage(msgspec.Struct, frozen=True):
+    items: list[Release]
+    cursor: str | None
+
+
+class WorkflowLine(msgspec.Struct, frozen=True):
+    """A name, and the version that it means now; null as long as nothing is published under it."""
+
+    name: str
+    flow_id: str
+    description: str
+    number: int | None
+    version: str | None
+    created_at: str
+    published_at: str | None
+
+
+class WorkflowPage(msgspec.Struct, frozen=True):
+    items: list[WorkflowLine]
+    cursor: str | None
+
+
+class Workflow(msgspec.Struct, frozen=True):
+    """A version with its definition, in the notation in which it was written."""
+
+    name: str
+    number: int
+    version: str
+    status: Literal["draft", "published"]
+    id: str
+    flow_id: str
+    created_at: str
+    definition: dict[str, Any]
+
+
+class PublishQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`draft` stores the definition without letting its name mean it."""
+
+    number: Number | None = None
+    draft: bool = False
+
+
+class DiffQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    from_: Number = msgspec.field(name="from")
+    to: Number
+
+
+class Diff(msgspec.Struct, frozen=True):
+    name: str
+    from_: int = msgspec.field(name="from")
+    to: int
+    text: str  # lines of the two definitions as YAML, with + and -
+    pointers: list[str]  # to what differs
+
+
+class RollBack(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    number: Number
+
+
+class FolderFile(msgspec.Struct, frozen=True):
+    """One file of the folder that the server publishes from. What was published from a broken one before stays."""
+
+    file: str
+    name: str | None
+    status: Literal["published", "broken"]
+    problems: list[Problem]
+
+
+class FolderReport(msgspec.Struct, frozen=True):
+    """`folder` is null where the server publishes from none; `problem` is that of the folder as a whole."""
+
+    folder: str | None
+    problem: str
+    items: list[FolderFile]
+
+
+# ------------------------------------------------------------------------------------------------------- nodes
+
+
+class Node(msgspec.Struct, frozen=True):
+    """An engine process."""
+
+    name: str
+    epoch: int
+    pid: int
+    address: str | None
+    release: str
+    runs: int  # in its memory
+    is_leaving: bool
+
+
+class NodePage(msgspec.Struct, frozen=True):
+    items: list[Node]
+    cursor: str | None
+
+
+# ----------------------------------------------------------------------------------------------------- workers
+
+WorkerId = Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
+Service = Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
+Services = Annotated[list[Service], msgspec.Meta(min_length=1, max_length=1_000)]
+Load = Annotated[int, msgspec.Meta(ge=0, le=1_000_000_000)]
+Token = Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
+ANSWER_BYTES_MAX: Final = 25 * 1024 * 1024 + 64 * 1024  # a value, and what stands around it
+
+
+class RegisterWorker(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A worker of kind `http` is called at its `url`; one of kind `pull` has none, and fetches its jobs."""
+
+    id: WorkerId
+    services: Services
+    kind: Literal["http", "pull"] = "http"
+    url: Annotated[str, msgspec.Meta(max_length=2_000)] | None = None
+
+
+class WorkerBeat(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A sign of life: `load` is how many calls it is at."""
+
+    load: Load = 0
+
+
+class WorkersQuery(PageQuery, frozen=True, forbid_unknown_fields=True):
+    """`service`: only those who do this."""
+
+    service: Service | None = None
+
+
+class Worker(msgspec.Struct, frozen=True):
+    """A worker that was heard of lately."""
+
+    id: str
+    url: str  # empty: it fetches its jobs
+    services: list[str]
+    load: int
+    last_heartbeat: str
+    status: Literal["online", "offline"]
+    type: Literal["http", "pull"]
+
+
+class WorkerPage(msgspec.Struct, frozen=True):
+    items: list[Worker]
+    cursor: str | None
+
+
+class Poll(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Ask for jobs, and wait up to `wait_secs` for the first one. `services`, if not said: all that it registered."""
+
+    worker_id: WorkerId
+    services: Services | None = None
+    limit: Annotated[int, msgspec.Meta(ge=1, le=100)] = 1
+    wait_secs: Annotated[float, msgspec.Meta(ge=0, le=WAIT_SECS_MAX)] = 0
+
+
+class Assignment(msgspec.Struct, frozen=True):
+    """A job. The token stands under everything that is said of it, as long as the lease is renewed."""
+
+    id: str
+    token: str
+    run_id: str
+    path: str
+    attempt: int
+    service: str
+    input: Any
+    params: Any
+    idempotency_key: str  # the same in every attempt of this step
+    lease_secs: float
+    traceparent: str | msgspec.UnsetType = msgspec.UNSET
+
+
+class Assignments(msgspec.Struct, frozen=True):
+    """Jobs to do, and the ids of those that this worker has and is to stop."""
+
+    assignments: list[Assignment]
+    cancel: list[str]
+
+
+class JobProgress(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How far a job is: a fraction from 0 to 1, or `done` of `total`."""
+
+    done: float
+    total: float | None = None
+    message: Annotated[str, msgspec.Meta(max_length=1_000)] = ""
+
+
+class AssignmentBeat(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The worker is still at it: its lease begins anew."""
+
+    token: Token
+    progress: JobProgress | None = None
+    load: Load | None = None
+
+
+class Lease(msgspec.Struct, frozen=True):
+    """`cancel`: stop, and complete with what there is."""
+
+    lease_secs: float
+    cancel: bool
+
+
+class CompleteAssignment(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`result`, or `error` if it failed; `error_kind` is what retries can choose by."""
+
+    token: Token
+    result: Any = msgspec.UNSET
+    error: str | None = None
+    error_kind: Annotated[str, msgspec.Meta(max_length=100)] | None = None
+
+    def __post_init__(self) -> None:
+        if bool(self.error) == (self.result is not msgspec.UNSET):
+            raise ValueError("an answer has `result`, or `error` if it failed, and not both")
+
+
+class Accepted(msgspec.Struct, frozen=True):
+    """The answer counts, and is on disk."""
+
+    accepted: Literal[True] = True
+
+
+# -------------------------------------------------------------------------------------------------------- keys
+
+
+class NewKey(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`services` limits what a worker of this key may serve. `tenant`, if not said: that of the asker."""
+
+    name: Name
+    scopes: Annotated[list[Scope], msgspec.Meta(min_length=1)]
+    services: Annotated[list[Name], msgspec.Meta(max_length=100)] = []
+    tenant: Name | None = None
+    expires_in_secs: Annotated[int, msgspec.Meta(ge=1, le=10 * 366 * 86_400)] | None = None
+
+
+class KeyView(msgspec.Struct, frozen=True):
+    """A key as lists show it. `last_used_at` may be an hour behind."""
+
+    id: str
+    name: str
+    tenant: str
+    scopes: list[Scope]
+    services: list[str]  # empty: every service
+    created_at: str
+    expires_at: str | None
+    last_used_at: str | None
+    revoked_at: str | None
+
+
+class MadeKey(KeyView, frozen=True, kw_only=True):
+    """The one and only sight of a key itself."""
+
+    key: str
+
+
+class KeyPage(msgspec.Struct, frozen=True):
+    items: list[KeyView]
+    cursor: str | None
+
+
+class TenantQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    tenant: Name | None = None
+
+
+class KeysQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    tenant: Name | None = None
+    cursor: Cursor | None = None
+    limit: Limit = PAGE
+
+
+# ----------------------------------------------------------------------------------------------------- reading
+
+
+def problem_of(message: str) -> Problem:
+    """What msgspec says of a value that does not fit, with the place as a JSON pointer."""
+    what, _, place = message.partition(" - at `")
+    pointer = _pointer(place.rstrip("`"))
+    if what.startswith("Object contains unknown field `"):
+        name = what.split("`")[1]
+        return Problem("unknown_key", f'unknown key "{name}"', f"{pointer}/{name}")
+    if what.startswith("Object missing required field `"):
+        name = what.split("`")[1]
+        return Problem("missing_key", f'"{name}" is missing', f"{pointer}/{name}")
+    return Problem("wrong_type", what[:1].lower() + what[1:], pointer)
+
+
+def _pointer(path: str) -> str:
+    """`$.labels[...].a[0]` → `/labels/a/0`"""
+    parts = path.removeprefix("$").replace("[...]", "").replace("[", ".").replace("]", "").split(".")
+    return "".join(f"/{part}" for part in parts if part)
+
+
+def invalid(error: Exception, what: str) -> InvalidRequest:
+    problem = problem_of(str(error))
+    place = f" at {problem.pointer}" if problem.pointer else ""
+    return InvalidRequest(f"the {what} cannot be used{place}: {problem.message}", [problem])

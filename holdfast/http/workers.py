@@ -1,0 +1,206 @@
+"""`/api/v1/workers` and `/api/v1/assignments`: workers say that they are there, and those who fetch get their jobs.
+
+Knows who may serve what, and the shapes on the wire; leases and tokens are the runtime's.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+
+from holdfast.errors import Forbidden
+from holdfast.http.table import Ask, Route
+from holdfast.http.wire import (
+    ANSWER_BYTES_MAX,
+    Accepted,
+    AssignmentBeat,
+    Assignments,
+    CompleteAssignment,
+    Lease,
+    NoQuery,
+    Poll,
+    RegisterWorker,
+    Worker,
+    WorkerBeat,
+    WorkerPage,
+    WorkersQuery,
+    time_text,
+)
+from holdfast.runtime.assignments import Fetched, Progress
+from holdfast.runtime.roster import WorkerView
+
+TAG: Final = "workers"
+
+
+async def register(ask: Ask) -> Worker:
+    body: RegisterWorker = ask.body
+    check_services(ask, body.services)
+    key_id = ask.principal.key_id
+    made = await ask.services.workers.register(
+        ask.tenant, body.id, body.url, body.services, body.kind, key_id=key_id
+    )
+    return shown(made)
+
+
+async def heartbeat(ask: Ask) -> Worker:
+    load, key_id = ask.body.load, ask.principal.key_id
+    return shown(ask.services.workers.heartbeat(ask.tenant, ask.path["id"], None, load, key_id=key_id))
+
+
+async def listed(ask: Ask) -> WorkerPage:
+    query: WorkersQuery = ask.query
+    found = ask.services.workers.list(ask.tenant, query.service)
+    begin = 0
+    if query.cursor is not None:
+        places = [place for place, worker in enumerate(found, 1) if worker.id == query.cursor]
+        begin = places[0] if places else len(found)
+    page = found[begin : begin + query.limit]
+    has_more = begin + query.limit < len(found)
+    return WorkerPage([shown(worker) for worker in page], page[-1].id if has_more else None)
+
+
+async def forget(ask: Ask) -> Worker:
+    """An admin may take off what another key has registered."""
+    key_id = None if ask.principal.may("admin") else ask.principal.key_id
+    return shown(await ask.services.workers.forget(ask.tenant, ask.path["id"], key_id=key_id))
+
+
+async def poll(ask: Ask) -> Fetched:
+    body: Poll = ask.body
+    check_services(ask, body.services or ())
+    return await ask.services.workers.poll(
+        ask.tenant,
+        body.worker_id,
+        body.services,
+        body.limit,
+        body.wait_secs,
+        key_id=ask.principal.key_id,
+        leaving=ask.leaving,
+    )
+
+
+async def job_heartbeat(ask: Ask) -> Lease:
+    body: AssignmentBeat = ask.body
+    told = body.progress
+    progress = None if told is None else Progress(told.done, told.total, told.message)
+    renewed = await ask.services.workers.job_heartbeat(
+        ask.tenant, ask.path["id"], body.token, progress, body.load
+    )
+    return Lease(renewed.lease_secs, renewed.cancel)
+
+
+async def complete(ask: Ask) -> Accepted:
+    body: CompleteAssignment = ask.body
+    result: Any = None if body.result is msgspec.UNSET else body.result
+    await ask.services.workers.complete(
+        ask.tenant, ask.path["id"], body.token, result, body.error or "", body.error_kind
+    )
+    return Accepted()
+
+
+def check_services(ask: Ask, services: list[str] | tuple[str, ...]) -> None:
+    """A key that is made for some services serves no others."""
+    allowed = ask.principal.services
+    if allowed and (others := sorted(set(services) - allowed)):
+        raise Forbidden(
+            f"this key is not for the service {others[0][:100]!a}; it is for {', '.join(sorted(allowed))}"
+        )
+
+
+def shown(worker: WorkerView) -> Worker:
+    return Worker(
+        worker.id,
+        worker.url,
+        list(worker.services),
+        worker.load,
+        time_text(worker.last_heartbeat),
+        worker.status,
+        worker.type,
+    )
+
+
+ROUTES: Final = (
+    Route(
+        "POST",
+        "/api/v1/workers",
+        "worker",
+        register,
+        "Register a worker, or know it anew under its id. Its load is 0 then.",
+        TAG,
+        body=RegisterWorker,
+        answer=Worker,
+        errors=("limit_exceeded",),
+    ),
+    Route(
+        "GET",
+        "/api/v1/workers",
+        "read",
+        listed,
+        "List workers that were heard of lately, in the order of their registration.",
+        TAG,
+        query=WorkersQuery,
+        answer=WorkerPage,
+    ),
+    Route(
+        "POST",
+        "/api/v1/workers/{id}/heartbeat",
+        "worker",
+        heartbeat,
+        "A worker lives, and has so much to do. 404: register it again.",
+        TAG,
+        body=WorkerBeat,
+        body_optional=True,
+        answer=Worker,
+        errors=("not_found",),
+        replays=False,
+    ),
+    Route(
+        "DELETE",
+        "/api/v1/workers/{id}",
+        "worker",
+        forget,
+        "Take a worker off the list. Jobs that it has fetched stay its own until their leases are over.",
+        TAG,
+        query=NoQuery,
+        answer=Worker,
+        errors=("not_found",),
+    ),
+    Route(
+        "POST",
+        "/api/v1/assignments/poll",
+        "worker",
+        poll,
+        "Fetch jobs for a worker of kind pull, waiting for the first one. A poll is a heartbeat of the worker too.",
+        TAG,
+        body=Poll,
+        answer=Assignments,
+        errors=("not_found",),
+        replays=False,
+    ),
+    Route(
+        "POST",
+        "/api/v1/assignments/{id}/heartbeat",
+        "worker",
+        job_heartbeat,
+        "The job is still being done: its lease begins anew. The answer says whether to stop.",
+        TAG,
+        body=AssignmentBeat,
+        answer=Lease,
+        errors=("not_found", "superseded"),
+        replays=False,
+    ),
+    Route(
+        "POST",
+        "/api/v1/assignments/{id}/complete",
+        "worker",
+        complete,
+        "The answer to a job. Said twice, it counts once; 409 if the job is not this worker's any more.",
+        TAG,
+        body=CompleteAssignment,
+        answer=Accepted,
+        errors=("not_found", "superseded"),
+        body_max=ANSWER_BYTES_MAX,
+        replays=False,
+    ),
+)

@@ -1,0 +1,611 @@
+"""Jobs of workers that fetch them: offered, leased, answered; and offered again when a lease is over.
+
+    offered ──poll──► leased (token) ──complete──► answered      lease over: offered again, with another token
+                        └─ heartbeat: the lease begins anew, and the answer tells whether to stop
+
+Knows leases and tokens, not what a job does. A job is a row before anybody sees it, so it outlives this process: the
+engine that takes the run up waits for the same answer. An answer counts only with the token of the current lease.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import hashlib
+import logging
+import secrets
+from collections import OrderedDict
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+
+import msgspec
+
+from holdfast.engine.scopes import CANCEL_GRACE_MS
+from holdfast.errors import EngineClosed, InvalidRequest, NotFound, Superseded, Unavailable
+from holdfast.runtime.calls import Job, failure_of
+from holdfast.runtime.clock import Clock
+from holdfast.runtime.roster import Roster, Worker
+from holdfast.runtime.writes import Writes
+from holdfast.store.base import AssignmentRow, Store
+from holdfast.tools.failures import ToolError
+from holdfast.values import NotJson, RunNo, encode
+
+log = logging.getLogger("holdfast")
+
+OFFERS_MAX: Final = 5  # leases of one attempt, after which it is lost
+POLL_MAX: Final = 100  # jobs that one poll gives out
+WAIT_SECS_MAX: Final = 60
+SWEEP_SECONDS: Final = 1.0
+ENDED_MAX: Final = 10_000  # answered jobs that are remembered, for those who answer again
+GRACE_SECONDS: Final = CANCEL_GRACE_MS / 1000
+
+Key = tuple[RunNo, str, int]  # run, path, attempt
+
+
+class Offer(msgspec.Struct, frozen=True):
+    """A job as a worker gets it. What it says stands under the token, while the lease lasts."""
+
+    id: str
+    token: str
+    run_id: str
+    path: str
+    attempt: int
+    service: str
+    input: msgspec.Raw
+    params: msgspec.Raw
+    idempotency_key: str
+    lease_secs: float
+    traceparent: str | msgspec.UnsetType = msgspec.UNSET
+
+
+class Fetched(msgspec.Struct, frozen=True):
+    """What a poll gives: jobs to do, and those of this worker's that are to be stopped."""
+
+    assignments: list[Offer]
+    cancel: list[str] = []
+
+
+class Renewed(msgspec.Struct, frozen=True):
+    """A lease that begins anew; `cancel`: stop, and answer with what there is."""
+
+    lease_secs: float
+    cancel: bool
+
+
+class Progress(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How far a job is: a fraction from 0 to 1, or done of total."""
+
+    done: float
+    total: float | None = None
+    message: str = ""
+
+
+class _Body(msgspec.Struct):
+    input: msgspec.Raw = msgspec.Raw(b"null")
+    params: msgspec.Raw = msgspec.Raw(b"{}")
+
+
+class _Ended(msgspec.Struct):
+    """A job that is over: who may say what about it now."""
+
+    tokens: frozenset[str]
+    accepted: tuple[str, bytes] | None  # token and digest of the answer that counted
+    is_shown: bool = False  # a late answer stands in the run's journal
+
+
+class Assignment:
+    """A job that is offered, or leased to a worker. `job` is missing until its run is taken up after a restart."""
+
+    def __init__(self, row: AssignmentRow) -> None:
+        self.row = row
+        self.key: Key = (row.no, row.path, row.attempt)
+        self.id = id_of(self.key)
+        self.job: Job | None = None
+        self.worker: Worker | None = None
+        self.tokens: set[str] = {row.token} if row.token else set()
+        self.lease_until = self.call_until = float("inf")
+        self.alone_since: float | None = None  # since when nobody is there who could do it
+        self.stop_until: float | None = None  # it is to be stopped, and waited for until then
+        self.is_told_to_stop = False
+        self.result: asyncio.Future[bytes] | None = None
+        self.told: asyncio.Future[None] | None = None  # answered when the outcome is durable
+        self.digest = b""
+
+    @property
+    def is_leased(self) -> bool:
+        return bool(self.row.token)
+
+    @property
+    def due(self) -> float:
+        return min(self.lease_until, self.call_until, self.stop_until or float("inf"))
+
+
+class Assignments:
+    def __init__(self, store: Store, writes: Writes, roster: Roster, clock: Clock, lease_secs: float) -> None:
+        self._store, self._writes, self._roster, self._clock = store, writes, roster, clock
+        self.lease_secs = lease_secs
+        self._open: dict[Key, Assignment] = {}
+        self._offered: dict[
+            tuple[str, str], dict[Key, Assignment]
+        ] = {}  # by tenant and service, the oldest first
+        self._pollers: dict[asyncio.Event, frozenset[tuple[str, str]]] = {}
+        self._ended: OrderedDict[str, _Ended] = OrderedDict()
+        self._sweep: asyncio.TimerHandle | None = None
+        self._sweep_at = 0.0
+        roster.when_gone = lambda worker: self._wake(worker.tenant, f"@{worker.id}")
+        # Shows an answer that came too late in the journal of its run, if that is open: given by whoever has the door.
+        self.show_late: Callable[[Key, bytes | ToolError], None] | None = None
+
+    def open(self, rows: Iterable[AssignmentRow]) -> None:
+        """What an engine before this one gave out. Leases begin anew: nobody could renew them meanwhile."""
+        for row in rows:
+            self._open[row.no, row.path, row.attempt] = Assignment(row)
+
+    def close(self) -> None:
+        if self._sweep is not None:
+            self._sweep.cancel()
+        for event in self._pollers:
+            event.set()
+        for assignment in self._open.values():
+            if assignment.told is not None and not assignment.told.done():
+                assignment.told.set_exception(
+                    EngineClosed("the engine was closed; answer again when it is back")
+                )
+
+    # ----------------------------------------------------------------------------------- the side of the engine
+
+    def holds(self, key: Key) -> bool:
+        """Is this attempt with a worker, or offered to those who fetch?"""
+        return key in self._open
+
+    def lease_left(self, key: Key) -> float | None:
+        """Seconds until the lease of this attempt is over; None if it is not leased."""
+        found = self._open.get(key)
+        if found is None or not found.is_leased or found.lease_until == float("inf"):
+            return None
+        return found.lease_until - self._clock.monotonic()
+
+    def count(self) -> int:
+        return len(self._open)
+
+    def oldest_lease_secs(self) -> float:
+        """How long the oldest of those given out has been so."""
+        claimed = [each.row.claimed_at for each in self._open.values() if each.is_leased]
+        return (self._clock.now() - min(claimed)) / 1000 if claimed else 0.0
+
+    def held(self, no: RunNo) -> list[Key]:
+        return [key for key in self._open if key[0] == no]
+
+    def forget(self, key: Key) -> None:
+        """Nobody waits for this attempt any more."""
+        self._end(self._open[key])
+
+    async def wait(self, job: Job) -> bytes:
+        """Offer a job, or go on waiting for one that was given out before, until a worker has answered it."""
+        assignment = self._open.get(job.key)
+        if assignment is None:
+            assignment = Assignment(AssignmentRow(job.no, job.path, job.attempt, job.service))
+            self._open[job.key] = assignment
+        assignment.job = job
+        if assignment.is_leased:
+            self._lease_again(assignment)
+        else:
+            self._offer(assignment)
+        assignment.result = asyncio.get_running_loop().create_future()
+        return await assignment.result
+
+    def stop(self, job: Job) -> bool:
+        """Tell whoever has this job to stop, and wait a little for the answer. False: it is not here."""
+        assignment = self._open.get(job.key)
+        if assignment is None or assignment.result is None:
+            return False
+        if not assignment.is_leased:
+            self._fail(assignment, "nobody had fetched the job", "cancelled")
+        elif assignment.stop_until is None:
+            assignment.stop_until = self._clock.monotonic() + GRACE_SECONDS
+            self._wake_pollers(assignment)
+            self._watch(assignment.due)
+        return True
+
+    def is_answered(self, job: Job) -> bool:
+        """Does a worker wait to hear that its answer is durable?"""
+        assignment = self._open.get(job.key)
+        return assignment is not None and assignment.told is not None
+
+    def settled(self, job: Job, error: BaseException | None) -> None:
+        """What a worker answered is durable, or is not: then it has to answer again."""
+        assignment = self._open.get(job.key)
+        if assignment is None:
+            return
+        if assignment.told is None:
+            return self._end(assignment)
+        if error is None:
+            self._end(assignment, accepted=(assignment.row.token, assignment.digest))
+        told, assignment.told, assignment.result = assignment.told, None, None
+        if not told.done():
+            if error is None:
+                told.set_result(None)
+            else:
+                told.set_exception(error)
+
+    # ---------------------------------------------------------------------------------- the side of the workers
+
+    async def poll(
+        self,
+        worker: Worker,
+        services: Iterable[str] | None = None,
+        limit: int = 1,
+        wait_secs: float = 0,
+        leaving: asyncio.Event | None = None,
+    ) -> Fetched:
+        """Jobs for a worker, waiting for the first one if it may. They are its own when this returns."""
+        if worker.kind != "pull":
+            raise InvalidRequest(f"worker {worker.id!r} is called at {worker.name[1]}, and fetches nothing")
+        wanted = frozenset(worker.services if services is None else set(services) & set(worker.services))
+        queues = frozenset((worker.tenant, service) for service in wanted)
+        until = self._clock.monotonic() + min(max(0.0, wait_secs), WAIT_SECS_MAX)
+        taken, cancel = list[Assignment](), list[str]()
+        while not worker.is_gone:
+            self._roster.hear(worker)
+            taken, cancel = self._take(worker, queues, min(max(1, limit), POLL_MAX)), self._to_stop(worker)
+            left = until - self._clock.monotonic()
+            if taken or cancel or left <= 0 or (leaving is not None and leaving.is_set()):
+                break
+            await self._woken(
+                queues | {(worker.tenant, f"@{worker.id}")}, min(left, self._roster.ttl_secs / 3), leaving
+            )
+        return Fetched(await self._given_out(taken), cancel)
+
+    async def _woken(
+        self, queues: frozenset[tuple[str, str]], seconds: float, leaving: asyncio.Event | None
+    ) -> None:
+        """Until there may be something, the time is over, or the server stops."""
+        event = asyncio.Event()
+        self._pollers[event] = queues
+        waits = [asyncio.ensure_future(each.wait()) for each in (event, leaving) if each is not None]
+        try:
+            await asyncio.wait(waits, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            del self._pollers[event]
+            for waiting in waits:
+                waiting.cancel()
+
+    async def heartbeat(
+        self, tenant: str, name: str, token: str, progress: Progress | None = None, load: int | None = None
+    ) -> Renewed:
+        """The worker is still at it."""
+        assignment = await self._leased(tenant, name, token)
+        if assignment.worker is not None:
+            self._roster.hear(assignment.worker)
+            if load is not None:
+                assignment.worker.says(load)
+        assignment.lease_until = self._clock.monotonic() + self.lease_secs
+        if progress is not None and assignment.job is not None:
+            assignment.job.context.progress(progress.done, progress.total, progress.message)
+        return Renewed(self.lease_secs, assignment.stop_until is not None)
+
+    async def complete(
+        self,
+        tenant: str,
+        name: str,
+        token: str,
+        result: Any = None,
+        error: str = "",
+        error_kind: str | None = None,
+    ) -> None:
+        """The answer to a job; durable when this returns. Said twice, it counts once."""
+        outcome = self._outcome(result, error, error_kind)
+        digest = hashlib.sha256(
+            repr((error_kind, error, outcome if isinstance(outcome, bytes) else b"")).encode()
+        ).digest()
+        try:
+            assignment = await self._leased(tenant, name, token)
+        except Superseded:
+            if self._was_accepted(name, token, digest):
+                return
+            self._late(name, token, outcome)
+            raise
+        if assignment.told is not None:
+            if assignment.digest != digest:
+                raise Superseded(f"assignment {name} has just been answered otherwise")
+            return await asyncio.shield(assignment.told)
+        if assignment.result is None or assignment.result.done():
+            raise Unavailable("the run of this job is being taken up; answer again in a moment")
+        told = assignment.told = asyncio.get_running_loop().create_future()
+        told.add_done_callback(_is_read)
+        assignment.digest = digest
+        if isinstance(outcome, bytes):
+            assignment.result.set_result(outcome)
+        else:
+            assignment.result.set_exception(outcome)
+        await asyncio.shield(told)
+
+    @staticmethod
+    def _outcome(result: Any, error: str, error_kind: str | None) -> bytes | ToolError:
+        if error:
+            return failure_of(error, error_kind)
+        try:
+            return encode(result)
+        except NotJson as why:
+            raise InvalidRequest(f"the result is not JSON: {why}") from None
+
+    # ------------------------------------------------------------------------------------------------- offering
+
+    def _offer(self, assignment: Assignment) -> None:
+        job = assignment.job
+        assert job is not None
+        self._offered.setdefault((job.tenant, job.service), {})[assignment.key] = assignment
+        self._note(assignment)
+        self._wake_pollers(assignment)
+        self._watch(self._clock.monotonic() + SWEEP_SECONDS)
+
+    def _wake_pollers(self, assignment: Assignment) -> None:
+        """All who could take it: one of them may be gone, and nobody can tell which."""
+        assert assignment.job is not None
+        name = f"@{assignment.row.worker}" if assignment.is_leased else assignment.job.service
+        self._wake(assignment.job.tenant, name)
+
+    def _wake(self, tenant: str, name: str) -> None:
+        for event, queues in self._pollers.items():
+            if (tenant, name) in queues:
+                event.set()
+
+    def _take(self, worker: Worker, queues: frozenset[tuple[str, str]], limit: int) -> list[Assignment]:
+        taken: list[Assignment] = []
+        for queue in sorted(queues):
+            offered = self._offered.get(queue)
+            while offered and len(taken) < limit:
+                assignment = offered.pop(next(iter(offered)))
+                self._lease(assignment, worker)
+                taken.append(assignment)
+            if offered is not None and not offered:
+                del self._offered[queue]
+        return taken
+
+    def _lease(self, assignment: Assignment, worker: Worker) -> None:
+        row, now = assignment.row, self._clock.monotonic()
+        assert assignment.job is not None
+        token = secrets.token_urlsafe(24)
+        assignment.row = msgspec.structs.replace(
+            row, worker=worker.id, token=token, offers=row.offers + 1, claimed_at=self._clock.now()
+        )
+        assignment.tokens.add(token)
+        assignment.worker, assignment.job.worker = worker, (worker.id, "")
+        assignment.lease_until, assignment.alone_since = now + self.lease_secs, None
+        timeout_ms = assignment.job.rule.call_timeout_ms
+        assignment.call_until = now + timeout_ms / 1000 if timeout_ms else float("inf")
+        self._note(assignment)
+        self._watch(assignment.due)
+
+    def _lease_again(self, assignment: Assignment) -> None:
+        """Given out by an engine before this one. Its call may last what was left of its time."""
+        job, row, now = assignment.job, assignment.row, self._clock.monotonic()
+        assert job is not None
+        job.worker = (row.worker, "")
+        try:
+            assignment.worker = self._roster.worker(job.tenant, row.worker)
+        except NotFound:
+            assignment.worker = None
+        assignment.lease_until = now + self.lease_secs
+        if job.rule.call_timeout_ms:
+            spent = (self._clock.now() - row.claimed_at) / 1000
+            assignment.call_until = now + max(0.0, job.rule.call_timeout_ms / 1000 - spent)
+        self._watch(assignment.due)
+
+    def _note(self, assignment: Assignment) -> None:
+        self._writes.batch.assignments.append(assignment.row)
+        self._writes.soon()
+
+    async def _given_out(self, taken: list[Assignment]) -> list[Offer]:
+        """Hand jobs out once it is durable who has them; if it will not be, nobody has."""
+        if not taken:
+            return []
+        leases = [(assignment, assignment.row.token) for assignment in taken]
+        try:
+            await self._writes.durable()
+        except BaseException:
+            for assignment, token in leases:
+                if assignment.row.token == token and assignment.key in self._open:
+                    self._take_back(assignment)
+            raise
+        return [
+            self._shown(assignment)
+            for assignment, token in leases
+            if assignment.row.token == token and assignment.key in self._open
+        ]
+
+    def _shown(self, assignment: Assignment) -> Offer:
+        job, row = assignment.job, assignment.row
+        assert job is not None
+        body = msgspec.json.decode(job.body, type=_Body)
+        offer = Offer(
+            assignment.id,
+            row.token,
+            job.run_id,
+            job.path,
+            job.attempt,
+            job.service,
+            body.input,
+            body.params,
+            job.idempotency_key,
+            self.lease_secs,
+        )
+        return (
+            offer if job.traceparent is None else msgspec.structs.replace(offer, traceparent=job.traceparent)
+        )
+
+    def _take_back(self, assignment: Assignment) -> None:
+        assignment.row = msgspec.structs.replace(assignment.row, worker="", token="")
+        assignment.lease_until = assignment.call_until = float("inf")
+        assignment.worker = None
+        self._offer(assignment)
+
+    # ------------------------------------------------------------------------------------------- late and again
+
+    async def _leased(self, tenant: str, name: str, token: str) -> Assignment:
+        """The job of that name, if the token is that of its lease. Another tenant's does not exist, and never did."""
+        key = key_of(name)
+        assignment = self._open.get(key)
+        if assignment is None or assignment.job is None:
+            run = await self._store.run_by_no(key[0])
+            owner = None if run is None else run.tenant
+        else:
+            owner = assignment.job.tenant
+        if owner != tenant:
+            raise _unknown(name)
+        if assignment is None:
+            raise Superseded(f"assignment {name} is over: it was answered, stopped or given up")
+        if not secrets.compare_digest(assignment.row.token.encode(), token.encode()):
+            raise Superseded(f"assignment {name} is with somebody else: the lease of this token is over")
+        return assignment
+
+    def _was_accepted(self, name: str, token: str, digest: bytes) -> bool:
+        ended = self._ended.get(name)
+        return ended is not None and ended.accepted == (token, digest)
+
+    def _late(self, name: str, token: str, outcome: bytes | ToolError) -> None:
+        """Show an answer that came too late, once, if it is from somebody who had the job."""
+        key = key_of(name)
+        open_one, ended = self._open.get(key), self._ended.get(name)
+        if open_one is not None:
+            if open_one.job is not None and token in open_one.tokens:
+                open_one.job.context.log("a worker answered after its lease was over")
+        elif (
+            ended is not None and token in ended.tokens and not ended.is_shown and self.show_late is not None
+        ):
+            ended.is_shown = True
+            self.show_late(key, outcome)
+
+    def _to_stop(self, worker: Worker) -> list[str]:
+        """Jobs of a worker that it was not yet told to stop. Later on it is told by heartbeats alone."""
+        found = [
+            assignment
+            for assignment in self._open.values()
+            if assignment.stop_until is not None
+            and not assignment.is_told_to_stop
+            and assignment.row.worker == worker.id
+            and assignment.job is not None
+            and assignment.job.tenant == worker.tenant
+        ]
+        for assignment in found:
+            assignment.is_told_to_stop = True
+        return [assignment.id for assignment in found]
+
+    def _end(self, assignment: Assignment, accepted: tuple[str, bytes] | None = None) -> None:
+        if self._open.pop(assignment.key, None) is None:
+            return
+        job = assignment.job
+        if job is not None:
+            self._withdraw(assignment)
+            self._ended[assignment.id] = _Ended(frozenset(assignment.tokens), accepted)
+            if len(self._ended) > ENDED_MAX:
+                self._ended.popitem(last=False)
+        self._writes.batch.ended_assignments.append(assignment.key)
+        self._writes.soon()
+
+    def _withdraw(self, assignment: Assignment) -> None:
+        job = assignment.job
+        assert job is not None
+        offered = self._offered.get((job.tenant, job.service))
+        if offered is not None and offered.pop(assignment.key, None) is not None and not offered:
+            del self._offered[job.tenant, job.service]
+
+    def _fail(self, assignment: Assignment, message: str, kind: str) -> None:
+        """The attempt ends without an answer."""
+        self._withdraw(assignment)
+        if assignment.result is not None and not assignment.result.done():
+            assignment.result.set_exception(ToolError(message, kind=kind))
+
+    # ---------------------------------------------------------------------------------------------------- times
+
+    def _watch(self, at: float) -> None:
+        now = self._clock.monotonic()
+        at = min(at, now + SWEEP_SECONDS)
+        if self._sweep is not None and self._sweep_at <= at:
+            return
+        if self._sweep is not None:
+            self._sweep.cancel()
+        self._sweep_at = at
+        self._sweep = asyncio.get_running_loop().call_later(max(0.0, at - now), self._look_after)
+
+    def _look_after(self) -> None:
+        self._sweep = None
+        now = self._clock.monotonic()
+        able: dict[tuple[str, str], bool] = {}
+        for assignment in list(self._open.values()):
+            if assignment.result is None or assignment.result.done():
+                continue
+            if assignment.is_leased:
+                self._look_at_lease(assignment, now)
+            else:
+                self._look_at_offer(assignment, now, able)
+        due = [each.due for each in self._open.values() if each.result is not None and not each.result.done()]
+        if due:
+            self._watch(min(due))
+
+    def _look_at_lease(self, assignment: Assignment, now: float) -> None:
+        job, row = assignment.job, assignment.row
+        assert job is not None
+        if assignment.stop_until is not None and assignment.stop_until <= now:
+            self._fail(assignment, f"worker {row.worker} did not stop in time", "cancelled")
+        elif assignment.call_until <= now and assignment.stop_until is None:
+            timeout_ms = job.rule.call_timeout_ms or 0
+            self._fail(
+                assignment, f"worker {row.worker} did not answer within {timeout_ms / 1000:g} s", "timeout"
+            )
+        elif assignment.lease_until <= now:
+            self._lease_is_over(assignment)
+
+    def _lease_is_over(self, assignment: Assignment) -> None:
+        job, row = assignment.job, assignment.row
+        assert job is not None
+        log.warning("run %s: worker %s fell silent with step %s", job.run_id, row.worker, job.path)
+        if assignment.stop_until is not None:
+            self._fail(assignment, f"worker {row.worker} fell silent", "cancelled")
+        elif job.only_once:
+            self._fail(assignment, f"worker {row.worker} fell silent, and it must not be done twice", "lost")
+        elif row.offers >= OFFERS_MAX:
+            self._fail(assignment, f"{row.offers} workers in turn fell silent with it", "lost")
+        else:
+            self._take_back(assignment)
+
+    def _look_at_offer(self, assignment: Assignment, now: float, able: dict[tuple[str, str], bool]) -> None:
+        job = assignment.job
+        assert job is not None
+        queue = (job.tenant, job.service)
+        if queue not in able:
+            able[queue] = bool(self._roster.able(*queue, "pull"))
+        if able[queue]:
+            assignment.alone_since = None
+        elif assignment.alone_since is None:
+            assignment.alone_since = now
+        elif now - assignment.alone_since >= self._roster.ttl_secs:
+            self._fail(
+                assignment, f"no worker: nobody is left who fetches jobs of {job.service!r}", "no_worker"
+            )
+
+
+def id_of(key: Key) -> str:
+    """One name for a job, which says whose it is to whoever made it."""
+    return "asg-" + base64.urlsafe_b64encode(msgspec.json.encode(key)).rstrip(b"=").decode()
+
+
+def key_of(name: str) -> Key:
+    try:
+        text = name.removeprefix("asg-").encode("ascii")
+        no, path, attempt = msgspec.json.decode(
+            base64.urlsafe_b64decode(text + b"=" * (-len(text) % 4)), type=tuple[int, str, int]
+        )
+    except (ValueError, msgspec.MsgspecError):
+        raise _unknown(name) from None
+    return RunNo(no), path, attempt
+
+
+def _unknown(name: str) -> NotFound:
+    return NotFound(f"there is no assignment {name!a:.100}")
+
+
+def _is_read(told: asyncio.Future[None]) -> None:
+    """Whoever waited for it may be gone: an error that nobody asks for is none."""
+    if not told.cancelled():
+        told.exception()

@@ -1,0 +1,304 @@
+"""What can be asked of the engine, behind every door: publish, start, cancel, run again. Whose it is comes first.
+
+Knows workflows, releases and requests; not which door asked, and no SQL. When a command returns, what it did is durable.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Coroutine, Mapping
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from holdfast.errors import InvalidInputs, LimitExceeded, NotFound, RunIsOver, VersionConflict
+from holdfast.plan.compile import Resolved
+from holdfast.runtime.advance import Live
+from holdfast.runtime.app import Engine
+from holdfast.runtime.outputs import reached_from, state_before
+from holdfast.spec.notation import Definition, definition_from, definition_from_text
+from holdfast.spec.policy import NAME_CHARS_MAX
+from holdfast.store.base import Batch, Publication, Release, RunRow, Workflow
+from holdfast.values import RunId, encode, is_text, sha256
+
+DESCRIPTION_CHARS_MAX: Final = 10_000
+NUMBER_MAX: Final = 2**31 - 1
+NO_BOUND: Final = 2**62
+
+Made = TypeVar("Made")
+Given = Definition | Mapping[str, Any] | str  # a definition, as a record, as data or as text
+
+
+class Preview(msgspec.Struct, frozen=True):
+    """What another run would take over, and what it would do: top-level steps."""
+
+    copied: list[str]
+    runs: list[str]
+
+
+class Commands:
+    def __init__(self, engine: Engine) -> None:
+        self._engine, self._store, self._clock = engine, engine.store, engine.clock
+        self._publishing = asyncio.Lock()  # a number is given out to one content
+        self._at_work: set[asyncio.Task[Any]] = set()
+
+    # ------------------------------------------------------------------------------------------- workflows
+
+    async def create_flow(self, tenant: str, name: str, description: str = "") -> str:
+        """A workflow of which nothing is published yet; gives its id. One of that name that is there already stays."""
+        _check_text("the name of a workflow", name, NAME_CHARS_MAX)
+        if len(description) > DESCRIPTION_CHARS_MAX or not is_text(description):
+            raise InvalidInputs(f"a description is text of at most {DESCRIPTION_CHARS_MAX:,} characters")
+        return await self._to_its_end(self._create_flow(tenant, name, description))
+
+    async def _create_flow(self, tenant: str, name: str, description: str) -> str:
+        async with self._publishing:
+            known = await self._store.workflow(tenant, name)
+            if known is None:
+                batch, known = Batch(), self._new_workflow(name, description)
+                batch.workflows.append((tenant, known))
+                await self._engine.commit(batch)
+        return known.id
+
+    async def publish(
+        self, tenant: str, definition: Given, *, number: int | None = None, draft: bool = False
+    ) -> Release:
+        """Store a definition under its name as a release; unless it is a draft, the name means it from now on.
+
+        The content that the name means already, or that was published last, gets no new number. A number that is there
+        has its content for ever: with another one this raises VersionConflict. Without one it is the highest and one.
+        """
+        spec = as_definition(definition)
+        spec.validate(self._engine.template_env)
+        _check_number(number)
+        return await self._to_its_end(self._publish(tenant, spec, number, draft=draft))
+
+    async def _publish(self, tenant: str, spec: Definition, number: int | None, *, draft: bool) -> Release:
+        own = Resolved(spec, {})  # those it names are looked up when a run starts
+        async with self._publishing:
+            workflow = await self._store.workflow(tenant, spec.name)
+            flow = workflow or self._new_workflow(spec.name, spec.description)
+            release = await self._release(tenant, flow, own.version, number, draft=draft)
+            newest = await self._store.newest_published(tenant, spec.name)
+            is_current = release.status == "published" and (
+                number is None or newest is None or release.number >= newest.number
+            )
+            batch, at = Batch(), self._clock.now()
+            if workflow is None:
+                batch.workflows.append((tenant, flow))
+            self._engine.plans.store_with(batch, tenant, own, own.version, at)
+            described = spec.description if is_current and spec.description != flow.description else None
+            batch.published.append(Publication(tenant, release, is_current, at, described))
+            await self._engine.commit(batch)
+        self._engine.plans.is_durable(tenant, own.version)
+        return release
+
+    async def _release(
+        self, tenant: str, flow: Workflow, version: str, number: int | None, *, draft: bool
+    ) -> Release:
+        """The release that a content has or gets."""
+        status = "draft" if draft else "published"
+        if number is not None:
+            known = await self._store.release(tenant, flow.name, number)
+            if known is not None and known.version != version:
+                raise VersionConflict(flow.name, number)
+        else:
+            newest = next(iter(await self._store.releases(tenant, flow.name, NO_BOUND, 1)), None)
+            known = await self._same(tenant, flow, newest, version, draft=draft)
+            number = 1 if newest is None else newest.number + 1
+        if known is not None:
+            return known if draft else msgspec.structs.replace(known, status="published")
+        new_id = f"ver-{self._clock.new_id()}"
+        return Release(new_id, flow.id, flow.name, number, version, status, self._clock.now())  # type: ignore[arg-type]
+
+    async def _same(
+        self, tenant: str, flow: Workflow, newest: Release | None, version: str, *, draft: bool
+    ) -> Release | None:
+        """Is this content what the name means, or what was stored last? Then it has its number."""
+        if newest is not None and newest.version == version:
+            return newest  # also a draft: now it is published
+        if draft or flow.number is None:
+            return None
+        if flow.version == version:
+            return await self._store.release(tenant, flow.name, flow.number)
+        last = await self._store.newest_published(tenant, flow.name)
+        return last if last is not None and last.version == version else None
+
+    async def roll_back(self, tenant: str, name: str, number: int) -> Release:
+        """Let a name mean an earlier release again; the next one that is published moves on from the highest number."""
+        _check_number(number)
+        return await self._to_its_end(self._roll_back(tenant, name, number))
+
+    async def _roll_back(self, tenant: str, name: str, number: int) -> Release:
+        async with self._publishing:
+            release = await self._release_of(tenant, name, number)
+            if release.status == "draft":
+                raise InvalidInputs(f"release {number} of {name!r} is a draft; publish it first")
+            batch = Batch()
+            batch.published.append(Publication(tenant, release, True, self._clock.now()))
+            await self._engine.commit(batch)
+        return release
+
+    async def _release_of(self, tenant: str, name: str, number: int) -> Release:
+        release = await self._store.release(tenant, name, number) if is_text(name) else None
+        if release is None:
+            raise NotFound(f"there is no release {number} of a workflow {name!a} here")
+        return release
+
+    async def _to_its_end(self, work: Coroutine[Any, Any, Made]) -> Made:
+        """Whoever asked may go away; what they asked for is not left half done, and nobody is let in before it is over."""
+        task = asyncio.ensure_future(work)
+        self._at_work.add(task)
+        task.add_done_callback(self._ended)
+        return await asyncio.shield(task)
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        self._at_work.discard(task)
+        if not task.cancelled():
+            task.exception()  # told to whoever asked; if they have gone, nobody needs to know
+
+    def _new_workflow(self, name: str, description: str | None) -> Workflow:
+        return Workflow(f"flow-{self._clock.new_id()}", name, description or "", self._clock.now())
+
+    # ------------------------------------------------------------------------------------------------ runs
+
+    async def start(
+        self,
+        tenant: str,
+        what: Definition | Mapping[str, Any] | str,
+        inputs: Mapping[str, Any] | None = None,
+        *,
+        number: int | None = None,
+        request_id: str | None = None,
+        labels: Mapping[str, str] | None = None,
+        parent_job_id: str | None = None,
+        trace: str = "",
+    ) -> tuple[RunRow, bool]:
+        """Begin a run of a definition, or of what a name means; `number` chooses another release, also a draft.
+
+        With a `request_id` there is one run however often this is asked: the second value tells whether it is new.
+        `trace` is the span that it is part of. A new run is told of as it was when it was accepted.
+        """
+        given = checked_inputs(inputs)
+        check_parent(parent_job_id)
+        spec, number, word = await self._meant(tenant, what, number)
+        rest: dict[str, Any] = {
+            "labels": dict(labels or {}),
+            "parent_job_id": parent_job_id,
+            "tenant": tenant,
+            "number": number,
+            "trace": trace,
+        }
+        if request_id is None:
+            live = await self._engine.start(spec, given, **rest)
+            return _accepted(live, {**spec.labels, **rest["labels"]}, parent_job_id, number), True
+        no, _, is_new = await self._engine.start_once(request_id, word, spec, given, **rest)
+        return await self._row(no), is_new
+
+    async def _meant(
+        self, tenant: str, what: Definition | Mapping[str, Any] | str, number: int | None
+    ) -> tuple[Definition, int | None, str]:
+        """The definition that is to run, the release it is of, and how to tell that the same is asked again."""
+        _check_number(number)
+        if not isinstance(what, str):
+            if number is not None:
+                raise InvalidInputs("a number chooses a release of a workflow; give the name of one")
+            spec = as_definition(what)
+            return spec, None, sha256(spec.canonical())
+        if number is None:
+            spec, number = await self._engine.published(what, tenant)
+            return spec, number, what
+        release = await self._release_of(tenant, what, number)
+        found = await self._store.definition(tenant, release.version)
+        assert found is not None, f"the definition of release {number} of {what} is missing"
+        return self._engine.plans.spec_of(release.version, found[0]), number, f"{what} {number}"
+
+    async def cancel(self, tenant: str, run_id: str, reason: str = "") -> RunRow:
+        """Stop a run. One that has ended stays as it is, and its row says how: that is no error."""
+        with contextlib.suppress(RunIsOver):
+            await self._engine.cancel(RunId(run_id), reason, tenant=tenant)
+        return await self._engine.row_of(RunId(run_id), tenant)
+
+    async def signal(self, tenant: str, run_id: str, key: str, value: Any) -> RunRow:
+        """Write a key of a run's shared state, and wake what waits for it."""
+        _check_text("the key of a signal", key, NAME_CHARS_MAX)
+        await self._engine.signal(RunId(run_id), key, value, tenant=tenant)
+        return await self._engine.row_of(RunId(run_id), tenant)
+
+    async def rerun(
+        self, tenant: str, run_id: str, from_step: str | None = None, request_id: str | None = None
+    ) -> RunRow:
+        """Do a run that is over once more, as a new run of the same version with the same inputs."""
+        if request_id is None:
+            no = (await self._engine.rerun(RunId(run_id), from_step, tenant=tenant)).run.no
+        else:
+            no, _, _ = await self._engine.rerun_once(request_id, RunId(run_id), from_step, tenant=tenant)
+        return await self._row(no)
+
+    async def preview(self, tenant: str, run_id: str, from_step: str | None = None) -> Preview:
+        """What a rerun would take over and what it would do. Changes nothing; refuses what the rerun would refuse."""
+        _, live = await self._engine.past(RunId(run_id), tenant)
+        names = [node.name for node in live.plan.root.nodes.values()]
+        if from_step is None:
+            return Preview([], names)
+        had = await state_before(self._store, live.plan, live.run, from_step)
+        return Preview(had.names, reached_from(live.plan, from_step))
+
+    async def _row(self, no: Any) -> RunRow:
+        row = await self._store.run_by_no(no)
+        assert row is not None
+        return row
+
+
+def as_definition(given: Given, name: str | None = None) -> Definition:
+    """A definition in any of its forms but the path of a file. `name`, if it is given, counts instead of its own."""
+    if isinstance(given, str):
+        return definition_from_text(given, name=name)
+    return definition_from(given, name=name) if isinstance(given, Mapping) else given
+
+
+def _accepted(live: Live, labels: Mapping[str, str], parent_job_id: str | None, number: int | None) -> RunRow:
+    """A new run as its first row says, without asking the store: what has become of it since may not be durable yet."""
+    run = live.run
+    return RunRow(
+        no=run.no,
+        tenant=run.tenant,
+        id=run.id,
+        version=run.version,
+        status="running" if run.begun else "pending",
+        epoch=0,
+        owner=None,
+        owner_epoch=None,
+        wake_at=None,
+        needs=None,
+        labels=encode(labels).decode() if labels else None,
+        created_at=run.created_at,
+        finished_at=None,
+        parent_job_id=parent_job_id,
+        workflow=live.plan.name,
+        number=number,
+    )
+
+
+def checked_inputs(inputs: Any) -> dict[str, Any]:
+    if inputs is not None and type(inputs) is not dict and not isinstance(inputs, Mapping):
+        raise InvalidInputs(f"inputs must be a mapping of names to values, not {type(inputs).__name__}")
+    return dict(inputs or {})
+
+
+def check_parent(parent_job_id: Any) -> None:
+    if parent_job_id is not None and not (isinstance(parent_job_id, str) and is_text(parent_job_id)):
+        raise InvalidInputs(f"parent_job_id must be text, not {type(parent_job_id).__name__}")
+
+
+def _check_number(number: Any) -> None:
+    if number is not None and (type(number) is not int or not 1 <= number <= NUMBER_MAX):
+        raise InvalidInputs(f"the number of a release is from 1 to {NUMBER_MAX:,}, not {number!r:.50}")
+
+
+def _check_text(what: str, text: Any, chars_max: int) -> None:
+    if not isinstance(text, str) or not text.strip() or not text.isprintable() or not is_text(text):
+        raise InvalidInputs(f"{what} is one line of text that is not empty, not {text!a:.50}")
+    if len(text) > chars_max:
+        raise LimitExceeded("name_chars_max", f"{what} has at most {chars_max} characters")

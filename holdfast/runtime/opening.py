@@ -1,0 +1,53 @@
+"""An engine put together as the settings say: for those who serve a file, and need not know what it is made of."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from holdfast.config import Settings
+from holdfast.runtime.app import Engine
+from holdfast.runtime.clock import Clock, SystemClock
+from holdfast.runtime.dispatch import ATTEMPTS_MAX, THREADS_MAX
+from holdfast.runtime.upkeep import Upkeep, artefacts_of
+from holdfast.runtime.workers import Workers
+from holdfast.store.artefacts import Artefacts
+from holdfast.store.sqlite import SqliteStore
+from holdfast.tools.registry import Registry
+
+__all__ = ["Registry", "database_path", "engine_of"]  # the first is handed on to those who know no tools
+
+
+def engine_of(settings: Settings, registry: Registry, clock: Clock | None = None) -> Engine:
+    path = database_path(settings.db)
+    store = SqliteStore(path)
+    artefacts = Artefacts(artefacts_of(Path(path)), [Path(), *map(Path, settings.artefact_roots)])
+    clock = clock or SystemClock()
+    workers = Workers(
+        store, clock, registry.guard, ttl_secs=settings.worker_ttl_secs, lease_secs=settings.worker_lease_secs
+    )
+    return Engine(
+        store,
+        registry,
+        clock,
+        places=settings.attempts_max or ATTEMPTS_MAX,
+        threads=settings.threads or THREADS_MAX,
+        processes=settings.processes,
+        process_memory_bytes=settings.process_memory_bytes,
+        template_env=settings.template_env,
+        artefacts=artefacts,
+        workdirs=Path(f"{path}.work").absolute(),
+        upkeep=Upkeep(store, artefacts, settings.retention_days),
+        workers=workers,
+    )
+
+
+def database_path(database: str) -> str:
+    """`sqlite:///file.db` (or a plain path) → the path of the file."""
+    if ":memory:" in database:
+        raise ValueError("a database in memory would survive nothing; give the name of a file")
+    for prefix in ("sqlite:///", "sqlite://"):
+        if database.startswith(prefix):
+            return database[len(prefix) :]
+    if "://" in database:
+        raise ValueError(f"{database!r} is no SQLite address; write sqlite:///holdfast.db")
+    return database

@@ -1,0 +1,67 @@
+"""Requests under a caller's own key: the same one again, in parallel or a day later, is answered and not done again.
+
+Knows which are under way here; what was answered stands in the store. A start of a run is not here: its key is durable
+with the run itself (requests.py). Does not know what a request does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from holdfast.errors import InvalidRequest, RequestConflict
+from holdfast.runtime.clock import Clock
+from holdfast.store.base import Batch, ReplyRow, Store
+from holdfast.values import is_text
+
+KEY_CHARS_MAX: Final = 255
+BODY_BYTES_MAX: Final = 1024 * 1024  # a larger answer is not kept
+
+Answer = tuple[int, bytes]  # status, body
+Name = tuple[str, str, str]  # tenant, route, key
+
+
+class Replies:
+    def __init__(self, store: Store, clock: Clock) -> None:
+        self._store, self._clock = store, clock
+        self._under_way: dict[Name, asyncio.Future[None]] = {}
+
+    async def once(
+        self, tenant: str, route: str, key: str, digest: str, do: Callable[[], Awaitable[Answer]]
+    ) -> Answer:
+        """What is answered to this request; `do` is asked if it never was. A failure is not kept: it may be tried again."""
+        name = (tenant, route, _checked(key))
+        while (other := self._under_way.get(name)) is not None:
+            await asyncio.wait([other])
+        self._under_way[name] = ended = asyncio.get_running_loop().create_future()
+        try:
+            found = await self._store.reply(*name)
+            if found is None:
+                return await self._done(name, digest, do)
+            if found.digest != digest:
+                raise RequestConflict(key)
+            return found.status, found.body
+        finally:
+            del self._under_way[name]
+            ended.set_result(None)
+
+    async def _done(self, name: Name, digest: str, do: Callable[[], Awaitable[Answer]]) -> Answer:
+        status, body = await do()
+        if len(body) <= BODY_BYTES_MAX:
+            await self._keep(ReplyRow(*name, digest, status, body, self._clock.now()))
+        return status, body
+
+    async def _keep(self, row: ReplyRow) -> None:
+        batch = Batch()
+        batch.replies.append(row)
+        done: asyncio.Future[BaseException | None] = asyncio.get_running_loop().create_future()
+        self._store.submit(batch, done.set_result)
+        if (error := await asyncio.shield(done)) is not None:
+            raise error
+
+
+def _checked(key: str) -> str:
+    if not 1 <= len(key) <= KEY_CHARS_MAX or not is_text(key):
+        raise InvalidRequest(f"an Idempotency-Key has 1 to {KEY_CHARS_MAX} characters")
+    return key

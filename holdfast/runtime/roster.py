@@ -1,0 +1,365 @@
+"""Who is registered to do the work of services: where, since when, how loaded, and whether still alive.
+
+Knows workers, not what they are asked to do. A worker that was not heard of for the time to live is stale: nobody
+lists, chooses or calls it. The engine's own restart is not the workers' fault: those it knew as alive get that time anew.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from typing import Final, Literal
+
+import msgspec
+
+from holdfast.errors import Forbidden, InvalidRequest, LimitExceeded, NotFound
+from holdfast.runtime.clock import Clock
+from holdfast.runtime.writes import Writes
+from holdfast.store.base import WorkerRow
+from holdfast.tools.failures import ToolError
+from holdfast.tools.guard import Guard
+from holdfast.tools.post import Address
+from holdfast.values import Millis, is_text
+
+Kind = Literal["http", "pull"]
+
+WORKERS_MAX: Final = 10_000  # of one tenant
+SERVICES_MAX: Final = 1_000  # of one worker
+NAME_CHARS_MAX: Final = 200
+URL_CHARS_MAX: Final = 2_000
+LOAD_MAX: Final = 1_000_000_000
+FORGET_SECONDS: Final = 86_400.0  # after which one that is stale is forgotten
+SWEEP_SECONDS: Final = 1.0
+NO_KEY: Final = ("", "local")  # the ids of callers who need no key
+
+
+class WorkerView(msgspec.Struct, frozen=True):
+    """A worker as lists show it."""
+
+    id: str
+    url: str
+    services: tuple[str, ...]
+    load: int
+    last_heartbeat: Millis
+    status: Literal["online", "offline"]
+    type: Kind
+
+
+class Worker:
+    """One worker. `heard` is the monotonic time of its last sign of life."""
+
+    __slots__ = (
+        "address", "beside", "heads", "heard", "heard_at", "id", "in_flight", "is_gone", "is_online", "key_id", "kind",
+        "limits", "load", "name", "place", "services", "tenant",
+    )  # fmt: skip
+
+    def __init__(self, row: WorkerRow, services: tuple[str, ...], heard: float) -> None:
+        self.tenant, self.id, self.kind, self.services = row.tenant, row.id, row.kind, services
+        self.place, self.key_id, self.heard, self.heard_at = row.place, row.key_id, heard, row.heard_at
+        self.address = Address(row.url, is_trusted=row.is_trusted) if row.url else None
+        self.name = (row.id, row.url)
+        self.is_online = row.status == "online"
+        self.is_gone = False  # it was taken off the list
+        self.load = 0  # as it said itself
+        self.beside = 0  # of that, what was not ours
+        self.in_flight = 0
+        self.heads: dict[str, bytes] = {}  # of requests, by service
+        self.limits: set[asyncio.Timeout] = set()  # of calls that only its own end bounds
+
+    @property
+    def burden(self) -> int:
+        """What it has to do, as far as is known: our own calls are counted here, where they are never out of date."""
+        return self.beside + self.in_flight
+
+    def says(self, load: int) -> None:
+        self.load, self.beside = load, max(0, load - self.in_flight)
+
+    def row(self) -> WorkerRow:
+        services = msgspec.json.encode(self.services).decode()
+        url, trusted = (self.address.url, self.address.is_trusted) if self.address else ("", False)
+        status: Literal["online", "offline"] = "online" if self.is_online else "offline"
+        return WorkerRow(
+            self.tenant,
+            self.id,
+            self.kind,
+            url,
+            services,
+            status,
+            self.place,
+            self.key_id,
+            trusted,
+            self.heard_at,
+        )
+
+    def view(self) -> WorkerView:
+        status: Literal["online", "offline"] = "online" if self.is_online else "offline"
+        return WorkerView(self.id, self.name[1], self.services, self.load, self.heard_at, status, self.kind)
+
+    def renew(self, said: Worker) -> None:
+        """It has registered again. What is being asked of it goes on."""
+        self.close()
+        self.key_id = said.key_id
+        self.kind, self.services, self.address, self.name = said.kind, said.services, said.address, said.name
+        self.heard, self.heard_at, self.is_online, self.heads = said.heard, said.heard_at, True, {}
+        self.says(0)
+
+    def close(self) -> None:
+        if self.address is not None:
+            self.address.close()
+
+
+class Roster:
+    def __init__(self, writes: Writes, clock: Clock, guard: Guard, ttl_secs: float) -> None:
+        self._writes, self._clock, self._guard, self.ttl_secs = writes, clock, guard, ttl_secs
+        self._tenants: dict[str, dict[str, Worker]] = {}
+        self._serving: dict[tuple[str, str], dict[str, Worker]] = {}
+        self._places = 0
+        self._sweep: asyncio.TimerHandle | None = None
+        self.when_gone: Callable[[Worker], None] | None = None
+
+    def open(self, rows: list[WorkerRow]) -> None:
+        """Those known from before; who was alive then has the time to live to say so again."""
+        for row in rows:
+            services = tuple(msgspec.json.decode(row.services, type=list[str]))
+            self._put(Worker(row, services, self._clock.monotonic()))
+            self._places = max(self._places, row.place)
+
+    def close(self) -> None:
+        if self._sweep is not None:
+            self._sweep.cancel()
+        for worker in self._all():
+            worker.close()
+
+    def _all(self) -> Iterator[Worker]:
+        for workers in self._tenants.values():
+            yield from workers.values()
+
+    # ------------------------------------------------------------------------------------------- what they tell
+
+    async def register(
+        self,
+        tenant: str,
+        worker_id: str,
+        url: str | None,
+        services: list[str] | tuple[str, ...],
+        kind: Kind = "http",
+        *,
+        key_id: str = "",
+    ) -> WorkerView:
+        """Take a worker in, or know it anew under the id that it has. It is durable when this returns.
+
+        Whoever has a key may name an address that is not public: such keys are given to workers alone.
+        """
+        _check(worker_id, url, services, kind)
+        former = self._tenants.get(tenant, {}).get(worker_id)
+        if former is None:
+            self._make_room(tenant)
+        else:
+            self._refuse_other(former, key_id)
+        row = WorkerRow(
+            tenant,
+            worker_id,
+            kind,
+            (url or "").rstrip("/") if kind == "http" else "",
+            "",
+            "online",
+            former.place if former else self._next_place(),
+            key_id,
+            key_id not in NO_KEY,
+            self._clock.now(),
+        )
+        try:
+            worker = Worker(row, tuple(dict.fromkeys(services)), self._clock.monotonic())
+            if worker.address is not None and self._guard.guarded and not worker.address.is_trusted:
+                await self._guard.targets(worker.address.url)
+        except ToolError as error:
+            refusal = Forbidden if error.kind == "refused" else InvalidRequest
+            raise refusal(f"the url of worker {worker_id!r}: {error}") from None
+        worker = self._put(worker)
+        self._writes.batch.workers.append(worker.row())
+        await self._writes.durable()
+        return worker.view()
+
+    def heartbeat(
+        self,
+        tenant: str,
+        worker_id: str | None = None,
+        url: str | None = None,
+        load: int = 0,
+        *,
+        key_id: str | None = None,
+    ) -> Worker:
+        """A sign of life of the worker with that id, else of the one with that url; NotFound if it is not known."""
+        workers = self._tenants.get(tenant, {})
+        found = workers.get(worker_id) if worker_id else None
+        if found is None and url:
+            wanted = url.rstrip("/")
+            found = next((worker for worker in workers.values() if worker.name[1] == wanted), None)
+        if found is None:
+            raise NotFound(f"no worker {worker_id or url!r} is registered here; register it first")
+        self._check_key(found, key_id)
+        found.says(min(max(0, load), LOAD_MAX))
+        self.hear(found)
+        return found
+
+    def hear(self, worker: Worker) -> None:
+        worker.heard, worker.heard_at = self._clock.monotonic(), self._clock.now()
+        if not worker.is_online:
+            worker.is_online = True
+            self._writes.batch.workers.append(worker.row())
+            self._writes.soon()
+        self._watch()
+
+    async def forget(self, tenant: str, worker_id: str, *, key_id: str | None = None) -> WorkerView:
+        """Take a worker off the list; gives it as it was."""
+        worker = self.worker(tenant, worker_id, key_id)
+        self._drop(worker)
+        await self._writes.durable()
+        return worker.view()
+
+    # -------------------------------------------------------------------------------------------- who is there
+
+    def online(self) -> int:
+        """How many are alive, of all tenants."""
+        return sum(not self._is_stale(worker) for worker in self._all())
+
+    def worker(self, tenant: str, worker_id: str, key_id: str | None = None) -> Worker:
+        """The worker of that id; with a key, only if it came with that one."""
+        found = self._tenants.get(tenant, {}).get(worker_id)
+        if found is None:
+            raise NotFound(f"no worker {worker_id!r} is registered here; register it first")
+        self._check_key(found, key_id)
+        return found
+
+    def views(
+        self, tenant: str, service: str | None = None, ttl_secs: float | None = None
+    ) -> list[WorkerView]:
+        """Those heard of within the time to live, or within `ttl_secs`, in the order of their registration."""
+        if service is not None:
+            some = self._serving.get((tenant, service), {})
+        else:
+            some = self._tenants.get(tenant, {})
+        since = self._clock.monotonic() - (self.ttl_secs if ttl_secs is None else ttl_secs)
+        return [worker.view() for worker in some.values() if worker.heard > since]
+
+    def allocate(self, tenant: str, service: str) -> WorkerView | None:
+        """The worker that has least to do."""
+        found = sorted(self.able(tenant, service, "http"), key=lambda worker: worker.burden)
+        return found[0].view() if found else None
+
+    def able(self, tenant: str, service: str, kind: Kind) -> list[Worker]:
+        """Those alive who do this, in the order of their registration."""
+        serving = self._serving.get((tenant, service))
+        if not serving:
+            return []
+        since = self._clock.monotonic() - self.ttl_secs
+        return [worker for worker in serving.values() if worker.heard > since and worker.kind == kind]
+
+    # -------------------------------------------------------------------------------------------------- inside
+
+    def _is_stale(self, worker: Worker) -> bool:
+        return self._clock.monotonic() - worker.heard >= self.ttl_secs
+
+    def _is_of(self, worker: Worker, key_id: str | None) -> bool:
+        """One that came without a key belongs to whoever has one now."""
+        return key_id is None or worker.key_id in NO_KEY or worker.key_id == key_id
+
+    def _refuse_other(self, worker: Worker, key_id: str) -> None:
+        """While a worker lives, nobody else takes its name; a key that was replaced is forgotten with its worker."""
+        if not self._is_of(worker, key_id) and not self._is_stale(worker):
+            raise Forbidden(f"worker {worker.id!r} was registered with another key; take another id")
+
+    def _check_key(self, worker: Worker, key_id: str | None) -> None:
+        if self._is_of(worker, key_id):
+            return
+        if self._is_stale(worker):
+            raise NotFound(f"worker {worker.id!r} is not registered with this key; register it first")
+        raise Forbidden(f"worker {worker.id!r} was registered with another key")
+
+    def _put(self, worker: Worker) -> Worker:
+        workers = self._tenants.setdefault(worker.tenant, {})
+        former = workers.get(worker.id)
+        if former is not None:
+            self._serve_no_more(former)
+            former.renew(worker)
+            worker = former
+        workers[worker.id] = worker
+        for service in worker.services:
+            serving = self._serving.setdefault((worker.tenant, service), {})
+            serving[worker.id] = worker
+            if former is not None:  # one that comes again keeps its place
+                ordered = sorted(serving.items(), key=lambda item: item[1].place)
+                serving.clear()
+                serving.update(ordered)
+        self._watch()
+        return worker
+
+    def _drop(self, worker: Worker) -> None:
+        del self._tenants[worker.tenant][worker.id]
+        self._serve_no_more(worker)
+        worker.is_gone = True
+        worker.close()
+        if self.when_gone is not None:
+            self.when_gone(worker)
+        self._writes.batch.forgotten_workers.append((worker.tenant, worker.id))
+        self._writes.soon()
+
+    def _serve_no_more(self, worker: Worker) -> None:
+        for service in worker.services:
+            serving = self._serving[worker.tenant, service]
+            serving.pop(worker.id, None)
+            if not serving:
+                del self._serving[worker.tenant, service]
+
+    def _next_place(self) -> int:
+        self._places += 1
+        return self._places
+
+    def _make_room(self, tenant: str) -> None:
+        workers = self._tenants.get(tenant, {})
+        if len(workers) < WORKERS_MAX:
+            return
+        stalest = min(workers.values(), key=lambda worker: worker.heard)
+        if self._clock.monotonic() - stalest.heard <= self.ttl_secs:
+            raise LimitExceeded(
+                "workers_max", f"there are {WORKERS_MAX:,} workers already, all of them alive"
+            )
+        self._drop(stalest)
+
+    def _watch(self) -> None:
+        if self._sweep is None:
+            self._sweep = asyncio.get_running_loop().call_later(SWEEP_SECONDS, self._look_after)
+
+    def _look_after(self) -> None:
+        """Write down who fell silent, and let no call wait for them for ever."""
+        self._sweep = None
+        now = self._clock.monotonic()
+        for worker in list(self._all()):
+            silent = now - worker.heard
+            if silent > self.ttl_secs and worker.is_online:
+                worker.is_online = False
+                self._writes.batch.workers.append(worker.row())
+                self._writes.soon()
+            if silent > self.ttl_secs:
+                for limit in list(worker.limits):
+                    limit.reschedule(asyncio.get_running_loop().time())
+            if silent > FORGET_SECONDS and not worker.in_flight:
+                self._drop(worker)
+        if any(self._tenants.values()):
+            self._watch()
+
+
+def _check(worker_id: str, url: str | None, services: list[str] | tuple[str, ...], kind: str) -> None:
+    """Everything that is wrong with a registration, said at once."""
+    problems = []
+    if not worker_id or len(worker_id) > NAME_CHARS_MAX or not worker_id.isprintable():
+        problems.append(f"id is a text of 1 to {NAME_CHARS_MAX} printable characters")
+    if kind == "http" and (not url or len(url) > URL_CHARS_MAX):
+        problems.append(f"url is where the worker is called, up to {URL_CHARS_MAX:,} characters")
+    if not 1 <= len(services) <= SERVICES_MAX:
+        problems.append(f"services has 1 to {SERVICES_MAX:,} names")
+    bad = [name for name in services if not name or len(name) > NAME_CHARS_MAX or not is_text(name)]
+    if bad:
+        problems.append(f"the name of a service has 1 to {NAME_CHARS_MAX} characters, not {bad[0]!a:.50}")
+    if problems:
+        raise InvalidRequest("the worker cannot be registered: " + "; ".join(problems))

@@ -1,0 +1,518 @@
+"""Runs as the dialect of tasks sees them: a task, and one node run per attempt, both told by journal rows alone.
+
+    rows ──► NodeRuns.take(row) ──► node runs, in the order of their beginning
+         └─► Course.take(row)   ──► current node, last action, steps so far
+
+A node is a step of the top level; what happens inside of one is told under its key, with a branch: the index of a child, or
+the key of a node of the graph inside. Times are Unix seconds, values are JSON in text. Knows no notation and no SQL.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from holdfast.engine.decisions import (
+    ArmTimer,
+    BeginStop,
+    CompleteStep,
+    Decision,
+    FailStep,
+    FinishRun,
+    OpenScope,
+    OpenWait,
+    ReserveKey,
+    StartAttempt,
+    StopAttempt,
+    Take,
+)
+from holdfast.engine.events import (
+    Adopted,
+    AttemptReleased,
+    CallbackReceived,
+    CancelRequested,
+    Event,
+    KeyAnswered,
+    RunStarted,
+    StepFailed,
+    StepPaused,
+    StepSucceeded,
+)
+from holdfast.engine.rows import blob_of, decode_row
+from holdfast.engine.state import Run
+from holdfast.errors import InvalidInputs, LimitExceeded
+from holdfast.runtime.load import load_run, whole
+from holdfast.runtime.outputs import output_of
+from holdfast.store.base import ReadRow, RunRow, Store, Wanted
+from holdfast.values import NULL, Error, Millis, RunNo, base_of, encode, scope_of, split
+
+if TYPE_CHECKING:
+    from holdfast.runtime.queries import Queries
+
+ROWS_AT_A_TIME: Final = 200
+NODE_RUNS_MAX: Final = 10_000  # of one task, the first ones
+LARGE_BYTES_MAX: Final = 16 * 1024 * 1024  # large values that one answer shows in full, together
+OFFSET_MAX: Final = 100_000  # tasks that a page may lie behind
+PAGE_MAX: Final = 500
+REMEMBERED_MAX: Final = 1_000
+CALL: Final = "call"  # the one step inside a child of a node that calls many
+
+# Ours → theirs. Several of ours are one of theirs.
+STATUS: Final = {
+    "pending": "pending",
+    "running": "running",
+    "waiting": "running",
+    "cancelling": "canceling",
+    "completed": "completed",
+    "failed": "failed",
+    "interrupted": "failed",
+    "cancelled": "canceled",
+}
+
+
+Answer = StepSucceeded | StepFailed | StepPaused | CallbackReceived | AttemptReleased
+
+
+class Task(msgspec.Struct, frozen=True):
+    id: str
+    flow_version_id: str | None
+    status: str
+    params_json: str
+    shared_json: str
+    current_node_key: str
+    last_action: str
+    step_count: int
+    retry_state_json: str
+    lease_owner: str | None
+    lease_expiry: int | None  # of a node on a file there is none: its lock ends with its process
+    request_id: str | None
+    created_at: int
+    updated_at: int
+    flow_id: str | None
+    flow_name: str
+    flow_version: int | None
+
+
+class NodeRun(msgspec.Struct):
+    id: str
+    task_id: str
+    node_key: str
+    attempt_no: int
+    status: str  # running, ok, error, canceled
+    started_at: int
+    finished_at: int | None = None
+    prep_json: str | None = None
+    exec_input_json: str | None = None
+    exec_output_json: str | None = None
+    error_text: str | None = None
+    action: str | None = None
+    worker_id: str | None = None
+    worker_url: str | None = None
+    sub_status: str | None = None
+    branch_id: str | None = None
+
+
+# --------------------------------------------------------------------------------------------------- node runs
+
+
+class NodeRuns:
+    """Node runs as rows tell of them, with the values as they stand in the rows."""
+
+    def __init__(self, run_id: str) -> None:
+        self.found: list[NodeRun] = []
+        self._run_id = run_id
+        self._open: dict[str, NodeRun] = {}  # by path
+        self._last: dict[str, NodeRun] = {}  # by path, of those that this row ended
+        self._inputs: dict[str, str] = {}  # by path; they stand with the first attempt only
+        self._scopes: set[str] = set()
+        self._paused: set[str] = set()  # paths whose calls are answered later
+        self._early: dict[str, tuple[msgspec.Raw, Error | None]] = {}
+        self._why: dict[str, Error] = {}  # what attempts were told to stop for
+        self._at = Millis(0)
+
+    @property
+    def is_full(self) -> bool:
+        return len(self.found) >= NODE_RUNS_MAX
+
+    def take(self, row: ReadRow) -> None:
+        _, _, self._at, _, body = row  # type: ignore[assignment]
+        event, decisions = decode_row(body)
+        self._last = {}
+        self._fact(event)
+        for decision in decisions:
+            self._order(decision)
+
+    def _fact(self, event: Event) -> None:
+        match event:
+            case RunStarted(copied=copied):
+                for path, output in copied.items():
+                    self._begin(path, 0)
+                    self._end(path, "ok", output=output)
+            case StepSucceeded() | StepFailed() | StepPaused() | CallbackReceived() | AttemptReleased():
+                if self._is(event.path, event.attempt):
+                    self._answered(event)
+            case Adopted(lost=lost):
+                for path in lost:
+                    if path in self._open:
+                        self._end(path, "error", error=Error("lost", "it was lost with its process"))
+            case KeyAnswered(path, output):
+                self._ensure(path)
+                self._end(path, "ok", output=output)
+            case CancelRequested():
+                self._why[""] = Error("canceled", "canceled")
+
+    def _answered(self, event: Answer) -> None:
+        path = event.path
+        if isinstance(event, StepSucceeded | StepFailed | StepPaused):
+            self._open[path].worker_id, self._open[path].worker_url = _worker(event.worker)
+        match event:
+            case AttemptReleased():
+                self._forget(path)  # it never began
+            case StepSucceeded(output=output):
+                if (why := self._why.pop(path, None)) is not None:
+                    self._end(path, "error", error=why)  # it was told to stop before it answered
+                else:
+                    self._end(path, "ok", output=output)
+            case StepFailed(error=error):
+                self._end(path, "error", error=self._why.pop(path, error))
+            case StepPaused():
+                self._paused.add(path)
+                if path in self._early:
+                    self._called_back(path, *self._early[path])
+            case CallbackReceived(output=output, error=later):
+                self._called_back(path, output, later)
+
+    def _order(self, decision: Decision) -> None:
+        match decision:
+            case StartAttempt(path, attempt, inputs):
+                self._given(path, inputs)
+                self._begin(path, attempt)
+            case ReserveKey(path, inputs=inputs):
+                self._given(path, inputs)
+            case ArmTimer(path, "delay", _) | OpenWait(path):
+                self._ensure(path)
+            case OpenScope(path):
+                self._scopes.add(path)
+                self._begin(path, 1)
+            case BeginStop(target, error):
+                self._why[target] = error
+            case StopAttempt(path, target):
+                self._stop(path, target)
+            case CompleteStep(path, value) if not self._is_child(path):
+                self._ensure(path)
+                self._end(path, "ok", output=value)
+            case FailStep(path, error) if not self._is_child(path):
+                self._fail(path, error)
+            case Take(path, action) if path in self._last:
+                self._last[path].action = action
+            case FinishRun(status, _, error):
+                self._finish(status, error)
+
+    def _given(self, path: str, inputs: msgspec.Raw) -> None:
+        if inputs != NULL:  # they stand with the first attempt only
+            self._inputs[path] = bytes(inputs).decode()
+
+    def _called_back(self, path: str, output: msgspec.Raw, error: Error | None) -> None:
+        """The later answer of a call. One that comes before the call has said that it will is kept until then."""
+        if path not in self._paused:
+            self._early[path] = output, error
+            return
+        self._paused.discard(path)
+        self._early.pop(path, None)
+        self._end(path, "ok" if error is None else "error", output=output, error=error)
+
+    def _stop(self, path: str, target: str) -> None:
+        found = self._open.get(path)
+        if found is None:
+            return
+        if found.attempt_no and found.exec_input_json is not None and path in self._inputs:
+            self._why.setdefault(path, self._why.get(target) or Error("stopped", "it was stopped"))
+        else:  # a timer: nothing is at work
+            self._end(path, "error", error=self._why.get(target) or Error("stopped", "it was stopped"))
+
+    def _fail(self, path: str, error: Error) -> None:
+        if path in self._open or path not in self._last:
+            self._ensure(path)  # it may never have begun: what it was to be given could not be made
+            self._end(path, "error", error=error)
+        else:
+            self._last[path].status, self._last[path].error_text = "error", error.message
+
+    def _finish(self, status: str, error: Error | None) -> None:
+        why = Error("canceled", "canceled") if status == "cancelled" else error
+        for path in list(self._open):
+            self._end(path, "error", error=why or Error("stopped", "it was stopped"))
+        if status == "cancelled":
+            last = self.found[-1].node_key if self.found else ""
+            made = self._new("", 0, last, None)
+            made.status = made.action = "canceled"
+            made.finished_at = made.started_at
+            self._add(made)
+
+    def _ensure(self, path: str) -> None:
+        if path not in self._open:
+            self._begin(path, 1)
+
+    def _begin(self, path: str, attempt: int) -> None:
+        if path in self._open:  # it was told to stop, and its grace is over
+            self._end(path, "error", error=self._why.get(path) or Error("stopped", "it was stopped"))
+        made = self._open[path] = self._new(path, attempt, *place_of(path))
+        made.prep_json = made.exec_input_json = self._inputs.get(path)
+        self._add(made)
+
+    def _new(self, path: str, attempt: int, key: str, branch: str | None) -> NodeRun:
+        return NodeRun(
+            id=f"run-{self._run_id}:{path}:{attempt}",
+            task_id=self._run_id,
+            node_key=key,
+            attempt_no=attempt,
+            status="running",
+            started_at=_seconds(self._at),
+            branch_id=branch,
+        )
+
+    def _add(self, made: NodeRun) -> None:
+        if not self.is_full:
+            self.found.append(made)
+
+    def _end(self, path: str, status: str, *, output: msgspec.Raw = NULL, error: Error | None = None) -> None:
+        found = self._last[path] = self._open.pop(path)
+        self._why.pop(path, None)
+        found.status, found.finished_at = status, _seconds(self._at)
+        if status == "ok":
+            found.exec_output_json = bytes(output).decode()
+        if error is not None:
+            found.error_text = error.message
+        if found.branch_id is not None:
+            found.sub_status = "branch_complete" if found.branch_id.isdecimal() else "sub_node_complete"
+
+    def _forget(self, path: str) -> None:
+        gone = self._open.pop(path)
+        self.found = [each for each in self.found if each is not gone]
+
+    def _is(self, path: str, attempt: int) -> bool:
+        found = self._open.get(path)
+        return found is not None and found.attempt_no == attempt
+
+    def _is_child(self, path: str) -> bool:
+        """A child of a fan-out is named like its frame, `loop[3]`, and is no step."""
+        scope, index = scope_of(path)
+        return index is not None and scope in self._scopes
+
+
+def place_of(path: str) -> tuple[str, str | None]:
+    """The node that a path belongs to, and where inside of it: `a~2` → (`a`, None), `p[1].call` → (`p`, `1`)."""
+    segments = []
+    while path:
+        path, tail = split(path)
+        segments.append(tail)
+    top, *inner = reversed(segments)
+    _, index = scope_of(top)
+    parts = [str(index)] if index is not None else []
+    parts += [_key_of(tail) for tail in inner]
+    if index is not None and parts[1:] == [CALL]:
+        del parts[1:]
+    return _key_of(top), ".".join(parts) or None
+
+
+def _key_of(tail: str) -> str:
+    base = base_of(tail)
+    return msgspec.json.decode(base, type=list[str])[0] if base.startswith('["') else base
+
+
+async def node_runs_of(queries: Queries, row: RunRow) -> list[NodeRun]:
+    """The node runs of a task. Others get their turn between two pages of its journal."""
+    store, told, seq = queries.store, NodeRuns(row.id), 0
+    while not told.is_full and (rows := await store.journal(row.no, seq, ROWS_AT_A_TIME)):
+        for each in rows:
+            told.take(each)
+        seq = rows[-1][0]
+        await asyncio.sleep(0)
+    shown = _Shown(store, row.no)
+    for found in told.found:
+        found.exec_input_json = await shown.text(found.exec_input_json)
+        found.exec_output_json = await shown.text(found.exec_output_json)
+        found.prep_json = _prepared(found.exec_input_json)
+    return told.found
+
+
+class _Shown:
+    """Values in full, as long as they are not too much together."""
+
+    def __init__(self, store: Store, no: RunNo) -> None:
+        self._store, self._no, self._left = store, no, LARGE_BYTES_MAX
+
+    async def text(self, value: str | None) -> str | None:
+        if value is None or blob_of(raw := msgspec.Raw(value.encode())) is None or self._left <= 0:
+            return value
+        full = bytes(await whole(self._store, self._no, raw)).decode()
+        self._left -= len(full)
+        return full
+
+
+class _Given(msgspec.Struct):
+    input: msgspec.Raw
+
+
+def _prepared(given: str | None) -> str | None:
+    """What a node took from shared state, of all that it was given."""
+    if given is None:
+        return None
+    try:
+        return bytes(msgspec.json.decode(given, type=_Given).input).decode()
+    except msgspec.ValidationError:
+        return given
+
+
+# ------------------------------------------------------------------------------------------------------- tasks
+
+
+class Course:
+    """Where a run has come to at its top level."""
+
+    def __init__(self) -> None:
+        self.current, self.action, self.steps = "", "", 0
+        self.seq = 0
+        self.at = Millis(0)
+
+    def take(self, row: ReadRow) -> None:
+        self.seq, _, self.at, _, body = row  # type: ignore[assignment]
+        event, decisions = decode_row(body)
+        if isinstance(event, StepSucceeded | CallbackReceived) and decisions and "." not in event.path:
+            self.steps += 1
+        for decision in decisions:
+            match decision:
+                case Take(path, action, to):
+                    if "." not in path:
+                        self.action, self.current = action, _key_of(to) if to else ""
+                case StartAttempt(path) | OpenScope(path) | OpenWait(path) | ArmTimer(path, "delay"):
+                    self.current = place_of(path)[0]
+                case CompleteStep(path) | FailStep(path):
+                    self.steps += "." not in path and scope_of(path)[1] is None
+                case FinishRun(status, _, error):
+                    self.current = (
+                        place_of(error.path)[0] if status == "failed" and error and error.path else ""
+                    )
+
+
+class Courses:
+    """Courses of runs, read once: what was found is remembered."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._known: OrderedDict[RunNo, Course] = OrderedDict()
+
+    async def of(self, no: RunNo, last: int) -> Course:
+        course = self._known.setdefault(no, Course())
+        self._known.move_to_end(no)
+        while len(self._known) > REMEMBERED_MAX:
+            self._known.popitem(last=False)
+        while course.seq < last:
+            rows = await self._store.journal(no, course.seq, ROWS_AT_A_TIME)
+            for row in rows:
+                if course.seq < row[0] <= last:
+                    course.take(row)
+            await asyncio.sleep(0)
+        return course
+
+
+async def task_of(queries: Queries, row: RunRow) -> Task:
+    """A task as of one look: whoever sees that it is completed sees its final shared state."""
+    store = queries.store
+    stored = await store.load(row.no)
+    assert stored is not None
+    row, run = stored.row, await load_run(store, stored)
+    course = await queries.courses.of(row.no, run.seq)
+    release = await _release_of(store, row)
+    return Task(
+        id=row.id,
+        flow_version_id=None if release is None else release[0],
+        status=STATUS[row.status],
+        params_json=bytes(run.inputs).decode(),
+        shared_json=await _shared(queries, row, run),
+        current_node_key=course.current,
+        last_action=course.action,
+        step_count=course.steps,
+        retry_state_json=_retries(run),
+        lease_owner=row.owner,
+        lease_expiry=None,
+        request_id=await store.request_of(row.no),
+        created_at=_seconds(row.created_at),
+        updated_at=_seconds(run.at),
+        flow_id=None if release is None else release[1],
+        flow_name=row.workflow,
+        flow_version=row.number,
+    )
+
+
+async def _release_of(store: Store, row: RunRow) -> tuple[str | None, str] | None:
+    if row.number is not None:
+        release = await store.release(row.tenant, row.workflow, row.number)
+        if release is not None:
+            return release.id, release.flow_id
+    workflow = await store.workflow(row.tenant, row.workflow)
+    return None if workflow is None else (None, workflow.id)
+
+
+async def _shared(queries: Queries, row: RunRow, run: Run) -> str:
+    """The shared state as it is: that of a run which is over is its output, if it completed."""
+    if run.status == "completed":
+        return encode(await output_of(queries.store, await queries.plan_of(row), run)).decode()
+    kept = run.frames[""].vars
+    shown = {name: await whole(queries.store, row.no, value) for name, value in kept.items()}
+    return msgspec.json.encode(shown).decode()
+
+
+def _retries(run: Run) -> str:
+    waiting = {path: step.tries for path, step in run.steps.items() if step.state == "retrying"}
+    return msgspec.json.encode(waiting).decode()
+
+
+async def tasks_page(
+    queries: Queries, tenant: str, *, status: str | None, release_id: str | None, page: int, size: int
+) -> tuple[list[Task], int]:
+    wanted = await _wanted(queries, tenant, status, release_id)
+    if page < 1 or not 1 <= size <= PAGE_MAX:
+        raise LimitExceeded("page_max", f"a page has from 1 to {PAGE_MAX} tasks, and the first is 1")
+    if (page - 1) * size > OFFSET_MAX:
+        raise LimitExceeded("offset_max", f"a page lies behind at most {OFFSET_MAX:,} tasks")
+    if wanted is None:
+        return [], 0
+    total = await queries.store.count_runs(tenant, wanted)
+    below, skip = None, (page - 1) * size
+    while skip > 0:
+        part = await queries.store.list_runs(tenant, below, min(skip, PAGE_MAX), wanted)
+        skip, below = skip - len(part.rows), part.below
+        if below is None:
+            return [], total
+        await asyncio.sleep(0)
+    rows = (await queries.store.list_runs(tenant, below, size, wanted)).rows
+    found = []
+    for row in rows:
+        found.append(await task_of(queries, row))
+        await asyncio.sleep(0)
+    return found, total
+
+
+async def _wanted(queries: Queries, tenant: str, status: str | None, release_id: str | None) -> Wanted | None:
+    """Which runs a page of tasks is of; None if there can be none."""
+    ours = None if status is None else tuple(own for own, theirs in STATUS.items() if theirs == status)
+    if ours == ():
+        raise InvalidInputs(
+            f"no task has the status {status!r}; one of {', '.join(dict.fromkeys(STATUS.values()))}"
+        )
+    if release_id is None:
+        return Wanted(status=ours)
+    release = await queries.store.release_by_id(tenant, release_id)
+    return None if release is None else Wanted(status=ours, workflow=release.name, number=release.number)
+
+
+def _worker(worker: tuple[str, ...]) -> tuple[str | None, str | None]:
+    name, url = (*worker, "", "")[:2]
+    return name or None, url or None
+
+
+def _seconds(at: Any) -> int:
+    return int(at // 1000)

@@ -1,0 +1,97 @@
+"""What workers cause to be written, and that belongs to no run's journal: many of them to a commit.
+
+Knows commits, not what is written. Whoever must not go on before it is durable waits for it; a commit that fails is
+refused to them and tried again later, since what they would take back by another row does no harm in this one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from holdfast.errors import NodeIsOver
+from holdfast.store.base import Batch, Store
+
+log = logging.getLogger("holdfast")
+
+AGAIN_SECONDS: Final = 1.0
+
+Waiter = asyncio.Future[None]
+
+
+class Writes:
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self.over: Callable[[BaseException], None] | None = None  # told that nothing can be written any more
+        self.batch = Batch()
+        self._waiters: list[Waiter] = []
+        self._handle: asyncio.Handle | None = None
+        self._is_closed = False
+
+    def soon(self) -> None:
+        """What was put into the batch is to be written, and nobody waits for it."""
+        if self._handle is None and not self._is_closed:
+            self._handle = asyncio.get_running_loop().call_soon(self._flush)
+
+    def durable(self) -> Waiter:
+        """Answered when what was put into the batch is on disk."""
+        waiter: Waiter = asyncio.get_running_loop().create_future()
+        if self._is_closed:
+            waiter.set_exception(NodeIsOver("this engine is closed"))
+            return waiter
+        self._waiters.append(waiter)
+        self.soon()
+        return waiter
+
+    def close(self) -> None:
+        """Write what is owed, and nothing after it."""
+        if self.batch.has_rest and not self._is_closed:
+            self._flush()
+        self.abandon()
+
+    def abandon(self) -> None:
+        self._is_closed = True
+        if self._handle is not None:
+            self._handle.cancel()
+        self._tell(self._waiters, NodeIsOver("this engine is closed"))
+
+    def _flush(self) -> None:
+        self._handle = None
+        batch, waiters = self.batch, self._waiters
+        self.batch, self._waiters = Batch(), []
+        if batch.has_rest:
+            self._store.submit(batch, lambda error: self._done(batch, waiters, error))
+        else:
+            self._tell(waiters, None)
+
+    def _done(self, batch: Batch, waiters: list[Waiter], error: BaseException | None) -> None:
+        self._tell(waiters, error)
+        if error is None or self._is_closed:
+            return
+        if isinstance(error, NodeIsOver | SystemExit):
+            self._is_closed = True
+            if self.over is not None:
+                self.over(error)
+            return
+        log.error("what workers told could not be written, and is tried again: %s", error)
+        self._keep(batch)
+        if self._handle is None:
+            self._handle = asyncio.get_running_loop().call_later(AGAIN_SECONDS, self._flush)
+
+    def _keep(self, old: Batch) -> None:
+        """Ahead of what came since: of two rows under one key, the later one counts."""
+        new = self.batch
+        new.workers[:0], new.forgotten_workers[:0] = old.workers, old.forgotten_workers
+        new.assignments[:0], new.ended_assignments[:0] = old.assignments, old.ended_assignments
+
+    @staticmethod
+    def _tell(waiters: list[Waiter], error: BaseException | None) -> None:
+        for waiter in waiters:
+            if waiter.done():
+                continue
+            if error is None:
+                waiter.set_result(None)
+            else:
+                waiter.set_exception(error if isinstance(error, Exception) else NodeIsOver(str(error)))

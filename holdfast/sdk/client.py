@@ -1,0 +1,308 @@
+"""The HTTP API as typed calls: `Client` for programs with a loop, `SyncClient` for scripts.
+
+    async with Client("http://127.0.0.1:8070") as client:
+        run = await client.start("hello", {"name": "Ada"})
+        print((await client.wait(run.run_id)).output)
+
+A start that is asked for again, because a connection dropped, makes one run. What the server refuses is raised as the
+same error as in the engine, with the server's words. Knows the addresses and their shapes, nothing of the server's inside.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import aclosing
+from types import TracebackType
+from typing import Any, Final, Self, TypeVar
+from urllib.parse import quote
+
+import msgspec
+
+from holdfast.config import DEFAULT_HOST, DEFAULT_PORT
+from holdfast.http.wire import (
+    Diff,
+    Explanation,
+    FolderReport,
+    JournalPage,
+    KeyPage,
+    KeyView,
+    MadeKey,
+    Release,
+    ReleasePage,
+    RerunPreview,
+    Run,
+    RunPage,
+    Started,
+    StepPage,
+    WorkerPage,
+    Workflow,
+    WorkflowPage,
+)
+from holdfast.sdk.connection import PATIENCE_SECS, TIMEOUT_SECS, Connection
+from holdfast.values import TERMINAL
+
+T = TypeVar("T")
+
+API: Final = "/api/v1"
+DEFAULT_SERVER: Final = f"http://{DEFAULT_HOST}:{DEFAULT_PORT}"
+
+Spec = Mapping[str, Any] | str
+
+
+class LiveEvent(msgspec.Struct, frozen=True):
+    """One event of a run, as it happens. `id` is where to go on after it; what a tool says while it works has none.
+
+    `detail` has `kind` and what belongs to it: `workflow_started`, `step_enter`, `step_exit`, `log`, `progress`,
+    `interrupted`, `workflow_terminal`.
+    """
+
+    workflow_id: str
+    job_id: str
+    status: str
+    current_step_id: str | None
+    progress: dict[str, int]
+    detail: dict[str, Any]
+    id: str | None = None
+
+    @property
+    def kind(self) -> str:
+        return str(self.detail.get("kind", ""))
+
+
+class Client:
+    """One server. `server` and `key` are those of HOLDFAST_SERVER and HOLDFAST_API_KEY unless given.
+
+    `timeout` is that of one try, `patience` how long to go on trying while nobody answers, both in seconds.
+    """
+
+    def __init__(
+        self,
+        server: str | None = None,
+        key: str | None = None,
+        *,
+        timeout: float = TIMEOUT_SECS,
+        patience: float = PATIENCE_SECS,
+    ) -> None:
+        said = os.environ.get("HOLDFAST_SERVER") or os.environ.get("SCHEDULER_BASE") or DEFAULT_SERVER
+        self._connection = Connection(
+            server or said, key or os.environ.get("HOLDFAST_API_KEY"), timeout=timeout, patience=patience
+        )
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        await self._connection.close()
+
+    @property
+    def server(self) -> str:
+        return self._connection.server
+
+    # ---------------------------------------------------------------------------------------------------- runs
+
+    async def start(
+        self,
+        workflow: Spec,
+        inputs: Mapping[str, Any] | None = None,
+        *,
+        number: int | None = None,
+        request_id: str | None = None,
+        labels: Mapping[str, str] | None = None,
+        parent_job_id: str | None = None,
+    ) -> Started:
+        """Start a run: of a published workflow by its name, or of a definition, as data or as YAML text.
+
+        When this returns, the run is durable. With a `request_id` there is one run however often this is asked.
+        """
+        what = "workflow" if isinstance(workflow, str) and is_name(workflow) else "spec"
+        body = {
+            what: workflow,
+            "inputs": inputs,
+            "number": number,
+            "request_id": request_id,
+            "labels": labels,
+            "parent_job_id": parent_job_id,
+        }
+        said = {name: value for name, value in body.items() if value is not None}
+        return await self._post("/runs", Started, said, request_key=None if request_id is None else "")
+
+    async def run(self, run_id: str) -> Run:
+        """One run, whole: its inputs, output and error, and what it waits for."""
+        return await self._get(f"/runs/{_in(run_id)}", Run)
+
+    async def wait(self, run_id: str, timeout: float | None = None) -> Run:
+        """The run when it is over; raises TimeoutError if it is not after `timeout` seconds."""
+        try:
+            async with asyncio.timeout(timeout), aclosing(self.events(run_id)) as events:
+                async for _ in events:
+                    pass
+        except TimeoutError:
+            now = await self.run(run_id)
+            if now.status not in TERMINAL:
+                raise TimeoutError(f"run {run_id} is {now.status} after {timeout} s") from None
+            return now
+        return await self.run(run_id)
+
+    async def runs(
+        self,
+        *,
+        status: str | None = None,
+        workflow: str | None = None,
+        label: str | None = None,
+        id_part: str | None = None,
+        cursor: str | None = None,
+        limit: int = 100,
+    ) -> RunPage:
+        """Runs, the newest first. `id_part` is how an id begins or ends, `cursor` that of the page before."""
+        query = {"status": status, "workflow": workflow, "label": label, "id": id_part}
+        return await self._get("/runs", RunPage, query | {"cursor": cursor, "limit": limit})
+
+    async def steps(
+        self, run_id: str, *, every: bool = False, cursor: str | None = None, limit: int = 100
+    ) -> StepPage:
+        """The steps that a run has reached: those of the top level and those that failed, or every one."""
+        query = {"every": every, "cursor": cursor, "limit": limit}
+        return await self._get(f"/runs/{_in(run_id)}/steps", StepPage, query)
+
+    async def journal(self, run_id: str, *, after: int = 0, limit: int = 100) -> JournalPage:
+        """The facts of a run as they are stored, in order."""
+        query = {"after": after, "limit": limit}
+        return await self._get(f"/runs/{_in(run_id)}/journal", JournalPage, query)
+
+    async def explain(self, run_id: str) -> Explanation:
+        """Why the run is not further, and what would unblock it."""
+        return await self._get(f"/runs/{_in(run_id)}/explain", Explanation)
+
+    async def cancel(self, run_id: str, reason: str = "") -> Started:
+        """Stop a run; raises RunIsOver if it has ended already."""
+        return await self._post(f"/runs/{_in(run_id)}/cancel", Started, {"reason": reason})
+
+    async def rerun(
+        self, run_id: str, *, from_step: str | None = None, request_id: str | None = None
+    ) -> Started:
+        """Do a run that is over once more, as a new one; what came before `from_step` counts as done."""
+        body = {} if from_step is None else {"from_step": from_step}
+        return await self._post(f"/runs/{_in(run_id)}/rerun", Started, body, request_key=request_id)
+
+    async def preview(self, run_id: str, *, from_step: str | None = None) -> RerunPreview:
+        """What a rerun would take over, and what it would run."""
+        body = {"preview": True} | ({} if from_step is None else {"from_step": from_step})
+        return await self._post(f"/runs/{_in(run_id)}/rerun", RerunPreview, body)
+
+    async def events(
+        self, run_id: str | None = None, *, after: str | None = None
+    ) -> AsyncGenerator[LiveEvent, None]:
+        """The events of one run up to its end, or of all runs without end.
+
+        A dropped connection is made again where it was: nothing is lost and nothing comes twice. `after` is the id of
+        an event; without it one run is told from its beginning, and all runs from now on.
+        """
+        path = "/events" if run_id is None else f"/runs/{_in(run_id)}/events"
+        async with aclosing(self._connection.stream(API + path, after=after)) as messages:
+            async for message in messages:
+                event = msgspec.json.decode(message.data, type=LiveEvent)
+                yield msgspec.structs.replace(event, id=message.id)
+                if run_id is not None and event.kind == "workflow_terminal":
+                    return
+
+    # ----------------------------------------------------------------------------------------------- workflows
+
+    async def publish(self, definition: Spec, *, number: int | None = None, draft: bool = False) -> Release:
+        """Let the name of a definition mean this version of it. `draft` only stores it."""
+        query = {"number": number, "draft": draft or None}
+        return await self._post("/workflows", Release, definition, query=query)
+
+    async def workflows(self, *, cursor: str | None = None, limit: int = 100) -> WorkflowPage:
+        """Workflows by name, each with what its name means now."""
+        return await self._get("/workflows", WorkflowPage, {"cursor": cursor, "limit": limit})
+
+    async def workflow(self, name: str, number: int | None = None) -> Workflow:
+        """A workflow with its definition: the published version, or that of a number."""
+        tail = "" if number is None else f"/versions/{number}"
+        return await self._get(f"/workflows/{_in(name)}{tail}", Workflow)
+
+    async def versions(self, name: str, *, cursor: str | None = None, limit: int = 100) -> ReleasePage:
+        """The versions of a workflow, the newest first."""
+        query = {"cursor": cursor, "limit": limit}
+        return await self._get(f"/workflows/{_in(name)}/versions", ReleasePage, query)
+
+    async def diff(self, name: str, a: int, b: int) -> Diff:
+        """What changed from one version of a workflow to another."""
+        return await self._get(f"/workflows/{_in(name)}/diff", Diff, {"from": a, "to": b})
+
+    async def roll_back(self, name: str, number: int) -> Release:
+        """Let a name mean one of its former versions again."""
+        return await self._post(f"/workflows/{_in(name)}/rollback", Release, {"number": number})
+
+    async def folder(self) -> FolderReport:
+        """What the server's folder of definitions says: which files were published, and which cannot be used."""
+        return await self._get("/folder", FolderReport)
+
+    # ---------------------------------------------------------------------------------------- workers and keys
+
+    async def workers(
+        self, *, service: str | None = None, cursor: str | None = None, limit: int = 100
+    ) -> WorkerPage:
+        """The workers that were heard of lately, or those of them who do a service."""
+        return await self._get("/workers", WorkerPage, {"service": service, "cursor": cursor, "limit": limit})
+
+    async def create_key(
+        self,
+        name: str,
+        scopes: Sequence[str],
+        *,
+        services: Sequence[str] = (),
+        tenant: str | None = None,
+        expires_in_secs: int | None = None,
+    ) -> MadeKey:
+        """Make a key. It is shown this once: asked for again, it would be another one, so it is asked for once."""
+        body = {"name": name, "scopes": list(scopes), "services": list(services)}
+        more = {"tenant": tenant, "expires_in_secs": expires_in_secs}
+        said = body | {name: value for name, value in more.items() if value is not None}
+        return await self._connection.ask("POST", f"{API}/keys", MadeKey, body=said, is_repeatable=False)
+
+    async def keys(
+        self, *, tenant: str | None = None, cursor: str | None = None, limit: int = 100
+    ) -> KeyPage:
+        """Keys, revoked ones too, without the keys themselves."""
+        return await self._get("/keys", KeyPage, {"tenant": tenant, "cursor": cursor, "limit": limit})
+
+    async def revoke_key(self, key_id: str, *, tenant: str | None = None) -> KeyView:
+        """Let a key count no more, from now on."""
+        return await self._connection.ask(
+            "DELETE", f"{API}/keys/{_in(key_id)}", KeyView, query={"tenant": tenant}
+        )
+
+    # -------------------------------------------------------------------------------------------------- asking
+
+    async def _get(self, path: str, answer: type[T], query: Mapping[str, Any] | None = None) -> T:
+        return await self._connection.ask("GET", API + path, answer, query=query)
+
+    async def _post(
+        self,
+        path: str,
+        answer: type[T],
+        body: Any,
+        *,
+        query: Mapping[str, Any] | None = None,
+        request_key: str | None = None,
+    ) -> T:
+        return await self._connection.ask(
+            "POST", API + path, answer, query=query, body=body, request_key=request_key
+        )
+
+
+def is_name(text: str) -> bool:
+    """The name of a workflow, or a definition? One in a single line has a colon, or is a mapping in braces."""
+    return not ("\n" in text or ": " in text or text.endswith(":") or text.lstrip().startswith("{"))
+
+
+def _in(part: str) -> str:
+    return quote(part, safe="")

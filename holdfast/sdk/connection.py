@@ -1,0 +1,223 @@
+"""One server, spoken to: requests that are asked again when a connection drops, errors as ours, streams that resume.
+
+Every POST has an Idempotency-Key, so asking again never does a thing twice. Knows HTTP and patience; does not know what
+any address is for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import uuid
+from collections.abc import AsyncGenerator, Mapping
+from typing import Any, Final, TypeVar
+
+import aiohttp
+import msgspec
+
+from holdfast import errors
+from holdfast.errors import HoldfastError, Problem, ServerUnreachable
+from holdfast.sdk.sse import Message, Parser, TooLarge
+from holdfast.values import encode
+
+T = TypeVar("T")
+
+TIMEOUT_SECS: Final = 30.0  # of one try
+PATIENCE_SECS: Final = 15.0  # without an answer, before giving up
+STREAM_QUIET_SECS: Final = 60.0  # without a byte, comments included, before a stream counts as dropped
+DELAY_SECS_FIRST: Final = 0.1
+DELAY_SECS_MAX: Final = 2.0
+ANSWER_BYTES_MAX: Final = 256 * 1024 * 1024  # a page of runs with outputs of 25 MiB is no mistake; more is
+AGAIN: Final = frozenset({429, 502, 503, 504})  # nothing was changed: the same request may do later
+
+_KINDS: Final = {
+    kind.code: kind
+    for kind in vars(errors).values()
+    if isinstance(kind, type) and issubclass(kind, HoldfastError)
+}
+
+
+class Connection:
+    def __init__(
+        self,
+        server: str,
+        key: str | None = None,
+        *,
+        timeout: float = TIMEOUT_SECS,
+        patience: float = PATIENCE_SECS,
+    ) -> None:
+        self.server = _address(server)
+        self._headers = {"Authorization": f"Bearer {key}"} if key else {}
+        self._timeout, self._patience = timeout, patience
+        self._session: aiohttp.ClientSession | None = None
+
+    async def close(self) -> None:
+        if self._session is not None:
+            await self._session.close()
+            self._session = None
+
+    async def ask(
+        self,
+        method: str,
+        path: str,
+        answer: type[T],
+        *,
+        query: Mapping[str, Any] | None = None,
+        body: Any = None,
+        request_key: str | None = None,
+        is_repeatable: bool = True,
+    ) -> T:
+        """Ask until there is an answer or patience is over; raises what the server refuses it for.
+
+        `request_key` is the Idempotency-Key; an empty one is none, where the body says it in its own words.
+        """
+        key = str(uuid.uuid4()) if request_key is None else request_key
+        headers = {"Idempotency-Key": key} if method == "POST" and key else {}
+        data = None if body is None else encode(body)
+        if data is not None:
+            headers["Content-Type"] = "application/json"
+        tries = Tries(self._patience if is_repeatable else 0.0)
+        while True:
+            try:
+                status, found, retry_after = await self._once(method, path, _plain(query), headers, data)
+            except (aiohttp.ClientError, TimeoutError, OSError) as error:
+                await tries.again(self._unreachable(error))
+                continue
+            if status < 400:
+                return self._read(found, answer)
+            refused = error_of(status, found)
+            if status not in AGAIN:
+                raise refused
+            await tries.again(refused, retry_after)
+
+    async def stream(
+        self, path: str, *, query: Mapping[str, Any] | None = None, after: str | None = None
+    ) -> AsyncGenerator[Message, None]:
+        """Messages without end: a dropped connection is made again after the last id that was read."""
+        tries = Tries(self._patience)
+        while True:
+            headers = {"Accept": "text/event-stream", **({} if after is None else {"Last-Event-ID": after})}
+            try:
+                async with self._opened().get(
+                    self.server + path,
+                    params=_plain(query),
+                    headers=headers,
+                    timeout=aiohttp.ClientTimeout(sock_connect=self._timeout, sock_read=STREAM_QUIET_SECS),
+                ) as response:
+                    if response.status >= 400:
+                        refused = error_of(response.status, await response.read())
+                        if response.status not in AGAIN:
+                            raise refused
+                        await tries.again(refused)
+                        continue
+                    if response.status == 204:  # how a stream says that there will be no more
+                        return
+                    parser = Parser()
+                    async for chunk in response.content.iter_any():
+                        for message in parser.feed(chunk):
+                            after = after if message.id is None else message.id
+                            tries = Tries(self._patience)
+                            if message.data:
+                                yield message
+            except (aiohttp.ClientError, TimeoutError, OSError, TooLarge) as error:
+                await tries.again(self._unreachable(error))
+            else:
+                await tries.again(self._unreachable("it ended the stream"))
+
+    async def _once(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str],
+        headers: Mapping[str, str],
+        data: bytes | None,
+    ) -> tuple[int, bytes, float]:
+        """Status, body, and in how many seconds to come back at the earliest."""
+        async with self._opened().request(
+            method,
+            self.server + path,
+            params=query,
+            headers=headers,
+            data=data,
+            timeout=aiohttp.ClientTimeout(total=self._timeout),
+            allow_redirects=False,
+        ) as response:
+            found = await response.content.read(ANSWER_BYTES_MAX + 1)
+            while more := await response.content.read(ANSWER_BYTES_MAX + 1 - len(found)):
+                found += more
+            return response.status, found, _seconds(response.headers.get("Retry-After", ""))
+
+    def _opened(self) -> aiohttp.ClientSession:
+        """The session belongs to the loop that first asks, so it is made then."""
+        if self._session is None:
+            self._session = aiohttp.ClientSession(headers=self._headers, trust_env=False)
+        return self._session
+
+    def _read(self, found: bytes, answer: type[T]) -> T:
+        try:
+            return msgspec.json.decode(found, type=answer)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise self._unreachable(f"its answer is none of this API: {error}") from None
+
+    def _unreachable(self, why: Exception | str) -> ServerUnreachable:
+        reason = str(why) or type(why).__name__
+        return ServerUnreachable(f"no answer from {self.server}: {reason}")
+
+
+class Tries:
+    """How long to go on trying: delays that double, until patience is over without a success."""
+
+    def __init__(self, patience: float) -> None:
+        self._left, self._delay = patience, DELAY_SECS_FIRST
+
+    async def again(self, error: HoldfastError, at_least: float = 0.0) -> None:
+        """Wait for the next try, or raise why there is none."""
+        delay = max(self._delay, at_least)
+        self._left -= delay
+        self._delay = min(self._delay * 2, DELAY_SECS_MAX)
+        if self._left < 0:
+            raise error
+        await asyncio.sleep(delay)
+
+
+def error_of(status: int, body: bytes) -> HoldfastError:
+    """What a server refused, as the error that raises here what it is there."""
+    try:
+        fault = msgspec.json.decode(body, type=_Fault)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return ServerUnreachable(f"the server answered {status}, not as this API does")
+    kind = _KINDS.get(fault.error, HoldfastError)
+    error = kind.__new__(kind)
+    error.args = (fault.message,)
+    error.__dict__["problems"] = fault.details
+    if kind is HoldfastError:
+        error.__dict__["code"] = fault.error
+    return error
+
+
+class _Fault(msgspec.Struct):
+    error: str
+    message: str = ""
+    details: tuple[Problem, ...] = ()
+
+
+def _seconds(text: str) -> float:
+    return float(text) if text.isdecimal() else 0.0
+
+
+def _plain(query: Mapping[str, Any] | None) -> dict[str, str]:
+    said = {name: value for name, value in (query or {}).items() if value is not None}
+    return {
+        name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in said.items()
+    }
+
+
+def _address(server: str) -> str:
+    """`localhost:8070` → `http://localhost:8070`."""
+    text = server.strip()
+    if "://" not in text:
+        text = f"http://{text}"
+    text = text.rstrip("/")
+    if not re.fullmatch(r"https?://[^/?#\s]+(/[^?#\s]*)?", text):
+        raise ValueError(f"{server!r} is no address of a server; write http://127.0.0.1:8070")
+    return text

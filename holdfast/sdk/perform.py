@@ -1,0 +1,105 @@
+"""Calls of @tool functions in a worker: sync ones in threads, isolated ones in processes, async ones on the loop.
+
+Knows tools. Does not know who asked, or how the answer travels.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import logging
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Final
+
+from holdfast.tools.context import Context
+from holdfast.tools.failures import OutputTooLarge, ToolError, described
+from holdfast.tools.processes import Processes
+from holdfast.tools.registry import Registry
+from holdfast.values import VALUE_BYTES_MAX, encode
+
+log = logging.getLogger("holdfast.worker")
+
+CONCURRENCY: Final = 32
+
+
+class Performer:
+    """Calls tools, `concurrency` of them at a time; the others wait in line."""
+
+    def __init__(self, tools: Iterable[Any], concurrency: int = CONCURRENCY) -> None:
+        self._tools = {tool.name: tool for tool in Registry(tools)}
+        self.concurrency = concurrency
+        self.in_progress = 0  # those in line counted
+        self._places = asyncio.Semaphore(concurrency)
+        self._threads: ThreadPoolExecutor | None = None
+        self._processes: Processes | None = None
+
+    @property
+    def services(self) -> list[str]:
+        return list(self._tools)
+
+    async def perform(self, service: str, given: Any, params: Any, context: Context) -> bytes:
+        """The JSON text of what a tool returns. Raises whatever the tool does."""
+        tool = self._tools.get(service)
+        if tool is None:
+            raise ToolError(f"there is no service {service!r} here", kind="no_service")
+        self.in_progress += 1
+        try:
+            async with self._places:
+                args = tool.spread(given, params if isinstance(params, dict) else {})
+                if tool.isolated:
+                    text = await self._in_process(tool, args, context)
+                else:
+                    args = tool.bind(args)
+                    if tool.context is not None:
+                        args = {**args, tool.context: context}
+                    text = tool.result(
+                        await tool.fn(**args) if tool.is_async else await self._in_thread(tool.fn, args)
+                    )
+        except (
+            SystemExit,
+            KeyboardInterrupt,
+        ) as error:  # they would end the worker, which has other work to do
+            raise ToolError(f"the tool raised {type(error).__name__}: {error}") from error
+        finally:
+            self.in_progress -= 1
+            context.close()
+        if len(text) > VALUE_BYTES_MAX:
+            raise OutputTooLarge
+        return text
+
+    async def _in_thread(self, fn: Any, args: dict[str, Any]) -> Any:
+        if self._threads is None:
+            self._threads = ThreadPoolExecutor(self.concurrency, "holdfast-tool")
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._threads, functools.partial(fn, **args))
+
+    async def _in_process(self, tool: Any, args: dict[str, Any], context: Context) -> bytes:
+        if self._processes is None:
+            self._processes = Processes()
+        return await self._processes.call(tool, args, context)
+
+    def close(self) -> None:
+        if self._threads is not None:
+            self._threads.shutdown(wait=False, cancel_futures=True)
+        if self._processes is not None:
+            self._processes.close()
+
+
+def failed(work: asyncio.Future[bytes]) -> tuple[str, str] | None:
+    """Message and kind of what a tool raised, once it is done."""
+    error = asyncio.CancelledError() if work.cancelled() else work.exception()
+    if error is None:
+        return None
+    kind, message = described(error)
+    return message or kind, kind
+
+
+def answer(result: bytes) -> bytes:
+    """What a worker that is called says when it is done."""
+    return b'{"result":%b,"error":""}' % result
+
+
+def refusal(message: str, kind: str) -> bytes:
+    """What it says when it is not."""
+    return b'{"result":null,"error":%b,"error_kind":%b}' % (encode(message), encode(kind))

@@ -1,0 +1,151 @@
+"""A worker's own small server: `POST /exec/{service}` with `{"input", "params"}`, answered with `{"result", "error"}`.
+
+Knows the protocol of workers that are called. Whoever asks and goes away before the answer ends the call: an async tool is
+cancelled, a process killed, and a sync tool can see it in its Context.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Generator
+from contextlib import contextmanager
+from typing import Any, Final
+from urllib.parse import unquote, urlsplit
+
+import msgspec
+import uvicorn
+
+from holdfast.sdk.perform import Performer, answer, failed, refusal
+from holdfast.tools.context import Context
+from holdfast.values import VALUE_BYTES_MAX, RunId
+
+BODY_BYTES_MAX: Final = VALUE_BYTES_MAX + 64 * 1024
+BACKLOG: Final = 1_024
+LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
+
+
+class Call(msgspec.Struct):
+    input: Any = None
+    params: Any = {}
+
+
+class Push:
+    """An ASGI application, and the server around it."""
+
+    def __init__(self, performer: Performer, url: str, stop_secs: float) -> None:
+        self._performer = performer
+        parts = urlsplit(url)
+        self._listener, port = _bound(parts.hostname or "localhost", parts.port)
+        host = parts.hostname or "localhost"
+        name = f"[{host}]" if ":" in host else host
+        self._base = parts.path.rstrip("/")
+        self.url = f"http://{name}:{port}{self._base}"  # where it is really reached
+        config = uvicorn.Config(
+            self,
+            lifespan="off",
+            ws="none",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            backlog=BACKLOG,
+            timeout_graceful_shutdown=max(1, int(stop_secs)),
+        )
+        self._server = _Server(config)
+
+    async def serve(self) -> None:
+        """Until `stop`; calls that are being answered then are, within the time that stopping may take."""
+        await self._server.serve([self._listener])
+
+    async def is_up(self) -> None:
+        await self._server.is_up.wait()
+
+    def stop(self) -> None:
+        self._server.should_exit = True
+
+    def close(self) -> None:
+        self._listener.close()
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        prefix = f"{self._base}/exec/"
+        if scope["method"] != "POST" or not scope["path"].startswith(prefix):
+            return await _say(send, 404, refusal("this is a worker: POST /exec/{service}", "not_found"))
+        try:
+            call = msgspec.json.decode(await _body(receive), type=Call)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            return await _say(send, 400, refusal("bad request", "bad_request"))
+        headers = dict(scope["headers"])
+        key = headers.get(b"idempotency-key", b"").decode("latin-1")
+        context = Context(RunId(""), "", 0, key)
+        service = unquote(scope["path"][len(prefix) :])
+        work = asyncio.ensure_future(self._performer.perform(service, call.input, call.params, context))
+        if not await _done(work, receive, context):
+            return
+        error = failed(work)
+        await _say(send, 200, answer(work.result()) if error is None else refusal(*error))
+
+
+async def _done(work: asyncio.Future[bytes], receive: Any, context: Context) -> bool:
+    """Is there anybody left to answer? Most calls are done before it is worth asking."""
+    await asyncio.sleep(0)
+    if work.done():
+        return True
+    leaving = asyncio.ensure_future(receive())
+    try:
+        await asyncio.wait([work, leaving], return_when=asyncio.FIRST_COMPLETED)
+        if not work.done():
+            context.cancel()
+            work.cancel()
+            await asyncio.wait([work])
+            return False
+    finally:
+        leaving.cancel()
+    return True
+
+
+async def _body(receive: Any) -> bytes:
+    pieces, size = [], 0
+    while True:
+        message = await receive()
+        piece = message.get("body", b"")
+        pieces.append(piece)
+        size += len(piece)
+        if size > BODY_BYTES_MAX:
+            raise msgspec.DecodeError("the request is too large")
+        if message["type"] == "http.disconnect" or not message.get("more_body"):
+            return b"".join(pieces)
+
+
+async def _say(send: Any, status: int, body: bytes) -> None:
+    headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+
+
+def _bound(host: str, port: int | None) -> tuple[socket.socket, int]:
+    """The port that was asked for, or one that is free; on this machine alone if the address says so."""
+    place = "127.0.0.1" if host in LOOPBACK else "0.0.0.0"  # a worker that others are told of is for others
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((place, port or 0))
+    except OSError:
+        listener.bind((place, 0))
+    listener.setblocking(False)
+    return listener, listener.getsockname()[1]
+
+
+class _Server(uvicorn.Server):
+    """uvicorn that says when it listens, and leaves signals to whoever runs it."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.is_up = asyncio.Event()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self.is_up.set()
+
+    @contextmanager
+    def capture_signals(self) -> Generator[None, None, None]:
+        yield

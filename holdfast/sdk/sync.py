@@ -1,0 +1,199 @@
+"""The client for scripts and notebooks: the calls of `Client`, each waited for.
+
+with SyncClient() as client:
+    run = client.start("hello", {"name": "Ada"})
+    print(client.wait(run.run_id, timeout=30).output)
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Iterator, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from holdfast.http.wire import (
+    Diff,
+    Explanation,
+    FolderReport,
+    JournalPage,
+    KeyPage,
+    KeyView,
+    MadeKey,
+    Release,
+    ReleasePage,
+    RerunPreview,
+    Run,
+    RunPage,
+    Started,
+    StepPage,
+    WorkerPage,
+    Workflow,
+    WorkflowPage,
+)
+from holdfast.sdk.client import Client, LiveEvent, Spec
+from holdfast.sdk.connection import PATIENCE_SECS, TIMEOUT_SECS
+
+T = TypeVar("T")
+
+
+class SyncClient:
+    """`Client` without a loop of your own. Inside of a running loop use `Client`."""
+
+    def __init__(
+        self,
+        server: str | None = None,
+        key: str | None = None,
+        *,
+        timeout: float = TIMEOUT_SECS,
+        patience: float = PATIENCE_SECS,
+    ) -> None:
+        self._client = Client(server, key, timeout=timeout, patience=patience)
+        self._runner = asyncio.Runner()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._do(self._client.close())
+        self._runner.close()
+
+    @property
+    def server(self) -> str:
+        return self._client.server
+
+    def _do(self, call: Coroutine[Any, Any, T]) -> T:
+        return self._runner.run(call)
+
+    # ---------------------------------------------------------------------------------------------------- runs
+
+    def start(
+        self,
+        workflow: Spec,
+        inputs: Mapping[str, Any] | None = None,
+        *,
+        number: int | None = None,
+        request_id: str | None = None,
+        labels: Mapping[str, str] | None = None,
+        parent_job_id: str | None = None,
+    ) -> Started:
+        return self._do(
+            self._client.start(
+                workflow,
+                inputs,
+                number=number,
+                request_id=request_id,
+                labels=labels,
+                parent_job_id=parent_job_id,
+            )
+        )
+
+    def run(self, run_id: str) -> Run:
+        return self._do(self._client.run(run_id))
+
+    def wait(self, run_id: str, timeout: float | None = None) -> Run:
+        return self._do(self._client.wait(run_id, timeout))
+
+    def runs(
+        self,
+        *,
+        status: str | None = None,
+        workflow: str | None = None,
+        label: str | None = None,
+        id_part: str | None = None,
+        cursor: str | None = None,
+        limit: int = 100,
+    ) -> RunPage:
+        return self._do(
+            self._client.runs(
+                status=status, workflow=workflow, label=label, id_part=id_part, cursor=cursor, limit=limit
+            )
+        )
+
+    def steps(
+        self, run_id: str, *, every: bool = False, cursor: str | None = None, limit: int = 100
+    ) -> StepPage:
+        return self._do(self._client.steps(run_id, every=every, cursor=cursor, limit=limit))
+
+    def journal(self, run_id: str, *, after: int = 0, limit: int = 100) -> JournalPage:
+        return self._do(self._client.journal(run_id, after=after, limit=limit))
+
+    def explain(self, run_id: str) -> Explanation:
+        return self._do(self._client.explain(run_id))
+
+    def cancel(self, run_id: str, reason: str = "") -> Started:
+        return self._do(self._client.cancel(run_id, reason))
+
+    def rerun(self, run_id: str, *, from_step: str | None = None, request_id: str | None = None) -> Started:
+        return self._do(self._client.rerun(run_id, from_step=from_step, request_id=request_id))
+
+    def preview(self, run_id: str, *, from_step: str | None = None) -> RerunPreview:
+        return self._do(self._client.preview(run_id, from_step=from_step))
+
+    def events(self, run_id: str | None = None, *, after: str | None = None) -> Iterator[LiveEvent]:
+        events = self._client.events(run_id, after=after)
+
+        async def following() -> LiveEvent | None:
+            return await anext(events, None)
+
+        try:
+            while (event := self._do(following())) is not None:
+                yield event
+        finally:
+            self._do(events.aclose())
+
+    # ----------------------------------------------------------------------------------------------- workflows
+
+    def publish(self, definition: Spec, *, number: int | None = None, draft: bool = False) -> Release:
+        return self._do(self._client.publish(definition, number=number, draft=draft))
+
+    def workflows(self, *, cursor: str | None = None, limit: int = 100) -> WorkflowPage:
+        return self._do(self._client.workflows(cursor=cursor, limit=limit))
+
+    def workflow(self, name: str, number: int | None = None) -> Workflow:
+        return self._do(self._client.workflow(name, number))
+
+    def versions(self, name: str, *, cursor: str | None = None, limit: int = 100) -> ReleasePage:
+        return self._do(self._client.versions(name, cursor=cursor, limit=limit))
+
+    def diff(self, name: str, a: int, b: int) -> Diff:
+        return self._do(self._client.diff(name, a, b))
+
+    def roll_back(self, name: str, number: int) -> Release:
+        return self._do(self._client.roll_back(name, number))
+
+    def folder(self) -> FolderReport:
+        return self._do(self._client.folder())
+
+    # ---------------------------------------------------------------------------------------- workers and keys
+
+    def workers(
+        self, *, service: str | None = None, cursor: str | None = None, limit: int = 100
+    ) -> WorkerPage:
+        return self._do(self._client.workers(service=service, cursor=cursor, limit=limit))
+
+    def create_key(
+        self,
+        name: str,
+        scopes: Sequence[str],
+        *,
+        services: Sequence[str] = (),
+        tenant: str | None = None,
+        expires_in_secs: int | None = None,
+    ) -> MadeKey:
+        return self._do(
+            self._client.create_key(
+                name, scopes, services=services, tenant=tenant, expires_in_secs=expires_in_secs
+            )
+        )
+
+    def keys(self, *, tenant: str | None = None, cursor: str | None = None, limit: int = 100) -> KeyPage:
+        return self._do(self._client.keys(tenant=tenant, cursor=cursor, limit=limit))
+
+    def revoke_key(self, key_id: str, *, tenant: str | None = None) -> KeyView:
+        return self._do(self._client.revoke_key(key_id, tenant=tenant))

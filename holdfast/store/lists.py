@@ -1,0 +1,206 @@
+"""Runs by what they are of, on SQLite: lists that take as long with a million runs as with ten, and their counts.
+
+The index of lists is (series, status, number of the run); a series is one release of one workflow. So a list, whatever
+it asks for, is a few stretches of that index, each in the order of creation: they are merged here. `tally` says which
+stretches there are and how long each is, and is brought up to date once per commit. Knows no rule of the engine.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from typing import Any, Final, NamedTuple
+
+import apsw
+import msgspec
+
+from holdfast.store.base import Batch, RunChange, Wanted
+from holdfast.values import RunNo
+
+CHUNK_MAX: Final = 128  # numbers that are read from one stretch at a time; the first time only a few
+NEWEST_TIMES: Final = 4  # as many of the newest runs as are asked for, which may be enough
+LOOKED_AT_MAX: Final = 2_000  # runs that one part of a list of labelled runs looks at
+NO_BOUND: Final = 2**62
+
+Series = tuple[str, str, int]  # tenant, workflow, number of the release (0: none)
+Place = tuple[int, str]  # number of a series, and a status
+
+
+class Stretch(NamedTuple):
+    series: int
+    status: str
+    runs: int
+    newest: int | None
+
+
+class Lists:
+    """Looking runs up, on the connection that reads."""
+
+    def __init__(self, db: apsw.Connection, sql: dict[str, str]) -> None:
+        self._db, self._sql = db, sql
+
+    def part(
+        self, tenant: str, before: RunNo | None, limit: int, wanted: Wanted
+    ) -> tuple[list[int], RunNo | None]:
+        """The numbers of up to `limit` runs, the newest first, and what the next part begins below."""
+        bound = NO_BOUND if before is None else before
+        if wanted.label is None and wanted.workflow is None:
+            found = self._newest(tenant, bound, limit + 1, wanted)
+            if len(found) > limit:
+                return _cut(found, limit)
+        stretches = self._stretches(tenant, bound, wanted)
+        if wanted.label is None:
+            return _cut(list(islice(self._merged(stretches), limit + 1)), limit)
+        if sum(stretch.runs for stretch in stretches) <= LOOKED_AT_MAX:
+            having = (no for no in self._merged(stretches) if self._has_label(tenant, no, wanted.label))
+            return _cut(list(islice(having, limit + 1)), limit)
+        return self._of_label(tenant, bound, limit, wanted, stretches)
+
+    def count(self, tenant: str, wanted: Wanted) -> int:
+        return sum(stretch.runs for stretch in self._stretches(tenant, 0, wanted))
+
+    def _newest(self, tenant: str, before: int, limit: int, wanted: Wanted) -> list[int]:
+        """Where most runs are wanted ones, it is enough to look at the newest: no stretch has to be found."""
+        asked = {"tenant": tenant, "before": before, "limit": limit, "looked_at": NEWEST_TIMES * limit}
+        found = self._db.execute(self._sql["newest"], asked | {"statuses": _statuses(wanted)})
+        return [no for (no,) in found]
+
+    def _stretches(self, tenant: str, before: int, wanted: Wanted) -> list[Stretch]:
+        name = "stretches" if wanted.workflow is None else "stretches_of_workflow"
+        asked: dict[str, Any] = {"tenant": tenant, "before": before, "statuses": _statuses(wanted)}
+        if wanted.workflow is not None:
+            asked |= {"workflow": wanted.workflow, "number": wanted.number}
+        return [Stretch(*row) for row in self._db.execute(self._sql[name], asked)]
+
+    def _merged(self, stretches: Iterable[Stretch]) -> Iterator[int]:
+        """Their runs, the newest first; of each stretch only as much is read as is used."""
+        return heapq.merge(*map(self._read, stretches), reverse=True)
+
+    def _read(self, stretch: Stretch) -> Iterator[int]:
+        if stretch.newest is None:
+            return
+        found, size = [stretch.newest], 1
+        while found:
+            yield from found
+            size = min(4 * size, CHUNK_MAX)
+            page = (stretch.series, stretch.status, found[-1], size)
+            found = [no for (no,) in self._db.execute(self._sql["stretch"], page)]
+
+    def _has_label(self, tenant: str, no: int, label: tuple[str, str | None]) -> bool:
+        return bool(self._db.execute(self._sql["has_label"], (tenant, no, *label)).get)
+
+    def _of_label(
+        self, tenant: str, bound: int, limit: int, wanted: Wanted, stretches: list[Stretch]
+    ) -> tuple[list[int], RunNo | None]:
+        """By the label: those of its runs that lie in the stretches, of as many as may be looked at."""
+        assert wanted.label is not None
+        name, value = wanted.label
+        page: tuple[Any, ...] = (tenant, name, bound, LOOKED_AT_MAX)
+        if value is not None:
+            page = (tenant, name, value, bound, LOOKED_AT_MAX)
+        query = self._sql["labelled" if value is None else "labelled_so"]
+        good = {(stretch.series, stretch.status) for stretch in stretches}
+        found: list[int] = []
+        seen = 0
+        for (no,) in self._db.execute(query, page):
+            seen += 1
+            if self._db.execute(self._sql["series_and_status"], (no,)).get in good:
+                found.append(no)
+                if len(found) > limit:
+                    return _cut(found, limit)
+        return found, RunNo(no) if seen == LOOKED_AT_MAX else None
+
+
+class Tallies:
+    """Keeping series, counts and labels, within the transaction that writes the runs they are of."""
+
+    def __init__(self, db: apsw.Connection, sql: dict[str, str]) -> None:
+        self._db, self._sql = db, sql
+        self._series: dict[Series, int] = {}
+        self._known: dict[
+            RunNo, Place
+        ] = {}  # of the runs that are driven here, so that none has to be looked up
+
+    def forget(self) -> None:
+        """A transaction was rolled back: what was made in it is not there."""
+        self._series.clear()
+        self._known.clear()
+
+    def series(self, tenant: str, workflow: str, number: int | None) -> int:
+        key = (tenant, workflow, number or 0)
+        known = self._series.get(key)
+        if known is None:
+            known = self._db.execute(self._sql["series_of"], key).get
+            if known is None:
+                known = self._db.execute(self._sql["add_series"], key).get
+            self._series[key] = known
+        return known
+
+    def before(self, batch: Batch) -> Counter[Place]:
+        """What the commit takes from the counts, and adds: asked before the rows are changed."""
+        moved: Counter[Place] = Counter()
+        changes, new_runs, known = batch.changes, batch.new_runs, self._known
+        unknown: list[RunNo] = []
+        for no, change in changes.items():
+            if (new := new_runs.get(no)) is not None:
+                self._move(moved, no, (self.series(new.tenant, new.workflow, new.number), ""), change)
+            elif (place := known.pop(no, None)) is not None:
+                self._move(moved, no, place, change)
+            else:
+                unknown.append(no)
+        if unknown:
+            asked = (msgspec.json.encode(unknown).decode(),)
+            for found, series, status in self._db.execute(self._sql["statuses_before"], asked):
+                self._move(moved, found, (series, status), changes[found])
+        return moved
+
+    def _move(self, moved: Counter[Place], no: RunNo, place: Place, change: RunChange) -> None:
+        series, before = place
+        after = change.status
+        if before != after:
+            moved[series, after] += 1
+            if before:
+                moved[place] -= 1
+        if change.owned:
+            self._known[no] = (series, after)
+
+    def add(self, moved: Counter[Place]) -> None:
+        for (series, status), runs in moved.items():
+            if runs:
+                self._db.execute(self._sql["add_to_tally"], (series, status, runs))
+
+    def label(self, batch: Batch) -> None:
+        for new in batch.new_runs.values():
+            if new.labels is not None:
+                labels = msgspec.json.decode(new.labels, type=dict[str, str])
+                for name, value in labels.items():
+                    self._db.execute(self._sql["add_label"], (new.tenant, name, value, new.no))
+
+    def without(self, runs: Iterable[RunNo]) -> None:
+        """Some runs are about to be deleted."""
+        gone: Counter[Place] = Counter()
+        for no in runs:
+            row = self._db.execute(self._sql["series_and_status"], (no,)).get
+            if row is not None:
+                gone[row] -= 1
+        self.add(gone)
+        for series in {
+            series for series, _ in gone
+        }:  # names that nobody uses any more must not make lists slow
+            self._db.execute(self._sql["forget_empty_tallies"], (series,))
+            self._db.execute(self._sql["forget_empty_series"], (series,))
+        if gone:
+            self._series.clear()
+
+
+def _statuses(wanted: Wanted) -> str | None:
+    if wanted.status is None:
+        return None
+    statuses = (wanted.status,) if isinstance(wanted.status, str) else wanted.status
+    return msgspec.json.encode(statuses).decode()
+
+
+def _cut(found: list[int], limit: int) -> tuple[list[int], RunNo | None]:
+    return found[:limit], RunNo(found[limit - 1]) if len(found) > limit else None

@@ -1,0 +1,39 @@
+-- name: open_wait
+INSERT INTO wait (tenant, kind, name, run, path, attempt, since, expires_at, detail) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?);
+
+-- name: close_wait
+UPDATE wait SET resolved_at = ?, outcome = ? WHERE run = ? AND path = ? AND attempt = ? AND kind = ? AND resolved_at IS NULL;
+
+-- name: waits_named
+SELECT r.no, r.id, w.path, w.attempt, w.kind, w.name, w.since, w.expires_at, w.detail, w.resolved_at, w.outcome
+  FROM wait w JOIN run r ON r.no = w.run
+ WHERE w.tenant = ? AND w.kind = 'callback' AND w.scope = '' AND w.name = ? ORDER BY w.pos DESC LIMIT ?;
+
+-- name: wait_at
+SELECT r.no, r.id, w.path, w.attempt, w.kind, w.name, w.since, w.expires_at, w.detail, w.resolved_at, w.outcome
+  FROM wait w JOIN run r ON r.no = w.run WHERE w.run = ? AND w.path = ? AND w.kind = ? ORDER BY w.attempt DESC LIMIT 1;
+
+-- name: waits_of_run
+SELECT r.no, r.id, w.path, w.attempt, w.kind, w.name, w.since, w.expires_at, w.detail, w.resolved_at, w.outcome
+  FROM wait w JOIN run r ON r.no = w.run
+ WHERE w.run = ? AND w.kind <> 'key' AND w.resolved_at IS NULL ORDER BY w.pos LIMIT ?;
+
+-- name: open_waits
+SELECT r.no, r.id, w.path, w.attempt, w.kind, w.name, w.since, w.expires_at, w.detail, w.resolved_at, w.outcome
+  FROM wait w JOIN run r ON r.no = w.run
+ WHERE w.tenant = ? AND w.kind = ? AND w.resolved_at IS NULL ORDER BY w.pos LIMIT ?;
+
+-- name: put_early
+INSERT INTO early_result (tenant, task_id, body, expires_at) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING;
+
+-- name: take_early
+DELETE FROM early_result WHERE tenant = ? AND task_id = ?;
+
+-- name: early_of
+SELECT body FROM early_result WHERE tenant = ? AND task_id = ? AND expires_at > ?;
+
+-- name: count_early
+SELECT count(*) FROM early_result WHERE tenant = ?;
+
+-- name: forget_early
+DELETE FROM early_result WHERE expires_at <= ?;

@@ -1,0 +1,20 @@
+-- name: put_trace
+INSERT INTO trace (run, parent) VALUES (?, ?) ON CONFLICT DO NOTHING;
+
+-- name: trace_of
+SELECT parent FROM trace WHERE run = ?;
+
+-- name: forget_run_trace
+DELETE FROM trace WHERE run = ?;
+
+-- name: resting_runs
+-- Open runs without an owner and without a time to wake, and whether they wait for something with a name: a tool, or a
+-- row of `wait`.
+SELECT no, needs IS NOT NULL OR EXISTS (SELECT 1 FROM wait WHERE wait.run = run.no AND wait.resolved_at IS NULL)
+  FROM run WHERE owner IS NULL AND wake_at IS NULL AND finished_at IS NULL AND no > ? ORDER BY no LIMIT ?;
+
+-- name: owned_runs
+SELECT no, owner_epoch FROM run WHERE owner IS NOT NULL AND finished_at IS NULL AND no > ? ORDER BY no LIMIT ?;
+
+-- name: runs_by_status
+SELECT status, sum(runs) FROM tally GROUP BY status;

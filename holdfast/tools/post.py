@@ -1,0 +1,232 @@
+"""POST over connections that are kept: what was sent, what came back, and whether the request can have been read.
+
+Knows HTTP/1.1 and which addresses may be called, not what is asked or what follows a failure. One request at a time
+stands on a connection; whoever gives up waiting ends it, so that the other side sees nobody is there any more. No
+redirects, no proxies, no cookies; an answer is bounded, and its status is nobody's business here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+import httptools
+
+from holdfast.tools.failures import ToolError
+from holdfast.tools.guard import Guard
+from holdfast.values import VALUE_BYTES_MAX
+
+CONNECT_SECONDS: Final = 10.0
+ANSWER_BYTES_MAX: Final = VALUE_BYTES_MAX
+HEAD_BYTES_MAX: Final = 64 * 1024  # of an answer, its chunks' marks included
+KEPT_MAX: Final = 100  # idle connections to one address
+
+
+class Unsent(ToolError):
+    """It never left."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, kind="unsent")
+
+
+class Broken(ToolError):
+    """It was sent, or may have been, and no whole answer came back."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, kind="unknown")
+
+
+class _Stale(Exception):
+    """A kept connection was closed by the other side, as may happen at any time, and nothing came back on it."""
+
+
+class Address:
+    """Where requests go, taken apart once. `is_trusted`: whoever named it may name a private one."""
+
+    __slots__ = ("authority", "base", "host", "idle", "is_trusted", "port", "tls", "url")
+
+    def __init__(self, url: str, *, is_trusted: bool = False) -> None:
+        try:
+            parts = urlsplit(url)
+            port = parts.port
+        except ValueError as error:
+            raise ToolError(f"the address cannot be read: {error}", kind="inputs") from None
+        if parts.scheme not in ("http", "https") or not parts.hostname or parts.username or parts.query:
+            raise ToolError("an address is http:// or https://, a host, and perhaps a path", kind="inputs")
+        if not url.isascii() or not url.isprintable() or " " in url:
+            raise ToolError("an address has no spaces, and no characters beyond ASCII", kind="inputs")
+        self.url, self.is_trusted = url, is_trusted
+        self.host, self.tls = parts.hostname, parts.scheme == "https"
+        self.port = port or (443 if self.tls else 80)
+        self.authority, self.base = parts.netloc, parts.path.rstrip("/")
+        self.idle: list[_Connection] = []
+
+    def head(self, path: str) -> bytes:
+        """What every request to a path below begins with."""
+        lines = (
+            f"POST {self.base}{path} HTTP/1.1",
+            f"Host: {self.authority}",
+            "Content-Type: application/json",
+        )
+        return "".join(f"{line}\r\n" for line in lines).encode()
+
+    def close(self) -> None:
+        while self.idle:
+            self.idle.pop().end()
+
+
+class Poster:
+    """Sends requests. What an address keeps open is closed with the address."""
+
+    def __init__(self, guard: Guard) -> None:
+        self._guard = guard
+        self._tls: ssl.SSLContext | None = None
+
+    async def post(self, to: Address, head: bytes, body: bytes, *, fresh: bool = False) -> bytes:
+        """The body of the answer. `fresh`: not over a kept connection, of which nobody knows whether it is still one."""
+        request = b"%bContent-Length: %d\r\n\r\n%b" % (head, len(body), body)
+        if to.idle and not fresh:
+            try:
+                return await self._ask(to, to.idle.pop(), request)
+            except _Stale:
+                pass
+        return await self._ask(to, await self._connect(to), request)
+
+    async def _ask(self, to: Address, connection: _Connection, request: bytes) -> bytes:
+        try:
+            answer = await connection.ask(request)
+        except asyncio.CancelledError:
+            connection.end()
+            raise
+        if connection.is_reusable and len(to.idle) < KEPT_MAX:
+            to.idle.append(connection)
+        else:
+            connection.end()
+        return answer
+
+    async def _connect(self, to: Address) -> _Connection:
+        """Where the guard is on, only to an address that it has judged."""
+        loop, tls = asyncio.get_running_loop(), self._tls_for(to)
+        hosts = [to.host]
+        if self._guard.guarded and not to.is_trusted:
+            hosts = [target.host for target in await self._guard.targets(to.url)]
+        error: Exception = OSError("it has no address")
+        for host in hosts:
+            try:
+                async with asyncio.timeout(CONNECT_SECONDS):
+                    _, connection = await loop.create_connection(
+                        lambda: _Connection(to),
+                        host,
+                        to.port,
+                        ssl=tls,
+                        server_hostname=to.host if tls else None,
+                    )
+                    return connection
+            except TimeoutError:
+                error = OSError(f"no connection within {CONNECT_SECONDS:g} s")
+            except (OSError, UnicodeError, ssl.SSLError) as failed:
+                error = failed
+        raise Unsent(f"no connection to {to.authority}: {error}")
+
+    def _tls_for(self, to: Address) -> ssl.SSLContext | None:
+        if to.tls and self._tls is None:
+            self._tls = ssl.create_default_context()
+        return self._tls if to.tls else None
+
+
+class _Connection(asyncio.Protocol):
+    """One connection, with at most one request on it. The parser calls the methods that begin with on_."""
+
+    def __init__(self, to: Address) -> None:
+        self._to = to
+        self._transport: asyncio.Transport | None = None
+        self._waiter: asyncio.Future[bytes] | None = None
+        self._asked = 0
+        self.is_reusable = False
+        self._parser = httptools.HttpResponseParser(self)
+        self._begin()
+
+    def _begin(self) -> None:
+        self._pieces: list[bytes] = []
+        self._received = self._size = 0
+        self._has_head = self._has_length = False
+
+    def ask(self, request: bytes) -> asyncio.Future[bytes]:
+        waiter: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        if self._transport is None:
+            waiter.set_exception(_Stale() if self._asked else Broken("the connection was closed"))
+            return waiter
+        self._waiter, self._asked, self.is_reusable = waiter, self._asked + 1, False
+        self._transport.write(request)
+        return waiter
+
+    def end(self) -> None:
+        if self._transport is not None:
+            self._transport.abort()
+
+    # ----------------------------------------------------------------------------------------- from the loop
+
+    def connection_made(self, transport: Any) -> None:
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        self._received += len(data)
+        if self._waiter is None:
+            return self.end()  # nobody asked
+        if self._received - self._size > HEAD_BYTES_MAX + len(data):
+            return self._fail(Broken("the head of the answer is too long"))
+        try:
+            self._parser.feed_data(data)
+        except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
+            self._fail(Broken(f"the answer is no HTTP: {error}"))
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._transport, self.is_reusable = None, False
+        if self in self._to.idle:
+            self._to.idle.remove(self)
+        if self._waiter is None:
+            return
+        if self._has_head and not self._has_length and error is None:
+            self._give()  # its end is the end of the connection
+        elif self._asked > 1 and not self._received:
+            self._fail(_Stale())
+        else:
+            self._fail(Broken("the connection ended before a whole answer came"))
+
+    # --------------------------------------------------------------------------------------- from the parser
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if name.lower() in (b"content-length", b"transfer-encoding"):
+            self._has_length = True
+
+    def on_headers_complete(self) -> None:
+        self._has_head = True
+
+    def on_body(self, body: bytes) -> None:
+        self._size += len(body)
+        if self._size > ANSWER_BYTES_MAX:
+            self._fail(Broken(f"the answer is over {ANSWER_BYTES_MAX // 2**20} MiB"))
+        else:
+            self._pieces.append(body)
+
+    def on_message_complete(self) -> None:
+        if self._parser.get_status_code() < 200:  # it says that an answer will follow
+            self._has_head = self._has_length = False
+            return
+        self.is_reusable = self._parser.should_keep_alive() and self._transport is not None
+        self._give()
+
+    def _give(self) -> None:
+        waiter, self._waiter = self._waiter, None
+        answer = self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
+        self._begin()
+        if waiter is not None and not waiter.done():
+            waiter.set_result(answer)
+
+    def _fail(self, error: Exception) -> None:
+        waiter, self._waiter, self._pieces = self._waiter, None, []
+        if waiter is not None and not waiter.done():
+            waiter.set_exception(error)
+        self.end()

@@ -1,0 +1,145 @@
+"""`holdfast flows` and `holdfast demo`: definitions in a file, at a server, and in the folder that a server publishes."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Any
+
+import pytest
+
+from tests.cli.conftest import Cli
+
+FIRST = "- {id: sum, tool: add, args: {a: 1, b: 2}}"
+SECOND = "- {id: sum, tool: add, args: {a: 1, b: 5}}"
+GRAPH = '{"start": "a", "nodes": {"a": {"kind": "executor", "service": "sum"}}, "edges": []}'
+
+
+@pytest.fixture(params=["server", "file"])
+def place(request: pytest.FixtureRequest, cli: Cli) -> Cli:
+    """A folder with a server, and one without: what follows holds in both."""
+    if request.param == "server":
+        cli.up("--tools", "tools")
+    return cli
+
+
+def published(cli: Cli, steps: str, *args: str) -> dict[str, Any]:
+    found: dict[str, Any] = cli.json("flows", "publish", cli.flow(steps), *args)["workflows"][0]
+    return found
+
+
+def test_what_changed_gets_the_next_number_and_what_did_not_keeps_its_own(place: Cli) -> None:
+    assert [published(place, steps)["number"] for steps in (FIRST, FIRST, SECOND)] == [1, 1, 2]
+
+
+def test_a_graph_is_published_under_the_name_of_its_file(place: Cli) -> None:
+    place.write("graph.json", GRAPH)
+    said = place.run("flows", "publish", "graph.json")
+    assert (said.returncode, "graph: published as number 1" in said.stderr) == (0, True)
+
+
+def test_a_draft_is_stored_and_the_name_means_what_it_did(place: Cli) -> None:
+    published(place, FIRST)
+    assert published(place, SECOND, "--draft")["status"] == "draft"
+    assert place.json("flows", "show", "flow")["number"] == 1
+    assert [one["number"] for one in place.json("flows", "show", "flow")["versions"]] == [2, 1]
+
+
+def test_a_former_version_counts_again_after_a_rollback(place: Cli) -> None:
+    published(place, FIRST)
+    published(place, SECOND)
+    assert place.json("flows", "rollback", "flow", "1")["number"] == 1
+    assert [one["number"] for one in place.json("flows", "list")["workflows"]] == [1]
+
+
+def test_a_diff_shows_what_changed(place: Cli) -> None:
+    published(place, FIRST)
+    published(place, SECOND)
+    lines = place.run("flows", "diff", "flow", "1", "2").stdout.splitlines()
+    changed = [line.split() for line in lines if line[0] in "+-" and not line.startswith(("+++", "---"))]
+    assert changed == [["-", "b:", "2"], ["+", "b:", "5"]]
+    assert place.json("flows", "diff", "flow", "1", "2")["pointers"] == ["/steps/0/args/b"]
+
+
+def test_of_several_files_none_is_published_if_one_is_broken(place: Cli) -> None:
+    place.write("bad.yaml", "name: bad\nsteps: [{id: s, toool: add}]\n")
+    place.json("run", place.flow(FIRST), "--tools", "tools")  # so that there is a file
+    refused = place.run("flows", "publish", "flow.yaml", "bad.yaml")
+    assert (refused.returncode, "bad.yaml:2" in refused.stderr) == (2, True)
+    assert place.json("flows", "list")["workflows"] == []
+
+
+@pytest.mark.parametrize(
+    "words", [("diff", "flow", "1", "x"), ("rollback", "flow", "0"), ("show", "flow", "--number", "-1")]
+)
+def test_a_number_that_is_none_is_refused(cli: Cli, words: tuple[str, ...]) -> None:
+    assert cli.json("flows", *words)["error"] == "usage"
+
+
+def test_a_file_that_another_process_has_is_not_published_to(cli: Cli) -> None:
+    process = cli.start("run", cli.flow("- {id: held, tool: hold}"), "--tools", "tools")
+    cli.until(process, "at work")
+    data = cli.json("flows", "publish", cli.flow(FIRST))
+    assert (data["error"], "serves no address" in data["message"]) == ("database_in_use", True)
+
+
+# --------------------------------------------------------------------------------------------------- a folder
+
+
+def until(cli: Cli, *words: str, number: int) -> None:
+    """Look until a workflow has this number."""
+    for _ in range(300):
+        if cli.json(*words).get("number") == number:
+            return
+        time.sleep(0.1)
+    raise AssertionError(f"number {number} never came")
+
+
+def test_a_folder_is_published_at_start_and_when_a_file_changes(cli: Cli) -> None:
+    cli.flow(FIRST)
+    (cli.folder / "flows").mkdir()
+    (cli.folder / "flow.yaml").rename(cli.folder / "flows" / "flow.yaml")
+    server = cli.up("--tools", "tools", "--flows", "flows")
+    assert server.said["flows"] == ["flow"]
+    cli.flow(SECOND)
+    (cli.folder / "flow.yaml").rename(cli.folder / "flows" / "flow.yaml")
+    until(cli, "flows", "show", "flow", number=2)
+
+
+def test_a_broken_file_of_the_folder_is_listed_with_its_problems(cli: Cli) -> None:
+    (cli.folder / "flows").mkdir()
+    cli.write("flows/bad.yaml", "name: bad\nsteps: [{id: s, toool: add}]\n")
+    cli.flow(FIRST)
+    (cli.folder / "flow.yaml").rename(cli.folder / "flows" / "good.yaml")
+    server = cli.up("--flows", "flows")
+    assert (server.said["flows"], server.said["broken"]) == (["flow"], ["bad.yaml"])
+    listed = cli.run("flows", "list")
+    assert listed.stdout.splitlines()[1].startswith("flow ")
+    assert "bad.yaml cannot be used" in listed.stderr and "unknown key" in listed.stderr
+
+
+# ------------------------------------------------------------------------------------------------------- demo
+
+
+def test_the_demo_goes_both_ways_and_shows_what_each_node_did(cli: Cli) -> None:
+    server = cli.up()
+    done = cli.run("demo", "--json", "--server", server.address)
+    data = json.loads(done.stdout)
+    assert done.returncode == 0, done.stderr
+    assert [json.loads(task["shared_json"])["result"] for task in data["tasks"]] == ["hold fast", 42]
+    nodes = [[run["node_key"] for run in runs] for runs in data["runs"].values()]
+    assert nodes == [["A", "way", "B"], ["A", "way", "C"]]
+
+
+def test_the_demo_uses_the_worker_that_is_there(cli: Cli) -> None:
+    server = cli.up("--demo")
+    done = cli.run("demo", SCHEDULER_BASE=server.address)
+    assert done.returncode == 0, done.stderr
+    assert "worker-" in done.stdout and "serves transform" not in done.stderr
+
+
+def test_the_demo_leaves_nothing_behind(cli: Cli) -> None:
+    server = cli.up("--db", "sqlite:///served.db")
+    before = {path.name for path in cli.folder.iterdir()}
+    assert cli.run("demo", "--server", server.address).returncode == 0
+    assert {path.name for path in cli.folder.iterdir()} - before <= {"served.db-wal", "served.db-shm"}

@@ -1,0 +1,444 @@
+"""Runs as the dialect of tasks sees them: tasks, and one node run per attempt."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from holdfast import Context, InvalidInputs, LimitExceeded, tool
+from holdfast.engine.decisions import BeginStop, OpenWait, StartAttempt, StopAttempt
+from holdfast.engine.events import AttemptTimedOut, CallbackReceived, RunStarted, StepPaused, TimerFired
+from holdfast.engine.rows import encode_row
+from holdfast.runtime.services import Services
+from holdfast.runtime.tasks import NodeRun, NodeRuns, Task, place_of
+from holdfast.testing import BEGAN
+from holdfast.values import Error
+from tests.runtime.bench import opened, rows
+from tests.runtime.manual import by_hand, clock, settled
+
+T = "default"
+
+
+@tool
+async def upper(input: Any, params: Any) -> Any:  # noqa: A002  # as services are called
+    return str(input).upper()
+
+
+@tool
+async def shaky(input: Any, params: Any, context: Context) -> Any:  # noqa: A002
+    if context.attempt < 3:
+        raise ValueError(f"no {context.attempt}")
+    return input
+
+
+@tool
+async def fail(input: Any, params: Any) -> Any:  # noqa: A002
+    raise ValueError("broken")
+
+
+@tool
+async def route(input: Any, params: Any) -> Any:  # noqa: A002
+    return {"action": params["to"]}
+
+
+@tool
+async def endless(input: Any, params: Any) -> None:  # noqa: A002
+    await asyncio.Event().wait()
+
+
+TOOLS = [upper, shaky, fail, route, endless]
+
+
+def local(service: str, **more: Any) -> dict[str, Any]:
+    return {"kind": "local", "service": service, "prep": {"input_key": "$params.x"}, **more}
+
+
+def graph(start: str, edges: list[tuple[str, str, str]] = [], **nodes: Any) -> dict[str, Any]:  # noqa: B006
+    lines = [{"from": source, "action": action, "to": target} for source, action, target in edges]
+    return {"name": "g", "start": start, "nodes": nodes, "edges": lines}
+
+
+async def ran(services: Services, definition: Any, **params: Any) -> tuple[Task, list[NodeRun]]:
+    run, _ = await services.commands.start(T, definition, params)
+    await services.queries.wait_for(T, run.id, 600)
+    return await services.queries.task(T, run.id), await services.queries.node_runs(T, run.id)
+
+
+def told(runs: list[NodeRun]) -> list[tuple[str, int, str, str | None]]:
+    return [(run.node_key, run.attempt_no, run.status, run.action) for run in runs]
+
+
+# ------------------------------------------------------------------------------------------------------- tasks
+
+
+@by_hand
+async def test_a_completed_task_has_its_final_shared_state_and_no_current_node(tmp_path: Path) -> None:
+    definition = graph(
+        "a",
+        [("a", "goB", "b")],
+        a=local("route", params={"to": "goB"}, post={"action_key": "action"}),
+        b=local("upper", post={"output_key": "up"}),
+    )
+    async with opened(tmp_path, TOOLS, clock()) as engine:
+        services = Services(engine)
+        release = await services.commands.publish(T, definition)
+        run, _ = await services.commands.start(T, "g", {"x": "hi"}, request_id="r-1")
+        await services.queries.wait_for(T, run.id, 60)
+        task = await services.queries.task(T, run.id)
+        assert task == Task(
+            id=run.id,
+            flow_version_id=release.id,
+            status="completed",
+            params_json='{"x":"hi"}',
+            shared_json='{"up":"HI"}',
+            current_node_key="",
+            last_action="",
+            step_count=2,
+            retry_state_json="{}",
+            lease_owner=None,
+            lease_expiry=None,
+            request_id="r-1",
+            created_at=BEGAN // 1000,
+            updated_at=BEGAN // 1000,
+            flow_id=release.flow_id,
+            flow_name="g",
+            flow_version=1,
+        )
+
+
+@by_hand
+async def test_an_open_task_shows_where_it_is_and_what_it_has_written(tmp_path: Path) -> None:
+    definition = graph(
+        "a", [("a", "default", "b")], a=local("upper", post={"output_key": "up"}), b=local("endless")
+    )
+    async with opened(tmp_path, TOOLS, clock()) as engine:
+        services = Services(engine)
+        run, _ = await services.commands.start(T, definition, {"x": "hi"})
+        await settled()
+        task = await services.queries.task(T, run.id)
+        shown = (task.status, task.current_node_key, task.shared_json, task.step_count, task.lease_owner)
+        assert shown == ("running", "b", '{"up":"HI"}', 1, "local")
+
+
+@by_hand
+async def test_a_failed_task_shows_the_node_that_failed(tmp_path: Path) -> None:
+    async with opened(tmp_path, TOOLS, clock()) as engine:
+        task, runs = await ran(Services(engine), graph("a", a=local("fail")), x=1)
+        assert (task.status, task.current_node_key) == ("failed", "a")
+        assert [(run.status, run.error_text) for run in runs] == [("error", "broken")]
+
+
+@by_hand
+async def test_states_are_spelled_and_filtered_in_their_own_way(tmp_path: Path) -> None:
+    timer = graph("t", t={"kind": "timer", "params": {"delay_ms": 100_000}})
+    async with opened(tmp_path, TOOLS, clock()) as engine:
+        services = Services(engine)
+        waiting, _ = await services.commands.start(T, timer)
+        cancelled, _ = await services.commands.start(T, timer)
+        await settled()
+        await services.commands.cancel(T, cancelled.id)
+        found = [await services.queries.tasks(T, status=status) for status in ("running", "canceled", None)]
+        assert [([task.id for task in page], total) for page, total in found] == [
+            ([waiting.id], 1),
+            ([cancelled.id], 1),
+            ([cancelled.id, waiting.id], 2),
+        ]
+        with pytest.raises(InvalidInputs):
+            await services.queries.tasks(T, status="cancelled")
+
+
+@by_hand
+async def test_pages_of_tasks_go_from_the_newest_back(tmp_path: Path) -> None:
+    async with opened(tmp_path, TOOLS, clock()) as engine:
+        services = Services(engine)
+        release = await services.commands.publish(T, graph("a", a=local("upper")))
+        ids = [(await services.commands.start(T, "g", {"x": i}))[0].id for i in range(7)]
+        await services.commands.start(T, graph("a", a=local("upper")), {"x": 0})
+        wanted: dict[str, Any] = {"flow_version_id": release.id, "page_size": 3}
+        pages = [await services.queries.tasks(T, page=page, **wanted) for page in (1, 2, 3, 4)]
+        assert [[task.id for task in page] for page, _ in pages] == [ids[:3:-1], ids[3:0:-1], ids[:1], []]
+        assert {total for _, total in pages} == {7}
+        assert await services.queries.tasks(T, flow_version_id="ver-nobody") == ([], 0)
+        for page, size in ((0, 1), (1, 0), (1, 501), (2_000, 500)):
+            with pytest.raises(LimitExceeded):
+                await services.queries.tasks(T, page=page, page_size=size)
+
+
+# --------------------------------------------------------------------------------------------------- node runs
+
+
+@by_hand
+async def test_each_attempt_is_a_node_run_of_its_own(tmp_path: Path) -> None:
+    node = local("shaky", max_retries=2, wait_ms=1000, post={"output_key": "y", "action_static": "done"})
+    async with opened(tmp_path, TOOLS, clock()) as engine:
+        services = Services(engine)
+        run, _ = await services.commands.start(T, graph("a", a=node), {"x": 5})
+        await clock().advance(5)
+        runs = await services.queries.node_runs(T, run.id)
+        assert told(runs) == [("a", 1, "error", None), ("a", 2, "error", None), ("a", 3, "ok", "done")]
+        assert [each.error_text for each in runs] == ["no 1", "no 2", None]
+        at = BEGAN // 1000
+        assert [(each.started_at, each.finished_at) for each in runs] == [
+            (at, at), (at + 1, at + 1), (at + 2, at + 2)]  # fmt: skip
+        assert {each.exec_input_json for each in runs} == {'{"input":5,"params":{"x":5}}'}
+        assert {each.prep_json for each in runs} == {"5"}
+        assert [each.exec_output_json for each in runs] == [None, None, "5"]
+        assert len({each.id for each in runs}) == 3
+        assert all(each.id.startswith("run-") and each.task_id == run.id for each in runs)
+
+
+@by_hand
+async def test_a_node_that_is_at_work_is_running(tmp_path: Path) -> None:
+    async with opened(tmp_path, TOOLS, clock()) as engine:
+        services = Services(engine)
+        run, _ = await services.commands.start(T, graph("a", a=local("endless")), {"x": 5})
+        await settled()
+        (found,) = await services.queries.node_runs(T, run.id)
+        assert (found.status, found.finished_at, found.attempt_no) == ("running", None, 1)
+
+
+@by_hand
+async def test_a_cancelled_task_has_one_canceled_node_run(tmp_path: Path) -> None:
+    async with opened(tmp_path, TOOLS, clock()) as engine:
+        services = Services(engine)
+        run, _ = await services.commands.start(T, graph("a", a=local("endless")), {"x": 5})
+        await settled()
+        await services.commands.cancel(T, run.id)
+        await services.queries.wait_for(T, run.id, 60)
+        runs = await services.queries.node_runs(T, run.id)
+        assert told(runs) == [("a", 1, "error", None), ("a", 0, "canceled", "canceled")]
+
+
+@by_hand
+async def test_a_choice_and_a_timer_are_node_runs_without_a_call(tmp_path: Path) -> None:
+    definition = graph(
+        "c",
+        [("c", "big", "t")],
+        c={
+            "kind": "choice",
+            "prep": {"input_key": "$params.x"},
+            "choice_cases": [{"action": "big", "expr": {"gt": ["$params.x", 3]}}],
+        },
+        t={"kind": "timer", "params": {"delay_ms": 2000}, "post": {"action_static": "due"}},
+    )
+    async with opened(tmp_path, TOOLS, clock()) as engine:
+        services = Services(engine)
+        run, _ = await services.commands.start(T, definition, {"x": 5})
+        await clock().advance(3)
+        runs = await services.queries.node_runs(T, run.id)
+        assert told(runs) == [("c", 1, "ok", "big"), ("t", 1, "ok", "due")]
+        assert [each.finished_at - each.started_at for each in runs if each.finished_at] == [0, 2]
+        assert (await services.queries.task(T, run.id)).step_count == 2
+
+
+@by_hand
+async def test_children_of_a_foreach_are_told_under_its_key_by_their_index(tmp_path: Path) -> None:
+    node = {"kind": "foreach", "service": "upper", "prep": {"input_key": "$params.xs"},
+            "post": {"output_key": "ys"}}  # fmt: skip
+    async with opened(tmp_path, TOOLS, clock()) as engine:
+        services = Services(engine)
+        assert (await services.queries.count(T)) == 0
+        definition = graph("f", f=node)
+        run, _ = await services.commands.start(T, definition, {"xs": ["a", "b"]})
+        await settled()
+        runs = await services.queries.node_runs(T, run.id)
+        shown = [(each.node_key, each.branch_id, each.sub_status) for each in runs]
+        assert shown[0] == ("f", None, None)
+        assert sorted((key, branch) for key, branch, _ in shown[1:]) == [("f", "0"), ("f", "1")]
+
+
+@by_hand
+async def test_nodes_of_a_subflow_are_told_under_the_key_of_the_subflow(tmp_path: Path) -> None:
+    inner = {
+        "start": "x",
+        "nodes": {"x": local("upper", post={"output_key": "up"}), "y": local("upper")},
+        "edges": [{"from": "x", "action": "default", "to": "y"}],
+    }
+    definition = graph("s", s={"kind": "subflow", "subflow": inner, "post": {"output_key": "all"}})
+    async with opened(tmp_path, TOOLS, clock()) as engine:
+        task, runs = await ran(Services(engine), definition, x="a")
+        shown = [(each.node_key, each.branch_id, each.sub_status, each.status) for each in runs]
+        assert shown == [
+            ("s", None, None, "ok"),
+            ("s", "x", "sub_node_complete", "ok"),
+            ("s", "y", "sub_node_complete", "ok"),
+        ]
+        assert task.shared_json == '{"all":{"up":"A"}}'
+
+
+@by_hand
+async def test_each_visit_on_a_cycle_has_node_runs_of_its_own(tmp_path: Path) -> None:
+    definition = graph(
+        "a",
+        [("a", "default", "c"), ("c", "again", "a")],
+        a=local("upper", post={"output_key": "seen"}),
+        c={
+            "kind": "choice",
+            "prep": {"input_key": "$shared.flag"},
+            "post": {"output_key": "seen"},
+            "choice_cases": [
+                {
+                    "action": "again",
+                    "expr": {"and": [{"ne": ["$shared.flag", "x"]}, {"exists": "$shared.no"}]},
+                }
+            ],
+            "default_action": "stop",
+        },
+    )
+    async with opened(tmp_path, TOOLS, clock()) as engine:
+        _, runs = await ran(Services(engine), definition, x="a")
+        assert told(runs) == [("a", 1, "ok", ""), ("c", 1, "ok", "stop")]
+
+
+@by_hand
+async def test_an_attempt_that_was_lost_with_its_process_is_an_error_and_the_next_one_counts_on(
+    tmp_path: Path,
+) -> None:
+    async with opened(tmp_path, TOOLS, clock()) as engine:
+        run, _ = await Services(engine).commands.start(T, graph("a", a=local("endless")), {"x": 1})
+        await settled()
+        engine.crash()
+    async with opened(tmp_path, TOOLS, clock()) as engine:
+        await settled()
+        runs = await Services(engine).queries.node_runs(T, run.id)
+        assert told(runs) == [("a", 1, "error", None), ("a", 2, "running", None)]
+
+
+@by_hand
+async def test_runs_of_the_steps_notation_are_tasks_too(tmp_path: Path) -> None:
+    definition = {
+        "name": "n",
+        "steps": [
+            {"id": "l", "kind": "foreach", "items": "$.inputs.xs",
+             "steps": [{"id": "s", "tool": "upper", "args": {"input": "{{ item }}", "params": {}}}]},
+        ],
+    }  # fmt: skip
+    async with opened(tmp_path, TOOLS, clock()) as engine:
+        task, runs = await ran(Services(engine), definition, xs=["a"])
+        assert (task.status, task.shared_json) == ("completed", '{"l":{"iterations":[{"s":"A"}]}}')
+        assert [(each.node_key, each.branch_id) for each in runs] == [("l", None), ("l", "0.s")]
+
+
+@pytest.mark.parametrize(
+    ("path", "place"),
+    [
+        ("a", ("a", None)),
+        ("a~2", ("a", None)),
+        ("p[1].call", ("p", "1")),
+        ("p~3[1].call", ("p", "1")),
+        ("s.x", ("s", "x")),
+        ("s.x.y", ("s", "x.y")),
+        ('["a.b"]', ("a.b", None)),
+        ('["a.b"].["c d"]', ("a.b", "c d")),
+        ("l[0].s", ("l", "0.s")),
+    ],
+)
+def test_a_path_is_a_node_and_a_branch(path: str, place: tuple[str, str | None]) -> None:
+    assert place_of(path) == place
+
+
+def projected(*told_by: tuple[Any, list[Any]]) -> list[NodeRun]:
+    """Node runs of rows that are made by hand."""
+    projection = NodeRuns("0198c0de-0000-7000-8000-000000000000")
+    for seq, (event, decisions) in enumerate(told_by, 1):
+        projection.take((seq, 0, BEGAN + 1000 * seq, "", encode_row(event, decisions)[0]))
+    return projection.found
+
+
+BEGUN = (RunStarted(msgspec.Raw(b"{}")), [StartAttempt("a", 1, msgspec.Raw(b'{"input":1,"params":{}}'))])
+PAUSED = (StepPaused("a", 1, "T9", worker=("w1", "http://w1")), [OpenWait("a", "callback", "T9")])
+GOOD, BAD = (CallbackReceived("a", 1, msgspec.Raw(text), error) for text, error in (
+    (b"7", None), (b"null", Error("refused", "not today"))))  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("told_by", "ended"),
+    [
+        ([PAUSED], ("running", None, None)),
+        ([PAUSED, (GOOD, [])], ("ok", "7", None)),
+        ([PAUSED, (BAD, [])], ("error", None, "not today")),
+        ([(GOOD, []), (PAUSED[0], [])], ("ok", "7", None)),
+    ],
+)
+def test_an_attempt_that_is_answered_later_runs_until_then(
+    told_by: list[Any], ended: tuple[str, str | None, str | None]
+) -> None:
+    (found,) = projected(BEGUN, *told_by)
+    assert (found.status, found.exec_output_json, found.error_text) == ended
+    assert (found.attempt_no, found.worker_id, found.worker_url) == (1, "w1", "http://w1")
+
+
+def test_an_attempt_that_outlived_its_grace_has_ended_when_the_next_one_begins() -> None:
+    late = Error("timeout", "too slow")
+    timed_out = (AttemptTimedOut("a", 1), [StopAttempt("a", "a"), BeginStop("a", late)])
+    grace = (TimerFired("a", "grace"), [StartAttempt("a", 2)])
+    runs = projected(BEGUN, timed_out, grace)
+    assert [(each.attempt_no, each.status, each.error_text) for each in runs] == [
+        (1, "error", "too slow"), (2, "running", None)]  # fmt: skip
+
+
+# ------------------------------------------------------------------------------------------- the same, as tables
+
+
+VIEWED: dict[str, dict[str, Any]] = {
+    "chain": graph(
+        "a",
+        [("a", "default", "b")],
+        a=local("upper", post={"output_key": "up"}),
+        b=local("route", params={"to": "on"}, post={"action_key": "action"}),
+    ),
+    "failed": graph("a", [("a", "default", "b")], a=local("upper"), b=local("fail")),
+    "retried": graph("a", a=local("shaky", max_retries=2, post={"action_static": "done"})),
+    "timed": graph("t", t={"kind": "timer", "params": {"delay_ms": 1000}, "post": {"action_static": "due"}}),
+    "each": graph("f", f={"kind": "foreach", "service": "upper", "prep": {"input_key": "$params.xs"}}),
+    "inside": graph("s", s={"kind": "subflow", "subflow": {"start": "x", "nodes": {"x": local("upper")}}}),
+    "chosen": graph(
+        "c", c={"kind": "choice", "choice_cases": [{"action": "yes", "expr": {"eq": ["$params.x", "hi"]}}]}
+    ),
+}
+
+
+@by_hand
+@pytest.mark.parametrize("name", VIEWED)
+async def test_the_tables_say_the_same_of_a_task_that_is_over(tmp_path: Path, name: str) -> None:
+    async with opened(tmp_path, TOOLS, clock()) as engine:
+        services = Services(engine)
+        await services.commands.publish(T, VIEWED[name])
+        run, _ = await services.commands.start(T, "g", {"x": "hi", "xs": ["a", "b"]}, request_id="r")
+        await clock().advance(5)
+        task = await services.queries.task(T, run.id)
+        runs = await services.queries.node_runs(T, run.id)
+        own = {"current_node_key", "shared_json"} if task.status == "failed" else set()
+        for kind, expected, table, left_out in (
+            (Task, [task], "tasks", own),
+            (NodeRun, runs, "node_runs", set()),
+        ):
+            columns = [field for field in kind.__struct_fields__ if field not in left_out]
+            found = rows(tmp_path, f"SELECT {', '.join(columns)} FROM {table} ORDER BY 1, 2")
+            assert found == sorted(
+                (tuple(getattr(each, column) for column in columns) for each in expected), key=str
+            )
+
+
+@by_hand
+async def test_the_tables_have_the_one_canceled_node_run_too(tmp_path: Path) -> None:
+    async with opened(tmp_path, TOOLS, clock()) as engine:
+        services = Services(engine)
+        run, _ = await services.commands.start(T, graph("a", a=local("endless")), {"x": 5})
+        await settled()
+        await services.commands.cancel(T, run.id)
+        await services.queries.wait_for(T, run.id, 60)
+        query = "SELECT node_key, attempt_no, status, action FROM node_runs ORDER BY attempt_no DESC"
+        assert rows(tmp_path, query) == told(await services.queries.node_runs(T, run.id))
+
+
+@by_hand
+async def test_the_tables_read_no_journal_but_that_of_the_task_they_are_asked_for(tmp_path: Path) -> None:
+    async with opened(tmp_path, TOOLS, clock()):
+        for table, column in (("tasks", "id"), ("node_runs", "task_id")):
+            plan = rows(tmp_path, f"EXPLAIN QUERY PLAN SELECT * FROM {table} WHERE {column} = 'x'")
+            assert [step for *_, step in plan if step.startswith(("SCAN j", "SCAN o"))] == []

@@ -40,7 +40,7 @@ PROBLEMS: Final[dict[str, str]] = WORDS["problems"]
 ERROR_KINDS: Final[dict[str, str]] = WORDS["error_kinds"]
 SETTINGS: Final[dict[str, str]] = WORDS["settings"]
 LIMITS: Final[dict[str, dict[str, str]]] = WORDS["limits"]
-NOT_YET: Final = ("service", "approve", "wait_event", "poll")
+NOT_YET: Final[tuple[str, ...]] = ()
 NOT_PUBLIC: Final = {
     *(
         f"Context.{name}"
@@ -67,6 +67,7 @@ RECORDS: Final = (
     "StepInfo",
     "RunEvent",
     "Cancellation",
+    "Resumption",
     "Problem",
     "WorkflowStep",
     "StepPolicy",

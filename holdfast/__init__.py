@@ -6,7 +6,16 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from holdfast.compat import WorkflowJob
-    from holdfast.embed import Cancellation, Holdfast, RunEvent, RunHandle, RunInfo, StepInfo, run_sync
+    from holdfast.embed import (
+        Cancellation,
+        Holdfast,
+        Resumption,
+        RunEvent,
+        RunHandle,
+        RunInfo,
+        StepInfo,
+        run_sync,
+    )
     from holdfast.errors import (
         AmbiguousTask,
         BodyTooLarge,
@@ -63,6 +72,7 @@ _HOMES = {
     "holdfast.embed": (
         "Cancellation",
         "Holdfast",
+        "Resumption",
         "RunEvent",
         "RunHandle",
         "RunInfo",
@@ -148,6 +158,7 @@ __all__ = [
     "Refused",
     "RemoteCaller",
     "RequestConflict",
+    "Resumption",
     "RetryPolicy",
     "RunCancelled",
     "RunEnded",

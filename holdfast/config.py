@@ -57,6 +57,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     artefact_roots: tuple[str, ...] = ()  # folders that files may be taken from
     allow_networks: tuple[str, ...] | None = None  # None: nobody said
     public_url: str | None = None
+    resume_secret: str | None = None  # what callbacks without a key are signed with
     allow_hosts: tuple[str, ...] = ()  # names by which the server is called, besides its own address
     rate_per_key: int = RATE_PER_KEY
     rate_per_address: int = RATE_PER_ADDRESS
@@ -92,6 +93,7 @@ SETTINGS: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
     "artefact_roots": (LIST, ("HOLDFAST_ARTEFACT_ROOTS",)),
     "allow_networks": (LIST, ("HOLDFAST_ALLOW_NETWORKS",)),
     "public_url": (TEXT, ("HOLDFAST_PUBLIC_URL", "PUBLIC_BASE_URL")),
+    "resume_secret": (TEXT, ("HOLDFAST_RESUME_SECRET",)),
     "allow_hosts": (LIST, ("HOLDFAST_ALLOW_HOSTS",)),
     "rate_per_key": (COUNT, ("HOLDFAST_RATE_PER_KEY",)),
     "rate_per_address": (COUNT, ("HOLDFAST_RATE_PER_ADDRESS",)),

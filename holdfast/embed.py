@@ -52,6 +52,7 @@ from holdfast.values import DEFAULT_TENANT, Error, Millis, RunId, RunNo, StepSta
 __all__ = [
     "Cancellation",
     "Holdfast",
+    "Resumption",
     "RunEvent",
     "RunHandle",
     "RunInfo",
@@ -77,6 +78,13 @@ class Cancellation(TypedDict):
 
     cancelled: bool
     status: str
+
+
+class Resumption(TypedDict):
+    """`reason` is resumed, parked (nobody waits for it yet), already_resumed, expired or unknown_task."""
+
+    resumed: bool
+    reason: str
 
 
 class RunInfo(msgspec.Struct, frozen=True):
@@ -276,6 +284,41 @@ class Holdfast:
         except RunIsOver as over:
             return {"cancelled": False, "status": over.status}
         return {"cancelled": True, "status": (await self._engine.row_of(RunId(run_id))).status}
+
+    async def signal(
+        self, run_id: str, key: str, value: Any = None, *, correlation: str | None = None
+    ) -> None:
+        """Say something to a run: the step that waits for `key` takes it, now or when it is reached.
+
+        In a graph it is written to shared state, and what waits there looks again. Durable when this returns.
+        """
+        await self._commands.signal(DEFAULT_TENANT, run_id, key, value, correlation)
+
+    async def approve(
+        self,
+        run_id: str,
+        path: str,
+        *,
+        approved: bool = True,
+        reason: str = "",
+        by: str = "",
+        form: Any = None,
+    ) -> bool:
+        """Answer the approval at a step; tells whether that decided it, which takes several where a quorum is asked for.
+
+        `by` is who answers. A gate that is not open, or was answered already, raises NotWaiting.
+        """
+        return await self._commands.approve(
+            DEFAULT_TENANT, run_id, path, approved=approved, reason=reason, by=by, form=form
+        )
+
+    async def resume(self, task_id: str, answer: Any, *, run_id: str | None = None) -> Resumption:
+        """Deliver the result of a call that answered `{"pending": true, "task_id": …}`: it becomes the step's output.
+
+        One that comes before its pause is kept for a day. `{"success": false, "error": …}` is the failure of the step.
+        """
+        told = await self._commands.resume(DEFAULT_TENANT, task_id, answer, run_id)
+        return {"resumed": told.resumed, "reason": told.reason}
 
     def _read(self, spec: Spec) -> Definition:
         """A definition in any of its forms; the same text is read once."""

@@ -14,6 +14,7 @@ from typing import Final
 import msgspec
 
 KEY_BYTES: Final = 32
+WEBHOOK_SECRET: Final = "whsec_"
 SEGMENT_CHARS_MAX: Final = 4_096  # of an address: a path in a run may be long, but not that long
 
 
@@ -59,6 +60,24 @@ def signature(secret: str, body: bytes) -> str:
 
 def is_signed(secret: str, body: bytes, given: str) -> bool:
     return hmac.compare_digest(signature(secret, body).encode(), given.encode("utf-8", "surrogateescape"))
+
+
+def webhook_signature(secret: str, message_id: str, timestamp: int, body: bytes) -> str:
+    """The signature of a message as Standard Webhooks has it, so that a body cannot be sent again under another id or time.
+
+    A secret that begins with `whsec_` is base64 of the key; any other is the key itself.
+    """
+    signed = f"{message_id}.{timestamp}.".encode() + body
+    return "v1," + base64.b64encode(hmac.new(_webhook_key(secret), signed, hashlib.sha256).digest()).decode()
+
+
+def _webhook_key(secret: str) -> bytes:
+    if not secret.startswith(WEBHOOK_SECRET):
+        return secret.encode()
+    try:
+        return base64.b64decode(secret.removeprefix(WEBHOOK_SECRET), validate=True)
+    except ValueError:
+        raise ValueError(f"a secret that begins with {WEBHOOK_SECRET} goes on with base64") from None
 
 
 def _proof(key: bytes, said: bytes) -> bytes:

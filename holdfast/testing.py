@@ -32,7 +32,7 @@ import pytest
 if (
     TYPE_CHECKING
 ):  # pytest loads this file at every start, also where nobody uses it: the rest waits until somebody does
-    from holdfast.embed import Holdfast, RunHandle, Spec
+    from holdfast.embed import Holdfast, Resumption, RunHandle, Spec
     from holdfast.runtime.app import Engine
     from holdfast.values import Millis, RunId
 
@@ -266,6 +266,27 @@ class TestEngine:
         self._runs.append(run)
         return run
 
+    # ------------------------------------------------------------------------------------------- answers from outside
+
+    async def resume(self, task_id: str, answer: Any, *, run_id: str | None = None) -> Resumption:
+        """Deliver the later answer of a call, and let happen what follows at once."""
+        told = await (await self.open()).resume(task_id, answer, run_id=run_id)
+        await self._rest()
+        return told
+
+    async def approve(self, run: RunHandle, path: str, **answer: Any) -> bool:
+        """Answer an approval, as `Holdfast.approve` does, and let happen what follows at once."""
+        decided = await (await self.open()).approve(run.id, path, **answer)
+        await self._rest()
+        return decided
+
+    async def signal(
+        self, run: RunHandle, key: str, value: Any = None, *, correlation: str | None = None
+    ) -> None:
+        """Say something to a run, and let happen what follows at once."""
+        await (await self.open()).signal(run.id, key, value, correlation=correlation)
+        await self._rest()
+
     # ------------------------------------------------------------------------------------------------------ time
 
     @property
@@ -406,6 +427,7 @@ def crash(engine: Engine) -> None:
     engine.dispatch.abandon()
     engine.workers.abandon()
     engine.timers.close()
+    engine.waits.close()
     if engine.upkeep is not None:
         engine.upkeep.stop()
     for task in (engine._filling, engine._restoring):

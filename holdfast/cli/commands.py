@@ -195,7 +195,10 @@ FLOWS_PUBLISH: Final = Command(
     "Let the names of definitions mean what these files say.",
     "holdfast.cli.flows:publish_command",
     "A version never changes, and a run keeps the one that it began with. All files are checked before any is published.",
-    ("holdfast flows publish hello.yaml", "holdfast flows publish flows/*.yaml --server http://127.0.0.1:8070"),
+    (
+        "holdfast flows publish hello.yaml",
+        "holdfast flows publish flows/*.yaml --server http://127.0.0.1:8070",
+    ),
     (Argument("FILE", "The definitions, in either notation.", many=True, files="yaml"),),
     (Flag("--draft", "Store the version without letting the name mean it."), *ON_EITHER),
 )
@@ -291,7 +294,9 @@ DEMO: Final = Command(
     (),
     (SERVER, *EVERY),
 )
-TENANT: Final = Flag("--tenant", "Whose keys are meant. If not said: the tenant default, or that of your own key.", "NAME")
+TENANT: Final = Flag(
+    "--tenant", "Whose keys are meant. If not said: the tenant default, or that of your own key.", "NAME"
+)
 KEYS_CREATE: Final = Command(
     "keys create",
     "Make a key for those who call the server. It is shown once, on standard output.",

@@ -93,7 +93,9 @@ async def _revoke(settings: Settings, given: Given) -> int:
 
 def _cells(key: KeyView, now: int) -> tuple[str, ...]:
     times = [instant(ms_of(at)) if at else "never" for at in (key.created_at, key.last_used_at)]
-    services = " ".join(key.services) or ("every" if "worker" in key.scopes or "admin" in key.scopes else "none")
+    services = " ".join(key.services) or (
+        "every" if "worker" in key.scopes or "admin" in key.scopes else "none"
+    )
     return (key.id, key.name, key.tenant, " ".join(key.scopes), services, *times, _state(key, now))
 
 

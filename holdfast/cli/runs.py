@@ -31,7 +31,6 @@ from holdfast.http.wire import Explanation, Reason, Run, RunLine
 from holdfast.runtime.advance import Live
 from holdfast.runtime.app import Engine
 from holdfast.runtime.steps import Steps, StepView
-from holdfast.spec.problems import did_you_mean
 from holdfast.values import TERMINAL, RunId, base_of, segment
 
 LIST_DEFAULT: Final = 20
@@ -256,19 +255,12 @@ def rerun_command(given: Given) -> int:
 
 async def _look(settings: Settings, word: str, step: str | None, seen: list[Previewed]) -> int:
     async with opened(settings) as source:
-        run_id = await source.find(word)
-        run = await source.run(run_id)
-        steps, names = await source.steps(run_id, every=False)
-    if run.status not in TERMINAL:
-        raise Usage(f"run {run_id} is {run.status}, not over; go on with: holdfast run --continue {run_id}")
-    if step is not None and step not in names:
-        hint = did_you_mean(step, names) or f"its steps are {', '.join(names[:STEPS_NAMED_MAX])}"
-        raise Usage(f"{run.workflow} has no top-level step {step!r}; {hint}")
-    at = names.index(step) if step is not None else 0
-    done = {path for path, one in steps.items() if one.status == "completed"}
-    if undone := [name for name in names[:at] if segment(name) not in done]:
-        raise Usage(f"step {undone[0]!r} before {step!r} did not complete; begin with it: --from {undone[0]}")
-    seen.append(Previewed(run, names[:at], names[at:]))
+        run = await source.run(await source.find(word))
+        if run.status not in TERMINAL:
+            hint = f"go on with: holdfast run --continue {run.run_id}"
+            raise Usage(f"run {run.run_id} is {run.status}, not over; {hint}")
+        found = await source.preview(run.run_id, step)
+    seen.append(Previewed(run, found.copied, found.runs))
     return 0
 
 

@@ -12,7 +12,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from contextlib import aclosing
-from typing import Any, Final, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
@@ -27,6 +27,7 @@ from holdfast.http.wire import (
     Explanation,
     FolderReport,
     Release,
+    RerunPreview,
     Run,
     RunPage,
     Step,
@@ -41,11 +42,16 @@ from holdfast.runtime.owners import holder_of
 from holdfast.runtime.plans import Plans
 from holdfast.runtime.queries import Queries
 from holdfast.runtime.steps import StepView
-from holdfast.sdk.client import Client, LiveEvent
 from holdfast.store.base import ReadRow
 from holdfast.store.sqlite import SqliteStore
 from holdfast.tools.registry import Registry
 from holdfast.values import DEFAULT_TENANT, OPEN, TERMINAL, Millis, RunId, encode
+
+if TYPE_CHECKING:
+    from holdfast.sdk.client import (
+        Client,
+        LiveEvent,
+    )  # and with it an HTTP client, which takes a while to load
 
 Item = TypeVar("Item")
 
@@ -83,6 +89,7 @@ class Source(Protocol):
     async def steps(self, run_id: str, *, every: bool) -> tuple[dict[str, StepView], list[str]]: ...
     async def names(self, run_id: str) -> list[str]: ...
     async def explain(self, run_id: str) -> Explanation: ...
+    async def preview(self, run_id: str, step: str | None) -> RerunPreview: ...
     async def cancel(self, run_id: str, reason: str) -> str: ...  # the status from then on
     def news(self, run_id: str) -> AsyncGenerator[News, None]: ...  # from the run's beginning to its end
     def events(self, run_id: str | None) -> AsyncGenerator[LiveEvent, None]: ...
@@ -116,6 +123,8 @@ async def opened(settings: Settings) -> AsyncIterator[Source]:
 
 @contextlib.asynccontextmanager
 async def serving(settings: Settings, server: str) -> AsyncIterator[ServerSource]:
+    from holdfast.sdk.client import Client
+
     try:
         client = Client(server, settings.key, patience=PATIENCE_SECS)
     except ValueError as error:
@@ -171,6 +180,9 @@ class ServerSource:
 
     async def names(self, run_id: str) -> list[str]:
         return (await self.client.steps(run_id, limit=1)).names
+
+    async def preview(self, run_id: str, step: str | None) -> RerunPreview:
+        return await self.client.preview(run_id, from_step=step)
 
     async def explain(self, run_id: str) -> Explanation:
         return await self.client.explain(run_id)
@@ -357,6 +369,11 @@ class FileSource:
         with self._reading() as queries:
             return await queries.step_names(DEFAULT_TENANT, run_id)
 
+    async def preview(self, run_id: str, step: str | None) -> RerunPreview:
+        with self._reading() as queries:
+            found = await queries.preview(DEFAULT_TENANT, run_id, step)
+        return RerunPreview(found.copied, found.runs)
+
     async def explain(self, run_id: str) -> Explanation:
         with self._reading() as queries:
             return shown.explanation(await queries.explain(DEFAULT_TENANT, run_id))
@@ -381,6 +398,8 @@ class FileSource:
             await asyncio.sleep(0 if has_more else 1 / FRAMES_PER_SECOND)
 
     async def events(self, run_id: str | None) -> AsyncGenerator[LiveEvent, None]:
+        from holdfast.sdk.client import LiveEvent
+
         store = SqliteStore(path_of(self._settings))
         store.open_to_read()
         try:

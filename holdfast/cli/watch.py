@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import aclosing
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -15,7 +15,9 @@ from holdfast.cli.show import instant, now_ms, painted
 from holdfast.cli.source import Source, opened
 from holdfast.cli.streams import UNWRITTEN, put, reserve_stdout
 from holdfast.config import Settings
-from holdfast.sdk.client import LiveEvent
+
+if TYPE_CHECKING:
+    from holdfast.sdk.client import LiveEvent
 
 ID_SHOWN: Final = 12  # the last characters of an id are those that differ
 

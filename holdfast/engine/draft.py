@@ -54,6 +54,7 @@ class Draft(msgspec.Struct, gc=False):
     stopped: tuple[str, ...] = ()
     value_bytes: int = 0
     environment: dict[str, str | None] | None = None  # of a run that begins with this decision
+    first: str | None = None  # where such a run begins, if not at the beginning
 
     # ------------------------------------------------------------------------------------------ deciding
 
@@ -228,7 +229,8 @@ class Draft(msgspec.Struct, gc=False):
 
     def met(self, frame: str, name: str) -> int:
         known = (self.run.frames.get(frame) or NO_FRAME).visits
-        return self.visits.get((frame, name)) or known.get(name, int(name == self.plan.block(frame).first))
+        first = (not frame and (self.first or self.run.first)) or self.plan.block(frame).first
+        return self.visits.get((frame, name)) or known.get(name, int(name == first))
 
     def raw(self, path: str) -> bytes | None:
         """The text of a value: of the inputs (""), of an item (its frame), of a step's output."""

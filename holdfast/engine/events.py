@@ -10,6 +10,13 @@ import msgspec
 from holdfast.values import NULL, Error
 
 
+class Destination(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """Who is told of the end of a run; `secret_env` names the variable that holds the key of the signature."""
+
+    url: str
+    secret_env: str | None = None
+
+
 class RunStarted(msgspec.Struct, array_like=True, tag="run_started", gc=False):
     """`drive` is false where the run was only accepted: another node, or this one later, begins it."""
 
@@ -21,6 +28,7 @@ class RunStarted(msgspec.Struct, array_like=True, tag="run_started", gc=False):
     ] = {}  # outputs of top-level nodes that another run gave, and that count as done
     first: str | None = None  # where to begin then
     vars: dict[str, msgspec.Raw] = {}  # variables as they were there
+    destinations: tuple[Destination, ...] = ()
 
 
 class Adopted(msgspec.Struct, array_like=True, tag="adopted"):

@@ -107,7 +107,7 @@ def _status(run: Run) -> Status:
 
 def _run_started(run: Run, event: RunStarted) -> None:
     run.inputs, run.env, run.first = event.inputs, event.env, event.first
-    run.created_at = run.at
+    run.created_at, run.destinations = run.at, event.destinations
     run.begun = event.drive
     for path, output in event.copied.items():
         keep_output(run, path, output, KEEP_NAMED)
@@ -320,6 +320,7 @@ def _start_attempt(run: Run, order: StartAttempt) -> None:
         return
     run.active += step.state != "ready"
     step.state, step.attempt, step.reason = "running", order.attempt, ""
+    step.parked = None  # an answer to a former attempt, which is over
     run.timers.pop(timer_key("retry", path), None)
 
 
@@ -383,6 +384,8 @@ def _begin_stop(run: Run, order: BeginStop) -> None:
         _end_stop(run, inner)
     left = sum(step.target == order.target for step in run.steps.values())
     run.stops[order.target] = Stop(order.error, left)
+    if not order.target:
+        run.ending = run.ending or "run_timeout"  # found out by who took it up; else the fact said so
 
 
 def _end_stop(run: Run, target: str) -> None:
@@ -438,7 +441,7 @@ def _fail_step(run: Run, order: FailStep) -> None:
             _drop_steps(run, order.path)
         _drop_children(run, order.path, scope)
     elif order.path in run.steps:
-        _drop(run, order.path, "answered")
+        _drop(run, order.path, "denied")
     _open_frame(run, split(order.path)[0])
 
 

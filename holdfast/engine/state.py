@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from holdfast.engine.events import Destination
 from holdfast.plan.graph import KEEP_NOTHING
 from holdfast.values import (
     DEFAULT_TENANT,
@@ -198,6 +199,7 @@ class Run(msgspec.Struct, omit_defaults=True, dict=True):
     result_whole: bool = True  # no part of the result was too large to keep
     output: msgspec.Raw = NULL
     error: Error | None = None
+    destinations: tuple[Destination, ...] = ()
 
     @property
     def over(self) -> bool:
@@ -207,6 +209,14 @@ class Run(msgspec.Struct, omit_defaults=True, dict=True):
     def wake_at(self) -> Millis | None:
         """When the run next moves by itself; None while it waits for others or does something."""
         return min(self.timers.values(), default=None)
+
+    @property
+    def only_called_back(self) -> bool:
+        """Does all that is open wait for the later answers of calls, and nothing else?"""
+        is_still = not (self.over or self.active or self.todo) and self.waits > 0
+        return is_still and all(
+            step.wait is not None and step.wait.kind == "callback" for step in self.steps.values()
+        )
 
     def waits_for_key(self) -> bool:
         """Some step was told that another holds its key; whoever wakes the run asks again."""

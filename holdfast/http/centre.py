@@ -230,18 +230,19 @@ def _run_id(*said: str | None) -> str:
     return found.removeprefix(TASK)
 
 
-def _definition(body: NewVersion) -> Any:
+def _definition(body: NewVersion) -> dict[str, Any] | str:
     """The definition as data where it is data or JSON, else as the YAML text that it is."""
-    said = next((one for one in (body.definition, body.definition_json, body.definition_yaml) if one), None)
-    if said is None:
-        raise InvalidRequest(
-            "definition is missing: an object, or DefinitionJSON or DefinitionYAML with its text"
-        )
-    if isinstance(said, str) and said is not body.definition_yaml:
-        said = _json(said, "the definition")
-    if isinstance(said, dict) and "steps" not in said:
-        said = {"nodes": {}, **said}  # a graph, whatever else of it is missing
-    return said
+    said = body.definition if body.definition not in (None, "") else body.definition_json
+    if said in (None, ""):
+        if not body.definition_yaml:
+            raise InvalidRequest(
+                "definition is missing: an object, or DefinitionJSON or DefinitionYAML with its text"
+            )
+        return body.definition_yaml
+    data = _json(said, "the definition") if isinstance(said, str) else said
+    if not isinstance(data, dict):
+        raise InvalidRequest("a definition is an object")
+    return data if "steps" in data else {"nodes": {}, **data}  # a graph, whatever else of it is missing
 
 
 def _params(body: NewTask) -> dict[str, Any]:

@@ -48,7 +48,7 @@ class Guard:
         """
         if not self.keys.is_guarded:
             return LOCAL
-        if scope is None:
+        if scope is None and "authorization" not in headers:
             self._of_addresses.take(client)
             return NOBODY
         try:
@@ -57,7 +57,8 @@ class Guard:
             self._of_addresses.take(client)
             raise
         self._of_keys.take(principal.key_id)
-        principal.need(scope)
+        if scope is not None:
+            principal.need(scope)
         return principal
 
 

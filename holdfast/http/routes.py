@@ -26,6 +26,7 @@ from holdfast.http.wire import (
     NodePage,
     NoQuery,
     PageQuery,
+    Paused,
     PublishQuery,
     Release,
     ReleasePage,
@@ -44,6 +45,7 @@ from holdfast.http.wire import (
 )
 from holdfast.runtime import traces
 from holdfast.runtime.commands import as_definition
+from holdfast.runtime.queries import only_callbacks
 from holdfast.values import DEFAULT_TENANT, TERMINAL, RunId
 
 YAML: Final = "application/yaml"
@@ -70,9 +72,13 @@ async def start(ask: Ask) -> Reply:
         trace=traces.given(ask.headers.get("traceparent")),
     )
     if wanted.wait_secs:
-        view = await ask.unless_leaving(ask.services.queries.wait_for(ask.tenant, row.id, wanted.wait_secs))
+        view = await ask.unless_leaving(
+            ask.services.queries.wait_for(ask.tenant, row.id, wanted.wait_secs, or_pause=True)
+        )
         if view is not None and view.status in TERMINAL:
             return Reply(shown.run(view), 200)
+        if view is not None and (task_ids := only_callbacks(view)):
+            return Reply(Paused(True, task_ids[0], row.id, task_ids), 200)
         status = row.status if view is None else view.status
         return Reply(Started(row.id, status), 202)
     return Reply(Started(row.id, row.status), 202)
@@ -133,7 +139,7 @@ async def rerun(ask: Ask) -> Reply:
     wanted: RerunRun = ask.body
     commands, run_id = ask.services.commands, ask.path["id"]
     if wanted.preview:
-        preview = await commands.preview(ask.tenant, run_id, wanted.from_step)
+        preview = await ask.services.queries.preview(ask.tenant, run_id, wanted.from_step)
         return Reply(RerunPreview(preview.copied, preview.runs), 200)
     row = await commands.rerun(ask.tenant, run_id, wanted.from_step, _request_id(ask, None))
     return Reply(Started(row.id, row.status), 202)
@@ -322,7 +328,7 @@ ROUTES: Final = (
         body=StartRun,
         answer=Started,
         status=202,
-        also={200: Run},
+        also={200: Run | Paused},
         errors=("not_found", "invalid_spec", "invalid_inputs", "limit_exceeded", "not_yet_available"),
         replays=False,
     ),

@@ -21,7 +21,7 @@ from typing import Final, Literal
 import uvicorn
 
 from holdfast.config import Settings
-from holdfast.http import centre, folders, key_routes, ops, routes, stream, workers
+from holdfast.http import centre, folders, hooks, key_routes, ops, routes, stream, workers
 from holdfast.http.connections import Connection, connections_max, watch
 from holdfast.http.docs import with_docs
 from holdfast.http.guard import Guard
@@ -39,6 +39,7 @@ BACKLOG: Final = 2_048
 
 ROUTES: Final = (
     *routes.ROUTES,
+    *hooks.ROUTES,
     *stream.ROUTES,
     *workers.ROUTES,
     *key_routes.ROUTES,

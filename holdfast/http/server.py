@@ -14,8 +14,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
 from contextlib import suppress
-from typing import Any, Final
-from urllib.parse import parse_qsl
+from typing import Any
 
 import msgspec
 from starlette.responses import Response
@@ -32,6 +31,7 @@ from holdfast.errors import (
 )
 from holdfast.http.guard import Guard
 from holdfast.http.ops import answered, request_id_of
+from holdfast.http.query import reader
 from holdfast.http.router import Router
 from holdfast.http.table import ANY, Ask, Reply, Route
 from holdfast.http.wire import RETRY_AFTER_SECS, fault_of, invalid, status_of
@@ -41,7 +41,6 @@ from holdfast.values import JSON_DEPTH_MAX, is_too_deep, sha256
 
 log = logging.getLogger("holdfast.http")
 
-QUERY_WORDS_MAX: Final = 100
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -57,10 +56,11 @@ class ClientGone(Exception):
 class _Ready:
     """A route with all that can be made before the first request."""
 
-    __slots__ = ("decode", "route")
+    __slots__ = ("decode", "query", "route")
 
     def __init__(self, route: Route) -> None:
         self.route = route
+        self.query = None if route.query is None else reader(route.query)
         self.decode = None if route.body is None or route.reads else msgspec.json.Decoder(route.body).decode
 
 
@@ -115,7 +115,7 @@ class Server:
         route = request.route = ready.route
         principal = self._guard.asker(route.scope, request.headers, request.client)
         request.key_id = principal.key_id
-        query = None if route.query is None else _query(route.query, request.query_string)
+        query = None if ready.query is None else ready.query(request.query_string)
         raw, body = b"", None
         if route.method != "GET":
             raw = await request.body(route.body_max)
@@ -208,25 +208,6 @@ class _Request:
 
 def _too_large(bytes_max: int) -> BodyTooLarge:
     return BodyTooLarge(f"a body has at most {bytes_max:,} bytes here")
-
-
-def _query(wanted: Any, text: bytes) -> Any:
-    try:
-        pairs = parse_qsl(
-            text.decode("ascii"),
-            keep_blank_values=True,
-            errors="strict",
-            max_num_fields=QUERY_WORDS_MAX,
-        )
-    except ValueError as error:  # that it is not ASCII or UTF-8 too
-        raise InvalidRequest(f"the query cannot be read: {error}") from None
-    given = dict(pairs)
-    if len(given) < len(pairs):
-        raise InvalidRequest("the query has the same name twice")
-    try:
-        return msgspec.convert(given, wanted, strict=False)
-    except msgspec.ValidationError as error:
-        raise invalid(error, "query") from None
 
 
 def _body(ready: _Ready, raw: bytes, headers: Mapping[str, str]) -> Any:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from holdfast.http import wire
 from holdfast.http.wire import time_or_none, time_text
 from holdfast.runtime import queries
-from holdfast.runtime.explain import Explanation
+from holdfast.runtime.explain import Explanation, Wait
 from holdfast.runtime.queries import (
     Definition,
     Diff,
@@ -33,7 +33,7 @@ def run(view: RunView) -> wire.Run:
         inputs=view.inputs,
         output=view.output,
         error=view.error,
-        waits=[wire.Wait(wait.path, wait.kind, time_or_none(wait.until)) for wait in view.waits],
+        waits=[wait(one) for one in view.waits],
         progress=wire.Progress(**view.progress),
         labels=view.labels,
         created_at=time_text(view.created_at),
@@ -42,6 +42,11 @@ def run(view: RunView) -> wire.Run:
         rerun_of=view.rerun_of,
         parent_job_id=view.parent_job_id,
     )
+
+
+def wait(one: Wait) -> wire.Wait:
+    until, since = time_or_none(one.until), time_or_none(one.since)
+    return wire.Wait(one.path, one.kind, until, since, one.name, one.detail)
 
 
 def run_line(row: RunRow) -> wire.RunLine:

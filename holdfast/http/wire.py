@@ -34,6 +34,8 @@ STATUS: Final[dict[str, int]] = {
     "run_is_over": 409,
     "run_is_open": 409,
     "superseded": 409,
+    "not_waiting": 409,
+    "ambiguous_task": 409,
     "version_conflict": 409,
     "body_too_large": 413,
     "unsupported_media_type": 415,
@@ -142,12 +144,73 @@ class Started(msgspec.Struct, frozen=True):
     status: Status
 
 
+class Paused(msgspec.Struct, frozen=True):
+    """All that is open of the run waits for callbacks: `task_ids` are theirs, `task_id` is the oldest."""
+
+    paused: bool
+    task_id: str
+    run_id: str
+    task_ids: list[str]
+
+
 class Wait(msgspec.Struct, frozen=True):
-    """What a step waits for; `until` is when it moves by itself."""
+    """What a step waits for; `until` is when it moves by itself. `name` is the task id of a callback; `detail` is what
+    those need to know who can end it: a prompt and its form, the names of signals, a poll_url."""
 
     path: str
     kind: str
     until: str | None
+    since: str | None = None
+    name: str = ""
+    detail: dict[str, Any] = {}
+
+
+class SendSignal(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    key: Name
+    value: Any = None
+    correlation: Name | None = None
+
+
+class AnswerApproval(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`by` is who answers, where that is not plain from the key: an admin, or anybody on a server without keys, says it."""
+
+    approved: bool
+    reason: Annotated[str, msgspec.Meta(max_length=10_000)] = ""
+    form: Any = None
+    by: Annotated[str, msgspec.Meta(max_length=NAME_CHARS_MAX)] = ""
+
+
+class Approval(msgspec.Struct, frozen=True):
+    """`decided`: nothing more is waited for. Where a quorum is asked for, it takes several answers."""
+
+    run_id: str
+    path: str
+    decided: bool
+
+
+class ResumeTask(msgspec.Struct, frozen=True):
+    """The later answer of a call: `result`, or else all that is said besides `task_id` and `run_id`."""
+
+    task_id: str
+    run_id: str | None = None
+    result: Any = None
+    success: bool | None = None
+    data: Any = None
+    error: Any = None
+
+
+class ResumeCall(msgspec.Struct, frozen=True):
+    """The same, sent to the address that the call was told."""
+
+    result: Any = None
+    success: bool | None = None
+    data: Any = None
+    error: Any = None
+
+
+class Resumed(msgspec.Struct, frozen=True):
+    resumed: bool
+    reason: Literal["resumed", "parked", "already_resumed", "expired", "unknown_task"]
 
 
 class Progress(msgspec.Struct, frozen=True):

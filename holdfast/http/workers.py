@@ -72,7 +72,7 @@ async def poll(ask: Ask) -> Fetched:
     return await ask.services.workers.poll(
         ask.tenant,
         body.worker_id,
-        body.services,
+        body.services or ask.principal.services or None,
         body.limit,
         body.wait_secs,
         key_id=ask.principal.key_id,

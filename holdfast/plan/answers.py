@@ -6,12 +6,16 @@ callback are read alike.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
+
+import msgspec
 
 from holdfast.plan.graph import Answer
 from holdfast.spec.expr import compiled, parse_jsonpath
 from holdfast.spec.steps import ResultRule
 from holdfast.values import decode, encode, is_too_deep
+
+TASK_ID_CHARS_MAX: Final = 1_000
 
 
 class AnswerFailed(Exception):
@@ -20,6 +24,28 @@ class AnswerFailed(Exception):
     def __init__(self, message: str, kind: str = "") -> None:
         super().__init__(message)
         self.kind = kind
+
+
+class Later(msgspec.Struct, frozen=True):
+    """What an answer says that is not yet the answer: under which id that will come."""
+
+    task_id: str
+    poll_url: str = ""
+    estimated_secs: float | None = None
+
+
+def later(answer: Any) -> Later | None:
+    """Does an answer say that there will be another one? Anything but `pending: true` and a `task_id` that is text is
+    the answer itself."""
+    if not isinstance(answer, dict) or answer.get("pending") is not True:
+        return None
+    task_id, url, seconds = (answer.get(name) for name in ("task_id", "poll_url", "estimated_seconds"))
+    if not isinstance(task_id, str):
+        return None
+    if len(task_id) > TASK_ID_CHARS_MAX:
+        raise AnswerFailed(f"a task id has at most {TASK_ID_CHARS_MAX:,} characters", "result")
+    estimated = float(seconds) if isinstance(seconds, int | float) and not isinstance(seconds, bool) else None
+    return Later(task_id, url if isinstance(url, str) else "", estimated)
 
 
 def answer_of(rule: ResultRule) -> Answer:

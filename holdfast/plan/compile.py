@@ -42,7 +42,6 @@ from holdfast.plan.graph import (
 from holdfast.plan.polling import polling
 from holdfast.spec.expr import JsonPath, Member, Ref, Text, compiled, parse_jsonpath, parse_template, refs_in
 from holdfast.spec.flow import FlowSpec
-from holdfast.spec.flow_nodes import placed as placed_nodes
 from holdfast.spec.inputs import Inputs
 from holdfast.spec.notation import Definition
 from holdfast.spec.policy import NO_POLICY, StepPolicy
@@ -63,7 +62,6 @@ from holdfast.spec.steps import (
     WaitEventBody,
     WorkflowStep,
     blocks,
-    placed,
     policy_inside,
     walk,
 )
@@ -186,36 +184,10 @@ def _templates_of(step: WorkflowStep) -> list[Any]:
 def unrunnable(spec: Definition) -> list[Problem]:
     """What can be read and written, but not carried out by this release."""
     report = Report(spec.origin.document, spec.origin.source)
-    if isinstance(spec, FlowSpec):
-        _unrunnable_nodes(spec, report)
-        return report.problems
-    for at, step in placed(spec.steps, ("steps",)):
-        if isinstance(step.body, ApproveBody | WaitEventBody | PollBody):
-            message = f'step "{step.id}": the kind {step.kind} cannot be run by this release'
-            report.add("not_yet_runnable", (*at, "kind"), message)
-        for key in ("poll", "supports_async_callback", "pending_ttl_secs"):
-            if getattr(step.answer, key):
-                message = (
-                    f'step "{step.id}": {key} cannot be used in this release, which waits for no callback'
-                )
-                report.add("not_yet_runnable", (*at, key), message, "remove it")
-    if spec.on_complete:
+    if isinstance(spec, WorkflowSpec) and spec.on_complete:
         message = "on_complete cannot be used in this release, which calls nobody when a run ends"
         report.add("not_yet_runnable", ("on_complete",), message, "remove it")
     return report.problems
-
-
-def _unrunnable_nodes(spec: FlowSpec, report: Report) -> None:
-    for at, node in placed_nodes(spec.graph):
-        if node.kind in ("wait_event", "approval"):
-            message = f'node "{node.key}": the kind {node.kind} cannot be run by this release'
-            report.add("not_yet_runnable", (*at, "kind"), message)
-        for key in ("poll", "supports_async_callback", "pending_ttl_secs"):
-            if getattr(node, key):
-                message = (
-                    f'node "{node.key}": {key} cannot be used in this release, which waits for no callback'
-                )
-                report.add("not_yet_runnable", (*at, key), message, "remove it")
 
 
 def _millis(seconds: float | None) -> int | None:

@@ -22,7 +22,15 @@ from typing import Final, Protocol
 import msgspec
 
 from holdfast.engine.decide import decide
-from holdfast.engine.decisions import Continue, Decision, FinishRun, StartAttempt, StopAttempt
+from holdfast.engine.decisions import (
+    Continue,
+    Decision,
+    FinishRun,
+    OpenWait,
+    Poll,
+    StartAttempt,
+    StopAttempt,
+)
 from holdfast.engine.events import (
     Adopted,
     AttemptReleased,
@@ -34,6 +42,7 @@ from holdfast.engine.events import (
     KeyHeld,
     RunStarted,
     StepFailed,
+    StepPaused,
     StepSucceeded,
     SuspectsTurn,
     TimerFired,
@@ -45,6 +54,7 @@ from holdfast.engine.state import KeyWork, Run
 from holdfast.errors import HoldfastError, NodeIsOver, StoreUnavailable
 from holdfast.plan.graph import Call, Plan
 from holdfast.runtime.clock import Clock
+from holdfast.runtime.letters import letters_of
 from holdfast.store.artefacts import named_in
 from holdfast.store.base import (
     Batch,
@@ -70,7 +80,7 @@ PROBE_SECONDS_MAX: Final = 5.0
 KINDS: Final[dict[type, str]] = {kind: kind.__struct_config__.tag for kind in Event.__args__}
 
 # Stimuli that nobody would send a second time. Timers are armed again from the run's own rows.
-_KEPT: Final = (StepSucceeded, StepFailed, AttemptTimedOut, AttemptReleased, Adopted, Continued)
+_KEPT: Final = (StepSucceeded, StepFailed, StepPaused, AttemptTimedOut, AttemptReleased, Adopted, Continued)
 _WAKING: Final = frozenset({Adopted, TimerFired})  # after these, a suspect may be waiting for its turn
 
 Reply = asyncio.Future[None]
@@ -114,6 +124,8 @@ class Hands(Protocol):
 
     def start_attempt(self, live: Live, path: str, attempt: int) -> None: ...
     def stop_attempt(self, no: RunNo, path: str) -> None: ...
+    def paused(self, live: Live, path: str, task_id: str) -> None: ...
+    def poll(self, live: Live, path: str, attempt: int) -> None: ...
     def run_ended(self, live: Live) -> None: ...
     def committed(self, live: Live) -> None: ...
     def parked(self, live: Live, wake_at: Millis | None) -> None: ...
@@ -141,6 +153,8 @@ class Advance:
         self._submitted = 0.0
         self._scheduled = False
         self._idle: list[Reply] = []
+        self._begun = self._over = 0  # commits
+        self._followers: list[Reply] = []  # told whenever a commit is over
         self._probing: asyncio.TimerHandle | None = None
 
     # ------------------------------------------------------------------------------------------------ the door
@@ -276,6 +290,21 @@ class Advance:
             self._schedule()
             await reply
 
+    async def caught_up(self) -> None:
+        """Wait until what was offered before is durable or refused. What comes meanwhile is not waited for."""
+        target = self._begun + (not self._is_empty())
+        while self._over < target and not (self.is_stalled or self.is_over):
+            reply: Reply = asyncio.get_running_loop().create_future()
+            self._followers.append(reply)
+            self._schedule()
+            await reply
+
+    def _commit_is_over(self) -> None:
+        self._over = self._begun
+        followers, self._followers = self._followers, []
+        for reply in followers:
+            _answer(reply, None)
+
     def _change(self, live: Live, at: Millis) -> None:
         run = live.run
         needs, is_over = _needs(live) if live.lacks_tool else None, run.over
@@ -285,6 +314,8 @@ class Advance:
             return
         finished_at = run.at if is_over else None
         wake_at = _wake_at(run) if parked and not is_over else None
+        if is_over and run.destinations:
+            self._batch.letters += letters_of(run)
         self._batch.changes[run.no] = RunChange(
             run.status, not parked, run.epoch, wake_at, needs, finished_at
         )
@@ -311,6 +342,7 @@ class Advance:
             return
         batch, entries = self._batch, self._entries
         self._batch, self._entries = Batch(), []
+        self._begun += 1
         self._submit(batch, entries)
 
     def _submit(self, batch: Batch, entries: list[Entry]) -> None:
@@ -327,6 +359,7 @@ class Advance:
         self._durable(entries)
         if batch.verdicts:
             self._tell_verdicts(batch)
+        self._commit_is_over()
         if not self._is_empty():
             self._schedule()
         else:
@@ -404,6 +437,10 @@ class Advance:
                 self.hands.stop_attempt(live.run.no, path)
             case Continue():
                 self.offer(live, Continued())
+            case OpenWait(path, "callback", task_id):
+                self.hands.paused(live, path, task_id)
+            case Poll(path, attempt):
+                self.hands.poll(live, path, attempt)
             case FinishRun():
                 self.live.pop(live.run.no, None)
                 self.hands.run_ended(live)
@@ -505,6 +542,7 @@ class Advance:
         stored = [*batch.artefacts, *self._batch.artefacts]  # their answers are offered again
         self._batch, self._entries = Batch(), []
         self._batch.artefacts = stored
+        self._commit_is_over()
         self._tell_idle()
         self._probe_later(PROBE_SECONDS)
 
@@ -555,6 +593,7 @@ class Advance:
             _answer(reply, error if isinstance(error, Exception) else NodeIsOver(str(error)))
         self._batch, self._entries = Batch(), []
         self.live.clear()
+        self._commit_is_over()
         self._tell_idle()
         self.hands.over(error)
 

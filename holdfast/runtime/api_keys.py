@@ -132,6 +132,11 @@ class ApiKeys:
             raise NotFound(f"no key {ascii(key_id)[1:-1]:.100} here; holdfast keys list shows those that are")
         return row
 
+    def name_of(self, tenant: str, key_id: str) -> str:
+        """What its maker called a key; one that was never made is called as it is."""
+        row = self._rows.get((tenant, key_id))
+        return key_id if row is None else row.name
+
     def of_tenant(self, tenant: str) -> list[ApiKey]:
         """Its keys, the oldest first, revoked ones too."""
         return sorted(

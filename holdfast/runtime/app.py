@@ -27,7 +27,6 @@ from holdfast.errors import (
     LimitExceeded,
     NodeIsOver,
     NotFound,
-    NotYetAvailable,
     RunIsOpen,
     RunIsOver,
     StoreUnavailable,
@@ -45,6 +44,7 @@ from holdfast.runtime.requests import Requests, Started, checked, digest_of
 from holdfast.runtime.restore import Restore
 from holdfast.runtime.timers import Timers
 from holdfast.runtime.upkeep import Upkeep
+from holdfast.runtime.waits import Waits
 from holdfast.runtime.workers import Workers
 from holdfast.spec.notation import Definition, definition_beside
 from holdfast.spec.problems import did_you_mean
@@ -68,6 +68,7 @@ from holdfast.values import (
 log = logging.getLogger("holdfast")
 
 LOOK_AGAIN_MS: Final = 1_000
+SIGNALS_MAX: Final = 10_000  # of one run, that nobody waits for yet
 LABELS_MAX: Final = 100  # of one run
 LABEL_CHARS_MAX: Final = 1_000
 NAMES_LOOKED_AT_MAX: Final = 1_000  # for the nearest to a name that is not there
@@ -96,6 +97,7 @@ class Engine:
         process_memory_bytes: int | None = None,
         upkeep: Upkeep | None = None,
         workers: Workers | None = None,
+        public_url: str | None = None,
     ) -> None:
         self.store, self.registry, self._workdirs = store, registry, workdirs
         self.upkeep = upkeep
@@ -123,7 +125,9 @@ class Engine:
         self.plans = Plans(store, self.template_env)
         self.owners: Owners
         self._waiters: dict[RunNo, list[Waiter]] = {}
-        self._meanings: dict[tuple[str, str], tuple[Definition, int]] = {}  # only this process can change them
+        self._meanings: dict[
+            tuple[str, str], tuple[Definition, int]
+        ] = {}  # only this process can change them
         self._filling: asyncio.Task[None] | None = None
         self._restoring: asyncio.Task[None] | None = None
         self.is_open = False
@@ -132,6 +136,10 @@ class Engine:
         self.listeners = self.advance.listeners
         self.feed = Feed(self.advance.watchers, self.dispatch.hearers)
         self.requests = Requests(store)
+        self.waits = Waits(self, public_url)
+        if public_url is not None:
+            self.dispatch.callback_url = self.waits.address
+        self._resting: dict[RunNo, list[Waiter]] = {}
 
     # ------------------------------------------------------------------------------------------ open and close
 
@@ -148,6 +156,7 @@ class Engine:
             self.store, self.advance, self.dispatch, self.load, self.committed, resident=self.resident
         )
         if drive:
+            await self.waits.look()
             await self.owners.interrupt()
             await self.owners.supply(self.registry.has)
             self._take_up()
@@ -158,6 +167,7 @@ class Engine:
         """Stop gracefully: give open attempts back, write that down, and let the file go."""
         self.is_open = False
         self.timers.close()
+        self.waits.close()
         if self.upkeep is not None:
             await self.upkeep.close()
         if self._filling is not None:
@@ -424,17 +434,21 @@ class Engine:
         """Ask a run to stop. When this returns, the request is durable and nothing new starts."""
         await self.tell(await self._held_open(run_id, tenant), CancelRequested(reason))
 
-    async def signal(self, run_id: RunId, name: str, value: Any, *, tenant: str = DEFAULT_TENANT) -> None:
-        """Write a variable of a run; it is durable when this returns."""
+    async def signal(
+        self,
+        run_id: RunId,
+        name: str,
+        value: Any,
+        *,
+        correlation: str | None = None,
+        tenant: str = DEFAULT_TENANT,
+    ) -> None:
+        """Say something to a run: a variable of a graph is written, a step that waits for it takes it, or it is kept.
+        It is durable when this returns."""
         text = _encoded(value, "the value of the signal is")
         live = await self._held_open(run_id, tenant)
-        if not live.plan.has_vars:
-            raise NotYetAvailable("signals reach the shared state of graphs; steps cannot wait for one yet")
-        if live.run.vars_bytes + len(text) > VARS_BYTES_MAX:
-            raise LimitExceeded(
-                "vars_too_large", f"the variables of the run would be over {VARS_BYTES_MAX // 2**20} MiB"
-            )
-        await self.tell(live, SignalReceived(name, msgspec.Raw(text)))
+        _check_room(live.run, len(text))
+        await self.tell(live, SignalReceived(name, msgspec.Raw(text), correlation))
 
     async def _held_open(self, run_id: RunId, tenant: str) -> Live:
         """A run that is not over, in memory, to tell it something."""
@@ -472,6 +486,26 @@ class Engine:
             if waiters and waiter in waiters:
                 waiters.remove(waiter)
 
+    async def rests(self, no: RunNo) -> None:
+        """Wait until all that is open of a run waits for callbacks, as its rows on disk tell it."""
+        waiter: Waiter = asyncio.get_running_loop().create_future()
+        self._resting.setdefault(no, []).append(waiter)
+        try:
+            live = self.advance.live.get(no) or await self._load(no)
+            if live is not None and not live.run.only_called_back:
+                await waiter
+            await self.advance.caught_up()
+        finally:
+            self._resting[no].remove(waiter)
+            if not self._resting[no]:
+                del self._resting[no]
+
+    def _tell_resting(self, live: Live) -> None:
+        if live.run.only_called_back:
+            for waiter in self._resting.get(live.run.no, ()):
+                if not waiter.done():
+                    waiter.set_result(live)
+
     async def row_of(self, run_id: RunId, tenant: str = DEFAULT_TENANT) -> RunRow:
         self._check_open()
         row = await self.store.run_by_id(tenant, run_id) if is_text(run_id) else None
@@ -497,18 +531,20 @@ class Engine:
         return live
 
     async def hold(self, row: RunRow) -> Live:
-        """A run in memory, ours to append to; nothing of it starts for that."""
+        """A run in memory, ours to append to. Where all runs are driven it goes on; else nothing of it starts."""
         known = self.advance.live.get(row.no)
         if known is not None:
             return known
         if row.no in self.advance.away:
             raise StoreUnavailable("the database cannot be written now; try again")
         if row.owner is not None and row.status not in TERMINAL:
-            live = await self.owners.adopt(row.no, drive=False)
+            live = await self.owners.adopt(row.no, drive=self.drives_all)
         else:
-            live = await self.owners.wake(row.no, drive=False)
+            live = await self.owners.wake(row.no, drive=self.drives_all)
         if live is None:
             raise self._set_aside(row.no)
+        if self.drives_all and not live.run.over:
+            self.committed(live)  # if nothing is said to it after all, it must not sleep through its time
         return live
 
     def _set_aside(self, no: RunNo) -> HoldfastError:
@@ -528,6 +564,8 @@ class Engine:
             log.exception("run number %d cannot be loaded and is set aside", no)
             self.advance.set_aside(no, error)
             return None
+        if (known := self.advance.live.get(no)) is not None:
+            return known  # somebody else was quicker
         if live is not None and not live.run.over:
             self.advance.live[no] = live
         return live
@@ -557,8 +595,18 @@ class Engine:
             if not waiter.done():
                 waiter.set_result(live)
 
+    def paused(self, live: Live, path: str, task_id: str) -> None:
+        self.waits.paused(live, path, task_id)
+        if self._resting:
+            self._tell_resting(live)
+
+    def poll(self, live: Live, path: str, attempt: int) -> None:
+        self.waits.poll(live, path, attempt)
+
     def committed(self, live: Live) -> None:
         """A run has timers or suspects: see that they get their turn."""
+        if self._resting:
+            self._tell_resting(live)
         wake_at = live.run.wake_at
         if wake_at is not None:
             self.timers.arm(live.run.no, wake_at)
@@ -566,6 +614,8 @@ class Engine:
             self.dispatch.suspect(live.run.no, path)
 
     def parked(self, live: Live, wake_at: Millis | None) -> None:
+        if self._resting:
+            self._tell_resting(live)
         self.timers.disarm(live.run.no)
         self.timers.parked_until(wake_at)
         if self.dispatch.when_free is not None:
@@ -587,12 +637,14 @@ class Engine:
 
     async def _restore(self) -> None:
         await Restore(self.advance, self.dispatch, self.owners, self.load, self.committed).run(self._drives)
+        await self.waits.look()
         self._take_up()
 
     def over(self, error: BaseException) -> None:
         self.dispatch.abandon()
         self.workers.abandon()
         self.timers.close()
+        self.waits.close()
         if self.upkeep is not None:
             self.upkeep.stop()
         if isinstance(error, SystemExit):
@@ -620,6 +672,20 @@ class Engine:
             self.advance.offer(live, TimerFired(path, timer))
         if not due:
             self.committed(live)  # the clock was set back this very moment
+
+
+def _check_room(run: Run, size: int) -> None:
+    """Is there room for one more signal, which may be written, or kept until something waits for it?"""
+    if run.vars_bytes + size > VARS_BYTES_MAX:
+        raise LimitExceeded(
+            "vars_too_large", f"the variables of the run would be over {VARS_BYTES_MAX // 2**20} MiB"
+        )
+    if len(run.signals) >= SIGNALS_MAX:
+        raise LimitExceeded("signals_max", f"{SIGNALS_MAX:,} signals of the run are waited for by nobody")
+    if sum(len(signal.value) for signal in run.signals) + size > VALUE_BYTES_MAX:
+        raise LimitExceeded(
+            "signals_too_large", f"signals that nobody waits for would be over {VALUE_BYTES_MAX // 2**20} MiB"
+        )
 
 
 def _checked(labels: Mapping[Any, Any]) -> Mapping[str, str]:

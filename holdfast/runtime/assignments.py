@@ -117,7 +117,9 @@ class Assignment:
 
     @property
     def due(self) -> float:
-        return min(self.lease_until, self.call_until, self.stop_until or float("inf"))
+        if self.stop_until is not None:  # the time of the call is no longer looked at
+            return min(self.lease_until, self.stop_until)
+        return min(self.lease_until, self.call_until)
 
 
 class Assignments:

@@ -1,4 +1,4 @@
-"""What can be asked of the engine, behind every door: publish, start, cancel, run again. Whose it is comes first.
+"""What can be asked of the engine, behind every door: publish, start, cancel, answer, run again. Whose it is comes first.
 
 Knows workflows, releases and requests; not which door asked, and no SQL. When a command returns, what it did is durable.
 """
@@ -16,7 +16,8 @@ from holdfast.errors import InvalidInputs, LimitExceeded, NotFound, RunIsOver, V
 from holdfast.plan.compile import Resolved
 from holdfast.runtime.advance import Live
 from holdfast.runtime.app import Engine
-from holdfast.runtime.outputs import reached_from, state_before
+from holdfast.runtime.waits import Resumed
+from holdfast.signing import opened
 from holdfast.spec.notation import Definition, definition_from, definition_from_text
 from holdfast.spec.policy import NAME_CHARS_MAX
 from holdfast.store.base import Batch, Publication, Release, RunRow, Workflow
@@ -28,13 +29,6 @@ NO_BOUND: Final = 2**62
 
 Made = TypeVar("Made")
 Given = Definition | Mapping[str, Any] | str  # a definition, as a record, as data or as text
-
-
-class Preview(msgspec.Struct, frozen=True):
-    """What another run would take over, and what it would do: top-level steps."""
-
-    copied: list[str]
-    runs: list[str]
 
 
 class Commands:
@@ -220,11 +214,45 @@ class Commands:
             await self._engine.cancel(RunId(run_id), reason, tenant=tenant)
         return await self._engine.row_of(RunId(run_id), tenant)
 
-    async def signal(self, tenant: str, run_id: str, key: str, value: Any) -> RunRow:
-        """Write a key of a run's shared state, and wake what waits for it."""
+    async def signal(
+        self, tenant: str, run_id: str, key: str, value: Any, correlation: str | None = None
+    ) -> RunRow:
+        """Say something to a run: what waits for it takes it, or it is kept; in a graph it is written to shared state."""
         _check_text("the key of a signal", key, NAME_CHARS_MAX)
-        await self._engine.signal(RunId(run_id), key, value, tenant=tenant)
+        if correlation is not None:
+            _check_text("the correlation of a signal", correlation, NAME_CHARS_MAX)
+        await self._engine.signal(RunId(run_id), key, value, correlation=correlation, tenant=tenant)
         return await self._engine.row_of(RunId(run_id), tenant)
+
+    async def approve(
+        self,
+        tenant: str,
+        run_id: str,
+        path: str,
+        *,
+        approved: bool,
+        reason: str = "",
+        by: str = "",
+        form: Any = None,
+    ) -> bool:
+        """Answer an approval; tells whether that decided it. One that is not open raises NotWaiting."""
+        for what, text in (("a reason", reason), ("who answers", by)):
+            if not is_text(text) or len(text) > DESCRIPTION_CHARS_MAX:
+                raise InvalidInputs(f"{what} is text of at most {DESCRIPTION_CHARS_MAX:,} characters")
+        return await self._engine.waits.approve(
+            tenant, run_id, path, approved=approved, reason=reason, by=by, form=form
+        )
+
+    async def resume(self, tenant: str, task_id: str, answer: Any, run_id: str | None = None) -> Resumed:
+        """Deliver the later answer of a call, by the id that its sender gave it."""
+        return await self._engine.waits.resume(tenant, task_id, answer, run_id)
+
+    async def resume_by(self, address: str, answer: Any) -> Resumed:
+        """The same, by the last part of the address that the call was told; one that we did not give out changes nothing."""
+        capability = opened(self._store.server_key, address, "resume")
+        if capability is None:
+            return Resumed(False, "unknown_task")
+        return await self._engine.waits.resume_by(capability, answer)
 
     async def rerun(
         self, tenant: str, run_id: str, from_step: str | None = None, request_id: str | None = None
@@ -235,15 +263,6 @@ class Commands:
         else:
             no, _, _ = await self._engine.rerun_once(request_id, RunId(run_id), from_step, tenant=tenant)
         return await self._row(no)
-
-    async def preview(self, tenant: str, run_id: str, from_step: str | None = None) -> Preview:
-        """What a rerun would take over and what it would do. Changes nothing; refuses what the rerun would refuse."""
-        _, live = await self._engine.past(RunId(run_id), tenant)
-        names = [node.name for node in live.plan.root.nodes.values()]
-        if from_step is None:
-            return Preview([], names)
-        had = await state_before(self._store, live.plan, live.run, from_step)
-        return Preview(had.names, reached_from(live.plan, from_step))
 
     async def _row(self, no: Any) -> RunRow:
         row = await self._store.run_by_no(no)

@@ -23,7 +23,15 @@ import msgspec
 from msgspec import Raw
 
 from holdfast.engine.draft import value_at
-from holdfast.engine.events import AttemptReleased, AttemptTimedOut, Event, StepFailed, StepSucceeded
+from holdfast.engine.events import (
+    AttemptReleased,
+    AttemptTimedOut,
+    Event,
+    StepFailed,
+    StepPaused,
+    StepSucceeded,
+)
+from holdfast.plan.answers import Later, later
 from holdfast.plan.expr import resolved
 from holdfast.plan.graph import Answer, Call
 from holdfast.runtime.advance import Advance, Live
@@ -50,7 +58,10 @@ Start = tuple[RunNo, str, int]
 
 STALE_ENTRIES: Final = 1_000
 SIMPLE: Final = frozenset({int, bool, type(None)})  # nothing about these can be bent or refused
-SHORT_BYTES_MAX: Final = len('{"file_refs":[]')  # a shorter answer cannot name a file
+SHORT_BYTES_MAX: Final = len(
+    '{"file_refs":[]'
+)  # a shorter answer can neither name a file nor say that it is not the answer
+PENDING: Final = b'"pending":true'
 
 
 class Attempt(msgspec.Struct, eq=False):
@@ -117,7 +128,11 @@ class Dispatch:
         # Told, on the loop, what tools say of their attempts: run, path, attempt, `log` or `progress`, and the data.
         self.hearers: list[Hearer] = []
         # What the work of an attempt is told of its trace: that of the run as it came, unless somebody makes spans.
-        self.traceparent: Callable[[Live, str, int], str | None] = lambda live, path, number: live.trace or None
+        self.traceparent: Callable[[Live, str, int], str | None] = lambda live, path, number: (
+            live.trace or None
+        )
+        # Where the later answer of an attempt may be sent to; None while there is no address that others could call.
+        self.callback_url: Callable[[Live, str, int], str] | None = None
         self._runner: asyncio.Task[None] | None = None
         self._at_hand: Attempt | None = None  # what the runner performs, and nobody else has to know of
         self._tasks: set[asyncio.Task[None]] = set()
@@ -188,6 +203,8 @@ class Dispatch:
         try:
             text = written(step.inputs)
             args = self._resolved(live, text) if b'"$' in text else decode(text)
+            if self._tells_address(node, tool):
+                self._tell_address(live, path, number, args["params"] if node.spreads else args)
             if node.spreads:
                 args = tool.spread(args["input"], args["params"])
             if type(args) is not dict:
@@ -207,9 +224,11 @@ class Dispatch:
         rule, run, text, service = node.service, live.run, bytes(live.run.steps[path].inputs), node.target
         assert rule is not None
         try:
-            if rule.is_given or text.find(b'"$') >= 0:
+            if rule.is_given or text.find(b'"$') >= 0 or self._tells_address(node):
                 given = self._resolved(live, text)
                 service = given.pop("service", service)
+                if self._tells_address(node):
+                    self._tell_address(live, path, number, given["params"])
                 text = encode(given)
             if type(service) is not str or not service:
                 raise ArgumentsMisfit(f"the name of a service is a text, not {service!r:.50}")
@@ -217,10 +236,28 @@ class Dispatch:
             return self.advance.offer(live, StepFailed(path, number, self._error(error, path, number)))
         attempt = Attempt((run.no, path), number, _SERVICE, {})
         stable = idempotency_key(run.tenant, run.id, path)
-        context = Context(run.id, path, number, stable, tell=self._listener(attempt), redact=self.secrets.redact)
+        context = Context(
+            run.id, path, number, stable, tell=self._listener(attempt), redact=self.secrets.redact
+        )
         attempt.job = Job(run.tenant, run.no, run.id, path, number, service, text, stable, rule, context)
-        attempt.job.only_once, attempt.job.traceparent = node.fails_on_crash, self.traceparent(live, path, number)
+        attempt.job.only_once, attempt.job.traceparent = (
+            node.fails_on_crash,
+            self.traceparent(live, path, number),
+        )
         self._launch(live, node, attempt)
+
+    def _tells_address(self, node: Call, tool: Tool | None = None) -> bool:
+        """Is a call told where its later answer may be sent to?"""
+        asks = (node.pending is not None and node.pending.has_callback) or (
+            tool is not None and tool.takes_callback
+        )
+        return asks and self.callback_url is not None
+
+    def _tell_address(self, live: Live, path: str, number: int, args: Any) -> None:
+        """In memory alone: whoever has the address may answer."""
+        assert self.callback_url is not None
+        if type(args) is dict and "callback_url" not in args:
+            args["callback_url"] = self.callback_url(live, path, number)
 
     def rejoin(self, live: Live) -> None:
         """Wait again for the jobs of a run that workers have had since before this process; others are nobody's."""
@@ -347,8 +384,9 @@ class Dispatch:
                 output = await tool.fn(**attempt.args)
                 text = written(output) if type(output) in SIMPLE else tool.result(output)
                 if len(text) > SHORT_BYTES_MAX or attempt.answer is not None or secrets.are_out:
-                    text = await self._refined(attempt, text)
-                event: Event = StepSucceeded(path, number, Raw(text), int((monotonic() - began) * 1000))
+                    event: Event = await self._told(attempt, text, began)
+                else:
+                    event = StepSucceeded(path, number, Raw(text), int((monotonic() - began) * 1000))
             except BaseException as error:
                 event = self._failure_of(attempt, error, began)
             if self._runner is not me:
@@ -374,7 +412,7 @@ class Dispatch:
             return
         attempt.has_begun = True
         event = await self._outcome(attempt)
-        if attempt.job is not None and isinstance(event, StepSucceeded | StepFailed):
+        if attempt.job is not None and isinstance(event, StepSucceeded | StepFailed | StepPaused):
             event.worker = attempt.job.worker
         self._answered(attempt, event)
 
@@ -390,11 +428,27 @@ class Dispatch:
             else:
                 assert attempt.job is not None
                 text = await self.workers.call(attempt.job)
-            text = await self._refined(attempt, text)
+            return await self._told(attempt, text, began)
         except BaseException as error:
             return self._failure_of(attempt, error, began)
-        ran_ms = int((self._monotonic() - began) * 1000)
-        return StepSucceeded(attempt.path, attempt.number, Raw(text), ran_ms)
+
+    async def _told(self, attempt: Attempt, text: bytes, began: float) -> StepSucceeded | StepPaused:
+        """What an answer says: the output, or that there will be one."""
+        path, number = attempt.key[1], attempt.number
+        if PENDING in text and (found := self._later(path, text)) is not None:
+            ran_ms = int((self._monotonic() - began) * 1000)
+            return StepPaused(path, number, found.task_id, found.poll_url, found.estimated_secs, ran_ms)
+        text = await self._refined(attempt, text)
+        return StepSucceeded(path, number, Raw(text), int((self._monotonic() - began) * 1000))
+
+    def _later(self, path: str, text: bytes) -> Later | None:
+        answer = decode(self.secrets.redact_json(text) if self.secrets.are_out else text)
+        found = later(answer)
+        if found is None and isinstance(answer, dict) and answer.get("pending") is True:
+            log.warning(
+                "step %s: pending is true and task_id is no text, so this is taken for its output", path
+            )
+        return found
 
     async def _refined(self, attempt: Attempt, text: bytes) -> bytes:
         """What of an answer is the output, with its files put away and its secrets taken out."""
@@ -610,13 +664,21 @@ class Dispatch:
         for (no, path), attempt in self.open.items():
             if self.workers.holds((no, path, attempt.number)):
                 continue  # it goes on at its worker, and whoever takes the run up waits for it again
-            if not (attempt.has_begun and attempt.only_once):
+            if self._has_answer(no, path):
+                self.advance.deliver(no, StepPaused(path, attempt.number, ""))
+            elif not (attempt.has_begun and attempt.only_once):
                 self.advance.deliver(no, AttemptReleased(path, attempt.number, "stopping"))
         for waiting in self._queues:
             for no, path, number in waiting:
                 self.advance.deliver(no, AttemptReleased(path, number, "stopping"))
             waiting.clear()
         self.abandon()
+
+    def _has_answer(self, no: RunNo, path: str) -> bool:
+        """Did the later answer of an attempt come before the attempt said that there would be one?"""
+        live = self.advance.live.get(no)
+        step = None if live is None else live.run.steps.get(path)
+        return step is not None and step.parked is not None and step.target is None
 
     def abandon(self) -> None:
         """Stop all calls and say nothing: what they answer from here on is nobody's."""

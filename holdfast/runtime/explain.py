@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -18,7 +18,7 @@ from holdfast.plan.graph import Call, FanOut, Plan
 from holdfast.runtime.load import load_run
 from holdfast.runtime.steps import Steps
 from holdfast.store.base import AssignmentRow, RunRow, Store, WorkerRow
-from holdfast.values import TERMINAL, Millis, RunNo
+from holdfast.values import TERMINAL, Millis, RunNo, decode
 
 if TYPE_CHECKING:
     from holdfast.runtime.app import Engine
@@ -45,7 +45,9 @@ class Wait(msgspec.Struct, frozen=True):
     path: str
     kind: str
     until: Millis | None = None
-    name: str = ""  # of the signal, or the task id of the callback
+    name: str = ""  # the task id of a callback
+    since: Millis | None = None
+    detail: dict[str, Any] = {}  # what those need to know who can end it
 
 
 class Explanation(msgspec.Struct, frozen=True):
@@ -172,7 +174,8 @@ def waits(run: Run) -> list[Wait]:
 
 def _wait_of(run: Run, path: str, step: Step) -> Wait:
     if step.wait is not None:
-        return Wait(path, step.wait.kind, step.wait.until, step.wait.name)
+        wait = step.wait
+        return Wait(path, wait.kind, wait.until, wait.name, wait.since, decode(wait.detail) or {})
     if step.reason == "key":
         return Wait(path, "key")
     for timer, kind in _TIMERS.items():

@@ -29,6 +29,7 @@ from holdfast.values import DEFAULT_TENANT
 log = logging.getLogger("holdfast.flows")
 
 SUFFIXES: Final = (".yaml", ".yml", ".json")
+SCHEMA: Final = ".schema.json"  # what `holdfast init` and `holdfast schema` put beside definitions, for editors
 FOLDER_FILES_MAX: Final = 1_000
 FOLDER_WALK_MAX: Final = (
     100_000  # files and folders that are looked at; more are hardly a folder of definitions
@@ -214,7 +215,8 @@ def _is_project(folder: str, inner: str) -> bool:
 
 def _is_definition(file: str) -> bool:
     """By its name alone. Editors save beside a file under `.x.swp`, `x~`, `.#x`, `#x#`."""
-    return file.endswith(SUFFIXES) and not file.startswith((".", "#", "~"))
+    is_other = file.endswith(SCHEMA) or file.startswith((".", "#", "~"))
+    return file.endswith(SUFFIXES) and not is_other
 
 
 def _duplicate(name: str, file: str, other: str) -> Problem:

@@ -38,6 +38,7 @@ def engine_of(settings: Settings, registry: Registry, clock: Clock | None = None
         workdirs=Path(f"{path}.work").absolute(),
         upkeep=Upkeep(store, artefacts, settings.retention_days),
         workers=workers,
+        public_url=settings.public_url,
     )
 
 

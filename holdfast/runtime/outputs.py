@@ -61,7 +61,9 @@ async def state_before(store: Store, plan: Plan, run: Run, step: str) -> Before:
     done = Draft(plan, await whole_run(store, run), run.at).outputs_of("")
     before = names[: names.index(step)]
     if missing := [name for name in before if name not in done]:
-        raise InvalidInputs(f"step {step!r} cannot be the first: {missing[0]!r} before it did not complete")
+        raise InvalidInputs(
+            f"step {step!r} cannot be the first: {missing[0]!r} before it did not complete; begin with that one"
+        )
     return Before(before, {segment(name): msgspec.Raw(encode(done[name])) for name in before}, {})
 
 

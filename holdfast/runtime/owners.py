@@ -14,7 +14,7 @@ from typing import Final
 
 import msgspec
 
-from holdfast.engine.events import Adopted
+from holdfast.engine.events import Adopted, StepPaused
 from holdfast.errors import DatabaseInUse
 from holdfast.runtime.advance import Advance, Live
 from holdfast.runtime.dispatch import Dispatch
@@ -214,15 +214,23 @@ class Owners:
             return live
         live.run.epoch += 1
         held = set(self._dispatch.workers.held(no))
-        lost = [
-            path
+        gone = [
+            (path, step)
             for path, step in live.run.open_attempts()
             if (no, path, step.attempt) not in held and not self._dispatch.has(no, path, step.attempt)
         ]
+        # One that was answered before it could say that it would be is not lost: it has its answer.
+        answered = [
+            (path, step.attempt) for path, step in gone if step.parked is not None and step.target is None
+        ]
+        lost = [path for path, step in gone if (path, step.attempt) not in answered]
         run_id, _, path = (self._lane or "").partition(" ")
         alone = path if run_id == live.run.id and path in lost else ""
         self._log_losses(live, lost, alone)
         self._advance.offer(live, Adopted(lost, alone, drive, restarted))
+        if drive:
+            for path, attempt in answered:
+                self._advance.offer(live, StepPaused(path, attempt, ""))
         if held:
             self._dispatch.rejoin(live)
         return live

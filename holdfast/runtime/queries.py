@@ -10,7 +10,7 @@ import asyncio
 import difflib
 import re
 from pathlib import Path
-from typing import Any, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 import msgspec
 
@@ -18,15 +18,14 @@ from holdfast.engine.decisions import FinishRun
 from holdfast.engine.events import Adopted, RunStarted
 from holdfast.engine.rows import decode_row
 from holdfast.engine.state import Run
-from holdfast.errors import HoldfastError, InvalidInputs, LimitExceeded, NotFound, Unavailable
+from holdfast.errors import HoldfastError, InvalidInputs, LimitExceeded, NotFound, RunIsOpen, Unavailable
 from holdfast.plan.expr import resolved
 from holdfast.plan.graph import Plan
 from holdfast.runtime import explain as why
 from holdfast.runtime import tasks
-from holdfast.runtime.app import Engine
 from holdfast.runtime.explain import Explanation, Wait
 from holdfast.runtime.load import load_run, whole
-from holdfast.runtime.outputs import output_of
+from holdfast.runtime.outputs import output_of, reached_from, state_before
 from holdfast.runtime.owners import holder_of
 from holdfast.runtime.plans import Plans
 from holdfast.runtime.progress import Progress, Progresses
@@ -48,6 +47,9 @@ from holdfast.values import (
     is_text,
 )
 
+if TYPE_CHECKING:
+    from holdfast.runtime.app import Engine
+
 __all__ = [  # records too, for those who know no store
     "Definition",
     "Diff",
@@ -64,6 +66,7 @@ __all__ = [  # records too, for those who know no store
     "WorkflowView",
     "labels_of",
     "list_runs",
+    "only_callbacks",
 ]
 
 PAGE: Final = 100
@@ -106,6 +109,13 @@ class RunView(msgspec.Struct, frozen=True):
     parent_job_id: str | None
 
 
+def only_callbacks(view: RunView) -> list[str]:
+    """The task ids that a run waits for, the oldest first, if it waits for nothing else."""
+    if view.status != "waiting" or any(wait.kind != "callback" for wait in view.waits):
+        return []
+    return [wait.name for wait in sorted(view.waits, key=lambda wait: wait.since or 0)]
+
+
 class JournalEntry(msgspec.Struct, frozen=True):
     """One row: a fact with what was decided because of it. `body` is `[format, event, decisions]`."""
 
@@ -131,6 +141,13 @@ class Diff(msgspec.Struct, frozen=True):
     b: int
     text: str
     pointers: list[str]
+
+
+class Preview(msgspec.Struct, frozen=True):
+    """What another run would take over, and what it would do: top-level steps."""
+
+    copied: list[str]
+    runs: list[str]
 
 
 class Queries:
@@ -169,13 +186,13 @@ class Queries:
             parent_job_id=row.parent_job_id,
         )
 
-    async def wait_for(self, tenant: str, run_id: str, seconds: float) -> RunView:
-        """The run at its end, or as it is when the time is up."""
+    async def wait_for(self, tenant: str, run_id: str, seconds: float, *, or_pause: bool = False) -> RunView:
+        """The run at its end, or as it is when the time is up; with `or_pause` also once it waits for callbacks alone."""
         assert self._engine is not None, "a file that nobody drives has nothing to wait for"
         row = await self._row(tenant, run_id)
         try:
             async with asyncio.timeout(seconds):
-                await self._engine.ended(row.no)
+                await (self._ends_or_rests(row.no) if or_pause else self._engine.ended(row.no))
         except TimeoutError:
             pass
         except HoldfastError as error:
@@ -183,6 +200,17 @@ class Queries:
                 raise
             # else it was set aside: it is shown as it is
         return await self.run(tenant, run_id)
+
+    async def _ends_or_rests(self, no: RunNo) -> None:
+        assert self._engine is not None
+        either = [asyncio.ensure_future(wait) for wait in (self._engine.ended(no), self._engine.rests(no))]
+        try:
+            done, _ = await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
+        finally:
+            for task in either:
+                task.cancel()
 
     async def runs(
         self,
@@ -261,6 +289,17 @@ class Queries:
             for seq, epoch, at, kind, body in rows[:limit]
         ]
         return Page(items, str(items[-1].seq) if len(rows) > limit else None)
+
+    async def preview(self, tenant: str, run_id: str, from_step: str | None = None) -> Preview:
+        """What a rerun would take over and what it would do; refuses what the rerun would refuse."""
+        row = await self._row(tenant, run_id)
+        if row.status not in TERMINAL:
+            raise RunIsOpen(row.id, row.status)
+        plan = await self.plan_of(row)
+        if from_step is None:
+            return Preview([], [node.name for node in plan.root.nodes.values()])
+        had = await state_before(self.store, plan, await self._folded(row.no), from_step)
+        return Preview(had.names, reached_from(plan, from_step))
 
     async def explain(self, tenant: str, run_id: str) -> Explanation:
         """Why a run is not further, and what would unblock it."""

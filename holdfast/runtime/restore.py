@@ -8,7 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
-from holdfast.engine.events import Adopted, AttemptReleased, Continued, Event, StepFailed, StepSucceeded
+from holdfast.engine.events import (
+    Adopted,
+    AttemptReleased,
+    Continued,
+    Event,
+    StepFailed,
+    StepPaused,
+    StepSucceeded,
+)
 from holdfast.runtime.advance import Advance, Live
 from holdfast.runtime.dispatch import Dispatch
 from holdfast.runtime.owners import Owners
@@ -87,5 +95,6 @@ class Restore:
 
 
 def _answers(events: list[Event], path: str, attempt: int) -> bool:
-    answers = [event for event in events if isinstance(event, StepSucceeded | StepFailed | AttemptReleased)]
+    kinds = StepSucceeded | StepFailed | StepPaused | AttemptReleased
+    answers = [event for event in events if isinstance(event, kinds)]
     return any((event.path, event.attempt) == (path, attempt) for event in answers)

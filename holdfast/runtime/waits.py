@@ -4,31 +4,66 @@
                                  │
                     none yet ──► parked until the pause comes        over ──► what became of it
 
-Knows that answers come early, twice and late. Does not know over what they came.
+Whoever brings an answer that nobody waits for yet writes it down and then looks for the wait; a pause is written down
+and then looks for its answer. Each writes before it looks, so one of the two sees the other. Knows that answers come
+early, twice and late. Does not know over what they came.
 """
 
 from __future__ import annotations
 
-from typing import Any, Final, Literal
+import asyncio
+import logging
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import msgspec
 
-from holdfast.engine.events import ApprovalAnswered, CallbackReceived, Event
-from holdfast.engine.state import Step
-from holdfast.errors import AmbiguousTask, Forbidden, InvalidInputs, LimitExceeded, NotWaiting
-from holdfast.plan.answers import AnswerFailed, refuse_failure
+from holdfast.engine.events import ApprovalAnswered, CallbackReceived
+from holdfast.engine.state import Step, timer_key
+from holdfast.errors import (
+    AmbiguousTask,
+    Forbidden,
+    HoldfastError,
+    InvalidInputs,
+    LimitExceeded,
+    NotWaiting,
+    StoreUnavailable,
+)
+from holdfast.plan.answers import AnswerFailed, later, refuse_failure
 from holdfast.plan.graph import Call
 from holdfast.runtime.advance import Live
-from holdfast.runtime.app import Engine
-from holdfast.signing import Capability
+from holdfast.signing import Capability, sealed
 from holdfast.spec.jsonschema import Judge, count_rules
 from holdfast.store.base import Batch, EarlyResult, RunRow, WaitRow
-from holdfast.values import TERMINAL, Error, Millis, RunId, decode, encode, split
+from holdfast.tools.failures import OutputTooLarge, ToolError, described
+from holdfast.tools.http import get_json
+from holdfast.values import (
+    NULL,
+    TERMINAL,
+    VALUE_BYTES_MAX,
+    Error,
+    Millis,
+    NotJson,
+    RunId,
+    RunNo,
+    decode,
+    encode,
+    is_text,
+    split,
+)
+
+if TYPE_CHECKING:
+    from holdfast.runtime.app import Engine
+
+log = logging.getLogger("holdfast")
 
 EARLY_MS: Final = 86_400_000  # how long an answer is kept that nobody waits for yet
 EARLY_MAX: Final = 10_000  # of one tenant
 NAMED_MAX: Final = 100  # waits of one task id that are looked at
 WAITS_SHOWN_MAX: Final = 1_000
+POLL_SECONDS: Final = 8.0  # of one look at an address: less than a last look may take
+POLLS_MAX: Final = 100  # at once
+RESUME_PATH: Final = "/workflows/resume"
 
 Reason = Literal["resumed", "parked", "already_resumed", "expired", "unknown_task"]
 _TOLD: Final[dict[str, Reason]] = {
@@ -45,32 +80,64 @@ class Resumed(msgspec.Struct, frozen=True):
 
 
 class Waits:
-    def __init__(self, engine: Engine) -> None:
+    """`public_url` is where others reach us; without one nobody is told an address to answer to."""
+
+    def __init__(self, engine: Engine, public_url: str | None = None) -> None:
         self._engine, self._store, self._clock = engine, engine.store, engine.clock
+        self._public_url = None if public_url is None else public_url.rstrip("/")
+        self._may_be_early = True  # some answer may be here that nobody waits for yet
+        self._polled: set[tuple[RunNo, str]] = set()
+        self._polls = asyncio.Semaphore(POLLS_MAX)
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def address(self, live: Live, path: str, attempt: int) -> str:
+        """Where the later answer of an attempt may be sent to: whoever has it needs nothing else."""
+        capability = Capability(live.run.tenant, live.run.id, path, attempt)
+        return f"{self._public_url}{RESUME_PATH}/{sealed(self._store.server_key, capability)}"
+
+    def close(self) -> None:
+        """Ask nobody any more."""
+        for task in self._tasks:
+            task.cancel()
+
+    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(_logged(work))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     # ------------------------------------------------------------------------------------------------ callbacks
 
     async def resume(self, tenant: str, task_id: str, answer: Any, run_id: str | None = None) -> Resumed:
         """Deliver the later answer of a call, by the id that its sender gave it."""
+        if not is_text(task_id):
+            return Resumed(False, "unknown_task")
+        _checked(answer)
         found = await self._named(tenant, task_id, run_id)
+        taken: tuple[str, str] | None = None
         if found is None:
-            await self._park(tenant, task_id, answer)
-            found = await self._named(tenant, task_id, run_id)  # the pause may have come meanwhile
-            if found is None or found.resolved_at is not None:
+            if run_id is not None and not await self._is_open(tenant, run_id):
+                return Resumed(False, "unknown_task")
+            await self._park(tenant, task_id, encode([run_id, answer]))
+            found, taken = (
+                await self._named(tenant, task_id, run_id),
+                (tenant, task_id),
+            )  # the pause may have come
+            if found is None:
                 return Resumed(False, "parked")
-            self._engine.advance.batch.taken_early.append((tenant, task_id))
+            if found.resolved_at is not None:
+                await self._engine.commit(_without(taken))  # whatever ended it, nobody will come for this one
         if found.resolved_at is not None:
             return _told(found)
-        return await self._deliver(tenant, found.run_id, found.path, found.attempt, answer)
+        row = await self._engine.row_of(found.run_id, tenant)
+        return await self._deliver(row, found.path, found.attempt, answer, taken=taken)
 
     async def resume_by(self, capability: Capability, answer: Any) -> Resumed:
         """The same, by the address that the call was told to answer to: it is known before the pause is."""
+        _checked(answer)
         row = await self._store.run_by_id(capability.tenant, RunId(capability.run_id))
         if row is None:
             return Resumed(False, "unknown_task")
-        return await self._deliver(
-            capability.tenant, row.id, capability.path, capability.attempt, answer, may_park=True
-        )
+        return await self._deliver(row, capability.path, capability.attempt, answer, may_park=True)
 
     async def _named(self, tenant: str, task_id: str, run_id: str | None) -> WaitRow | None:
         """The wait that a task id means: the open one if there is one, else the newest."""
@@ -81,45 +148,130 @@ class Waits:
             raise AmbiguousTask(task_id, len(still_open))
         return next(iter(still_open or rows), None)
 
-    async def _park(self, tenant: str, task_id: str, answer: Any) -> None:
-        if await self._store.count_early(tenant) >= EARLY_MAX:
+    async def _is_open(self, tenant: str, run_id: str) -> bool:
+        row = await self._store.run_by_id(tenant, RunId(run_id)) if is_text(run_id) else None
+        return row is not None and row.status not in TERMINAL
+
+    async def _park(self, tenant: str, task_id: str, text: bytes) -> None:
+        now = self._clock.now()
+        if await self._store.count_early(tenant, now) >= EARLY_MAX:
             raise LimitExceeded("early_results", f"{EARLY_MAX:,} answers wait for calls that nobody knows of")
-        batch, now = Batch(), self._clock.now()
-        body = encode(answer).decode()
-        batch.early_results.append(EarlyResult(tenant, task_id, body, Millis(now + EARLY_MS)))
+        batch = Batch()
+        batch.expired_early.append((now,))
+        batch.early_results.append(EarlyResult(tenant, task_id, text.decode(), Millis(now + EARLY_MS)))
         await self._engine.commit(batch)
+        self._may_be_early = True
 
     async def _deliver(
-        self, tenant: str, run_id: RunId, path: str, attempt: int, answer: Any, *, may_park: bool = False
+        self,
+        row: RunRow,
+        path: str,
+        attempt: int,
+        answer: Any,
+        *,
+        may_park: bool = False,
+        taken: tuple[str, str] | None = None,
+        by: str = "resume",
     ) -> Resumed:
-        row = await self._engine.row_of(run_id, tenant)
-        if row.status in TERMINAL:
-            return await self._late(row, path)
+        """Give a call its answer. `taken` is an early one that it stands for, which goes with the same commit."""
+        found = await self._store.wait_at(row.no, path, "callback", attempt)
+        if (found is not None and found.resolved_at is not None) or row.status in TERMINAL:
+            return _told(found, row.id)
         live = await self._engine.hold(row)
         step = live.run.steps.get(path)
-        is_early = step is not None and step.wait is None and step.state in ("running", "ready")
-        if step is None or step.attempt != attempt or (is_early and not may_park):
-            return await self._late(row, path)
-        if step.wait is not None and step.wait.until is not None and step.wait.until <= self._clock.now():
-            return Resumed(False, "expired", run_id)
+        if step is None or step.attempt != attempt or step.target is not None:
+            return await self._late(row, path, attempt)
+        is_early = step.wait is None
+        if is_early and not (may_park and step.state == "running"):
+            return await self._late(row, path, attempt)
         if is_early and step.parked is not None:
-            return Resumed(False, "already_resumed", run_id)
-        await self._engine.tell(live, answered(live, path, step, answer))
-        return Resumed(not is_early, "parked" if is_early else "resumed", run_id)
+            await self._durable()
+            return Resumed(False, "already_resumed", row.id)
+        if step.wait is not None and by == "resume" and _is_past(step.wait.until, self._clock.now()):
+            return Resumed(False, "expired", row.id)
+        event = self._answered(live, path, attempt, answer, by)
+        if taken is not None and not self._engine.advance.is_stalled:
+            self._engine.advance.batch.taken_early.append(taken)
+        await self._engine.tell(live, event)
+        return Resumed(not is_early, "parked" if is_early else "resumed", row.id)
 
-    async def _late(self, row: RunRow, path: str) -> Resumed:
-        await self._engine.advance.drained()
-        found = await self._store.wait_at(row.no, path, "callback")
-        return Resumed(False, "unknown_task", row.id) if found is None else _told(found)
+    async def _late(self, row: RunRow, path: str, attempt: int) -> Resumed:
+        """Somebody was first, perhaps this very moment: what they did is told once it is durable."""
+        await self._durable()
+        return _told(await self._store.wait_at(row.no, path, "callback", attempt), row.id)
 
-    async def take_early(self, live: Live, path: str, task_id: str) -> None:
-        """A call has paused: if its answer is here already, give it."""
-        run = live.run
-        body = await self._store.early_result(run.tenant, task_id, self._clock.now())
+    async def _durable(self) -> None:
+        await self._engine.advance.caught_up()
+        if self._engine.advance.is_stalled:
+            raise StoreUnavailable("the database cannot be written now; try again")
+
+    def _answered(self, live: Live, path: str, attempt: int, answer: Any, by: str) -> CallbackReceived:
+        """A later answer as an event: what of it is the output, by the same rules as for one that comes at once."""
+        node, secrets = live.plan.node(path), self._engine.dispatch.secrets
+        assert isinstance(node, Call)
+        try:
+            _refuse(answer)
+            text = encode(answer if node.answer is None else node.answer(answer))
+            if secrets.are_out:
+                text = secrets.redact_json(text)
+            if len(text) > VALUE_BYTES_MAX:
+                raise OutputTooLarge
+        except (AnswerFailed, OutputTooLarge, NotJson) as error:
+            kind, message = described(error, secrets.redact)
+            return CallbackReceived(path, attempt, NULL, Error(kind, message, path, attempt), by)
+        return CallbackReceived(path, attempt, msgspec.Raw(text), None, by)
+
+    # -------------------------------------------------------------------------------------- what came too early
+
+    def paused(self, live: Live, path: str, task_id: str) -> None:
+        """A call has paused, durably: if its answer is here already, give it."""
+        if self._may_be_early:
+            self._begin(self._take_early(live.run.tenant, live.run.id, path, task_id))
+
+    async def look(self) -> None:
+        """Give answers that are here to those who wait for them. Asked when nobody knows what was looked for before."""
+        for wait in await self._store.early_waits(EARLY_MAX):
+            row = await self._store.run_by_no(wait.no)
+            assert row is not None
+            await self._take_early(row.tenant, row.id, wait.path, wait.name)
+
+    async def _take_early(self, tenant: str, run_id: RunId, path: str, task_id: str) -> None:
+        text = await self._store.early_result(tenant, task_id, self._clock.now())
+        found = await self._named_at(tenant, task_id, run_id, path)
+        meant, answer = (None, None) if text is None else decode(text)
+        if text is not None and found is not None and meant in (None, run_id):
+            row = await self._engine.row_of(run_id, tenant)
+            await self._deliver(row, path, found.attempt, answer, taken=(tenant, task_id))
+
+    async def _named_at(self, tenant: str, task_id: str, run_id: RunId, path: str) -> WaitRow | None:
+        rows = await self._store.waits_named(tenant, task_id, NAMED_MAX)
+        return next((row for row in rows if (row.run_id, row.path) == (run_id, path)), None)
+
+    # ---------------------------------------------------------------------------------------------------- polls
+
+    def poll(self, live: Live, path: str, attempt: int) -> None:
+        """Ask once for the answer that a call waits for; as long as there is none, nothing has happened."""
         step = live.run.steps.get(path)
-        if body is not None and step is not None and step.wait is not None and step.wait.name == task_id:
-            self._engine.advance.batch.taken_early.append((run.tenant, task_id))
-            self._engine.advance.offer(live, answered(live, path, step, decode(body)))
+        key = (live.run.no, path)
+        if step is not None and step.wait is not None and step.attempt == attempt and key not in self._polled:
+            self._polled.add(key)
+            self._begin(self._poll(live.run.tenant, live.run.id, key, step))
+
+    async def _poll(self, tenant: str, run_id: RunId, key: tuple[RunNo, str], step: Step) -> None:
+        assert step.wait is not None
+        url, attempt, path = decode(step.wait.detail)["poll_url"], step.attempt, key[1]
+        try:
+            async with self._polls:
+                answer = await get_json(self._engine.registry.guard, url, POLL_SECONDS)
+            if later(answer) is None:
+                row = await self._engine.row_of(run_id, tenant)
+                await self._deliver(row, path, attempt, answer, by="poll")
+        except (ToolError, AnswerFailed) as error:
+            log.info(
+                "run %s: step %s was asked for at its poll_url, and is not there yet: %s", run_id, path, error
+            )
+        finally:
+            self._polled.discard(key)
 
     # ------------------------------------------------------------------------------------------------ approvals
 
@@ -140,9 +292,11 @@ class Waits:
         live = await self._engine.hold(row)
         step = live.run.steps.get(found.path)
         if step is None or step.wait is None:
-            raise NotWaiting(found.path, "has been answered")
-        _check_answer(decode(step.wait.detail), step, by, form)
-        event = ApprovalAnswered(found.path, approved, reason, by, msgspec.Raw(encode(form)))
+            await self._durable()
+            raise await self._was_answered(row, found.path)
+        is_escalated = timer_key("escalate", found.path) not in live.run.timers
+        _check_answer(decode(step.wait.detail), step, by, form, is_escalated=is_escalated)
+        event = ApprovalAnswered(found.path, approved, reason, by, msgspec.Raw(_checked(form)))
         await self._engine.tell(live, event)
         now = live.run.steps.get(found.path)
         return now is None or now.wait is None
@@ -160,27 +314,17 @@ class Waits:
             raise InvalidInputs(
                 f"{len(meant)} gates of run {row.id} are called {path!r}; give the path of one"
             )
-        over = await self._store.wait_at(row.no, path, "approval")
-        if over is not None:
-            raise NotWaiting(path, f"was {over.outcome} already")
-        raise NotWaiting(path, "asks for nothing now")
+        raise await self._was_answered(row, path)
+
+    async def _was_answered(self, row: RunRow, path: str) -> NotWaiting:
+        over = await self._store.wait_at(row.no, path, "approval") if is_text(path) else None
+        if over is None or over.resolved_at is None:
+            return NotWaiting(path, "asks for nothing now")
+        return NotWaiting(path, f"was {over.outcome} already")
 
     async def of_run(self, tenant: str, run_id: str) -> list[WaitRow]:
         row = await self._engine.row_of(RunId(run_id), tenant)
         return await self._store.waits_of_run(row.no, WAITS_SHOWN_MAX)
-
-
-def answered(live: Live, path: str, step: Step, answer: Any, by: str = "resume") -> Event:
-    """A later answer as an event: what of it is the output, by the same rules as for one that comes at once."""
-    node = live.plan.node(path)
-    assert isinstance(node, Call)
-    try:
-        _refuse(answer)
-        output = answer if node.answer is None else node.answer(answer)
-        return CallbackReceived(path, step.attempt, msgspec.Raw(encode(output)), None, by)
-    except AnswerFailed as error:
-        failure = Error(error.kind or "error", str(error), path, step.attempt)
-        return CallbackReceived(path, step.attempt, msgspec.Raw(b"null"), failure, by)
 
 
 def _refuse(answer: Any) -> None:
@@ -197,14 +341,46 @@ def answer_in(body: dict[str, Any]) -> Any:
     return {name: value for name, value in body.items() if name not in ("task_id", "run_id")}
 
 
-def _told(wait: WaitRow) -> Resumed:
+def _told(wait: WaitRow | None, run_id: RunId | None = None) -> Resumed:
+    if wait is None or wait.resolved_at is None:
+        return Resumed(False, "unknown_task", run_id)
     return Resumed(False, _TOLD.get(wait.outcome or "", "expired"), wait.run_id)
 
 
-def _check_answer(detail: Any, step: Step, by: str, form: Any) -> None:
+def _is_past(until: Millis | None, now: Millis) -> bool:
+    return until is not None and until <= now
+
+
+def _without(early: tuple[str, str]) -> Batch:
+    batch = Batch()
+    batch.taken_early.append(early)
+    return batch
+
+
+def _checked(answer: Any) -> bytes:
+    try:
+        text = encode(answer)
+    except NotJson as error:
+        raise InvalidInputs(f"the answer is not JSON: {error}") from None
+    if len(text) > VALUE_BYTES_MAX:
+        raise LimitExceeded("input_too_large", f"an answer is at most {VALUE_BYTES_MAX // 2**20} MiB")
+    return text
+
+
+async def _logged(work: Coroutine[Any, Any, None]) -> None:
+    """What is done in the background is nobody's to be told of; if it cannot be done, somebody else does it later."""
+    try:
+        await work
+    except HoldfastError as error:
+        log.warning("an answer could not be given: %s", error)
+
+
+def _check_answer(detail: Any, step: Step, by: str, form: Any, *, is_escalated: bool) -> None:
     assert step.wait is not None
     allowed = detail.get("of") if isinstance(detail, dict) else None
-    if allowed and by not in (*allowed, detail.get("escalate_to")):
+    if allowed and is_escalated and "escalate_to" in detail:
+        allowed = [*allowed, detail["escalate_to"]]
+    if allowed and by not in allowed:
         raise Forbidden(f"{by or 'nobody'} may not answer here; it is for {', '.join(allowed)} to say")
     if by and by in step.wait.got:
         raise NotWaiting(by, "has answered already")

@@ -1,4 +1,4 @@
-"""What workers cause to be written, and that belongs to no run's journal: many of them to a commit.
+"""What is written beside the journals of runs, for workers and for letters: many of them to a commit.
 
 Knows commits, not what is written. Whoever must not go on before it is durable waits for it; a commit that fails is
 refused to them and tried again later, since what they would take back by another row does no harm in this one.
@@ -28,6 +28,9 @@ class Writes:
         self.batch = Batch()
         self._waiters: list[Waiter] = []
         self._handle: asyncio.Handle | None = None
+        self._in_flight = (
+            False  # one at a time: what is written again after a failure must not undo what came after it
+        )
         self._is_closed = False
 
     def soon(self) -> None:
@@ -48,7 +51,7 @@ class Writes:
     def close(self) -> None:
         """Write what is owed, and nothing after it."""
         if self.batch.has_rest and not self._is_closed:
-            self._flush()
+            self._submit()
         self.abandon()
 
     def abandon(self) -> None:
@@ -59,23 +62,33 @@ class Writes:
 
     def _flush(self) -> None:
         self._handle = None
+        if not self._in_flight:
+            self._submit()
+
+    def _submit(self) -> None:
         batch, waiters = self.batch, self._waiters
         self.batch, self._waiters = Batch(), []
         if batch.has_rest:
+            self._in_flight = True
             self._store.submit(batch, lambda error: self._done(batch, waiters, error))
         else:
             self._tell(waiters, None)
 
     def _done(self, batch: Batch, waiters: list[Waiter], error: BaseException | None) -> None:
+        self._in_flight = False
         self._tell(waiters, error)
-        if error is None or self._is_closed:
+        if self._is_closed:
+            return
+        if error is None:
+            if self.batch.has_rest or self._waiters:
+                self.soon()
             return
         if isinstance(error, NodeIsOver | SystemExit):
             self._is_closed = True
             if self.over is not None:
                 self.over(error)
             return
-        log.error("what workers told could not be written, and is tried again: %s", error)
+        log.error("what stands beside the journals could not be written, and is tried again: %s", error)
         self._keep(batch)
         if self._handle is None:
             self._handle = asyncio.get_running_loop().call_later(AGAIN_SECONDS, self._flush)
@@ -85,6 +98,7 @@ class Writes:
         new = self.batch
         new.workers[:0], new.forgotten_workers[:0] = old.workers, old.forgotten_workers
         new.assignments[:0], new.ended_assignments[:0] = old.assignments, old.ended_assignments
+        new.tried[:0] = old.tried
 
     @staticmethod
     def _tell(waiters: list[Waiter], error: BaseException | None) -> None:

@@ -15,7 +15,7 @@ import os
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from types import TracebackType
-from typing import Any, Final, Self, TypeVar
+from typing import Any, Final, Protocol, Self, TypeVar
 from urllib.parse import quote
 
 import msgspec
@@ -48,7 +48,14 @@ T = TypeVar("T")
 API: Final = "/api/v1"
 DEFAULT_SERVER: Final = f"http://{DEFAULT_HOST}:{DEFAULT_PORT}"
 
-Spec = Mapping[str, Any] | str
+
+class HasData(Protocol):
+    """A WorkflowSpec or a FlowSpec."""
+
+    def to_data(self) -> dict[str, Any]: ...
+
+
+Spec = Mapping[str, Any] | str | HasData
 
 
 class LiveEvent(msgspec.Struct, frozen=True):
@@ -117,13 +124,13 @@ class Client:
         labels: Mapping[str, str] | None = None,
         parent_job_id: str | None = None,
     ) -> Started:
-        """Start a run: of a published workflow by its name, or of a definition, as data or as YAML text.
+        """Start a run: of a published workflow by its name, or of a definition as a record, as data or as YAML text.
 
         When this returns, the run is durable. With a `request_id` there is one run however often this is asked.
         """
         what = "workflow" if isinstance(workflow, str) and is_name(workflow) else "spec"
         body = {
-            what: workflow,
+            what: _plain(workflow),
             "inputs": inputs,
             "number": number,
             "request_id": request_id,
@@ -217,7 +224,9 @@ class Client:
     async def publish(self, definition: Spec, *, number: int | None = None, draft: bool = False) -> Release:
         """Let the name of a definition mean this version of it. `draft` only stores it."""
         query = {"number": number, "draft": draft or None}
-        return await self._post("/workflows", Release, definition, query=query)
+        plain = _plain(definition)
+        said = {"yaml": plain} if isinstance(plain, str) else {"body": plain}
+        return await self._connection.ask("POST", f"{API}/workflows", Release, query=query, **said)
 
     async def workflows(self, *, cursor: str | None = None, limit: int = 100) -> WorkflowPage:
         """Workflows by name, each with what its name means now."""
@@ -291,17 +300,18 @@ class Client:
         answer: type[T],
         body: Any,
         *,
-        query: Mapping[str, Any] | None = None,
         request_key: str | None = None,
     ) -> T:
-        return await self._connection.ask(
-            "POST", API + path, answer, query=query, body=body, request_key=request_key
-        )
+        return await self._connection.ask("POST", API + path, answer, body=body, request_key=request_key)
 
 
 def is_name(text: str) -> bool:
     """The name of a workflow, or a definition? One in a single line has a colon, or is a mapping in braces."""
     return not ("\n" in text or ": " in text or text.endswith(":") or text.lstrip().startswith("{"))
+
+
+def _plain(spec: Spec) -> Mapping[str, Any] | str:
+    return spec if isinstance(spec, str | Mapping) else spec.to_data()
 
 
 def _in(part: str) -> str:

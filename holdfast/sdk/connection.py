@@ -64,18 +64,22 @@ class Connection:
         *,
         query: Mapping[str, Any] | None = None,
         body: Any = None,
+        yaml: str | None = None,
         request_key: str | None = None,
         is_repeatable: bool = True,
     ) -> T:
         """Ask until there is an answer or patience is over; raises what the server refuses it for.
 
-        `request_key` is the Idempotency-Key; an empty one is none, where the body says it in its own words.
+        The body is JSON of `body`, or the text `yaml`. `request_key` is the Idempotency-Key; an empty one is none, where
+        the body says it in its own words.
         """
         key = str(uuid.uuid4()) if request_key is None else request_key
         headers = {"Idempotency-Key": key} if method == "POST" and key else {}
         data = None if body is None else encode(body)
         if data is not None:
             headers["Content-Type"] = "application/json"
+        if yaml is not None:
+            data, headers["Content-Type"] = yaml.encode(), "application/yaml"
         tries = Tries(self._patience if is_repeatable else 0.0)
         while True:
             try:

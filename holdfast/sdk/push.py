@@ -11,11 +11,12 @@ import socket
 from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Any, Final
-from urllib.parse import unquote, urlsplit
+from urllib.parse import SplitResult, unquote, urlsplit
 
 import msgspec
 import uvicorn
 
+from holdfast.errors import InvalidInputs
 from holdfast.sdk.perform import Performer, answer, failed, refusal
 from holdfast.tools.context import Context
 from holdfast.values import VALUE_BYTES_MAX, RunId
@@ -35,9 +36,8 @@ class Push:
 
     def __init__(self, performer: Performer, url: str, stop_secs: float) -> None:
         self._performer = performer
-        parts = urlsplit(url)
-        self._listener, port = _bound(parts.hostname or "localhost", parts.port)
-        host = parts.hostname or "localhost"
+        parts, host, port = _place(url)
+        self._listener, port = _bound(host, port)
         name = f"[{host}]" if ":" in host else host
         self._base = parts.path.rstrip("/")
         self.url = f"http://{name}:{port}{self._base}"  # where it is really reached
@@ -120,6 +120,17 @@ async def _say(send: Any, status: int, body: bytes) -> None:
     headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})
+
+
+def _place(url: str) -> tuple[SplitResult, str, int | None]:
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError as error:
+        raise InvalidInputs(f"the url of a worker cannot be read: {error}") from None
+    if parts.scheme != "http" or not parts.hostname:
+        raise InvalidInputs(f"the url of a worker begins with http:// and a host, not as {url!r:.100}")
+    return parts, parts.hostname, port
 
 
 def _bound(host: str, port: int | None) -> tuple[socket.socket, int]:

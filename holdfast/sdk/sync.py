@@ -68,7 +68,11 @@ class SyncClient:
         return self._client.server
 
     def _do(self, call: Coroutine[Any, Any, T]) -> T:
-        return self._runner.run(call)
+        try:
+            return self._runner.run(call)
+        except RuntimeError:
+            call.close()
+            raise
 
     # ---------------------------------------------------------------------------------------------------- runs
 

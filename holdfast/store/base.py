@@ -278,6 +278,51 @@ class WaitRow(NamedTuple):
     outcome: str | None
 
 
+class NewLetter(NamedTuple):
+    """The end of a run, to be told to one of its destinations. `origin` is the part of the address that names the server."""
+
+    tenant: str
+    id: str
+    no: RunNo
+    n: int
+    url: str
+    origin: str
+    secret_env: str | None
+    at: Millis
+
+
+class LetterTried(NamedTuple):
+    """A letter after a try, or after somebody decided about it; counts only if its outcome is still what it was."""
+
+    tries: int
+    due_at: Millis
+    done_at: Millis | None
+    outcome: str | None
+    last_error: str
+    pos: int
+    was: str | None = None
+
+
+class Letter(NamedTuple):
+    """A letter as it stands: `outcome` is delivered, dead or discarded, or None while it is on its way."""
+
+    pos: int
+    tenant: str
+    id: str
+    run_id: RunId
+    no: RunNo
+    n: int
+    url: str
+    origin: str
+    secret_env: str | None
+    created_at: Millis
+    tries: int
+    due_at: Millis
+    done_at: Millis | None
+    outcome: str | None
+    last_error: str
+
+
 class EarlyResult(NamedTuple):
     """An answer to a call that nobody has said to be waiting for yet."""
 
@@ -303,12 +348,14 @@ class Batch:
         "closed_waits",
         "early_results",
         "ended_assignments",
+        "expired_early",
         "forgotten",
         "forgotten_keys",
         "forgotten_workers",
         "is_probe",
         "keys",
         "lane",
+        "letters",
         "new_runs",
         "opened_waits",
         "published",
@@ -318,6 +365,7 @@ class Batch:
         "snapshots",
         "taken_early",
         "traces",
+        "tried",
         "verdicts",
         "versions",
         "workers",
@@ -347,6 +395,9 @@ class Batch:
         self.closed_waits: list[WaitClosed] = []
         self.early_results: list[EarlyResult] = []
         self.taken_early: list[tuple[str, str]] = []  # tenant, task id
+        self.expired_early: list[tuple[Millis]] = []  # those that nobody came for until then
+        self.letters: list[NewLetter] = []
+        self.tried: list[LetterTried] = []
         self.forgotten: list[RunNo] = []  # finished runs that are deleted with all that belongs to them
         self.forgotten_keys: list[KeyAnswer] = []
         self.traces: list[tuple[RunNo, str]] = []  # of new runs: what they were started for
@@ -360,7 +411,8 @@ class Batch:
         rare = self.forgotten_keys or self.traces or self.api_keys or self.workers or self.forgotten_workers
         jobs = self.assignments or self.ended_assignments
         waits = self.opened_waits or self.closed_waits or self.early_results or self.taken_early
-        return bool(some or rare or jobs or waits or self.replies) or self.lane is not None or self.is_probe
+        letters = self.letters or self.tried or self.replies
+        return bool(some or rare or jobs or waits or letters) or self.lane is not None or self.is_probe
 
     def only(self, runs: set[RunNo]) -> Batch:
         """What of this batch belongs to some runs; what belongs to no run comes along."""
@@ -378,6 +430,8 @@ class Batch:
         part.opened_waits = [wait for wait in self.opened_waits if wait.no in runs]
         part.closed_waits = [wait for wait in self.closed_waits if wait.no in runs]
         part.early_results, part.taken_early = self.early_results, self.taken_early
+        part.letters = [letter for letter in self.letters if letter.no in runs]
+        part.tried = self.tried
         part.forgotten = [no for no in self.forgotten if no in runs]
         part.traces = [trace for trace in self.traces if trace[0] in runs]
         part.versions, part.workflows, part.published = self.versions, self.workflows, self.published
@@ -425,6 +479,7 @@ class Fenced(HoldfastError):
 class Store(Protocol):
     node: str  # the name of this process among those that may have the file
     epoch: int  # this node's incarnation, given by open()
+    server_key: bytes  # what the addresses that we give out are signed with; made once, given by open()
 
     def open(self) -> None: ...
     def close(self) -> None: ...
@@ -458,11 +513,19 @@ class Store(Protocol):
     async def workers(self) -> list[WorkerRow]: ...
     async def assignments(self) -> list[AssignmentRow]: ...
     async def waits_named(self, tenant: str, task_id: str, limit: int) -> list[WaitRow]: ...
-    async def wait_at(self, no: RunNo, path: str, kind: str) -> WaitRow | None: ...
+    async def wait_at(self, no: RunNo, path: str, kind: str, attempt: int | None = None) -> WaitRow | None: ...
     async def waits_of_run(self, no: RunNo, limit: int) -> list[WaitRow]: ...
     async def open_waits(self, tenant: str, kind: str, limit: int) -> list[WaitRow]: ...
     async def early_result(self, tenant: str, task_id: str, now: Millis) -> str | None: ...
-    async def count_early(self, tenant: str) -> int: ...
+    async def count_early(self, tenant: str, now: Millis) -> int: ...
+    async def early_waits(self, limit: int) -> list[WaitRow]: ...
+    async def letters_due(
+        self, now: Millis, full: Sequence[str], runs: Sequence[RunNo] | None, limit: int
+    ) -> list[Letter]: ...
+    async def next_letter(self, after: Millis) -> Millis | None: ...
+    async def letters_of_run(self, no: RunNo) -> list[Letter]: ...
+    async def dead_letters(self, tenant: str, after: int, limit: int) -> list[Letter]: ...
+    async def letter(self, tenant: str, letter_id: str) -> Letter | None: ...
     async def expired_keys(self, now: Millis, limit: int) -> list[KeyAnswer]: ...
     async def finished_before(self, before: Millis, limit: int) -> list[tuple[RunNo, int]]: ...
     async def names_artefact(self, tenant: str, sha256: str) -> bool: ...

@@ -23,6 +23,7 @@ import apsw
 import msgspec
 
 from holdfast.errors import NodeIsOver, NotFound, SchemaTooNew, SchemaTooOld, StoreUnavailable
+from holdfast.signing import new_key
 from holdfast.store.artefacts import named_in
 from holdfast.store.base import (
     ApiKey,
@@ -34,6 +35,7 @@ from holdfast.store.base import (
     KeyAnswer,
     KeyEnd,
     KeyName,
+    Letter,
     Listing,
     NewRun,
     Publication,
@@ -76,7 +78,7 @@ class SqliteStore:
         self, path: str, *, node: str = "local", durability: str = "full", threads: bool = True
     ) -> None:
         self.path, self.node, self.durability, self.threads = path, node, durability, threads
-        self.epoch = 0
+        self.epoch, self.server_key = 0, b""
         self._sql = statements("sqlite")
         self._many = {name: _many_rows(self._sql[name]) for name in ("append", "add_run", "change_run")}
         doomed = [name for name in self._sql if name.startswith("forget_run_")]
@@ -111,6 +113,8 @@ class SqliteStore:
             self._lane = self._value(self._write, "read_lane", self.node)
             self.epoch = self._value(self._write, "raise_epoch")
             self._write.execute(self._sql["join_node"], (self.node, self.epoch))
+            self._write.execute(self._sql["make_server_key"], (new_key(),))
+            self.server_key = self._value(self._write, "read_server_key")
         self._read = self._connect()
         self._last_no = self._value(self._read, "last_no")
         self._write.set_busy_timeout(BUSY_MS_LATER)
@@ -391,8 +395,11 @@ class SqliteStore:
             ("end_assignment", batch.ended_assignments),
             ("open_wait", batch.opened_waits),
             ("close_wait", batch.closed_waits),
+            ("forget_early", batch.expired_early),
             ("put_early", batch.early_results),
             ("take_early", batch.taken_early),
+            ("put_letter", batch.letters),
+            ("letter_tried", batch.tried),
         ):
             for each in tuples:
                 execute(sql[name], each)
@@ -555,8 +562,9 @@ class SqliteStore:
     async def waits_named(self, tenant: str, task_id: str, limit: int) -> list[WaitRow]:
         return self._waits("waits_named", tenant, task_id, limit)
 
-    async def wait_at(self, no: RunNo, path: str, kind: str) -> WaitRow | None:
-        return next(iter(self._waits("wait_at", no, path, kind)), None)
+    async def wait_at(self, no: RunNo, path: str, kind: str, attempt: int | None = None) -> WaitRow | None:
+        """The wait of an attempt, or of the newest."""
+        return next(iter(self._waits("wait_at", no, path, kind, attempt)), None)
 
     async def waits_of_run(self, no: RunNo, limit: int) -> list[WaitRow]:
         return self._waits("waits_of_run", no, limit)
@@ -568,8 +576,40 @@ class SqliteStore:
         found: str | None = self._value(self._read, "early_of", tenant, task_id, now)
         return found
 
-    async def count_early(self, tenant: str) -> int:
-        return int(self._value(self._read, "count_early", tenant))
+    async def count_early(self, tenant: str, now: Millis) -> int:
+        return int(self._value(self._read, "count_early", tenant, now))
+
+    async def early_waits(self, limit: int) -> list[WaitRow]:
+        """Open waits whose answer is here."""
+        return self._waits("early_waits", limit)
+
+    def _letters(self, name: str, args: Any) -> list[Letter]:
+        return [Letter(*row) for row in self._read.execute(self._sql[name], args)]
+
+    async def letters_due(
+        self, now: Millis, full: Sequence[str], runs: Sequence[RunNo] | None, limit: int
+    ) -> list[Letter]:
+        """Letters whose time has come, the longest due first: none to `full` origins, and of `runs` alone, if given."""
+        named = {
+            "now": now,
+            "full": msgspec.json.encode(full).decode(),
+            "runs": None if runs is None else msgspec.json.encode(runs).decode(),
+            "limit": limit,
+        }
+        return self._letters("letters_due", named)
+
+    async def next_letter(self, after: Millis) -> Millis | None:
+        at: Millis | None = self._value(self._read, "next_letter", after)
+        return at
+
+    async def letters_of_run(self, no: RunNo) -> list[Letter]:
+        return self._letters("letters_of_run", (no,))
+
+    async def dead_letters(self, tenant: str, after: int, limit: int) -> list[Letter]:
+        return self._letters("dead_letters", (tenant, after, limit))
+
+    async def letter(self, tenant: str, letter_id: str) -> Letter | None:
+        return next(iter(self._letters("letter", (tenant, letter_id))), None)
 
     async def expired_keys(self, now: Millis, limit: int) -> list[KeyAnswer]:
         return [KeyAnswer(*row) for row in self._read.execute(self._sql["expired_keys"], (now, limit))]

@@ -77,6 +77,33 @@ def requester(guard: Guard) -> Callable[..., Any]:
     return http_request
 
 
+async def get_json(guard: Guard, url: str, timeout_secs: float) -> Any:
+    """What is at an address, if it is JSON; raises ToolError if it cannot be had."""
+    request = _Request("GET", url, {"Accept": "application/json"}, [], None, timeout_secs, ANSWER_BYTES_MAX)
+    answer = await request.send(guard)
+    _refuse_unexpected(request, answer, None)
+    if isinstance(answer["body"], str):
+        try:
+            return msgspec.json.decode(answer["body"])
+        except (msgspec.DecodeError, RecursionError):
+            raise ToolError(f"{request.place} answered something that is not JSON", kind="result") from None
+    return answer["body"]
+
+
+async def post(
+    guard: Guard, url: str, headers: dict[str, str], content: bytes, timeout_secs: float, max_bytes: int
+) -> None:
+    """Send something whose receiver only says whether they have it: any answer from 200 to 299, whatever is in it."""
+    request = _Request("POST", url, headers, [], content, timeout_secs, max_bytes)
+    try:
+        answer = await request.send(guard)
+    except ToolError:
+        if not request.status:
+            raise
+        answer = {"status": request.status, "headers": {}, "body": ""}  # it was said; the rest does not matter
+    _refuse_unexpected(request, answer, None)
+
+
 def _query(given: dict[str, Any] | None) -> list[tuple[str, str]]:
     several = {name: value if isinstance(value, list) else [value] for name, value in (given or {}).items()}
     return [
@@ -95,6 +122,7 @@ class _Request(msgspec.Struct):
     timeout_secs: float
     max_bytes: int
     connected: bool = False
+    status: int = 0  # as soon as it is known
 
     @property
     def place(self) -> str:
@@ -143,6 +171,7 @@ class _Request(msgspec.Struct):
             raise ToolError(f"no request can be made of this: {error}", kind="inputs") from None
 
     async def _answer(self, response: aiohttp.ClientResponse) -> dict[str, Any]:
+        self.status = response.status
         content = bytearray()
         async for chunk in response.content.iter_chunked(CHUNK_BYTES):
             content += chunk

@@ -33,6 +33,7 @@ Isolation = Literal["process"]
 
 _NAME: Final = "__holdfast_tool__"
 _ISOLATION: Final = "__holdfast_isolate__"
+_CALLBACK: Final = "__holdfast_callback__"
 
 
 class Tool:
@@ -40,6 +41,7 @@ class Tool:
 
     __slots__ = (
         "_signature", "bind", "context", "fn", "is_async", "is_plain", "isolated", "name", "runs_in", "spread", "suspends",
+        "takes_callback",
     )  # fmt: skip
 
     def __init__(self, fn: Callable[..., Any], name: str, *, isolate: Isolation | None = None) -> None:
@@ -54,6 +56,7 @@ class Tool:
         self.bind: Callable[[dict[str, Any]], dict[str, Any]] = self._signature.bind
         self.spread: Callable[[Any, dict[str, Any]], dict[str, Any]] = self._signature.spread
         self.context = self._signature.context
+        self.takes_callback = bool(getattr(fn, _CALLBACK, False))  # it is told where a later answer may be sent to
         # Learnt: one that never waits needs no task of its own. A plain one is just called.
         self.suspends = self.runs_in != "loop"
         self.is_plain = not self.suspends and self.context is None
@@ -77,15 +80,22 @@ class Tool:
 def tool(fn: Callable[..., Any], /) -> Callable[..., Any]: ...
 @overload
 def tool(
-    *, name: str | None = None, isolate: Isolation | None = None
+    *, name: str | None = None, isolate: Isolation | None = None, supports_async_callback: bool = False
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]: ...
 def tool(
-    fn: Callable[..., Any] | None = None, /, *, name: str | None = None, isolate: Isolation | None = None
+    fn: Callable[..., Any] | None = None,
+    /,
+    *,
+    name: str | None = None,
+    isolate: Isolation | None = None,
+    supports_async_callback: bool = False,
 ) -> Any:
     """Mark a function, sync or async, as a tool. It stays the function that it is.
 
     With `isolate="process"` it is called in a process of its own kind, which can be killed: for work that keeps a
-    core busy, and for code that cannot be trusted to return.
+    core busy, and for code that cannot be trusted to return. With `supports_async_callback` it is given a
+    `callback_url`, where there is a public address: it may return `{"pending": True, "task_id": …}` then, and whoever
+    has that address sends the result later.
     """
     if isolate not in (None, "process"):
         raise ValueError(f'isolate is "process" or left out, not {isolate!r}')
@@ -99,6 +109,7 @@ def tool(
             function = functools.partial(function)
         setattr(function, _NAME, name or _name_of(function))
         setattr(function, _ISOLATION, isolate)
+        setattr(function, _CALLBACK, supports_async_callback)
         return function
 
     return mark if fn is None else mark(fn)

@@ -7,6 +7,8 @@ import json
 import re
 import signal
 import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -206,6 +208,13 @@ def test_a_guarded_server_wants_a_key(cli: Cli) -> None:
     assert json.loads(listed.stdout) == {"runs": [], "cursor": None}
 
 
+def test_looking_at_a_file_loads_no_http_client_and_no_server() -> None:
+    look = "import sys, holdfast.cli.runs, holdfast.cli.flows, holdfast.cli.watch"
+    program = f"{look}; print(sorted({{'aiohttp', 'starlette', 'uvicorn'}} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
 # -------------------------------------------------------------------------------------------- both say the same
 
 
@@ -230,6 +239,15 @@ def looked(
 ) -> Iterator[dict[tuple[str, ...], list[tuple[int, str, str]]]]:
     """What each look gives, by server and by file."""
     cli = Cli(tmp_path_factory.mktemp("looks"))
+    try:
+        yield _looked(cli)
+    finally:
+        for process in cli.started:
+            process.kill()
+            process.communicate()
+
+
+def _looked(cli: Cli) -> dict[tuple[str, ...], list[tuple[int, str, str]]]:
     server = cli.up("--tools", "tools")
     cli.run("flows", "publish", cli.flow(SUM, description="first"))
     cli.run("flows", "publish", cli.flow(LOOP + FAILS, labels="{team: x}", inputs="{of: {default: [1, 2]}}"))
@@ -240,10 +258,7 @@ def looked(
     server.stop()
     for look in words:
         found[look].append(_seen(cli, look))
-    yield found
-    for process in cli.started:
-        process.kill()
-        process.communicate()
+    return found
 
 
 def _seen(cli: Cli, look: tuple[str, ...]) -> tuple[int, str, str]:

@@ -10,17 +10,22 @@
 Of what a command prints, run ids, times and dates are blanked. `…` in a line stands for whatever differs, a line `…` for any
 lines. Lines are compared as a set, since side by side their order may vary. A command ends with 0, or as the block says
 (```console exit=2), or with `Killed`.
+
+Variables that a command sets are there in the next one, as in a shell. What is left running in the background is ended
+with the page. Port 8070, where `holdfast up` listens, is another free one here: somebody may be listening there.
 """
 
 from __future__ import annotations
 
 import os
 import re
+import signal
+import socket
 import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -30,8 +35,11 @@ FILES: Final = ("yaml", "python", "toml")
 PICTURES: Final = ("text", "mermaid")
 KILLED: Final = (-9, 137)  # by itself, and as a shell says it
 SECONDS_MAX: Final = 60
+USUAL_PORT: Final = "8070"
+VARIABLES: Final = ".variables"  # of the reader's shell, from one command to the next
 
 _FENCE = re.compile(r"^```(\S+)(?: ([^\n]+))?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_KILLED = re.compile(r"\bKilled$|^bash: line \d+: +\d+ Killed ")  # what a shell says of it
 _BLANKS = {
     re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}"): "RUN",
     re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z?"): "DATE",
@@ -84,10 +92,21 @@ class Reader:
             "PATH": f"{Path(sys.executable).parent}:{said['PATH']}",
             "PYTHONWARNINGS": "error",
         }
+        self._port = _free_port()
+        self._env["HOLDFAST_PORT"] = self._port
+        self._groups: list[int] = []
 
     def follow(self, page: Path) -> None:
-        for block in blocks(page):
-            self._do(block)
+        try:
+            for block in blocks(page):
+                self._do(block._replace(text=block.text.replace(USUAL_PORT, self._port)))
+        finally:
+            self._end_all()
+
+    def _end_all(self) -> None:
+        for group in self._groups:
+            with suppress(ProcessLookupError):
+                os.killpg(group, signal.SIGKILL)
 
     def _do(self, block: Block) -> None:
         if block.kind == "console":
@@ -123,22 +142,36 @@ class Reader:
         assert done.returncode in wanted, f"{told}ended with {done.returncode}"
 
     def sh(self, command: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            ["bash", "-c", command],
+        variables = self.folder / VARIABLES
+        with subprocess.Popen(
+            ["bash", "-c", f"set -a; trap 'env -0 >{VARIABLES}' EXIT\n{command}"],
             cwd=self.folder,
             env=self._env,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            timeout=SECONDS_MAX,
-            check=False,
-        )
+            process_group=0,
+        ) as shell:
+            self._groups.append(shell.pid)
+            try:
+                printed, _ = shell.communicate(timeout=SECONDS_MAX)
+            except subprocess.TimeoutExpired:
+                self._end_all()
+                raise
+        if variables.exists():
+            self._env = dict(one.split("=", 1) for one in variables.read_text("utf-8").split("\0") if one)
+        return subprocess.CompletedProcess(command, shell.returncode, printed)
+
+
+def _free_port() -> str:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        return str(free.getsockname()[1])
 
 
 def misfit(shown: list[str], printed: list[str]) -> str:
     """What a page shows and was not printed, or the other way round; empty if they agree."""
-    left = [_blanked(line) for line in printed if line.strip() and not line.endswith("Killed")]
+    left = [_blanked(line) for line in printed if line.strip() and not _KILLED.search(line)]
     for line in shown:
         if line.strip() in ("", "…", "Killed"):
             continue

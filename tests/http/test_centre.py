@@ -335,7 +335,7 @@ async def test_a_definition_without_a_start_is_refused_in_those_words(
 ) -> None:
     flow = await centre.post("/flows", {"name": "broken"})
     status, found = await centre.ask(
-        "POST", "/flows/version", {"flow_id": flow["id"], "definition": definition or json.dumps(definition)}
+        "POST", "/flows/version", {"flow_id": flow["id"], "definition": definition}
     )
     assert (status, found["error"]) == (400, "no start")
 
@@ -383,13 +383,20 @@ async def test_a_version_without_a_definition_is_400(centre: Centre) -> None:
     assert "DefinitionJSON" in found["message"]
 
 
+@pytest.mark.parametrize("text", ["{nope", "[1]", "3", "null", '"text"', "1e999", "[" * 10_000])
 @pytest.mark.anyio
-async def test_a_definition_that_is_no_json_is_400(centre: Centre) -> None:
+async def test_a_definition_that_is_no_object_is_400(centre: Centre, text: str) -> None:
     flow = await centre.post("/flows", {"name": "empty"})
-    status, _ = await centre.ask(
-        "POST", "/flows/version", {"flow_id": flow["id"], "definition_json": "{nope"}
-    )
-    assert status == 400
+    for key in ("definition_json", "definition", "definition_yaml"):
+        status, _ = await centre.ask("POST", "/flows/version", {"flow_id": flow["id"], key: text})
+        assert (key, status) == (key, 400)
+
+
+@pytest.mark.anyio
+async def test_params_that_nest_too_deep_are_400(centre: Centre) -> None:
+    deep = '{"a": ' + "[" * 100 + "]" * 100 + "}"
+    asked = {"flow_id": await centre.flow(WAITS), "params_json": deep}
+    assert (await centre.ask("POST", "/tasks", asked))[0] == 400
 
 
 # ------------------------------------------------------------------------------------------------------------- tasks

@@ -108,7 +108,17 @@ async def test_a_list_is_filtered_and_goes_on_where_its_cursor_says(ask: Asker) 
 
 
 @pytest.mark.parametrize(
-    "query", ["limit=0", "limit=501", "limit=x", "status=nope", "typo=1", "limit=1&limit=2"]
+    "query",
+    [
+        "limit=0",
+        "limit=501",
+        "limit=x",
+        "limit=1.5",
+        "status=nope",
+        "status=null",
+        "typo=1",
+        "limit=1&limit=2",
+    ],
 )
 async def test_a_query_that_cannot_be_read_is_refused(ask: Asker, query: str) -> None:
     answer = await ask("GET", f"/api/v1/runs?{query}")
@@ -118,6 +128,12 @@ async def test_a_query_that_cannot_be_read_is_refused(ask: Asker, query: str) ->
 async def test_a_cursor_that_no_page_gave_is_refused(ask: Asker) -> None:
     answer = await ask("GET", "/api/v1/runs?cursor=nope")
     assert (answer.status, answer.code) == (422, "invalid_inputs")
+
+
+async def test_a_run_is_found_by_the_end_of_its_id(ask: Asker) -> None:
+    ids = [(await ask.done(workflow="sum", inputs={"a": n}))["run_id"] for n in range(2)]
+    found = await ask("GET", f"/api/v1/runs?id={ids[0][-12:]}")
+    assert [line["run_id"] for line in found.body["items"]] == ids[:1]
 
 
 @pytest.mark.parametrize("path", ["", "/journal", "/steps", "/explain"])

@@ -244,3 +244,12 @@ async def test_a_job_is_not_for_another_tenant(ask: Asker, keys: dict[str, dict[
     place, body = f"/api/v1/assignments/{job['id']}/complete", {"token": job["token"], "result": 1}
     assert (await ask("POST", place, body, headers=keys["other"])).status == 404
     assert (await ask("POST", place, body, headers=keys["one"])).status == 200
+
+
+async def test_a_key_for_some_services_fetches_no_others_whoever_it_polls_as(ask: Asker) -> None:
+    await ask("POST", "/api/v1/workers", {**PULL, "services": ["work", "else"]})  # before there was a key
+    await ask.start(spec=STEP)
+    made = await ask.serving.services.api_keys.create("default", "limited", ["worker"], services=["else"])
+    headers = {"Authorization": f"Bearer {made.key}"}
+    answer = await ask("POST", "/api/v1/assignments/poll", {"worker_id": "w"}, headers=headers)
+    assert (answer.status, answer.body["assignments"]) == (200, [])

@@ -292,7 +292,7 @@ async def test_what_one_tenant_has_does_not_exist_for_another(tmp_path: Path) ->
             services.commands.start("b", "n"),
             services.commands.cancel("b", run.id),
             services.commands.rerun("b", run.id),
-            services.commands.preview("b", run.id),
+            services.queries.preview("b", run.id),
             services.commands.roll_back("b", "n", 1),
             services.queries.run("b", run.id),
             services.queries.journal("b", run.id),
@@ -379,8 +379,8 @@ async def test_a_preview_says_what_is_taken_over_and_what_runs(tmp_path: Path) -
         services = Services(engine)
         run, _ = await services.commands.start(T, TWO)
         await ended(services, run.id)
-        whole = await services.commands.preview(T, run.id)
-        part = await services.commands.preview(T, run.id, "b")
+        whole = await services.queries.preview(T, run.id)
+        part = await services.queries.preview(T, run.id, "b")
         assert (whole.copied, whole.runs) == ([], ["a", "b"])
         assert (part.copied, part.runs) == (["a"], ["b"])
         assert await services.queries.count(T) == 1
@@ -405,6 +405,6 @@ async def test_an_open_run_is_not_run_again(tmp_path: Path) -> None:
     async with opened(tmp_path, [endless], clock()) as engine:
         services = Services(engine)
         run, _ = await services.commands.start(T, ENDLESS)
-        for refused in (services.commands.rerun(T, run.id), services.commands.preview(T, run.id)):
+        for refused in (services.commands.rerun(T, run.id), services.queries.preview(T, run.id)):
             with pytest.raises(RunIsOpen):
                 await refused

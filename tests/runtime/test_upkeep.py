@@ -478,7 +478,10 @@ async def test_a_sound_file_has_no_problem(tmp_path: Path) -> None:
         ("DELETE FROM blob", "large values are there"),
         ("INSERT INTO artefact VALUES (1, 'ab', 4, 0)", "artefacts are there"),
         ("INSERT INTO key VALUES ('default', '', 'k', 1, 's', NULL, 0, NULL)", "keys are held by open runs"),
-        ("INSERT INTO wait VALUES (1, 'default', 'key', '', 'k', 1, 's', 0)", "only open runs wait"),
+        (
+            "INSERT INTO wait (tenant, kind, name, run, path, since) VALUES ('default', 'key', 'k', 1, 's', 0)",
+            "only open runs wait",
+        ),
         (
             "INSERT INTO workflow VALUES ('default', 'n', 'flow-1', '', 0, 1, 'gone', 0)",
             "published workflows have a definition",
@@ -487,6 +490,7 @@ async def test_a_sound_file_has_no_problem(tmp_path: Path) -> None:
             "INSERT INTO release VALUES ('default', 'n', 1, 'ver-1', 'gone', 'published', 0)",
             "releases have a definition",
         ),
+        ("INSERT INTO assignment VALUES (1, 's', 1, 'x', '', '', 0, 0)", "only open runs have assignments"),
         ("UPDATE tally SET runs = runs + 1", "runs are counted"),
         ("DELETE FROM tally", "runs are counted"),
         ('UPDATE run SET labels = \'{"a":"b"}\'', "labels are found"),

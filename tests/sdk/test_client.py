@@ -92,6 +92,15 @@ async def test_versions_are_listed_compared_and_rolled_back(client: Client) -> N
     assert (await client.workflow("twice")).number == 1
 
 
+async def test_a_definition_is_published_as_text_as_data_and_as_a_record(client: Client) -> None:
+    text = "name: forms\nsteps: [{id: s, tool: add, args: {a: 4}}]\n"
+    spec = holdfast.WorkflowSpec.from_yaml_str(text)
+    assert [(await client.publish(form)).number for form in (text, spec.to_data(), spec)] == [1, 1, 1]
+    with pytest.raises(InvalidSpec, match="toool") as refused:
+        await client.publish("name: forms\nsteps: [{id: s, toool: add}]\n")
+    assert refused.value.problems[0].line == 2
+
+
 async def test_runs_are_listed_page_by_page(client: Client) -> None:
     ids = [(await client.start({**SUM, "name": "paged"})).run_id for _ in range(3)]
     first = await client.runs(workflow="paged", limit=2)
@@ -281,6 +290,12 @@ def test_a_script_needs_no_loop(server: Up) -> None:
         kinds = [event.kind for event in client.events(started.run_id)]
         assert client.wait(started.run_id, timeout=30).output == {"s": 3}
     assert (kinds[0], kinds[-1]) == ("workflow_started", "workflow_terminal")
+
+
+async def test_inside_of_a_loop_a_script_s_client_says_so(server: Up) -> None:
+    client = SyncClient(server.address)
+    with pytest.raises(RuntimeError, match="running event loop"):
+        client.runs()
 
 
 def test_every_call_of_the_client_is_there_for_scripts_with_the_same_arguments() -> None:

@@ -14,12 +14,15 @@ from typing import Any, Final
 
 from tests.sim import pure, world
 
-# The woven ones have idempotency keys on their steps, workflows nested in their workflows, and runs done again.
+# The woven ones have idempotency keys on their steps, workflows nested in their workflows, and runs done again; those of
+# graphs have graphs in place of steps.
 LAYERS: Final[dict[str, Callable[..., Any]]] = {
     "pure": pure.simulate,
-    "pure-woven": partial(pure.simulate, woven=True),
+    "pure-woven": partial(pure.simulate, kind="woven"),
+    "pure-graph": partial(pure.simulate, kind="graph"),
     "world": world.simulate,
-    "world-woven": partial(world.simulate, woven=True),
+    "world-woven": partial(world.simulate, kind="woven"),
+    "world-graph": partial(world.simulate, kind="graph"),
 }
 REGRESSIONS: Final = Path(__file__).with_name("regressions.txt")
 FAILURES_MAX: Final = 20  # more tell nothing new
@@ -53,6 +56,21 @@ MUST_HAPPEN["pure-woven"] = (
 MUST_HAPPEN["world-woven"] = (
     *MUST_HAPPEN["world"],
     "key granted", "key held", "key answered", "key conflict", "nested over", "nested deadline", "rerun", "visit",
+)  # fmt: skip
+
+
+_IN_GRAPHS: Final = (
+    "variable written", "met again", "foreach opened", "parallel opened", "failed fast", "errors kept", "errors passed over",
+    "nested over", "nested deadline", "timer over", "case holds", "action alt", "action other", "action again",
+    "action none", "action that leads nowhere", "default edge after a failure", "error edge after a failure", "timeout edge after a failure",
+    "edge after failed calls",
+)  # fmt: skip
+MUST_HAPPEN["pure-graph"] = (*MUST_HAPPEN["pure"], *_IN_GRAPHS)
+MUST_HAPPEN["world-graph"] = (
+    *MUST_HAPPEN["world"],
+    *_IN_GRAPHS,
+    "rerun", "job fetched", "job outlived its node", "job given out again", "worker fell silent", "lease renewed", "answer acknowledged",
+    "answer came too late", "answered twice", "answer refused for now",
 )  # fmt: skip
 
 

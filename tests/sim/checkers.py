@@ -160,6 +160,7 @@ class Shadow:
         self.counts: Counter[str] = Counter()
         self.event: Event = Continued()
         self.is_late = False  # the last row came too late to matter
+        self.held: set[str] = set()  # attempts that workers have, when somebody adopts the run
         self.late_ms = 0  # how long after its time the last timer fired
 
     # ------------------------------------------------------------------------------------------------- rows
@@ -186,7 +187,7 @@ class Shadow:
             hold(self.bare() == before, "a late answer changes nothing", event)
             self.counts["late row"] += 1
         for decision in decisions:
-            getattr(self, _ORDERS[type(decision)])(decision)
+            getattr(self, ORDERS[type(decision)])(decision)
         self.after()
 
     def bare(self) -> bytes:
@@ -220,7 +221,9 @@ class Shadow:
         hold(self.epoch > epoch_before, "every adoption raises the epoch", self.epoch, epoch_before)
         open_now = {path for path, call in self.calls.items() if call.phase in ("open", "told")}
         # One that takes up a run of its own, after its commits failed, may have some of them at work.
-        known = set(event.lost) == open_now if event.restarted else set(event.lost) <= open_now
+        # What workers have fetched goes on without us.
+        gone = open_now - self.held
+        known = set(event.lost) == gone if event.restarted else set(event.lost) <= open_now
         hold(known, "an adoption lists the attempts found open", event.lost, open_now)
         hold(not event.alone or event.alone in open_now, "who was alone was at work", event.alone)
         self.begun = self.begun or event.drive
@@ -470,6 +473,9 @@ class Shadow:
             self.end_stop(inner)
         told = {path for path, call in self.calls.items() if call.phase == "told" and call.target == target}
         hold(told, "a stop waits for somebody", target)
+        if not target and not self.ending:  # its time passed while nobody was there, and workers are still at it
+            hold(isinstance(self.event, Adopted), "a run is stopped by a cancel or its deadline", self.event)
+            self.ending = "run_timeout"
         self.stops[target] = told
 
     def end_stop(self, target: str) -> None:
@@ -654,6 +660,10 @@ class Shadow:
         index = parts_of(path)[2]
         if index is not None:
             return self.child_closes(path, index, failed=True)
+        if path not in self.fans and path not in self.calls:
+            self.may_begin(path)
+            unbegun = order.error.kind in ("template", "input_too_large")
+            hold(unbegun, "only what cannot begin fails unbegun", path)
         self.failures[path] = order.error
         if path in self.fans:
             self.drop(path)
@@ -662,18 +672,13 @@ class Shadow:
             return self.end_stop(path)
         call = self.calls.get(path)
         if call is None:
-            self.may_begin(path)
-            return hold(
-                order.error.kind in ("template", "input_too_large"),
-                "only what cannot begin fails unbegun",
-                path,
-            )
+            return
         self.may_fail(path, call, order.error)
         call.phase = "done"
         self.end_stop(path)
 
     def may_fail(self, path: str, call: Call, error: Error) -> None:
-        if error.kind == "lost":
+        if error.kind == "lost" and call.kind != "lost":
             enough = call.info.on_crash == "fail" and call.losses > 0 or call.alone >= COUNTED_LOSSES_MAX
             hold(enough and call.phase == "ready", "a loss fails a step only where it counts", path, call)
             self.counts["failed by loss"] += 1
@@ -712,10 +717,9 @@ class Shadow:
         hold(not self.over, "a run ends once")
         self.over = True
         at_work = {path for path, call in self.calls.items() if call.phase in ("open", "told")}
-        first = self.load.data["steps"][-1]["id"]
         if order.status == "completed":
             hold(not self.ending, "a run that is being stopped never completes", self.ending)
-            hold(first in self.finished, "a run is complete when its last step is", first)
+            hold(self.is_complete(), "a run is complete when its last step is")
             self.nothing_open("")
         elif order.status == "cancelled":
             hold(self.ending == "cancelled", "only a cancelled run ends cancelled", self.ending)
@@ -745,6 +749,9 @@ class Shadow:
             told = kind == "run_timeout" if out_of_time or not nested else True
             hold(told == (out_of_time or nested), "a run out of time says so", kind)
         self.counts[order.status] += 1
+
+    def is_complete(self) -> bool:
+        return self.load.data["steps"][-1]["id"] in self.finished
 
     # ---------------------------------------------------------------------------------------- after every row
 
@@ -852,10 +859,13 @@ class Shadow:
             if any(target == path or within(target, path) for target in self.stops):
                 continue  # it ends with what is being stopped
             hold(any(within(path, one) for one in alive), "an open scope waits for something", path, fan)
-            if not fan.info.is_single and fan.next < fan.count:
+            if not fan.info.is_single and self.wants_more(fan):
                 hold(
                     len(fan.open) >= fan.info.concurrency, "a scope is filled as far as it may be", path, fan
                 )
+
+    def wants_more(self, fan: Fan) -> bool:
+        return fan.next < fan.count
 
     # ------------------------------------------------------------------------------------------------ values
 
@@ -1038,7 +1048,7 @@ def check_same(mine: Run, theirs: Run, promise: str) -> None:
 
 _DEFAULTS: Final = re.compile(rb',"(?:(?:output|inputs|items|value)":null|tenant":"default")')
 
-_ORDERS: Final[dict[type[Decision], str]] = {
+ORDERS: Final[dict[type[Decision], str]] = {
     StartAttempt: "start",
     ReserveKey: "reserve",
     StopAttempt: "stop_attempt",

@@ -8,8 +8,10 @@ context they were made: those of a dead node are dropped, those of a paused one 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import contextvars
 import heapq
+import math
 import random
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator
@@ -87,7 +89,10 @@ class SimLoop(asyncio.BaseEventLoop):
         *args: *Ts,
         context: Where = None,
     ) -> asyncio.TimerHandle:
-        return self.call_at(self._now + delay, callback, *args, context=context)
+        when = self._now + delay
+        if delay > 0:  # however little: a clock that stood still would keep who waits for the rest of a moment waiting
+            when = max(when, math.nextafter(self._now, math.inf))
+        return self.call_at(when, callback, *args, context=context)
 
     def call_soon_threadsafe(
         self, callback: Callable[[Unpack[Ts]], object], *args: *Ts, context: Where = None
@@ -173,7 +178,8 @@ class SimLoop(asyncio.BaseEventLoop):
             if not task.done():
                 coro = task.get_coro()
                 assert coro is not None
-                coro.close()
+                with contextlib.suppress(RuntimeError):  # what it does on its way out needs a loop that runs
+                    coro.close()
         self._groups.clear()
         self._timers.clear()
         self.close()

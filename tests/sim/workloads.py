@@ -12,8 +12,9 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Final
 
-from holdfast.plan.compile import Resolved, compile_workflow
+from holdfast.plan.compile import Resolved, compile_definition
 from holdfast.plan.graph import Plan
+from holdfast.spec.notation import Definition
 from holdfast.spec.workflow import WorkflowSpec
 
 Data = dict[str, Any]
@@ -74,7 +75,7 @@ class Info:
 class Workload:
     number: int
     data: Data
-    spec: WorkflowSpec
+    spec: Definition
     plan: Plan
     inputs: Data
     steps: dict[str, Info]
@@ -103,7 +104,7 @@ def workload(number: int, woven: bool = False) -> Workload:
     whole = _resolved(data, children)
     steps: dict[str, Info] = {}
     _describe(data["steps"], None, None, steps, children)
-    return Workload(number, data, whole.spec, compile_workflow(whole.spec, whole.uses), inputs, steps, whole)
+    return Workload(number, data, whole.spec, compile_definition(whole.spec, whole.uses), inputs, steps, whole)
 
 
 def _resolved(data: Data, children: dict[str, Data]) -> Resolved:

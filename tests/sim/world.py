@@ -24,7 +24,7 @@ import apsw
 import msgspec
 
 from holdfast.engine.decisions import StartAttempt
-from holdfast.engine.events import StepFailed, StepSucceeded
+from holdfast.engine.events import Adopted, StepFailed, StepSucceeded
 from holdfast.engine.rows import decode_row
 from holdfast.errors import (
     HoldfastError,
@@ -47,11 +47,14 @@ from holdfast.store.sqlite import SqliteStore
 from holdfast.tools.registry import Context, Registry, Tool, ToolError
 from holdfast.values import Error, Millis, RunId, RunNo, encode
 from tests.sim.checkers import Shadow, Violation, check_same, hold
+from tests.sim.graph_checkers import GraphShadow, shadow_of
+from tests.sim.graphs import result_of
 from tests.sim.keys import KeyBook, KeyLaw, check_tables
 from tests.sim.knobs import small_limits
 from tests.sim.loop import NODE, SimLoop
-from tests.sim.pure import at_once
-from tests.sim.workloads import KINDS_OF_ERROR, TOOLS, Workload, workload
+from tests.sim.pull import Pull, held_jobs
+from tests.sim.pure import LOADS, at_once
+from tests.sim.workloads import KINDS_OF_ERROR, TOOLS, Workload
 
 EPOCH_MS: Final = 1_700_000_000_000
 TURNS_MAX: Final = 60_000
@@ -88,6 +91,12 @@ class SimStore(SqliteStore):
     def __init__(self, world: World, node: SimNode) -> None:
         super().__init__(world.path, threads=False)
         self.world, self.sim_node = world, node
+        self.slow: list[tuple[Batch, Callable[[BaseException | None], None]]] = []  # commits on their way
+
+    def close(self) -> None:
+        """As the writer's thread does it: what was submitted is written first."""
+        self._write_slow()
+        super().close()
 
     def quit(self) -> None:
         """Let the connections of a node go that never closed them."""
@@ -99,11 +108,17 @@ class SimStore(SqliteStore):
         world, loop = self.world, self.world.loop
         if self.sim_node.dead:
             return
-        if world.faulty("slow commits", 0.3):
+        if self.slow or world.faulty("slow commits", 0.3):  # nobody overtakes a commit that is on its way
             world.counts["slow commit"] += 1
-            loop.call_later(world.rng.choice((0.001, 0.2, 3.0)), self._write_now, batch, done)
+            self.slow.append((batch, done))
+            if len(self.slow) == 1:
+                loop.call_later(world.rng.choice((0.001, 0.2, 3.0)), self._write_slow)
         else:
             self._write_now(batch, done)
+
+    def _write_slow(self) -> None:
+        while self.slow:
+            self._write_now(*self.slow.pop(0))
 
     def _write_now(self, batch: Batch, done: Callable[[BaseException | None], None]) -> None:
         world, node = self.world, self.sim_node
@@ -160,10 +175,12 @@ class SimNode:
 
 
 class World:
-    def __init__(self, seed: int, *, trace: bool = False, woven: bool = False) -> None:
-        self.seed, self.rng, self.woven = seed, random.Random(seed), woven
+    def __init__(self, seed: int, *, trace: bool = False, kind: str = "plain") -> None:
+        self.seed, self.rng, self.kind = seed, random.Random(seed), kind
+        self.woven, self.is_graph = kind == "woven", kind == "graph"
         rng = self.rng
         self.path = f"file:/sim{seed}?vfs=memdb"
+        self.anchor = apsw.Connection(self.path, flags=_FLAGS)  # keeps the database while nobody has it open
         self.is_calm = rng.random() < 0.12  # nothing holds anybody up: what is due must happen in time
         self.faults = {
             fault for fault in FAULTS if rng.random() < 0.4 and (not self.is_calm or fault in HARMLESS)
@@ -192,7 +209,7 @@ class World:
         self.keys: dict[str, tuple[str, str]] = {}
         self.loads = {load.plan.version: load for load in self.chosen()}
         self.wanted = list(self.loads.values())
-        if woven:  # runs of one definition meet under its keys
+        if self.woven:  # runs of one definition meet under its keys
             self.wanted = [load for load in self.wanted for _ in range(rng.choice((1, 2, 4)))]
         self.acknowledged: set[int] = set()  # which of the wanted runs were
         self.book, self.law = KeyBook(), KeyLaw()
@@ -206,20 +223,22 @@ class World:
         self.answers: list[tuple[int, StepSucceeded | StepFailed]] = []
         self.settled = False
         self.tools = {name: self.make_tool(name) for name in TOOLS}
+        self.pull = Pull(self)
 
     def chosen(self) -> list[Workload]:
         first = self.seed // SEEDS_PER_WORKLOAD
-        return [workload(first + 1000 * more, self.woven) for more in range(self.rng.choice((1, 1, 2, 3)))]
+        return [LOADS[self.kind](first + 1000 * more) for more in range(self.rng.choice((1, 1, 2, 3)))]
 
     # --------------------------------------------------------------------------------------------------- running
 
     def run(self) -> None:
-        anchor = apsw.Connection(self.path, flags=_FLAGS)  # keeps the database while nobody has it open
         try:
             self.open_node()
             for which in range(len(self.wanted)):
                 self.later(self.rng.choice((0.0, 0.01, 0.5)), partial(self.start, which))
-            for _ in range(self.rng.choice((0, 1, 2)) if self.woven else 0):
+            if self.is_graph:
+                self.pull.begin()
+            for _ in range(self.rng.choice((0, 1, 2)) if self.kind != "plain" else 0):
                 self.later(self.rng.choice((1.0, 4.0, 20.0)), self.do_again)
             for _ in range(self.rng.choice((0, 1, 3)) if "cancel" in self.faults else 0):
                 self.later(self.rng.choice((0.001, 0.3, 2.0)), self.ask)
@@ -234,7 +253,7 @@ class World:
             self.loop.dispose()
             for node in self.nodes:
                 node.store.quit()
-            anchor.close()
+            self.anchor.close()
 
     def is_over(self) -> bool:
         if self.failure is not None:
@@ -249,7 +268,8 @@ class World:
         if self.newest().closing:
             return False
         ends = len(self.acknowledged) == len(self.wanted)
-        return ends and all(shadow.over for shadow in self.shadows.values()) and self.newest().is_open
+        over = ends and all(shadow.over for shadow in self.shadows.values()) and self.newest().is_open
+        return over and not held_jobs(self.anchor)  # which go with the next commit
 
     def complain(self) -> None:
         stuck = {
@@ -263,6 +283,7 @@ class World:
         where = (
             f"in memory {live}, at work {at_work}, queued {queued}, set aside {engine.advance.quarantined}"
         )
+        where += f", jobs {held_jobs(self.anchor)}"
         raise Violation(f"once faults stop every run becomes terminal: {stuck}, {where}")
 
     def newest(self) -> SimNode:
@@ -427,6 +448,8 @@ class World:
     async def open(self, node: SimNode) -> None:
         self.opened = node
         await node.engine.open()
+        if self.is_graph and not self.started:
+            await self.pull.join(node)
         node.is_open = True
 
     async def visit(self, node: SimNode, run_id: str) -> None:
@@ -454,10 +477,13 @@ class World:
         return isinstance(node, Call) and node.fails_on_crash
 
     def nothing_is_open(self, node: SimNode) -> None:
+        held = held_jobs(self.anchor)
         for no, shadow in self.shadows.items():
             ours = self.writers.get(no) is node and not shadow.over  # else it was not taken up here yet
             at_work = [
-                path for path, _ in shadow.run.open_attempts() if ours and not self.is_only_once(shadow, path)
+                path
+                for path, step in shadow.run.open_attempts()
+                if ours and not self.is_only_once(shadow, path) and (no, path, step.attempt) not in held
             ]
             hold(not at_work, "a graceful stop leaves no attempt open: it costs a step nothing", at_work)
         self.counts["closed in order"] += 1
@@ -502,9 +528,7 @@ class World:
             node.do(self.rerun_on(node, self.rng.choice(over)))
 
     async def rerun_on(self, node: SimNode, shadow: Shadow) -> None:
-        names = [step["id"] for step in shadow.load.data["steps"]]
-        step = self.rng.choice((None, *names))
-        done = step is None or all(name in shadow.finished for name in names[: names.index(step)])
+        step, done = self.first_again(shadow)
         try:
             live = await node.engine.rerun(RunId(shadow.run_id), step)
         except Unavailable:
@@ -514,7 +538,21 @@ class World:
             self.guarded(lambda: hold(not done, "what is complete can be begun after", step, repr(said)))
             return
         self.guarded(lambda: hold(done, "only what is complete can be begun after", step, shadow.run_id))
+        if isinstance(shadow, GraphShadow) and step is not None:
+            new = self.shadows[live.run.no]
+            assert isinstance(new, GraphShadow)
+            was, is_now = shadow.before[step], new.before[step]
+            self.guarded(lambda: hold(was == is_now, "a rerun has the variables as they were", was, is_now))
         self.has_started(node, live)
+
+    def first_again(self, shadow: Shadow) -> tuple[str | None, bool]:
+        """A step to begin a rerun with, and whether the run came that far."""
+        if isinstance(shadow, GraphShadow):
+            step = self.rng.choice((None, *shadow.load.data["nodes"]))
+            return step, step is None or step in shadow.before
+        names = [step["id"] for step in shadow.load.data["steps"]]
+        step = self.rng.choice((None, *names))
+        return step, step is None or all(name in shadow.finished for name in names[: names.index(step)])
 
     async def wait_on(self, node: SimNode, no: int) -> None:
         try:
@@ -561,19 +599,22 @@ class World:
         """The store has taken a batch: hold every row against the shadow of its run."""
         hold(node is self.opened, "a stale node appends nothing", node.name, len(batch.rows))
         for new in batch.new_runs.values():
-            self.shadows[new.no] = Shadow(self.loads[new.version], new.id, new.no)
+            self.shadows[new.no] = shadow_of(self.loads[new.version], new.id, new.no)
             self.rows[new.no], self.blobs[new.no] = [], {}
         for of, sha256, text in batch.blobs:
             self.blobs[of][sha256] = text
         for no, seq, epoch, at, kind, body in batch.rows:
             shadow = self.shadows[no]
             self.say(f"{node.name} run {no} row {seq}/{epoch} {body[:300]}")
+            event, decisions = decode_row(body)
+            if isinstance(event, Adopted):
+                self.pull.adopts(shadow, no, event, held_jobs(self.anchor))
             shadow.row(seq, epoch, at, body, self.blobs[no])
+            self.pull.row(shadow, event)
             self.law.row(shadow)
             self.check_lateness(shadow)
             self.writers[no] = node
             self.rows[no].append((seq, epoch, at, kind, body))
-            _, decisions = decode_row(body)
             for decision in decisions:
                 if isinstance(decision, StartAttempt):
                     self.starts.add((shadow.run_id, decision.path, decision.attempt))
@@ -622,10 +663,10 @@ class World:
         self.effect(context, args)
         rng = self.rng
         node = NODE.get()
-        if context.path.rpartition(".")[2] == self.poison and node is self.newest():
+        info = self.shadow_of(context.run_id).step(context.path)
+        if info.id == self.poison and node is self.newest():
             self.later(rng.choice((0.0, 0.1)), lambda: self.poisoned(node))
-        shadow = self.shadow_of(context.run_id)
-        limit = shadow.load.steps[context.path.rpartition(".")[2]].timeout_ms
+        limit = info.timeout_ms
         seconds = rng.choice((0.0, 0.001, 0.05, 0.7, 4.0, 30.0))
         stubborn = rng.choice((0.0, 0.0, 0.0, 1.0, 15.0))
         try:
@@ -656,6 +697,8 @@ class World:
             "flag": rng.random() < 0.5,
             "pad": "x" * rng.choice((0, 0, 0, 0, 1500, 40_000 if rng.random() < 0.1 else 0)),
         }
+        if self.is_graph:
+            value = result_of(rng, path, number)
         self.answers.append((no, StepSucceeded(path, number, msgspec.Raw(encode(value)))))
         return value
 
@@ -683,6 +726,8 @@ class World:
         shadow = self.shadow_of(run_id)
         phase = shadow.calls[path].phase if shadow.calls[path].attempt == number else "superseded"
         hold(phase == "open", "an attempt begins only while the run waits for it", mark, phase)
+        if isinstance(shadow, GraphShadow):
+            args = shadow.unspread(path, args)
         shadow.check_args(path, args)
 
     # ---------------------------------------------------------------------------------------------------- the end
@@ -727,9 +772,9 @@ class World:
 _FLAGS: Final = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE | apsw.SQLITE_OPEN_URI
 
 
-def simulate(seed: int, *, trace: bool = False, woven: bool = False) -> World:
+def simulate(seed: int, *, trace: bool = False, kind: str = "plain") -> World:
     """One seed, to its end. The world that comes back has its counters and its trace."""
-    world = World(seed, trace=trace, woven=woven)
+    world = World(seed, trace=trace, kind=kind)
     was, log.disabled = log.disabled, True
     try:
         with small_limits(world.rng) as limits:

@@ -11,6 +11,12 @@ SELECT value FROM meta WHERE key = 'epoch';
 -- name: raise_epoch
 UPDATE meta SET value = value + 1 WHERE key = 'epoch' RETURNING value;
 
+-- name: make_server_key
+INSERT OR IGNORE INTO meta (key, value) VALUES ('server_key', ?);
+
+-- name: read_server_key
+SELECT value FROM meta WHERE key = 'server_key';
+
 -- name: read_lane
 SELECT lane FROM node WHERE name = ?;
 

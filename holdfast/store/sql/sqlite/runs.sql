@@ -142,9 +142,10 @@ SELECT id FROM (SELECT id, tenant FROM run ORDER BY no DESC LIMIT ?4)
  WHERE tenant = ?1 AND substr(id, -length(?2)) = ?2 LIMIT ?3;
 
 -- name: finished_before
--- Each with the number of its rows, which is what deleting it costs.
+-- Each with the number of its rows, which is what deleting it costs. One whose end is still to be told stays.
 SELECT no, (SELECT coalesce(max(seq), 0) FROM journal WHERE journal.run = no) FROM run
- WHERE finished_at < ? ORDER BY finished_at LIMIT ?;
+ WHERE finished_at < ? AND NOT EXISTS (SELECT 1 FROM outbox WHERE outbox.run = run.no AND done_at IS NULL)
+ ORDER BY finished_at LIMIT ?;
 
 -- name: forget_run_row
 -- Every statement whose name begins with forget_run_ is given the number of a finished run that is deleted.

@@ -11,7 +11,8 @@ SELECT r.no, r.id, w.path, w.attempt, w.kind, w.name, w.since, w.expires_at, w.d
 
 -- name: wait_at
 SELECT r.no, r.id, w.path, w.attempt, w.kind, w.name, w.since, w.expires_at, w.detail, w.resolved_at, w.outcome
-  FROM wait w JOIN run r ON r.no = w.run WHERE w.run = ? AND w.path = ? AND w.kind = ? ORDER BY w.attempt DESC LIMIT 1;
+  FROM wait w JOIN run r ON r.no = w.run WHERE w.run = ?1 AND w.path = ?2 AND w.kind = ?3
+   AND (?4 IS NULL OR w.attempt = ?4) ORDER BY w.attempt DESC LIMIT 1;
 
 -- name: waits_of_run
 SELECT r.no, r.id, w.path, w.attempt, w.kind, w.name, w.since, w.expires_at, w.detail, w.resolved_at, w.outcome
@@ -33,7 +34,14 @@ DELETE FROM early_result WHERE tenant = ? AND task_id = ?;
 SELECT body FROM early_result WHERE tenant = ? AND task_id = ? AND expires_at > ?;
 
 -- name: count_early
-SELECT count(*) FROM early_result WHERE tenant = ?;
+SELECT count(*) FROM early_result WHERE tenant = ? AND expires_at > ?;
+
+-- name: early_waits
+SELECT r.no, r.id, w.path, w.attempt, w.kind, w.name, w.since, w.expires_at, w.detail, w.resolved_at, w.outcome
+  FROM early_result e
+  JOIN wait w ON w.tenant = e.tenant AND w.kind = 'callback' AND w.scope = '' AND w.name = e.task_id
+  JOIN run r ON r.no = w.run
+ WHERE w.resolved_at IS NULL ORDER BY w.pos LIMIT ?;
 
 -- name: forget_early
 DELETE FROM early_result WHERE expires_at <= ?;

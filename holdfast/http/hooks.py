@@ -1,0 +1,148 @@
+"""What the outside says to runs: results of calls that are answered later, signals, answers to approvals.
+
+Knows the shapes on the wire and who may say what. What an answer means, and that it counts once, is the runtime's.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+
+from holdfast.errors import InvalidRequest, Unauthorised
+from holdfast.http.keys import NOBODY
+from holdfast.http.table import Ask, Route
+from holdfast.http.wire import (
+    ANSWER_BYTES_MAX,
+    AnswerApproval,
+    Approval,
+    NoQuery,
+    ResumeCall,
+    Resumed,
+    ResumeTask,
+    SendSignal,
+    Started,
+)
+from holdfast.runtime.waits import RESUME_PATH, answer_in
+from holdfast.signing import is_signed
+
+SIGNATURE: Final = "x-hub-signature-256"
+
+
+async def resume(ask: Ask) -> Resumed:
+    tenant = _may_resume(ask)
+    task_id, run_id = ask.body.get("task_id"), ask.body.get("run_id")
+    if not isinstance(task_id, str) or not (run_id is None or isinstance(run_id, str)):
+        raise InvalidRequest("a callback has a task_id, which is text, and perhaps a run_id, which is too")
+    told = await ask.services.commands.resume(tenant, task_id, answer_in(ask.body), run_id)
+    return Resumed(told.resumed, told.reason)
+
+
+async def resume_by(ask: Ask) -> Resumed:
+    told = await ask.services.commands.resume_by(ask.path["capability"], answer_in(ask.body))
+    return Resumed(told.resumed, told.reason)
+
+
+def _may_resume(ask: Ask) -> str:
+    """Whose runs may be resumed: those of the key; or, where the body is signed, those of the first tenant."""
+    if ask.principal is not NOBODY:
+        ask.principal.need("resume")
+        return ask.tenant
+    secret, given = ask.services.settings.resume_secret, ask.headers.get(SIGNATURE, "")
+    if not secret or not is_signed(secret, ask.raw, given):
+        raise Unauthorised(
+            "a key with the scope resume is needed here, or a body that is signed (X-Hub-Signature-256) with the"
+            " secret in HOLDFAST_RESUME_SECRET"
+        )
+    return ask.tenant
+
+
+def _object(raw: bytes, media: str) -> dict[str, Any]:
+    body = msgspec.json.decode(raw)
+    if not isinstance(body, dict):
+        raise InvalidRequest("a callback is an object")
+    return body
+
+
+async def signal(ask: Ask) -> Started:
+    said: SendSignal = ask.body
+    row = await ask.services.commands.signal(
+        ask.tenant, ask.path["id"], said.key, said.value, said.correlation
+    )
+    return Started(row.id, row.status)
+
+
+async def approve(ask: Ask) -> Approval:
+    said: AnswerApproval = ask.body
+    run_id, path = ask.path["id"], ask.path["path"]
+    decided = await ask.services.commands.approve(
+        ask.tenant, run_id, path, approved=said.approved, reason=said.reason, by=_who(ask), form=said.form
+    )
+    return Approval(run_id, path, decided)
+
+
+def _who(ask: Ask) -> str:
+    """Who answers: whoever the key is of. Only those who may do everything may speak for others."""
+    if ask.body.by and ask.principal.may("admin"):
+        return str(ask.body.by)
+    return ask.services.api_keys.name_of(ask.tenant, ask.principal.key_id)
+
+
+TAG: Final = "waits"
+
+ROUTES: Final = (
+    Route(
+        "POST",
+        RESUME_PATH,
+        None,
+        resume,
+        "Deliver the result of a call that is answered later, by its task id.",
+        TAG,
+        query=NoQuery,
+        body=ResumeTask,
+        reads=_object,
+        answer=Resumed,
+        errors=("ambiguous_task", "limit_exceeded", "unauthorised"),
+        body_max=ANSWER_BYTES_MAX,
+        replays=False,
+    ),
+    Route(
+        "POST",
+        f"{RESUME_PATH}/{{capability}}",
+        None,
+        resume_by,
+        "Deliver the result of a call to the callback_url that it was given.",
+        TAG,
+        query=NoQuery,
+        body=ResumeCall,
+        reads=_object,
+        answer=Resumed,
+        errors=("limit_exceeded",),
+        body_max=ANSWER_BYTES_MAX,
+        replays=False,
+    ),
+    Route(
+        "POST",
+        "/api/v1/runs/{id}/signals",
+        "run",
+        signal,
+        "Say something to a run: the step that waits for the key takes it, now or when it is reached.",
+        TAG,
+        query=NoQuery,
+        body=SendSignal,
+        answer=Started,
+        errors=("run_is_over", "invalid_inputs", "limit_exceeded"),
+    ),
+    Route(
+        "POST",
+        "/api/v1/runs/{id}/approvals/{path}",
+        "approve",
+        approve,
+        "Answer the approval at a step.",
+        TAG,
+        query=NoQuery,
+        body=AnswerApproval,
+        answer=Approval,
+        errors=("not_waiting", "invalid_inputs", "limit_exceeded"),
+    ),
+)

@@ -1,0 +1,66 @@
+"""The query of an address, read into the type of its route. Knows how numbers and truth are written in one, no route.
+
+Only those are read from text: a workflow may be called `null` or `1`, and that is its name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+from urllib.parse import parse_qsl
+
+import msgspec
+from msgspec import inspect
+
+from holdfast.errors import InvalidRequest
+from holdfast.http.wire import invalid
+
+WORDS_MAX: Final = 100
+
+_WRITTEN: Final = (inspect.IntType, inspect.FloatType, inspect.BoolType)
+
+
+def reader(wanted: type) -> Callable[[bytes], Any]:
+    """What reads a query into this type; it raises InvalidRequest."""
+    found = inspect.type_info(wanted)
+    assert isinstance(found, inspect.StructType)
+    written = frozenset(field.encode_name for field in found.fields if _is_written(field.type))
+
+    def read(text: bytes) -> Any:
+        given: dict[str, Any] = _words(text) if text else {}
+        for name in written & given.keys():
+            given[name] = _value(given[name])
+        try:
+            return msgspec.convert(given, wanted)
+        except msgspec.ValidationError as error:
+            raise invalid(error, "query") from None
+
+    return read
+
+
+def _is_written(kind: inspect.Type) -> bool:
+    """Is it a number or a truth, or nothing?"""
+    kinds = kind.types if isinstance(kind, inspect.UnionType) else (kind,)
+    return any(isinstance(one, _WRITTEN) for one in kinds)
+
+
+def _value(text: str) -> Any:
+    """A number or a truth as JSON writes them; anything else stays text, which fits neither."""
+    try:
+        value = msgspec.json.decode(text.encode())
+    except (msgspec.DecodeError, UnicodeEncodeError):
+        return text
+    return text if value is None else value
+
+
+def _words(text: bytes) -> dict[str, str]:
+    try:
+        pairs = parse_qsl(
+            text.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=WORDS_MAX
+        )
+    except ValueError as error:  # that it is not ASCII or UTF-8 too
+        raise InvalidRequest(f"the query cannot be read: {error}") from None
+    words = dict(pairs)
+    if len(words) < len(pairs):
+        raise InvalidRequest("the query has the same name twice")
+    return words

@@ -1,0 +1,221 @@
+"""The outbox: tells others of the ends of runs, again and again until they have heard it, and keeps what nobody took.
+
+    run ends ══ commit with its letters ══► look ─► send ─┬─ 2xx ────────────► delivered
+                                             ▲            ├─ 410 ────────────► dead
+                                             └── wait ◄───┴─ anything else ──► due later; dead after three days
+
+Letters are rows: what is in memory is only what is being sent. Knows nothing of why a run ended. Nothing is looked for
+while no run has a destination; a time is waited for, not asked for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections import Counter
+from typing import TYPE_CHECKING, Final
+
+from holdfast.errors import NodeIsOver, NotFound, Refused, StoreUnavailable
+from holdfast.runtime.letters import delivered, discarded, failed, headers_of, replayed, text_of
+from holdfast.runtime.queries import Page, Queries, check_limit, cursor_of, number_of
+from holdfast.runtime.timers import Timers
+from holdfast.runtime.writes import Writes
+from holdfast.store.base import Batch, Letter, LetterTried, Store
+from holdfast.tools.failures import ToolError
+from holdfast.tools.http import post
+from holdfast.values import Millis, RunId, is_text
+
+if TYPE_CHECKING:
+    from holdfast.runtime.app import Engine
+
+log = logging.getLogger("holdfast")
+
+SENDING_MAX: Final = 64  # letters on their way at a time
+SENDING_TO_ONE_MAX: Final = 16  # of these, to one server: one that hangs leaves places for others
+SEND_SECONDS: Final = 30.0
+ANSWER_BYTES_MAX: Final = 64 * 1024
+CLOSE_SECONDS: Final = 5.0  # for letters on their way when the engine is closed
+LOOK_AGAIN_MS: Final = 5_000  # after a look that failed
+GONE: Final = "http_410"
+
+
+class Outbox:
+    def __init__(self, engine: Engine) -> None:
+        self._engine, self._store, self._clock = engine, engine.store, engine.clock
+        self._queries = Queries(engine.store, engine.plans, engine)
+        self.timers = Timers(engine.clock, lambda no: None, self.look)
+        self.writes = Writes(engine.store)
+        self._sending: dict[int, asyncio.Task[None]] = {}
+        self._to: Counter[str] = Counter()  # of these, by the server that they go to
+        self._looking: asyncio.Task[None] | None = None
+        self._is_asked = False
+        self._is_closed = False
+
+    @property
+    def is_busy(self) -> bool:
+        """Something is being sent, or looked for."""
+        return bool(self._sending) or self._looking is not None
+
+    # ------------------------------------------------------------------------------------------------- sending
+
+    def look(self) -> None:
+        """Send what is due. Asked when a run with destinations has ended, when a letter is over, and when it is time."""
+        self._is_asked = True
+        if self._looking is None and not self._is_closed:
+            self._looking = asyncio.get_running_loop().create_task(self._look())
+
+    async def _look(self) -> None:
+        try:
+            while self._is_asked:
+                self._is_asked = False
+                await self._take()
+            self.timers.parked_until(await self._store.next_letter(self._clock.now()))
+        except Exception:  # one look that went wrong must not be the last
+            log.exception("letters cannot be looked for now")
+            self.timers.parked_until(Millis(self._clock.now() + LOOK_AGAIN_MS))
+        finally:
+            self._looking = None
+
+    async def _take(self) -> None:
+        """Send what is due, as far as there is room."""
+        while (room := SENDING_MAX - len(self._sending)) > 0 and not self._is_closed:
+            full = [origin for origin, count in self._to.items() if count >= SENDING_TO_ONE_MAX]
+            due = await self._store.letters_due(
+                self._clock.now(), full, self._engine.own_runs, room + len(self._sending)
+            )
+            fresh = [letter for letter in due if letter.pos not in self._sending]
+            if not fresh:
+                return
+            for letter in fresh[:room]:
+                if self._to[letter.origin] < SENDING_TO_ONE_MAX:
+                    self._begin(letter)
+
+    def _begin(self, letter: Letter) -> None:
+        self._to[letter.origin] += 1
+        self._sending[letter.pos] = asyncio.get_running_loop().create_task(self._send(letter))
+
+    async def _send(self, letter: Letter) -> None:
+        try:
+            await self._written(await self._tried(letter))
+        except NodeIsOver:
+            pass  # whoever has the file now sends it again
+        finally:
+            del self._sending[letter.pos]
+            self._to[letter.origin] -= 1
+            if not self._to[letter.origin]:
+                del self._to[letter.origin]
+            self.look()
+
+    async def _tried(self, letter: Letter) -> LetterTried:
+        """One try, and what has become of the letter by it."""
+        try:
+            await self._post(letter)
+        except ToolError as error:
+            return self._failed(letter, str(error), for_good=error.kind == GONE)
+        except Exception as error:  # a letter that cannot be made must not stop the others
+            log.exception("letter %s cannot be sent", letter.id)
+            return self._failed(letter, f"it cannot be sent: {error!r}", for_good=False)
+        return delivered(letter, self._clock.now())
+
+    async def _post(self, letter: Letter) -> None:
+        secret = _secret(letter.secret_env)
+        text = text_of(await self._queries.run(letter.tenant, letter.run_id))
+        headers = headers_of(letter, text, self._clock.now(), secret)
+        await post(self._engine.registry.guard, letter.url, headers, text, SEND_SECONDS, ANSWER_BYTES_MAX)
+
+    def _failed(self, letter: Letter, error: str, *, for_good: bool) -> LetterTried:
+        told = self._engine.dispatch.secrets.redact(error)
+        result = failed(letter, self._clock.now(), told, for_good=for_good)
+        if result.outcome is not None:
+            log.error("the end of run %s could not be told, letter %s is dead: %s", letter.run_id, letter.id, told)
+        return result
+
+    async def _written(self, result: LetterTried) -> None:
+        """Wait until a result is on disk: a letter whose result is not there yet must not be sent a second time."""
+        self.writes.batch.tried.append(result)
+        while True:
+            try:
+                return await self.writes.durable()
+            except StoreUnavailable:
+                continue  # it is kept, and written once that is possible
+
+    # ------------------------------------------------------------------------------------------------ the dead
+
+    async def replay(self, tenant: str, letter_id: str) -> Letter:
+        """Send a dead letter again, as if it were new."""
+        letter = await self._dead(tenant, letter_id)
+        return await self._decided(letter, replayed(letter, self._clock.now()))
+
+    async def discard(self, tenant: str, letter_id: str) -> Letter:
+        """Give a dead letter up: it is not listed any more, and stays with its run."""
+        letter = await self._dead(tenant, letter_id)
+        return await self._decided(letter, discarded(letter, self._clock.now()))
+
+    async def _dead(self, tenant: str, letter_id: str) -> Letter:
+        letter = await self._store.letter(tenant, letter_id) if is_text(letter_id) else None
+        if letter is None:
+            raise NotFound(f"there is no letter {letter_id!a:.80} here")
+        if letter.outcome != "dead":
+            raise Refused(f"letter {letter.id} is {letter.outcome or 'on its way'}, not dead")
+        return letter
+
+    async def _decided(self, letter: Letter, result: LetterTried) -> Letter:
+        batch = Batch()
+        batch.tried.append(result)
+        await self._engine.commit(batch)
+        self.look()
+        return letter._replace(
+            tries=result.tries, due_at=result.due_at, done_at=result.done_at, outcome=result.outcome
+        )
+
+    # ----------------------------------------------------------------------------------------------------- end
+
+    async def close(self) -> None:
+        """Let what is on its way arrive, for a moment; what does not is sent again when the file is next opened."""
+        self.timers.close()
+        if self._looking is not None:
+            await self._looking
+        if self._sending:
+            await asyncio.wait(list(self._sending.values()), timeout=CLOSE_SECONDS)
+        tasks = list(self._sending.values())
+        self.abandon()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def abandon(self) -> None:
+        """Send nothing more."""
+        self._is_closed = True
+        self.timers.close()
+        for task in (*self._sending.values(), self._looking):
+            if task is not None:
+                task.cancel()
+        self.writes.abandon()
+
+
+async def letters_of_run(store: Store, tenant: str, run_id: str) -> list[Letter]:
+    """Whom the end of a run is told, and how far that is."""
+    row = await store.run_by_id(tenant, RunId(run_id)) if is_text(run_id) else None
+    if row is None:
+        raise NotFound(f"no run {run_id!a:.80} in this database")
+    return await store.letters_of_run(row.no)
+
+
+async def dead_letters(store: Store, tenant: str, cursor: str | None, limit: int) -> Page[Letter]:
+    """Letters that nobody took, the oldest first."""
+    check_limit(limit)
+    after = 0 if cursor is None else number_of(cursor)
+    found = await store.dead_letters(tenant, after, limit + 1)
+    return Page(found[:limit], cursor_of(found[limit - 1].pos) if len(found) > limit else None)
+
+
+def _secret(variable: str | None) -> str | None:
+    if variable is None:
+        return None
+    secret = os.environ.get(variable)
+    if not secret:
+        raise ToolError(
+            f"the variable {variable}, which holds the key of the signature, is not set where the engine runs; "
+            "set it and start the engine anew",
+            kind="inputs",
+        )
+    return secret

@@ -9,7 +9,6 @@ import asyncio
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import cast
 
 import msgspec
 
@@ -29,12 +28,18 @@ class Asked:
     """What came of many requests: how long each took, and the answers' bodies."""
 
     seconds: float
+    cpu_seconds: float  # of whoever asked: near `seconds`, it would have measured itself
     latencies: list[float]
     bodies: list[bytes]
 
     @property
     def per_second(self) -> float:
         return len(self.bodies) / self.seconds
+
+    @property
+    def busy(self) -> float:
+        """The part of the time that asking itself took."""
+        return round(self.cpu_seconds / self.seconds, 2)
 
 
 async def ask(host: str, port: int, posts: list[Post], *, connections: int) -> Asked:
@@ -43,18 +48,21 @@ async def ask(host: str, port: int, posts: list[Post], *, connections: int) -> A
     requests = iter([post.encoded(host, port) for post in posts])
     latencies: list[float] = []
     bodies: list[bytes] = []
-    made = [
-        (await loop.create_connection(lambda: _Caller(requests, latencies, bodies), host, port))[1]
-        for _ in range(connections)
-    ]
-    began = time.perf_counter()
-    for caller in made:
+    callers = []
+    for _ in range(connections):
+        transport, caller = await loop.create_connection(
+            lambda: _Caller(requests, latencies, bodies), host, port
+        )
+        caller.transport = transport
+        callers.append(caller)
+    began, cpu_began = time.perf_counter(), time.process_time()
+    for caller in callers:
         caller.go_on()
-    await asyncio.gather(*[caller.done for caller in made])
-    took = time.perf_counter() - began
-    for caller in made:
+    await asyncio.gather(*[caller.done for caller in callers])
+    took, cpu_took = time.perf_counter() - began, time.process_time() - cpu_began
+    for caller in callers:
         caller.transport.close()
-    return Asked(took, latencies, bodies)
+    return Asked(took, cpu_took, latencies, bodies)
 
 
 class _Caller(asyncio.Protocol):
@@ -63,10 +71,7 @@ class _Caller(asyncio.Protocol):
         self._buffer = b""
         self._asked_at = 0.0
         self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.transport: asyncio.Transport
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.transport = cast(asyncio.Transport, transport)  # uvloop's own has no such parent
+        self.transport: asyncio.Transport  # given by whoever made the connection
 
     def go_on(self) -> None:
         request = next(self._requests, None)

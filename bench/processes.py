@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 from types import TracebackType
@@ -15,15 +16,17 @@ import psutil
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 STOP_SECONDS: Final = 60
+ERROR_BYTES: Final = 2_000
 
 
 class Child:
     """A process that says what it has done in lines of JSON; killed when it is left."""
 
     def __init__(self, *command: str, folder: Path = ROOT) -> None:
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115  # closed when this is left
         self.began = time.monotonic()
         self.process = subprocess.Popen(
-            [sys.executable, *command], cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+            [sys.executable, *command], cwd=folder, stdout=subprocess.PIPE, stderr=self._errors
         )
 
     @classmethod
@@ -35,12 +38,17 @@ class Child:
         """The next thing that it says."""
         text = self.hear_line()
         if not text:
-            raise RuntimeError(f"a process of the bench ended early: {self.process.args!r}")
+            raise RuntimeError(f"a process of the bench ended early: {self.process.args!r}\n{self._said()}")
         return msgspec.json.decode(text, type=dict[str, Any])
 
     def hear_line(self) -> bytes:
         assert self.process.stdout is not None
         return self.process.stdout.readline()
+
+    def _said(self) -> str:
+        """The end of what it wrote to standard error."""
+        self._errors.seek(0)
+        return self._errors.read()[-ERROR_BYTES:].decode(errors="replace")
 
     def rss_mb(self) -> float:
         return psutil.Process(self.process.pid).memory_info().rss / 1024 / 1024
@@ -60,3 +68,4 @@ class Child:
             self.kill()
         if self.process.stdout is not None:
             self.process.stdout.close()
+        self._errors.close()

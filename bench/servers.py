@@ -5,6 +5,7 @@ Each is a process of its own, so that asking and answering do not share a core.
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import sys
 from collections.abc import Awaitable, Callable
@@ -20,32 +21,18 @@ from bench.work import noting
 
 Order = dict[str, Any]
 ANSWER: Final = b'{"ok":true}'
-RESULT: Final = b'{"result":1,"error":""}'
 
 
 async def limit(order: Order) -> None:
     """L-http: the least that a POST can cost on the server that ours stands on. Its body is read and passed over."""
-    await _listen(_answering(ANSWER))
-
-
-async def worker(order: Order) -> None:
-    """A push worker with nothing to do."""
-    await _listen(_answering(RESULT))
-
-
-def _answering(body: bytes) -> Any:
-    headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
+    headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(ANSWER))]
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
         while (await receive()).get("more_body"):
             pass
         await send({"type": "http.response.start", "status": 200, "headers": headers})
-        await send({"type": "http.response.body", "body": body})
+        await send({"type": "http.response.body", "body": ANSWER})
 
-    return app
-
-
-async def _listen(app: Any) -> None:
     config = uvicorn.Config(
         app, http="httptools", lifespan="off", proxy_headers=False, log_config=None, access_log=False
     )
@@ -69,8 +56,20 @@ async def holdfast(order: Order) -> None:
         )
 
 
+async def worker(order: Order) -> None:
+    """The services of the demo, called by a server, as `holdfast worker` does them."""
+    from holdfast.sdk import demo
+    from holdfast.sdk.worker import Worker
+
+    serving = Worker([demo.route], order["server"], url="http://127.0.0.1")
+    working = asyncio.create_task(serving.run())
+    await serving.is_registered.wait()
+    say(url=serving.url)
+    await working
+
+
 DOES: Final[dict[str, Callable[[Order], Awaitable[None]]]] = {
-    does.__name__: does for does in (limit, worker, holdfast)
+    does.__name__: does for does in (limit, holdfast, worker)
 }
 
 

@@ -6,20 +6,24 @@ write with what is there.
 
 from __future__ import annotations
 
+import asyncio
 import importlib
 import inspect
 import re
+import tempfile
 import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
 from pathlib import Path
 from typing import Any, Final
+from urllib.request import urlopen
 
 import msgspec
 
 import holdfast
 from holdfast import config, errors, testing
 from holdfast.cli import commands, help, init  # noqa: A004  # its own name for the texts of --help
+from holdfast.http import centre, openapi, serve, wire
 from holdfast.spec.flow_keys import EDGE_KEYS, FLOW_KEYS, FLOW_KINDS, NODE_KEYS, FlowKind
 from holdfast.spec.flow_nodes import NO_POST, NO_PREP, FlowDefinition, FlowNode
 from holdfast.spec.keys import ANSWER_KEYS, IMPLIED_KINDS, KINDS, POLICY_KEYS, SPEC_KEYS, STEP_KEYS, Kind
@@ -188,6 +192,66 @@ def errors_page() -> str:
     )
 
 
+def http() -> str:
+    document = openapi.document(serve.ROUTES)
+    shapes = document["components"]["schemas"]
+    by_tag: dict[str, list[tuple[str, ...]]] = {}
+    for path, operations in document["paths"].items():
+        if _is_copy(path, document["paths"]):
+            continue
+        for method, said in operations.items():
+            row = (f"`{method.upper()} {path}`", said["summary"], *_asked(said), *_answered(said))
+            by_tag.setdefault(centre.TAG if _is_task_path(path) else said["tags"][0], []).append(row)
+    statuses = [(f"`{code}`", str(status), openapi.MEANING.get(status, "")) for code, status in wire.STATUS.items()]
+    parts = ["# HTTP\n", HTTP]
+    for tag, rows in by_tag.items():
+        parts += ["## The task paths\n", TASK_PATHS] if tag == centre.TAG else [f"## {tag.capitalize()}\n"]
+        parts.append(_rows(("request", "", "scope", "query", "body", "answers", "refuses with"), rows))
+    parts += [
+        "## Shapes\n",
+        "In the order of the alphabet.\n",
+        *(_shape(name, shape) for name, shape in sorted(shapes.items())),
+        "## Errors\n",
+        (
+            f"Any request may be refused with {_codes(openapi.ALWAYS)}; those that need a scope with {_codes(openapi.WITH_SCOPE)}; those "
+            f"with a body with {_codes(openapi.WITH_BODY)}; and a `POST` with `Idempotency-Key` with {_codes(openapi.WITH_KEY)}.\n"
+        ),
+        _rows(("code", "status", ""), statuses),
+    ]
+    return "\n".join(parts)
+
+
+def metrics() -> str:
+    """Asks a server: what it gives is what there is."""
+    kinds: dict[str, str] = {}
+    rows = []
+    for line in asyncio.run(_exposed()).splitlines():
+        match line.split(" ", 3):
+            case ["#", "HELP", name, says]:
+                kinds[name] = says
+            case ["#", "TYPE", name, kind]:
+                rows.append((f"`{name}`", kind, kinds[name]))
+    return "\n".join(
+        [
+            "# Metrics\n",
+            (
+                "`GET /metrics`, for Prometheus. Counters and histograms begin at zero with the process; gauges say what is. Which of them "
+                "deserve an alarm stands on [Run it as a service](../howto/run-as-a-service.md#is-it-well).\n"
+            ),
+            _rows(("metric", "type", "what it says"), rows),
+        ]
+    )
+
+
+async def _exposed() -> str:
+    with tempfile.TemporaryDirectory() as folder:
+        settings = config.Settings(db=f"sqlite:///{folder}/holdfast.db", port=0)
+        async with serve.serving(settings, registry=Registry()) as server:
+            answer = await asyncio.to_thread(urlopen, f"{server.address}/metrics")
+            with answer:
+                return str(answer.read().decode())
+
+
 def limits() -> str:
     parts = ["# Limits\n", "Everything is bounded, and whoever meets a bound is told which one.\n"]
     for title, names in LIMITS.items():
@@ -269,6 +333,8 @@ PAGES: Final[Mapping[str, Callable[[], str]]] = {
     "notation.md": notation,
     "graph.md": graph,
     "cli.md": cli,
+    "http.md": http,
+    "metrics.md": metrics,
     "python.md": python,
     "tools.md": tools,
     "settings.md": settings,
@@ -374,23 +440,103 @@ compare as texts: null as `null`, lists and mappings as their JSON. A text that 
 reference, in lists too; any other text stands for itself.
 """
 
+HTTP: Final = """\
+`holdfast up` serves this. The same stands at `/openapi.json` as an OpenAPI 3.1 document and at `/docs` as a page, both made from the types that
+read requests and write answers.
+
+In guarded mode a request needs `Authorization: Bearer <key>`, with a key of the scope in the table; *open* ones need none. Bodies are JSON, and under
+`/api/v1` a key that is not known is refused. Times are RFC 3339 in UTC. A list gives `items` and a `cursor`: send it back for the next page, until it
+is null. An error is `{"error": code, "message": …, "details": […]}`, the same code for ever.
+
+A `POST` with an `Idempotency-Key` is carried out once: sent again, it gets the first answer again, and with another body it is refused. Of a start the
+key is the run's `request_id`.
+"""
+
+TASK_PATHS: Final = """\
+The same flows, runs and workers in another dialect: a *task* is a run, and its id that of the run. Each of these paths is served with `/api` in
+front too, where `GET /api/tasks` gives a [page](#taskpage) instead of a list; those of workers also without `/workers`. Keys of bodies are read without regard to case and underscores, unknown
+ones are passed over, times are Unix seconds, an error is `{"error": text}`, and states are `pending`, `running`, `completed`, `failed`,
+`canceling` and `canceled`.
+"""
+
 # ----------------------------------------------------------------------------------------------- in pieces
+
+
+def _is_task_path(path: str) -> bool:
+    return any(route.path == path for route in centre.ROUTES)
+
+
+def _is_copy(path: str, paths: Mapping[str, Any]) -> bool:
+    """A task path with `/api` in front, which does what it does without; or a worker path without `/workers`."""
+    if not _is_task_path(path):
+        return False
+    bare = path.removeprefix("/api")
+    return (bare != path and bare in paths) or f"/workers{bare}" in paths
+
+
+def _asked(said: Mapping[str, Any]) -> tuple[str, str, str]:
+    """Scope, query and body of an operation."""
+    scope = re.fullmatch(r"Scope: (`\w+`)\.", said.get("description", ""))
+    query = ", ".join(f"`{one['name']}`" for one in said["parameters"] if one["in"] == "query")
+    content = said.get("requestBody", {}).get("content", {})
+    body = " or YAML".join([_linked(next(iter(content.values()))["schema"]), ""][: len(content)]) if content else ""
+    return scope[1] if scope else "open", query, body
+
+
+def _answered(said: Mapping[str, Any]) -> tuple[str, str]:
+    """What an operation gives, and the codes that are its own."""
+    given = []
+    own: list[str] = []
+    common = {*openapi.ALWAYS, *openapi.WITH_SCOPE, *openapi.WITH_BODY, *openapi.WITH_KEY}
+    for status, answer in said["responses"].items():
+        if found := re.findall(r"`(\w+)`", answer["description"].partition("Codes: ")[2]):
+            own += [code for code in found if code not in common]
+        elif int(status) < 400:
+            media, content = next(iter(answer.get("content", {}).items()), ("", {}))
+            given.append(f"{status} {_linked(content.get('schema', {})) if media == 'application/json' else media}".strip())
+        else:
+            given.append(status)
+    return ", ".join(given), ", ".join(f"`{code}`" for code in own)
+
+
+def _linked(schema: Mapping[str, Any]) -> str:
+    """A shape by its name, or in a few words."""
+    if "$ref" in schema:
+        name = schema["$ref"].rpartition("/")[2]
+        return f"[{name}](#{name.lower()})"
+    if "anyOf" in schema:
+        return " or ".join(dict.fromkeys(_linked(one) for one in schema["anyOf"]))
+    if schema.get("type") == "array":
+        return f"list of {_linked(schema['items'])}" if schema.get("items") else "list"
+    return _type(schema)
+
+
+def _shape(name: str, shape: Mapping[str, Any]) -> str:
+    needed = shape.get("required", ())
+    is_strict = shape.get("additionalProperties") is False
+    rows = [
+        (
+            f"`{key}`",
+            _linked(rule),
+            "**required**" if is_strict and key in needed else _shown(rule.get("default")) if key not in needed else "",
+        )
+        for key, rule in shape.get("properties", {}).items()
+    ]
+    return f"### {name}\n\n{_first(shape.get('description'))}\n\n{_rows(('key', 'type', 'default'), rows)}"
+
+
+def _codes(codes: Iterable[str]) -> str:
+    return ", ".join(f"`{code}`" for code in codes)
 
 
 def _kind(name: str, kind: Kind) -> str:
     defaults = _defaults(kind.record)
     common = [key for key in (POLICY_KEYS | ANSWER_KEYS) if key in kind.common]
     also = f"Also: {', '.join(f'`{key}`' for key in common)}.\n" if common else ""
-    note = (
-        "**Read and checked, but not yet runnable:** a start is refused with `not_yet_runnable`.\n"
-        if name in NOT_YET
-        else ""
-    )
     either = f"{'Exactly' if kind.one_of_is_required else 'At most'} one of {', '.join(f'`{key}`' for key in kind.one_of)}.\n"
     parts = [
         f"### {name}\n",
         f"{kind.says}\n",
-        note,
         _table(kind.keys, defaults),
         _inner(kind.keys),
         either if kind.one_of else "",
@@ -463,7 +609,7 @@ def _defaults(record: Any) -> dict[str, Any]:
 def _type(schema: Mapping[str, Any]) -> str:
     """A JSON Schema in a few words."""
     if "enum" in schema:
-        return " \\| ".join(f"`{option}`" for option in schema["enum"] if option not in (None, ""))
+        return " \\| ".join(_shown(option) for option in schema["enum"] if option not in (None, ""))
     if "anyOf" in schema:
         return " or ".join(dict.fromkeys(_type(one) for one in schema["anyOf"] if one != {"type": "null"}))
     word = schema.get("type", "anything")

@@ -31,6 +31,8 @@ from holdfast.runtime.clock import Clock
 from holdfast.runtime.commands import Commands, check_parent, checked_inputs
 from holdfast.runtime.dispatch import ATTEMPTS_MAX, THREADS_MAX
 from holdfast.runtime.feed import RunEvent, job_id
+from holdfast.runtime.letters import Given as FinalCallback
+from holdfast.runtime.letters import destination
 from holdfast.runtime.opening import database_path
 from holdfast.runtime.outputs import output_of
 from holdfast.runtime.owners import Lock
@@ -125,7 +127,8 @@ class Holdfast:
     Every open run of the file goes on as soon as it is entered. `remote` calls tools on other servers; `secrets` are
     functions that give the value of a name, or None; `template_env` are the variables that templates may name;
     `artefact_roots` are folders, beside the working one, that tools may hand files out of. With `allow_networks`,
-    `http_request` calls public addresses and those networks only. Finished runs are deleted after `retention_days`
+    `http_request` calls public addresses and those networks only. `public_url` is where a server on this file is reached:
+    calls with `supports_async_callback` are told a `callback_url` there. Finished runs are deleted after `retention_days`
     (None: never). `attempts_max` attempts are at work at a time; of these sync tools have `threads`, and isolated ones
     `processes` (None: one per core), each with `process_memory_bytes` at most (None: half of the machine's).
     """
@@ -140,6 +143,7 @@ class Holdfast:
         template_env: Collection[str] = (),
         artefact_roots: Iterable[str | os.PathLike[str]] = (),
         allow_networks: Iterable[str] | None = None,
+        public_url: str | None = None,
         retention_days: float | None = RETENTION_DAYS,
         attempts_max: int = ATTEMPTS_MAX,
         threads: int = THREADS_MAX,
@@ -173,6 +177,7 @@ class Holdfast:
             artefacts=self._artefacts,
             workdirs=Path(f"{self._path}.work").absolute(),
             upkeep=Upkeep(self._store, self._artefacts, retention_days),
+            public_url=public_url,
         )
         self._commands = Commands(self._engine)
         self._specs: dict[str, Definition] = {}
@@ -206,12 +211,14 @@ class Holdfast:
         request_id: str | None = None,
         labels: Mapping[str, str] | None = None,
         parent_job_id: str | None = None,
+        final_callback: FinalCallback | None = None,
     ) -> RunHandle:
         """Start a run. When this returns, the run is durable: it will end, whatever happens to this process.
 
         `spec` is a WorkflowSpec or FlowSpec, YAML text, the path of a file, a dict, or the name of a published workflow. With a
         `request_id` there is one run however often this is asked; the same id for another workflow or other inputs
-        raises RequestConflict. `parent_job_id` is kept with the run and shown with it.
+        raises RequestConflict. `parent_job_id` is kept with the run and shown with it. The end of the run is told to
+        `final_callback`: an address, or `{"url": …, "secret_env": …}` to have it signed.
         """
         given = checked_inputs(inputs)
         check_parent(parent_job_id)
@@ -224,6 +231,7 @@ class Holdfast:
             "labels": dict(labels or {}),
             "parent_job_id": parent_job_id,
             "number": number,
+            "tell": [] if final_callback is None else [destination(final_callback)],
         }
         if request_id is None:
             run = (await self._engine.start(read, given, **rest)).run

@@ -23,13 +23,14 @@ def new_key() -> bytes:
 
 
 class Capability(msgspec.Struct, array_like=True, frozen=True):
-    """The right to answer one attempt of one step, carried in an address."""
+    """The right to answer one attempt of one step, carried in an address; `by` is in whose name, if in anybody's."""
 
     tenant: str
     run_id: str
     path: str
     attempt: int
     purpose: str = "resume"
+    by: str = ""
 
 
 def sealed(key: bytes, capability: Capability) -> str:

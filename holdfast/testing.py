@@ -230,10 +230,18 @@ class TestEngine:
         request_id: str | None = None,
         labels: Mapping[str, str] | None = None,
         parent_job_id: str | None = None,
+        final_callback: str | Mapping[str, Any] | None = None,
     ) -> RunHandle:
         """Start a run, and let happen what happens at once. The handle is good after `restart` too."""
         hf = await self.open()
-        run = await hf.start(spec, inputs, request_id=request_id, labels=labels, parent_job_id=parent_job_id)
+        run = await hf.start(
+            spec,
+            inputs,
+            request_id=request_id,
+            labels=labels,
+            parent_job_id=parent_job_id,
+            final_callback=final_callback,
+        )
         self._runs.append(run)
         await self._rest()
         return run
@@ -354,7 +362,8 @@ class TestEngine:
         options = {"durability": "relaxed", "retention_days": None, **self.options}
         hf = Holdfast(str(self.file), tools=self._tools.values(), clock=self.clock, **options)
         hf._store.threads = False  # a commit takes no time and is over when the loop is at rest
-        hf._engine.timers.sleep_seconds_max = math.inf  # this clock is never set behind anybody's back
+        for timers in (hf._engine.timers, hf._engine.outbox.timers):
+            timers.sleep_seconds_max = math.inf  # this clock is never set behind anybody's back
         self._hf = await hf.__aenter__()
         for run in self._runs:
             run._engine = hf._engine
@@ -409,6 +418,8 @@ class TestEngine:
         attempts = self._engine.dispatch.open.values() if self._hf is not None else ()
         if any(not attempt.tool.is_async or attempt.tool.isolated for attempt in attempts):
             return STUCK_SECONDS
+        if self._hf is not None and self._engine.outbox.is_busy:
+            return STUCK_SECONDS
         # One socket is the loop's own.
         return SOCKET_SECONDS if attempts and len(self._home._selector.get_map()) > 1 else 0.0
 
@@ -428,6 +439,7 @@ def crash(engine: Engine) -> None:
     engine.workers.abandon()
     engine.timers.close()
     engine.waits.close()
+    engine.outbox.abandon()
     if engine.upkeep is not None:
         engine.upkeep.stop()
     for task in (engine._filling, engine._restoring):

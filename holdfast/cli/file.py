@@ -7,19 +7,15 @@ import contextlib
 import os
 import sys
 from collections.abc import AsyncIterator, Coroutine, Iterator, Sequence
-from pathlib import Path
 from typing import Any, Final
 
 from holdfast.cli import logs
 from holdfast.cli.given import Usage
 from holdfast.config import Settings
-from holdfast.embed import database_path
 from holdfast.errors import NotFound
 from holdfast.runtime.app import Engine
-from holdfast.runtime.dispatch import ATTEMPTS_MAX, THREADS_MAX
+from holdfast.runtime.opening import database_path, engine_of
 from holdfast.runtime.owners import Lock
-from holdfast.runtime.upkeep import Upkeep, artefacts_of
-from holdfast.store.artefacts import Artefacts
 from holdfast.store.base import RunRow, Store, Wanted
 from holdfast.store.sqlite import SqliteStore
 from holdfast.tools.registry import Registry
@@ -65,7 +61,7 @@ async def acting(settings: Settings, registry: Registry, *, may_create: bool = T
     except OSError as error:
         raise Usage(f"cannot open {path}: {error.strerror}") from None
     try:
-        engine = _engine(path, settings, registry)
+        engine = engine_of(settings, registry)
         logs.redact_with(engine.dispatch.secrets.redact)
         await engine.open(drive=False)
         try:
@@ -74,23 +70,6 @@ async def acting(settings: Settings, registry: Registry, *, may_create: bool = T
             await engine.close()
     finally:
         lock.free()
-
-
-def _engine(path: str, settings: Settings, registry: Registry) -> Engine:
-    store, roots = SqliteStore(path), [Path(), *map(Path, settings.artefact_roots)]
-    artefacts = Artefacts(artefacts_of(Path(path)), roots)
-    return Engine(
-        store,
-        registry,
-        places=settings.attempts_max or ATTEMPTS_MAX,
-        threads=settings.threads or THREADS_MAX,
-        processes=settings.processes,
-        process_memory_bytes=settings.process_memory_bytes,
-        template_env=settings.template_env,
-        artefacts=artefacts,
-        workdirs=Path(f"{path}.work").absolute(),
-        upkeep=Upkeep(store, artefacts, settings.retention_days),
-    )
 
 
 def finished(work: Coroutine[Any, Any, int]) -> int:

@@ -221,7 +221,8 @@ def _step_paused(run: Run, event: StepPaused) -> None:
     step = run.steps[event.path]
     if step.target is not None:
         return _answered(run, event.path, step)
-    if step.parked is not None:
+    if step.parked is not None:  # it waits for no time at all, and whoever answers it again is told so
+        _begin_wait(run, event.path, step, Wait("callback", event.task_id, run.at))
         return _called_back(run, event.path, step, step.parked)
     _rest(run, step, "waiting")
 
@@ -344,9 +345,13 @@ def _open_wait(run: Run, order: OpenWait) -> None:
     if step is None:
         _open_frame(run, split(path)[0])
         step = run.steps[path] = Step("waiting", keep=order.keep)
-    step.wait = Wait(order.kind, order.name, run.at, order.expires_at, order.detail)
+    _begin_wait(run, path, step, Wait(order.kind, order.name, run.at, order.expires_at, order.detail))
+
+
+def _begin_wait(run: Run, path: str, step: Step, wait: Wait) -> None:
+    step.wait = wait
     run.waits += 1
-    run.__dict__.setdefault("wait_work", []).append(WaitWork(path, step.attempt, step.wait))
+    run.__dict__.setdefault("wait_work", []).append(WaitWork(path, step.attempt, wait))
 
 
 def _note_answer(run: Run, order: NoteAnswer) -> None:

@@ -8,7 +8,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from importlib.metadata import version
-from typing import Any, Final
+from types import UnionType
+from typing import Any, Final, get_args
 
 import msgspec
 
@@ -73,7 +74,13 @@ def document(routes: Iterable[Route]) -> Json:
 
 
 def _types(route: Route) -> list[Any]:
-    return [route.body, route.query, route.answer, *route.also.values()]
+    """What needs a schema; of answers that are one of several, each."""
+    given = [route.body, route.query, route.answer, *route.also.values()]
+    return [one for kind in given for one in _choices(kind)]
+
+
+def _choices(kind: Any) -> tuple[Any, ...]:
+    return get_args(kind) if isinstance(kind, UnionType) else (kind,)
 
 
 class _Words:
@@ -108,7 +115,8 @@ class _Words:
         return str(self._schema(kind).get("$ref", "")).rpartition("/")[2]
 
     def _schema(self, kind: Any) -> Json:
-        return self._schema_of[repr(kind)]
+        choices = [self._schema_of[repr(one)] for one in _choices(kind)]
+        return choices[0] if len(choices) == 1 else {"anyOf": choices}
 
     def _parameters(self, route: Route) -> list[Json]:
         found = [

@@ -12,8 +12,9 @@ from typing import Any, Final
 import msgspec
 from starlette.responses import FileResponse
 
-from holdfast.errors import Forbidden, InvalidRequest, NotFound, NotYetAvailable
+from holdfast.errors import Forbidden, InvalidRequest, NotFound
 from holdfast.http import shown
+from holdfast.http.links import links_for
 from holdfast.http.table import JSON, Ask, Reply, Route
 from holdfast.http.wire import (
     CancelRun,
@@ -55,10 +56,6 @@ YAML: Final = "application/yaml"
 
 async def start(ask: Ask) -> Reply:
     wanted: StartRun = ask.body
-    if wanted.final_callback is not None or wanted.final_callback_url is not None:
-        raise NotYetAvailable(
-            "this release tells nobody of the end of a run; ask with wait_secs, or read /api/v1/runs/{id}/events"
-        )
     what = as_definition(wanted.spec) if wanted.spec is not None else wanted.workflow
     assert what is not None
     row, _ = await ask.services.commands.start(
@@ -70,6 +67,7 @@ async def start(ask: Ask) -> Reply:
         labels=wanted.labels,
         parent_job_id=wanted.parent_job_id,
         trace=traces.given(ask.headers.get("traceparent")),
+        final_callbacks=_final_callbacks(wanted),
     )
     if wanted.wait_secs:
         view = await ask.unless_leaving(
@@ -82,6 +80,16 @@ async def start(ask: Ask) -> Reply:
         status = row.status if view is None else view.status
         return Reply(Started(row.id, status), 202)
     return Reply(Started(row.id, row.status), 202)
+
+
+def _final_callbacks(wanted: StartRun) -> list[str | dict[str, Any]]:
+    """Both words may be said; the same address twice is one."""
+    told: list[str | dict[str, Any]] = []
+    if wanted.final_callback is not None:
+        told.append(msgspec.structs.asdict(wanted.final_callback))
+    if wanted.final_callback_url is not None:
+        told.append(wanted.final_callback_url)
+    return told
 
 
 def _request_id(ask: Ask, said: str | None) -> str | None:
@@ -107,7 +115,7 @@ async def runs(ask: Ask) -> RunPage:
 
 
 async def run(ask: Ask) -> Run:
-    return shown.run(await ask.services.queries.run(ask.tenant, ask.path["id"]))
+    return shown.run(await ask.services.queries.run(ask.tenant, ask.path["id"]), links_for(ask))
 
 
 async def journal(ask: Ask) -> JournalPage:
@@ -125,7 +133,12 @@ async def steps(ask: Ask) -> StepPage:
 
 
 async def explain(ask: Ask) -> Explanation:
-    return shown.explanation(await ask.services.queries.explain(ask.tenant, ask.path["id"]))
+    queries, run_id = ask.services.queries, ask.path["id"]
+    why, links = await queries.explain(ask.tenant, run_id), links_for(ask)
+    if all(reason.reason != "approval" for reason in why.reasons):
+        return shown.explanation(why)
+    waits = (await queries.run(ask.tenant, run_id)).waits
+    return shown.explanation(why, {wait.path: links(run_id, wait) for wait in waits})
 
 
 async def cancel(ask: Ask) -> Started:
@@ -329,7 +342,7 @@ ROUTES: Final = (
         answer=Started,
         status=202,
         also={200: Run | Paused},
-        errors=("not_found", "invalid_spec", "invalid_inputs", "limit_exceeded", "not_yet_available"),
+        errors=("not_found", "invalid_spec", "invalid_inputs", "limit_exceeded"),
         replays=False,
     ),
     Route(

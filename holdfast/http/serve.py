@@ -21,7 +21,18 @@ from typing import Final, Literal
 import uvicorn
 
 from holdfast.config import Settings
-from holdfast.http import centre, folders, hooks, key_routes, ops, routes, stream, workers
+from holdfast.http import (
+    centre,
+    folders,
+    hooks,
+    key_routes,
+    links,
+    ops,
+    outbox_routes,
+    routes,
+    stream,
+    workers,
+)
 from holdfast.http.connections import Connection, connections_max, watch
 from holdfast.http.docs import with_docs
 from holdfast.http.guard import Guard
@@ -40,10 +51,12 @@ BACKLOG: Final = 2_048
 ROUTES: Final = (
     *routes.ROUTES,
     *hooks.ROUTES,
+    *links.ROUTES,
     *stream.ROUTES,
     *workers.ROUTES,
     *key_routes.ROUTES,
     *folders.ROUTES,
+    *outbox_routes.ROUTES,
     *ops.ROUTES,
     *centre.ROUTES,
 )

@@ -5,6 +5,8 @@ Knows both sides and nothing else, no server: whoever looks at a file shows it i
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+
 from holdfast.http import wire
 from holdfast.http.wire import time_or_none, time_text
 from holdfast.runtime import queries
@@ -13,6 +15,7 @@ from holdfast.runtime.queries import (
     Definition,
     Diff,
     JournalEntry,
+    Letter,
     Page,
     Release,
     RunRow,
@@ -22,8 +25,14 @@ from holdfast.runtime.queries import (
 )
 from holdfast.values import decode
 
+Links = Callable[[str, Wait], list[wire.ApprovalLink]]  # of a run's wait
 
-def run(view: RunView) -> wire.Run:
+
+def no_links(run_id: str, one: Wait) -> list[wire.ApprovalLink]:
+    return []
+
+
+def run(view: RunView, links: Links = no_links) -> wire.Run:
     return wire.Run(
         run_id=view.run_id,
         workflow=view.workflow,
@@ -33,7 +42,7 @@ def run(view: RunView) -> wire.Run:
         inputs=view.inputs,
         output=view.output,
         error=view.error,
-        waits=[wait(one) for one in view.waits],
+        waits=[wait(one, links(view.run_id, one)) for one in view.waits],
         progress=wire.Progress(**view.progress),
         labels=view.labels,
         created_at=time_text(view.created_at),
@@ -44,9 +53,9 @@ def run(view: RunView) -> wire.Run:
     )
 
 
-def wait(one: Wait) -> wire.Wait:
+def wait(one: Wait, links: list[wire.ApprovalLink]) -> wire.Wait:
     until, since = time_or_none(one.until), time_or_none(one.since)
-    return wire.Wait(one.path, one.kind, until, since, one.name, one.detail)
+    return wire.Wait(one.path, one.kind, until, since, one.name, one.detail, links)
 
 
 def run_line(row: RunRow) -> wire.RunLine:
@@ -91,9 +100,17 @@ def steps(page: Page[StepView], names: list[str]) -> wire.StepPage:
     return wire.StepPage([step(view) for view in page.items], names, page.cursor)
 
 
-def explanation(found: Explanation) -> wire.Explanation:
+def explanation(found: Explanation, links: Mapping[str, list[wire.ApprovalLink]] = {}) -> wire.Explanation:
+    """`links` are those of the approvals, by path."""
     reasons = [
-        wire.Reason(one.path, one.reason, time_text(one.since), time_or_none(one.until), one.unblocks)
+        wire.Reason(
+            one.path,
+            one.reason,
+            time_text(one.since),
+            time_or_none(one.until),
+            one.unblocks,
+            links.get(one.path, []),
+        )
         for one in found.reasons
     ]
     return wire.Explanation(found.run_id, found.status, found.driven_by, reasons, found.more)  # type: ignore[arg-type]
@@ -134,6 +151,21 @@ def workflow_line(view: WorkflowView) -> wire.WorkflowLine:
         version=one.version,
         created_at=time_text(one.created_at),
         published_at=time_or_none(one.published_at),
+    )
+
+
+def letter(one: Letter) -> wire.Letter:
+    return wire.Letter(
+        id=one.id,
+        run_id=one.run_id,
+        url=one.url,
+        secret_env=one.secret_env,
+        status=one.outcome or "waiting",  # type: ignore[arg-type]  # the store takes no other word
+        tries=one.tries,
+        last_error=one.last_error,
+        created_at=time_text(one.created_at),
+        next_try_at=time_text(one.due_at) if one.done_at is None else None,
+        done_at=time_or_none(one.done_at),
     )
 
 

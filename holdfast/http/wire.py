@@ -153,9 +153,17 @@ class Paused(msgspec.Struct, frozen=True):
     task_ids: list[str]
 
 
+class ApprovalLink(msgspec.Struct, frozen=True):
+    """An address at which one approval can be answered, by whoever has it. `by` is in whose name, if in anybody's."""
+
+    url: str
+    by: str = ""
+
+
 class Wait(msgspec.Struct, frozen=True):
     """What a step waits for; `until` is when it moves by itself. `name` is the task id of a callback; `detail` is what
-    those need to know who can end it: a prompt and its form, the names of signals, a poll_url."""
+    those need to know who can end it: a prompt and its form, the names of signals, a poll_url. `links` are those of an
+    approval that this key may give out, where the server has a public address."""
 
     path: str
     kind: str
@@ -163,6 +171,7 @@ class Wait(msgspec.Struct, frozen=True):
     since: str | None = None
     name: str = ""
     detail: dict[str, Any] = {}
+    links: list[ApprovalLink] = []
 
 
 class SendSignal(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -178,6 +187,20 @@ class AnswerApproval(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     reason: Annotated[str, msgspec.Meta(max_length=10_000)] = ""
     form: Any = None
     by: Annotated[str, msgspec.Meta(max_length=NAME_CHARS_MAX)] = ""
+
+
+class MakeLink(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`by` is who is to answer; others than oneself are named by an admin, or by anybody on a server without keys."""
+
+    by: Annotated[str, msgspec.Meta(max_length=NAME_CHARS_MAX)] = ""
+
+
+class AnswerLink(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Who answers is whom the link was made for."""
+
+    approved: bool
+    reason: Annotated[str, msgspec.Meta(max_length=10_000)] = ""
+    form: Any = None
 
 
 class Approval(msgspec.Struct, frozen=True):
@@ -335,6 +358,7 @@ class Reason(msgspec.Struct, frozen=True):
     since: str
     until: str | None
     unblocks: str
+    links: list[ApprovalLink] = []
 
 
 class Explanation(msgspec.Struct, frozen=True):
@@ -469,6 +493,29 @@ class Node(msgspec.Struct, frozen=True):
 
 class NodePage(msgspec.Struct, frozen=True):
     items: list[Node]
+    cursor: str | None
+
+
+# ----------------------------------------------------------------------------------------------------- letters
+
+
+class Letter(msgspec.Struct, frozen=True):
+    """The end of a run, told to one address. `id` is its `webhook-id`; `next_try_at` is null once it is over."""
+
+    id: str
+    run_id: str
+    url: str
+    secret_env: str | None
+    status: Literal["waiting", "delivered", "dead", "discarded"]
+    tries: int
+    last_error: str  # empty if the last try went well
+    created_at: str
+    next_try_at: str | None
+    done_at: str | None
+
+
+class LetterPage(msgspec.Struct, frozen=True):
+    items: list[Letter]
     cursor: str | None
 
 
@@ -655,7 +702,8 @@ def problem_of(message: str) -> Problem:
     if what.startswith("Object missing required field `"):
         name = what.split("`")[1]
         return Problem("missing_key", f'"{name}" is missing', f"{pointer}/{name}")
-    return Problem("wrong_type", what[:1].lower() + what[1:], pointer)
+    is_word = what[1:2].islower()  # not an abbreviation, such as JSON
+    return Problem("wrong_type", what[:1].lower() + what[1:] if is_word else what, pointer)
 
 
 def _pointer(path: str) -> str:

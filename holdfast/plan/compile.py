@@ -184,9 +184,6 @@ def _templates_of(step: WorkflowStep) -> list[Any]:
 def unrunnable(spec: Definition) -> list[Problem]:
     """What can be read and written, but not carried out by this release."""
     report = Report(spec.origin.document, spec.origin.source)
-    if isinstance(spec, WorkflowSpec) and spec.on_complete:
-        message = "on_complete cannot be used in this release, which calls nobody when a run ends"
-        report.add("not_yet_runnable", ("on_complete",), message, "remove it")
     return report.problems
 
 

@@ -10,14 +10,14 @@ import gc
 import logging
 import os
 import shutil
-from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
-from holdfast.engine.events import CancelRequested, Event, RunStarted, SignalReceived, TimerFired
+from holdfast.engine.events import CancelRequested, Destination, Event, RunStarted, SignalReceived, TimerFired
 from holdfast.engine.scopes import VARS_BYTES_MAX
 from holdfast.engine.state import Run, timer_of
 from holdfast.errors import (
@@ -36,7 +36,9 @@ from holdfast.runtime.advance import Advance, Live
 from holdfast.runtime.clock import Clock, SystemClock
 from holdfast.runtime.dispatch import ATTEMPTS_MAX, THREADS_MAX, Dispatch
 from holdfast.runtime.feed import Events, Feed, RunEvent, events_of
+from holdfast.runtime.letters import destinations
 from holdfast.runtime.load import load_run
+from holdfast.runtime.outbox import Outbox
 from holdfast.runtime.outputs import state_before
 from holdfast.runtime.owners import RESIDENT_MAX, Owners
 from holdfast.runtime.plans import Plans, Ready
@@ -122,7 +124,7 @@ class Engine:
         self.timers = Timers(self.clock, self._timer_due, self._take_up)
         self.resident = resident
         self.template_env = frozenset(template_env)
-        self.plans = Plans(store, self.template_env)
+        self.plans: Plans = Plans(store, self.template_env)
         self.owners: Owners
         self._waiters: dict[RunNo, list[Waiter]] = {}
         self._meanings: dict[
@@ -137,6 +139,8 @@ class Engine:
         self.feed = Feed(self.advance.watchers, self.dispatch.hearers)
         self.requests = Requests(store)
         self.waits = Waits(self, public_url)
+        self.outbox = Outbox(self)
+        self.outbox.writes.over = self.over
         if public_url is not None:
             self.dispatch.callback_url = self.waits.address
         self._resting: dict[RunNo, list[Waiter]] = {}
@@ -160,6 +164,7 @@ class Engine:
             await self.owners.interrupt()
             await self.owners.supply(self.registry.has)
             self._take_up()
+            self.outbox.look()
             if self.upkeep is not None:
                 self.upkeep.begin(self.clock, self.over)
 
@@ -178,6 +183,8 @@ class Engine:
             self.dispatch.release()
             await self.advance.drained()
             await self._release_runs()
+            await self.outbox.close()
+        self.outbox.abandon()
         self.dispatch.abandon()
         self.advance.close()
         self.workers.close()
@@ -252,15 +259,18 @@ class Engine:
         parent_job_id: str | None = None,
         request: tuple[str, str] | None = None,
         trace: str = "",
+        tell: Sequence[Destination] = (),
     ) -> Live:
         """Begin a run. When this returns, the run is durable, and so is the request (id, digest) that asked for it.
 
-        `number` is the release that the definition was found under, if it was found by name.
+        `number` is the release that the definition was found under, if it was found by name. `tell` is who is told of
+        its end, besides those that its workflow names.
         """
         self._check_open()
         ready = self.plans.of_spec(spec) or await self.plans.of_whole(spec, partial(self._named, tenant))
         plan = ready.plan
         started = RunStarted(msgspec.Raw(_encoded(ready.inputs.filled(inputs))), env=self._environment(plan))
+        started.destinations = destinations(spec, tell)
         return await self._begin(
             tenant, ready, started, labels, parent_job_id, request, number=number, trace=trace
         )
@@ -323,7 +333,7 @@ class Engine:
         plan, run = before.plan, before.run
         had = None if step is None else await state_before(self.store, plan, run, step)
         labels = msgspec.json.decode(row.labels, type=dict[str, str]) if row.labels else None
-        started = RunStarted(run.inputs, env=run.env)
+        started = RunStarted(run.inputs, env=run.env, destinations=run.destinations)
         if step is not None and had is not None:
             started.copied, started.vars, started.first = dict(had.outputs), dict(had.vars), segment(step)
         ready = await self.plans.again(row.tenant, row.version)
@@ -589,6 +599,8 @@ class Engine:
     def run_ended(self, live: Live) -> None:
         no = live.run.no
         self.timers.disarm(no)
+        if live.run.destinations:
+            self.outbox.note(no)
         if self.dispatch.when_free is not None:
             self.dispatch.when_free()
         for waiter in self._waiters.pop(no, ()):
@@ -645,6 +657,7 @@ class Engine:
         self.workers.abandon()
         self.timers.close()
         self.waits.close()
+        self.outbox.abandon()
         if self.upkeep is not None:
             self.upkeep.stop()
         if isinstance(error, SystemExit):

@@ -178,6 +178,10 @@ class Assignments:
     def held(self, no: RunNo) -> list[Key]:
         return [key for key in self._open if key[0] == no]
 
+    def unheard(self) -> list[Key]:
+        """Given out in this process, and nobody waits for the answer; those of others wait to be taken up."""
+        return [key for key, each in self._open.items() if each.job is not None and each.result is None]
+
     def forget(self, key: Key) -> None:
         """Nobody waits for this attempt any more."""
         self._end(self._open[key])

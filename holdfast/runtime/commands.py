@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine, Iterable, Mapping
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -16,6 +16,8 @@ from holdfast.errors import InvalidInputs, LimitExceeded, NotFound, RunIsOver, V
 from holdfast.plan.compile import Resolved
 from holdfast.runtime.advance import Live
 from holdfast.runtime.app import Engine
+from holdfast.runtime.letters import Given as FinalCallback
+from holdfast.runtime.letters import destination
 from holdfast.runtime.waits import Resumed
 from holdfast.signing import opened
 from holdfast.spec.notation import Definition, definition_from, definition_from_text
@@ -168,11 +170,13 @@ class Commands:
         labels: Mapping[str, str] | None = None,
         parent_job_id: str | None = None,
         trace: str = "",
+        final_callbacks: Iterable[FinalCallback] = (),
     ) -> tuple[RunRow, bool]:
         """Begin a run of a definition, or of what a name means; `number` chooses another release, also a draft.
 
         With a `request_id` there is one run however often this is asked: the second value tells whether it is new.
-        `trace` is the span that it is part of. A new run is told of as it was when it was accepted.
+        `trace` is the span that it is part of. A new run is told of as it was when it was accepted. Its end is told to
+        each of `final_callbacks`: an address, or {url, secret_env}.
         """
         given = checked_inputs(inputs)
         check_parent(parent_job_id)
@@ -183,6 +187,7 @@ class Commands:
             "tenant": tenant,
             "number": number,
             "trace": trace,
+            "tell": [destination(one) for one in final_callbacks],
         }
         if request_id is None:
             live = await self._engine.start(spec, given, **rest)

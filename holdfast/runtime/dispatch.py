@@ -272,6 +272,15 @@ class Dispatch:
                 if step.target is not None:
                     asyncio.get_running_loop().call_soon(self.stop, no, path)
 
+    def rejoin_all(self) -> None:
+        """Commits work again. A worker whose answer could not be written answers once more, or comes too late."""
+        for no in {key[0] for key in self.workers.unheard()}:
+            if (live := self.advance.live.get(no)) is not None:
+                self.rejoin(live)
+            else:
+                for key in self.workers.held(no):
+                    self.workers.forget_job(key)
+
     def _show_late(self, key: tuple[RunNo, str, int], outcome: bytes | BaseException) -> None:
         """An answer that changes nothing stands in the journal all the same, while the run is open."""
         no, path, number = key
@@ -383,10 +392,12 @@ class Dispatch:
             try:  # as _outcome does it, without a coroutine for each
                 output = await tool.fn(**attempt.args)
                 text = written(output) if type(output) in SIMPLE else tool.result(output)
-                if len(text) > SHORT_BYTES_MAX or attempt.answer is not None or secrets.are_out:
-                    event: Event = await self._told(attempt, text, began)
-                else:
-                    event = StepSucceeded(path, number, Raw(text), int((monotonic() - began) * 1000))
+                is_long = len(text) > SHORT_BYTES_MAX or attempt.answer is not None or secrets.are_out
+                event: Event = (
+                    await self._told(attempt, text, began)
+                    if is_long
+                    else StepSucceeded(path, number, Raw(text), int((monotonic() - began) * 1000))
+                )
             except BaseException as error:
                 event = self._failure_of(attempt, error, began)
             if self._runner is not me:

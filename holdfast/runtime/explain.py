@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shlex
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from holdfast.engine import state
 from holdfast.engine.rows import decode_row
 from holdfast.engine.state import Run, Step, timer_key
 from holdfast.plan.graph import Call, FanOut, Plan
@@ -184,12 +186,29 @@ def _wait_of(run: Run, path: str, step: Step) -> Wait:
     return Wait(path, step.reason or ("slot" if step.state == "ready" else step.state))
 
 
-_ANSWERS: Final = {
-    "callback": "the result for the task {name!r}: POST /workflows/resume",
-    "signal": "the signal {name!r}: POST /api/v1/runs/{run}/signals",
-    "approval": "an answer: POST /api/v1/runs/{run}/approvals/{path}",
-    "condition": "a signal that writes what it looks for: POST /api/v1/runs/{run}/signals",
-}
+def _unblocks(run: Run, path: str, wait: state.Wait) -> str:
+    """What would end a wait, and a command that does."""
+    detail = decode(wait.detail) or {}
+    if wait.kind == "callback":
+        looked = ", or what is at its poll_url" if "poll_url" in detail else ""
+        return f"the result of task {wait.name!r}{looked}: holdfast resume {shlex.quote(wait.name)} JSON"
+    if wait.kind == "approval":
+        return f"an answer{_by_whom(detail, wait)}: holdfast approve {run.id} {shlex.quote(path)}"
+    if wait.kind == "condition":
+        return f"a signal that writes what it looks for: holdfast signal {run.id} KEY JSON"
+    missing = [name for name in detail["names"] if name not in wait.got]
+    named = (" and " if detail["mode"] == "all" else " or ").join(map(repr, missing))
+    belongs = f" --correlation {shlex.quote(detail['correlation'])}" if detail["correlation"] else ""
+    return f"the signal {named}: holdfast signal {run.id} {shlex.quote(missing[0])} JSON{belongs}"
+
+
+def _by_whom(detail: dict[str, Any], wait: state.Wait) -> str:
+    left = [name for name in detail.get("of", ()) if name not in wait.got]
+    who = f" by {' or '.join(left)}" if left else ""
+    need = detail.get("need", 1) - len(wait.got)
+    return f"{who} ({need} more)" if need > 1 else who
+
+
 _TIMERS: Final = {"retry": "retry", "delay": "timer", "suspect": "suspect"}
 _RERUN: Final = "nothing, it is over; holdfast runs rerun {} starts it again as a new run"
 
@@ -291,8 +310,7 @@ class _Looker:
 
     def _of_step(self, path: str, step: Step) -> Reason:
         if (wait := step.wait) is not None:
-            text = _ANSWERS[wait.kind].format(run=self._run.id, path=path, name=wait.name)
-            return Reason(path, wait.kind, wait.since, wait.until, text)
+            return Reason(path, wait.kind, wait.since, wait.until, _unblocks(self._run, path, wait))
         if step.key is not None and step.reason == "key":
             holder = self._holders.get(path, "the step")
             return self._reason(

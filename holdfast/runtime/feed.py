@@ -22,13 +22,13 @@ from typing import Any, Final, NamedTuple, TypedDict
 
 import msgspec
 
-from holdfast.engine.decisions import FinishRun
+from holdfast.engine.decisions import FinishRun, OpenWait
 from holdfast.engine.events import Adopted, Event, RunStarted, StepFailed, StepSucceeded, TimerFired
 from holdfast.engine.rows import decode_row
 from holdfast.runtime.advance import Entry, Watcher
 from holdfast.runtime.steps import Steps, StepView
 from holdfast.store.base import Batch, ReadRow, Store
-from holdfast.values import Error, Millis, RunId, RunNo
+from holdfast.values import Error, Millis, RunId, RunNo, decode
 
 SAID_MAX: Final = 1_000  # words of tools that one reader has not read yet; the oldest are dropped
 PAGE: Final = 50  # rows read at a time; others get their turn between two pages, some milliseconds later
@@ -84,6 +84,8 @@ class Events:
         self._seq, _, at, _, body = row
         event, decisions = decode_row(body)
         found = self._started(event)
+        if isinstance(event, TimerFired) and event.timer == "escalate":
+            found.append(self._event("approve_escalated", event.path, step_id=event.path))
         if isinstance(event, StepSucceeded | StepFailed | TimerFired):
             self._last = event.path or self._last
         for step in self._steps.take(event, decisions, Millis(at)):
@@ -91,9 +93,24 @@ class Events:
             if step.is_over:
                 self._steps.by_path.pop(step.path, None)  # whoever listens has heard of it: flat memory
         for decision in decisions:
-            if isinstance(decision, FinishRun):
+            if isinstance(decision, OpenWait):
+                found.append(self._waits(decision))
+            elif isinstance(decision, FinishRun):
                 found += self._finished(decision)
         return found
+
+    def _waits(self, wait: OpenWait) -> RunEvent:
+        """A step waits for the outside: what for, and what those need to know who can end it."""
+        detail: dict[str, Any] = {
+            "step_id": wait.path,
+            **(decode(wait.detail) or {}),
+            "until": wait.expires_at,
+        }
+        if wait.kind == "approval":
+            return self._event("approve_requested", wait.path, **{"prompt": "", **detail})
+        if wait.kind == "callback":
+            detail["task_id"] = wait.name
+        return self._event("step_paused", wait.path, waits_for=wait.kind, **detail)
 
     @property
     def size(self) -> int:

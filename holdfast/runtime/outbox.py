@@ -11,6 +11,7 @@ while no run has a destination; a time is waited for, not asked for.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 from collections import Counter
@@ -18,13 +19,13 @@ from typing import TYPE_CHECKING, Final
 
 from holdfast.errors import NodeIsOver, NotFound, Refused, StoreUnavailable
 from holdfast.runtime.letters import delivered, discarded, failed, headers_of, replayed, text_of
-from holdfast.runtime.queries import Page, Queries, check_limit, cursor_of, number_of
+from holdfast.runtime.queries import Queries
 from holdfast.runtime.timers import Timers
 from holdfast.runtime.writes import Writes
-from holdfast.store.base import Batch, Letter, LetterTried, Store
+from holdfast.store.base import Batch, Letter, LetterTried
 from holdfast.tools.failures import ToolError
 from holdfast.tools.http import post
-from holdfast.values import Millis, RunId, is_text
+from holdfast.values import Millis, RunNo, is_text
 
 if TYPE_CHECKING:
     from holdfast.runtime.app import Engine
@@ -37,7 +38,6 @@ SEND_SECONDS: Final = 30.0
 ANSWER_BYTES_MAX: Final = 64 * 1024
 CLOSE_SECONDS: Final = 5.0  # for letters on their way when the engine is closed
 LOOK_AGAIN_MS: Final = 5_000  # after a look that failed
-GONE: Final = "http_410"
 
 
 class Outbox:
@@ -49,6 +49,7 @@ class Outbox:
         self._sending: dict[int, asyncio.Task[None]] = {}
         self._to: Counter[str] = Counter()  # of these, by the server that they go to
         self._looking: asyncio.Task[None] | None = None
+        self._own: set[RunNo] = set()  # runs whose letters are sent where not all are
         self._is_asked = False
         self._is_closed = False
 
@@ -59,8 +60,14 @@ class Outbox:
 
     # ------------------------------------------------------------------------------------------------- sending
 
+    def note(self, no: RunNo) -> None:
+        """A run has letters that are due."""
+        if not self._engine.drives_all:
+            self._own.add(no)
+        self.look()
+
     def look(self) -> None:
-        """Send what is due. Asked when a run with destinations has ended, when a letter is over, and when it is time."""
+        """Send what is due."""
         self._is_asked = True
         if self._looking is None and not self._is_closed:
             self._looking = asyncio.get_running_loop().create_task(self._look())
@@ -81,9 +88,8 @@ class Outbox:
         """Send what is due, as far as there is room."""
         while (room := SENDING_MAX - len(self._sending)) > 0 and not self._is_closed:
             full = [origin for origin, count in self._to.items() if count >= SENDING_TO_ONE_MAX]
-            due = await self._store.letters_due(
-                self._clock.now(), full, self._engine.own_runs, room + len(self._sending)
-            )
+            runs = None if self._engine.drives_all else sorted(self._own)
+            due = await self._store.letters_due(self._clock.now(), full, runs, room + len(self._sending))
             fresh = [letter for letter in due if letter.pos not in self._sending]
             if not fresh:
                 return
@@ -112,7 +118,7 @@ class Outbox:
         try:
             await self._post(letter)
         except ToolError as error:
-            return self._failed(letter, str(error), for_good=error.kind == GONE)
+            return self._failed(letter, str(error), for_good=error.kind == "gone")
         except Exception as error:  # a letter that cannot be made must not stop the others
             log.exception("letter %s cannot be sent", letter.id)
             return self._failed(letter, f"it cannot be sent: {error!r}", for_good=False)
@@ -121,7 +127,10 @@ class Outbox:
     async def _post(self, letter: Letter) -> None:
         secret = _secret(letter.secret_env)
         text = text_of(await self._queries.run(letter.tenant, letter.run_id))
-        headers = headers_of(letter, text, self._clock.now(), secret)
+        try:
+            headers = headers_of(letter, text, self._clock.now(), secret)
+        except ValueError as error:
+            raise ToolError(f"the variable {letter.secret_env} holds no key: {error}", kind="inputs") from None
         await post(self._engine.registry.guard, letter.url, headers, text, SEND_SECONDS, ANSWER_BYTES_MAX)
 
     def _failed(self, letter: Letter, error: str, *, for_good: bool) -> LetterTried:
@@ -164,7 +173,7 @@ class Outbox:
         batch = Batch()
         batch.tried.append(result)
         await self._engine.commit(batch)
-        self.look()
+        self.note(letter.no)
         return letter._replace(
             tries=result.tries, due_at=result.due_at, done_at=result.done_at, outcome=result.outcome
         )
@@ -174,11 +183,11 @@ class Outbox:
     async def close(self) -> None:
         """Let what is on its way arrive, for a moment; what does not is sent again when the file is next opened."""
         self.timers.close()
-        if self._looking is not None:
-            await self._looking
-        if self._sending:
-            await asyncio.wait(list(self._sending.values()), timeout=CLOSE_SECONDS)
-        tasks = list(self._sending.values())
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(CLOSE_SECONDS):
+                while tasks := self._tasks:
+                    await asyncio.wait(tasks)
+        tasks = self._tasks
         self.abandon()
         await asyncio.gather(*tasks, return_exceptions=True)
 
@@ -186,26 +195,13 @@ class Outbox:
         """Send nothing more."""
         self._is_closed = True
         self.timers.close()
-        for task in (*self._sending.values(), self._looking):
-            if task is not None:
-                task.cancel()
+        for task in self._tasks:
+            task.cancel()
         self.writes.abandon()
 
-
-async def letters_of_run(store: Store, tenant: str, run_id: str) -> list[Letter]:
-    """Whom the end of a run is told, and how far that is."""
-    row = await store.run_by_id(tenant, RunId(run_id)) if is_text(run_id) else None
-    if row is None:
-        raise NotFound(f"no run {run_id!a:.80} in this database")
-    return await store.letters_of_run(row.no)
-
-
-async def dead_letters(store: Store, tenant: str, cursor: str | None, limit: int) -> Page[Letter]:
-    """Letters that nobody took, the oldest first."""
-    check_limit(limit)
-    after = 0 if cursor is None else number_of(cursor)
-    found = await store.dead_letters(tenant, after, limit + 1)
-    return Page(found[:limit], cursor_of(found[limit - 1].pos) if len(found) > limit else None)
+    @property
+    def _tasks(self) -> list[asyncio.Task[None]]:
+        return [*self._sending.values(), *([] if self._looking is None else [self._looking])]
 
 
 def _secret(variable: str | None) -> str | None:

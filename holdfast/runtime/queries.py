@@ -33,7 +33,7 @@ from holdfast.runtime.steps import StepPages, StepView
 from holdfast.runtime.tasks import Courses, NodeRun, Task
 from holdfast.spec.notation import Definition
 from holdfast.spec.problems import did_you_mean
-from holdfast.store.base import Ends, Release, RunRow, Store, Wanted, Workflow
+from holdfast.store.base import Ends, Letter, Release, RunRow, Store, Wanted, Workflow
 from holdfast.values import (
     DEFAULT_TENANT,
     OPEN,
@@ -54,6 +54,7 @@ __all__ = [  # records too, for those who know no store
     "Definition",
     "Diff",
     "JournalEntry",
+    "Letter",
     "NodeRun",
     "Page",
     "Queries",
@@ -270,6 +271,17 @@ class Queries:
         found = await self._pages.page(plan, row, every=every, after=after, limit=limit + 1)
         more = found[limit - 1].order if len(found) > limit else None
         return Page(found[:limit], None if more is None else cursor_of(more))
+
+    async def letters(self, tenant: str, run_id: str) -> list[Letter]:
+        """Whom the end of a run is told, and how far that is. A run that is not over has none yet."""
+        return await self.store.letters_of_run((await self._row(tenant, run_id)).no)
+
+    async def dead_letters(self, tenant: str, *, cursor: str | None, limit: int) -> Page[Letter]:
+        """Letters that nobody took, the oldest first."""
+        _check_limit(limit)
+        after = 0 if cursor is None else _number_of(cursor)
+        found = await self.store.dead_letters(tenant, after, limit + 1)
+        return Page(found[:limit], cursor_of(found[limit - 1].pos) if len(found) > limit else None)
 
     async def step_names(self, tenant: str, run_id: str) -> list[str]:
         """The steps of the top level in the order of the definition, whether they were reached or not."""

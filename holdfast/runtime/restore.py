@@ -69,6 +69,8 @@ class Restore:
         for path, step in live.run.open_attempts():
             if self._dispatch.has(no, path, step.attempt) or _answers(kept, path, step.attempt):
                 continue
+            if self._dispatch.workers.holds((no, path, step.attempt)):
+                continue  # a worker has it: see below
             if step.target is None:
                 self._dispatch.start(live, path, step.attempt)
             else:
@@ -86,6 +88,7 @@ class Restore:
     async def _see_to_the_rest(self, drives: Callable[[RunNo], bool]) -> None:
         """Timers, places, the lane, and what nobody drives yet."""
         self._dispatch.leave_lost_lane()
+        self._dispatch.rejoin_all()
         for live in list(self._advance.live.values()):
             run = live.run
             if run.is_idle and drives(run.no) and (not run.todo or run.waits_for_key()):

@@ -10,6 +10,7 @@ from holdfast.runtime.commands import Commands
 from holdfast.runtime.folders import Folder
 from holdfast.runtime.health import Health
 from holdfast.runtime.history import History
+from holdfast.runtime.links import Links
 from holdfast.runtime.metrics import Metrics
 from holdfast.runtime.queries import Queries
 
@@ -29,6 +30,7 @@ class Services:
         self.queries = Queries(engine.store, engine.plans, engine)
         self.api_keys = api_keys or ApiKeys(engine)
         self.history = History(engine.store, engine.feed, engine.plans)
+        self.links = Links(engine)
         self.metrics = Metrics(engine)
         self.health = Health(engine)
         self.address: str | None = None  # where it is served, if it is

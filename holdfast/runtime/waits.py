@@ -288,7 +288,7 @@ class Waits:
     ) -> bool:
         """Answer an approval; tells whether that decided it. The first answers that decide count, later ones are told."""
         row = await self._engine.row_of(RunId(run_id), tenant)
-        found = await self._gate(row, path)
+        found = await self.gate(row, path)
         live = await self._engine.hold(row)
         step = live.run.steps.get(found.path)
         if step is None or step.wait is None:
@@ -301,13 +301,14 @@ class Waits:
         now = live.run.steps.get(found.path)
         return now is None or now.wait is None
 
-    async def _gate(self, row: RunRow, path: str) -> WaitRow:
-        """The open approval at a path; the bare id of its step serves while there is only one such."""
+    async def gate(self, row: RunRow, path: str) -> WaitRow:
+        """The open approval at a path; the bare id of its step serves while there is only one such, and no other is
+        or was at that very path: an answer that comes late must not be taken for another gate's."""
         waits = await self._store.waits_of_run(row.no, WAITS_SHOWN_MAX)
         gates = [wait for wait in waits if wait.kind == "approval"]
-        meant = [gate for gate in gates if gate.path == path] or [
-            gate for gate in gates if split(gate.path)[1] == path
-        ]
+        meant = [gate for gate in gates if gate.path == path]
+        if not meant and is_text(path) and await self._store.wait_at(row.no, path, "approval") is None:
+            meant = [gate for gate in gates if split(gate.path)[1] == path]
         if len(meant) == 1:
             return meant[0]
         if meant:

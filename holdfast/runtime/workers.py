@@ -94,6 +94,10 @@ class Workers:
         """The attempts of a run that workers have fetched, or are to fetch."""
         return self.assignments.held(no)
 
+    def unheard(self) -> list[Key]:
+        """The attempts that nobody waits for any more, because what was answered could not be written."""
+        return self.assignments.unheard()
+
     # ---------------------------------------------------------------------------------- the side of the workers
 
     async def register(

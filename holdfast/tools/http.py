@@ -93,7 +93,10 @@ async def get_json(guard: Guard, url: str, timeout_secs: float) -> Any:
 async def post(
     guard: Guard, url: str, headers: dict[str, str], content: bytes, timeout_secs: float, max_bytes: int
 ) -> None:
-    """Send something whose receiver only says whether they have it: any answer from 200 to 299, whatever is in it."""
+    """Send something whose receiver only says whether they have it: any answer from 200 to 299, whatever is in it.
+
+    Raises ToolError for any other; of the kind `gone` where they say that they will never want it.
+    """
     request = _Request("POST", url, headers, [], content, timeout_secs, max_bytes)
     try:
         answer = await request.send(guard)
@@ -101,6 +104,8 @@ async def post(
         if not request.status:
             raise
         answer = {"status": request.status, "headers": {}, "body": ""}  # it was said; the rest does not matter
+    if answer["status"] == 410:
+        raise ToolError(f"{request.place} answered 410: nothing more is wanted there", kind="gone")
     _refuse_unexpected(request, answer, None)
 
 

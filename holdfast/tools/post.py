@@ -8,6 +8,7 @@ redirects, no proxies, no cookies; an answer is bounded, and its status is nobod
 from __future__ import annotations
 
 import asyncio
+import socket
 import ssl
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -22,6 +23,7 @@ CONNECT_SECONDS: Final = 10.0
 ANSWER_BYTES_MAX: Final = VALUE_BYTES_MAX
 HEAD_BYTES_MAX: Final = 64 * 1024  # of an answer, its chunks' marks included
 KEPT_MAX: Final = 100  # idle connections to one address
+QUICK_ACK: Final = getattr(socket, "TCP_QUICKACK", None)  # Linux
 
 
 class Unsent(ToolError):
@@ -181,6 +183,14 @@ class _Connection(asyncio.Protocol):
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
             self._fail(Broken(f"the answer is no HTTP: {error}"))
+        if self._waiter is not None:
+            self._acknowledge()
+
+    def _acknowledge(self) -> None:
+        """Now: servers that send head and body apart hold the body back until the head is acknowledged (40 ms)."""
+        found = None if self._transport is None else self._transport.get_extra_info("socket")
+        if found is not None and QUICK_ACK is not None:
+            found.setsockopt(socket.IPPROTO_TCP, QUICK_ACK, 1)
 
     def connection_lost(self, error: Exception | None) -> None:
         self._transport, self.is_reusable = None, False

@@ -1,4 +1,5 @@
-"""The full campaigns, each ending in one line: `python -m tests.crash --kills 200 --runs 1000`, `--cuts 20000`."""
+"""The full campaigns, each ending in one line: `python -m tests.crash --kills 200 --runs 1000`, `--cuts 20000`,
+`--server-kills 50 --runs 500`."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.crash import kills, power
+from tests.crash import kills, power, servers
 
 
 def main() -> int:
@@ -17,12 +18,20 @@ def main() -> int:
     parser.add_argument("--kills", type=int, default=0, help="kill -9 of a real engine, this many times")
     parser.add_argument("--runs", type=int, default=1_000, help="runs that the kills fall on")
     parser.add_argument("--cuts", type=int, default=0, help="simulated power cuts")
+    parser.add_argument("--server-kills", type=int, default=0, help="kill -9 of `holdfast up` under load")
     parser.add_argument("--seed", type=int, default=1)
     asked = parser.parse_args()
     problems: list[str] = []
     if asked.kills:
         problems += _in_folder(
             None, lambda folder: kills.campaign(folder, seed=asked.seed, kills=asked.kills, runs=asked.runs)
+        )
+    if asked.server_kills:
+        problems += _in_folder(
+            None,
+            lambda folder: servers.campaign(
+                folder, seed=asked.seed, kills=asked.server_kills, runs=asked.runs
+            ),
         )
     if asked.cuts:
         memory = "/dev/shm" if Path("/dev/shm").is_dir() else None
@@ -32,7 +41,7 @@ def main() -> int:
     return 1 if problems else 0
 
 
-def _in_folder(where: str | None, run: Callable[[Path], kills.Campaign | power.Campaign]) -> list[str]:
+def _in_folder(where: str | None, run: Callable[[Path], kills.Campaign | power.Campaign | servers.Campaign]) -> list[str]:
     """Run a campaign, print its line, and keep its files if something is wrong with them."""
     folder = Path(tempfile.mkdtemp(prefix="holdfast-crash-", dir=where))
     done = run(folder)

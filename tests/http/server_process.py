@@ -22,7 +22,8 @@ def say(server: Serving) -> None:
 
 
 def main() -> None:
-    settings = Settings(db=f"sqlite:///{sys.argv[1]}", port=int(sys.argv[2]))
+    address = f"http://127.0.0.1:{sys.argv[2]}"
+    settings = Settings(db=f"sqlite:///{sys.argv[1]}", port=int(sys.argv[2]), public_url=address)
     asyncio.run(serve(settings, registry=Registry([pause]), ready=say))
 
 

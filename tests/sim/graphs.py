@@ -201,6 +201,8 @@ class _Maker:
             node |= {"parallel_mode": "concurrent", "max_parallel": rng.choice((0, 1, 2, 2, 3))}
         if rng.random() < 0.4:
             node["timeout_ms"] = 0
+        if rng.random() < 0.3:
+            node["default_action"] = rng.choice(("alt", "other"))
         return node | self.retries() | {"post": self.post()}
 
     def retries(self) -> Data:

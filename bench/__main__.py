@@ -14,7 +14,7 @@ from typing import Final
 
 import msgspec
 
-from bench import growth, http, restarts, size, steps
+from bench import growth, http, restarts, size, steps, waits
 from bench.figures import table
 from bench.scale import FULL, QUICK, USUAL, Scale
 from bench.sitting import Sitting, Workload
@@ -26,6 +26,8 @@ WORKLOADS: Final = (
     Workload("w1_single", steps.single),
     Workload("w2", steps.parallel),
     Workload("w3", steps.first_step),
+    Workload("w4", waits.timers),
+    Workload("w5", waits.signals),
     Workload("w6", restarts.kill_and_restart),
     Workload("w7", size.memory, repeats_max=3),
     Workload("w8", restarts.start_up),

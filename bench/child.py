@@ -92,7 +92,7 @@ async def recover(order: Order) -> None:
     begins: list[float] = []
     all_begun = asyncio.Event()
 
-    def begin() -> None:
+    def begin(run: int) -> None:
         begins.append(time.monotonic())
         if len(begins) == order["runs"]:
             all_begun.set()

@@ -22,6 +22,8 @@ from holdfast import Holdfast, WorkflowSpec
 SAME: Final = Goal(ratio=1.25)  # "the same", on machines that differ by a fifth from one second to the next
 LOOP_CONCURRENCY: Final = 100
 FILE_ROUNDS: Final = 3
+LOOKS: Final = ("start", "get", "list")
+LISTED: Final = 100
 RUNS_AT_LEAST: Final = 1_000
 
 
@@ -73,7 +75,7 @@ def long_run(folder: Path, scale: Scale) -> list[Measure]:
 async def _long_run(folder: Path, scale: Scale) -> list[float]:
     begins: list[float] = []
     spec = loop(LOOP_CONCURRENCY, collect="none")
-    with noting(folder / "effects", lambda: begins.append(time.perf_counter())) as note:
+    with noting(folder / "effects", lambda run: begins.append(time.perf_counter())) as note:
         async with opened(folder / "long.db", note) as hf:
             run = await hf.start(spec, {"run": 1, "items": list(range(scale.items))})
             await run.result()
@@ -81,21 +83,19 @@ async def _long_run(folder: Path, scale: Scale) -> list[float]:
 
 
 def file_size(folder: Path, scale: Scale) -> list[Measure]:
-    """Starting a run, and getting one back, with few and with many finished runs in the file.
+    """Starting a run, getting one back, and listing the newest, with few and with many finished runs in the file.
 
     The two files are looked at in turn, so that both see the same machine.
     """
     files = {count: folder / f"finished-{count}.db" for count in scale.finished}
     ids = {count: uvloop.run(_finish(db, count)) for count, db in files.items()}
-    took: dict[tuple[int, str], list[float]] = {
-        (count, what): [] for count in files for what in ("start", "get")
-    }
+    took: dict[tuple[int, str], list[float]] = {(count, what): [] for count in files for what in LOOKS}
     for _ in range(FILE_ROUNDS):
         for count, db in files.items():
             for what, seconds in uvloop.run(_looks(db, ids[count], scale.looks)).items():
                 took[count, what] += seconds
     few, many = scale.finished
-    return [_file_measure(what, took[few, what], took[many, what], scale) for what in ("start", "get")]
+    return [_file_measure(what, took[few, what], took[many, what], scale) for what in LOOKS]
 
 
 def _file_measure(what: str, few: list[float], many: list[float], scale: Scale) -> Measure:
@@ -126,6 +126,7 @@ async def _looks(db: Path, ids: list[str], looks: int) -> dict[str, list[float]]
             return {
                 "start": [await _start_seconds(hf, spec) for _ in range(looks)],
                 "get": [await _get_seconds(hf, ids[at % len(ids)]) for at in range(looks)],
+                "list": [await _list_seconds(hf) for _ in range(looks)],
             }
 
 
@@ -141,6 +142,12 @@ async def _start_seconds(hf: Holdfast, spec: WorkflowSpec) -> float:
 async def _get_seconds(hf: Holdfast, run_id: str) -> float:
     began = time.perf_counter()
     await (await hf.run(run_id)).status()
+    return time.perf_counter() - began
+
+
+async def _list_seconds(hf: Holdfast) -> float:
+    began = time.perf_counter()
+    await hf.runs(limit=LISTED)
     return time.perf_counter() - began
 
 

@@ -35,7 +35,7 @@ WAIT_SECS: Final = 30
 def started(folder: Path, scale: Scale) -> list[Measure]:
     """W11: runs of one trivial step. Then one at a time, from the POST to the answer with its output."""
     order = {"db": folder / "w11.db", "effects": folder / "effects"}
-    with _server("limit") as limit, _server("holdfast", **order) as ours:
+    with Child.serving("limit") as limit, Child.serving("holdfast", **order) as ours:
         return uvloop.run(_started(_port(limit), _port(ours), scale))
 
 
@@ -69,9 +69,9 @@ def by_worker(folder: Path, scale: Scale) -> list[Measure]:
     """W12: graphs of executor nodes in a row, all done by one push worker in a process of its own. Then runs of one
     such node, one at a time."""
     order = {"db": folder / "w12.db", "effects": folder / "effects"}
-    with _server("limit") as limit, _server("holdfast", **order) as ours:
+    with Child.serving("limit") as limit, Child.serving("holdfast", **order) as ours:
         port = _port(ours)
-        with _server("worker", server=f"http://{HOST}:{port}") as worker:
+        with Child.serving("worker", server=f"http://{HOST}:{port}") as worker:
             worker.hear()
             return uvloop.run(_by_worker(_port(limit), port, scale))
 
@@ -124,10 +124,6 @@ async def _publish(port: int, definition: dict[str, Any]) -> None:
 async def _limit(port: int, scale: Scale, connections: int) -> Asked:
     body = post("/", {"workflow": "chain", "inputs": {"run": 1}})
     return await ask(HOST, port, [body] * scale.starts, connections=connections)
-
-
-def _server(what: str, **order: Any) -> Child:
-    return Child("-m", "bench.servers", what, msgspec.json.encode(order, enc_hook=str).decode())
 
 
 def _port(child: Child) -> int:

@@ -7,6 +7,7 @@ a row is appended, one writer thread commits everything that is pending. `commit
 from __future__ import annotations
 
 import asyncio
+import statistics
 import threading
 import time
 from pathlib import Path
@@ -14,6 +15,8 @@ from typing import Any, Final
 
 import apsw
 import uvloop
+
+from bench.scale import Scale
 
 SCHEMA: Final = (
     "CREATE TABLE journal (pos INTEGER PRIMARY KEY, run INTEGER, seq INTEGER, body TEXT, UNIQUE (run, seq))"
@@ -51,6 +54,10 @@ def commit_limit(folder: Path, *, commits: int = 500, warm: int = 500) -> list[f
     db.close()
     _remove(path)
     return took[warm:]
+
+
+def commit_p50_ms(folder: Path, scale: Scale) -> float:
+    return 1000 * statistics.median(commit_limit(folder, commits=scale.commits, warm=scale.warm_commits))
 
 
 def _open(path: Path) -> apsw.Connection:

@@ -34,6 +34,11 @@ class Child:
         """One of the functions of bench.child, with its order."""
         return cls("-m", "bench.child", what, msgspec.json.encode(order, enc_hook=str).decode())
 
+    @classmethod
+    def serving(cls, what: str, **order: Any) -> Child:
+        """One of the servers of bench.servers, with its order."""
+        return cls("-m", "bench.servers", what, msgspec.json.encode(order, enc_hook=str).decode())
+
     def hear(self) -> dict[str, Any]:
         """The next thing that it says."""
         text = self.hear_line()

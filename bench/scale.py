@@ -23,6 +23,8 @@ class Scale:
     finished: tuple[int, int] = (1_000, 100_000)  # runs in the file
     looks: int = 300  # starts and gets in a file of that size
     left_open: tuple[int, ...] = (1_000, 10_000)  # runs at the crash
+    timers: int = 1_000  # that are due at the same time
+    delay_ms: int = 1_000  # of each
     starts: int = 10_000  # runs that are asked for over HTTP
     worker_runs: int = 1_000  # runs whose steps a worker does
 
@@ -66,6 +68,8 @@ TINY: Final = Scale(
     finished=(5, 20),
     looks=3,
     left_open=(5, 10),
+    timers=20,
+    delay_ms=10,
     starts=40,
     worker_runs=4,
 )

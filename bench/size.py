@@ -11,6 +11,7 @@ from bench.scale import Scale
 
 BARE: Final = "bare interpreter with uvloop"
 IDLE: Final = Kind("w7_idle", "MB", BARE, Goal(value=70), Goal(value=45))
+IDLE_SERVER: Final = Kind("w7_server_idle", "MB", BARE, Goal(value=70), Goal(value=45))
 BYTES: Final = Kind("w10", "bytes/step", "L-step's rows", Goal(value=600), Goal(value=300))
 WAITING_MORE_MB: Final = 30
 
@@ -18,11 +19,11 @@ BARE_PROGRAM: Final = "import uvloop, sys; print('{}', flush=True); sys.stdin.re
 
 
 def memory(folder: Path, scale: Scale) -> list[Measure]:
-    """W7: resident memory of an idle engine, and how much more with waiting runs, in the process that started them
+    """W7: resident memory of an idle engine and of an idle server, and how much more with waiting runs, in the process that started them
     and in one that opened their file."""
     bare = _rss_bare()
     idle = _rss(folder / "idle.db", 0)
-    measures = [Measure(IDLE, idle, bare, {})]
+    measures = [Measure(IDLE, idle, bare, {}), Measure(IDLE_SERVER, _rss_server(folder), bare, {})]
     for runs in scale.waiting:
         db = folder / f"waiting-{runs}.db"
         settings: dict[str, Any] = {"runs": runs, "waiting_for": "a timer of an hour"}
@@ -45,6 +46,12 @@ def memory(folder: Path, scale: Scale) -> list[Measure]:
 
 def _rss(db: Path, runs: int) -> float:
     with Child.doing("wait", db=db, runs=runs) as child:
+        child.hear()
+        return child.rss_mb()
+
+
+def _rss_server(folder: Path) -> float:
+    with Child.serving("holdfast", db=folder / "server.db", effects=folder / "effects") as child:
         child.hear()
         return child.rss_mb()
 

@@ -11,7 +11,7 @@ from typing import Final
 import uvloop
 
 from bench.figures import Goal, Kind, Measure, quantile
-from bench.limits import commit_limit, step_limit
+from bench.limits import commit_p50_ms, step_limit
 from bench.scale import Scale
 from bench.work import branches, chain, loop, many_runs, noting, opened, whole_run
 from holdfast import WorkflowSpec
@@ -46,7 +46,7 @@ async def _saturated(folder: Path, scale: Scale) -> float:
 
 def single(folder: Path, scale: Scale) -> list[Measure]:
     """W1: one run at a time, from start to result."""
-    commit_ms = _commit_p50_ms(folder, scale)
+    commit_ms = commit_p50_ms(folder, scale)
     took = uvloop.run(_single(folder, scale))
     settings = {"runs": scale.singles, "in_flight": 1, "steps": scale.steps}
     return [Measure(SINGLE, 1000 * statistics.median(took), commit_ms, settings)]
@@ -93,7 +93,7 @@ async def _wide(folder: Path, spec: WorkflowSpec, name: str, count: int) -> floa
 
 def first_step(folder: Path, scale: Scale) -> list[Measure]:
     """W3: from the call of `start` to the first line of the first step, on an engine that does nothing else."""
-    commit_ms = _commit_p50_ms(folder, scale)
+    commit_ms = commit_p50_ms(folder, scale)
     took = [1000 * seconds for seconds in uvloop.run(_first_step(folder, scale))]
     settings = {"runs": scale.submits, "in_flight": 1, "steps": 1}
     return [
@@ -104,13 +104,9 @@ def first_step(folder: Path, scale: Scale) -> list[Measure]:
 
 async def _first_step(folder: Path, scale: Scale) -> list[float]:
     spec, asked, begun = chain(1), [], []
-    with noting(folder / "effects", begins=lambda: begun.append(time.perf_counter())) as note:
+    with noting(folder / "effects", begins=lambda run: begun.append(time.perf_counter())) as note:
         async with opened(folder / "w3.db", note) as hf:
             for run in range(scale.submits + 1):
                 asked.append(time.perf_counter())
                 await whole_run(hf, spec, run)
     return [begin - ask for ask, begin in zip(asked, begun, strict=True)][1:]
-
-
-def _commit_p50_ms(folder: Path, scale: Scale) -> float:
-    return 1000 * statistics.median(commit_limit(folder, commits=scale.commits, warm=scale.warm_commits))

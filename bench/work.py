@@ -20,8 +20,9 @@ HOUR_MS = 3_600_000
 
 
 @contextmanager
-def noting(path: Path, begins: Callable[[], object] | None = None) -> Iterator[Tool]:
-    """The trivial step: appends one line to a file and returns its number. `begins` is told first, if it is given."""
+def noting(path: Path, begins: Callable[[int], object] | None = None) -> Iterator[Tool]:
+    """The trivial step: appends one line to a file and returns its number. `begins` is told of which run
+    first, if it is given."""
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
 
     @tool
@@ -32,7 +33,7 @@ def noting(path: Path, begins: Callable[[], object] | None = None) -> Iterator[T
     @tool(name="note")
     async def told(run: int, step: int) -> int:
         assert begins is not None
-        begins()
+        begins(run)
         os.write(fd, b"%d %d\n" % (run, step))
         return step
 

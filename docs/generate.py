@@ -44,7 +44,6 @@ PROBLEMS: Final[dict[str, str]] = WORDS["problems"]
 ERROR_KINDS: Final[dict[str, str]] = WORDS["error_kinds"]
 SETTINGS: Final[dict[str, str]] = WORDS["settings"]
 LIMITS: Final[dict[str, dict[str, str]]] = WORDS["limits"]
-NOT_YET: Final[tuple[str, ...]] = ()
 NOT_PUBLIC: Final = {
     *(
         f"Context.{name}"
@@ -103,7 +102,6 @@ def notation() -> str:
         "## The workflow\n",
         _table(SPEC_KEYS, _defaults(Definition)),
         _inner(SPEC_KEYS),
-        "`on_complete` is read and checked; nobody is called yet.\n",
         "## Any step\n",
         _table(STEP_KEYS, {}),
         f"The kind may be left out where other keys say it: {_implied()}.\n",
@@ -114,10 +112,6 @@ def notation() -> str:
         ),
         _table(POLICY_KEYS | ANSWER_KEYS, _defaults(StepPolicy) | _defaults(Answer)),
         _inner(POLICY_KEYS | ANSWER_KEYS),
-        (
-            "`pending_ttl_secs`, `poll` and `supports_async_callback` are read and checked; answers that come later are not yet part of "
-            "this release.\n"
-        ),
         "## Kinds\n",
         *(_kind(name, kind) for name, kind in KINDS.items()),
         TEMPLATES,

@@ -12,7 +12,6 @@ from holdfast.cli.show import problem_data, problem_lines
 from holdfast.cli.streams import UNWRITTEN, give, put, reserve_stdout, say
 from holdfast.config import Settings
 from holdfast.errors import InvalidSpec, Problem
-from holdfast.plan.compile import unrunnable
 from holdfast.spec import flow_nodes, steps
 from holdfast.spec.flow import FlowSpec
 from holdfast.spec.notation import Definition, looked_at
@@ -53,7 +52,7 @@ def _looked_at(
         return error.problems, ()
     except OSError as error:
         return [Problem("unreadable", f"cannot be read: {error.strerror}", source=str(file))], ()
-    return problems, (*spec.notes, *unrunnable(spec)) if not problems else ()
+    return problems, spec.notes if not problems else ()
 
 
 def report_unknown_tools(spec: Definition, known: Collection[str], report: Report) -> None:

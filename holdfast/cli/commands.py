@@ -189,6 +189,81 @@ again.
         *ON_EITHER,
     ),
 )
+APPROVE: Final = Command(
+    "approve",
+    "Answer an approval that a run waits for, or make a link by which somebody else can.",
+    "holdfast.cli.answers:approve_command",
+    """\
+At the server that drives the run, or in a file that nobody has: then the run goes on with holdfast run --continue. When it
+returns, the answer is on disk. The first answers that decide count; whoever comes later is told.""",
+    (
+        "holdfast approve 0199f3c4-…",
+        'holdfast approve 5d1e gate --deny --reason "too dear"',
+        "holdfast approve last gate --form '{\"amount\": 7}' --by ada",
+        "holdfast approve last gate --link --by ada",
+    ),
+    (
+        Argument(
+            RUN_ID.metavar, "The run: its id, the beginning or end of that, or last (the newest open one)."
+        ),
+        Argument("PATH", "The step that asks. May be left out where only one does.", required=False),
+    ),
+    (
+        Flag("--deny", "Say no. If not said: yes."),
+        Flag("--reason", "Why, for whoever looks at the run later.", "TEXT"),
+        Flag("--form", "What the form asks for, as JSON, or @FILE.", "JSON"),
+        Flag("--by", "Who answers. If not said: whoever the key is of.", "NAME"),
+        Flag("--link", "Answer nothing; print a link by which whoever has it can answer, once."),
+        *ON_EITHER,
+    ),
+)
+SIGNAL: Final = Command(
+    "signal",
+    "Say something to a run: the step that waits for it goes on, now or when it is reached.",
+    "holdfast.cli.answers:signal_command",
+    """\
+In a graph it is written to shared state, and what waits there looks again. When it returns, the signal is on disk. In a
+file that nobody has, the run goes on with holdfast run --continue.""",
+    (
+        "holdfast signal 0199f3c4-… paid",
+        "holdfast signal last paid '{\"amount\": 7}' --correlation order-7",
+    ),
+    (
+        Argument(
+            RUN_ID.metavar, "The run: its id, the beginning or end of that, or last (the newest open one)."
+        ),
+        Argument("KEY", "What it is called."),
+        Argument(
+            "VALUE", "What it says: JSON where it is JSON, else text. If not said: null.", required=False
+        ),
+    ),
+    (
+        Flag("--correlation", "Only for a step that waits for the signal of this one thing.", "TEXT"),
+        *ON_EITHER,
+    ),
+)
+RESUME: Final = Command(
+    "resume",
+    "Deliver the result of a call that is answered later.",
+    "holdfast.cli.answers:resume_command",
+    """\
+The result becomes the output of the step that waits for the task. One that comes before its time is kept for a day; a
+second one changes nothing. To go on with a run that was stopped: holdfast run --continue.
+
+Exit code: 0 delivered, now or before, or kept; 1 nobody waits for it any more, or ever did.""",
+    (
+        'holdfast resume T9 --result \'{"success": true, "data": {}}\'',
+        "holdfast resume T9 --result @answer.json --run 5d1e",
+        'holdfast resume T9 --error "no such wiki"',
+    ),
+    (Argument("TASK_ID", "The task, as whoever answers later called it."),),
+    (
+        Flag("--result", "The result, as JSON, or @FILE.", "JSON"),
+        Flag("--error", "Why there is none: the step fails, or is tried again.", "TEXT"),
+        Flag("--run", "The run, where several have a task of this id.", "RUN_ID"),
+        *ON_EITHER,
+    ),
+)
 NAME: Final = Argument("NAME", "The workflow's name.")
 FLOWS_PUBLISH: Final = Command(
     "flows publish",
@@ -338,6 +413,34 @@ KEYS_REVOKE: Final = Command(
     (Argument("KEY_ID", "The key's id, as holdfast keys list shows it."),),
     (TENANT, *ON_EITHER),
 )
+LETTER_ID: Final = Argument("LETTER_ID", "The letter's id, as holdfast dead-letters list shows it.")
+DEAD_LETTERS_LIST: Final = Command(
+    "dead-letters list",
+    "List final callbacks that were given up: nobody took them for three days, or their receiver is gone.",
+    "holdfast.cli.dead_letters:list_command",
+    "",
+    ("holdfast dead-letters list", "holdfast dead-letters list --json"),
+    (),
+    ON_EITHER,
+)
+DEAD_LETTERS_REPLAY: Final = Command(
+    "dead-letters replay",
+    "Send a dead letter again, as if its run had ended now.",
+    "holdfast.cli.dead_letters:replay_command",
+    "Its webhook-id stays the same. In a file that nobody serves it is tried once; further tries are made when the file is served.",
+    ("holdfast dead-letters replay msg_01890a5d-ac96-774b-bcce-b302099a8057_0",),
+    (LETTER_ID,),
+    (NETWORKS, *ON_EITHER),
+)
+DEAD_LETTERS_DISCARD: Final = Command(
+    "dead-letters discard",
+    "Give a dead letter up for good.",
+    "holdfast.cli.dead_letters:discard_command",
+    "It is not listed any more, and stays with its run until that is deleted.",
+    ("holdfast dead-letters discard msg_01890a5d-ac96-774b-bcce-b302099a8057_0",),
+    (LETTER_ID,),
+    ON_EITHER,
+)
 BACKUP: Final = Command(
     "backup",
     "Copy the database into a new file, also while another process writes to it.",
@@ -386,9 +489,11 @@ VERSION: Final = Command(
 SHELVES: Final = {
     "Write and run": (INIT, RUN, VALIDATE, SCHEMA),
     "Look after runs": (RUNS_LIST, RUNS_SHOW, RUNS_WATCH, RUNS_EXPLAIN, RUNS_CANCEL, RUNS_RERUN),
+    "Answer what runs wait for": (APPROVE, SIGNAL, RESUME),
     "Serve": (UP, WORKER, DEMO),
     "Look after workflows": (FLOWS_PUBLISH, FLOWS_LIST, FLOWS_SHOW, FLOWS_DIFF, FLOWS_ROLLBACK),
     "Look after keys": (KEYS_CREATE, KEYS_LIST, KEYS_REVOKE),
+    "Look after final callbacks": (DEAD_LETTERS_LIST, DEAD_LETTERS_REPLAY, DEAD_LETTERS_DISCARD),
     "Keep house": (BACKUP, DOCTOR, COMPLETION, VERSION),
 }
 COMMANDS: Final = {command.name: command for shelf in SHELVES.values() for command in shelf}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any, Final
 
@@ -176,7 +177,7 @@ async def _roll_back(settings: Settings, name: str, number: int, *, as_json: boo
 
 
 def _number(text: str, what: str) -> int:
-    if not (text.isascii() and text.isdecimal()) or not 1 <= int(text[:12]) < 2**31:
+    if not re.fullmatch(r"[1-9][0-9]{0,9}", text):
         raise Usage(f"{what} is the number of a version, from 1 on, not {text!r}")
     return int(text)
 

@@ -105,7 +105,7 @@ def read_inputs(spec: Definition, whole: str | None, pairs: Sequence[str]) -> di
         name, equals, text = pair.partition("=")
         if not (name and equals):
             raise Usage(f"-i takes name=value, not {pair!r}")
-        value = _value(text)
+        value = value_of(text)
         inputs[name] = text if means_text(spec.inputs, name, value) else value
     try:
         with_defaults(spec.inputs, inputs)
@@ -129,7 +129,7 @@ def _whole_inputs(text: str) -> dict[str, Any]:
     return data
 
 
-def _value(text: str) -> Any:
+def value_of(text: str) -> Any:
     """JSON where it is JSON (`3`, `true`, `[1, 2]`), else the text itself."""
     try:
         return decode(text)

@@ -14,6 +14,7 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol
 
+from holdfast.cli.ask import decision, may_ask
 from holdfast.cli.check import report_unknown_tools
 from holdfast.cli.file import acting, finished, found
 from holdfast.cli.follow import (
@@ -32,9 +33,11 @@ from holdfast.cli.show import View, is_in, problem_lines
 from holdfast.cli.source import ServerSource, server_of, serving
 from holdfast.cli.streams import UNWRITTEN, give, reserve_stdout, say
 from holdfast.config import Settings
+from holdfast.errors import HoldfastError
 from holdfast.plan.graph import Call
 from holdfast.runtime.advance import Live
 from holdfast.runtime.app import Engine
+from holdfast.runtime.explain import approval_detail, ends_of_waits
 from holdfast.runtime.outputs import output_of
 from holdfast.runtime.steps import Steps, StepView, read_steps, steps_so_far
 from holdfast.spec.notation import Definition, definition_from_stored
@@ -44,6 +47,7 @@ from holdfast.tools.registry import Registry
 from holdfast.values import RunNo
 
 KEYS_TOLD_MAX: Final = 5
+WAITS_TOLD_MAX: Final = 5
 HUNG_UP: Final = SIGNALLED + signal.SIGHUP
 
 
@@ -224,6 +228,8 @@ class Attendant:
         if ended.done():
             return await self._report(ended.result(), EXIT_CODES[ended.result().run.status])
         ended.cancel()
+        if self._looking is not None:
+            self._looking.cancel()
         self._holders = await self._waits_for_keys(live)
         return await self._report(live, self._left.result())
 
@@ -240,8 +246,27 @@ class Attendant:
     async def _leave_if_stuck(self) -> None:
         """Wait for what is on its way: the row that ends a step may hand its key to one that waits for it."""
         await self._engine.advance.drained()
+        gate = next((step.path for step in self._steps.stuck if step.reason == "approval"), None)
+        if gate is not None and may_ask() and not self._order.as_json:
+            await self._ask(gate)
+        elif self._steps.stuck:
+            self._leave(WAITS_FOR_OUTSIDE)
         self._looking = None
-        if self._steps.stuck:
+
+    async def _ask(self, path: str) -> None:
+        """Ask on the spot for an approval; if it is left open, so is the run."""
+        live = self._live
+        assert live is not None
+        self._view.end()
+        said = await decision(path, approval_detail(live.run, path))
+        if said is None:
+            return self._leave(WAITS_FOR_OUTSIDE)
+        try:
+            self._looking = None  # what follows is looked at again
+            await self._engine.waits.approve(live.run.tenant, live.run.id, path, **said._asdict())
+            self._view.begin(live.run.id, live.plan.name, list(live.plan.root.nodes), self._steps)
+        except HoldfastError as error:
+            say(str(error))
             self._leave(WAITS_FOR_OUTSIDE)
 
     def _told(self, no: RunNo, path: str, attempt: int, kind: str, data: dict[str, Any]) -> None:
@@ -293,7 +318,8 @@ class Attendant:
         if self._left.result() != WAITS_FOR_OUTSIDE:
             return [*self._stopped(live), f"go on with: {self._command(live, [])}"]
         missing = [step for step in self._steps.stuck if step.reason == "no_tool"]
-        lines = [*self._waits_for_tools(live, missing), *self._holders]
+        waits = [f"step {path} waits for {what}" for path, what in ends_of_waits(live.run)]
+        lines = [*self._waits_for_tools(live, missing), *self._holders, *waits[:WAITS_TOLD_MAX]]
         return [*lines, f"go on with: {self._command(live, missing)}"]
 
     def _after_failure(self, live: Live) -> list[str]:

@@ -36,7 +36,6 @@ from holdfast.values import TERMINAL, RunId, base_of, segment
 LIST_DEFAULT: Final = 20
 LIST_MAX: Final = 500
 OUTPUT_SHOWN_MAX: Final = 100  # characters of a value in a line
-STEPS_NAMED_MAX: Final = 20
 
 
 # -------------------------------------------------------------------------------------------------------- list
@@ -184,6 +183,7 @@ def _reason_lines(reason: Reason) -> list[str]:
     return [
         f"  {reason.path or 'the run'}  {reason.reason}{since}{until}",
         f"      unblocks: {reason.unblocks}",
+        *(f"      or{f' as {link.by}' if link.by else ''}: {link.url}" for link in reason.links),
     ]
 
 

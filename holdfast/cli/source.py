@@ -22,12 +22,14 @@ from holdfast.cli.show import FRAMES_PER_SECOND, ms_of
 from holdfast.config import DEFAULT_DB, Settings
 from holdfast.errors import NotFound
 from holdfast.http import shown
+from holdfast.http.keys import LOCAL_ID
 from holdfast.http.wire import (
     Diff,
     Explanation,
     FolderReport,
     Release,
     RerunPreview,
+    Resumed,
     Run,
     RunPage,
     Step,
@@ -38,6 +40,7 @@ from holdfast.runtime.app import Engine
 from holdfast.runtime.commands import Commands
 from holdfast.runtime.feed import Feed, Position, RunEvent, Tail
 from holdfast.runtime.history import History, TailOfAll, Told, encoded
+from holdfast.runtime.links import Links
 from holdfast.runtime.owners import holder_of
 from holdfast.runtime.plans import Plans
 from holdfast.runtime.queries import Queries
@@ -77,6 +80,15 @@ class News(NamedTuple):
     has_more: bool = False
 
 
+class Answer(NamedTuple):
+    """What somebody says to an approval; `by` is who, where that is not plain."""
+
+    approved: bool
+    reason: str = ""
+    by: str = ""
+    form: Any = None
+
+
 class Source(Protocol):
     @property
     def place(self) -> str: ...  # for sentences: the file, or the address
@@ -91,6 +103,10 @@ class Source(Protocol):
     async def explain(self, run_id: str) -> Explanation: ...
     async def preview(self, run_id: str, step: str | None) -> RerunPreview: ...
     async def cancel(self, run_id: str, reason: str) -> str: ...  # the status from then on
+    async def approve(self, run_id: str, path: str, answer: Answer) -> bool: ...  # was that decisive?
+    async def link(self, run_id: str, path: str, by: str) -> str: ...
+    async def signal(self, run_id: str, key: str, value: Any, correlation: str | None) -> str: ...  # status
+    async def resume(self, task_id: str, answer: Any, run_id: str | None) -> Resumed: ...
     def news(self, run_id: str) -> AsyncGenerator[News, None]: ...  # from the run's beginning to its end
     def events(self, run_id: str | None) -> AsyncGenerator[LiveEvent, None]: ...
 
@@ -189,6 +205,18 @@ class ServerSource:
 
     async def cancel(self, run_id: str, reason: str) -> str:
         return (await self.client.cancel(run_id, reason)).status
+
+    async def approve(self, run_id: str, path: str, answer: Answer) -> bool:
+        return (await self.client.approve(run_id, path, **answer._asdict())).decided
+
+    async def link(self, run_id: str, path: str, by: str) -> str:
+        return (await self.client.approval_link(run_id, path, by=by)).url
+
+    async def signal(self, run_id: str, key: str, value: Any, correlation: str | None) -> str:
+        return (await self.client.signal(run_id, key, value, correlation=correlation)).status
+
+    async def resume(self, task_id: str, answer: Any, run_id: str | None) -> Resumed:
+        return await self.client.resume(task_id, answer, run_id=run_id)
 
     async def news(self, run_id: str) -> AsyncGenerator[News, None]:
         """The journal is read on whenever the stream of events says that there is more, a few times a second."""
@@ -383,6 +411,32 @@ class FileSource:
             await engine.cancel(RunId(run_id), reason)
             await engine.advance.drained()
             return (await engine.row_of(RunId(run_id))).status
+
+    async def approve(self, run_id: str, path: str, answer: Answer) -> bool:
+        answer = answer._replace(by=answer.by or LOCAL_ID)
+        async with self._acting() as engine:
+            return await Commands(engine).approve(DEFAULT_TENANT, run_id, path, **answer._asdict())
+
+    async def link(self, run_id: str, path: str, by: str) -> str:
+        base = self._settings.public_url
+        if base is None:
+            raise Usage(
+                "nobody serves this file, so a link would lead nowhere; start holdfast up, or say with"
+                " HOLDFAST_PUBLIC_URL where it will be served"
+            )
+        async with self._acting() as engine:
+            return await Links(engine).make(DEFAULT_TENANT, run_id, path, base, by)
+
+    async def signal(self, run_id: str, key: str, value: Any, correlation: str | None) -> str:
+        async with self._acting() as engine:
+            await Commands(engine).signal(DEFAULT_TENANT, run_id, key, value, correlation)
+            await engine.advance.drained()
+            return (await engine.row_of(RunId(run_id))).status
+
+    async def resume(self, task_id: str, answer: Any, run_id: str | None) -> Resumed:
+        async with self._acting() as engine:
+            told = await Commands(engine).resume(DEFAULT_TENANT, task_id, answer, run_id)
+        return Resumed(told.resumed, told.reason)
 
     async def news(self, run_id: str) -> AsyncGenerator[News, None]:
         """A file tells nobody that it has grown, so it is looked at a few times a second."""

@@ -102,7 +102,7 @@ ROUTES: Final = (
         body=ResumeTask,
         reads=_object,
         answer=Resumed,
-        errors=("ambiguous_task", "limit_exceeded", "unauthorised"),
+        errors=("ambiguous_task", "limit_exceeded"),
         body_max=ANSWER_BYTES_MAX,
         replays=False,
     ),

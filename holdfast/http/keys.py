@@ -120,7 +120,10 @@ def is_loopback(host: str) -> bool:
 def _bearer(header: str) -> str:
     word, _, key = header.partition(" ")
     if word.lower() != _BEARER or not key.strip():
-        raise Unauthorised("a key is needed here; send it as `Authorization: Bearer hf_…`")
+        raise Unauthorised(
+            "a key is needed here; send it as `Authorization: Bearer hf_…`, which holdfast's own commands do if"
+            " HOLDFAST_API_KEY has it"
+        )
     return key.strip()
 
 

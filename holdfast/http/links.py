@@ -61,29 +61,30 @@ async def show(ask: Ask) -> Response:
 
 async def answer(ask: Ask) -> Any:
     """A program is answered as everywhere, a person with a page."""
-    links, segment = ask.services.links, ask.path["capability"]
+    question = ask.services.links.question(ask.path["capability"])
     if isinstance(ask.body, AnswerLink):
-        said = ask.body
-        asked, decided = await links.answer(
-            segment, approved=said.approved, reason=said.reason, form=said.form
-        )
+        asked, said = await question, ask.body
+        decided = await _decide(ask, asked, approved=said.approved, reason=said.reason, form=said.form)
         return Approval(asked.run_id, asked.path, decided)
     try:
-        return await _answered(ask, await links.question(segment), ask.body)
+        return await _answered(ask, await question, ask.body)
     except NotFound:
         return _page(link_pages.nothing(), 404)
+
+
+async def _decide(ask: Ask, asked: Question, **answer: Any) -> bool:
+    return await ask.services.commands.approve(asked.tenant, asked.run_id, asked.path, by=asked.by, **answer)
 
 
 async def _answered(ask: Ask, asked: Question, filled: Filled) -> Response:
     if asked.outcome is not None:
         return _page(link_pages.over(asked), 409)
-    links, segment = ask.services.links, ask.path["capability"]
     try:
         approved, reason = filled.approved, filled.fields.get("reason", "")
         form = link_pages.form_of(asked.form, filled.fields) if approved else None
-        _, decided = await links.answer(segment, approved=approved, reason=reason, form=form)
+        decided = await _decide(ask, asked, approved=approved, reason=reason, form=form)
     except NotWaiting as error:
-        now = await links.question(segment)
+        now = await ask.services.links.question(ask.path["capability"])
         page = link_pages.over(now) if now.outcome else link_pages.said(now, f"Not counted: {error}.")
         return _page(page, 409)
     except (InvalidInputs, InvalidRequest) as error:

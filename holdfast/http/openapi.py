@@ -14,7 +14,7 @@ from typing import Any, Final, get_args
 import msgspec
 
 from holdfast.http.table import ANY, Route
-from holdfast.http.wire import ID_CHARS_MAX, STATUS, Fault
+from holdfast.http.wire import ID_CHARS_MAX, KEY_PATTERN, STATUS, Fault
 
 REF: Final = "#/components/schemas/{name}"
 DESCRIPTION: Final = """\
@@ -135,7 +135,7 @@ class _Words:
                 {"name": name, "in": "query", "required": name in needed, "schema": _plain(schema)}
                 for name, schema in struct["properties"].items()
             ]
-        if _takes_key(route):
+        if route.takes_key:
             found.append(
                 {
                     "name": "Idempotency-Key",
@@ -145,7 +145,7 @@ class _Words:
                         "type": "string",
                         "minLength": 1,
                         "maxLength": ID_CHARS_MAX,
-                        "pattern": "^[!-~]+$",
+                        "pattern": KEY_PATTERN,
                     },
                     "description": "The same key again gets the same answer; with another body it is refused.",
                 }
@@ -179,13 +179,9 @@ def _codes(route: Route) -> list[str]:
         codes.append("not_found")
     if route.body is not None:
         codes += WITH_BODY
-    if _takes_key(route):
+    if route.takes_key:
         codes += WITH_KEY
     return [*codes, *route.errors]
-
-
-def _takes_key(route: Route) -> bool:
-    return route.method == "POST" and route.fault is None
 
 
 def _operation_id(route: Route) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Mapping
-from secrets import token_hex
+from random import getrandbits
 from typing import Final, Literal
 
 import msgspec
@@ -77,9 +77,9 @@ def _of_workers(services: Services) -> Mapping[str, float]:
 
 
 def request_id_of(headers: Mapping[str, str]) -> str:
-    """The caller's own id of a request, if it is one that may stand in a log, else a new one."""
-    given = headers.get("x-request-id", "")
-    return given if _REQUEST_ID.fullmatch(given) else token_hex(8)
+    """The caller's own id of a request, if it is one that may stand in a log, else a new one: a name, and no secret."""
+    given = headers.get("x-request-id")
+    return given if given and _REQUEST_ID.fullmatch(given) else f"{getrandbits(64):016x}"
 
 
 def answered(

@@ -6,6 +6,7 @@ Knows what is asked of commands and queries and how their answers look on the wi
 from __future__ import annotations
 
 import os
+import re
 from importlib.metadata import version
 from typing import Any, Final
 
@@ -50,6 +51,7 @@ from holdfast.runtime.queries import only_callbacks
 from holdfast.values import DEFAULT_TENANT, TERMINAL, RunId
 
 YAML: Final = "application/yaml"
+_NUMBER: Final = re.compile(r"[1-9][0-9]{0,9}")
 
 # -------------------------------------------------------------------------------------------------------- runs
 
@@ -197,7 +199,7 @@ async def releases(ask: Ask) -> ReleasePage:
 
 async def release(ask: Ask) -> Workflow:
     number = ask.path["number"]
-    if not (number.isascii() and number.isdecimal()) or not 1 <= int(number[:20]) < 2**31:
+    if not _NUMBER.fullmatch(number):
         raise NotFound(f"a version has a number from 1 on, not {number[:50]!a}")
     found = await ask.services.queries.definition(ask.tenant, ask.path["name"], int(number))
     return shown.workflow(*found)

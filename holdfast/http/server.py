@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
 from contextlib import suppress
@@ -34,7 +35,7 @@ from holdfast.http.ops import answered, request_id_of
 from holdfast.http.query import reader
 from holdfast.http.router import Router
 from holdfast.http.table import ANY, Ask, Reply, Route
-from holdfast.http.wire import RETRY_AFTER_SECS, fault_of, invalid, status_of
+from holdfast.http.wire import ID_CHARS_MAX, KEY_PATTERN, RETRY_AFTER_SECS, fault_of, invalid, status_of
 from holdfast.runtime.replies import Replies
 from holdfast.runtime.services import Services
 from holdfast.values import JSON_DEPTH_MAX, is_too_deep, sha256
@@ -115,6 +116,7 @@ class Server:
         route = request.route = ready.route
         principal = self._guard.asker(route.scope, request.headers, request.client)
         request.key_id = principal.key_id
+        _check_key(route, request.headers)
         query = None if ready.query is None else ready.query(request.query_string)
         raw, body = b"", None
         if route.method != "GET":
@@ -204,6 +206,14 @@ class _Request:
                 raise _too_large(bytes_max)
             more = message["more_body"]
         return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def _check_key(route: Route, headers: Mapping[str, str]) -> None:
+    key = headers.get("idempotency-key")
+    if key is None or not route.takes_key:
+        return
+    if len(key) > ID_CHARS_MAX or not re.search(KEY_PATTERN, key):
+        raise InvalidRequest(f"an Idempotency-Key has 1 to {ID_CHARS_MAX} visible ASCII characters")
 
 
 def _too_large(bytes_max: int) -> BodyTooLarge:

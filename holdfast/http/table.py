@@ -97,3 +97,8 @@ class Route(msgspec.Struct, frozen=True, gc=False):
         None  # the JSON of an error, where it is not that of /api/v1
     )
     is_listed: bool = True  # in the OpenAPI document
+
+    @property
+    def takes_key(self) -> bool:
+        """Whether callers are told of the header Idempotency-Key here."""
+        return self.method == "POST" and self.fault is None

@@ -19,6 +19,7 @@ WAIT_SECS_MAX: Final = 60
 RETRY_AFTER_SECS: Final = 1
 NAME_CHARS_MAX: Final = 200
 ID_CHARS_MAX: Final = 255
+KEY_PATTERN: Final = "^[!-~]+$"  # of an Idempotency-Key
 
 # ----------------------------------------------------------------------------------------------------- errors
 

@@ -5,11 +5,13 @@ Knows who may serve what, and the shapes on the wire; leases and tokens are the 
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, Final
 
 import msgspec
 
 from holdfast.errors import Forbidden
+from holdfast.http.keys import check_again
 from holdfast.http.table import Ask, Route
 from holdfast.http.wire import (
     ANSWER_BYTES_MAX,
@@ -77,6 +79,7 @@ async def poll(ask: Ask) -> Fetched:
         body.wait_secs,
         key_id=ask.principal.key_id,
         leaving=ask.leaving,
+        check=partial(check_again, ask.principal, ask.services.api_keys),
     )
 
 

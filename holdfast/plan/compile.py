@@ -13,7 +13,6 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from holdfast.errors import Problem
 from holdfast.plan import expr, flow
 from holdfast.plan.answers import answer_of
 from holdfast.plan.graph import (
@@ -45,7 +44,6 @@ from holdfast.spec.flow import FlowSpec
 from holdfast.spec.inputs import Inputs
 from holdfast.spec.notation import Definition
 from holdfast.spec.policy import NO_POLICY, StepPolicy
-from holdfast.spec.problems import Report
 from holdfast.spec.scope import Scope
 from holdfast.spec.steps import (
     Answer,
@@ -179,12 +177,6 @@ def _templates_of(step: WorkflowStep) -> list[Any]:
         case ServiceBody(input=given, params=params):
             return [given, params, step.policy.idempotency_key]
     return []
-
-
-def unrunnable(spec: Definition) -> list[Problem]:
-    """What can be read and written, but not carried out by this release."""
-    report = Report(spec.origin.document, spec.origin.source)
-    return report.problems
 
 
 def _millis(seconds: float | None) -> int | None:

@@ -38,6 +38,7 @@ WAIT_SECS_MAX: Final = 60
 SWEEP_SECONDS: Final = 1.0
 ENDED_MAX: Final = 10_000  # answered jobs that are remembered, for those who answer again
 GRACE_SECONDS: Final = CANCEL_GRACE_MS / 1000
+NO_MAX: Final = 2**62  # no run has such a number, and no store could be asked for it
 
 Key = tuple[RunNo, str, int]  # run, path, attempt
 
@@ -243,8 +244,12 @@ class Assignments:
         limit: int = 1,
         wait_secs: float = 0,
         leaving: asyncio.Event | None = None,
+        check: Callable[[], None] = lambda: None,
     ) -> Fetched:
-        """Jobs for a worker, waiting for the first one if it may. They are its own when this returns."""
+        """Jobs for a worker, waiting for the first one if it may. They are its own when this returns.
+
+        `check` raises where the worker may have none any more, although it might when it began to wait.
+        """
         if worker.kind != "pull":
             raise InvalidRequest(f"worker {worker.id!r} is called at {worker.name[1]}, and fetches nothing")
         wanted = frozenset(worker.services if services is None else set(services) & set(worker.services))
@@ -252,6 +257,7 @@ class Assignments:
         until = self._clock.monotonic() + min(max(0.0, wait_secs), WAIT_SECS_MAX)
         taken, cancel = list[Assignment](), list[str]()
         while not worker.is_gone:
+            check()
             self._roster.hear(worker)
             taken, cancel = self._take(worker, queues, min(max(1, limit), POLL_MAX)), self._to_stop(worker)
             left = until - self._clock.monotonic()
@@ -604,6 +610,8 @@ def key_of(name: str) -> Key:
         )
     except (ValueError, msgspec.MsgspecError):
         raise _unknown(name) from None
+    if not 0 < no < NO_MAX:
+        raise _unknown(name)
     return RunNo(no), path, attempt
 
 

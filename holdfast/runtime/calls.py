@@ -52,7 +52,7 @@ class Answer(msgspec.Struct, gc=False):
     """What a worker says; fields that are none of these are passed over."""
 
     result: Any = msgspec.UNSET
-    error: str | None = ""
+    error: str | msgspec.UnsetType | None = msgspec.UNSET
     error_kind: str | None = None
 
 
@@ -154,7 +154,7 @@ def _result(text: bytes, worker: Worker) -> bytes:
     """The result in an answer; its failure if it tells of one."""
     try:
         answer = _answer(text)
-        if answer.result is msgspec.UNSET and b'"error"' not in text:
+        if answer.result is msgspec.UNSET and answer.error is msgspec.UNSET:
             raise NotJson("it has neither `result` nor `error`")
         if not answer.error:
             return encode(None if answer.result is msgspec.UNSET else answer.result)

@@ -186,12 +186,25 @@ def _wait_of(run: Run, path: str, step: Step) -> Wait:
     return Wait(path, step.reason or ("slot" if step.state == "ready" else step.state))
 
 
+def ends_of_waits(run: Run) -> list[tuple[str, str]]:
+    """What would end each wait of a run for the outside, by the paths of their steps."""
+    return [
+        (path, _unblocks(run, path, step.wait)) for path, step in run.steps.items() if step.wait is not None
+    ]
+
+
+def approval_detail(run: Run, path: str) -> dict[str, Any]:
+    """What those need to know who are to approve: the prompt, and the form if there is one."""
+    wait = run.steps[path].wait
+    return {} if wait is None else decode(wait.detail) or {}
+
+
 def _unblocks(run: Run, path: str, wait: state.Wait) -> str:
     """What would end a wait, and a command that does."""
     detail = decode(wait.detail) or {}
     if wait.kind == "callback":
         looked = ", or what is at its poll_url" if "poll_url" in detail else ""
-        return f"the result of task {wait.name!r}{looked}: holdfast resume {shlex.quote(wait.name)} JSON"
+        return f"the result of task {wait.name!r}{looked}: holdfast resume {shlex.quote(wait.name)} --result JSON"
     if wait.kind == "approval":
         return f"an answer{_by_whom(detail, wait)}: holdfast approve {run.id} {shlex.quote(path)}"
     if wait.kind == "condition":

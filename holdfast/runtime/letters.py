@@ -138,9 +138,7 @@ def failed(letter: Letter, at: Millis, error: str, *, for_good: bool) -> LetterT
     tries, told = letter.tries + 1, error[:ERROR_CHARS_MAX]
     if for_good or letter.tries >= len(DELAYS_SECS):
         return LetterTried(tries, letter.due_at, at, "dead", told, letter.pos)
-    return LetterTried(
-        tries, Millis(at + DELAYS_SECS[letter.tries] * 1000), None, None, told, letter.pos
-    )
+    return LetterTried(tries, Millis(at + DELAYS_SECS[letter.tries] * 1000), None, None, told, letter.pos)
 
 
 def replayed(letter: Letter, at: Millis) -> LetterTried:

@@ -130,14 +130,20 @@ class Outbox:
         try:
             headers = headers_of(letter, text, self._clock.now(), secret)
         except ValueError as error:
-            raise ToolError(f"the variable {letter.secret_env} holds no key: {error}", kind="inputs") from None
+            raise ToolError(
+                f"the variable {letter.secret_env} holds no key: {error}", kind="inputs"
+            ) from None
         await post(self._engine.registry.guard, letter.url, headers, text, SEND_SECONDS, ANSWER_BYTES_MAX)
 
     def _failed(self, letter: Letter, error: str, *, for_good: bool) -> LetterTried:
         told = self._engine.dispatch.secrets.redact(error)
         result = failed(letter, self._clock.now(), told, for_good=for_good)
-        if result.outcome is not None:
-            log.error("the end of run %s could not be told, letter %s is dead: %s", letter.run_id, letter.id, told)
+        if result.outcome is None:
+            log.warning("the end of run %s could not be told yet: %s", letter.run_id, told)
+        else:
+            log.error(
+                "the end of run %s could not be told; letter %s is dead: %s", letter.run_id, letter.id, told
+            )
         return result
 
     async def _written(self, result: LetterTried) -> None:
@@ -180,13 +186,17 @@ class Outbox:
 
     # ----------------------------------------------------------------------------------------------------- end
 
+    async def rests(self) -> None:
+        """Wait until all that is due has been tried."""
+        while tasks := self._tasks:
+            await asyncio.wait(tasks)
+
     async def close(self) -> None:
         """Let what is on its way arrive, for a moment; what does not is sent again when the file is next opened."""
         self.timers.close()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(CLOSE_SECONDS):
-                while tasks := self._tasks:
-                    await asyncio.wait(tasks)
+                await self.rests()
         tasks = self._tasks
         self.abandon()
         await asyncio.gather(*tasks, return_exceptions=True)

@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 
 from holdfast.errors import InvalidSpec, Problem
-from holdfast.plan.compile import Resolved, compile_definition, names_used, unrunnable
+from holdfast.plan.compile import Resolved, compile_definition, names_used
 from holdfast.plan.graph import Plan
 from holdfast.spec.inputs import Inputs
 from holdfast.spec.notation import Definition, definition_from_stored
@@ -45,18 +45,13 @@ class Plans:
         known = self._by_spec.get(id(spec))
         if known is not None:
             return known
-        self._check(spec)
+        spec.validate(self._template_env)
         if names_used(spec):
             return None
         if len(self._by_spec) >= SPECS_REMEMBERED_MAX:
             self._by_spec.clear()
         made = self._by_spec[id(spec)] = self._ready(Resolved(spec, {}))
         return made
-
-    def _check(self, spec: Definition) -> None:
-        spec.validate(self._template_env)
-        if problems := unrunnable(spec):
-            raise InvalidSpec(problems)
 
     async def of_whole(self, spec: Definition, find: Find) -> Ready:
         """The same for one that names others, as those names stand now."""
@@ -76,7 +71,7 @@ class Plans:
             if name == spec.name:
                 raise _refused(f"workflow {name!r} contains itself", "nested_cycle")
             child = await find(name, spec)
-            self._check(child)
+            child.validate(self._template_env)
             uses[name] = await self._resolve(child, find, (*around, spec.name))
         return Resolved(spec, uses)
 

@@ -49,11 +49,11 @@ class Restore:
 
     async def _reload(self, drives: Callable[[RunNo], bool]) -> None:
         advance = self._advance
-        adopted = {no for no, event in advance.again if isinstance(event, Adopted)}
+        adopted = {no: event for no, event in advance.again if isinstance(event, Adopted)}
         while advance.away and not advance.is_stalled:
             no = next(iter(advance.away))
             if no in adopted:
-                await self._owners.adopt(no, drive=drives(no))
+                await self._owners.adopt(no, drive=drives(no), restarted=adopted[no].restarted)
             elif (live := await self._load(no)) is not None and not live.run.over:
                 self._begin_passed_over(live)
                 if live.run.todo and not any(

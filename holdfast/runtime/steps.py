@@ -53,6 +53,7 @@ ROWS_AT_A_TIME: Final = 200  # of a journal; some milliseconds
 PAGES_REMEMBERED_MAX: Final = 8  # each may hold as many values as a page has steps
 
 _ENDED: Final = frozenset({"completed", "failed", "cancelled"})
+_OF_STEPS: Final = ("delay", "retry", "suspect", "expiry", "poll")  # timers that a step itself waits for
 _FOR_OTHERS: Final = ("key", "callback", "signal", "approval", "condition")
 _OUTSIDE: Final = frozenset({("ready", "no_tool"), *(("waiting", kind) for kind in _FOR_OTHERS)})
 
@@ -167,7 +168,7 @@ class Steps:
         if step is None or step.attempts != event.attempt:
             return
         if isinstance(event, CallbackReceived):
-            if step.reason == "callback":
+            if step.reason in ("callback", "poll"):
                 self._called_back(step, event.output, event.error)
             elif step.stopping is None:
                 self._parked[event.path] = (event.output, event.error)
@@ -207,14 +208,8 @@ class Steps:
                 self._stop(self._open[path], target)
             case OpenWait(path, kind):
                 self._set(self._reached(path), "waiting", kind)
-            case ArmTimer(path, "expiry", due):
-                step = self._reached(path)
-                step.due = due
-                self._set(step, "waiting", step.reason or "callback")
-            case ArmTimer(path, timer, due) if timer in ("delay", "retry", "suspect"):
-                step = self._reached(path)
-                step.due = due
-                self._set(step, "waiting" if timer == "delay" else step.status, step.reason)
+            case ArmTimer():
+                self._armed(decision)
             case BeginStop(target, error) if (found := self._open.get(target)) and not found.is_scope:
                 found.error = error  # its time is over: what it was stopped for is why it is tried again
             case OpenScope(path, count, _, value, _, is_nested):
@@ -230,6 +225,19 @@ class Steps:
             case FinishRun():
                 for step in self.open:
                     self._end(step, "cancelled")
+
+    def _armed(self, order: ArmTimer) -> None:
+        """A step moves at a time by itself, perhaps."""
+        if order.timer not in _OF_STEPS:
+            return
+        step = self._reached(order.path)
+        if order.timer == "poll":
+            return self._set(step, "waiting", "poll")
+        step.due = order.at
+        if order.timer == "expiry":
+            self._set(step, "waiting", step.reason or "callback")
+        else:
+            self._set(step, "waiting" if order.timer == "delay" else step.status, step.reason)
 
     def _stop(self, step: StepView, target: str) -> None:
         if step.status == "running":

@@ -57,6 +57,7 @@ NODE_RUNS_MAX: Final = 10_000  # of one task, the first ones
 LARGE_BYTES_MAX: Final = 16 * 1024 * 1024  # large values that one answer shows in full, together
 OFFSET_MAX: Final = 100_000  # tasks that a page may lie behind
 PAGE_MAX: Final = 500
+PAGE_CHARS_MAX: Final = 64 * 1024 * 1024  # params and shared state of the tasks of one page, together
 REMEMBERED_MAX: Final = 1_000
 CALL: Final = "call"  # the one step inside a child of a node that calls many
 
@@ -411,6 +412,8 @@ class Courses:
             self._known.popitem(last=False)
         while course.seq < last:
             rows = await self._store.journal(no, course.seq, ROWS_AT_A_TIME)
+            if not rows:
+                break  # the run is being deleted
             for row in rows:
                 if course.seq < row[0] <= last:
                     course.take(row)
@@ -489,11 +492,24 @@ async def tasks_page(
             return [], total
         await asyncio.sleep(0)
     rows = (await queries.store.list_runs(tenant, below, size, wanted)).rows
-    found = []
+    return await _tasks_of(queries, rows), total
+
+
+async def _tasks_of(queries: Queries, rows: list[RunRow]) -> list[Task]:
+    """Tasks with all that they hold, as long as that is not too much together: each may be as large as a run can be."""
+    found: list[Task] = []
+    left = PAGE_CHARS_MAX
     for row in rows:
         found.append(await task_of(queries, row))
+        left -= len(found[-1].shared_json) + len(found[-1].params_json)
+        if left < 0 and len(found) > 1:
+            raise LimitExceeded(
+                "page_chars_max",
+                f"{len(found)} tasks of this page hold more than {PAGE_CHARS_MAX:,} characters; ask for a smaller"
+                " page_size",
+            )
         await asyncio.sleep(0)
-    return found, total
+    return found
 
 
 async def _wanted(queries: Queries, tenant: str, status: str | None, release_id: str | None) -> Wanted | None:

@@ -137,7 +137,11 @@ class Waits:
         row = await self._store.run_by_id(capability.tenant, RunId(capability.run_id))
         if row is None:
             return Resumed(False, "unknown_task")
-        return await self._deliver(row, capability.path, capability.attempt, answer, may_park=True)
+        path, attempt = capability.path, capability.attempt
+        found = await self._store.wait_at(row.no, path, "callback", attempt)
+        if found is not None and found.resolved_at is not None:
+            return _told(found)  # known without bringing the run back to memory
+        return await self._deliver(row, path, attempt, answer, may_park=True)
 
     async def _named(self, tenant: str, task_id: str, run_id: str | None) -> WaitRow | None:
         """The wait that a task id means: the open one if there is one, else the newest."""
@@ -174,9 +178,8 @@ class Waits:
         by: str = "resume",
     ) -> Resumed:
         """Give a call its answer. `taken` is an early one that it stands for, which goes with the same commit."""
-        found = await self._store.wait_at(row.no, path, "callback", attempt)
-        if (found is not None and found.resolved_at is not None) or row.status in TERMINAL:
-            return _told(found, row.id)
+        if row.status in TERMINAL:
+            return await self._late(row, path, attempt)
         live = await self._engine.hold(row)
         step = live.run.steps.get(path)
         if step is None or step.attempt != attempt or step.target is not None:
@@ -295,7 +298,10 @@ class Waits:
             await self._durable()
             raise await self._was_answered(row, found.path)
         is_escalated = timer_key("escalate", found.path) not in live.run.timers
-        _check_answer(decode(step.wait.detail), step, by, form, is_escalated=is_escalated)
+        detail = decode(step.wait.detail)
+        _check_answer(detail, step, by, is_escalated=is_escalated)
+        if approved:  # whoever declines need not fill anything in
+            _check_form(detail, form)
         event = ApprovalAnswered(found.path, approved, reason, by, msgspec.Raw(_checked(form)))
         await self._engine.tell(live, event)
         now = live.run.steps.get(found.path)
@@ -376,7 +382,7 @@ async def _logged(work: Coroutine[Any, Any, None]) -> None:
         log.warning("an answer could not be given: %s", error)
 
 
-def _check_answer(detail: Any, step: Step, by: str, form: Any, *, is_escalated: bool) -> None:
+def _check_answer(detail: Any, step: Step, by: str, *, is_escalated: bool) -> None:
     assert step.wait is not None
     allowed = detail.get("of") if isinstance(detail, dict) else None
     if allowed and is_escalated and "escalate_to" in detail:
@@ -385,6 +391,10 @@ def _check_answer(detail: Any, step: Step, by: str, form: Any, *, is_escalated: 
         raise Forbidden(f"{by or 'nobody'} may not answer here; it is for {', '.join(allowed)} to say")
     if by and by in step.wait.got:
         raise NotWaiting(by, "has answered already")
+
+
+def _check_form(detail: Any, form: Any) -> None:
     schema = detail.get("form") if isinstance(detail, dict) else None
     if schema is not None and (misfits := Judge(schema, count_rules(schema)).misfits(form)):
-        raise InvalidInputs("the form: " + "; ".join(misfit.message for misfit in misfits))
+        told = [": ".join(filter(None, (".".join(map(str, one.path)), one.message))) for one in misfits]
+        raise InvalidInputs(f"the form: {'; '.join(told)}")

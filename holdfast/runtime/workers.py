@@ -11,7 +11,7 @@ earlier, and one that nobody can reach costs no more than the try.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from holdfast.runtime.assignments import Assignments, Fetched, Key, Progress, Renewed
@@ -141,9 +141,10 @@ class Workers:
         *,
         key_id: str | None = None,
         leaving: asyncio.Event | None = None,
+        check: Callable[[], None] = lambda: None,
     ) -> Fetched:
         worker = self.roster.worker(tenant, worker_id, key_id)
-        return await self.assignments.poll(worker, services, limit, wait_secs, leaving)
+        return await self.assignments.poll(worker, services, limit, wait_secs, leaving, check)
 
     async def job_heartbeat(
         self, tenant: str, name: str, token: str, progress: Progress | None = None, load: int | None = None

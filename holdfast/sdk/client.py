@@ -22,6 +22,8 @@ import msgspec
 
 from holdfast.config import DEFAULT_HOST, DEFAULT_PORT
 from holdfast.http.wire import (
+    Approval,
+    ApprovalLink,
     Diff,
     Explanation,
     FolderReport,
@@ -32,6 +34,7 @@ from holdfast.http.wire import (
     Release,
     ReleasePage,
     RerunPreview,
+    Resumed,
     Run,
     RunPage,
     Started,
@@ -46,6 +49,7 @@ from holdfast.values import TERMINAL
 T = TypeVar("T")
 
 API: Final = "/api/v1"
+RESUME: Final = "/workflows/resume"
 DEFAULT_SERVER: Final = f"http://{DEFAULT_HOST}:{DEFAULT_PORT}"
 
 
@@ -123,11 +127,14 @@ class Client:
         request_id: str | None = None,
         labels: Mapping[str, str] | None = None,
         parent_job_id: str | None = None,
+        final_callback: str | Mapping[str, str] | None = None,
     ) -> Started:
         """Start a run: of a published workflow by its name, or of a definition as a record, as data or as YAML text.
 
-        When this returns, the run is durable. With a `request_id` there is one run however often this is asked.
+        When this returns, the run is durable. With a `request_id` there is one run however often this is asked. Its end
+        is told to `final_callback`: an address, or `{"url": …, "secret_env": …}`.
         """
+        callback = {"url": final_callback} if isinstance(final_callback, str) else final_callback
         what = "workflow" if isinstance(workflow, str) and is_name(workflow) else "spec"
         body = {
             what: _plain(workflow),
@@ -136,6 +143,7 @@ class Client:
             "request_id": request_id,
             "labels": labels,
             "parent_job_id": parent_job_id,
+            "final_callback": callback,
         }
         said = {name: value for name, value in body.items() if value is not None}
         return await self._post("/runs", Started, said, request_key=None if request_id is None else "")
@@ -218,6 +226,46 @@ class Client:
                 yield msgspec.structs.replace(event, id=message.id)
                 if run_id is not None and event.kind == "workflow_terminal":
                     return
+
+    # ------------------------------------------------------------------------------------- what runs wait for
+
+    async def signal(
+        self, run_id: str, key: str, value: Any = None, *, correlation: str | None = None
+    ) -> Started:
+        """Say something to a run: the step that waits for `key` takes it, now or when it is reached."""
+        body = {"key": key, "value": value}
+        said = body if correlation is None else body | {"correlation": correlation}
+        return await self._post(f"/runs/{_in(run_id)}/signals", Started, said)
+
+    async def approve(
+        self,
+        run_id: str,
+        path: str,
+        *,
+        approved: bool = True,
+        reason: str = "",
+        by: str = "",
+        form: Any = None,
+    ) -> Approval:
+        """Answer the approval at a step. Whoever the key is of answers; `by` is for those who may speak for others.
+
+        Raises NotWaiting if nothing is asked there, or it was answered already.
+        """
+        body = {"approved": approved, "reason": reason, "by": by, "form": form}
+        return await self._post(f"/runs/{_in(run_id)}/approvals/{_in(path)}", Approval, body)
+
+    async def approval_link(self, run_id: str, path: str, *, by: str = "") -> ApprovalLink:
+        """A link by which whoever has it can answer an approval, once; `by` is in whose name."""
+        return await self._post(f"/runs/{_in(run_id)}/approvals/{_in(path)}/links", ApprovalLink, {"by": by})
+
+    async def resume(self, task_id: str, answer: Any, *, run_id: str | None = None) -> Resumed:
+        """Deliver the result of a call that answered `{"pending": true, "task_id": …}`: it becomes the step's output.
+
+        `{"success": false, "error": …}` is the failure of the step. What became of it is told, and is no error.
+        """
+        body = {"task_id": task_id, "result": answer}
+        said = body if run_id is None else body | {"run_id": run_id}
+        return await self._connection.ask("POST", RESUME, Resumed, body=said, request_key="")
 
     # ----------------------------------------------------------------------------------------------- workflows
 

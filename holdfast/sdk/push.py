@@ -48,6 +48,7 @@ class Push:
             log_config=None,
             access_log=False,
             server_header=False,
+            proxy_headers=False,  # nobody looks at who calls
             backlog=BACKLOG,
             timeout_graceful_shutdown=max(1, int(stop_secs)),
         )

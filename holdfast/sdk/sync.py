@@ -13,6 +13,8 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from holdfast.http.wire import (
+    Approval,
+    ApprovalLink,
     Diff,
     Explanation,
     FolderReport,
@@ -23,6 +25,7 @@ from holdfast.http.wire import (
     Release,
     ReleasePage,
     RerunPreview,
+    Resumed,
     Run,
     RunPage,
     Started,
@@ -85,6 +88,7 @@ class SyncClient:
         request_id: str | None = None,
         labels: Mapping[str, str] | None = None,
         parent_job_id: str | None = None,
+        final_callback: str | Mapping[str, str] | None = None,
     ) -> Started:
         return self._do(
             self._client.start(
@@ -94,6 +98,7 @@ class SyncClient:
                 request_id=request_id,
                 labels=labels,
                 parent_job_id=parent_job_id,
+                final_callback=final_callback,
             )
         )
 
@@ -150,6 +155,31 @@ class SyncClient:
                 yield event
         finally:
             self._do(events.aclose())
+
+    # ------------------------------------------------------------------------------------- what runs wait for
+
+    def signal(self, run_id: str, key: str, value: Any = None, *, correlation: str | None = None) -> Started:
+        return self._do(self._client.signal(run_id, key, value, correlation=correlation))
+
+    def approve(
+        self,
+        run_id: str,
+        path: str,
+        *,
+        approved: bool = True,
+        reason: str = "",
+        by: str = "",
+        form: Any = None,
+    ) -> Approval:
+        return self._do(
+            self._client.approve(run_id, path, approved=approved, reason=reason, by=by, form=form)
+        )
+
+    def approval_link(self, run_id: str, path: str, *, by: str = "") -> ApprovalLink:
+        return self._do(self._client.approval_link(run_id, path, by=by))
+
+    def resume(self, task_id: str, answer: Any, *, run_id: str | None = None) -> Resumed:
+        return self._do(self._client.resume(task_id, answer, run_id=run_id))
 
     # ----------------------------------------------------------------------------------------------- workflows
 

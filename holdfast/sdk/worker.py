@@ -93,10 +93,10 @@ class Worker:
                 working.append(asyncio.create_task(self._push.serve()))
                 await self._push.is_up()
             await self._unless_stopped(self._register())
-            beating = asyncio.create_task(self._beat())
+            working.append(beating := asyncio.create_task(self._beat()))
             if self._is_pull:
                 working.append(asyncio.create_task(self._fetch()))
-            await self._stopping.wait()
+            await self._stopped_or_broken(working)
             beating.cancel()
             await self._leave()
             await self._finish(working)
@@ -110,6 +110,16 @@ class Worker:
                 self._push.close()
             self._performer.close()
             await self._connection.close()
+
+    async def _stopped_or_broken(self, working: list[asyncio.Task[None]]) -> None:
+        """Until `stop`. What ends before it has failed for good, as when our key counts no longer: then so have we."""
+        stopping = asyncio.ensure_future(self._stopping.wait())
+        try:
+            done, _ = await asyncio.wait([stopping, *working], return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
+        finally:
+            stopping.cancel()
 
     async def _finish(self, working: list[asyncio.Task[None]]) -> None:
         if self._push is not None:
@@ -201,7 +211,13 @@ class Worker:
 
     def _take(self, assignment: Assignment) -> None:
         job = self._jobs[assignment.id] = _Job(assignment, self._performer, self._ask)
-        job.task.add_done_callback(lambda _: self._jobs.pop(assignment.id, None))
+        job.task.add_done_callback(lambda _: self._is_over(job, assignment.id))
+
+    def _is_over(self, job: _Job, name: str) -> None:
+        if (
+            self._jobs.get(name) is job
+        ):  # else it was offered again, and taken, before the former try had ended
+            del self._jobs[name]
 
     async def _ask(self, assignment: Assignment, what: str, answer: Any, body: Any) -> Any:
         path = f"{API}/assignments/{quote(assignment.id, safe='')}/{what}"

@@ -109,11 +109,6 @@ class _Checker:
             case "parallel":
                 for i, service in enumerate(node.parallel_services or ()):
                     self._name(who, "service", service, (*at, "parallel_services", i))
-            case "choice" if not node.choice_cases:
-                message = f"{who}a choice must have at least one case"
-                self._report.add(
-                    "missing_key", (*at, "choice_cases"), message, 'add {"action": "go", "expr": {…}}'
-                )
 
     def _name(self, who: str, noun: str, name: str, at: Where, forbidden: str = "/") -> None:
         if not name.strip():

@@ -305,8 +305,8 @@ FLOW_KINDS: Final[dict[NodeKind, FlowKind]] = {
         makes_calls=True,
     ),
     "choice": FlowKind(
-        "Takes the action of the first case whose condition holds.",
-        {"choice_cases": Key(Cases(), "The cases, in the order in which they are tried.", required=True)},
+        "Takes the action of the first case whose condition holds, else the one that any node would take.",
+        {"choice_cases": Key(Cases(), "The cases, in the order in which they are tried.")},
     ),
     "parallel": FlowKind(
         "Calls several services with the same input.",

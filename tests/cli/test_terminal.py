@@ -225,3 +225,41 @@ def test_a_run_at_a_server_is_the_same_tree(cli: Cli) -> None:
     seen = on_a_terminal(cli, "run", flow)
     assert re.search(r"✓ first +completed in \d+ ms", seen)
     assert re.search(r"✓ pause +completed in \d+ ms", seen)
+
+
+def answered(cli: Cli, line: bytes) -> tuple[int, str]:
+    """A run that asks for an approval on the terminal, and what it is told there."""
+    flow = cli.flow("- {id: gate, kind: approve, prompt: Sure?}\n- {id: s, tool: add, args: {a: 4}}")
+    process, ours = started(cli, "run", flow, "--tools", "tools")
+    seen = b""
+    while b"leaves it open" not in seen:
+        chunk = _read(ours)
+        assert chunk, seen
+        seen += chunk
+    os.write(ours, line)
+    while chunk := _read(ours):
+        seen += chunk
+    os.close(ours)
+    return process.wait(60), CONTROLS.sub("", seen.decode())
+
+
+def test_an_approval_is_asked_for_on_the_terminal_and_the_run_goes_on(cli: Cli) -> None:
+    code, seen = answered(cli, b"yes\n")
+    assert (code, "gate: Sure?" in seen, "completed" in seen) == (0, True, True)
+
+
+def test_an_approval_may_be_denied_on_the_terminal(cli: Cli) -> None:
+    code, seen = answered(cli, b"no not today\n")
+    assert (code, "approval denied: not today" in seen) == (1, True)
+
+
+@pytest.mark.parametrize("line", [b"\n", b"\x04"])
+def test_an_approval_that_is_left_open_exits_with_4_and_says_how_it_is_answered(cli: Cli, line: bytes) -> None:
+    code, seen = answered(cli, line)
+    assert code == 4
+    assert re.search(r"step gate waits for an answer: holdfast approve \S+ gate", seen)
+
+
+def test_ctrl_c_leaves_an_approval_open(cli: Cli) -> None:
+    code, _ = answered(cli, b"\x03")
+    assert code == 128 + signal.SIGINT

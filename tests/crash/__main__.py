@@ -41,7 +41,9 @@ def main() -> int:
     return 1 if problems else 0
 
 
-def _in_folder(where: str | None, run: Callable[[Path], kills.Campaign | power.Campaign | servers.Campaign]) -> list[str]:
+def _in_folder(
+    where: str | None, run: Callable[[Path], kills.Campaign | power.Campaign | servers.Campaign]
+) -> list[str]:
     """Run a campaign, print its line, and keep its files if something is wrong with them."""
     folder = Path(tempfile.mkdtemp(prefix="holdfast-crash-", dir=where))
     done = run(folder)

@@ -24,6 +24,7 @@ from tests.sdk.processes import House
 AWAY = (aiohttp.ClientError, ConnectionError, TimeoutError)
 ITEMS = 3
 ROUNDS = 3
+FETCH_SECONDS = 6.0  # within which somebody who fetches has come back to a server
 
 GRAPH: dict[str, Any] = {
     "name": "served",
@@ -56,7 +57,12 @@ GRAPH: dict[str, Any] = {
 
 
 def inputs_of(number: int, rng: random.Random) -> dict[str, Any]:
-    return {"n": number, "end": number + 1 + ROUNDS, "xs": list(range(ITEMS)), "ms": rng.choice((5, 100, 400))}
+    return {
+        "n": number,
+        "end": number + 1 + ROUNDS,
+        "xs": list(range(ITEMS)),
+        "ms": rng.choice((5, 300, 1500)),
+    }
 
 
 def right_output(inputs: dict[str, Any]) -> dict[str, Any]:
@@ -69,9 +75,10 @@ class Campaign(msgspec.Struct):
     runs: int = 0
     asked_again: int = 0  # starts that were not answered, or refused, and asked for once more
     jobs: int = 0  # of the worker that fetches
-    jobs_over_a_kill: int = 0  # of them: begun by one server's leave and answered to another
+    jobs_over_a_kill: int = 0  # of them: begun before a kill and answered after it
     lost: int = 0
     seconds: float = 0.0
+    killed_at: list[int] = []  # in milliseconds
     problems: list[str] = []
 
     def __str__(self) -> str:
@@ -92,7 +99,7 @@ def campaign(folder: Path, *, seed: int, kills: int, runs: int) -> Campaign:
         assert status in (200, 201), body
         house.worker("--id", "called", module="tests.crash.services:push_add")
         house.worker("--id", "fetching", "--pull", module="tests.crash.services:pull_add")
-        told = asyncio.run(_under_load(house, done, kills, runs))
+        told = asyncio.run(_under_load(house, place, done, kills, runs))
         assert house.stop(house.server) == 0
     finally:
         house.close()
@@ -110,12 +117,12 @@ class Told(msgspec.Struct):
     outputs: dict[str, Any] = {}  # run id → status, output, error
 
 
-async def _under_load(house: House, done: Campaign, kills: int, runs: int) -> Told:
+async def _under_load(house: House, place: Place, done: Campaign, kills: int, runs: int) -> Told:
     rng, told = random.Random(done.seed), Told()
     told.wanted = {f"key-{number}": inputs_of(number, rng) for number in range(runs)}
     async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(10)) as session:
-        killer = asyncio.create_task(_kill_often(house, done, random.Random(done.seed + 1), kills))
-        gap = max(0.02, kills * 1.2 / runs)  # so that starts go on while servers come and go
+        killer = asyncio.create_task(_kill_often(house, place, done, random.Random(done.seed + 1), kills))
+        gap = max(0.02, kills * 3.0 / runs)  # so that starts go on while servers come and go
         clients = [
             asyncio.create_task(_client(session, house.address, key, told, done, delay=gap * number))
             for number, key in enumerate(told.wanted)
@@ -124,9 +131,15 @@ async def _under_load(house: House, done: Campaign, kills: int, runs: int) -> To
     return told
 
 
-async def _kill_often(house: House, done: Campaign, rng: random.Random, kills: int) -> None:
+async def _kill_often(house: House, place: Place, done: Campaign, rng: random.Random, kills: int) -> None:
+    """Some kills fall into the first moments of a server, the others into the work of those who fetch."""
     for _ in range(kills):
-        await asyncio.sleep(rng.choice((0.05, 0.4, 0.9)) * (0.5 + rng.random()))
+        seen = place.effects.read_bytes().count(b"pull")
+        until = time.monotonic() + (FETCH_SECONDS if rng.randrange(3) else 0.0)
+        while time.monotonic() < until and place.effects.read_bytes().count(b"pull") < seen + 2:
+            await asyncio.sleep(0.02)
+        await asyncio.sleep(rng.choice((0.0, 0.05, 0.4)) * rng.random())
+        done.killed_at.append(time.time_ns() // 1_000_000)
         await asyncio.to_thread(house.kill, house.server)
         done.kills += 1
         await asyncio.to_thread(house.up)
@@ -151,7 +164,7 @@ async def _client(
                     told.outputs[run_id] = (view["status"], view["output"], view["error"])
         except AWAY:
             pass
-        await asyncio.sleep(0.05)
+        await asyncio.sleep(0.2)
 
 
 async def _start(session: aiohttp.ClientSession, address: str, key: str, told: Told, done: Campaign) -> str:
@@ -168,7 +181,7 @@ async def _start(session: aiohttp.ClientSession, address: str, key: str, told: T
         except AWAY:
             pass
         done.asked_again += 1
-        await asyncio.sleep(0.02)
+        await asyncio.sleep(0.1)
 
 
 # -------------------------------------------------------------------------------------------------- what is there
@@ -199,17 +212,16 @@ def _check(place: Place, told: Told, done: Campaign) -> None:
 def _check_jobs(place: Place, by_run: dict[str, list[Row]], done: Campaign) -> None:
     say = done.problems.append
     effects = [line.split() for line in place.effects.read_text().splitlines()]
-    fetched = Counter((run, path, int(attempt)) for kind, _, run, path, attempt in effects if kind == "pull")
+    jobs = {(run, path, int(number)): int(at) for kind, _, run, path, number, at in effects if kind == "pull"}
+    fetched = Counter((run, path, int(number)) for kind, _, run, path, number, _ in effects if kind == "pull")
     done.jobs = len(fetched)
     for job, count in fetched.items():
         if count > 1:
             say(f"the job {job} was done {count} times")
-    executed = {key for _, key, *_ in effects}
     for run, rows in by_run.items():
         if [row.seq for row in rows] != list(range(1, len(rows) + 1)):
             say(f"{run}: its rows are not 1..n: {[row.seq for row in rows]}")
         attempts: dict[str, int] = {}
-        begun_in: dict[tuple[str, int], int] = {}  # the epoch of each start
         for row in rows:
             kind, *rest = row.event
             for path in rest[0] if kind == "adopted" and rest else []:
@@ -217,10 +229,8 @@ def _check_jobs(place: Place, by_run: dict[str, list[Row]], done: Campaign) -> N
                 if (run, path, attempts.get(path, 0)) in fetched:
                     say(f"{run}: {path} was lost, and the worker that had fetched it was at it")
             if kind == "step_succeeded" and (run, rest[0], rest[1]) in fetched:
-                done.jobs_over_a_kill += row.epoch > begun_in[rest[0], rest[1]]
+                began = jobs[run, rest[0], rest[1]] // 1_000_000
+                done.jobs_over_a_kill += any(began < killed < row.at for killed in done.killed_at)
             for order in row.decisions:
                 if order[0] == "start":
                     attempts[order[1]] = order[2]
-                    begun_in[order[1], order[2]] = row.epoch
-    if not executed:
-        say("no worker has done anything")

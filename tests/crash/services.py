@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 from typing import Any
 
 from holdfast import Context, tool
@@ -11,7 +12,15 @@ from holdfast import Context, tool
 
 def _effect(kind: str, context: Context) -> None:
     """One whole line: who calls a worker says only the key, who gives jobs out says all."""
-    line = f"{kind} {context.idempotency_key} {context.run_id or '-'} {context.path or '-'} {context.attempt}\n"
+    words = (
+        kind,
+        context.idempotency_key,
+        context.run_id or "-",
+        context.path or "-",
+        context.attempt,
+        time.time_ns(),
+    )
+    line = " ".join(map(str, words)) + "\n"
     with open(os.environ["EFFECTS"], "ab", buffering=0) as file:
         file.write(line.encode())
 
@@ -19,7 +28,7 @@ def _effect(kind: str, context: Context) -> None:
 @tool
 async def push_add(context: Context, input: int, params: dict[str, Any]) -> int:  # noqa: A002
     _effect("push", context)
-    await asyncio.sleep(0.01)
+    await asyncio.sleep(0.1)
     return input + int(params["plus"])
 
 

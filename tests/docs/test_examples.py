@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 
@@ -39,8 +40,15 @@ def test_the_plug_is_pulled_once(reader: Reader) -> None:
 
 
 def test_the_mistake_is_found(reader: Reader) -> None:
-    done = reader.sh("holdfast validate mistake.yaml")
+    done = reader.sh("holdfast validate mistakes/mistake.yaml")
     assert done.returncode == 2 and "did you mean args?" in done.stdout
+
+
+def test_every_example_can_be_published_by_a_server(reader: Reader) -> None:
+    script = "holdfast up --port 0 --tools tools --flows . --json >up.out 2>up.log & up=$!\n"
+    reader.sh(f"{script}until [ -s up.out ]; do sleep 0.1; done; kill $up; wait $up")
+    told = json.loads((reader.folder / "up.out").read_text("utf-8"))
+    assert told["broken"] == [] and {"hello", "plug", "two_ways", "doubling"} <= set(told["flows"])
 
 
 @pytest.mark.parametrize("name", ["order.yaml", "tools.py", "test_order.py", "holdfast.toml"])

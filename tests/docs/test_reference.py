@@ -14,11 +14,11 @@ import pytest
 import holdfast
 from holdfast.cli.commands import COMMANDS
 from holdfast.config import SETTINGS
-from holdfast.errors import InvalidSpec
-from holdfast.plan.compile import compile_workflow
+from holdfast.http.centre import ROUTES as TASK_ROUTES
+from holdfast.http.serve import ROUTES
+from holdfast.spec.flow_keys import FLOW_KINDS
 from holdfast.spec.keys import KINDS
 from holdfast.spec.policy import NEVER_RETRIED
-from holdfast.spec.workflow import WorkflowSpec
 from tests.docs.pages import ROOT
 
 SOURCES = sorted((ROOT / "holdfast").rglob("*.py"))
@@ -90,22 +90,25 @@ def test_every_kind_of_failure_is_explained() -> None:
                 kinds.update(
                     kind for word in call.keywords if word.arg == "kind" for kind in text_in(word.value)
                 )
-        kinds.update(re.findall(r'^    kind = "(\w+)"', path.read_text("utf-8"), re.MULTILINE))
+        kinds.update(re.findall(r'^    kind = "(\w+)"$', path.read_text("utf-8"), re.MULTILINE))
     assert kinds - set(generate.ERROR_KINDS) == set()
 
 
-def test_the_kinds_that_are_said_to_be_not_yet_runnable_are_those() -> None:
-    steps = {
-        "service": "service: x",
-        "approve": "kind: approve",
-        "wait_event": "kind: wait_event, signal_key: x",
-        "poll": "kind: poll, tool: x, until: $.done",
-    }
-    assert set(steps) == set(generate.NOT_YET) and set(generate.OUTPUTS) == set(KINDS)
-    for step in steps.values():
-        spec = WorkflowSpec.from_yaml_str(f"name: w\nsteps: [{{id: a, {step}}}]")
-        with pytest.raises(InvalidSpec, match="cannot be run by this release"):
-            compile_workflow(spec)
+def test_what_every_kind_of_step_gives_is_said() -> None:
+    assert set(generate.OUTPUTS) == set(KINDS) and set(generate.RESULTS) == set(FLOW_KINDS)
+
+
+def test_every_metric_has_words() -> None:
+    rows = re.findall(r"^\| `(holdfast_\w+)` \| (\w+) \| (.*) \|$", generate.text_of("metrics.md"), re.MULTILINE)
+    assert len(rows) > 10 and [name for name, _, says in rows if not says] == []
+
+
+def test_every_route_is_in_the_reference() -> None:
+    page = generate.text_of("http.md")
+    shown = {route.path for route in ROUTES if f"`{route.method} {route.path}`" in page}
+    copies = {route.path for route in TASK_ROUTES} - shown
+    assert {route.path for route in ROUTES if route.is_listed} == shown | copies
+    assert all(path.startswith("/api") or f"/workers{path}" in shown for path in copies)
 
 
 def test_every_setting_is_explained() -> None:

@@ -258,6 +258,13 @@ def test_a_choice_without_a_match_asks_its_input_then_shared_state_then_the_defa
     assert begun(definition, {"o": {"k": 5}}).open == ["d"]
 
 
+@pytest.mark.parametrize("cases", [{}, {"choice_cases": []}])
+def test_a_choice_without_cases_goes_by_its_input(cases: dict[str, Any]) -> None:
+    node = {"kind": "choice", "prep": {"input_key": "$params.o"}, "post": {"action_key": "k"}, **cases}
+    definition = graph("c", {"c": node, "x": executor(), "y": executor()}, ("c", "x", "x"), ("c", "y", "y"))
+    assert begun(definition, {"o": {"k": "y"}}).open == ["y"]
+
+
 # ------------------------------------------------------------------------------------------------------ cycles
 
 
@@ -639,3 +646,14 @@ def test_a_run_may_begin_at_a_node_with_the_variables_that_another_run_had_there
     case.offer(RunStarted(msgspec.Raw(case.inputs), first="b", vars={"x": msgspec.Raw(b"5"), "large": large}))
     assert case.args("b")["input"] == 5
     assert shared(case.succeed("b", 6)) == {"x": 5, "large": "v" * 40_000, "y": 6}
+
+
+def test_a_rerun_counts_visits_from_the_node_that_it_begins_with() -> None:
+    """Else the second visit would be taken for the first, and have its path and its idempotency key."""
+    nodes = {"a": executor(), "b": executor(post={"action_key": "action"})}
+    edges = (("a", "default", "b"), ("b", "again", "b"), ("b", "back", "a"))
+    case = Case(graph("a", nodes, *edges))
+    case.offer(RunStarted(msgspec.Raw(case.inputs), first="b"))
+    assert starts(case.succeed("b", {"action": "again"})) == ["b~2"]
+    assert starts(case.succeed("b~2", {"action": "back"})) == ["a"]
+    assert starts(case.succeed("a")) == ["b~3"]

@@ -157,7 +157,7 @@ async def test_a_result_may_be_as_large_as_any_value(local: Said) -> None:
 
 async def test_an_address_is_all_that_is_needed_and_counts_once(guarded: Said) -> None:
     run_id = await guarded.paused()
-    nobody = {"headers": {}}
+    nobody: dict[str, Any] = {"headers": {}}
     answers = [await guarded.resume({"result": n}, segment(guarded.told[0]), **nobody) for n in range(3)]
     assert [body["reason"] for _, body in answers] == ["resumed", "already_resumed", "already_resumed"]
     assert (await guarded.ended(run_id))["output"] == {"a": 0}

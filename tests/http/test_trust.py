@@ -29,7 +29,10 @@ from holdfast.config import Settings
 from holdfast.http.docs import with_docs
 from holdfast.http.serve import ROUTES, serving
 from holdfast.http.table import SCOPES, Route
+from holdfast.runtime.app import Engine
+from holdfast.store.base import Batch, LetterTried
 from holdfast.tools.registry import Registry
+from holdfast.values import Millis
 
 BOOTSTRAP = "bootstrap-key-of-this-test"
 HOLDFAST = Path(sys.executable).with_name("holdfast")
@@ -38,7 +41,10 @@ EVERY = with_docs(ROUTES)
 
 # What anybody may ask without a key, by name: a new open route must be put here by somebody who means it.
 OPEN = {"/healthz", "/readyz", "/openapi.json", "/docs", "/docs.css", "/docs.js"}
+# What carries its own proof, a signature or an address that only we can have given out.
+PROVES_ITSELF = {"/workflows/resume", "/workflows/resume/{capability}"}
 
+NEVER = 2**52  # milliseconds
 SERVER_WIDE = {"/metrics", "/api/v1/nodes"}  # tells of all tenants together: for keys of the tenant default
 STREAMS = {"/api/v1/events"}  # without end: looked at by a test of its own
 
@@ -109,7 +115,8 @@ class World:
             "/api/v1/assignments/poll", acme, {"worker_id": "acme-worker", "wait_secs": 20}
         )
         (job,) = fetched["assignments"]
-        filed = await self.made("/api/v1/runs", acme, {"spec": STEPS, "wait_secs": 20})
+        told = {"spec": STEPS, "wait_secs": 20, "final_callback_url": "https://127.0.0.1/acme-callback"}
+        filed = await self.made("/api/v1/runs", acme, told)
         (reference,) = filed["output"]["make"]["file_refs"]
         self.ids |= {
             "flow": released["flow_id"],
@@ -121,6 +128,17 @@ class World:
             "artefact": reference["uri"].rpartition("/")[2],
         }
 
+    async def let_die(self, engine: Engine) -> None:
+        """Let the end of a run of acme's be what nobody took."""
+        await engine.outbox.rests()
+        (letter,) = await engine.store.letters_due(Millis(NEVER), (), None, 2)
+        batch = Batch()
+        batch.tried.append(
+            LetterTried(letter.tries, letter.due_at, letter.due_at, "dead", letter.last_error, letter.pos)
+        )
+        await engine.commit(batch)
+        self.ids["letter"] = letter.id
+
     # ------------------------------------------------------------------------------------------------ what is asked
 
     def path_of(self, route: Route) -> str:
@@ -129,6 +147,7 @@ class World:
         for place, name in (
             ("/runs/{id}", ids["run"]),
             ("/keys/{id}", ids["key of acme"]),
+            ("/dead-letters/{id}", ids["letter"]),
             ("/workers/{id}", "acme-worker"),
             ("/assignments/{id}", ids["assignment"]),
         ):
@@ -137,6 +156,7 @@ class World:
             path.replace("{name}", "acme-secret")
             .replace("{number}", "1")
             .replace("{sha256}", ids["artefact"])
+            .replace("{path}", "wait")
         )
         assert "{" not in path, f"say here what of acme's stands in {route.path}"
         return path
@@ -152,6 +172,8 @@ class World:
             "/workflows": MINE,
             "/workflows/{name}/rollback": {"number": 1},
             "/runs": {"workflow": "acme-secret"},
+            "/runs/{id}/signals": {"key": "k"},
+            "/runs/{id}/approvals/{path}": {"approved": True},
             "/keys": {"name": "k", "scopes": ["read"]},
             "/assignments/poll": {"worker_id": "acme-worker"},
             "/assignments/{id}/heartbeat": {"token": ids["token"]},
@@ -211,6 +233,7 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
     ):
         world = World(server.address, file, session)
         await world.furnish()
+        await world.let_die(server.services.engine)
         yield world
 
 
@@ -224,14 +247,15 @@ def named(route: Route) -> str:
 @pytest.mark.parametrize("route", EVERY, ids=named)
 def test_every_route_declares_a_scope_or_is_open_by_name(route: Route) -> None:
     if route.scope is None:
-        assert route.path in OPEN
+        assert route.path in OPEN | PROVES_ITSELF
     else:
         assert route.scope in SCOPES
         assert route.path not in OPEN
 
 
 def test_nothing_that_changes_anything_is_for_readers() -> None:
-    assert [named(route) for route in EVERY if route.method != "GET" and route.scope in ("read", None)] == []
+    changing = [route for route in EVERY if route.method != "GET" and route.path not in PROVES_ITSELF]
+    assert [named(route) for route in changing if route.scope in ("read", None)] == []
 
 
 @pytest.mark.parametrize("path", ["/api/v1/keys", "/api/v1/keys/{id}"])
@@ -309,6 +333,19 @@ async def test_a_stream_tells_nothing_more_once_its_key_is_revoked(world: World)
     assert b"workflow_terminal" not in rest
 
 
+@pytest.mark.anyio
+async def test_who_waits_for_jobs_gets_none_once_the_key_is_revoked(world: World) -> None:
+    acme, key = await world.key("acme", "run"), await world.key("acme", "worker")
+    await world.made("/api/v1/workers", key, {"id": "waiting", "kind": "pull", "services": ["more-work"]})
+    waits = {"worker_id": "waiting", "wait_secs": 20}
+    polling = asyncio.ensure_future(world.ask("POST", "/api/v1/assignments/poll", key, json=waits))
+    path, query = f"/api/v1/keys/{world.ids['key of acme']}", {"tenant": "acme"}
+    assert (await world.ask("DELETE", path, BOOTSTRAP, params=query)).status == 200
+    step = {"id": "s", "service": "more-work"}
+    await world.made("/api/v1/runs", acme, {"spec": {"name": "more", "steps": [step]}})
+    assert (await polling).status == 401
+
+
 # ------------------------------------------------------------------------------------------------------------ tenants
 
 
@@ -345,7 +382,7 @@ async def test_what_is_not_found_is_told_as_if_it_had_never_been(world: World) -
             continue
         answer = await world.ask(route.method, world.path_of(route), other, **world.rest_of(route))
         told[named(route)] = (answer.status, _without(answer.text, world))
-    for what in ("run", "flow", "token", "artefact"):
+    for what in ("run", "flow", "token", "artefact", "letter"):
         world.ids[what] = world.ids[what][:-4] + "0000"
     world.ids["assignment"] = "asg-" + base64.urlsafe_b64encode(b'[9999,"job",1]').decode().rstrip("=")
     for route in EVERY:

@@ -109,6 +109,7 @@ async def test_after_a_rollback_the_name_means_the_earlier_version(ask: Asker) -
         ("GET", "/api/v1/workflows/sum/versions/9", None),
         ("GET", "/api/v1/workflows/sum/versions/x", None),
         ("GET", "/api/v1/workflows/sum/versions/99999999999999999999999", None),
+        ("GET", "/api/v1/workflows/sum/versions/00000000000000000001" + 30 * "9", None),
         ("GET", "/api/v1/workflows/sum/diff?from=1&to=9", None),
         ("POST", "/api/v1/workflows/sum/rollback", {"number": 9}),
         ("GET", "/api/v1/artefacts/" + "0" * 64, None),

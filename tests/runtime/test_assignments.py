@@ -11,8 +11,9 @@ import pytest
 
 from holdfast import RunCancelled, RunFailed
 from holdfast.errors import Forbidden, InvalidRequest, NotFound, StoreUnavailable, Superseded, Unavailable
-from holdfast.runtime.assignments import Offer
-from holdfast.store.base import Batch
+from holdfast.runtime.assignments import Offer, id_of
+from holdfast.store.base import AssignmentRow, Batch
+from holdfast.values import RunNo
 from tests.runtime.bench import Bench, opened, rows
 from tests.runtime.manual import by_hand, clock, settled
 
@@ -163,6 +164,46 @@ async def test_an_answer_that_could_not_be_written_can_be_given_again(tmp_path: 
         await complete(engine, offer)
         assert await run.result() == {"a": 42}
     assert left(tmp_path) == 0
+
+
+@by_hand
+async def test_an_answer_that_is_refused_while_nothing_can_be_written_can_be_given_again(
+    tmp_path: Path,
+) -> None:
+    """Nothing of its own run failed to be written: the store was away already, because of another."""
+    async with opened(tmp_path, [], clock()) as engine:
+        await register(engine)
+        run = await engine.begin(step())
+        offer = await fetched(engine)
+        engine.store.refuse = lambda batch: StoreUnavailable("full")
+        with pytest.raises(StoreUnavailable):
+            await engine.begin(step())
+        with pytest.raises(Unavailable):
+            await complete(engine, offer)
+        engine.store.refuse = lambda batch: None
+        await clock().advance(6)
+        await complete(engine, offer)
+        assert await run.result() == {"a": 42}
+    assert left(tmp_path) == 0
+
+
+@by_hand
+async def test_what_is_written_again_after_a_failure_does_not_undo_what_came_after_it(tmp_path: Path) -> None:
+    async with opened(tmp_path, [], clock()) as engine:
+        await register(engine)
+        await engine.begin(step())
+        await settled()
+        writes, row = engine.workers.writes, AssignmentRow(RunNo(1), "a", 1, "work")
+        failures = [StoreUnavailable("full")]
+        engine.store.refuse = lambda batch: failures.pop() if failures else None
+        engine.store.hold = True
+        for token in ("first", "second"):
+            writes.batch.assignments.append(msgspec.structs.replace(row, worker="w", token=token))
+            writes.soon()
+            await settled()
+        engine.store.let_go()
+        await clock().advance(6)
+        assert rows(tmp_path, "SELECT worker, token FROM assignment") == [("w", "second")]
 
 
 @by_hand
@@ -320,7 +361,7 @@ async def test_a_late_answer_stands_in_the_journal_of_its_open_run_once(tmp_path
 @by_hand
 async def test_names_of_jobs_that_never_were_are_not_found(tmp_path: Path) -> None:
     async with opened(tmp_path, [], clock()) as engine:
-        for name in ("", "x", "asg-", "asg-!!", "asg-W10", "ä"):
+        for name in ("", "x", "asg-", "asg-!!", "asg-W10", "ä", id_of((RunNo(10**30), "a", 1))):
             with pytest.raises(NotFound):
                 await engine.workers.complete(T, name, "t", 1)
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Iterator
+from contextlib import closing
 from itertools import pairwise
 from typing import Any
 
+import apsw
 import pytest
 
 from holdfast import InvalidInputs, NotFound, Refused
@@ -55,7 +57,9 @@ async def letter(engine: TestEngine, run_id: str) -> Letter:
 # ------------------------------------------------------------------------------------------------- what is told
 
 
-async def test_the_end_of_a_run_is_told_to_whom_its_start_names(engine: TestEngine, receiver: Receiver) -> None:
+async def test_the_end_of_a_run_is_told_to_whom_its_start_names(
+    engine: TestEngine, receiver: Receiver
+) -> None:
     run = await engine.start(DOUBLE, {"a": 21}, final_callback=receiver.url)
     await engine.finish(run)
     await engine.advance(seconds=0)
@@ -196,7 +200,9 @@ async def test_a_secret_that_is_no_key_is_told(
     engine: TestEngine, receiver: Receiver, monkeypatch: pytest.MonkeyPatch, secret: str
 ) -> None:
     monkeypatch.setenv("CALLBACK_KEY", secret)
-    run = await engine.start(DOUBLE, {"a": 1}, final_callback={"url": receiver.url, "secret_env": "CALLBACK_KEY"})
+    run = await engine.start(
+        DOUBLE, {"a": 1}, final_callback={"url": receiver.url, "secret_env": "CALLBACK_KEY"}
+    )
     await engine.finish(run)
     await engine.advance(seconds=0)
     found = await letter(engine, run.id)
@@ -344,7 +350,9 @@ async def test_the_destinations_of_a_run_survive_the_end_of_the_process(
 
 async def test_a_run_that_is_interrupted_by_a_restart_is_told(engine: TestEngine, receiver: Receiver) -> None:
     steps = [{"id": "t", "kind": "timer", "delay_ms": 3_600_000}]
-    await engine.start({"name": "long", "on_restart": "interrupt", "steps": steps}, final_callback=receiver.url)
+    await engine.start(
+        {"name": "long", "on_restart": "interrupt", "steps": steps}, final_callback=receiver.url
+    )
     await engine.restart()
     await engine.advance(seconds=0)
     assert [one.body["status"] for one in receiver.received] == ["interrupted"]
@@ -448,3 +456,64 @@ async def test_a_network_that_is_allowed_is_called(engine: TestEngine, receiver:
     await engine.run(DOUBLE, {"a": 1}, final_callback=receiver.url)
     await engine.advance(seconds=0)
     assert len(receiver.received) == 1
+
+
+# ------------------------------------------------------------------------------------------------------ upkeep
+
+
+async def test_a_run_is_kept_until_its_end_is_told(engine: TestEngine, receiver: Receiver) -> None:
+    engine.options = {"retention_days": 1}
+    receiver.statuses = [503] * 11
+    run = await engine.start(DOUBLE, {"a": 1}, final_callback=receiver.url)
+    await engine.finish(run)
+    await engine.advance(days=2)
+    assert await run.status() == "completed"
+    await engine.advance(days=1)
+    assert receiver.received[-1].body["run_id"] == run.id
+    with pytest.raises(NotFound):
+        await run.status()
+
+
+async def found_by_doctor(engine: TestEngine) -> list[str]:
+    store = (await engine.open())._store
+    return [problem for name in store.checks() for problem in store.check(name)]
+
+
+async def test_the_doctor_finds_nothing_wrong_with_letters(engine: TestEngine, receiver: Receiver) -> None:
+    spec = {"name": "long", "steps": [{"id": "t", "kind": "timer", "delay_ms": 3_600_000}]}
+    await engine.start(spec, final_callback=receiver.url)
+    await dead_one(engine, receiver)
+    await engine.run(DOUBLE, {"a": 1}, final_callback=receiver.url)
+    assert await found_by_doctor(engine) == []
+
+
+async def test_the_doctor_finds_a_run_whose_end_nobody_will_be_told(
+    engine: TestEngine, receiver: Receiver
+) -> None:
+    run = await engine.start(DOUBLE, {"a": 1}, final_callback=receiver.url)
+    await engine.finish(run)
+    engine.close()
+    with closing(apsw.Connection(str(engine.file))) as db:
+        db.execute("DELETE FROM outbox")
+    assert await found_by_doctor(engine) == [f"run {run.id} is completed, has 1 destinations and 0 letters"]
+
+
+# ------------------------------------------------------------------------------------------------- a store away
+
+
+async def test_a_result_that_cannot_be_written_is_written_later_and_not_sent_twice(
+    engine: TestEngine, receiver: Receiver
+) -> None:
+    run = await engine.start(DOUBLE, {"a": 1})
+    await engine.finish(run)
+    dead = await dead_one(engine, receiver)
+    hf = await engine.open()
+    await hf._engine.outbox.replay(DEFAULT_TENANT, dead.id)
+    with closing(apsw.Connection(str(engine.file))) as other:
+        other.execute("BEGIN IMMEDIATE")
+        await engine.advance(seconds=3)
+        assert receiver.ids == [dead.id] * 2
+        other.execute("ROLLBACK")
+    await engine.advance(seconds=3)
+    assert receiver.ids == [dead.id] * 2
+    assert (await letter(engine, dead.run_id)).outcome == "delivered"

@@ -13,10 +13,11 @@ from holdfast import Context, InvalidInputs, LimitExceeded, tool
 from holdfast.engine.decisions import BeginStop, OpenWait, StartAttempt, StopAttempt
 from holdfast.engine.events import AttemptTimedOut, CallbackReceived, RunStarted, StepPaused, TimerFired
 from holdfast.engine.rows import encode_row
+from holdfast.runtime import tasks
 from holdfast.runtime.services import Services
 from holdfast.runtime.tasks import NodeRun, NodeRuns, Task, place_of
 from holdfast.testing import BEGAN
-from holdfast.values import Error
+from holdfast.values import Error, RunNo
 from tests.runtime.bench import opened, rows
 from tests.runtime.manual import by_hand, clock, settled
 
@@ -166,6 +167,27 @@ async def test_pages_of_tasks_go_from_the_newest_back(tmp_path: Path) -> None:
         for page, size in ((0, 1), (1, 0), (1, 501), (2_000, 500)):
             with pytest.raises(LimitExceeded):
                 await services.queries.tasks(T, page=page, page_size=size)
+
+
+@by_hand
+async def test_a_page_of_tasks_that_hold_too_much_is_refused_and_a_smaller_one_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tasks, "PAGE_CHARS_MAX", 100)
+    async with opened(tmp_path, TOOLS, clock()) as engine:
+        services = Services(engine)
+        for _ in range(2):
+            await ran(services, graph("a", a=local("upper")), x="x" * 90)
+        with pytest.raises(LimitExceeded, match="page_chars_max"):
+            await services.queries.tasks(T, page_size=2)
+        assert len((await services.queries.tasks(T, page_size=1))[0]) == 1
+
+
+@by_hand
+async def test_the_course_of_a_run_that_is_deleted_meanwhile_comes_to_an_end(tmp_path: Path) -> None:
+    async with opened(tmp_path, TOOLS, clock()) as engine:
+        course = await tasks.Courses(engine.store).of(RunNo(4711), 3)
+        assert course.steps == 0
 
 
 # --------------------------------------------------------------------------------------------------- node runs

@@ -215,6 +215,7 @@ async def test_without_any_worker_a_step_fails_and_says_so(tmp_path: Path) -> No
         said(b'{"result": "\xff"}'),
         said('{"result": ' + "[" * 100 + "]" * 100 + "}"),
         said('{"error": {"not": "text"}}'),
+        said('{"data": {"error": ""}}'),
         raw(b"SSH-2.0-OpenSSH_9.2\r\n\r\n"),
         raw(b"HTTP/1.1 200 OK\r\nContent-Length: -5\r\n\r\n"),
         raw(b"HTTP/1.1 200 OK\r\nX: " + b"x" * 300_000),

@@ -223,7 +223,8 @@ class Shadow:
         # One that takes up a run of its own, after its commits failed, may have some of them at work.
         # What workers have fetched goes on without us.
         gone = open_now - self.held
-        known = set(event.lost) == gone if event.restarted else set(event.lost) <= open_now
+        exact = event.restarted and not self.is_interrupted_by_restart  # else what is lost changes nothing
+        known = set(event.lost) == gone if exact else set(event.lost) <= open_now
         hold(known, "an adoption lists the attempts found open", event.lost, open_now)
         hold(not event.alone or event.alone in open_now, "who was alone was at work", event.alone)
         self.begun = self.begun or event.drive
@@ -473,7 +474,9 @@ class Shadow:
             self.end_stop(inner)
         told = {path for path, call in self.calls.items() if call.phase == "told" and call.target == target}
         hold(told, "a stop waits for somebody", target)
-        if not target and not self.ending:  # its time passed while nobody was there, and workers are still at it
+        if (
+            not target and not self.ending
+        ):  # its time passed while nobody was there, and workers are still at it
             hold(isinstance(self.event, Adopted), "a run is stopped by a cancel or its deadline", self.event)
             self.ending = "run_timeout"
         self.stops[target] = told
@@ -727,7 +730,7 @@ class Shadow:
             hold(hard or not at_work, "a cancelled run ends when all has answered or had its grace", at_work)
         elif order.status == "interrupted":
             restarted = isinstance(self.event, Adopted) and self.event.restarted
-            asked = self.load.data.get("on_restart") == "interrupt" and restarted
+            asked = self.is_interrupted_by_restart and restarted
             hold(asked, "only a restart interrupts a run that asks for it", self.event)
             hold(
                 self.ending != "cancelled",
@@ -749,6 +752,10 @@ class Shadow:
             told = kind == "run_timeout" if out_of_time or not nested else True
             hold(told == (out_of_time or nested), "a run out of time says so", kind)
         self.counts[order.status] += 1
+
+    @property
+    def is_interrupted_by_restart(self) -> bool:
+        return self.load.data.get("on_restart") == "interrupt"
 
     def is_complete(self) -> bool:
         return self.load.data["steps"][-1]["id"] in self.finished

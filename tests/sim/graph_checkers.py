@@ -40,9 +40,7 @@ class Place:
     on_cycles: set[str] = field(default_factory=set)
 
     def edges(self, key: str) -> dict[str, str]:
-        return {
-            edge["action"]: edge.get("to", "") for edge in self.graph["edges"] if edge["from"] == key
-        }
+        return {edge["action"]: edge.get("to", "") for edge in self.graph["edges"] if edge["from"] == key}
 
 
 class GraphShadow(Shadow):
@@ -51,7 +49,9 @@ class GraphShadow(Shadow):
         self.places: dict[str, Place] = {}
         self.results: dict[str, dict[int, Any]] = {}  # of calls side by side, by node
         self.errors: dict[str, dict[int, Error]] = {}
-        self.before: dict[str, Data] = {}  # the variables as they were when a node of the outermost graph was first met
+        self.before: dict[
+            str, Data
+        ] = {}  # the variables as they were when a node of the outermost graph was first met
         self.written: dict[tuple[str, str], Any] = {}  # what this row must still write
         self.action_due: Take | None = None  # and say
         self.fails: str | None = None  # the graph that fails with this row
@@ -106,7 +106,9 @@ class GraphShadow(Shadow):
 
     # ------------------------------------------------------------------------------------------- leaving a node
 
-    def left(self, path: str, value: Any, failed: Error | None = None, errors: dict[int, Error] | None = None) -> None:
+    def left(
+        self, path: str, value: Any, failed: Error | None = None, errors: dict[int, Error] | None = None
+    ) -> None:
         """A node gave a value: what it writes, its action, and where that leads. `failed`: calls side by side did."""
         frame, name, _ = parts_of(path)
         place, node = self.places[frame], self.node(path)
@@ -187,7 +189,12 @@ class GraphShadow(Shadow):
         self.counts["variable written"] += 1
 
     def take(self, order: Take) -> None:
-        hold(order == self.action_due, "an action leads where its edge does, and visits are 1, 2, 3 …", order, self.action_due)
+        hold(
+            order == self.action_due,
+            "an action leads where its edge does, and visits are 1, 2, 3 …",
+            order,
+            self.action_due,
+        )
         self.action_due = None
 
     def may_begin(self, path: str) -> None:
@@ -220,7 +227,9 @@ class GraphShadow(Shadow):
         if info.kind == "foreach":
             items = self.items(frame, node)
             hold(order.count == len(items), "as many calls as items", path, order.count, items)
-            hold(given is None or given == items, "calls are for the items they were given", path, given, items)
+            hold(
+                given is None or given == items, "calls are for the items they were given", path, given, items
+            )
             self.results[path], self.errors[path] = {}, {}
             self.counts[f"{node['kind']} opened"] += 1
             return
@@ -246,7 +255,11 @@ class GraphShadow(Shadow):
             hold(path not in self.waits, "a timer completes when it is over", path)
             if self.event != TimerFired(path, "delay"):
                 self.may_begin(path)
-                hold(info.kind == "choice" or self.delay_of(path) == 0, "a timer waits as long as it says", path)
+                hold(
+                    info.kind == "choice" or self.delay_of(path) == 0,
+                    "a timer waits as long as it says",
+                    path,
+                )
             self.counts["timer over"] += info.kind == "timer"
             expected = self.prep(frame, node)
         hold(value == expected, "a node gives what it is to give", path, value, expected)
@@ -368,7 +381,11 @@ class GraphShadow(Shadow):
         if "input_map" not in prep:
             return self.value(prep["input_key"], frame, node) if "input_key" in prep else None
         return {
-            to: said if not isinstance(said, str) else said[1:] if said[:1] == "'" else self.value(said, frame, node)
+            to: said
+            if not isinstance(said, str)
+            else said[1:]
+            if said[:1] == "'"
+            else self.value(said, frame, node)
             for to, said in prep["input_map"].items()
         }
 
@@ -396,7 +413,10 @@ class GraphShadow(Shadow):
             outer, node = parts_of(fan_path)[0], self.node(fan_path)
             item = self.items(outer, node)[index or 0]
             is_foreach = node["kind"] == "foreach"
-            expected = {"input": item if is_foreach else self.prep(outer, node), "params": self.params(outer, node)}
+            expected = {
+                "input": item if is_foreach else self.prep(outer, node),
+                "params": self.params(outer, node),
+            }
             if not is_foreach and "service" in args:
                 expected["service"] = item
         hold(args == expected, "a node is given its prep and its params", path, args, expected)
@@ -407,7 +427,9 @@ class GraphShadow(Shadow):
         given = self.prep(parts_of(path)[0], node)
         inner = given if isinstance(given, dict) else {}
         params = self.params(parts_of(path)[0], node)
-        hold(args == {**params, **inner}, "a tool is given params and input by name", path, args, params, inner)
+        hold(
+            args == {**params, **inner}, "a tool is given params and input by name", path, args, params, inner
+        )
         return {"input": given, "params": params}
 
     def holds(self, expr: Any, frame: str, node: Data, value: Any) -> bool:
@@ -476,7 +498,8 @@ def on_cycles(graph: Data) -> set[str]:
     return {
         key
         for key in reach
-        if (key in cyclic or any(key in reach[one] for one in cyclic)) and (key in cyclic or reach[key] & cyclic)
+        if (key in cyclic or any(key in reach[one] for one in cyclic))
+        and (key in cyclic or reach[key] & cyclic)
     }
 
 

@@ -114,7 +114,9 @@ class _Maker:
 
     def prep(self) -> Data:
         rng = self.rng
-        one = rng.choice(("$params.n", "$params.p", "a", "a.v", "$shared.b.xs[0]", "c.none", "$params", "$input"))
+        one = rng.choice(
+            ("$params.n", "$params.p", "a", "a.v", "$shared.b.xs[0]", "c.none", "$params", "$input")
+        )
         if rng.random() < 0.5:
             return {"input_key": one}
         return {"input_map": {"one": one, "text": "'a.v", "fixed": 7, "flag": "$params.flag"}}
@@ -137,7 +139,9 @@ class _Maker:
         node: Data = {"kind": kind, "service": service, "post": self.post()}
         node |= self.retries()
         if rng.random() < (0.2 if kind == "local" else 0.6):
-            node["timeout_ms"] = rng.choice((20, 200, 4000, 0) if kind == "local" else (200, 4000, 50_000, 0, 0))
+            node["timeout_ms"] = rng.choice(
+                (20, 200, 4000, 0) if kind == "local" else (200, 4000, 50_000, 0, 0)
+            )
         if rng.random() < 0.5:  # a cycle that the call's own result ends
             node["post"]["action_key"] = "action"
             back = rng.choice((key, *nodes))
@@ -224,7 +228,13 @@ class _Maker:
         rng, keys = self.rng, list(nodes)
         for at, key in enumerate(keys):
             later = keys[at + 1 :]
-            for action, chance in (("default", 0.85), ("alt", 0.4), ("other", 0.3), ("error", 0.35), ("timeout", 0.2)):
+            for action, chance in (
+                ("default", 0.85),
+                ("alt", 0.4),
+                ("other", 0.3),
+                ("error", 0.35),
+                ("timeout", 0.2),
+            ):
                 if rng.random() >= chance:
                     continue
                 edge = {"from": key, "action": action}
@@ -241,7 +251,9 @@ def result_of(rng: random.Random, path: str, number: int) -> Any:
         "v": f"{path}@{number}",
         "n": met,
         "xs": [rng.randrange(50) for _ in range(rng.randrange(4))],
-        "action": rng.choice(("again", "again", "alt", "", None)) if met <= ROUNDS else rng.choice(("alt", "")),
+        "action": rng.choice(("again", "again", "alt", "", None))
+        if met <= ROUNDS
+        else rng.choice(("alt", "")),
         "route": rng.choice(("alt", "other", "nowhere", None)),
         "pad": "x" * rng.choice((0, 0, 0, 500)),
     }

@@ -90,7 +90,9 @@ class SimLoop(asyncio.BaseEventLoop):
         context: Where = None,
     ) -> asyncio.TimerHandle:
         when = self._now + delay
-        if delay > 0:  # however little: a clock that stood still would keep who waits for the rest of a moment waiting
+        if (
+            delay > 0
+        ):  # however little: a clock that stood still would keep who waits for the rest of a moment waiting
             when = max(when, math.nextafter(self._now, math.inf))
         return self.call_at(when, callback, *args, context=context)
 

@@ -259,7 +259,7 @@ def hunt(bug: Bug, first: int = 0) -> tuple[int, str] | None:
     with tempfile.TemporaryDirectory() as folder:
         patched(bug, Path(folder))
         command = [sys.executable, "-P", "-c", HUNT, folder, str(ROOT), bug.layer, str(first), str(SEEDS_MAX)]
-        done = subprocess.run(command, capture_output=True, text=True, cwd=folder, timeout=120, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, cwd=folder, timeout=300, check=False)
     if done.returncode:
         raise RuntimeError(done.stderr)
     found = json.loads(done.stdout)

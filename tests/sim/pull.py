@@ -44,7 +44,7 @@ class Job:
     call_until: float  # and until when an answer is waited for at all
     result: Any = None
     error: str = ""
-    beats: bool = True
+    asked: int = 0  # how often it was answered
     is_over: bool = False
 
     @property
@@ -82,7 +82,9 @@ class Pull:
     async def fetch(self, node: SimNode, name: str) -> None:
         workers, rng, asked_at = node.engine.dispatch.workers, self.world.rng, self.world.loop.time()
         try:
-            fetched = await workers.poll(DEFAULT_TENANT, name, None, rng.choice((1, 3)), rng.choice((0, 0, 1)))
+            fetched = await workers.poll(
+                DEFAULT_TENANT, name, None, rng.choice((1, 3)), rng.choice((0, 0, 1))
+            )
         except NotFound:
             return await self.join(node)
         except HoldfastError:
@@ -102,7 +104,9 @@ class Pull:
         hold(offer.idempotency_key == key, "the key of a job is that of the step instance", mark)
         former = self.jobs.get(mark)
         if former is not None:
-            hold(now >= former.until, "a job is with one worker while its lease lasts", mark, former.until, now)
+            hold(
+                now >= former.until, "a job is with one worker while its lease lasts", mark, former.until, now
+            )
             world.counts["job given out again"] += 1
         shadow = world.shadow_of(offer.run_id)
         given = {"input": decode(offer.input), "params": decode(offer.params)}
@@ -131,7 +135,7 @@ class Pull:
             world.later(seconds + rng.choice((0.0, 0.01, 5.0)), partial(self.answer, job))
 
     def beat(self, job: Job) -> None:
-        if job.is_over or not job.beats:
+        if job.is_over:
             return
         if (node := self.node()) is not None:
             node.do(self.beat_on(node, job))
@@ -150,12 +154,19 @@ class Pull:
         node = self.node()
         if node is None:
             return self.world.later(0.5, partial(self.answer, job))
+        job.asked += 1
         node.do(self.answer_on(node, job))
-        self.world.later(20.0, partial(self.answer_again, job))  # the node may die before it says that it has it
+        self.answer_later(job, 20.0)  # the node may die before it says that it has it
 
-    def answer_again(self, job: Job) -> None:
-        if not job.is_over:
-            self.answer(job)
+    def answer_later(self, job: Job, seconds: float) -> None:
+        """Answer again, unless that was done meanwhile."""
+        asked = job.asked
+
+        def again() -> None:
+            if not job.is_over and job.asked == asked:
+                self.answer(job)
+
+        self.world.later(seconds, again)
 
     async def answer_on(self, node: SimNode, job: Job) -> None:
         world, workers = self.world, node.engine.dispatch.workers
@@ -170,13 +181,18 @@ class Pull:
             world.guarded(lambda: self.was_late(job, asked_at, reason))
         except HoldfastError:
             world.counts["answer refused for now"] += 1
-            world.later(0.5, partial(self.answer_again, job))
+            self.answer_later(job, 0.5)
         except asyncio.CancelledError:
             raise
         else:
             job.is_over = True
             world.counts["answer acknowledged"] += 1
-            world.guarded(lambda: hold(mark in self.answered, "an answer that is acknowledged is durable", mark))
+            world.guarded(lambda: self.was_taken(mark))
+
+    def was_taken(self, mark: Mark) -> None:
+        """An answer that counts is in the journal; one that was told to be taken when its run was over counts no more."""
+        over = self.world.shadow_of(mark[0]).over
+        hold(mark in self.answered or over, "an answer that is acknowledged is durable", mark)
 
     def was_late(self, job: Job, asked_at: float, reason: str) -> None:
         """Refusing an answer is right if the step has moved on, or the lease was over."""
@@ -184,7 +200,7 @@ class Pull:
         shadow = self.world.shadow_of(run_id)
         call = shadow.calls.get(path)
         waits = not shadow.over and call is not None and call.attempt == attempt and call.phase == "open"
-        superseded = self.jobs[mark] is not job
+        superseded = self.jobs[mark] is not job or shadow.is_interrupted_by_restart
         in_time = asked_at < min(job.until, job.call_until) and not superseded
         hold(not (waits and in_time), "an answer within its lease is taken", mark, reason)
 
@@ -203,7 +219,8 @@ class Pull:
             if call.phase in ("open", "told") and (no, path, call.attempt) in held
         }
         self.world.counts["job outlived its node"] += bool(shadow.held and event.restarted)
-        hold(not shadow.held & set(event.lost), "what a worker has is not lost", event.lost, shadow.held)
+        kept = not shadow.held & set(event.lost) or (event.restarted and shadow.is_interrupted_by_restart)
+        hold(kept, "what a worker has is not lost", event.lost, shadow.held)
 
 
 def held_jobs(db: Any) -> set[tuple[int, str, int]]:

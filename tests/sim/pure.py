@@ -116,6 +116,7 @@ class Disk:
 class World:
     def __init__(self, seed: int, *, trace: bool = False, kind: str = "plain") -> None:
         self.seed, self.rng = seed, random.Random(seed)
+        self.aside = random.Random(seed)  # for what is looked at and changes nothing
         self.load: Workload = LOADS[kind](seed // SEEDS_PER_WORKLOAD)
         self.faults = {fault for fault in FAULTS if self.rng.random() < 0.55}
         self.rate = self.rng.choice((0.02, 0.05, 0.15))
@@ -464,7 +465,7 @@ class Node:
 
     def short_way(self, run: Run, event: Event, at: Millis) -> tuple[list[Decision], Run] | None:
         """What the way for plain steps makes of a success, on a copy; where it gives up it has changed nothing."""
-        if not isinstance(event, StepSucceeded) or self.rng.random() < 0.6:
+        if not isinstance(event, StepSucceeded) or self.world.aside.random() < 0.6:
             return None
         copy = msgspec.json.decode(msgspec.json.encode(run), type=Run)
         decisions = next_call(self.world.load.plan, copy, event, at)

@@ -23,12 +23,16 @@ from tests.sim.campaign import (
     try_seed,
 )
 
-SECONDS = {"pure": 25.0, "pure-woven": 15.0, "world": 25.0, "world-woven": 25.0}
+SECONDS = {
+    "pure": 25.0, "pure-woven": 15.0, "pure-graph": 20.0, "world": 25.0, "world-woven": 25.0, "world-graph": 30.0,
+}  # fmt: skip
 SEEDS = {
     "pure": range(40_000),
     "pure-woven": range(40_000),
+    "pure-graph": range(40_000),
     "world": range(6_000),
     "world-woven": range(6_000),
+    "world-graph": range(6_000),
 }
 DETERMINISM = """
 import hashlib
@@ -84,7 +88,7 @@ def traces(hash_seed: str) -> list[str]:
 
 def test_the_same_seed_gives_the_same_trace_in_every_process() -> None:
     once = traces("1")
-    assert len(once) == 160
+    assert len(once) == 40 * len(LAYERS)
     assert once == traces("2")
 
 
@@ -93,6 +97,7 @@ def test_the_text_that_a_planted_bug_changes_is_in_the_product_once(bug: planted
     assert planted.occurrences(bug) == 1, f"{bug.file} no longer has it once: {bug.old}"
 
 
+@pytest.mark.timeout(900)  # ninety bugs, each in a process of its own
 def test_every_planted_bug_is_found_within_a_thousand_seeds() -> None:
     found = planted.find_all()
     assert [name for name, seed in found.items() if seed is None] == []

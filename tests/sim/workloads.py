@@ -104,7 +104,9 @@ def workload(number: int, woven: bool = False) -> Workload:
     whole = _resolved(data, children)
     steps: dict[str, Info] = {}
     _describe(data["steps"], None, None, steps, children)
-    return Workload(number, data, whole.spec, compile_definition(whole.spec, whole.uses), inputs, steps, whole)
+    return Workload(
+        number, data, whole.spec, compile_definition(whole.spec, whole.uses), inputs, steps, whole
+    )
 
 
 def _resolved(data: Data, children: dict[str, Data]) -> Resolved:

@@ -387,8 +387,6 @@ ONE_MISTAKE: dict[str, Broken] = {
     "a flow_ref without a flow": node(kind("flow_ref"), "missing_key", "/flow", "add `flow"),
     "a flow_ref to an empty name": node(kind("flow_ref", flow=" "), "invalid_name", "/flow", "name it"),
     # choice
-    "a choice without cases": node(kind("choice"), "missing_key", "/choice_cases", "add `choice_cases"),
-    "a choice of no cases": node(kind("choice", choice_cases=[]), "missing_key", "/choice_cases", "add"),
     "a case that is a text": node(
         kind("choice", choice_cases=["x"]), "wrong_type", "/choice_cases/0", '"action": "go"'
     ),

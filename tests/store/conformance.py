@@ -17,10 +17,13 @@ from holdfast.errors import NodeIsOver
 from holdfast.store.base import (
     AssignmentRow,
     Batch,
+    EarlyResult,
     Fenced,
     JournalRow,
     KeyEnd,
     KeyName,
+    LetterTried,
+    NewLetter,
     NewRun,
     Publication,
     ReadRow,
@@ -31,6 +34,8 @@ from holdfast.store.base import (
     Store,
     Verdict,
     Version,
+    WaitClosed,
+    WaitOpened,
     Wanted,
     WorkerRow,
     Workflow,
@@ -114,6 +119,51 @@ async def commit(store: Store, batch: Batch) -> None:
     error = await outcome_of(store, batch)
     if error is not None:
         raise error
+
+
+def waiting(no: int, attempt: int = 1) -> Batch:
+    """A batch that begins a run with a call that is answered later."""
+    batch = started(no)
+    batch.opened_waits.append(
+        WaitOpened(DEFAULT_TENANT, "callback", "T1", RunNo(no), "a", attempt, Millis(T0), None, "null")
+    )
+    return batch
+
+
+def answered(no: int, outcome: str, at: int) -> Batch:
+    batch = Batch()
+    batch.closed_waits.append(WaitClosed(Millis(at), outcome, RunNo(no), "a", 1, "callback"))
+    return batch
+
+
+def early(task_id: str, body: str) -> Batch:
+    batch = Batch()
+    batch.early_results.append(EarlyResult(DEFAULT_TENANT, task_id, body, Millis(T0 + 1000)))
+    return batch
+
+
+def letter(no: int, n: int = 0, *, url: str = "http://a/1", at: int = T0) -> NewLetter:
+    origin = url.removeprefix("http://").partition("/")[0]
+    return NewLetter(DEFAULT_TENANT, f"msg_{no}_{n}", RunNo(no), n, url, origin, None, Millis(at))
+
+
+def ended(no: int, *letters: NewLetter) -> Batch:
+    """A batch that begins and ends a run, with what is to be told of its end."""
+    batch = started(no, status="completed", owned=False, finished_at=T0)
+    batch.letters += letters
+    return batch
+
+
+async def due(store: Store, now: int = T0) -> list[str]:
+    return [found.id for found in await store.letters_due(Millis(now), (), None, 100)]
+
+
+async def tried(store: Store, letter_id: str, result: LetterTried) -> None:
+    found = await store.letter(DEFAULT_TENANT, letter_id)
+    assert found is not None
+    batch = Batch()
+    batch.tried.append(result._replace(pos=found.pos))
+    await commit(store, batch)
 
 
 def asks(no: int, path: str = "s", *, key: str = "k", scope: str = "", at: int = T0) -> tuple[KeyName, None]:
@@ -1251,3 +1301,192 @@ class StoreConformance:
         batch.forgotten.append(RunNo(1))
         await commit(store, batch)
         assert [row.no for row in await store.assignments()] == [2]
+
+    # ------------------------------------------------------------------------------------------------- waits
+
+    async def test_a_wait_is_found_by_its_task_id_in_its_tenant_alone(self, store: Store) -> None:
+        await commit(store, waiting(1))
+        (found,) = await store.waits_named(DEFAULT_TENANT, "T1", 10)
+        assert (found.run_id, found.path, found.attempt, found.resolved_at) == (run_id(1), "a", 1, None)
+        assert await store.waits_named("other", "T1", 10) == []
+
+    async def test_a_wait_that_is_over_says_how_and_is_open_no_more(self, store: Store) -> None:
+        await commit(store, waiting(1))
+        await commit(store, answered(1, "resume", T0 + 5))
+        await commit(store, answered(1, "expired", T0 + 9))
+        found = await store.wait_at(RunNo(1), "a", "callback", 1)
+        assert found is not None and (found.resolved_at, found.outcome) == (T0 + 5, "resume")
+        assert await store.waits_of_run(RunNo(1), 10) == []
+        assert await store.open_waits(DEFAULT_TENANT, "callback", 10) == []
+
+    async def test_a_wait_that_is_opened_and_ended_by_one_commit_is_over(self, store: Store) -> None:
+        batch = waiting(1)
+        batch.closed_waits += answered(1, "resume", T0).closed_waits
+        await commit(store, batch)
+        assert await store.waits_of_run(RunNo(1), 10) == []
+
+    async def test_each_attempt_has_a_wait_of_its_own(self, store: Store) -> None:
+        await commit(store, waiting(1, attempt=1))
+        await commit(store, answered(1, "resume", T0))
+        again = Batch()
+        again.opened_waits += waiting(1, attempt=2).opened_waits
+        await commit(store, again)
+        newest, first = [await store.wait_at(RunNo(1), "a", "callback", n) for n in (None, 1)]
+        assert newest is not None and (newest.attempt, newest.resolved_at) == (2, None)
+        assert first is not None and first.outcome == "resume"
+
+    async def test_waits_belong_to_their_runs_in_a_part_of_a_batch(self, store: Store) -> None:
+        batch = started(1, 2)
+        batch.opened_waits += [*waiting(1).opened_waits, *waiting(2).opened_waits]
+        await commit(store, batch.without({RunNo(1)}))
+        assert [found.no for found in await store.waits_named(DEFAULT_TENANT, "T1", 10)] == [2]
+
+    async def test_an_early_result_is_kept_until_it_is_taken_or_its_time_is_over(self, store: Store) -> None:
+        await commit(store, early("T1", "first"))
+        await commit(store, early("T1", "second"))
+        assert await store.early_result(DEFAULT_TENANT, "T1", Millis(T0)) == "first"
+        assert await store.early_result("other", "T1", Millis(T0)) is None
+        assert await store.early_result(DEFAULT_TENANT, "T1", Millis(T0 + 1000)) is None
+        assert await store.count_early(DEFAULT_TENANT, Millis(T0)) == 1
+        taken = Batch()
+        taken.taken_early.append((DEFAULT_TENANT, "T1"))
+        await commit(store, taken)
+        assert await store.early_result(DEFAULT_TENANT, "T1", Millis(T0)) is None
+
+    async def test_early_results_whose_time_is_over_make_room(self, store: Store) -> None:
+        await commit(store, early("T1", "old"))
+        batch = Batch()
+        batch.expired_early.append((Millis(T0 + 1000),))
+        batch.early_results.append(EarlyResult(DEFAULT_TENANT, "T1", "new", Millis(T0 + 2000)))
+        await commit(store, batch)
+        assert await store.early_result(DEFAULT_TENANT, "T1", Millis(T0)) == "new"
+
+    async def test_those_who_wait_for_what_came_early_are_found(self, store: Store) -> None:
+        await commit(store, waiting(1))
+        await commit(store, waiting(2))
+        await commit(store, answered(1, "resume", T0))
+        assert await store.early_waits(10) == []
+        await commit(store, early("T1", "result"))
+        assert [found.no for found in await store.early_waits(10)] == [2]
+
+    async def test_a_forgotten_run_takes_its_waits_along(self, store: Store) -> None:
+        await commit(store, waiting(1))
+        batch = Batch()
+        batch.forgotten.append(RunNo(1))
+        await commit(store, batch)
+        assert await store.waits_named(DEFAULT_TENANT, "T1", 10) == []
+
+    async def test_the_key_of_a_store_is_made_once(self, store_factory: Open) -> None:
+        first, second = store_factory(), store_factory()
+        assert first.server_key == second.server_key
+        assert len(first.server_key) == 32
+
+    # ---------------------------------------------------------------------------------------------- letters
+
+    async def test_a_letter_is_due_from_the_moment_that_it_is_written(self, store_factory: Open) -> None:
+        await commit(store_factory(), ended(1, letter(1)))
+        store = store_factory()
+        assert await due(store, T0 - 1) == []
+        (found,) = await store.letters_due(Millis(T0), (), None, 10)
+        assert (found.id, found.run_id, found.url, found.secret_env) == (
+            "msg_1_0",
+            run_id(1),
+            "http://a/1",
+            None,
+        )
+        assert (found.tries, found.outcome, found.last_error) == (0, None, "")
+        assert await store.letter(DEFAULT_TENANT, "msg_1_0") == found
+        assert await store.letters_of_run(RunNo(1)) == [found]
+
+    async def test_a_letter_of_a_refused_batch_is_not_there(self, store: Store) -> None:
+        await commit(store, started(1))
+        batch = ended(1, letter(1))  # a run of that number is there
+        with pytest.raises(Fenced):
+            await commit(store, batch)
+        assert await store.letters_of_run(RunNo(1)) == []
+
+    async def test_letters_belong_to_their_run_in_a_part_of_a_batch(self, store: Store) -> None:
+        batch = ended(1, letter(1))
+        batch.new_runs |= ended(2).new_runs
+        batch.changes |= ended(2).changes
+        batch.letters.append(letter(2))
+        await commit(store, batch.only({RunNo(2)}))
+        assert await due(store) == ["msg_2_0"]
+
+    async def test_a_letter_that_was_tried_in_vain_is_due_later(self, store: Store) -> None:
+        await commit(store, ended(1, letter(1)))
+        await tried(store, "msg_1_0", LetterTried(1, Millis(T0 + 1000), None, None, "away", 0))
+        assert await due(store) == []
+        assert await store.next_letter(Millis(T0)) == T0 + 1000
+        assert await due(store, T0 + 1000) == ["msg_1_0"]
+        found = await store.letter(DEFAULT_TENANT, "msg_1_0")
+        assert found is not None
+        assert (found.tries, found.last_error) == (1, "away")
+
+    @pytest.mark.parametrize("outcome", ["delivered", "dead", "discarded"])
+    async def test_a_letter_that_is_over_is_never_due(self, store: Store, outcome: str) -> None:
+        await commit(store, ended(1, letter(1)))
+        await tried(store, "msg_1_0", LetterTried(1, Millis(T0), Millis(T0), outcome, "", 0))
+        assert await due(store, T0 + 10**9) == []
+        assert await store.next_letter(Millis(0)) is None
+
+    async def test_a_letter_is_changed_only_if_it_is_as_its_writer_saw_it(self, store: Store) -> None:
+        await commit(store, ended(1, letter(1)))
+        await tried(store, "msg_1_0", LetterTried(1, Millis(T0), Millis(T0), "delivered", "", 0))
+        await tried(store, "msg_1_0", LetterTried(0, Millis(T0), None, None, "", 0, "dead"))
+        assert await due(store) == []
+
+    async def test_the_letter_that_is_due_for_longest_comes_first(self, store: Store) -> None:
+        for no, at in ((1, T0 + 5), (2, T0), (3, T0 + 5)):
+            await commit(store, ended(no, letter(no, at=at)))
+        assert await due(store, T0 + 5) == ["msg_2_0", "msg_1_0", "msg_3_0"]
+        assert await store.next_letter(Millis(T0)) == T0 + 5
+
+    async def test_a_later_letter_to_one_address_of_a_run_waits_for_the_earlier_one(
+        self, store: Store
+    ) -> None:
+        await commit(store, ended(1, letter(1), letter(1, 1), letter(1, 2, url="http://b/1"), letter(1, 3)))
+        await commit(store, ended(2, letter(2)))
+        assert await due(store) == ["msg_1_0", "msg_1_2", "msg_2_0"]
+        await tried(store, "msg_1_0", LetterTried(1, Millis(T0 + 9), None, None, "", 0))
+        assert await due(store) == ["msg_1_2", "msg_2_0"]
+        await tried(store, "msg_1_0", LetterTried(2, Millis(T0 + 9), Millis(T0), "dead", "", 0))
+        assert await due(store) == ["msg_1_1", "msg_1_2", "msg_2_0"]
+
+    async def test_letters_to_a_server_that_has_no_room_are_passed_over(self, store: Store) -> None:
+        await commit(store, ended(1, letter(1)))
+        await commit(store, ended(2, letter(2, url="http://b/2")))
+        found = await store.letters_due(Millis(T0), ["a"], None, 10)
+        assert [one.id for one in found] == ["msg_2_0"]
+
+    async def test_letters_of_some_runs_alone_can_be_asked_for(self, store: Store) -> None:
+        await commit(store, ended(1, letter(1)))
+        await commit(store, ended(2, letter(2)))
+        found = await store.letters_due(Millis(T0), (), [RunNo(2)], 10)
+        assert [one.id for one in found] == ["msg_2_0"]
+        assert await store.letters_due(Millis(T0), (), [], 10) == []
+
+    async def test_dead_letters_are_paged_and_their_tenants_own(self, store: Store) -> None:
+        for no in (1, 2, 3):
+            await commit(store, ended(no, letter(no)))
+            await tried(store, f"msg_{no}_0", LetterTried(1, Millis(T0), Millis(T0), "dead", "gone", 0))
+        first = await store.dead_letters(DEFAULT_TENANT, 0, 2)
+        rest = await store.dead_letters(DEFAULT_TENANT, first[-1].pos, 2)
+        assert [one.id for one in (*first, *rest)] == ["msg_1_0", "msg_2_0", "msg_3_0"]
+        assert await store.dead_letters("other", 0, 10) == []
+        assert await store.letter("other", "msg_1_0") is None
+
+    async def test_a_run_whose_end_is_still_to_be_told_is_not_old(self, store: Store) -> None:
+        await commit(store, ended(1, letter(1)))
+        await commit(store, ended(2))
+        assert [no for no, _ in await store.finished_before(Millis(T0 + 1), 10)] == [2]
+        await tried(store, "msg_1_0", LetterTried(1, Millis(T0), Millis(T0), "dead", "gone", 0))
+        assert [no for no, _ in await store.finished_before(Millis(T0 + 1), 10)] == [1, 2]
+
+    async def test_a_forgotten_run_takes_its_letters_along(self, store: Store) -> None:
+        await commit(store, ended(1, letter(1)))
+        await commit(store, ended(2, letter(2)))
+        batch = Batch()
+        batch.forgotten.append(RunNo(1))
+        await commit(store, batch)
+        assert await due(store) == ["msg_2_0"]

@@ -1,0 +1,94 @@
+"""W4 and W5: how soon a run that waits goes on, when its time has come, and when somebody says so."""
+
+from __future__ import annotations
+
+import asyncio
+import statistics
+import time
+from pathlib import Path
+from typing import Any, Final
+
+import uvloop
+
+from bench.figures import Goal, Kind, Measure, quantile
+from bench.limits import commit_p50_ms
+from bench.scale import Scale
+from bench.work import noting, opened, whole_run
+from holdfast import Holdfast, RunHandle, WorkflowSpec
+
+LATE_P50: Final = Kind("w4_p50", "ms late", "L-commit p50", Goal(value=10), Goal(value=3))
+LATE_P99: Final = Kind("w4_p99", "ms late", "L-commit p50", Goal(value=40), Goal(value=15))
+SIGNAL_P50: Final = Kind("w5_p50", "ms", "L-commit p50", Goal(value=1.5), Goal(value=0.7))
+SIGNAL_P99: Final = Kind("w5_p99", "ms", "L-commit p50", Goal(value=6), Goal(value=3))
+
+
+def timers(folder: Path, scale: Scale) -> list[Measure]:
+    """W4: so many runs at once that wait as long; from when each was due to the first line of what it waits to do."""
+    limit_ms = commit_p50_ms(folder, scale)
+    late = [1000 * seconds for seconds in uvloop.run(_timers(folder, scale))]
+    settings = {
+        "timers": scale.timers,
+        "delay_ms": scale.delay_ms,
+        "due": "when `start` was called, and the delay",
+    }
+    return [
+        Measure(LATE_P50, statistics.median(late), limit_ms, settings),
+        Measure(LATE_P99, quantile(late, 0.99), limit_ms, settings),
+    ]
+
+
+async def _timers(folder: Path, scale: Scale) -> list[float]:
+    spec = _waiting({"kind": "timer", "delay_ms": scale.delay_ms})
+    asked: dict[int, float] = {}
+
+    async def one(hf: Holdfast, run: int) -> None:
+        asked[run] = time.perf_counter()
+        await whole_run(hf, spec, run)
+
+    begun: dict[int, float] = {}
+    with noting(folder / "effects", lambda run: begun.setdefault(run, time.perf_counter())) as note:
+        async with opened(folder / "w4.db", note) as hf:
+            await one(hf, 0)  # the definition is stored once, not once per run
+            await asyncio.gather(*[one(hf, run) for run in range(1, scale.timers + 1)])
+    return [begun[run] - asked[run] - scale.delay_ms / 1000 for run in range(1, scale.timers + 1)]
+
+
+def signals(folder: Path, scale: Scale) -> list[Measure]:
+    """W5: from the call of `signal` to the first line of the step after the pause, one run at a time, all paused before."""
+    limit_ms = commit_p50_ms(folder, scale)
+    took = [1000 * seconds for seconds in uvloop.run(_signals(folder, scale))]
+    settings = {"runs": scale.submits, "signalled": "one at a time"}
+    return [
+        Measure(SIGNAL_P50, statistics.median(took), limit_ms, settings),
+        Measure(SIGNAL_P99, quantile(took, 0.99), limit_ms, settings),
+    ]
+
+
+async def _signals(folder: Path, scale: Scale) -> list[float]:
+    spec = _waiting({"kind": "wait_event", "signal_key": "go"})
+    asked: list[float] = []
+    begun: list[float] = []
+    with noting(folder / "effects", lambda run: begun.append(time.perf_counter())) as note:
+        async with opened(folder / "w5.db", note) as hf:
+            runs = [await hf.start(spec, {"run": run}) for run in range(scale.submits + 1)]
+            for run in runs:
+                await _check_paused(run)
+            for run in runs:
+                asked.append(time.perf_counter())
+                await hf.signal(run.id, "go", 1)
+                await run.result()
+    return [begin - ask for ask, begin in zip(asked, begun, strict=True)][1:]
+
+
+async def _check_paused(run: RunHandle) -> None:
+    if (status := await run.status()) != "waiting":
+        raise RuntimeError(f"a run of the bench is {status}, and should wait")
+
+
+def _waiting(wait: dict[str, Any]) -> WorkflowSpec:
+    """A run that waits, and then does the trivial step."""
+    steps = [
+        {"id": "wait", **wait},
+        {"id": "then", "tool": "note", "args": {"run": "{{inputs.run}}", "step": 1}},
+    ]
+    return WorkflowSpec.from_data({"name": "waiting", "inputs": {"run": {"type": "integer"}}, "steps": steps})

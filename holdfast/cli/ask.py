@@ -1,0 +1,62 @@
+"""An approval that is asked for on the terminal: what is to be decided, one line, an answer. Not what an answer does."""
+
+from __future__ import annotations
+
+import asyncio
+import getpass
+import sys
+from typing import Any, NamedTuple
+
+import msgspec
+
+from holdfast.cli.streams import say
+
+
+class Decision(NamedTuple):
+    approved: bool
+    reason: str
+    by: str
+    form: Any
+
+
+def may_ask() -> bool:
+    """Is there somebody at a terminal?"""
+    return sys.stdin is not None and sys.stdin.isatty() and sys.stderr is not None and sys.stderr.isatty()
+
+
+async def decision(path: str, detail: dict[str, Any]) -> Decision | None:
+    """What the person says to what is asked at a step; None if they leave it open."""
+    say(f"{path}: {detail.get('prompt') or 'approve?'}")
+    form = None
+    if detail.get("form") is not None:
+        say(f"to be filled in, as JSON: {msgspec.json.encode(detail['form']).decode()}")
+        form = await _json()
+    say("yes, no, or no with a reason; nothing leaves it open")
+    word, _, reason = (await _line()).partition(" ")
+    if word.lower() not in ("y", "yes", "n", "no"):
+        return None
+    return Decision(word.lower() in ("y", "yes"), reason.strip(), getpass.getuser(), form)
+
+
+async def _json() -> Any:
+    text = await _line()
+    try:
+        return msgspec.json.decode(text) if text else None
+    except msgspec.DecodeError as error:
+        say(f"that is no JSON: {error}")
+        return None
+
+
+async def _line() -> str:
+    """A line of the terminal. No thread waits for it: one that does would have to be waited for at the end."""
+    loop, done = asyncio.get_running_loop(), asyncio.get_running_loop().create_future()
+
+    def read() -> None:
+        if not done.done():
+            done.set_result(sys.stdin.readline())
+
+    loop.add_reader(sys.stdin.fileno(), read)
+    try:
+        return str(await done).strip()
+    finally:
+        loop.remove_reader(sys.stdin.fileno())

@@ -196,7 +196,9 @@ def http() -> str:
         for method, said in operations.items():
             row = (f"`{method.upper()} {path}`", said["summary"], *_asked(said), *_answered(said))
             by_tag.setdefault(centre.TAG if _is_task_path(path) else said["tags"][0], []).append(row)
-    statuses = [(f"`{code}`", str(status), openapi.MEANING.get(status, "")) for code, status in wire.STATUS.items()]
+    statuses = [
+        (f"`{code}`", str(status), openapi.MEANING.get(status, "")) for code, status in wire.STATUS.items()
+    ]
     parts = ["# HTTP\n", HTTP]
     for tag, rows in by_tag.items():
         parts += ["## The task paths\n", TASK_PATHS] if tag == centre.TAG else [f"## {tag.capitalize()}\n"]
@@ -473,7 +475,11 @@ def _asked(said: Mapping[str, Any]) -> tuple[str, str, str]:
     scope = re.fullmatch(r"Scope: (`\w+`)\.", said.get("description", ""))
     query = ", ".join(f"`{one['name']}`" for one in said["parameters"] if one["in"] == "query")
     content = said.get("requestBody", {}).get("content", {})
-    body = " or YAML".join([_linked(next(iter(content.values()))["schema"]), ""][: len(content)]) if content else ""
+    body = (
+        " or YAML".join([_linked(next(iter(content.values()))["schema"]), ""][: len(content)])
+        if content
+        else ""
+    )
     return scope[1] if scope else "open", query, body
 
 
@@ -487,7 +493,9 @@ def _answered(said: Mapping[str, Any]) -> tuple[str, str]:
             own += [code for code in found if code not in common]
         elif int(status) < 400:
             media, content = next(iter(answer.get("content", {}).items()), ("", {}))
-            given.append(f"{status} {_linked(content.get('schema', {})) if media == 'application/json' else media}".strip())
+            given.append(
+                f"{status} {_linked(content.get('schema', {})) if media == 'application/json' else media}".strip()
+            )
         else:
             given.append(status)
     return ", ".join(given), ", ".join(f"`{code}`" for code in own)
@@ -512,7 +520,11 @@ def _shape(name: str, shape: Mapping[str, Any]) -> str:
         (
             f"`{key}`",
             _linked(rule),
-            "**required**" if is_strict and key in needed else _shown(rule.get("default")) if key not in needed else "",
+            "**required**"
+            if is_strict and key in needed
+            else _shown(rule.get("default"))
+            if key not in needed
+            else "",
         )
         for key, rule in shape.get("properties", {}).items()
     ]

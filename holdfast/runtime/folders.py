@@ -29,7 +29,9 @@ from holdfast.values import DEFAULT_TENANT
 log = logging.getLogger("holdfast.flows")
 
 SUFFIXES: Final = (".yaml", ".yml", ".json")
-SCHEMA: Final = ".schema.json"  # what `holdfast init` and `holdfast schema` put beside definitions, for editors
+SCHEMA: Final = (
+    ".schema.json"  # what `holdfast init` and `holdfast schema` put beside definitions, for editors
+)
 FOLDER_FILES_MAX: Final = 1_000
 FOLDER_WALK_MAX: Final = (
     100_000  # files and folders that are looked at; more are hardly a folder of definitions

@@ -268,9 +268,8 @@ class Queries:
         row = await self._row(tenant, run_id)
         plan = await self._plans.of_version(row.tenant, row.version)
         after = 0 if cursor is None else _number_of(cursor)
-        found = await self._pages.page(plan, row, every=every, after=after, limit=limit + 1)
-        more = found[limit - 1].order if len(found) > limit else None
-        return Page(found[:limit], None if more is None else cursor_of(more))
+        found, has_more = await self._pages.page(plan, row, every=every, after=after, limit=limit)
+        return Page(found, cursor_of(found[-1].order) if has_more else None)
 
     async def letters(self, tenant: str, run_id: str) -> list[Letter]:
         """Whom the end of a run is told, and how far that is. A run that is not over has none yet."""

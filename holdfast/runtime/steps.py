@@ -9,6 +9,7 @@ gave is not in any row (it is gathered from its leaves), so `read_steps`, which 
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import OrderedDict
 from collections.abc import Iterable
 from typing import Final
@@ -50,6 +51,7 @@ from holdfast.store.base import ReadRow, RunRow, Store
 from holdfast.values import NULL, TERMINAL, Error, Millis, RunNo, StepState, encode, scope_of, split
 
 ROWS_AT_A_TIME: Final = 200  # of a journal; some milliseconds
+PAGE_BYTES_MAX: Final = 64 * 1024 * 1024  # outputs of the steps of one page, together
 PAGES_REMEMBERED_MAX: Final = 8  # each may hold as many values as a page has steps
 
 _ENDED: Final = frozenset({"completed", "failed", "cancelled"})
@@ -359,10 +361,13 @@ class StepPages:
         self._store = store
         self._known: OrderedDict[tuple[RunNo, bool, int, int], _Reading] = OrderedDict()
 
-    async def page(self, plan: Plan, row: RunRow, *, every: bool, after: int, limit: int) -> list[StepView]:
-        """The steps behind `after` with their outputs whole. Others get their turn between two pieces of the journal."""
+    async def page(
+        self, plan: Plan, row: RunRow, *, every: bool, after: int, limit: int
+    ) -> tuple[list[StepView], bool]:
+        """The steps behind `after` with their outputs whole, and whether there are more of them. Fewer than asked for
+        where these are large. Others get their turn between two pieces of the journal."""
         key = (row.no, every, after, limit)
-        reading = self._known.setdefault(key, _Reading(every=every, after=after, limit=limit))
+        reading = self._known.setdefault(key, _Reading(every=every, after=after, limit=limit + 1))
         self._known.move_to_end(key)
         while len(self._known) > PAGES_REMEMBERED_MAX:
             self._known.popitem(last=False)
@@ -374,17 +379,27 @@ class StepPages:
             await asyncio.sleep(0)
         if reading.is_done or row.status in TERMINAL:
             self._known.pop(key, None)  # there will be nothing new
-        page = [msgspec.structs.replace(step) for step in reading.found.values()]
-        await _fill_outputs(self._store, plan, Run(row.no, row.id, row.version, row.tenant), page)
-        return page
+        found = [msgspec.structs.replace(step) for step in reading.found.values()]
+        run = Run(row.no, row.id, row.version, row.tenant)
+        filled = await _fill_outputs(self._store, plan, run, found[:limit], PAGE_BYTES_MAX)
+        return found[:filled], filled < len(found)
 
 
-async def _fill_outputs(store: Store, plan: Plan, run: Run, steps: Iterable[StepView]) -> None:
+async def _fill_outputs(
+    store: Store, plan: Plan, run: Run, steps: Iterable[StepView], bytes_max: float = math.inf
+) -> int:
+    """Gives how many have their outputs now: as many as fit, and one at least."""
     gathered: Draft | None = None
+    filled = 0
     for step in steps:
+        if bytes_max <= 0:
+            break
         if step.joined and gathered is None:
             gathered = Draft(plan, await whole_run(store, run), run.at)
         if step.joined and gathered is not None:
             step.output = msgspec.Raw(encode(gathered.output(step.path)))
         else:
             step.output = await whole(store, run.no, step.output)
+        bytes_max -= len(step.output)
+        filled += 1
+    return filled

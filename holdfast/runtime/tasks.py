@@ -56,6 +56,7 @@ ROWS_AT_A_TIME: Final = 200
 NODE_RUNS_MAX: Final = 10_000  # of one task, the first ones
 LARGE_BYTES_MAX: Final = 16 * 1024 * 1024  # large values that one answer shows in full, together
 OFFSET_MAX: Final = 100_000  # tasks that a page may lie behind
+PASSED_MAX: Final = 5_000  # of these, how many are passed over in one go
 PAGE_MAX: Final = 500
 PAGE_CHARS_MAX: Final = 64 * 1024 * 1024  # params and shared state of the tasks of one page, together
 REMEMBERED_MAX: Final = 1_000
@@ -486,8 +487,8 @@ async def tasks_page(
     total = await queries.store.count_runs(tenant, wanted)
     below, skip = None, (page - 1) * size
     while skip > 0:
-        part = await queries.store.list_runs(tenant, below, min(skip, PAGE_MAX), wanted)
-        skip, below = skip - len(part.rows), part.below
+        passed = min(skip, PASSED_MAX)
+        skip, below = skip - passed, await queries.store.below_runs(tenant, below, passed, wanted)
         if below is None:
             return [], total
         await asyncio.sleep(0)

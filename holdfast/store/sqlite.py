@@ -469,6 +469,13 @@ class SqliteStore:
             found, below = Lists(self._read, self._sql).part(tenant, before, limit, wanted)
             return Listing(self._rows("runs_by_no", msgspec.json.encode(found).decode()), below)
 
+    async def below_runs(
+        self, tenant: str, before: RunNo | None, count: int, wanted: Wanted = EVERY_RUN
+    ) -> RunNo | None:
+        """What a list begins below that leaves out so many runs; None if it has no more than these."""
+        with self._one_look():
+            return Lists(self._read, self._sql).part(tenant, before, count, wanted)[1]
+
     async def count_runs(self, tenant: str, wanted: Wanted = EVERY_RUN) -> int:
         """How many runs there are of a status, a workflow, a release: from counters, not by looking at runs."""
         assert wanted.label is None, "labelled runs are not counted"

@@ -78,7 +78,7 @@ def test_every_command_that_a_page_names_exists(page: Path) -> None:
     text = page.read_text("utf-8")
     targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE))
     assert set(re.findall(r"`make (\w+)`", text)) <= targets
-    named = re.findall(r"(?:`|^\$ )holdfast ((?:runs )?[a-z]+)", text, re.MULTILINE)
+    named = re.findall(r"(?:`|^\$ )holdfast ((?:runs )?[a-z]+(?:-[a-z]+)*)", text, re.MULTILINE)
     assert set(named) <= {*COMMANDS, *GROUPS}
 
 

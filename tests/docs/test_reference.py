@@ -99,7 +99,9 @@ def test_what_every_kind_of_step_gives_is_said() -> None:
 
 
 def test_every_metric_has_words() -> None:
-    rows = re.findall(r"^\| `(holdfast_\w+)` \| (\w+) \| (.*) \|$", generate.text_of("metrics.md"), re.MULTILINE)
+    rows = re.findall(
+        r"^\| `(holdfast_\w+)` \| (\w+) \| (.*) \|$", generate.text_of("metrics.md"), re.MULTILINE
+    )
     assert len(rows) > 10 and [name for name, _, says in rows if not says] == []
 
 

@@ -117,7 +117,16 @@ async def test_a_folder_that_is_not_there_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "file",
-    [".a.yaml", "a.yaml~", ".a.yaml.swp", "#a.yaml#", ".#a.yaml", "a.txt", ".git/a.yaml", "holdfast.schema.json"],
+    [
+        ".a.yaml",
+        "a.yaml~",
+        ".a.yaml.swp",
+        "#a.yaml#",
+        ".#a.yaml",
+        "a.txt",
+        ".git/a.yaml",
+        "holdfast.schema.json",
+    ],
 )
 async def test_what_editors_leave_schemas_and_hidden_files_are_passed_over(shelf: Shelf, file: str) -> None:
     shelf.write(file, "a")

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from holdfast import InvalidInputs, LimitExceeded, NotFound, tool
+from holdfast.runtime import steps as step_views
 from holdfast.runtime.plans import Plans
 from holdfast.runtime.queries import Page, Queries
 from holdfast.runtime.services import Services
@@ -319,6 +320,20 @@ async def test_a_page_of_steps_that_is_asked_for_again_shows_what_is_new(tmp_pat
         assert [(step.path, step.status) for step in page.items] == [
             ("s0", "completed"), ("s1", "completed"), ("s2", "completed")]  # fmt: skip
         assert bytes(page.items[1].output) == b'"done"'
+
+
+@by_hand
+async def test_a_page_of_steps_whose_outputs_are_large_is_shorter_and_nothing_is_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(step_views, "PAGE_BYTES_MAX", 1)
+    async with opened(tmp_path, [echo], clock()) as engine:
+        services = Services(engine)
+        run, _ = await services.commands.start(T, steps("echo", "echo", "echo"))
+        await services.queries.wait_for(T, run.id, 60)
+        assert [step.path for step in (await services.queries.steps(T, run.id)).items] == ["s0"]
+        found = await every(lambda at: services.queries.steps(T, run.id, cursor=at))
+        assert [step.path for step in found] == ["s0", "s1", "s2"]
 
 
 # ------------------------------------------------------------------------------------------------- workflows

@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from tests.sim import pure, world
+from tests.sim import pure, races, world
 
 # The woven ones have idempotency keys on their steps, workflows nested in their workflows, and runs done again; those of
 # graphs have graphs in place of steps.
@@ -23,6 +23,7 @@ LAYERS: Final[dict[str, Callable[..., Any]]] = {
     "world": world.simulate,
     "world-woven": partial(world.simulate, kind="woven"),
     "world-graph": partial(world.simulate, kind="graph"),
+    "races": races.simulate,
 }
 REGRESSIONS: Final = Path(__file__).with_name("regressions.txt")
 FAILURES_MAX: Final = 20  # more tell nothing new
@@ -61,7 +62,7 @@ MUST_HAPPEN["world-woven"] = (
 
 _IN_GRAPHS: Final = (
     "variable written", "met again", "foreach opened", "parallel opened", "failed fast", "errors kept", "errors passed over",
-    "nested over", "nested deadline", "timer over", "case holds", "action alt", "action other", "action again",
+    "nested over", "nested deadline", "case holds", "action alt", "action other", "action again",
     "action none", "action that leads nowhere", "default edge after a failure", "error edge after a failure", "timeout edge after a failure",
     "edge after failed calls",
 )  # fmt: skip
@@ -71,6 +72,13 @@ MUST_HAPPEN["world-graph"] = (
     *_IN_GRAPHS,
     "rerun", "job fetched", "job outlived its node", "job given out again", "worker fell silent", "lease renewed", "answer acknowledged",
     "answer came too late", "answered twice", "answer refused for now",
+)  # fmt: skip
+
+
+MUST_HAPPEN["races"] = (
+    "pause", "early answer", "pause that takes an early answer", "parked answer taken at a takeover", "answered again", "late",
+    "poll", "signal", "approval", "crash", "cancel", "timer expiry", "timer poll", "timer retry", "wait resume", "wait poll",
+    "wait expired", "wait cancelled", "wait answered", "completed", "failed", "cancelled",
 )  # fmt: skip
 
 
@@ -96,30 +104,39 @@ def try_seed(layer: str, seed: int) -> Outcome:
 
 
 def run_seeds(
-    layer: str, seeds: Iterable[int], *, seconds: float | None = None, first_failure: bool = False
+    layer: str,
+    seeds: Iterable[int],
+    *,
+    seconds: float | None = None,
+    at_least: int = 0,
+    first_failure: bool = False,
 ) -> Outcome:
-    """Seeds one after the other, for as long as they may take."""
+    """Seeds one after the other, for as long as they may take; some of them in any case, however slow the machine."""
     total, began = Outcome(), time.monotonic()
     for seed in seeds:
         total.add(try_seed(layer, seed))
         if total.failures and (first_failure or len(total.failures) >= FAILURES_MAX):
             break
-        if seconds is not None and time.monotonic() - began > seconds:
+        late = seconds is not None and time.monotonic() - began > seconds
+        if late and total.seeds >= at_least:
             break
     return total
 
 
-def _slice(task: tuple[str, range, float | None]) -> Outcome:
-    return run_seeds(task[0], task[1], seconds=task[2])
+def _slice(task: tuple[str, range, float | None, int]) -> Outcome:
+    return run_seeds(task[0], task[1], seconds=task[2], at_least=task[3])
 
 
-def run_campaign(layer: str, seeds: range, *, jobs: int = 1, seconds: float | None = None) -> Outcome:
+def run_campaign(
+    layer: str, seeds: range, *, jobs: int = 1, seconds: float | None = None, at_least: int = 0
+) -> Outcome:
     """A range of seeds over several processes; each takes every n-th one."""
     if jobs == 1:
-        return run_seeds(layer, seeds, seconds=seconds)
-    total = Outcome()
+        return run_seeds(layer, seeds, seconds=seconds, at_least=at_least)
+    total, share = Outcome(), -(-at_least // jobs)
     with multiprocessing.get_context("spawn").Pool(jobs) as pool:
-        for part in pool.map(_slice, [(layer, seeds[first::jobs], seconds) for first in range(jobs)]):
+        parts = [(layer, seeds[first::jobs], seconds, share) for first in range(jobs)]
+        for part in pool.map(_slice, parts):
             total.add(part)
     return total
 

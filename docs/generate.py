@@ -492,7 +492,8 @@ def _answered(said: Mapping[str, Any]) -> tuple[str, str]:
         if found := re.findall(r"`(\w+)`", answer["description"].partition("Codes: ")[2]):
             own += [code for code in found if code not in common]
         elif int(status) < 400:
-            media, content = next(iter(answer.get("content", {}).items()), ("", {}))
+            contents: dict[str, dict[str, Any]] = answer.get("content") or {"": {}}
+            media, content = next(iter(contents.items()))
             given.append(
                 f"{status} {_linked(content.get('schema', {})) if media == 'application/json' else media}".strip()
             )

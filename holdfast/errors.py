@@ -226,7 +226,9 @@ class AmbiguousTask(Refused):
     code = "ambiguous_task"
 
     def __init__(self, task_id: str, count: int) -> None:
-        super().__init__(f"{count} calls wait under the task id {task_id!a}; say which run is meant by run_id")
+        super().__init__(
+            f"{count} calls wait under the task id {task_id!a}; say which run is meant by run_id"
+        )
 
 
 class RequestConflict(Refused):

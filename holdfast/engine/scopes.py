@@ -231,7 +231,9 @@ def fail_step(draft: Draft, path: str, error: Error) -> None:
         return _fail_block(draft, frame, error)
     if node.post is None:
         return draft.go(frame, route)
-    _take(draft, frame, path, "timeout" if error.kind == "timeout" else "error", route)
+    named = ("timeout", "error") if error.kind == "timeout" else ("error",)
+    action = next((name for name in named if name in node.post.routes), "")
+    _take(draft, frame, path, action, route)
 
 
 def _fail_block(draft: Draft, frame: str, error: Error) -> None:

@@ -296,7 +296,8 @@ async def create_task(ask: Ask) -> Id:
         name,
         params,
         number=body.version or None,
-        request_id=body.request_id or None,
+        # Kept with the task itself: an answer that is kept beside it could be lost in a crash, and a second task made.
+        request_id=body.request_id or ask.headers.get("idempotency-key"),
         trace=traces.given(ask.headers.get("traceparent")),
     )
     return Id(row.id)

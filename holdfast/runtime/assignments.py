@@ -127,6 +127,8 @@ class Assignments:
     def __init__(self, store: Store, writes: Writes, roster: Roster, clock: Clock, lease_secs: float) -> None:
         self._store, self._writes, self._roster, self._clock = store, writes, roster, clock
         self.lease_secs = lease_secs
+        self.waiting = 0  # jobs whose answer somebody here waits for: they cost a task each, and no place
+        self.when_waiting: Callable[[], None] = lambda: None
         self._open: dict[Key, Assignment] = {}
         self._offered: dict[
             tuple[str, str], dict[Key, Assignment]
@@ -199,7 +201,12 @@ class Assignments:
         else:
             self._offer(assignment)
         assignment.result = asyncio.get_running_loop().create_future()
-        return await assignment.result
+        self.waiting += 1
+        self.when_waiting()
+        try:
+            return await assignment.result
+        finally:
+            self.waiting -= 1
 
     def stop(self, job: Job) -> bool:
         """Tell whoever has this job to stop, and wait a little for the answer. False: it is not here."""

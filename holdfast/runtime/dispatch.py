@@ -50,6 +50,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("holdfast")
 
 ATTEMPTS_MAX: Final = 1_000  # attempts at work in one node
+JOBS_MAX: Final = 10_000  # more of these at workers who fetch them take places like other attempts
 THREADS_MAX: Final = 32  # sync tools at work in one node
 LANE_SECONDS: Final = 5.0  # a suspect that has lived this long is not what kills the process
 Key = tuple[RunNo, str]
@@ -114,7 +115,8 @@ class Dispatch:
         workers: Workers | None = None,
     ) -> None:
         self.workers = workers or Workers(advance.store, clock)
-        self.workers.assignments.show_late = self._show_late
+        self._jobs = self.workers.assignments
+        self._jobs.show_late, self._jobs.when_waiting = self._show_late, self._make_use_of_place
         self.advance, self.registry, self.clock, self.places = advance, registry, clock, places
         self.secrets, self.artefacts = secrets or Secrets(), artefacts
         self._monotonic = clock.monotonic
@@ -145,7 +147,16 @@ class Dispatch:
 
     @property
     def free_places(self) -> int:
-        return self.places - len(self.open) - sum(map(len, self._queues))
+        return self._room - len(self.open) - sum(map(len, self._queues))
+
+    @property
+    def _room(self) -> int:
+        """How many attempts may be open: what waits at a worker that fetches its jobs takes no place from the others."""
+        return self.places + min(self._jobs.waiting, JOBS_MAX)
+
+    def _make_use_of_place(self) -> None:
+        if self.queue and self._runner is None and not self.is_stopping:
+            asyncio.get_running_loop().call_soon(self._fill_places)
 
     @property
     def waiting(self) -> dict[str, int]:
@@ -374,10 +385,10 @@ class Dispatch:
 
     async def _run_queue(self) -> None:
         """Begin and perform what is queued, one after another: all that a step touches is still warm for its answer."""
-        me, advance, queue, places = asyncio.current_task(), self.advance, self.queue, self.places
+        me, advance, queue = asyncio.current_task(), self.advance, self.queue
         monotonic, secrets = self._monotonic, self.secrets
         for _ in range(len(queue)):  # no more than this, so that the loop gets its turn
-            if not queue or len(self.open) >= places:
+            if not queue or len(self.open) >= self._room:
                 break  # whoever makes room sees to the rest
             no, path, number = queue[0]
             live = advance.live.get(no)
@@ -556,7 +567,7 @@ class Dispatch:
         for line in self._lines.values():
             while line.taken < line.limit and (start := self._next(line.waiting)) is not None:
                 self._begin(*start)
-        if self.queue and self._runner is None and len(self.open) < self.places:
+        if self.queue and self._runner is None and len(self.open) < self._room:
             self._hire()
 
     def _next(self, waiting: deque[Start]) -> tuple[Live, str, int] | None:

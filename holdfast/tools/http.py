@@ -103,7 +103,11 @@ async def post(
     except ToolError:
         if not request.status:
             raise
-        answer = {"status": request.status, "headers": {}, "body": ""}  # it was said; the rest does not matter
+        answer = {
+            "status": request.status,
+            "headers": {},
+            "body": "",
+        }  # it was said; the rest does not matter
     if answer["status"] == 410:
         raise ToolError(f"{request.place} answered 410: nothing more is wanted there", kind="gone")
     _refuse_unexpected(request, answer, None)

@@ -56,7 +56,9 @@ class Tool:
         self.bind: Callable[[dict[str, Any]], dict[str, Any]] = self._signature.bind
         self.spread: Callable[[Any, dict[str, Any]], dict[str, Any]] = self._signature.spread
         self.context = self._signature.context
-        self.takes_callback = bool(getattr(fn, _CALLBACK, False))  # it is told where a later answer may be sent to
+        self.takes_callback = bool(
+            getattr(fn, _CALLBACK, False)
+        )  # it is told where a later answer may be sent to
         # Learnt: one that never waits needs no task of its own. A plain one is just called.
         self.suspends = self.runs_in != "loop"
         self.is_plain = not self.suspends and self.context is None

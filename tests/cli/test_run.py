@@ -663,7 +663,9 @@ def test_what_a_tool_logs_is_a_line_of_json_if_log_lines_are(cli: Cli) -> None:
 def test_a_run_that_waits_for_the_outside_exits_with_4_and_says_what_would_end_it(
     cli: Cli, step: str, what: str
 ) -> None:
-    later = "from holdfast import tool\n\n@tool\ndef later():\n    return {'pending': True, 'task_id': 'T1'}\n"
+    later = (
+        "from holdfast import tool\n\n@tool\ndef later():\n    return {'pending': True, 'task_id': 'T1'}\n"
+    )
     (cli.folder / "later.py").write_text(later)
     done = cli.run("run", cli.flow(f"- {step}"), "--tools", "later", "--json")
     run_id = json.loads(done.stdout)["run_id"]

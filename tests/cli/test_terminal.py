@@ -254,7 +254,9 @@ def test_an_approval_may_be_denied_on_the_terminal(cli: Cli) -> None:
 
 
 @pytest.mark.parametrize("line", [b"\n", b"\x04"])
-def test_an_approval_that_is_left_open_exits_with_4_and_says_how_it_is_answered(cli: Cli, line: bytes) -> None:
+def test_an_approval_that_is_left_open_exits_with_4_and_says_how_it_is_answered(
+    cli: Cli, line: bytes
+) -> None:
     code, seen = answered(cli, line)
     assert code == 4
     assert re.search(r"step gate waits for an answer: holdfast approve \S+ gate", seen)

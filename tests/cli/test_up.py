@@ -289,6 +289,12 @@ def test_what_is_not_there_is_refused_alike(cli: Cli) -> None:
 # -------------------------------------------------------------------------------------------------------- watch
 
 
+def test_watching_where_nobody_is_says_so(cli: Cli) -> None:
+    seen = cli.run("runs", "watch", "--server", "http://127.0.0.1:1")
+    assert (seen.returncode, seen.stdout) == (2, "")
+    assert "no answer from http://127.0.0.1:1" in seen.stderr
+
+
 def test_watching_a_run_shows_what_running_it_shows(cli: Cli) -> None:
     cli.up("--tools", "tools")
     ran = cli.run("run", cli.flow(LOOP, inputs="{of: {default: [1, 2]}}"))

@@ -199,7 +199,10 @@ def test_a_failure_takes_its_own_edge_then_error_then_default(
 ) -> None:
     nodes = {"a": executor(), "b": executor(), "c": executor()}
     case = begun(graph("a", nodes, *(("a", action, to) for action, to in edges.items())))
-    assert starts(case.fail("a", kind)) == [target]
+    decisions = case.fail("a", kind)
+    assert starts(decisions) == [target]
+    (said,) = [action for action, to in edges.items() if to == target]
+    assert taken(decisions) == [("a", "" if said == "default" else said, target)]
 
 
 def test_a_failure_that_no_edge_takes_fails_the_run() -> None:

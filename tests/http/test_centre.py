@@ -52,10 +52,13 @@ class Centre:
 
     def __init__(self, address: str, session: aiohttp.ClientSession) -> None:
         self.address, self._session = address, session
+        self.headers: dict[str, str] = {}
 
     async def ask(self, method: str, path: str, body: Any = None, **query: Any) -> tuple[int, Any]:
         data = body if isinstance(body, str | None) else json.dumps(body)
-        async with self._session.request(method, self.address + path, data=data, params=query) as answer:
+        async with self._session.request(
+            method, self.address + path, data=data, params=query, headers=self.headers
+        ) as answer:
             return answer.status, await answer.json()
 
     async def get(self, path: str, **query: Any) -> Any:
@@ -462,6 +465,14 @@ async def test_a_task_may_be_asked_for_with_every_key_empty(centre: Centre) -> N
     first, second = await centre.post("/tasks", asked), await centre.post("/tasks", asked)
     assert first != second
     assert (await centre.get("/tasks/get", id=first["id"]))["params_json"] == "{}"
+
+
+@pytest.mark.anyio
+async def test_an_idempotency_key_is_kept_with_its_task_and_not_with_an_answer(centre: Centre) -> None:
+    """Each address keeps its own answers, so the other one knows of the first task by the task alone."""
+    asked = {"FlowID": await centre.flow(), "ParamsJSON": '{"a": 1}'}
+    centre.headers["Idempotency-Key"] = "order-7"
+    assert await centre.post("/tasks", asked) == await centre.post("/api/tasks", asked)
 
 
 @pytest.mark.anyio

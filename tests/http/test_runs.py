@@ -80,7 +80,12 @@ async def test_the_number_chooses_another_version(ask: Asker) -> None:
         ({"spec": {"name": "x"}}, 422, "invalid_spec", None),
         ({"spec": "x: ["}, 422, "invalid_spec", None),
         ({"spec": "sum"}, 422, "invalid_spec", None),
-        ({"workflow": "sum", "inputs": {"a": 1}, "final_callback_url": "ftp://x"}, 422, "invalid_inputs", None),
+        (
+            {"workflow": "sum", "inputs": {"a": 1}, "final_callback_url": "ftp://x"},
+            422,
+            "invalid_inputs",
+            None,
+        ),
         ({"workflow": "sum", "final_callback": {"url": "http://x", "key": 1}}, 400, "invalid_request", None),
     ],
 )

@@ -88,9 +88,7 @@ class Bench(Engine):
         crash(self)
 
 
-def bench(
-    path: Path, tools: Iterable[Any], clock: Clock, store: Store | None = None, **limits: Any
-) -> Bench:
+def bench(path: Path, tools: Iterable[Any], clock: Clock, store: Store | None = None, **limits: Any) -> Bench:
     return Bench(store or Store(path / "h.db"), Registry(tools), clock, **limits)
 
 

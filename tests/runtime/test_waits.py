@@ -355,7 +355,7 @@ async def test_branches_wait_side_by_side(engine: TestEngine) -> None:
     assert [branch["steps"] for branch in branches] == [{"l": 1}, {"r": 2}]
 
 
-async def test_ten_thousand_waiting_runs_end_together_when_their_time_is_over(engine: TestEngine) -> None:
+async def test_a_thousand_waiting_runs_end_together_when_their_time_is_over(engine: TestEngine) -> None:
     engine.fake_tool("ask", {"pending": True, "task_id": "T"})
     hf = await engine.open()
     definition = "{name: w, steps: [{id: a, tool: ask, pending_ttl_secs: 3600}]}"
@@ -674,7 +674,7 @@ async def test_a_denial_fails_the_step_with_its_reason(engine: TestEngine) -> No
 async def test_the_form_must_fit(engine: TestEngine) -> None:
     rules = "form: {type: object, required: [n], properties: {n: {type: integer}}}"
     run = await asked(engine, rules)
-    with pytest.raises(InvalidInputs, match=r"form\.n"):
+    with pytest.raises(InvalidInputs, match="form.*n: must be integer"):
         await engine.approve(run, "gate", form={"n": "x"})
     await engine.approve(run, "gate", form={"n": 3})
     assert (await engine.finish(run))["form"] == {"n": 3}

@@ -176,7 +176,7 @@ class GraphShadow(Shadow):
         for said in ("timeout", "error", "default")[word == "error" :]:
             if said in edges:
                 self.counts[f"{said} edge after a failure"] += 1
-                return self.leads(path, word, edges[said])
+                return self.leads(path, "" if said == "default" else said, edges[said])
         self.fails = frame
 
     # --------------------------------------------------------------------------------------------- decisions

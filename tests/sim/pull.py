@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from holdfast.engine.events import Adopted, StepFailed, StepSucceeded
+from holdfast.engine.events import Adopted, AttemptReleased, StepFailed, StepSucceeded
 from holdfast.errors import HoldfastError, NotFound, Superseded
 from holdfast.plan.flow import CALL_TIMEOUT_MS
 from holdfast.runtime.assignments import Offer
@@ -170,7 +170,7 @@ class Pull:
 
     async def answer_on(self, node: SimNode, job: Job) -> None:
         world, workers = self.world, node.engine.dispatch.workers
-        offer, mark, asked_at = job.offer, job.mark, world.loop.time()
+        offer, asked_at = job.offer, world.loop.time()
         try:
             said = job.error
             await workers.complete(DEFAULT_TENANT, offer.id, offer.token, job.result, said, said or None)
@@ -187,11 +187,12 @@ class Pull:
         else:
             job.is_over = True
             world.counts["answer acknowledged"] += 1
-            world.guarded(lambda: self.was_taken(mark))
+            world.guarded(lambda: self.was_taken(job))
 
-    def was_taken(self, mark: Mark) -> None:
+    def was_taken(self, job: Job) -> None:
         """An answer that counts is in the journal; one that was told to be taken when its run was over counts no more."""
-        over = self.world.shadow_of(mark[0]).over
+        mark, over = job.mark, self.world.shadow_of(job.mark[0]).over
+        hold(self.jobs[mark] is job or over, "only the answer of who has the job now is taken", mark)
         hold(mark in self.answered or over, "an answer that is acknowledged is durable", mark)
 
     def was_late(self, job: Job, asked_at: float, reason: str) -> None:
@@ -210,6 +211,10 @@ class Pull:
         """Called with each row that is committed, after its shadow has taken it."""
         if isinstance(event, StepSucceeded | StepFailed):
             self.answered.add((shadow.run_id, event.path, event.attempt))
+        elif isinstance(event, AttemptReleased) and shadow.calls[event.path].phase == "ready":
+            job = self.jobs.get((shadow.run_id, event.path, event.attempt))
+            with_worker = job is not None and self.world.loop.time() < job.until
+            hold(not with_worker, "what a worker has is not given back", event)
 
     def adopts(self, shadow: Shadow, no: int, event: Adopted, held: set[tuple[int, str, int]]) -> None:
         """Called before the shadow has taken the row of an adoption: what workers have is not lost."""

@@ -38,13 +38,13 @@ class Health:
         now = self._engine.clock.monotonic()
         if now - self._probed_at < PROBED_SECS:
             return self._probed
-        if self._probing is None:
+        if self._probing is None or self._probing.done():
             self._probing = asyncio.ensure_future(self._probe())
         try:
             self._probed = await asyncio.wait_for(asyncio.shield(self._probing), PROBE_SECS_MAX)
         except TimeoutError:
             return "store_slow"
-        self._probed_at, self._probing = now, None
+        self._probed_at = now
         return self._probed
 
     async def _probe(self) -> str:

@@ -23,6 +23,7 @@ CHUNK_MAX: Final = 128  # numbers that are read from one stretch at a time; the 
 NEWEST_TIMES: Final = 4  # as many of the newest runs as are asked for, which may be enough
 LOOKED_AT_MAX: Final = 2_000  # runs that one part of a list of labelled runs looks at
 NO_BOUND: Final = 2**62
+SERIES_REMEMBERED_MAX: Final = 10_000
 
 Series = tuple[str, str, int]  # tenant, workflow, number of the release (0: none)
 Place = tuple[int, str]  # number of a series, and a status
@@ -132,6 +133,8 @@ class Tallies:
         key = (tenant, workflow, number or 0)
         known = self._series.get(key)
         if known is None:
+            if len(self._series) >= SERIES_REMEMBERED_MAX:
+                self._series.clear()
             known = self._db.execute(self._sql["series_of"], key).get
             if known is None:
                 known = self._db.execute(self._sql["add_series"], key).get

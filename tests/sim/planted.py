@@ -222,9 +222,9 @@ BUGS: Final = (
         "raw = (self.run.frames.get(frame) or NO_FRAME).vars.get(name) or self.vars.get((frame, name))"),
     Bug("the short way takes no action", "pure-graph", "engine/plain.py",
         " or node.post is not None", ""),
-    Bug("an inner graph begins with the variables of the outer one", "pure-graph", "engine/draft.py",
-        "return None if raw is None else decode(raw)\n\n    def vars_text",
-        "raw = raw or self.run.frames[''].vars.get(name)\n        return None if raw is None else decode(raw)\n\n    def vars_text"),
+    Bug("an inner graph ends with the variables of the outer one too", "pure-graph", "engine/draft.py",
+        "found = dict((self.run.frames.get(frame) or NO_FRAME).vars)",
+        "found = {**self.run.frames[''].vars, **(self.run.frames.get(frame) or NO_FRAME).vars}"),
     Bug("a rerun counts visits from the beginning of the graph", "world-graph", "engine/draft.py",
         "(not frame and (self.first or self.run.first)) or ", ""),
     # ------------------------------------------------------------------------------------------------ jobs of workers

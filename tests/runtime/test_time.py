@@ -281,8 +281,8 @@ def next_answer(engine: Bench) -> asyncio.Event:
     """Set when the next outcome of an attempt has come to the door: a thread's answer takes its time."""
     heard, deliver = asyncio.Event(), engine.advance.deliver
 
-    def listen(no: RunNo, event: Event) -> None:
-        deliver(no, event)
+    def listen(no: RunNo, event: Event, reply: asyncio.Future[None] | None = None) -> None:
+        deliver(no, event, reply)
         heard.set()
 
     engine.advance.deliver = listen  # type: ignore[method-assign]

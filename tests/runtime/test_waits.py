@@ -674,7 +674,7 @@ async def test_a_denial_fails_the_step_with_its_reason(engine: TestEngine) -> No
 async def test_the_form_must_fit(engine: TestEngine) -> None:
     rules = "form: {type: object, required: [n], properties: {n: {type: integer}}}"
     run = await asked(engine, rules)
-    with pytest.raises(InvalidInputs, match="form.*n: must be integer"):
+    with pytest.raises(InvalidInputs, match=r"form.*n: must be integer"):
         await engine.approve(run, "gate", form={"n": "x"})
     await engine.approve(run, "gate", form={"n": 3})
     assert (await engine.finish(run))["form"] == {"n": 3}

@@ -96,7 +96,10 @@ class World:
             db.close()
 
     async def open(self) -> None:
-        limits: dict[str, Any] = {"places": self.random.choice([2, 5, 1000]), "resident": self.random.choice([3, 1000])}
+        limits: dict[str, Any] = {
+            "places": self.random.choice([2, 5, 1000]),
+            "resident": self.random.choice([3, 1000]),
+        }
         self.engine = bench(self.path, [self.tool], clock(), **(limits if self.is_wild else {}))
         self.engine.store.lag = self._lag
         await self.engine.open()

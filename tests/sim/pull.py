@@ -217,15 +217,22 @@ class Pull:
             hold(not with_worker, "what a worker has is not given back", event)
 
     def adopts(self, shadow: Shadow, no: int, event: Adopted, held: set[tuple[int, str, int]]) -> None:
-        """Called before the shadow has taken the row of an adoption: what workers have is not lost."""
+        """Called before the shadow has taken the row of an adoption: what workers have is not lost while a lease lasts."""
         shadow.held = {
             path
             for path, call in shadow.calls.items()
             if call.phase in ("open", "told") and (no, path, call.attempt) in held
         }
+        shadow.held -= {path for path in shadow.held & set(event.lost) if self._is_late(shadow, path)}
         self.world.counts["job outlived its node"] += bool(shadow.held and event.restarted)
         kept = not shadow.held & set(event.lost) or (event.restarted and shadow.is_interrupted_by_restart)
         hold(kept, "what a worker has is not lost", event.lost, shadow.held)
+
+
+    def _is_late(self, shadow: Shadow, path: str) -> bool:
+        """Was a job fetched, and is its lease over by the clock of who fetched it?"""
+        job = self.jobs.get((shadow.run_id, path, shadow.calls[path].attempt))
+        return job is not None and self.world.loop.time() >= min(job.until, job.call_until)
 
 
 def held_jobs(db: Any) -> set[tuple[int, str, int]]:

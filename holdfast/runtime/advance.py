@@ -172,6 +172,7 @@ class Advance:
             at = run.at  # a clock that was set back must not turn a journal around
         try:
             decisions = next_call(live.plan, run, event, at) if type(event) is StepSucceeded else None
+            is_plain = decisions is not None
             if decisions is None:
                 decisions = decide(live.plan, run, event, at)
                 fold(run, event, decisions, at)
@@ -182,10 +183,8 @@ class Advance:
         self._entries.append((live, event, decisions, reply))
         if blobs:
             self._put_aside(live, blobs)
-        if "key_work" in run.__dict__:
-            self._put_keys(live, at)
-        if "wait_work" in run.__dict__:
-            self._put_waits(live, at)
+        if not is_plain:
+            self._put_work(live, at)
         if run.status != "running" or not live.is_settled:
             self._change(live, at)
         live.journal_bytes += len(body)
@@ -193,6 +192,14 @@ class Advance:
             self._snapshot(live)
         if not self._scheduled:
             self._schedule()
+
+    def _put_work(self, live: Live, at: Millis) -> None:
+        """What fold says that the commit of this row is to do."""
+        left = live.run.__dict__
+        if "key_work" in left:
+            self._put_keys(live, at)
+        if "wait_work" in left:
+            self._put_waits(live, at)
 
     def _put_aside(self, live: Live, blobs: list[tuple[str, bytes]]) -> None:
         for sha256, text in blobs:

@@ -385,10 +385,10 @@ class Dispatch:
 
     async def _run_queue(self) -> None:
         """Begin and perform what is queued, one after another: all that a step touches is still warm for its answer."""
-        me, advance, queue = asyncio.current_task(), self.advance, self.queue
+        me, advance, queue, room = asyncio.current_task(), self.advance, self.queue, self._room
         monotonic, secrets = self._monotonic, self.secrets
         for _ in range(len(queue)):  # no more than this, so that the loop gets its turn
-            if not queue or len(self.open) >= self._room:
+            if not queue or len(self.open) >= room:
                 break  # whoever makes room sees to the rest
             no, path, number = queue[0]
             live = advance.live.get(no)

@@ -228,7 +228,6 @@ class Pull:
         kept = not shadow.held & set(event.lost) or (event.restarted and shadow.is_interrupted_by_restart)
         hold(kept, "what a worker has is not lost", event.lost, shadow.held)
 
-
     def _is_late(self, shadow: Shadow, path: str) -> bool:
         """Was a job fetched, and is its lease over by the clock of who fetched it?"""
         job = self.jobs.get((shadow.run_id, path, shadow.calls[path].attempt))

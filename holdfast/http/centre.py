@@ -426,8 +426,14 @@ def _route(
 
 
 def _under(prefix: str) -> tuple[Route, ...]:
-    flows, task_path, worker_path = f"{prefix}/flows", f"{prefix}/tasks", f"{prefix}/workers"
-    listed = (
+    workers = (route for place in (f"{prefix}/workers", prefix) for route in _of_workers(place))
+    return (*_of_flows(f"{prefix}/flows"), _list_of_tasks(prefix), *_of_tasks(f"{prefix}/tasks"), *workers)
+
+
+def _list_of_tasks(prefix: str) -> Route:
+    """A bare array, or under `/api` a page that says how many there are."""
+    task_path = f"{prefix}/tasks"
+    return (
         _route(
             "GET",
             task_path,
@@ -442,6 +448,9 @@ def _under(prefix: str) -> tuple[Route, ...]:
             "GET", task_path, "read", tasks, "Tasks, the newest first.", query=TasksQuery, answer=list[Task]
         )
     )
+
+
+def _of_flows(flows: str) -> tuple[Route, ...]:
     return (
         _route("POST", flows, "run", create_flow, "A flow by its name.", body=NewFlow, answer=Id),
         _route(
@@ -454,6 +463,11 @@ def _under(prefix: str) -> tuple[Route, ...]:
             answer=Id,
             refusals=(404, 409),
         ),
+    )
+
+
+def _of_tasks(task_path: str) -> tuple[Route, ...]:
+    return (
         _route(
             "POST",
             task_path,
@@ -464,7 +478,6 @@ def _under(prefix: str) -> tuple[Route, ...]:
             answer=Id,
             refusals=(404, 409),
         ),
-        listed,
         _route(
             "GET",
             f"{task_path}/get",
@@ -505,7 +518,6 @@ def _under(prefix: str) -> tuple[Route, ...]:
             body=Signal,
             refusals=(404, 409, 501),
         ),
-        *(route for place in (worker_path, prefix) for route in _of_workers(place)),
     )
 
 

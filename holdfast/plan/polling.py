@@ -15,7 +15,7 @@ import msgspec
 
 from holdfast.plan import expr
 from holdfast.plan.expr import Source, truthy
-from holdfast.plan.graph import END, Block, Call, Nested, Node, Post, Render, Routes, Timer, Value, View
+from holdfast.plan.graph import END, Block, Call, Nested, Node, Post, Routes, Timer, Value, View
 from holdfast.spec.expr import compiled, parse_jsonpath
 from holdfast.values import Millis, encode
 
@@ -65,16 +65,12 @@ def polling(
         block=Block(nodes, CALL, frozenset(nodes)),
         inputs=_no_inputs,
         fill=dict,
-        output=_rendered(latest),
+        output=expr.render(latest),
         timeout_ms=timeout_ms,
         keep=keep,
         what="poll",
         late="timeout",
     )
-
-
-def _rendered(source: Source) -> Render:
-    return expr.render(source)
 
 
 def _no_inputs(view: View) -> bytes:

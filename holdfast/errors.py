@@ -12,7 +12,6 @@ HoldfastError
 ├── MisdirectedRequest     the Host header names somebody else
 ├── TooManyRequests        a rate was met; it says when to come back
 ├── KeyNeeded              a server that others can reach has no key
-├── NotYetAvailable        a word that is known and that this release cannot serve
 ├── LimitExceeded          a named limit was met before anything was changed
 ├── NotFound               no run, tool or workflow of that name
 ├── Refused                the request is well formed, the state says no
@@ -155,12 +154,6 @@ class KeyNeeded(HoldfastError):
     """A server that others can reach is not started without a key."""
 
     code = "key_needed"
-
-
-class NotYetAvailable(HoldfastError):
-    """What was asked for has a name and a meaning, and this release cannot do it."""
-
-    code = "not_yet_available"
 
 
 class LimitExceeded(HoldfastError):

@@ -18,7 +18,6 @@ from holdfast.errors import (
     InvalidRequest,
     InvalidSpec,
     LimitExceeded,
-    NotYetAvailable,
     Problem,
     RequestConflict,
 )
@@ -191,8 +190,6 @@ def _answering(do: Callable[[Ask], Awaitable[Any]]) -> Callable[[Ask], Awaitable
             return Reply(trouble(error), 400)
         except RequestConflict as error:
             return Reply(trouble(error), 409)
-        except NotYetAvailable as error:
-            return Reply(trouble(error), 501)
 
     return answered
 
@@ -516,7 +513,7 @@ def _of_tasks(task_path: str) -> tuple[Route, ...]:
             signal_task,
             "Write one key of a task's shared state.",
             body=Signal,
-            refusals=(404, 409, 501),
+            refusals=(404, 409),
         ),
     )
 

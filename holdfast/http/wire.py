@@ -45,7 +45,6 @@ STATUS: Final[dict[str, int]] = {
     "invalid_inputs": 422,
     "limit_exceeded": 422,
     "request_conflict": 422,
-    "not_yet_available": 422,
     "too_many_requests": 429,
     "headers_too_large": 431,
     "internal_error": 500,

@@ -7,7 +7,7 @@
     ```sql                                       a query that finds something in holdfast.db
     ```text, ```mermaid                          a picture
 
-Of what a command prints, run ids, times and dates are blanked. `…` in a line stands for whatever differs, a line `…` for any
+Of what a command prints, run ids, times and dates are blanked, and columns may be of any width. `…` in a line stands for whatever differs, a line `…` for any
 lines. Lines are compared as a set, since side by side their order may vary. A command ends with 0, or as the block says
 (```console exit=2), or with `Killed`.
 
@@ -44,6 +44,7 @@ _BLANKS = {
     re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}"): "RUN",
     re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z?"): "DATE",
     re.compile(r"\b\d+(?:\.\d+)? ?(?:ms|s|min)\b(?: \d+ s\b)?"): "TIME",
+    re.compile(r"(?<=\S) {2,}"): "  ",  # a column is as wide as its longest time
 }
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from typing import Annotated, Any, Final, Literal, TypeVar
+from urllib.parse import urlencode
 
 import msgspec
 
@@ -23,11 +24,11 @@ from holdfast.errors import (
 )
 from holdfast.http.table import ANY, Ask, Reply, Route
 from holdfast.http.wire import ID_CHARS_MAX, PAGE, PAGE_MAX, Name, Text, invalid
-from holdfast.http.workers import check_services
+from holdfast.http.workers import check_services, offered
 from holdfast.runtime import traces
 from holdfast.runtime.commands import as_definition
-from holdfast.runtime.roster import WorkerView
-from holdfast.runtime.tasks import NodeRun, Task
+from holdfast.runtime.roster import Service, WorkerView
+from holdfast.runtime.tasks import NODE_RUNS_MAX, NodeRun, Task
 from holdfast.values import decode
 
 TAG: Final = "tasks"
@@ -90,7 +91,7 @@ class NewWorker(msgspec.Struct, frozen=True):
     """The same id again replaces what was said before. A worker of type `pull` has no url: it asks for its work."""
 
     id: Name
-    services: Annotated[list[str], msgspec.Meta(min_length=1)]
+    services: Annotated[list[str | Service], msgspec.Meta(min_length=1)]
     url: str | None = None
     type: Literal["http", "pull"] = "http"
 
@@ -118,7 +119,11 @@ class TaskQuery(msgspec.Struct, frozen=True):
 
 
 class RunsQuery(msgspec.Struct, frozen=True):
+    """What is more than one answer holds is behind the address that its header Link has for `next`."""
+
     task_id: Text
+    cursor: str = ""
+    limit: Annotated[int, msgspec.Meta(ge=1, le=NODE_RUNS_MAX)] = NODE_RUNS_MAX
 
 
 class WorkersQuery(msgspec.Struct, frozen=True):
@@ -330,13 +335,22 @@ async def cancel_task(ask: Ask) -> Ok:
     return Ok()
 
 
-async def node_runs(ask: Ask) -> list[NodeRun]:
-    return await ask.services.queries.node_runs(ask.tenant, _run_id(ask.query.task_id))
+async def node_runs(ask: Ask) -> Reply:
+    """An array as it always was: that there is more can only be said beside it."""
+    query: RunsQuery = ask.query
+    page = await ask.services.queries.node_runs(
+        ask.tenant, _run_id(query.task_id), cursor=query.cursor or None, limit=query.limit
+    )
+    if page.cursor is None:
+        return Reply(page.items)
+    more = urlencode({"task_id": query.task_id, "cursor": page.cursor, "limit": query.limit})
+    return Reply(page.items, headers={"link": f'<?{more}>; rel="next"'})
 
 
 async def signal_task(ask: Ask) -> Ok:
     body: Signal = ask.body
-    await ask.services.commands.signal(ask.tenant, _run_id(body.task_id), body.key, body.value)
+    keep = ask.keeps(lambda status: Ok())
+    await ask.services.commands.signal(ask.tenant, _run_id(body.task_id), body.key, body.value, keep=keep)
     return Ok()
 
 
@@ -345,12 +359,13 @@ async def signal_task(ask: Ask) -> Ok:
 
 async def register(ask: Ask) -> Ok:
     body: NewWorker = ask.body
-    check_services(ask, body.services)
+    services = offered(body.services)
+    check_services(ask, [service.name for service in services])
     await ask.services.workers.register(
         ask.tenant,
         body.id,
         body.url,
-        body.services,
+        services,
         body.type,
         key_id=ask.principal.key_id,
     )

@@ -25,6 +25,7 @@ from holdfast.http.wire import (
 )
 from holdfast.runtime.waits import RESUME_PATH, answer_in
 from holdfast.signing import is_signed
+from holdfast.values import Status
 
 SIGNATURE: Final = "x-hub-signature-256"
 
@@ -66,8 +67,13 @@ def _object(raw: bytes, media: str) -> dict[str, Any]:
 
 async def signal(ask: Ask) -> Started:
     said: SendSignal = ask.body
+    run_id = ask.path["id"]
+
+    def answer(status: Status) -> Started:
+        return Started(run_id, status)
+
     row = await ask.services.commands.signal(
-        ask.tenant, ask.path["id"], said.key, said.value, said.correlation
+        ask.tenant, run_id, said.key, said.value, said.correlation, keep=ask.keeps(answer)
     )
     return Started(row.id, row.status)
 
@@ -76,7 +82,14 @@ async def approve(ask: Ask) -> Approval:
     said: AnswerApproval = ask.body
     run_id, path = ask.path["id"], ask.path["path"]
     decided = await ask.services.commands.approve(
-        ask.tenant, run_id, path, approved=said.approved, reason=said.reason, by=_who(ask), form=said.form
+        ask.tenant,
+        run_id,
+        path,
+        approved=said.approved,
+        reason=said.reason,
+        by=_who(ask),
+        form=said.form,
+        keep=ask.keeps(lambda decided: Approval(run_id, path, decided)),
     )
     return Approval(run_id, path, decided)
 

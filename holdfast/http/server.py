@@ -36,7 +36,7 @@ from holdfast.http.query import reader
 from holdfast.http.router import Router
 from holdfast.http.table import ANY, Ask, Reply, Route
 from holdfast.http.wire import ID_CHARS_MAX, KEY_PATTERN, RETRY_AFTER_SECS, fault_of, invalid, status_of
-from holdfast.runtime.replies import Replies
+from holdfast.runtime.replies import Kept, Replies
 from holdfast.runtime.services import Services
 from holdfast.values import JSON_DEPTH_MAX, is_too_deep, sha256
 
@@ -140,8 +140,8 @@ class Server:
     async def _once(self, route: Route, ask: Ask, request: _Request) -> Reply:
         """A POST under a key of its caller: what was answered the first time."""
 
-        async def do() -> tuple[int, bytes]:
-            made = await _done(route, ask)
+        async def do(kept: Kept) -> tuple[int, bytes]:
+            made = await _done(route, msgspec.structs.replace(ask, kept=kept))
             assert isinstance(made, Reply), f"{route.path} cannot be answered twice"
             return made.status, _encode(made.value)
 

@@ -17,6 +17,7 @@ from holdfast.http.wire import Scope
 
 if TYPE_CHECKING:
     from holdfast.http.keys import Principal
+    from holdfast.runtime.replies import Kept
     from holdfast.runtime.services import Services
 
 T = TypeVar("T")
@@ -40,10 +41,16 @@ class Ask(msgspec.Struct, frozen=True, gc=False):
     headers: Mapping[str, str]  # names in lower case
     client: str  # the address that asks, without its port
     leaving: asyncio.Event  # set when the server stops: whoever waits or streams answers now
+    kept: Kept | None = None  # of a request under a key
 
     @property
     def tenant(self) -> str:
         return self.principal.tenant
+
+    def keeps(self, answer: Callable[[T], Any]) -> Callable[[T], Kept] | None:
+        """For a command that keeps its answer in its own commit: how that is made of what the command finds."""
+        kept = self.kept
+        return None if kept is None else lambda found: kept.says(200, msgspec.json.encode(answer(found)))
 
     async def unless_leaving(self, work: Coroutine[Any, Any, T]) -> T | None:
         """What a wait gave; None if the server stops first."""

@@ -529,11 +529,19 @@ Token = Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
 ANSWER_BYTES_MAX: Final = 25 * 1024 * 1024 + 64 * 1024  # a value, and what stands around it
 
 
+class OfferService(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A service of a worker. `supports_async_callback`: its calls are given a `callback_url` in their `params`."""
+
+    name: Service
+    supports_async_callback: bool = False
+
+
 class RegisterWorker(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A worker of kind `http` is called at its `url`; one of kind `pull` has none, and fetches its jobs."""
+    """A worker of kind `http` is called at its `url`; one of kind `pull` has none, and fetches its jobs. A service is its
+    name, or an object that says more of it."""
 
     id: WorkerId
-    services: Services
+    services: Annotated[list[Service | OfferService], msgspec.Meta(min_length=1, max_length=1_000)]
     kind: Literal["http", "pull"] = "http"
     url: Annotated[str, msgspec.Meta(max_length=2_000)] | None = None
 
@@ -560,6 +568,7 @@ class Worker(msgspec.Struct, frozen=True):
     last_heartbeat: str
     status: Literal["online", "offline"]
     type: Literal["http", "pull"]
+    supports_async_callback: list[str]  # those of its services that do
 
 
 class WorkerPage(msgspec.Struct, frozen=True):

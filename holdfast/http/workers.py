@@ -5,6 +5,7 @@ Knows who may serve what, and the shapes on the wire; leases and tokens are the 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -21,6 +22,7 @@ from holdfast.http.wire import (
     CompleteAssignment,
     Lease,
     NoQuery,
+    OfferService,
     Poll,
     RegisterWorker,
     Worker,
@@ -30,17 +32,18 @@ from holdfast.http.wire import (
     time_text,
 )
 from holdfast.runtime.assignments import Fetched, Progress
-from holdfast.runtime.roster import WorkerView
+from holdfast.runtime.roster import Service, WorkerView
 
 TAG: Final = "workers"
 
 
 async def register(ask: Ask) -> Worker:
     body: RegisterWorker = ask.body
-    check_services(ask, body.services)
+    services = offered(body.services)
+    check_services(ask, [service.name for service in services])
     key_id = ask.principal.key_id
     made = await ask.services.workers.register(
-        ask.tenant, body.id, body.url, body.services, body.kind, key_id=key_id
+        ask.tenant, body.id, body.url, services, body.kind, key_id=key_id
     )
     return shown(made)
 
@@ -102,6 +105,13 @@ async def complete(ask: Ask) -> Accepted:
     return Accepted()
 
 
+def offered(services: Sequence[str | OfferService | Service]) -> list[Service]:
+    return [
+        Service(said) if isinstance(said, str) else Service(said.name, said.supports_async_callback)
+        for said in services
+    ]
+
+
 def check_services(ask: Ask, services: list[str] | tuple[str, ...]) -> None:
     """A key that is made for some services serves no others."""
     allowed = ask.principal.services
@@ -120,6 +130,7 @@ def shown(worker: WorkerView) -> Worker:
         time_text(worker.last_heartbeat),
         worker.status,
         worker.type,
+        list(worker.called_back),
     )
 
 

@@ -42,6 +42,7 @@ from holdfast.runtime.outbox import Outbox
 from holdfast.runtime.outputs import state_before
 from holdfast.runtime.owners import RESIDENT_MAX, Owners
 from holdfast.runtime.plans import Plans, Ready
+from holdfast.runtime.replies import Kept
 from holdfast.runtime.requests import Requests, Started, checked, digest_of
 from holdfast.runtime.restore import Restore
 from holdfast.runtime.timers import Timers
@@ -62,6 +63,7 @@ from holdfast.values import (
     NotJson,
     RunId,
     RunNo,
+    Status,
     encode,
     is_text,
     segment,
@@ -452,13 +454,15 @@ class Engine:
         *,
         correlation: str | None = None,
         tenant: str = DEFAULT_TENANT,
+        keep: Callable[[Status], Kept] | None = None,
     ) -> None:
         """Say something to a run: a variable of a graph is written, a step that waits for it takes it, or it is kept.
         It is durable when this returns."""
         text = _encoded(value, "the value of the signal is")
         live = await self._held_open(run_id, tenant)
         _check_room(live.run, len(text))
-        await self.tell(live, SignalReceived(name, msgspec.Raw(text), correlation))
+        event = SignalReceived(name, msgspec.Raw(text), correlation)
+        await self.tell(live, event, keep and (lambda: keep(live.run.status)))
 
     async def _held_open(self, run_id: RunId, tenant: str) -> Live:
         """A run that is not over, in memory, to tell it something."""
@@ -471,9 +475,12 @@ class Engine:
             raise RunIsOver(run_id, row.status)
         return live
 
-    async def tell(self, live: Live, event: Event) -> None:
+    async def tell(self, live: Live, event: Event, keep: Callable[[], Kept] | None = None) -> None:
+        """Give a run a fact, and wait until it is durable. What `keep` gives goes into the same commit."""
         reply: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.advance.offer(live, event, reply)
+        if keep is not None and not reply.done():
+            self.advance.batch.told.append((live.run.no, keep().row()))
         await reply
 
     async def ended(self, no: RunNo) -> Live:

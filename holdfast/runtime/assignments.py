@@ -4,7 +4,8 @@
                         └─ heartbeat: the lease begins anew, and the answer tells whether to stop
 
 Knows leases and tokens, not what a job does. A job is a row before anybody sees it, so it outlives this process: the
-engine that takes the run up waits for the same answer. An answer counts only with the token of the current lease.
+engine that takes the run up waits for the same answer. An answer counts only with the token of the current lease; its
+receipt stands in the row that it makes, so that whoever says it again is told so, also by the engine after this one.
 """
 
 from __future__ import annotations
@@ -16,10 +17,12 @@ import logging
 import secrets
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 
+from holdfast.engine.events import StepFailed, StepPaused, StepSucceeded
+from holdfast.engine.rows import decode_row
 from holdfast.engine.scopes import CANCEL_GRACE_MS
 from holdfast.errors import EngineClosed, InvalidRequest, NotFound, Superseded, Unavailable
 from holdfast.runtime.calls import Job, failure_of
@@ -38,9 +41,16 @@ WAIT_SECS_MAX: Final = 60
 SWEEP_SECONDS: Final = 1.0
 ENDED_MAX: Final = 10_000  # answered jobs that are remembered, for those who answer again
 GRACE_SECONDS: Final = CANCEL_GRACE_MS / 1000
+ROWS_LOOKED_AT_MAX: Final = 20_000  # at the end of a journal, for an answer that was taken before a restart
+ROWS_AT_A_TIME: Final = 200
 NO_MAX: Final = 2**62  # no run has such a number, and no store could be asked for it
 
+GONE: Final = object()
+
+Outcome = StepSucceeded | StepFailed | StepPaused
+Place, Entry = TypeVar("Place"), TypeVar("Entry")
 Key = tuple[RunNo, str, int]  # run, path, attempt
+Queue = tuple[str, str]  # a tenant, and the name of a service, or of a worker with @ before it
 
 
 class Offer(msgspec.Struct, frozen=True):
@@ -107,7 +117,6 @@ class Assignment:
         self.lease_until = self.call_until = float("inf")
         self.alone_since: float | None = None  # since when nobody is there who could do it
         self.stop_until: float | None = None  # it is to be stopped, and waited for until then
-        self.is_told_to_stop = False
         self.result: asyncio.Future[bytes] | None = None
         self.told: asyncio.Future[None] | None = None  # answered when the outcome is durable
         self.digest = b""
@@ -130,10 +139,10 @@ class Assignments:
         self.waiting = 0  # jobs whose answer somebody here waits for: they cost a task each, and no place
         self.when_waiting: Callable[[], None] = lambda: None
         self._open: dict[Key, Assignment] = {}
-        self._offered: dict[
-            tuple[str, str], dict[Key, Assignment]
-        ] = {}  # by tenant and service, the oldest first
-        self._pollers: dict[asyncio.Event, frozenset[tuple[str, str]]] = {}
+        self._of_run: dict[RunNo, dict[Key, None]] = {}
+        self._offered: dict[Queue, dict[Key, Assignment]] = {}  # the oldest first
+        self._to_be_told: dict[Queue, dict[Key, Assignment]] = {}  # by worker: those that it is to stop
+        self._pollers: dict[Queue, set[asyncio.Event]] = {}
         self._ended: OrderedDict[str, _Ended] = OrderedDict()
         self._sweep: asyncio.TimerHandle | None = None
         self._sweep_at = 0.0
@@ -144,13 +153,14 @@ class Assignments:
     def open(self, rows: Iterable[AssignmentRow]) -> None:
         """What an engine before this one gave out. Leases begin anew: nobody could renew them meanwhile."""
         for row in rows:
-            self._open[row.no, row.path, row.attempt] = Assignment(row)
+            self._add(Assignment(row))
 
     def close(self) -> None:
         if self._sweep is not None:
             self._sweep.cancel()
-        for event in self._pollers:
-            event.set()
+        for events in self._pollers.values():
+            for event in events:
+                event.set()
         for assignment in self._open.values():
             if assignment.told is not None and not assignment.told.done():
                 assignment.told.set_exception(
@@ -179,7 +189,7 @@ class Assignments:
         return (self._clock.now() - min(claimed)) / 1000 if claimed else 0.0
 
     def held(self, no: RunNo) -> list[Key]:
-        return [key for key in self._open if key[0] == no]
+        return list(self._of_run.get(no, ()))
 
     def unheard(self) -> list[Key]:
         """Given out in this process, and nobody waits for the answer; those of others wait to be taken up."""
@@ -193,8 +203,7 @@ class Assignments:
         """Offer a job, or go on waiting for one that was given out before, until a worker has answered it."""
         assignment = self._open.get(job.key)
         if assignment is None:
-            assignment = Assignment(AssignmentRow(job.no, job.path, job.attempt, job.service))
-            self._open[job.key] = assignment
+            assignment = self._add(Assignment(AssignmentRow(job.no, job.path, job.attempt, job.service)))
         assignment.job = job
         if assignment.is_leased:
             self._lease_again(assignment)
@@ -217,6 +226,7 @@ class Assignments:
             self._fail(assignment, "nobody had fetched the job", "cancelled")
         elif assignment.stop_until is None:
             assignment.stop_until = self._clock.monotonic() + GRACE_SECONDS
+            self._to_be_told.setdefault(_place(assignment), {})[assignment.key] = assignment
             self._wake_pollers(assignment)
             self._watch(assignment.due)
         return True
@@ -227,14 +237,17 @@ class Assignments:
         return assignment is not None and assignment.told is not None
 
     def settled(self, job: Job, error: BaseException | None) -> None:
-        """What a worker answered is durable, or is not: then it has to answer again."""
+        """What a worker answered is durable, and its job's row went with that; or it came too late; or it could not be
+        written: then the worker has to answer again."""
         assignment = self._open.get(job.key)
         if assignment is None:
             return
-        if assignment.told is None:
-            return self._end(assignment)
-        if error is None:
+        if assignment.told is None or isinstance(error, Superseded):
+            self._end(assignment)
+        elif error is None:
             self._end(assignment, accepted=(assignment.row.token, assignment.digest))
+        if assignment.told is None:
+            return
         told, assignment.told, assignment.result = assignment.told, None, None
         if not told.done():
             if error is None:
@@ -275,17 +288,19 @@ class Assignments:
             )
         return Fetched(await self._given_out(taken), cancel)
 
-    async def _woken(
-        self, queues: frozenset[tuple[str, str]], seconds: float, leaving: asyncio.Event | None
-    ) -> None:
+    async def _woken(self, queues: frozenset[Queue], seconds: float, leaving: asyncio.Event | None) -> None:
         """Until there may be something, the time is over, or the server stops."""
         event = asyncio.Event()
-        self._pollers[event] = queues
+        for queue in queues:
+            self._pollers.setdefault(queue, set()).add(event)
         waits = [asyncio.ensure_future(each.wait()) for each in (event, leaving) if each is not None]
         try:
             await asyncio.wait(waits, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            del self._pollers[event]
+            for queue in queues:
+                self._pollers[queue].discard(event)
+                if not self._pollers[queue]:
+                    del self._pollers[queue]
             for waiting in waits:
                 waiting.cancel()
 
@@ -317,10 +332,11 @@ class Assignments:
         digest = hashlib.sha256(
             repr((error_kind, error, outcome if isinstance(outcome, bytes) else b"")).encode()
         ).digest()
+        receipt = hashlib.sha256(token.encode() + digest).hexdigest()[:32]
         try:
             assignment = await self._leased(tenant, name, token)
         except Superseded:
-            if self._was_accepted(name, token, digest):
+            if self._was_accepted(name, token, digest) or await self._was_written(name, receipt):
                 return
             self._late(name, token, outcome)
             raise
@@ -329,10 +345,14 @@ class Assignments:
                 raise Superseded(f"assignment {name} has just been answered otherwise")
             return await asyncio.shield(assignment.told)
         if assignment.result is None or assignment.result.done():
+            if await self._was_written(name, receipt):
+                return
             raise Unavailable("the run of this job is being taken up; answer again in a moment")
         told = assignment.told = asyncio.get_running_loop().create_future()
         told.add_done_callback(_is_read)
         assignment.digest = digest
+        assert assignment.job is not None
+        assignment.job.worker = (assignment.row.worker, "", receipt)
         if isinstance(outcome, bytes):
             assignment.result.set_result(outcome)
         else:
@@ -365,11 +385,10 @@ class Assignments:
         self._wake(assignment.job.tenant, name)
 
     def _wake(self, tenant: str, name: str) -> None:
-        for event, queues in self._pollers.items():
-            if (tenant, name) in queues:
-                event.set()
+        for event in self._pollers.get((tenant, name), ()):
+            event.set()
 
-    def _take(self, worker: Worker, queues: frozenset[tuple[str, str]], limit: int) -> list[Assignment]:
+    def _take(self, worker: Worker, queues: frozenset[Queue], limit: int) -> list[Assignment]:
         taken: list[Assignment] = []
         for queue in sorted(queues):
             offered = self._offered.get(queue)
@@ -434,9 +453,9 @@ class Assignments:
         ]
 
     def _shown(self, assignment: Assignment) -> Offer:
-        job, row = assignment.job, assignment.row
-        assert job is not None
-        body = msgspec.json.decode(job.body, type=_Body)
+        job, row, worker = assignment.job, assignment.row, assignment.worker
+        assert job is not None and worker is not None
+        body = msgspec.json.decode(job.body_for(worker), type=_Body)
         offer = Offer(
             assignment.id,
             row.token,
@@ -478,6 +497,27 @@ class Assignments:
             raise Superseded(f"assignment {name} is with somebody else: the lease of this token is over")
         return assignment
 
+    async def _was_written(self, name: str, receipt: str) -> bool:
+        """Did an engine before this one take this very answer? Then its receipt stands in the run's journal."""
+        no, path, attempt = key = key_of(name)
+        found, run = self._open.get(key), await self._store.run_by_no(no)
+        if name in self._ended or run is None or (found is not None and found.job is not None):
+            return False  # it came to its end here, or has not come to it
+        ends = await self._store.ends(run.tenant, run.id)
+        last = 0 if ends is None else ends.last[0]
+        for until in range(last, max(0, last - ROWS_LOOKED_AT_MAX), -ROWS_AT_A_TIME):
+            after = max(0, until - ROWS_AT_A_TIME)
+            for *_, body in await self._store.journal(no, after, until - after):
+                if receipt in body:
+                    event, _ = decode_row(body)
+                    return isinstance(event, Outcome) and (event.path, event.attempt, *event.worker[2:]) == (
+                        path,
+                        attempt,
+                        receipt,
+                    )
+            await asyncio.sleep(0)
+        return False
+
     def _was_accepted(self, name: str, token: str, digest: bytes) -> bool:
         ended = self._ended.get(name)
         return ended is not None and ended.accepted == (token, digest)
@@ -497,37 +537,33 @@ class Assignments:
 
     def _to_stop(self, worker: Worker) -> list[str]:
         """Jobs of a worker that it was not yet told to stop. Later on it is told by heartbeats alone."""
-        found = [
-            assignment
-            for assignment in self._open.values()
-            if assignment.stop_until is not None
-            and not assignment.is_told_to_stop
-            and assignment.row.worker == worker.id
-            and assignment.job is not None
-            and assignment.job.tenant == worker.tenant
-        ]
-        for assignment in found:
-            assignment.is_told_to_stop = True
-        return [assignment.id for assignment in found]
+        found = self._to_be_told.pop((worker.tenant, f"@{worker.id}"), {})
+        return [assignment.id for assignment in found.values()]
+
+    def _add(self, assignment: Assignment) -> Assignment:
+        self._open[assignment.key] = assignment
+        self._of_run.setdefault(assignment.row.no, {})[assignment.key] = None
+        return assignment
 
     def _end(self, assignment: Assignment, accepted: tuple[str, bytes] | None = None) -> None:
         if self._open.pop(assignment.key, None) is None:
             return
+        _take_out(self._of_run, assignment.row.no, assignment.key)
         job = assignment.job
         if job is not None:
             self._withdraw(assignment)
             self._ended[assignment.id] = _Ended(frozenset(assignment.tokens), accepted)
             if len(self._ended) > ENDED_MAX:
                 self._ended.popitem(last=False)
-        self._writes.batch.ended_assignments.append(assignment.key)
-        self._writes.soon()
+            _take_out(self._to_be_told, _place(assignment), assignment.key)
+        if accepted is None:  # else the row went with the answer
+            self._writes.batch.ended_assignments.append(assignment.key)
+            self._writes.soon()
 
     def _withdraw(self, assignment: Assignment) -> None:
         job = assignment.job
         assert job is not None
-        offered = self._offered.get((job.tenant, job.service))
-        if offered is not None and offered.pop(assignment.key, None) is not None and not offered:
-            del self._offered[job.tenant, job.service]
+        _take_out(self._offered, (job.tenant, job.service), assignment.key)
 
     def _fail(self, assignment: Assignment, message: str, kind: str) -> None:
         """The attempt ends without an answer."""
@@ -602,6 +638,19 @@ class Assignments:
             self._fail(
                 assignment, f"no worker: nobody is left who fetches jobs of {job.service!r}", "no_worker"
             )
+
+
+def _place(assignment: Assignment) -> Queue:
+    """Where the worker is told that has this job."""
+    assert assignment.job is not None
+    return assignment.job.tenant, f"@{assignment.row.worker}"
+
+
+def _take_out(places: dict[Place, dict[Key, Entry]], place: Place, key: Key) -> None:
+    """Out of a place, and the last one takes the place along."""
+    found = places.get(place)
+    if found is not None and found.pop(key, GONE) is not GONE and not found:
+        del places[place]
 
 
 def id_of(key: Key) -> str:

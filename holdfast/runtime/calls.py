@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
+from collections.abc import Callable
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -21,7 +22,7 @@ from holdfast.tools.context import Context
 from holdfast.tools.failures import KIND_CHARS_MAX, MESSAGE_CHARS_MAX, ToolError
 from holdfast.tools.guard import Guard
 from holdfast.tools.post import Broken, Poster
-from holdfast.values import NotJson, RunId, RunNo, encode
+from holdfast.values import NotJson, RunId, RunNo, decode, encode
 
 REMEMBERED_MAX: Final = 10_000  # steps whose last worker is known
 
@@ -42,10 +43,20 @@ class Job(msgspec.Struct, eq=False):
     only_once: bool = False
     traceparent: str | None = None
     worker: tuple[str, ...] = ()
+    address: Callable[[], str] | None = None  # makes the one that a later answer may be sent to
 
     @property
     def key(self) -> tuple[RunNo, str, int]:
         return self.no, self.path, self.attempt
+
+    def body_for(self, worker: Worker) -> bytes:
+        """What a worker is told: if it said that it answers later, also where to; unless the step says so itself."""
+        if self.address is None or self.service not in worker.called_back:
+            return self.body
+        body = decode(self.body)
+        if type(body["params"]) is dict and "callback_url" not in body["params"]:
+            body["params"]["callback_url"] = self.address()
+        return encode(body)
 
 
 class Answer(msgspec.Struct, gc=False):
@@ -147,7 +158,7 @@ class Calls:
         head = b"%bIdempotency-Key: %b\r\n" % (head, job.idempotency_key.encode())
         if job.traceparent is not None:
             head += f"traceparent: {job.traceparent}\r\n".encode()
-        return await self._poster.post(worker.address, head, job.body, fresh=job.only_once)
+        return await self._poster.post(worker.address, head, job.body_for(worker), fresh=job.only_once)
 
 
 def _result(text: bytes, worker: Worker) -> bytes:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Coroutine, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -18,12 +18,13 @@ from holdfast.runtime.advance import Live
 from holdfast.runtime.app import Engine
 from holdfast.runtime.letters import Given as FinalCallback
 from holdfast.runtime.letters import destination
+from holdfast.runtime.replies import Kept
 from holdfast.runtime.waits import Resumed
 from holdfast.signing import opened
 from holdfast.spec.notation import Definition, definition_from, definition_from_text
 from holdfast.spec.policy import NAME_CHARS_MAX
 from holdfast.store.base import Batch, Publication, Release, RunRow, Workflow
-from holdfast.values import RunId, encode, is_text, sha256
+from holdfast.values import RunId, Status, encode, is_text, sha256
 
 DESCRIPTION_CHARS_MAX: Final = 10_000
 NUMBER_MAX: Final = 2**31 - 1
@@ -220,13 +221,23 @@ class Commands:
         return await self._engine.row_of(RunId(run_id), tenant)
 
     async def signal(
-        self, tenant: str, run_id: str, key: str, value: Any, correlation: str | None = None
+        self,
+        tenant: str,
+        run_id: str,
+        key: str,
+        value: Any,
+        correlation: str | None = None,
+        *,
+        keep: Callable[[Status], Kept] | None = None,
     ) -> RunRow:
-        """Say something to a run: what waits for it takes it, or it is kept; in a graph it is written to shared state."""
+        """Say something to a run: what waits for it takes it, or it is kept; in a graph it is written to shared state.
+        What `keep` makes of the status that it has then is written in the same commit."""
         _check_text("the key of a signal", key, NAME_CHARS_MAX)
         if correlation is not None:
             _check_text("the correlation of a signal", correlation, NAME_CHARS_MAX)
-        await self._engine.signal(RunId(run_id), key, value, correlation=correlation, tenant=tenant)
+        await self._engine.signal(
+            RunId(run_id), key, value, correlation=correlation, tenant=tenant, keep=keep
+        )
         return await self._engine.row_of(RunId(run_id), tenant)
 
     async def approve(
@@ -239,13 +250,15 @@ class Commands:
         reason: str = "",
         by: str = "",
         form: Any = None,
+        keep: Callable[[bool], Kept] | None = None,
     ) -> bool:
-        """Answer an approval; tells whether that decided it. One that is not open raises NotWaiting."""
+        """Answer an approval; tells whether that decided it. One that is not open raises NotWaiting. What `keep` makes of
+        that is written in the same commit."""
         for what, text in (("a reason", reason), ("who answers", by)):
             if not is_text(text) or len(text) > DESCRIPTION_CHARS_MAX:
                 raise InvalidInputs(f"{what} is text of at most {DESCRIPTION_CHARS_MAX:,} characters")
         return await self._engine.waits.approve(
-            tenant, run_id, path, approved=approved, reason=reason, by=by, form=form
+            tenant, run_id, path, approved=approved, reason=reason, by=by, form=form, keep=keep
         )
 
     async def resume(self, tenant: str, task_id: str, answer: Any, run_id: str | None = None) -> Resumed:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import heapq
 import logging
 import os
@@ -29,6 +30,8 @@ from holdfast.engine.events import (
     StepPaused,
     StepSucceeded,
 )
+from holdfast.engine.state import is_open
+from holdfast.errors import HoldfastError, Superseded, Unavailable
 from holdfast.plan.answers import Later, later
 from holdfast.plan.expr import resolved
 from holdfast.plan.graph import Answer, Call
@@ -254,6 +257,8 @@ class Dispatch:
             node.fails_on_crash,
             self.traceparent(live, path, number),
         )
+        if self.callback_url is not None:
+            attempt.job.address = functools.partial(self.callback_url, live, path, number)
         self._launch(live, node, attempt)
 
     def _tells_address(self, node: Call, tool: Tool | None = None) -> bool:
@@ -554,14 +559,35 @@ class Dispatch:
                 self.when_free()
 
     def _deliver_job(self, job: Job, event: Event) -> None:
-        """A worker that waits to hear whether its answer counts is told when that is durable; if it will not be, the
-        worker has to answer again, and nobody keeps its answer."""
+        """A worker that waits to hear whether its answer counts is told when that is durable, with the row of its job gone
+        in the same commit; if it will not be, the worker has to answer again, and nobody keeps its answer."""
         if not self.workers.is_answered(job):
             self.advance.deliver(job.no, event)
             return self.workers.settled(job, None)
+        if (refusal := self._refusal_of(job)) is not None:
+            self.advance.deliver(job.no, event)
+            return self.workers.settled(job, refusal)
         reply: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         reply.add_done_callback(lambda done: self.workers.settled(job, done.exception()))
         self.advance.deliver(job.no, event, reply)
+        if not reply.done():  # else there is no row of it, and will be none
+            self.advance.batch.ended_assignments.append(job.key)
+
+    def _refusal_of(self, job: Job) -> HoldfastError | None:
+        """Why what a worker answers can count for nothing, if it is so."""
+        live, advance = self.advance.live.get(job.no), self.advance
+        if live is not None:
+            if not is_open(live.run, job.path, job.attempt):
+                return Superseded(
+                    f"run {job.run_id} does not wait for this attempt any more: it was given up"
+                )
+        elif job.no in advance.quarantined:
+            return Unavailable(
+                f"run {job.run_id} was set aside; answer again when the server was started anew"
+            )
+        elif job.no not in advance.away:
+            return Superseded(f"run {job.run_id} is over")
+        return None
 
     def _fill_places(self) -> None:
         for line in self._lines.values():

@@ -17,7 +17,8 @@ from holdfast.engine import state
 from holdfast.engine.rows import decode_row
 from holdfast.engine.state import Run, Step, timer_key
 from holdfast.plan.graph import Call, FanOut, Plan
-from holdfast.runtime.load import load_run
+from holdfast.runtime.load import load_run_in_turns
+from holdfast.runtime.roster import names_in
 from holdfast.runtime.steps import Steps
 from holdfast.store.base import AssignmentRow, RunRow, Store, WorkerRow
 from holdfast.values import TERMINAL, Millis, RunNo, decode
@@ -80,9 +81,7 @@ class Around:
     def able(self, tenant: str, service: str) -> int:
         """How many workers do this service now."""
         return sum(
-            worker.tenant == tenant
-            and worker.status == "online"
-            and service in msgspec.json.decode(worker.services, type=list[str])
+            worker.tenant == tenant and worker.status == "online" and service in names_in(worker.services)
             for worker in self._workers
         )
 
@@ -155,7 +154,7 @@ async def _explained(store: Store, row: RunRow, plan: Plan, around: Around) -> E
         return Explanation(row.id, row.status, None, [over])
     stored = await store.load(row.no)
     assert stored is not None
-    run = await load_run(store, stored)
+    run = await load_run_in_turns(store, stored)
     is_driven = around.drives(row)
     looker = _Looker(
         run, plan, await _since(store, run), await _holders(store, run), around, is_driven=is_driven

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -17,14 +18,30 @@ from holdfast.values import Millis, RunNo
 
 Part = TypeVar("Part", bound=msgspec.Struct)
 
+ROWS_AT_A_TIME: Final = 200  # some milliseconds
+
 
 async def load_run(store: Store, stored: Stored) -> Run:
     """The run as of its last row, with every value that it needs at hand."""
-    run = new_run(stored.row)
-    if stored.parts:
-        run = decode_parts(stored.parts)
-        await fetch_blobs(store, run)
+    run = await _from_snapshot(store, stored)
     await replay(store, run, stored.rows)
+    return run
+
+
+async def load_run_in_turns(store: Store, stored: Stored) -> Run:
+    """The same for whoever only looks: others get their turn between two pieces of what came after the snapshot."""
+    run = await _from_snapshot(store, stored)
+    for start in range(0, len(stored.rows), ROWS_AT_A_TIME):
+        await replay(store, run, stored.rows[start : start + ROWS_AT_A_TIME])
+        await asyncio.sleep(0)
+    return run
+
+
+async def _from_snapshot(store: Store, stored: Stored) -> Run:
+    if not stored.parts:
+        return new_run(stored.row)
+    run = decode_parts(stored.parts)
+    await fetch_blobs(store, run)
     return run
 
 

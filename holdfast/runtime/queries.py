@@ -24,13 +24,13 @@ from holdfast.plan.graph import Plan
 from holdfast.runtime import explain as why
 from holdfast.runtime import tasks
 from holdfast.runtime.explain import Explanation, Wait
-from holdfast.runtime.load import load_run, whole
+from holdfast.runtime.load import load_run_in_turns, whole
 from holdfast.runtime.outputs import output_of, reached_from, state_before
 from holdfast.runtime.owners import holder_of
 from holdfast.runtime.plans import Plans
 from holdfast.runtime.progress import Progress, Progresses
 from holdfast.runtime.steps import StepPages, StepView
-from holdfast.runtime.tasks import Courses, NodeRun, Task
+from holdfast.runtime.tasks import NODE_RUNS_MAX, Courses, NodeRun, NodeRunPages, Task
 from holdfast.spec.notation import Definition
 from holdfast.spec.problems import did_you_mean
 from holdfast.store.base import Ends, Letter, Release, RunRow, Store, Wanted, Workflow
@@ -158,6 +158,7 @@ class Queries:
         self.store, self._plans, self._engine = store, plans, engine
         self._progresses = Progresses(store)
         self._pages = StepPages(store)
+        self._node_run_pages = NodeRunPages(store)
         self.courses = Courses(store)
 
     # ------------------------------------------------------------------------------------------------ runs
@@ -414,8 +415,15 @@ class Queries:
             self, tenant, status=status, release_id=flow_version_id, page=page, size=page_size
         )
 
-    async def node_runs(self, tenant: str, run_id: str) -> list[NodeRun]:
-        return await tasks.node_runs_of(self, await self._row(tenant, run_id))
+    async def node_runs(
+        self, tenant: str, run_id: str, *, cursor: str | None = None, limit: int = NODE_RUNS_MAX
+    ) -> Page[NodeRun]:
+        """What each attempt at a node did, in the order of their beginning."""
+        _check_limit(limit, NODE_RUNS_MAX)
+        row = await self._row(tenant, run_id)
+        after = 0 if cursor is None else _number_of(cursor)
+        found, last = await self._node_run_pages.page(row, after=after, limit=limit)
+        return Page(found, None if last is None else cursor_of(last))
 
     # ---------------------------------------------------------------------------------------------- inside
 
@@ -442,7 +450,7 @@ class Queries:
     async def _folded(self, no: RunNo) -> Run:
         stored = await self.store.load(no)
         assert stored is not None
-        return await load_run(self.store, stored)
+        return await load_run_in_turns(self.store, stored)
 
     async def _output(self, row: RunRow, plan: Plan, finish: FinishRun | None) -> Any:
         if finish is None or finish.status != "completed":
@@ -554,9 +562,9 @@ def _text_of(cursor: str) -> str:
         raise InvalidInputs(f"{cursor!a:.50} is no cursor; take the one that the page before gave") from None
 
 
-def _check_limit(limit: int) -> None:
-    if not 1 <= limit <= PAGE_MAX:
-        raise LimitExceeded("page_max", f"limit is a number from 1 to {PAGE_MAX}, not {limit}")
+def _check_limit(limit: int, most: int = PAGE_MAX) -> None:
+    if not 1 <= limit <= most:
+        raise LimitExceeded("page_max", f"limit is a number from 1 to {most:,}, not {limit}")
 
 
 # --------------------------------------------------------------------------------------------------------- diff

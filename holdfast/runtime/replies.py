@@ -1,7 +1,8 @@
 """Requests under a caller's own key: the same one again, in parallel or a day later, is answered and not done again.
 
-Knows which are under way here; what was answered stands in the store. A start of a run is not here: its key is durable
-with the run itself (requests.py). Does not know what a request does.
+Knows which are under way here; what was answered stands in the store. Where doing it again would count again, the answer
+is kept in the very commit of what it answers (Kept). A start of a run is not here: its key is durable with the run itself
+(requests.py). Does not know what a request does.
 """
 
 from __future__ import annotations
@@ -22,13 +23,29 @@ Answer = tuple[int, bytes]  # status, body
 Name = tuple[str, str, str]  # tenant, route, key
 
 
+class Kept:
+    """The answer to one request, for a command that writes it in its own commit: neither is there without the other."""
+
+    def __init__(self, name: Name, digest: str, clock: Clock) -> None:
+        self._name, self._digest, self._clock = name, digest, clock
+        self.answer: Answer | None = None
+
+    def says(self, status: int, body: bytes) -> Kept:
+        self.answer = status, body
+        return self
+
+    def row(self) -> ReplyRow:
+        assert self.answer is not None
+        return ReplyRow(*self._name, self._digest, *self.answer, self._clock.now())
+
+
 class Replies:
     def __init__(self, store: Store, clock: Clock) -> None:
         self._store, self._clock = store, clock
         self._under_way: dict[Name, asyncio.Future[None]] = {}
 
     async def once(
-        self, tenant: str, route: str, key: str, digest: str, do: Callable[[], Awaitable[Answer]]
+        self, tenant: str, route: str, key: str, digest: str, do: Callable[[Kept], Awaitable[Answer]]
     ) -> Answer:
         """What is answered to this request; `do` is asked if it never was. A failure is not kept: it may be tried again."""
         name = (tenant, route, _checked(key))
@@ -46,8 +63,11 @@ class Replies:
             del self._under_way[name]
             ended.set_result(None)
 
-    async def _done(self, name: Name, digest: str, do: Callable[[], Awaitable[Answer]]) -> Answer:
-        status, body = await do()
+    async def _done(self, name: Name, digest: str, do: Callable[[Kept], Awaitable[Answer]]) -> Answer:
+        kept = Kept(name, digest, self._clock)
+        status, body = await do(kept)
+        if kept.answer is not None:
+            return kept.answer
         if len(body) <= BODY_BYTES_MAX:
             await self._keep(ReplyRow(*name, digest, status, body, self._clock.now()))
         return status, body

@@ -7,7 +7,7 @@ lists, chooses or calls it. The engine's own restart is not the workers' fault: 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final, Literal
 
 import msgspec
@@ -33,6 +33,18 @@ SWEEP_SECONDS: Final = 1.0
 NO_KEY: Final = ("", "local")  # the ids of callers who need no key
 
 
+class Service(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a worker does, by its name. `supports_async_callback`: its calls are told where to send a later answer."""
+
+    name: str
+    supports_async_callback: bool = False
+
+
+Offered = str | Service  # a service of which nothing but its name is said is just that
+
+_offered: Final = msgspec.json.Decoder(list[Offered]).decode
+
+
 class WorkerView(msgspec.Struct, frozen=True):
     """A worker as lists show it."""
 
@@ -43,18 +55,21 @@ class WorkerView(msgspec.Struct, frozen=True):
     last_heartbeat: Millis
     status: Literal["online", "offline"]
     type: Kind
+    called_back: tuple[str, ...] = ()  # services whose calls are told where to send a later answer
 
 
 class Worker:
     """One worker. `heard` is the monotonic time of its last sign of life."""
 
     __slots__ = (
-        "address", "beside", "heads", "heard", "heard_at", "id", "in_flight", "is_gone", "is_online", "key_id", "kind",
+        "address", "beside", "called_back", "heads", "heard", "heard_at", "id", "in_flight", "is_gone", "is_online", "key_id", "kind",
         "limits", "load", "name", "place", "services", "tenant",
     )  # fmt: skip
 
-    def __init__(self, row: WorkerRow, services: tuple[str, ...], heard: float) -> None:
-        self.tenant, self.id, self.kind, self.services = row.tenant, row.id, row.kind, services
+    def __init__(self, row: WorkerRow, heard: float) -> None:
+        offered = {service.name: service for service in map(_service, _offered(row.services))}
+        self.tenant, self.id, self.kind, self.services = row.tenant, row.id, row.kind, tuple(offered)
+        self.called_back = frozenset(name for name, said in offered.items() if said.supports_async_callback)
         self.place, self.key_id, self.heard, self.heard_at = row.place, row.key_id, heard, row.heard_at
         self.address = Address(row.url, is_trusted=row.is_trusted) if row.url else None
         self.name = (row.id, row.url)
@@ -75,7 +90,7 @@ class Worker:
         self.load, self.beside = load, max(0, load - self.in_flight)
 
     def row(self) -> WorkerRow:
-        services = msgspec.json.encode(self.services).decode()
+        services = _text([Service(name, name in self.called_back) for name in self.services])
         url, trusted = (self.address.url, self.address.is_trusted) if self.address else ("", False)
         status: Literal["online", "offline"] = "online" if self.is_online else "offline"
         return WorkerRow(
@@ -93,12 +108,15 @@ class Worker:
 
     def view(self) -> WorkerView:
         status: Literal["online", "offline"] = "online" if self.is_online else "offline"
-        return WorkerView(self.id, self.name[1], self.services, self.load, self.heard_at, status, self.kind)
+        called_back = tuple(name for name in self.services if name in self.called_back)
+        return WorkerView(
+            self.id, self.name[1], self.services, self.load, self.heard_at, status, self.kind, called_back
+        )
 
     def renew(self, said: Worker) -> None:
         """It has registered again. What is being asked of it goes on."""
         self.close()
-        self.key_id = said.key_id
+        self.key_id, self.called_back = said.key_id, said.called_back
         self.kind, self.services, self.address, self.name = said.kind, said.services, said.address, said.name
         self.heard, self.heard_at, self.is_online, self.heads = said.heard, said.heard_at, True, {}
         self.says(0)
@@ -120,8 +138,7 @@ class Roster:
     def open(self, rows: list[WorkerRow]) -> None:
         """Those known from before; who was alive then has the time to live to say so again."""
         for row in rows:
-            services = tuple(msgspec.json.decode(row.services, type=list[str]))
-            self._put(Worker(row, services, self._clock.monotonic()))
+            self._put(Worker(row, self._clock.monotonic()))
             self._places = max(self._places, row.place)
 
     def close(self) -> None:
@@ -141,7 +158,7 @@ class Roster:
         tenant: str,
         worker_id: str,
         url: str | None,
-        services: list[str] | tuple[str, ...],
+        services: Sequence[Offered],
         kind: Kind = "http",
         *,
         key_id: str = "",
@@ -150,7 +167,8 @@ class Roster:
 
         Whoever has a key may name an address that is not public: such keys are given to workers alone.
         """
-        _check(worker_id, url, services, kind)
+        offered = [_service(said) for said in services]
+        _check(worker_id, url, [service.name for service in offered], kind)
         former = self._tenants.get(tenant, {}).get(worker_id)
         if former is None:
             self._make_room(tenant)
@@ -161,7 +179,7 @@ class Roster:
             worker_id,
             kind,
             (url or "").rstrip("/") if kind == "http" else "",
-            "",
+            _text(offered),
             "online",
             former.place if former else self._next_place(),
             key_id,
@@ -169,7 +187,7 @@ class Roster:
             self._clock.now(),
         )
         try:
-            worker = Worker(row, tuple(dict.fromkeys(services)), self._clock.monotonic())
+            worker = Worker(row, self._clock.monotonic())
             if worker.address is not None and self._guard.guarded and not worker.address.is_trusted:
                 await self._guard.targets(worker.address.url)
         except ToolError as error:
@@ -349,7 +367,21 @@ class Roster:
             self._watch()
 
 
-def _check(worker_id: str, url: str | None, services: list[str] | tuple[str, ...], kind: str) -> None:
+def names_in(services: str) -> set[str]:
+    """The names of services in the row of a worker."""
+    return {service.name for service in map(_service, _offered(services))}
+
+
+def _service(said: Offered) -> Service:
+    return Service(said) if isinstance(said, str) else said
+
+
+def _text(services: Sequence[Service]) -> str:
+    plain = [service if service.supports_async_callback else service.name for service in services]
+    return msgspec.json.encode(plain).decode()
+
+
+def _check(worker_id: str, url: str | None, services: list[str], kind: str) -> None:
     """Everything that is wrong with a registration, said at once."""
     problems = []
     if not worker_id or len(worker_id) > NAME_CHARS_MAX or not worker_id.isprintable():

@@ -190,10 +190,10 @@ class Steps:
     def _answered(self, step: StepView, event: StepSucceeded | StepFailed | AttemptReleased) -> None:
         match event:
             case StepSucceeded(output=output, worker=worker):
-                step.worker = worker
+                step.worker = worker[:2]
                 self._end(step, "completed", output=output)
             case StepFailed(error=error, worker=worker):
-                step.error, step.worker = error, worker
+                step.error, step.worker = error, worker[:2]
                 self._set(step, "retrying")
             case AttemptReleased(reason=reason):
                 self._set(step, "ready", reason)

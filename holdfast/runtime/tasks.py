@@ -1,6 +1,6 @@
 """Runs as the dialect of tasks sees them: a task, and one node run per attempt, both told by journal rows alone.
 
-    rows ──► NodeRuns.take(row) ──► node runs, in the order of their beginning
+    rows ──► NodeRuns.take(row) ──► a page of node runs, in the order of their beginning
          └─► Course.take(row)   ──► current node, last action, steps so far
 
 A node is a step of the top level; what happens inside of one is told under its key, with a branch: the index of a child, or
@@ -10,6 +10,7 @@ the key of a node of the graph inside. Times are Unix seconds, values are JSON i
 from __future__ import annotations
 
 import asyncio
+import copy
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Any, Final
 
@@ -42,18 +43,21 @@ from holdfast.engine.events import (
     StepSucceeded,
 )
 from holdfast.engine.rows import blob_of, decode_row
-from holdfast.engine.state import Run
+from holdfast.engine.state import Run, beneath
 from holdfast.errors import InvalidInputs, LimitExceeded
-from holdfast.runtime.load import load_run, whole
+from holdfast.runtime.load import load_run_in_turns, whole
 from holdfast.runtime.outputs import output_of
 from holdfast.store.base import ReadRow, RunRow, Store, Wanted
-from holdfast.values import NULL, Error, Millis, RunNo, base_of, encode, scope_of, split
+from holdfast.values import NULL, TERMINAL, Error, Millis, RunNo, base_of, encode, scope_of, split
 
 if TYPE_CHECKING:
     from holdfast.runtime.queries import Queries
 
 ROWS_AT_A_TIME: Final = 200
-NODE_RUNS_MAX: Final = 10_000  # of one task, the first ones
+NODE_RUNS_MAX: Final = 10_000  # in one answer
+NODE_RUN_PAGES_REMEMBERED_MAX: Final = 8
+COURSE_ROWS_MAX: Final = 20_000  # of a journal that was not looked at before; of a longer one, its two ends
+COURSE_ROWS_AT_THE_END: Final = 500
 LARGE_BYTES_MAX: Final = 16 * 1024 * 1024  # large values that one answer shows in full, together
 OFFSET_MAX: Final = 100_000  # tasks that a page may lie behind
 PASSED_MAX: Final = 5_000  # of these, how many are passed over in one go
@@ -74,6 +78,10 @@ STATUS: Final = {
     "cancelled": "canceled",
 }
 
+
+_BEGINNING: Final = frozenset({StartAttempt, OpenScope, OpenWait, ArmTimer})
+_ENDED: Final = frozenset({CompleteStep, FailStep})
+_ENDING: Final = frozenset({StepSucceeded, CallbackReceived})
 
 Answer = StepSucceeded | StepFailed | StepPaused | CallbackReceived | AttemptReleased
 
@@ -121,11 +129,16 @@ class NodeRun(msgspec.Struct):
 
 
 class NodeRuns:
-    """Node runs as rows tell of them, with the values as they stand in the rows."""
+    """Node runs as rows tell of them, with the values as they stand in the rows: those of one page, from the one behind
+    `after` on. `further` is the reading of the next page as it begins, once there is one."""
 
-    def __init__(self, run_id: str) -> None:
-        self.found: list[NodeRun] = []
-        self._run_id = run_id
+    def __init__(self, run_id: str, *, after: int = 0, limit: int = NODE_RUNS_MAX) -> None:
+        self.found: dict[int, NodeRun] = {}  # by which one it was to begin, from 1
+        self.further: NodeRuns | None = None
+        self.seq = 0
+        self._run_id, self._after, self._limit = run_id, after, limit
+        self._begun = 0
+        self._key = ""  # of the newest one
         self._open: dict[str, NodeRun] = {}  # by path
         self._last: dict[str, NodeRun] = {}  # by path, of those that this row ended
         self._inputs: dict[str, str] = {}  # by path; they stand with the first attempt only
@@ -135,17 +148,39 @@ class NodeRuns:
         self._why: dict[str, Error] = {}  # what attempts were told to stop for
         self._at = Millis(0)
 
-    @property
-    def is_full(self) -> bool:
-        return len(self.found) >= NODE_RUNS_MAX
+    def may_change(self, run: Run | None) -> bool:
+        """Does a later row tell of a node run of this page? `run` is as of the last row; None if it is over."""
+        if self.further is None:
+            return True
+        of_page = {id(found) for found in self.found.values()}
+        return any(
+            id(found) in of_page and not _is_open_in(run, path, found.attempt_no)
+            for path, found in self._open.items()
+        )
 
     def take(self, row: ReadRow) -> None:
-        _, _, self._at, _, body = row  # type: ignore[assignment]
+        self.seq, _, self._at, _, body = row  # type: ignore[assignment]
         event, decisions = decode_row(body)
         self._last = {}
         self._fact(event)
         for decision in decisions:
             self._order(decision)
+        self.cut()
+
+    def cut(self) -> None:
+        """Once the page is full, what comes next is the next one's, which goes on from here by itself."""
+        if self.further is not None or len(self.found) <= self._limit:
+            return
+        last = sorted(self.found)[self._limit - 1]
+        rest = {order: each for order, each in self.found.items() if order > last}
+        self.found = {order: each for order, each in self.found.items() if order <= last}
+        further = copy.copy(self)
+        for name in ("_inputs", "_scopes", "_paused", "_early", "_why"):
+            setattr(further, name, copy.copy(getattr(self, name)))
+        own = {id(each): copy.copy(each) for each in (*self._open.values(), *rest.values())}
+        further._open = {path: own[id(each)] for path, each in self._open.items()}
+        further.found = {order: own[id(each)] for order, each in rest.items()}
+        further._after, self.further = last, further
 
     def _fact(self, event: Event) -> None:
         match event:
@@ -241,14 +276,14 @@ class NodeRuns:
             self._end(path, "error", error=error)
         else:
             self._last[path].status, self._last[path].error_text = "error", error.message
+        self._is_over(path)
 
     def _finish(self, status: str, error: Error | None) -> None:
         why = Error("canceled", "canceled") if status == "cancelled" else error
         for path in list(self._open):
             self._end(path, "error", error=why or Error("stopped", "it was stopped"))
         if status == "cancelled":
-            last = self.found[-1].node_key if self.found else ""
-            made = self._new("", 0, last, None)
+            made = self._new("", 0, self._key, None)
             made.status = made.action = "canceled"
             made.finished_at = made.started_at
             self._add(made)
@@ -276,8 +311,10 @@ class NodeRuns:
         )
 
     def _add(self, made: NodeRun) -> None:
-        if not self.is_full:
-            self.found.append(made)
+        self._begun += 1
+        self._key = made.node_key
+        if self._begun > self._after and self.further is None:
+            self.found[self._begun] = made
 
     def _end(self, path: str, status: str, *, output: msgspec.Raw = NULL, error: Error | None = None) -> None:
         found = self._last[path] = self._open.pop(path)
@@ -285,14 +322,24 @@ class NodeRuns:
         found.status, found.finished_at = status, _seconds(self._at)
         if status == "ok":
             found.exec_output_json = bytes(output).decode()
+            self._is_over(path)
         if error is not None:
             found.error_text = error.message
         if found.branch_id is not None:
             found.sub_status = "branch_complete" if found.branch_id.isdecimal() else "sub_node_complete"
 
+    def _is_over(self, path: str) -> None:
+        """There will be no other attempt: what was kept for one is forgotten, so that a long run takes no more memory."""
+        self._inputs.pop(path, None)
+        self._why.pop(path, None)
+        if path in self._scopes:
+            self._scopes.discard(path)
+            for inner in [each for each in self._inputs if beneath(path, each)]:
+                del self._inputs[inner]
+
     def _forget(self, path: str) -> None:
         gone = self._open.pop(path)
-        self.found = [each for each in self.found if each is not gone]
+        self.found = {order: each for order, each in self.found.items() if each is not gone}
 
     def _is(self, path: str, attempt: int) -> bool:
         found = self._open.get(path)
@@ -324,20 +371,68 @@ def _key_of(tail: str) -> str:
     return msgspec.json.decode(base, type=list[str])[0] if base.startswith('["') else base
 
 
-async def node_runs_of(queries: Queries, row: RunRow) -> list[NodeRun]:
-    """The node runs of a task. Others get their turn between two pages of its journal."""
-    store, told, seq = queries.store, NodeRuns(row.id), 0
-    while not told.is_full and (rows := await store.journal(row.no, seq, ROWS_AT_A_TIME)):
-        for each in rows:
-            told.take(each)
-        seq = rows[-1][0]
-        await asyncio.sleep(0)
-    shown = _Shown(store, row.no)
-    for found in told.found:
-        found.exec_input_json = await shown.text(found.exec_input_json)
-        found.exec_output_json = await shown.text(found.exec_output_json)
-        found.prep_json = _prepared(found.exec_input_json)
-    return told.found
+def _is_open_in(run: Run | None, path: str, attempt: int) -> bool:
+    """Is this attempt at a step, or the scope of that path, still open in the run as it is now?"""
+    if run is None:
+        return False
+    step = run.steps.get(path)
+    return path in run.scopes or (step is not None and max(step.attempt, 1) == attempt)
+
+
+class NodeRunPages:
+    """Pages of node runs. One that may still change is remembered, and so is where the next one begins: looking at a run
+    again reads only what is new, and the next page not what is before it."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._known: OrderedDict[tuple[RunNo, int, int], NodeRuns] = OrderedDict()
+
+    async def page(self, row: RunRow, *, after: int, limit: int) -> tuple[list[NodeRun], int | None]:
+        """The node runs behind the one that was the `after`th to begin, and behind which one the next page begins.
+        Others get their turn between two pieces of the journal."""
+        key = (row.no, after, limit)
+        told = self._known.get(key) or NodeRuns(row.id, after=after, limit=limit)
+        self._remember(key, told)
+        told.cut()  # one row may begin more of them than a page has
+        run = None if row.status in TERMINAL else await _folded(self._store, row.no)
+        while told.may_change(run) and (rows := await self._rows(row.no, told)):
+            for each in rows:
+                if each[0] > told.seq:  # else somebody else asked for the same page meanwhile
+                    told.take(each)
+            await asyncio.sleep(0)
+        if told.further is not None:
+            last = max(told.found, default=after)
+            self._remember((row.no, last, limit), told.further)
+        return await self._shown(row.no, told), None if told.further is None else last
+
+    async def _rows(self, no: RunNo, told: NodeRuns) -> list[ReadRow]:
+        return await self._store.journal(no, told.seq, ROWS_AT_A_TIME)
+
+    def _remember(self, key: tuple[RunNo, int, int], told: NodeRuns) -> None:
+        self._known.setdefault(key, told)
+        self._known.move_to_end(key)
+        while len(self._known) > NODE_RUN_PAGES_REMEMBERED_MAX:
+            self._known.popitem(last=False)
+
+    async def _shown(self, no: RunNo, told: NodeRuns) -> list[NodeRun]:
+        """With their values in full, and their own: what is remembered goes on changing."""
+        shown, found = _Shown(self._store, no), list[NodeRun]()
+        for each in list(told.found.values()):
+            given = await shown.text(each.exec_input_json)
+            gave = await shown.text(each.exec_output_json)
+            found.append(
+                msgspec.structs.replace(
+                    each, exec_input_json=given, exec_output_json=gave, prep_json=_prepared(given)
+                )
+            )
+            if len(found) % ROWS_AT_A_TIME == 0:
+                await asyncio.sleep(0)
+        return found
+
+
+async def _folded(store: Store, no: RunNo) -> Run | None:
+    stored = await store.load(no)
+    return None if stored is None else await load_run_in_turns(store, stored)
 
 
 class _Shown:
@@ -375,50 +470,78 @@ class Course:
     """Where a run has come to at its top level."""
 
     def __init__(self) -> None:
-        self.current, self.action, self.steps = "", "", 0
+        self.action, self.steps = "", 0
         self.seq = 0
-        self.at = Millis(0)
+        self.is_whole = True  # no row was passed over
+        self._once = 0  # of the steps, those that were met for the first time
+        self._path = ""
+
+    @property
+    def current(self) -> str:
+        return place_of(self._path)[0] if self._path else ""
 
     def take(self, row: ReadRow) -> None:
-        self.seq, _, self.at, _, body = row  # type: ignore[assignment]
+        self.seq, *_, body = row
         event, decisions = decode_row(body)
-        if isinstance(event, StepSucceeded | CallbackReceived) and decisions and "." not in event.path:
-            self.steps += 1
+        if type(event) in _ENDING and decisions:
+            self._end(event.path)  # type: ignore[union-attr]  # both have one
         for decision in decisions:
-            match decision:
-                case Take(path, action, to):
-                    if "." not in path:
-                        self.action, self.current = action, _key_of(to) if to else ""
-                case StartAttempt(path) | OpenScope(path) | OpenWait(path) | ArmTimer(path, "delay"):
-                    self.current = place_of(path)[0]
-                case CompleteStep(path) | FailStep(path):
-                    self.steps += "." not in path and scope_of(path)[1] is None
-                case FinishRun(status, _, error):
-                    self.current = (
-                        place_of(error.path)[0] if status == "failed" and error and error.path else ""
-                    )
+            kind = type(decision)
+            if kind in _BEGINNING:
+                if kind is not ArmTimer or decision.timer == "delay":  # type: ignore[union-attr]
+                    self._path = decision.path  # type: ignore[union-attr]
+            elif kind in _ENDED:
+                self._end(decision.path)  # type: ignore[union-attr]
+            elif kind is Take:
+                self._leave(decision)  # type: ignore[arg-type]
+            elif kind is FinishRun:
+                self._finish(decision)  # type: ignore[arg-type]
+
+    def _end(self, path: str) -> None:
+        if "." not in path and scope_of(path)[1] is None:
+            self.steps += 1
+            self._once += "~" not in path
+
+    def _leave(self, order: Take) -> None:
+        if "." not in order.path:
+            self.action, self._path = order.action, order.to
+
+    def _finish(self, order: FinishRun) -> None:
+        self._path = order.error.path if order.status == "failed" and order.error is not None else ""
+
+    def count_visits(self, run: Run) -> None:
+        """What was passed over went round and round: how often each node was met stands in the run."""
+        if not self.is_whole:
+            rounds = sum(visits - 1 for visits in run.frames[""].visits.values() if visits > 1)
+            is_open = any("~" in path and "." not in path for path in (*run.steps, *run.scopes))
+            self.steps = self._once + rounds - is_open
 
 
 class Courses:
-    """Courses of runs, read once: what was found is remembered."""
+    """Courses of runs, read once: what was found is remembered. Of a very long journal only the two ends are read."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self._known: OrderedDict[RunNo, Course] = OrderedDict()
 
-    async def of(self, no: RunNo, last: int) -> Course:
-        course = self._known.setdefault(no, Course())
-        self._known.move_to_end(no)
+    async def of(self, run: Run) -> Course:
+        """As of the last row of the run as it is given."""
+        course = self._known.setdefault(run.no, Course())
+        self._known.move_to_end(run.no)
         while len(self._known) > REMEMBERED_MAX:
             self._known.popitem(last=False)
+        until, last = course.seq + COURSE_ROWS_MAX, run.seq
         while course.seq < last:
-            rows = await self._store.journal(no, course.seq, ROWS_AT_A_TIME)
+            if course.seq >= until and last - course.seq > COURSE_ROWS_AT_THE_END:
+                course.seq, course.is_whole = last - COURSE_ROWS_AT_THE_END, False
+            rows = await self._store.journal(run.no, course.seq, ROWS_AT_A_TIME)
             if not rows:
                 break  # the run is being deleted
             for row in rows:
                 if course.seq < row[0] <= last:
                     course.take(row)
             await asyncio.sleep(0)
+        course.count_visits(run)
         return course
 
 
@@ -427,8 +550,8 @@ async def task_of(queries: Queries, row: RunRow) -> Task:
     store = queries.store
     stored = await store.load(row.no)
     assert stored is not None
-    row, run = stored.row, await load_run(store, stored)
-    course = await queries.courses.of(row.no, run.seq)
+    row, run = stored.row, await load_run_in_turns(store, stored)
+    course = await queries.courses.of(run)
     release = await _release_of(store, row)
     return Task(
         id=row.id,

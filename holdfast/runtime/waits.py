@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import msgspec
@@ -32,6 +32,7 @@ from holdfast.errors import (
 from holdfast.plan.answers import AnswerFailed, later, refuse_failure
 from holdfast.plan.graph import Call
 from holdfast.runtime.advance import Live
+from holdfast.runtime.replies import Kept
 from holdfast.signing import Capability, sealed
 from holdfast.spec.jsonschema import Judge, count_rules
 from holdfast.store.base import Batch, EarlyResult, RunRow, WaitRow
@@ -288,6 +289,7 @@ class Waits:
         reason: str = "",
         by: str = "",
         form: Any = None,
+        keep: Callable[[bool], Kept] | None = None,
     ) -> bool:
         """Answer an approval; tells whether that decided it. The first answers that decide count, later ones are told."""
         row = await self._engine.row_of(RunId(run_id), tenant)
@@ -303,9 +305,14 @@ class Waits:
         if approved:  # whoever declines need not fill anything in
             _check_form(detail, form)
         event = ApprovalAnswered(found.path, approved, reason, by, msgspec.Raw(_checked(form)))
-        await self._engine.tell(live, event)
+        durable: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._engine.advance.offer(live, event, durable)
         now = live.run.steps.get(found.path)
-        return now is None or now.wait is None
+        decides = now is None or now.wait is None  # seen here: until it is durable another answer may decide
+        if keep is not None and not durable.done():
+            self._engine.advance.batch.told.append((row.no, keep(decides).row()))
+        await durable
+        return decides
 
     async def gate(self, row: RunRow, path: str) -> WaitRow:
         """The open approval at a path; the bare id of its step serves while there is only one such, and no other is

@@ -11,13 +11,13 @@ earlier, and one that nobody can reach costs no more than the try.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
 from holdfast.runtime.assignments import Assignments, Fetched, Key, Progress, Renewed
 from holdfast.runtime.calls import Calls, Job, Unreached
 from holdfast.runtime.clock import Clock
-from holdfast.runtime.roster import Kind, Roster, WorkerView
+from holdfast.runtime.roster import Kind, Offered, Roster, WorkerView
 from holdfast.runtime.writes import Writes
 from holdfast.store.base import Store
 from holdfast.tools.guard import Guard
@@ -105,7 +105,7 @@ class Workers:
         tenant: str,
         worker_id: str,
         url: str | None,
-        services: list[str] | tuple[str, ...],
+        services: Sequence[Offered],
         kind: Kind = "http",
         *,
         key_id: str = "",

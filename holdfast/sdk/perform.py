@@ -38,6 +38,11 @@ class Performer:
     def services(self) -> list[str]:
         return list(self._tools)
 
+    @property
+    def called_back(self) -> list[str]:
+        """Those of them that may answer later, if they are told where to."""
+        return [name for name, tool in self._tools.items() if tool.takes_callback]
+
     async def perform(self, service: str, given: Any, params: Any, context: Context) -> bytes:
         """The JSON text of what a tool returns. Raises whatever the tool does."""
         tool = self._tools.get(service)

@@ -134,9 +134,14 @@ class Worker:
     # --------------------------------------------------------------------------------------------- being known
 
     async def _register(self) -> None:
-        body: dict[str, Any] = {"id": self.id, "services": self.services, "kind": "http", "url": self.url}
+        later = self._performer.called_back
+        services = [
+            {"name": name, "supports_async_callback": True} if name in later else name
+            for name in self.services
+        ]
+        body: dict[str, Any] = {"id": self.id, "services": services, "kind": "http", "url": self.url}
         if self._is_pull:
-            body = {"id": self.id, "services": self.services, "kind": "pull"}
+            body = {"id": self.id, "services": services, "kind": "pull"}
         while True:
             try:
                 await self._connection.ask("POST", f"{API}/workers", Registered, body=body)

@@ -364,6 +364,7 @@ class Batch:
         "rows",
         "snapshots",
         "taken_early",
+        "told",
         "traces",
         "tried",
         "verdicts",
@@ -387,6 +388,7 @@ class Batch:
         self.artefacts: list[tuple[RunNo, str, int, Millis]] = []  # run, sha256, size, at
         self.api_keys: list[ApiKey] = []  # made, used or revoked
         self.replies: list[ReplyRow] = []
+        self.told: list[tuple[RunNo, ReplyRow]] = []  # answers to what a row of the run says
         self.workers: list[WorkerRow] = []
         self.forgotten_workers: list[tuple[str, str]] = []  # tenant, id
         self.assignments: list[AssignmentRow] = []
@@ -411,7 +413,7 @@ class Batch:
         rare = self.forgotten_keys or self.traces or self.api_keys or self.workers or self.forgotten_workers
         jobs = self.assignments or self.ended_assignments
         waits = self.opened_waits or self.closed_waits or self.early_results or self.taken_early
-        letters = self.letters or self.tried or self.replies
+        letters = self.letters or self.tried or self.replies or self.told
         return bool(some or rare or jobs or waits or letters) or self.lane is not None or self.is_probe
 
     def only(self, runs: set[RunNo]) -> Batch:
@@ -437,7 +439,7 @@ class Batch:
         part.versions, part.workflows, part.published = self.versions, self.workflows, self.published
         part.forgotten_keys, part.api_keys = self.forgotten_keys, self.api_keys
         part.workers, part.forgotten_workers = self.workers, self.forgotten_workers
-        part.replies = self.replies
+        part.replies, part.told = self.replies, [told for told in self.told if told[0] in runs]
         part.lane, part.is_probe = self.lane, self.is_probe
         return part
 

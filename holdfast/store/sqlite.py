@@ -1,8 +1,8 @@
 """The store on one SQLite file: binds, runs and maps. Knows no rule of the engine and nothing of PostgreSQL.
 
 One connection writes, on one thread at a time: the event loop's while the disk syncs quickly, else its own. A hop to
-another thread and back costs more than such a sync, and every statement there waits for the interpreter. One connection
-reads, on the loop. WAL and `synchronous=FULL`: what `submit` reports as done survives a power cut.
+another thread and back costs more than such a sync, and every statement there waits for the interpreter. Another one
+reads, on the loop (sqlite_reads.py). WAL and `synchronous=FULL`: what `submit` reports as done survives a power cut.
 """
 
 from __future__ import annotations
@@ -14,72 +14,49 @@ import re
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Sequence
 from itertools import chain
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import apsw
 import msgspec
 
-from holdfast.errors import NodeIsOver, NotFound, SchemaTooNew, SchemaTooOld, StoreUnavailable
+from holdfast.errors import NodeIsOver, StoreUnavailable
 from holdfast.signing import new_key
-from holdfast.store.artefacts import named_in
 from holdfast.store.base import (
-    ApiKey,
-    AssignmentRow,
     Batch,
-    Committed,
-    Ends,
     Fenced,
-    KeyAnswer,
     KeyEnd,
     KeyName,
-    Letter,
-    Listing,
     NewRun,
     Publication,
-    ReadRow,
-    Release,
-    ReplyRow,
     RunChange,
-    RunRow,
-    Stored,
     Verdict,
-    WaitRow,
-    Wanted,
-    WorkerRow,
-    Workflow,
 )
-from holdfast.store.lists import Lists, Tallies
-from holdfast.store.statements import migrations, statements
-from holdfast.values import Millis, RunId, RunNo
+from holdfast.store.lists import Tallies
+from holdfast.store.sqlite_reads import SqliteReads
+from holdfast.store.statements import migrations
+from holdfast.values import Millis, RunNo
 
 INLINE_SECONDS_MAX: Final = 0.005  # while syncing takes longer than this, commits go to the writer's thread
 ROWS_PER_STATEMENT_MAX: Final = 256
-STATEMENTS_KEPT: Final = 500  # prepared; apsw forgets one after as many uses of others
 WAL_BYTES: Final = 4 * 1024 * 1024  # grown beforehand: a commit then changes no file size
 CHECKPOINT_PAGES: Final = 1_000
-BUSY_MS: Final = 5_000  # how long opening waits for whoever writes to the file
 BUSY_MS_LATER: Final = 50  # and a commit: the door looks again by itself, and nobody else has to wait for it
 REPLY_MS: Final = 24 * 3600 * 1000  # how long an answer is kept for whoever asks again
-EVERY_RUN: Final = Wanted()
 
 ALL: Final = -1  # as a limit
-ENDS_LOOKED_AT_MAX: Final = 10_000  # runs that are looked for by the end of their id
-FIRST_ROWS: Final = 5  # of a journal: enough to see when its run was begun
 
 Done = Callable[[BaseException | None], None]
-Record = TypeVar("Record", bound=msgspec.Struct)
 
 
-class SqliteStore:
+class SqliteStore(SqliteReads):
     def __init__(
         self, path: str, *, node: str = "local", durability: str = "full", threads: bool = True
     ) -> None:
-        self.path, self.node, self.durability, self.threads = path, node, durability, threads
-        self.epoch, self.server_key = 0, b""
-        self._sql = statements("sqlite")
+        super().__init__(path)
+        self.node, self.durability, self.threads = node, durability, threads
+        self.server_key = b""
         self._many = {name: _many_rows(self._sql[name]) for name in ("append", "add_run", "change_run")}
         doomed = [name for name in self._sql if name.startswith("forget_run_")]
         doomed.sort(key=lambda name: name == "forget_run_row")  # last: the others may still ask it for its id
@@ -93,7 +70,6 @@ class SqliteStore:
         self._thread: threading.Thread | None = None
         self._write: apsw.Connection
         self._tallies: Tallies
-        self._read: apsw.Connection
 
     # --------------------------------------------------------------------------------------- open and close
 
@@ -120,42 +96,15 @@ class SqliteStore:
         self._write.set_busy_timeout(BUSY_MS_LATER)
         self._grow_wal()
 
-    def open_to_read(self, *, any_release: bool = False) -> None:
-        """Look at the file beside whoever writes to it: nothing is locked, migrated or changed.
-
-        One of an older release has not all that is asked for; with `any_release` it may only be copied.
-        """
-        if not os.path.exists(self.path):
-            raise NotFound(f"there is no database {self.path}; holdfast run makes it, --db names another")
-        try:
-            self._read = self._connect(apsw.SQLITE_OPEN_READONLY)
-            found, newest = self._schema(self._read), migrations("sqlite")[-1][0]
-        except apsw.Error as error:
-            raise StoreUnavailable(f"{self.path} cannot be read as a database: {error}") from error
-        if found < newest and not any_release:
-            self._read.close()
-            raise SchemaTooOld(
-                f"{self.path} was written by an older release (schema {found}, this one needs {newest}); "
-                "holdfast run brings it up to date"
-            )
-
     def close(self) -> None:
         if self._thread is not None:
             self._work.put(None)
             self._thread.join()
             self._thread = None
+        self._end_look()
         self._read.close()
         if self.epoch:  # else it was opened to be read
             self._write.close()
-
-    def _connect(self, access: int = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE) -> apsw.Connection:
-        db = apsw.Connection(
-            self.path, flags=access | apsw.SQLITE_OPEN_URI, statementcachesize=STATEMENTS_KEPT
-        )
-        db.set_busy_timeout(BUSY_MS)
-        db.pragma("trusted_schema", False)
-        db.pragma("foreign_keys", True)
-        return db
 
     def _settle(self) -> None:
         db = self._write
@@ -165,19 +114,6 @@ class SqliteStore:
             db.pragma("fullfsync", True)
         db.wal_autocheckpoint(0)  # it would swallow a failed sync; see _checkpoint
         db.set_wal_hook(self._note_pages)
-
-    def _schema(self, db: apsw.Connection) -> int:
-        """The number of the newest migration that the file has seen; refused if it is not a file for this release."""
-        known = bool(db.execute("SELECT 1 FROM sqlite_schema WHERE name = 'meta'").get)
-        if not known and db.execute("SELECT 1 FROM sqlite_schema LIMIT 1").get:
-            raise StoreUnavailable(f"{self.path} is a database of something else; give a file of its own")
-        done = int(self._value(db, "schema_version")) if known else 0
-        newest = migrations("sqlite")[-1][0]
-        if done > newest:
-            raise SchemaTooNew(
-                f"{self.path} was written by a newer release (schema {done}, this one knows {newest}); upgrade holdfast"
-            )
-        return done
 
     def _migrate(self) -> None:
         done = self._schema(self._write)
@@ -213,16 +149,17 @@ class SqliteStore:
                 wal.write(bytes(missing))
                 os.fsync(wal.fileno())
 
-    def _value(self, db: apsw.Connection, name: str, *args: Any) -> Any:
-        return db.execute(self._sql[name], args).get
-
     # ---------------------------------------------------------------------------------------------- writing
+
+    def lane_of_former(self) -> str | None:
+        return self._lane
 
     def next_no(self) -> RunNo:
         self._last_no += 1
         return RunNo(self._last_no)
 
     def submit(self, batch: Batch, done: Done) -> None:
+        self._end_look()  # else it would keep the log from being moved into the file
         is_quick = (
             self._sync_seconds < INLINE_SECONDS_MAX and not batch.forgotten
         )  # a run may have any number of rows
@@ -237,6 +174,7 @@ class SqliteStore:
 
         def finish(error: BaseException | None) -> None:
             self._at_work -= 1
+            self._end_look()  # whoever is told of this commit sees it
             done(error)
 
         if self._thread is None:
@@ -374,11 +312,12 @@ class SqliteStore:
         execute, sql = self._write.execute, self._sql
         if batch.keys:
             Keys(self._write, sql).settle(batch)
-        if batch.replies:
-            execute(sql["forget_replies"], (batch.replies[-1].created_at - REPLY_MS,))
+        replies = [*batch.replies, *(row for _, row in batch.told)]
+        if replies:
+            execute(sql["forget_replies"], (replies[-1].created_at - REPLY_MS,))
         records: tuple[tuple[str, Sequence[msgspec.Struct]], ...] = (
             ("put_api_key", batch.api_keys),
-            ("put_reply", batch.replies),
+            ("put_reply", replies),
             ("put_worker", batch.workers),
             ("put_assignment", batch.assignments),
         )
@@ -434,347 +373,6 @@ class SqliteStore:
             if next(iter(self._write.execute(self._sql["rows_of"], (run, seq - 1, 1))), (0,))[0] == seq:
                 runs[run] = None
         return [RunNo(run) for run in runs]
-
-    # ---------------------------------------------------------------------------------------------- reading
-
-    async def load(self, no: RunNo) -> Stored | None:
-        with self._one_look():
-            row = await self.run_by_no(no)
-            if row is None:
-                return None
-            snapshot = list(self._read.execute(self._sql["snapshot_of"], (no,)))
-            seq = snapshot[0][1] if snapshot else 0
-            rows = await self.journal(no, seq, -1)
-        return Stored(row, [(part, body) for part, _, body in snapshot], seq, rows)
-
-    async def run_by_id(self, tenant: str, run_id: RunId) -> RunRow | None:
-        return next(iter(self._rows("run_by_id", tenant, run_id)), None)
-
-    async def run_by_no(self, no: RunNo) -> RunRow | None:
-        return next(iter(self._rows("run_by_no", no)), None)
-
-    async def ends(self, tenant: str, run_id: RunId) -> Ends | None:
-        with self._one_look():
-            row = await self.run_by_id(tenant, run_id)
-            if row is None:
-                return None
-            first = await self.journal(row.no, 0, FIRST_ROWS)
-            return Ends(row, first, self._read.execute(self._sql["last_row"], (row.no,)).get)
-
-    async def list_runs(
-        self, tenant: str, before: RunNo | None, limit: int, wanted: Wanted = EVERY_RUN
-    ) -> Listing:
-        """Runs, the newest first."""
-        with self._one_look():
-            found, below = Lists(self._read, self._sql).part(tenant, before, limit, wanted)
-            return Listing(self._rows("runs_by_no", msgspec.json.encode(found).decode()), below)
-
-    async def below_runs(
-        self, tenant: str, before: RunNo | None, count: int, wanted: Wanted = EVERY_RUN
-    ) -> RunNo | None:
-        """What a list begins below that leaves out so many runs; None if it has no more than these."""
-        with self._one_look():
-            return Lists(self._read, self._sql).part(tenant, before, count, wanted)[1]
-
-    async def count_runs(self, tenant: str, wanted: Wanted = EVERY_RUN) -> int:
-        """How many runs there are of a status, a workflow, a release: from counters, not by looking at runs."""
-        assert wanted.label is None, "labelled runs are not counted"
-        return Lists(self._read, self._sql).count(tenant, wanted)
-
-    @contextmanager
-    def _one_look(self) -> Iterator[None]:
-        """What is read within is of one moment. Nothing in it waits: the connection is everybody's."""
-        if not self._read.get_autocommit():  # within a longer look
-            yield
-            return
-        self._read.execute("BEGIN")
-        try:
-            yield
-        finally:
-            self._read.execute("ROLLBACK")
-
-    def _rows(self, name: str, *args: Any) -> list[RunRow]:
-        return [RunRow(*row) for row in self._read.execute(self._sql[name], args)]
-
-    async def request_of(self, no: RunNo) -> str | None:
-        """The caller's own id of the start that made a run, if it had one."""
-        found: str | None = self._value(self._read, "request_of", no)
-        return found
-
-    async def request(self, tenant: str, request_id: str) -> tuple[str, RunNo, RunId] | None:
-        return next(iter(self._read.execute(self._sql["request"], (tenant, request_id))), None)
-
-    async def published(self, tenant: str, name: str) -> tuple[str, str, int] | None:
-        """The version that a name means, its definition, and the number of its release."""
-        return next(iter(self._read.execute(self._sql["published"], (tenant, name))), None)
-
-    async def workflows(self, tenant: str, after: str, limit: int) -> list[Workflow]:
-        found = self._read.execute(self._sql["workflows"], (tenant, after, limit))
-        return [Workflow(*row) for row in found]
-
-    async def workflow(self, tenant: str, name: str) -> Workflow | None:
-        return self._one("workflow", Workflow, tenant, name)
-
-    async def workflow_by_id(self, tenant: str, flow_id: str) -> Workflow | None:
-        return self._one("workflow_by_id", Workflow, tenant, flow_id)
-
-    async def releases(self, tenant: str, name: str, below: int, limit: int) -> list[Release]:
-        found = self._read.execute(self._sql["releases"], (tenant, name, below, limit))
-        return [Release(*row) for row in found]
-
-    async def release(self, tenant: str, name: str, number: int) -> Release | None:
-        return self._one("release", Release, tenant, name, number)
-
-    async def release_by_id(self, tenant: str, release_id: str) -> Release | None:
-        return self._one("release_by_id", Release, tenant, release_id)
-
-    async def newest_published(self, tenant: str, name: str) -> Release | None:
-        return self._one("newest_published", Release, tenant, name)
-
-    def _one(self, name: str, kind: type[Record], *args: Any) -> Record | None:
-        row = next(iter(self._read.execute(self._sql[name], args)), None)
-        return None if row is None else kind(*row)
-
-    async def workflow_names(self, tenant: str, limit: int) -> list[str]:
-        return [name for (name,) in self._read.execute(self._sql["workflow_names"], (tenant, limit))]
-
-    async def ids_like(self, tenant: str, part: str, limit: int) -> list[RunId]:
-        """Runs by the beginning of their id, or, of the newest ones, by its end."""
-        found = list(self._read.execute(self._sql["ids_beginning"], (tenant, part, limit)))
-        found += self._read.execute(self._sql["ids_ending"], (tenant, part, limit, ENDS_LOOKED_AT_MAX))
-        return list(dict.fromkeys(run_id for (run_id,) in found))[:limit]
-
-    async def key_holder(self, tenant: str, scope: str, key: str) -> tuple[RunId, str] | None:
-        return next(iter(self._read.execute(self._sql["key_holder"], (tenant, scope, key))), None)
-
-    async def answered_key(self, tenant: str, scope: str, key: str) -> KeyAnswer | None:
-        created_at = self._value(self._read, "answered_key", tenant, scope, key)
-        return None if created_at is None else KeyAnswer(tenant, scope, key, created_at)
-
-    async def api_keys(self) -> list[ApiKey]:
-        return [ApiKey(*row) for row in self._read.execute(self._sql["api_keys"])]
-
-    async def reply(self, tenant: str, route: str, key: str) -> ReplyRow | None:
-        return self._one("reply", ReplyRow, tenant, route, key)
-
-    async def workers(self) -> list[WorkerRow]:
-        return [WorkerRow(*row) for row in self._read.execute(self._sql["workers"])]
-
-    async def assignments(self) -> list[AssignmentRow]:
-        return [AssignmentRow(*row) for row in self._read.execute(self._sql["assignments"])]
-
-    def _waits(self, name: str, *args: Any) -> list[WaitRow]:
-        return [WaitRow(*row) for row in self._read.execute(self._sql[name], args)]
-
-    async def waits_named(self, tenant: str, task_id: str, limit: int) -> list[WaitRow]:
-        return self._waits("waits_named", tenant, task_id, limit)
-
-    async def wait_at(self, no: RunNo, path: str, kind: str, attempt: int | None = None) -> WaitRow | None:
-        """The wait of an attempt, or of the newest."""
-        return next(iter(self._waits("wait_at", no, path, kind, attempt)), None)
-
-    async def waits_of_run(self, no: RunNo, limit: int) -> list[WaitRow]:
-        return self._waits("waits_of_run", no, limit)
-
-    async def open_waits(self, tenant: str, kind: str, limit: int) -> list[WaitRow]:
-        return self._waits("open_waits", tenant, kind, limit)
-
-    async def early_result(self, tenant: str, task_id: str, now: Millis) -> str | None:
-        found: str | None = self._value(self._read, "early_of", tenant, task_id, now)
-        return found
-
-    async def count_early(self, tenant: str, now: Millis) -> int:
-        return int(self._value(self._read, "count_early", tenant, now))
-
-    async def early_waits(self, limit: int) -> list[WaitRow]:
-        """Open waits whose answer is here."""
-        return self._waits("early_waits", limit)
-
-    def _letters(self, name: str, args: Any) -> list[Letter]:
-        return [Letter(*row) for row in self._read.execute(self._sql[name], args)]
-
-    async def letters_due(
-        self, now: Millis, full: Sequence[str], runs: Sequence[RunNo] | None, limit: int
-    ) -> list[Letter]:
-        """Letters whose time has come, the longest due first: none to `full` origins, and of `runs` alone, if given."""
-        named = {
-            "now": now,
-            "full": msgspec.json.encode(full).decode(),
-            "runs": None if runs is None else msgspec.json.encode(runs).decode(),
-            "limit": limit,
-        }
-        return self._letters("letters_due", named)
-
-    async def next_letter(self, after: Millis) -> Millis | None:
-        at: Millis | None = self._value(self._read, "next_letter", after)
-        return at
-
-    async def letters_of_run(self, no: RunNo) -> list[Letter]:
-        return self._letters("letters_of_run", (no,))
-
-    async def dead_letters(self, tenant: str, after: int, limit: int) -> list[Letter]:
-        return self._letters("dead_letters", (tenant, after, limit))
-
-    async def letter(self, tenant: str, letter_id: str) -> Letter | None:
-        return next(iter(self._letters("letter", (tenant, letter_id))), None)
-
-    async def expired_keys(self, now: Millis, limit: int) -> list[KeyAnswer]:
-        return [KeyAnswer(*row) for row in self._read.execute(self._sql["expired_keys"], (now, limit))]
-
-    async def finished_before(self, before: Millis, limit: int) -> list[tuple[RunNo, int]]:
-        """Finished runs that ended before then, the oldest first: number, rows."""
-        return list(self._read.execute(self._sql["finished_before"], (before, limit)))
-
-    async def names_artefact(self, tenant: str, sha256: str) -> bool:
-        """Does some run of the tenant name this artefact?"""
-        return bool(self._value(self._read, "names_artefact", sha256, tenant))
-
-    async def artefacts_of_shelf(self, shelf: str) -> set[str]:
-        """The artefacts that runs name, of those whose sha256 begins so."""
-        bounds = (shelf, f"{shelf}g")  # past every hexadecimal digit
-        return {sha256 for (sha256,) in self._read.execute(self._sql["artefacts_between"], bounds)}
-
-    async def artefacts_of_keys(self) -> set[str]:
-        """The artefacts that answers kept under idempotency keys name."""
-        outputs = self._read.execute(self._sql["outputs_with_artefacts"])
-        return {sha256 for (output,) in outputs for sha256 in named_in(output)}
-
-    async def journal(self, no: RunNo, after: int, limit: int) -> list[ReadRow]:
-        return list(self._read.execute(self._sql["rows_of"], (no, after, limit)))
-
-    async def committed(self, tenant: str, after: int, until: int) -> list[Committed]:
-        """The rows of all runs of a tenant after one position and up to another, in the order of their commits."""
-        return [Committed(*row) for row in self._read.execute(self._sql["committed"], (after, until, tenant))]
-
-    async def last_pos(self) -> int:
-        return int(self._value(self._read, "last_pos"))
-
-    async def trace_of(self, no: RunNo) -> str:
-        """The trace that a run was started for, or nothing."""
-        return self._value(self._read, "trace_of", no) or ""
-
-    async def resting_runs(self, after: RunNo, limit: int) -> list[tuple[RunNo, bool]]:
-        """Open runs that nobody drives and no time wakes, and whether each waits for something with a name."""
-        return [
-            (no, bool(waits)) for no, waits in self._read.execute(self._sql["resting_runs"], (after, limit))
-        ]
-
-    async def owned_runs(self, after: RunNo, limit: int) -> list[tuple[RunNo, int]]:
-        """Open runs that somebody drives, and which incarnation of the engine."""
-        return list(self._read.execute(self._sql["owned_runs"], (after, limit)))
-
-    async def runs_by_status(self) -> dict[str, int]:
-        return dict(self._read.execute(self._sql["runs_by_status"]))
-
-    def sizes(self) -> tuple[int, int]:
-        """The bytes of the file, and of the log that is not yet in it."""
-        names = (self._read.filename, self._read.filename_wal)
-        return tuple(os.path.getsize(name) if name and os.path.exists(name) else 0 for name in names)  # type: ignore[return-value]
-
-    async def next_pos(self, after: int) -> int | None:
-        """The first position after this one that still has a row, whoever's it is."""
-        pos: int | None = self._value(self._read, "next_pos", after)
-        return pos
-
-    async def blob(self, no: RunNo, sha256: str) -> bytes:
-        body: bytes = self._value(self._read, "blob", no, sha256)
-        return body
-
-    async def definition(self, tenant: str, version: str) -> tuple[str, str | None] | None:
-        """The text of a definition, and the versions of those that it names."""
-        return next(iter(self._read.execute(self._sql["definition"], (tenant, version))), None)
-
-    def lane_of_former(self) -> str | None:
-        return self._lane
-
-    async def left_behind(self, after: RunNo, limit: int) -> list[RunNo]:
-        return [no for (no,) in self._read.execute(self._sql["owned_by_former"], (self.epoch, after, limit))]
-
-    async def due(self, now: Millis, limit: int) -> list[RunNo]:
-        return [no for (no,) in self._read.execute(self._sql["due_runs"], (now, limit))]
-
-    async def next_wake(self) -> Millis | None:
-        at: Millis | None = self._value(self._read, "next_wake")
-        return at
-
-    async def in_need(self, after: RunNo, limit: int) -> list[tuple[RunNo, str]]:
-        return list(self._read.execute(self._sql["runs_in_need"], (after, limit)))
-
-    async def interruptible(self, after: RunNo, limit: int) -> list[RunNo]:
-        return [no for (no,) in self._read.execute(self._sql["interruptible_runs"], (after, limit))]
-
-    # ----------------------------------------------------------------------------------------------- upkeep
-
-    @contextmanager
-    def still(self) -> Iterator[None]:
-        """What is read within is of one moment, however much is written meanwhile."""
-        self._read.execute("BEGIN")
-        try:
-            yield
-        except apsw.Error as error:
-            raise StoreUnavailable(
-                f"{self.path} cannot be read: {error}; holdfast doctor tells more"
-            ) from error
-        finally:
-            self._read.execute("ROLLBACK")
-
-    def check_file(self) -> list[str]:
-        """What SQLite itself finds wrong with the file, page by page."""
-        return _unsound(self._read)
-
-    def checks(self) -> list[str]:
-        """The names of the queries that look for what must not be."""
-        return [name for name in self._sql if name.startswith("check_")]
-
-    def check(self, name: str) -> list[str]:
-        """What one of them finds, in words."""
-        return [str(line) for (line,) in self._read.execute(self._sql[name])]
-
-    def newest(self, limit: int) -> list[RunRow]:
-        """The newest runs of all tenants."""
-        return self._rows("newest_of_all", limit)
-
-    def blobs_named(self) -> Iterator[tuple[RunNo, str]]:
-        """Journal rows that refer to large values: run, body."""
-        yield from self._read.execute(self._sql["rows_with_blobs"])
-
-    def artefacts_named(self) -> Iterator[tuple[str, int]]:
-        """Artefacts that runs refer to: sha256, size."""
-        yield from self._read.execute(self._sql["artefacts_named"])
-
-    def has_blob(self, no: RunNo, sha256: str) -> bool:
-        return bool(self._value(self._read, "has_blob", no, sha256))
-
-    def epoch_now(self) -> int:
-        """The newest incarnation of an engine on this file."""
-        return int(self._value(self._read, "read_epoch"))
-
-    def schema(self) -> int:
-        return self._schema(self._read)
-
-    def copy_to(self, path: str) -> None:
-        """The whole file as it is at one moment, into a new one, which is checked and on disk when this returns."""
-        try:
-            with closing(apsw.Connection(path)) as copy:
-                with copy.backup("main", self._read, "main") as backup:
-                    backup.step(-1)
-                copy.pragma("journal_mode", "delete")  # one file, that can be carried away
-                wrong = _unsound(copy)
-        except apsw.Error as error:
-            why = str(error)
-            if why == "not an error":  # what closing a copy says that could not be written
-                why = "there is no room for it, or it cannot be written"
-            raise StoreUnavailable(f"{self.path} cannot be copied to {path}: {why}") from error
-        if wrong:
-            raise StoreUnavailable(f"the copy is not sound: {'; '.join(wrong)}")
-
-
-def _unsound(db: apsw.Connection) -> list[str]:
-    try:
-        found = [str(line) for (line,) in db.execute("PRAGMA integrity_check(20)")]
-    except apsw.Error as error:  # so damaged that it cannot even be looked at
-        return [str(error)]
-    return [] if found == ["ok"] else found
 
 
 class Keys:

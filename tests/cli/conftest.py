@@ -17,7 +17,7 @@ import pytest
 HOLDFAST = Path(sys.executable).with_name("holdfast")
 
 TOOLS = '''
-import asyncio
+import asyncio, os, time
 from holdfast import Context, tool
 
 @tool
@@ -49,6 +49,12 @@ async def begin():
     """Never ends by itself."""
     print("at work")
     await asyncio.Event().wait()
+
+@tool
+def stay(until):
+    """Until there is such a file."""
+    while not os.path.exists(until):
+        time.sleep(0.02)
 
 @tool
 def flaky(times, context: Context):

@@ -5,16 +5,19 @@ from __future__ import annotations
 import contextlib
 import json
 import re
+import shutil
 import signal
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.cli.conftest import Cli
+from tests.ports import free_port
 
 SUM = "- {id: sum, tool: add, args: {a: 1, b: 2}}"
 FAILS = "- {id: first, tool: add, args: {a: 1}}\n- {id: bad, tool: fail, args: {message: out of paper}}"
@@ -93,7 +96,7 @@ def test_a_run_is_begun_at_the_server_that_has_the_file(cli: Cli) -> None:
     server = cli.up("--tools", "tools")
     ran = cli.run("run", cli.flow(SUM))
     assert (ran.returncode, json.loads(ran.stdout)) == (0, {"sum": 3})
-    assert re.search(r"run \S+ of flow\n  ✓ sum  completed in \d+ ms\ncompleted in \d+ ms", ran.stderr)
+    assert re.search(r"run \S+ of flow\n  ✓ sum  completed in [\d.]+ m?s\ncompleted in [\d.]+ m?s", ran.stderr)
     assert server.process.poll() is None
 
 
@@ -147,7 +150,7 @@ def test_a_run_at_a_server_is_cancelled_there(cli: Cli) -> None:
 
 
 def test_a_run_is_followed_through_the_death_of_its_server(cli: Cli) -> None:
-    server = cli.up("--tools", "tools")
+    server = cli.up("--tools", "tools", "--port", str(free_port()))
     process = cli.start("run", cli.flow(HELD), "--json")
     cli.until(process, "of flow")
     cli.until(server.process, "at work")
@@ -234,31 +237,28 @@ LOOKS = [
 
 
 @pytest.fixture(scope="module")
-def looked(
-    tmp_path_factory: pytest.TempPathFactory,
-) -> Iterator[dict[tuple[str, ...], list[tuple[int, str, str]]]]:
-    """What each look gives, by server and by file."""
-    cli = Cli(tmp_path_factory.mktemp("looks"))
+def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Cli, Cli]]:
+    """A folder with a server, and one with a copy of its file."""
+    folder = tmp_path_factory.mktemp("looks")
+    served, alone = Cli(folder), Cli(tmp_path_factory.mktemp("alone"))
     try:
-        yield _looked(cli)
+        _fill(served)
+        shutil.copytree(folder, alone.folder, dirs_exist_ok=True)
+        served.up()
+        yield served, alone
     finally:
-        for process in cli.started:
+        for process in served.started:
             process.kill()
             process.communicate()
 
 
-def _looked(cli: Cli) -> dict[tuple[str, ...], list[tuple[int, str, str]]]:
+def _fill(cli: Cli) -> None:
     server = cli.up("--tools", "tools")
     cli.run("flows", "publish", cli.flow(SUM, description="first"))
     cli.run("flows", "publish", cli.flow(LOOP + FAILS, labels="{team: x}", inputs="{of: {default: [1, 2]}}"))
     cli.run("run", cli.flow(SUM))
     cli.run("run", cli.flow(LOOP + FAILS, labels="{team: x}", inputs="{of: {default: [1, 2]}}"))
-    words = [look for one in LOOKS for look in (one, (*one, "--json"))]
-    found = {look: [_seen(cli, look)] for look in words}
     server.stop()
-    for look in words:
-        found[look].append(_seen(cli, look))
-    return found
 
 
 def _seen(cli: Cli, look: tuple[str, ...]) -> tuple[int, str, str]:
@@ -270,10 +270,8 @@ def _seen(cli: Cli, look: tuple[str, ...]) -> tuple[int, str, str]:
 
 
 @pytest.mark.parametrize("look", [look for one in LOOKS for look in (one, (*one, "--json"))], ids=" ".join)
-def test_a_look_is_the_same_by_server_and_by_file(
-    look: tuple[str, ...], looked: dict[tuple[str, ...], list[tuple[int, str, str]]]
-) -> None:
-    by_server, by_file = looked[look]
+def test_a_look_is_the_same_by_server_and_by_file(look: tuple[str, ...], both: tuple[Cli, Cli]) -> None:
+    by_server, by_file = (_seen(cli, look) for cli in both)
     assert by_server == by_file
     assert by_server[0] == 0 and by_server[1] not in ("", "{}\n")
 
@@ -306,17 +304,23 @@ def test_watching_a_run_shows_what_running_it_shows(cli: Cli) -> None:
 
 def test_watching_a_run_goes_on_to_its_end(cli: Cli) -> None:
     cli.up("--tools", "tools")
-    cli.start("run", cli.flow(HELD))
+    cli.until(cli.start("run", cli.flow(HELD)), "✓ first")
     process = cli.start("runs", "watch", "--json")
+    fails, is_seen = cli.flow(FAILS), threading.Event()
+
+    def fail_until_it_is_seen() -> None:
+        """Nothing says when somebody has begun to watch."""
+        while not is_seen.is_set():
+            cli.run("run", fails)
+
+    failing = threading.Thread(target=fail_until_it_is_seen)
+    failing.start()
     assert process.stdout is not None
-    cli.run("run", cli.flow(FAILS))
-    kinds = []
-    for line in process.stdout:
-        event = json.loads(line)
-        kinds.append((event["detail"]["kind"], event["status"]))
-        if kinds[-1][0] == "workflow_terminal":
-            break
-    assert kinds[-1] == ("workflow_terminal", "failed")
+    events = map(json.loads, process.stdout)
+    ended = next((event for event in events if event["detail"]["kind"] == "workflow_terminal"), None)
+    is_seen.set()
+    failing.join()
+    assert ended is not None and ended["status"] == "failed"
 
 
 def test_watching_a_run_that_failed_exits_with_1(cli: Cli) -> None:

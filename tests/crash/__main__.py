@@ -1,5 +1,5 @@
 """The full campaigns, each ending in one line: `python -m tests.crash --kills 200 --runs 1000`, `--cuts 20000`,
-`--server-kills 50 --runs 500`."""
+`--server-kills 50 --runs 500`, `--wait-kills 50 --runs 200`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.crash import kills, power, servers
+from tests.crash import kills, power, servers, waiting
 
 
 def main() -> int:
@@ -19,6 +19,9 @@ def main() -> int:
     parser.add_argument("--runs", type=int, default=1_000, help="runs that the kills fall on")
     parser.add_argument("--cuts", type=int, default=0, help="simulated power cuts")
     parser.add_argument("--server-kills", type=int, default=0, help="kill -9 of `holdfast up` under load")
+    parser.add_argument(
+        "--wait-kills", type=int, default=0, help="kill -9 of `holdfast up` under runs that wait"
+    )
     parser.add_argument("--seed", type=int, default=1)
     asked = parser.parse_args()
     problems: list[str] = []
@@ -33,6 +36,11 @@ def main() -> int:
                 folder, seed=asked.seed, kills=asked.server_kills, runs=asked.runs
             ),
         )
+    if asked.wait_kills:
+        problems += _in_folder(
+            None,
+            lambda folder: waiting.campaign(folder, seed=asked.seed, kills=asked.wait_kills, runs=asked.runs),
+        )
     if asked.cuts:
         memory = "/dev/shm" if Path("/dev/shm").is_dir() else None
         problems += _in_folder(
@@ -42,7 +50,8 @@ def main() -> int:
 
 
 def _in_folder(
-    where: str | None, run: Callable[[Path], kills.Campaign | power.Campaign | servers.Campaign]
+    where: str | None,
+    run: Callable[[Path], kills.Campaign | power.Campaign | servers.Campaign | waiting.Campaign],
 ) -> list[str]:
     """Run a campaign, print its line, and keep its files if something is wrong with them."""
     folder = Path(tempfile.mkdtemp(prefix="holdfast-crash-", dir=where))

@@ -106,7 +106,7 @@ def check(
         _check_rows(run, rows, statuses.get(run, "missing"), expected_status, say)
         fates = _check_attempts(run, rows, say)
         _check_effects(run, fates, done[run], say)
-        _check_log(run, fates, log_text, say)
+        check_log(run, fates, log_text, say)
         _count(found, rows, fates, done[run])
     found.runs, found.statuses = len(by_run), dict(Counter(statuses.values()))
     return found
@@ -214,7 +214,7 @@ def _check_effects(run: str, fates: Fates, done: list[Effect], say: Callable[[st
         say(f"{run}: idempotency keys are not one per step instance")
 
 
-def _check_log(run: str, fates: Fates, log_text: str, say: Callable[[str], None]) -> None:
+def check_log(run: str, fates: Fates, log_text: str, say: Callable[[str], None]) -> None:
     for (path, attempt), fate in fates.items():
         if fate == "lost" and not re.search(
             rf"{run}: attempt {attempt} of {re.escape(path)} was lost", log_text

@@ -1,4 +1,5 @@
-"""What real workers do in the campaign of killed servers. Each execution leaves a line in $EFFECTS, which outlives them."""
+"""What real workers, and the tools of a server, do in the campaigns of killed servers. Each execution leaves a line in
+$EFFECTS, which outlives them."""
 
 from __future__ import annotations
 
@@ -37,3 +38,10 @@ async def pull_add(context: Context, input: int, params: dict[str, Any]) -> int:
     _effect("pull", context)
     await asyncio.sleep(params["ms"] / 1000)
     return input + int(params["plus"])
+
+
+@tool
+async def note(context: Context, value: Any) -> Any:
+    _effect("note", context)
+    await asyncio.sleep(0.01)
+    return value

@@ -83,15 +83,22 @@ def test_one_execution_is_taken_for_the_success_and_all_others_take_its_output(
 
 def test_only_holders_that_failed_or_were_cancelled_end_otherwise(left: tuple[Place, Told]) -> None:
     place, _ = left
-    statuses = query_file(place, "SELECT status, count(*) FROM run GROUP BY status")
-    counts = dict(statuses)
-    assert counts.keys() <= {"completed", "failed", "cancelled"}
-    begun = [
-        line.split(" ", 3) for line in place.effects.read_text().splitlines() if line.startswith("begin")
-    ]
-    for status, roles in (("failed", ("fails", "hangs")), ("cancelled", ("is cancelled",))):
-        assert counts.get(status, 0) <= len({run for _, run, _, role in begun if role in roles})
-    assert counts["completed"] >= RUNS - len(ROLES)
+    ended: dict[str, set[str]] = {"completed": set(), "failed": set(), "cancelled": set()}
+    for run, status in query_file(place, "SELECT id, status FROM run"):
+        ended[status].add(run)
+    played: dict[str, set[str]] = {role: set() for role in ROLES}
+    for what, run, _, role in (line.split(" ", 3) for line in place.effects.read_text().splitlines()):
+        if what == "begin":
+            played[role].add(run)
+    # On a busy machine one that does well may take longer than it has, and fails like one that hangs.
+    late = {
+        run
+        for run, rows in journals(place).items()
+        if any(row.event[0] == "attempt_timed_out" for row in rows)
+    }
+    assert ended["failed"] <= played["fails"] | late
+    assert ended["cancelled"] <= played["is cancelled"]
+    assert len(ended["completed"]) >= RUNS - len(ROLES) - len(late - played["hangs"])
 
 
 def test_no_execution_begins_while_another_is_at_work(left: tuple[Place, Told]) -> None:
@@ -125,7 +132,8 @@ def ends_after_a_kill_at(folder: Path, commit: int, *, after: bool) -> dict[str,
     """Three runs with one key; the process dies at its n-th commit, and another one finishes them."""
     folder.mkdir()
     place, told = Place(folder), Told()
-    waiting = [(n, LINE, {"roles": ["fails", "does well"]}) for n in range(3)]
+    patient = LINE.replace("timeout_secs: 0.1", "timeout_secs: 60")
+    waiting = [(n, patient, {"roles": ["fails", "does well"]}) for n in range(3)]
     for kill_commit in (commit, 0):
         driver = Driver(
             place.order(start=waiting, attach=told.open, kill_commit=kill_commit, kill_after=after)

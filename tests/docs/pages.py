@@ -20,7 +20,6 @@ from __future__ import annotations
 import os
 import re
 import signal
-import socket
 import sqlite3
 import subprocess
 import sys
@@ -28,6 +27,8 @@ from collections.abc import Iterator
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import Final, NamedTuple
+
+from tests.ports import free_port
 
 ROOT: Final = Path(__file__).parents[2]
 PAGES: Final = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -93,7 +94,7 @@ class Reader:
             "PATH": f"{Path(sys.executable).parent}:{said['PATH']}",
             "PYTHONWARNINGS": "error",
         }
-        self._port = _free_port()
+        self._port = str(free_port())
         self._env["HOLDFAST_PORT"] = self._port
         self._groups: list[int] = []
 
@@ -163,11 +164,6 @@ class Reader:
         if variables.exists():
             self._env = dict(one.split("=", 1) for one in variables.read_text("utf-8").split("\0") if one)
         return subprocess.CompletedProcess(command, shell.returncode, printed)
-
-
-def _free_port() -> str:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        return str(free.getsockname()[1])
 
 
 def misfit(shown: list[str], printed: list[str]) -> str:

@@ -269,7 +269,7 @@ async def test_an_open_run_goes_on_as_soon_as_the_file_is_opened_again(tmp_path:
     second = Gate()
     second.opened.set()
     async with Holdfast(address(tmp_path), tools=[second.tool]) as hf:
-        assert await (await hf.run(run.id)).result(timeout=20) == {"g": "through"}
+        assert await (await hf.run(run.id)).result(timeout=60) == {"g": "through"}
 
 
 @pytest.mark.anyio
@@ -283,7 +283,7 @@ async def test_every_open_run_goes_on_whether_or_not_somebody_attaches(tmp_path:
     async with Holdfast(address(tmp_path), tools=[second.tool]) as hf:
         await second.began.wait()
         for run in runs:
-            assert await (await hf.run(run.id)).result(timeout=20) == {"g": "through"}
+            assert await (await hf.run(run.id)).result(timeout=60) == {"g": "through"}
 
 
 @pytest.mark.anyio
@@ -304,7 +304,7 @@ async def test_whoever_waits_when_the_engine_is_closed_does_not_wait_for_ever(tm
         waiting = asyncio.ensure_future(run.result())
         await gate.began.wait()
     with pytest.raises(EngineClosed):
-        await asyncio.wait_for(waiting, 10)
+        await asyncio.wait_for(waiting, 60)
 
 
 @pytest.mark.anyio

@@ -1,13 +1,20 @@
-"""A server in a process of its own, to be killed: `python -m tests.http.server_process DATABASE PORT`."""
+"""A server in a process of its own, to be killed: `python -m tests.http.server_process DATABASE PORT [EVENT]`.
+
+With the name of an event it dies by itself the moment the first such one is durable, before whoever sent it is answered.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 import sys
+from typing import Any
 
 from holdfast import tool
 from holdfast.config import Settings
 from holdfast.http.serve import Serving, serve
+from holdfast.runtime.advance import KINDS
 from holdfast.tools.registry import Registry
 
 
@@ -17,14 +24,24 @@ async def pause(secs: float) -> float:
     return secs
 
 
+@tool
+async def later() -> dict[str, Any]:
+    return {"pending": True, "task_id": "T1"}
+
+
 def say(server: Serving) -> None:
+    def die(live: Any, event: Any, decisions: Any) -> None:
+        if KINDS[type(event)] in sys.argv[3:]:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    server.services.engine.advance.listeners.append(die)
     print(server.address, flush=True)
 
 
 def main() -> None:
     address = f"http://127.0.0.1:{sys.argv[2]}"
     settings = Settings(db=f"sqlite:///{sys.argv[1]}", port=int(sys.argv[2]), public_url=address)
-    asyncio.run(serve(settings, registry=Registry([pause]), ready=say))
+    asyncio.run(serve(settings, registry=Registry([pause, later]), ready=say))
 
 
 if __name__ == "__main__":

@@ -39,6 +39,11 @@ BRANCHES: dict[str, Any] = {
         {"from": "C", "action": "default", "to": ""},
     ],
 }  # fmt: skip
+CHAIN = {
+    "start": "t1",
+    "nodes": {f"t{n}": {"kind": "timer", "params": {"delay_ms": 0}} for n in range(1, 6)},
+    "edges": [{"from": f"t{n}", "action": "default", "to": f"t{n + 1}"} for n in range(1, 5)],
+}
 WAITS = {"start": "t", "nodes": {"t": {"kind": "timer", "params": {"delay_ms": 3_600_000}}}}
 
 
@@ -51,12 +56,12 @@ class Centre:
     """A server, spoken to as a program without any of our code would."""
 
     def __init__(self, address: str, session: aiohttp.ClientSession) -> None:
-        self.address, self._session = address, session
+        self.address, self.session = address, session
         self.headers: dict[str, str] = {}
 
     async def ask(self, method: str, path: str, body: Any = None, **query: Any) -> tuple[int, Any]:
         data = body if isinstance(body, str | None) else json.dumps(body)
-        async with self._session.request(
+        async with self.session.request(
             method, self.address + path, data=data, params=query, headers=self.headers
         ) as answer:
             return answer.status, await answer.json()
@@ -83,7 +88,7 @@ class Centre:
 
     async def ended(self, task_id: str) -> Any:
         """The task when it is over. Its end is told by the stream of its events."""
-        async with self._session.get(f"{self.address}/api/v1/runs/{task_id}/events") as stream:
+        async with self.session.get(f"{self.address}/api/v1/runs/{task_id}/events") as stream:
             async for line in stream.content:
                 if b"workflow_terminal" in line:
                     break
@@ -510,6 +515,27 @@ async def test_one_list_is_bare_and_the_other_has_pages(centre: Centre) -> None:
     assert (page["total"], page["page"], page["size"]) == (3, 2, 2)
     assert [task["id"] for task in page["data"]] == newest_first[2:]
     assert [task["id"] for task in await centre.get("/tasks", page=1, page_size=2)] == newest_first[:2]
+
+
+@pytest.mark.anyio
+async def test_node_runs_beyond_an_answer_are_where_its_link_says(centre: Centre) -> None:
+    task_id = await centre.task(await centre.flow(CHAIN))
+    await centre.ended(task_id)
+    whole = await centre.get("/tasks/runs", task_id=task_id)
+    pages, address = [], f"{centre.address}/tasks/runs?task_id={task_id}&limit=2"
+    while address:
+        async with centre.session.get(address) as answer:
+            pages.append(await answer.json())
+            address = str(answer.links["next"]["url"]) if "next" in answer.links else ""
+    assert [run for page in pages for run in page] == whole
+    assert [len(page) for page in pages] == [2, 2, 1]
+
+
+@pytest.mark.parametrize("query", [{"cursor": "x"}, {"limit": 0}, {"limit": 10_001}])
+@pytest.mark.anyio
+async def test_a_page_of_node_runs_that_cannot_be_is_400(centre: Centre, query: dict[str, Any]) -> None:
+    task_id = await centre.task(await centre.flow(WAITS))
+    assert (await centre.ask("GET", "/tasks/runs", task_id=task_id, **query))[0] == 400
 
 
 @pytest.mark.anyio

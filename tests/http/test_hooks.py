@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import io
 import json
-from collections.abc import AsyncIterator
+import signal
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import aiohttp
 import pytest
@@ -260,6 +262,107 @@ async def test_the_prompt_and_the_form_are_shown(local: Said) -> None:
     run_id = await asked(local)
     (wait,) = (await local("GET", f"/api/v1/runs/{run_id}")).body["waits"]
     assert (wait["kind"], wait["detail"]["prompt"]) == ("approval", "Sure?")
+
+
+# ------------------------------------------------------------- killed between the commit and the answer to it
+
+TWICE = {
+    "name": "twice",
+    "steps": [
+        {"id": "first", "kind": "wait_event", "signal_key": "go"},
+        {"id": "second", "kind": "wait_event", "signal_key": "go"},
+    ],
+}
+QUORUM = {
+    "name": "quorum",
+    "steps": [
+        {"id": "gate", "kind": "approve", "prompt": "Sure?", "quorum": {"need": 2, "of": ["Ada", "Bob"]}}
+    ],
+}
+
+
+class Answered(NamedTuple):
+    status: int
+    body: Any
+
+
+@asynccontextmanager
+async def asked_of_one_that_dies(
+    tmp_path: Path, spec: Any, event: str
+) -> AsyncIterator[tuple[str, Callable[..., Awaitable[Answered]]]]:
+    """A run that waits, at a server that is killed once an event of this kind is durable; what is asked while it is
+    away is asked again when it is back, as it was."""
+    server = Mortal(tmp_path / "test.db")
+    async with aiohttp.ClientSession() as session:
+
+        async def ask(path: str, body: Any = None, key: str = "") -> Answered:
+            method, headers = ("GET" if body is None else "POST"), ({"idempotency-key": key} if key else {})
+            async with session.request(
+                method, f"{server.address}{path}", json=body, headers=headers
+            ) as answer:
+                return Answered(answer.status, await answer.json())
+
+        async def ask_again(path: str, body: Any = None, key: str = "") -> Answered:
+            try:
+                return await ask(path, body, key)
+            except aiohttp.ClientError:
+                assert await server.die() == -signal.SIGKILL
+                await server.live()
+                return await ask(path, body, key)
+
+        await server.live(event)
+        try:
+            run_id = (await ask("/api/v1/runs", {"spec": spec})).body["run_id"]
+            async with asyncio.timeout(30):
+                while not (await ask(f"/api/v1/runs/{run_id}")).body["waits"]:
+                    await asyncio.sleep(0.005)
+            yield run_id, ask_again
+        finally:
+            await server.die()
+
+
+@pytest.mark.parametrize("path", ["/api/v1/runs/{id}/signals", "/tasks/signal"])
+async def test_a_signal_sent_again_after_a_kill_counts_once(tmp_path: Path, path: str) -> None:
+    async with asked_of_one_that_dies(tmp_path, TWICE, "signal_received") as (run_id, ask):
+        seeds = {"task_id": run_id} if path.startswith("/tasks") else {}
+        answers = [
+            await ask(path.replace("{id}", run_id), {**seeds, "key": "go", "value": 1}, "k") for _ in range(3)
+        ]
+        assert [answer.status for answer in answers] == [200] * 3
+        assert answers[1:] == answers[:1] * 2
+        run = (await ask(f"/api/v1/runs/{run_id}")).body
+        assert [wait["path"] for wait in run["waits"]] == ["second"]
+
+
+async def test_a_signal_under_another_key_counts_again(tmp_path: Path) -> None:
+    async with asked_of_one_that_dies(tmp_path, TWICE, "signal_received") as (run_id, ask):
+        for key in ("k1", "k2"):
+            assert (await ask(f"/api/v1/runs/{run_id}/signals", {"key": "go"}, key)).status == 200
+        assert (await ask(f"/api/v1/runs/{run_id}")).body["status"] == "completed"
+
+
+async def test_another_signal_under_the_same_key_is_refused(tmp_path: Path) -> None:
+    async with asked_of_one_that_dies(tmp_path, TWICE, "signal_received") as (run_id, ask):
+        await ask(f"/api/v1/runs/{run_id}/signals", {"key": "go", "value": 1}, "k")
+        other = await ask(f"/api/v1/runs/{run_id}/signals", {"key": "go", "value": 2}, "k")
+        assert (other.status, other.body["error"]) == (422, "request_conflict")
+
+
+async def test_an_approval_sent_again_after_a_kill_is_answered_as_the_first_was(tmp_path: Path) -> None:
+    async with asked_of_one_that_dies(tmp_path, QUORUM, "approval_answered") as (run_id, ask):
+        body, path = {"approved": True, "by": "Ada"}, f"/api/v1/runs/{run_id}/approvals/gate"
+        for _ in range(2):
+            answer = await ask(path, body, "k")
+            assert answer == Answered(200, {"run_id": run_id, "path": "gate", "decided": False})
+        assert (await ask(path, body, "another")).body["error"] == "not_waiting"
+
+
+async def test_a_result_sent_again_after_a_kill_is_told_that_it_counted(tmp_path: Path) -> None:
+    gate = {"name": "q", "steps": [{"id": "a", "tool": "later"}]}
+    async with asked_of_one_that_dies(tmp_path, gate, "callback_received") as (run_id, ask):
+        answer = await ask("/workflows/resume", {"task_id": "T1", "result": 1})
+        assert answer == Answered(200, {"resumed": False, "reason": "already_resumed"})
+        assert (await ask(f"/api/v1/runs/{run_id}")).body["output"] == {"a": 1}
 
 
 # ------------------------------------------------------------------------------------- a service that calls back

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import signal
-import socket
 import sys
 from asyncio.subprocess import PIPE, Process
 from pathlib import Path
@@ -13,6 +12,7 @@ import aiohttp
 import pytest
 
 from tests.http.sse import Heard, listening
+from tests.ports import free_port
 
 pytestmark = pytest.mark.anyio
 
@@ -28,14 +28,14 @@ class Mortal:
 
     def __init__(self, database: Path) -> None:
         self._database = database
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self._port = probe.getsockname()[1]
+        self._port = free_port()
         self.address = f"http://127.0.0.1:{self._port}"
         self._process: Process | None = None
 
-    async def live(self) -> None:
+    async def live(self, *until: str) -> None:
+        """Until it is killed, or an event of this kind is durable."""
         command = [sys.executable, "-m", "tests.http.server_process", str(self._database), str(self._port)]
+        command += until
         self._process = await asyncio.create_subprocess_exec(*command, stdout=PIPE)
         assert self._process.stdout is not None
         async with asyncio.timeout(60):
@@ -105,17 +105,17 @@ async def test_readers_hear_every_event_once_whatever_becomes_of_their_server(tm
         of_one: list[Follower] = []
         for life in range(LIVES):
             batch = range(RUNS * life // LIVES, RUNS * (life + 1) // LIVES)
+            # In the middle of what those runs do, and when every reader is there.
+            wanted = len(of_all[0].heard) + EVENTS_OF_RUN_MIN * len(batch) // 3
             runs += await asyncio.gather(*(start(session, server.address, number) for number in batch))
             new = [
                 Follower(session, f"{server.address}/api/v1/runs/{run_id}/events", 1) for run_id in runs[-2:]
             ]
             tasks += [asyncio.create_task(one.follow()) for one in new]
             of_one += new
-            # In the middle of what those runs do.
-            wanted = len(of_all[0].heard) + EVENTS_OF_RUN_MIN * len(batch) // 3
-            while len(of_all[0].heard) < wanted and life < LIVES - 1:
-                await asyncio.sleep(0.005)
             if life < LIVES - 1:
+                while len(of_all[0].heard) < wanted or any(one.connections <= life for one in of_all):
+                    await asyncio.sleep(0.005)
                 await server.die()
                 await server.live()
         await asyncio.gather(*tasks)

@@ -23,7 +23,9 @@ STEP: dict[str, Any] = {
 
 @pytest.fixture
 def settings(tmp_path: Path) -> Settings:
-    return Settings(db=f"sqlite:///{tmp_path / 'test.db'}", port=0, worker_lease_secs=1, worker_ttl_secs=60)
+    return Settings(
+        db=f"sqlite:///{tmp_path / 'test.db'}", port=0, worker_lease_secs=600, worker_ttl_secs=600
+    )
 
 
 async def fetched(ask: Asker, **more: Any) -> dict[str, Any]:
@@ -44,7 +46,7 @@ async def test_a_worker_registers_beats_is_listed_and_leaves(ask: Asker) -> None
     assert made.status == 200
     assert {**made.body, "last_heartbeat": ""} == {
         "id": "w", "url": "http://127.0.0.1:9", "services": ["s", "t"], "load": 0, "last_heartbeat": "",
-        "status": "online", "type": "http",
+        "status": "online", "type": "http", "supports_async_callback": [],
     }  # fmt: skip
     assert (await ask("POST", "/api/v1/workers/w/heartbeat", {"load": 4})).body["load"] == 4
     assert [worker["id"] for worker in (await ask("GET", "/api/v1/workers?service=t")).body["items"]] == ["w"]
@@ -102,7 +104,7 @@ async def test_a_job_goes_out_and_its_answer_comes_back(ask: Asker) -> None:
     }
     assert {name: job[name] for name in expected} == expected
     beat = await told(ask, job, "heartbeat", progress={"done": 1, "total": 2}, load=1)
-    assert (beat.status, beat.body) == (200, {"lease_secs": 1.0, "cancel": False})
+    assert (beat.status, beat.body) == (200, {"lease_secs": 600.0, "cancel": False})
     for _ in range(2):  # whoever says it twice is heard once
         answer = await told(ask, job, "complete", result=[1, 2])
         assert (answer.status, answer.body) == (200, {"accepted": True})
@@ -132,7 +134,9 @@ async def test_a_job_whose_worker_falls_silent_is_given_to_another(ask: Asker) -
     await ask("POST", "/api/v1/workers", PULL)
     await ask("POST", "/api/v1/workers", {**PULL, "id": "v"})
     run_id = await ask.start(spec=STEP)
+    ask.serving.services.workers.assignments.lease_secs = 0.1  # of the first one
     first = await fetched(ask)
+    ask.serving.services.workers.assignments.lease_secs = 600
     second = await fetched(ask, worker_id="v")
     assert (second["id"], second["attempt"]) == (first["id"], 1)
     for answer in (await told(ask, first, "complete", result=1), await told(ask, first, "heartbeat")):

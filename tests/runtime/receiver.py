@@ -12,6 +12,8 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, NamedTuple
 
+from tests.ports import free_port
+
 
 class Received(NamedTuple):
     path: str
@@ -34,7 +36,7 @@ class Receiver:
         self.headers: dict[str, str] = {}
         self.answer = b""
         self._server: ThreadingHTTPServer | None = None
-        self._port = 0
+        self._port = free_port()  # its own also while it is away
         self.up()
 
     @property
@@ -64,7 +66,6 @@ class Receiver:
                 pass
 
         self._server = ThreadingHTTPServer(("127.0.0.1", self._port), Handler)
-        self._port = self._server.server_address[1]
         threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True).start()
 
     def down(self) -> None:

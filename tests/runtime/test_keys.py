@@ -371,9 +371,7 @@ async def test_artefacts_of_a_commit_that_failed_are_named_when_it_is_made_good(
     await engine.open()
     engine.store.refuse = lambda batch: away(batch) if _has(batch, "step_succeeded") else None
     run = await engine.begin("name: n\nsteps: [{id: s, tool: step}]")
-    for _ in range(1_000):  # a thread stores the file
-        if engine.advance.is_stalled:
-            break
+    while not engine.advance.is_stalled:  # a thread stores the file
         await asyncio.to_thread(time.sleep, 0.001)
     engine.store.refuse = back
     await clock().advance(1)

@@ -37,10 +37,10 @@ async def test_arguments_that_are_no_object_fail_their_step_and_nobody_else(tmp_
     async with Holdfast(str(tmp_path / "a.db"), tools=[ok, with_context]) as hf:
         good = "name: good\nsteps: [{id: a, tool: ok}]"
         starts = [hf.start(bad, {"x": 5}), *(hf.start(good) for _ in range(5))]
-        first, *others = await asyncio.wait_for(asyncio.gather(*starts), 10)
-        assert [await run.result(10) for run in others] == [{"a": 1}] * 5
+        first, *others = await asyncio.wait_for(asyncio.gather(*starts), 60)
+        assert [await run.result(60) for run in others] == [{"a": 1}] * 5
         with pytest.raises(RunFailed) as caught:
-            await first.result(10)
+            await first.result(60)
         assert caught.value.error.kind == "inputs"
 
 
@@ -74,7 +74,7 @@ async def test_a_run_that_had_to_wait_for_room_is_not_interrupted_by_beginning(t
     engine = Engine(SqliteStore(str(tmp_path / "a.db")), Registry([ok]), resident=1)
     await engine.open()
     runs = await asyncio.gather(*(engine.start(spec, {}) for _ in range(3)))
-    ended = [await asyncio.wait_for(engine.ended(live.run.no), 10) for live in runs]
+    ended = [await asyncio.wait_for(engine.ended(live.run.no), 60) for live in runs]
     assert [live.run.status for live in ended] == ["completed"] * 3
     await engine.close()
 
@@ -98,5 +98,5 @@ async def test_names_and_numbers_of_a_path_are_told_apart(
         "steps": [{"id": "l", "kind": "foreach", "items": path, "steps": [{"id": "s", "tool": "ok"}]}],
     }
     async with Holdfast(str(tmp_path / "a.db"), tools=[ok]) as hf:
-        output = await (await hf.start(definition, {"x": value})).result(10)
+        output = await (await hf.start(definition, {"x": value})).result(60)
     assert len(output["l"]["iterations"]) == count

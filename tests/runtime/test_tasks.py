@@ -13,11 +13,12 @@ from holdfast import Context, InvalidInputs, LimitExceeded, tool
 from holdfast.engine.decisions import BeginStop, OpenWait, StartAttempt, StopAttempt
 from holdfast.engine.events import AttemptTimedOut, CallbackReceived, RunStarted, StepPaused, TimerFired
 from holdfast.engine.rows import encode_row
+from holdfast.engine.state import Run
 from holdfast.runtime import tasks
 from holdfast.runtime.services import Services
 from holdfast.runtime.tasks import NodeRun, NodeRuns, Task, place_of
 from holdfast.testing import BEGAN
-from holdfast.values import Error, RunNo
+from holdfast.values import Error, RunId, RunNo
 from tests.runtime.bench import opened, rows
 from tests.runtime.manual import by_hand, clock, settled
 
@@ -66,7 +67,7 @@ def graph(start: str, edges: list[tuple[str, str, str]] = [], **nodes: Any) -> d
 async def ran(services: Services, definition: Any, **params: Any) -> tuple[Task, list[NodeRun]]:
     run, _ = await services.commands.start(T, definition, params)
     await services.queries.wait_for(T, run.id, 600)
-    return await services.queries.task(T, run.id), await services.queries.node_runs(T, run.id)
+    return await services.queries.task(T, run.id), (await services.queries.node_runs(T, run.id)).items
 
 
 def told(runs: list[NodeRun]) -> list[tuple[str, int, str, str | None]]:
@@ -186,8 +187,8 @@ async def test_a_page_of_tasks_that_hold_too_much_is_refused_and_a_smaller_one_i
 @by_hand
 async def test_the_course_of_a_run_that_is_deleted_meanwhile_comes_to_an_end(tmp_path: Path) -> None:
     async with opened(tmp_path, TOOLS, clock()) as engine:
-        course = await tasks.Courses(engine.store).of(RunNo(4711), 3)
-        assert course.steps == 0
+        gone = Run(RunNo(4711), RunId("gone"), "v", seq=3)
+        assert (await tasks.Courses(engine.store).of(gone)).steps == 0
 
 
 # --------------------------------------------------------------------------------------------------- node runs
@@ -200,7 +201,7 @@ async def test_each_attempt_is_a_node_run_of_its_own(tmp_path: Path) -> None:
         services = Services(engine)
         run, _ = await services.commands.start(T, graph("a", a=node), {"x": 5})
         await clock().advance(5)
-        runs = await services.queries.node_runs(T, run.id)
+        runs = (await services.queries.node_runs(T, run.id)).items
         assert told(runs) == [("a", 1, "error", None), ("a", 2, "error", None), ("a", 3, "ok", "done")]
         assert [each.error_text for each in runs] == ["no 1", "no 2", None]
         at = BEGAN // 1000
@@ -219,7 +220,7 @@ async def test_a_node_that_is_at_work_is_running(tmp_path: Path) -> None:
         services = Services(engine)
         run, _ = await services.commands.start(T, graph("a", a=local("endless")), {"x": 5})
         await settled()
-        (found,) = await services.queries.node_runs(T, run.id)
+        (found,) = (await services.queries.node_runs(T, run.id)).items
         assert (found.status, found.finished_at, found.attempt_no) == ("running", None, 1)
 
 
@@ -231,7 +232,7 @@ async def test_a_cancelled_task_has_one_canceled_node_run(tmp_path: Path) -> Non
         await settled()
         await services.commands.cancel(T, run.id)
         await services.queries.wait_for(T, run.id, 60)
-        runs = await services.queries.node_runs(T, run.id)
+        runs = (await services.queries.node_runs(T, run.id)).items
         assert told(runs) == [("a", 1, "error", None), ("a", 0, "canceled", "canceled")]
 
 
@@ -251,7 +252,7 @@ async def test_a_choice_and_a_timer_are_node_runs_without_a_call(tmp_path: Path)
         services = Services(engine)
         run, _ = await services.commands.start(T, definition, {"x": 5})
         await clock().advance(3)
-        runs = await services.queries.node_runs(T, run.id)
+        runs = (await services.queries.node_runs(T, run.id)).items
         assert told(runs) == [("c", 1, "ok", "big"), ("t", 1, "ok", "due")]
         assert [each.finished_at - each.started_at for each in runs if each.finished_at] == [0, 2]
         assert (await services.queries.task(T, run.id)).step_count == 2
@@ -267,7 +268,7 @@ async def test_children_of_a_foreach_are_told_under_its_key_by_their_index(tmp_p
         definition = graph("f", f=node)
         run, _ = await services.commands.start(T, definition, {"xs": ["a", "b"]})
         await settled()
-        runs = await services.queries.node_runs(T, run.id)
+        runs = (await services.queries.node_runs(T, run.id)).items
         shown = [(each.node_key, each.branch_id, each.sub_status) for each in runs]
         assert shown[0] == ("f", None, None)
         assert sorted((key, branch) for key, branch, _ in shown[1:]) == [("f", "0"), ("f", "1")]
@@ -316,6 +317,104 @@ async def test_each_visit_on_a_cycle_has_node_runs_of_its_own(tmp_path: Path) ->
         assert told(runs) == [("a", 1, "ok", ""), ("c", 1, "ok", "stop")]
 
 
+@tool
+async def count(input: Any, params: Any) -> Any:  # noqa: A002
+    seen = 1 + (input or 0)
+    return {"seen": seen, "action": "again" if seen < params["rounds"] else "out"}
+
+
+def rounds(number: int) -> dict[str, Any]:
+    """Goes round so often, and waits then."""
+    return graph(
+        "begin",
+        [("begin", "default", "a"), ("a", "again", "a"), ("a", "out", "w")],
+        begin=local("upper"),
+        a={
+            "kind": "local",
+            "service": "count",
+            "params": {"rounds": number},
+            "prep": {"input_key": "$shared.seen"},
+            "post": {"output_map": {"seen": "seen"}, "action_key": "action"},
+        },
+        w={"kind": "wait_event", "params": {"signal_key": "$shared.go"}},
+    )
+
+
+async def waiting(services: Services, definition: Any) -> str:
+    run, _ = await services.commands.start(T, definition, {"x": "hi"})
+    await settled()
+    assert (await services.queries.run(T, run.id)).status == "waiting"
+    return run.id
+
+
+@by_hand
+async def test_pages_of_node_runs_have_each_of_them_once(tmp_path: Path) -> None:
+    async with opened(tmp_path, [*TOOLS, count], clock()) as engine:
+        services = Services(engine)
+        run_id = await waiting(services, rounds(20))
+        whole = await services.queries.node_runs(T, run_id)
+        assert (len(whole.items), whole.cursor) == (22, None)
+        for each in (services, Services(engine)):  # which remembers where pages begin, and one that does not
+            page = await each.queries.node_runs(T, run_id, limit=5)
+            found = [page.items]
+            while page.cursor is not None:
+                page = await each.queries.node_runs(T, run_id, cursor=page.cursor, limit=5)
+                found.append(page.items)
+            assert [len(items) for items in found] == [5, 5, 5, 5, 2]
+            assert [run for items in found for run in items] == whole.items
+
+
+@by_hand
+async def test_a_page_of_node_runs_tells_how_those_of_it_ended_that_others_came_after(tmp_path: Path) -> None:
+    inner = graph("x", [("x", "default", "y")], x=local("upper", post={"output_key": "up"}), y=local("upper"))
+    del inner["name"]
+    outer = graph("s", s={"kind": "subflow", "subflow": inner, "post": {"output_key": "all"}})
+    async with opened(tmp_path, TOOLS, clock()) as engine:
+        services = Services(engine)
+        run, _ = await services.commands.start(T, outer, {"x": "a"})
+        await services.queries.wait_for(T, run.id, 60)
+        page = await services.queries.node_runs(T, run.id, limit=1)
+        assert [(each.node_key, each.branch_id, each.status) for each in page.items] == [("s", None, "ok")]
+
+
+@by_hand
+async def test_a_page_of_node_runs_that_was_looked_at_before_tells_what_came_since(tmp_path: Path) -> None:
+    async with opened(tmp_path, [*TOOLS, count], clock()) as engine:
+        services = Services(engine)
+        run_id = await waiting(services, rounds(2))
+        before = (await services.queries.node_runs(T, run_id)).items
+        await services.commands.signal(T, run_id, "go", 1)
+        await services.queries.wait_for(T, run_id, 60)
+        after = (await services.queries.node_runs(T, run_id)).items
+        assert [(each.status, each.exec_output_json) for each in (before[-1], after[-1])] == [
+            ("running", None),
+            ("ok", "1"),
+        ]
+
+
+@by_hand
+async def test_a_task_that_went_round_very_often_is_counted_without_reading_its_whole_journal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with opened(tmp_path, [*TOOLS, count], clock()) as engine:
+        services = Services(engine)
+        run_id = await waiting(services, rounds(60))
+        exact = await services.queries.task(T, run_id)
+        monkeypatch.setattr(tasks, "COURSE_ROWS_MAX", 10)
+        monkeypatch.setattr(tasks, "ROWS_AT_A_TIME", 10)
+        monkeypatch.setattr(tasks, "COURSE_ROWS_AT_THE_END", 5)
+        taken, take = list[int](), tasks.Course.take
+
+        def counted(course: tasks.Course, row: Any) -> None:
+            taken.append(row[0])
+            take(course, row)
+
+        monkeypatch.setattr(tasks.Course, "take", counted)
+        assert await Services(engine).queries.task(T, run_id) == exact
+        assert (exact.step_count, exact.current_node_key, exact.last_action) == (61, "w", "out")
+        assert len(taken) <= 20
+
+
 @by_hand
 async def test_an_attempt_that_was_lost_with_its_process_is_an_error_and_the_next_one_counts_on(
     tmp_path: Path,
@@ -326,7 +425,7 @@ async def test_an_attempt_that_was_lost_with_its_process_is_an_error_and_the_nex
         engine.crash()
     async with opened(tmp_path, TOOLS, clock()) as engine:
         await settled()
-        runs = await Services(engine).queries.node_runs(T, run.id)
+        runs = (await Services(engine).queries.node_runs(T, run.id)).items
         assert told(runs) == [("a", 1, "error", None), ("a", 2, "running", None)]
 
 
@@ -368,7 +467,7 @@ def projected(*told_by: tuple[Any, list[Any]]) -> list[NodeRun]:
     projection = NodeRuns("0198c0de-0000-7000-8000-000000000000")
     for seq, (event, decisions) in enumerate(told_by, 1):
         projection.take((seq, 0, BEGAN + 1000 * seq, "", encode_row(event, decisions)[0]))
-    return projection.found
+    return list(projection.found.values())
 
 
 BEGUN = (RunStarted(msgspec.Raw(b"{}")), [StartAttempt("a", 1, msgspec.Raw(b'{"input":1,"params":{}}'))])
@@ -433,7 +532,7 @@ async def test_the_tables_say_the_same_of_a_task_that_is_over(tmp_path: Path, na
         run, _ = await services.commands.start(T, "g", {"x": "hi", "xs": ["a", "b"]}, request_id="r")
         await clock().advance(5)
         task = await services.queries.task(T, run.id)
-        runs = await services.queries.node_runs(T, run.id)
+        runs = (await services.queries.node_runs(T, run.id)).items
         own = {"current_node_key", "shared_json"} if task.status == "failed" else set()
         for kind, expected, table, left_out in (
             (Task, [task], "tasks", own),
@@ -455,7 +554,7 @@ async def test_the_tables_have_the_one_canceled_node_run_too(tmp_path: Path) -> 
         await services.commands.cancel(T, run.id)
         await services.queries.wait_for(T, run.id, 60)
         query = "SELECT node_key, attempt_no, status, action FROM node_runs ORDER BY attempt_no DESC"
-        assert rows(tmp_path, query) == told(await services.queries.node_runs(T, run.id))
+        assert rows(tmp_path, query) == told((await services.queries.node_runs(T, run.id)).items)
 
 
 @by_hand

@@ -274,7 +274,7 @@ async def test_arguments_that_do_not_fit_fail_the_step(tmp_path: Path, args: str
 
 @by_hand
 async def test_sync_tools_run_in_threads_beside_each_other(tmp_path: Path) -> None:
-    together = threading.Barrier(5, timeout=10)  # it breaks if they ran one after another
+    together = threading.Barrier(5, timeout=60)  # it breaks if they ran one after another
 
     @tool
     def odd() -> str:

@@ -692,6 +692,13 @@ async def test_only_those_who_are_named_may_answer_each_once(engine: TestEngine)
     assert (await engine.finish(run))["approvers"] == ["Ada", "Bob"]
 
 
+async def test_of_answers_that_come_together_only_the_one_that_decides_is_told_so(engine: TestEngine) -> None:
+    run = await asked(engine, "quorum: {need: 2, of: [Ada, Bob]}")
+    hf = await engine.open()
+    told = await asyncio.gather(*(hf.approve(run.id, "gate", approved=True, by=by) for by in ("Ada", "Bob")))
+    assert told == [False, True]
+
+
 async def test_somebody_else_may_answer_once_it_took_too_long(engine: TestEngine) -> None:
     run = await asked(engine, "quorum: {need: 1, of: [Ada]}, escalate: {after_secs: 60, to: Boss}")
     with pytest.raises(Forbidden):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -17,9 +16,11 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from tests.ports import free_port
+
 T = TypeVar("T")
 ROOT = Path(__file__).parents[2]
-PATIENCE_SECONDS = 60.0
+PATIENCE_SECONDS = 120.0
 
 
 def until(look: Callable[[], T | None], what: str) -> T:
@@ -30,12 +31,6 @@ def until(look: Callable[[], T | None], what: str) -> T:
             return found
         time.sleep(0.02)
     raise AssertionError(f"it never came to this: {what}")
-
-
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
 
 
 class House:
@@ -60,9 +55,9 @@ class House:
         self._running.append(process)
         return process, log
 
-    def up(self) -> None:
-        words = ("up", "--port", str(self.port), "--db", "sqlite:///h.db")
-        self.server, log = self.begin(*words)
+    def up(self, *more: str, **env: str) -> None:
+        words = ("up", "--port", str(self.port), "--db", "sqlite:///h.db", *more)
+        self.server, log = self.begin(*words, **env)
         until(lambda: "is up at" in log.read_text() or self._ended(self.server, log), "the server is up")
 
     def worker(

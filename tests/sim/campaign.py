@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from tests.sim import pure, races, world
+from tests.sim import pure, races, waits_world, world
 
 # The woven ones have idempotency keys on their steps, workflows nested in their workflows, and runs done again; those of
 # graphs have graphs in place of steps.
@@ -23,6 +23,7 @@ LAYERS: Final[dict[str, Callable[..., Any]]] = {
     "world": world.simulate,
     "world-woven": partial(world.simulate, kind="woven"),
     "world-graph": partial(world.simulate, kind="graph"),
+    "world-waits": waits_world.simulate,
     "races": races.simulate,
 }
 REGRESSIONS: Final = Path(__file__).with_name("regressions.txt")
@@ -80,6 +81,9 @@ MUST_HAPPEN["races"] = (
     "poll", "signal", "approval", "crash", "cancel", "timer expiry", "timer poll", "timer retry", "wait resume", "wait poll",
     "wait expired", "wait cancelled", "wait answered", "completed", "failed", "cancelled",
 )  # fmt: skip
+
+
+MUST_HAPPEN["world-waits"] = ()
 
 
 @dataclass

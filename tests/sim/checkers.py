@@ -1053,7 +1053,7 @@ def check_same(mine: Run, theirs: Run, promise: str) -> None:
     hold(one == other, promise, one.decode(), other.decode())
 
 
-_DEFAULTS: Final = re.compile(rb',"(?:(?:output|inputs|items|value)":null|tenant":"default")')
+_DEFAULTS: Final = re.compile(rb',"(?:(?:output|inputs|items|value|detail)":null|tenant":"default")')
 
 ORDERS: Final[dict[type[Decision], str]] = {
     StartAttempt: "start",

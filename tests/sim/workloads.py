@@ -101,7 +101,7 @@ def workload(number: int, woven: bool = False) -> Workload:
     children: dict[str, Data] = {}
     if woven:
         children = _Weaver(random.Random(f"woven {number}"), number).weave(data)
-    whole = _resolved(data, children)
+    whole = resolved(data, children)
     steps: dict[str, Info] = {}
     _describe(data["steps"], None, None, steps, children)
     return Workload(
@@ -109,11 +109,11 @@ def workload(number: int, woven: bool = False) -> Workload:
     )
 
 
-def _resolved(data: Data, children: dict[str, Data]) -> Resolved:
+def resolved(data: Data, children: dict[str, Data]) -> Resolved:
     spec = WorkflowSpec.from_data(data)
     spec.validate()
     names = sorted(step["workflow"] for step in every_step(data["steps"]) if "workflow" in step)
-    return Resolved(spec, {name: _resolved(children[name], children) for name in names})
+    return Resolved(spec, {name: resolved(children[name], children) for name in names})
 
 
 def every_step(block: list[Data]) -> list[Data]:

@@ -24,7 +24,7 @@ import apsw
 import msgspec
 
 from holdfast.engine.decisions import StartAttempt
-from holdfast.engine.events import Adopted, StepFailed, StepSucceeded
+from holdfast.engine.events import Adopted, Destination, StepFailed, StepSucceeded
 from holdfast.engine.rows import decode_row
 from holdfast.errors import (
     HoldfastError,
@@ -65,7 +65,7 @@ FAULTS: Final = (
 )  # fmt: skip
 HARMLESS: Final = frozenset({"cancel", "late answers", "clock jump"})
 AT_A_HANDLE: Final = ("crash", "pause", "clock jump", "late answers", "cancel", "close", "down")
-RERUNS: Final = {"woven": (0, 1, 2), "graph": (1, 2, 4)}
+RERUNS: Final = {"woven": (0, 1, 2), "graph": (1, 2, 4), "waits": (0,)}
 LATE_MS_MAX: Final = 1_000  # a due timer fires within a second, also after the clock was set
 SEEDS_PER_WORKLOAD: Final = 5
 
@@ -77,7 +77,7 @@ class SimClock:
         self._world = world
 
     def now(self) -> Millis:
-        return Millis(EPOCH_MS + int(self._world.loop.time() * 1000) + self._world.skew_ms)
+        return self._world.now()
 
     def monotonic(self) -> float:
         return self._world.loop.time()
@@ -93,6 +93,10 @@ class SimStore(SqliteStore):
         super().__init__(world.path, threads=False)
         self.world, self.sim_node = world, node
         self.slow: list[tuple[Batch, Callable[[BaseException | None], None]]] = []  # commits on their way
+
+    def _open(self) -> None:
+        self.world.end_looks(self)
+        super()._open()
 
     def close(self) -> None:
         """As the writer's thread does it: what was submitted is written first."""
@@ -134,6 +138,7 @@ class SimStore(SqliteStore):
             return world.crash(node)
         answers: list[BaseException | None] = []
         world.held = held_jobs(world.anchor)
+        world.end_looks(self)
         super().submit(batch, answers.append)
         if answers[0] is None:
             world.guarded(lambda: world.committed(node, batch))
@@ -162,7 +167,9 @@ class SimNode:
         places = rng.choice((1, 2)) if "few places" in world.faults else 1000
         resident = rng.choice((1, 2)) if "few residents" in world.faults else 20_000
         registry = Registry([Tool(tool, name) for name, tool in world.tools.items() if name in self.tools])
-        self.engine = Engine(self.store, registry, SimClock(world), places=places, resident=resident)
+        self.engine = Engine(
+            self.store, registry, SimClock(world), places=places, resident=resident, public_url=world.public_url
+        )
         knows = rng.random() < 0.8  # else plans are made anew, from the stored definitions
         for load in world.wanted:
             if knows:
@@ -178,6 +185,13 @@ class SimNode:
 
 
 class World:
+    known_faults: tuple[str, ...] = FAULTS
+    harmless_faults: frozenset[str] = HARMLESS
+    faults_at_a_handle: tuple[str, ...] = AT_A_HANDLE
+    downtimes: tuple[float, ...] = (0.0, 0.1, 20.0)
+    settle_seconds: float = SETTLE_SECONDS
+    public_url: str | None = None
+
     def __init__(self, seed: int, *, trace: bool = False, kind: str = "plain") -> None:
         self.seed, self.rng, self.kind = seed, random.Random(seed), kind
         self.woven, self.is_graph = kind == "woven", kind == "graph"
@@ -186,7 +200,9 @@ class World:
         self.anchor = apsw.Connection(self.path, flags=_FLAGS)  # keeps the database while nobody has it open
         self.is_calm = rng.random() < 0.12  # nothing holds anybody up: what is due must happen in time
         self.faults = {
-            fault for fault in FAULTS if rng.random() < 0.4 and (not self.is_calm or fault in HARMLESS)
+            fault
+            for fault in self.known_faults
+            if rng.random() < 0.4 and (not self.is_calm or fault in self.harmless_faults)
         }
         self.rate = rng.choice((0.01, 0.03, 0.1))
         self.faults_until = rng.choice((0.5, 5.0, 30.0))
@@ -240,8 +256,7 @@ class World:
             self.open_node()
             for which in range(len(self.wanted)):
                 self.later(self.rng.choice((0.0, 0.01, 0.5)), partial(self.start, which))
-            if self.is_graph:
-                self.pull.begin()
+            self.begin()
             for _ in range(self.rng.choice(RERUNS[self.kind]) if self.kind != "plain" else 0):
                 self.later(self.rng.choice((1.0, 4.0, 20.0)), self.do_again)
             for _ in range(self.rng.choice((0, 1, 3)) if "cancel" in self.faults else 0):
@@ -259,6 +274,15 @@ class World:
                 node.store.quit()
             self.anchor.close()
 
+    def begin(self) -> None:
+        """Those who are there beside the nodes and the clients."""
+        if self.is_graph:
+            self.pull.begin()
+
+    def now(self) -> Millis:
+        """The wall clock, as it stands."""
+        return Millis(EPOCH_MS + int(self.loop.time() * 1000) + self.skew_ms)
+
     def is_over(self) -> bool:
         if self.failure is not None:
             raise self.failure
@@ -269,7 +293,7 @@ class World:
         if errors:
             error = errors[0]
             raise Violation(f"no callback fails: {error}") from error.get("exception")
-        if self.loop.time() > self.faults_until + SETTLE_SECONDS or self.loop.turns > TURNS_MAX:
+        if self.loop.time() > self.faults_until + self.settle_seconds or self.loop.turns > TURNS_MAX:
             self.complain()
         if not self.settled:
             return False
@@ -298,6 +322,12 @@ class World:
 
     def newest(self) -> SimNode:
         return self.nodes[-1]
+
+    def end_looks(self, of_others_than: SimStore) -> None:
+        """Who looks at a file keeps nobody from writing to it; in memory it does."""
+        for node in self.nodes:
+            if node.store is not of_others_than:
+                node.store._end_look()
 
     def later(self, delay: float, act: Callable[[], None]) -> None:
         self.loop.call_later(delay, act, context=contextvars.Context())
@@ -332,7 +362,7 @@ class World:
             return
         if self.rng.random() >= self.rate or self.loop.time() > self.faults_until:
             return
-        possible = [fault for fault in AT_A_HANDLE if fault in self.faults]
+        possible = [fault for fault in self.faults_at_a_handle if fault in self.faults]
         if possible:
             getattr(self, "_" + self.rng.choice(possible).replace(" ", "_"))(node)
 
@@ -350,7 +380,7 @@ class World:
         self.say(f"{node.name} dies")
         node.dead = True
         if node is self.newest():
-            self.later(self.rng.choice((0.0, 0.1, 20.0)), self.open_node)
+            self.later(self.rng.choice(self.downtimes), self.open_node)
 
     def _pause(self, node: SimNode) -> None:
         self.say(f"{node.name} is paused")
@@ -480,7 +510,7 @@ class World:
             self.guarded(lambda: self.nothing_is_open(node))
         node.dead = True
         if node is self.newest():
-            self.later(self.rng.choice((0.0, 0.1, 20.0)), self.open_node)
+            self.later(self.rng.choice(self.downtimes), self.open_node)
 
     def is_only_once(self, shadow: Shadow, path: str) -> bool:
         """One that must not be done twice is not given back once it has begun: it is lost instead."""
@@ -509,12 +539,16 @@ class World:
     async def start_on(self, node: SimNode, which: int) -> None:
         load = self.wanted[which]
         try:
-            live = await node.engine.start(load.spec, load.inputs)
+            live = await node.engine.start(load.spec, load.inputs, tell=self.destinations(which))
         except Unavailable:
             self.counts["start refused"] += 1
             return
         self.acknowledged.add(which)
         self.has_started(node, live)
+
+    def destinations(self, which: int) -> tuple[Destination, ...]:
+        """Who is told of the end of a run, besides those that its workflow names."""
+        return ()
 
     def has_started(self, node: SimNode, live: Live) -> None:
         self.started[live.run.id] = live.run.no
@@ -734,9 +768,13 @@ class World:
             self.counts["late start of a stale node"] += 1
             return
         hold(run_id not in self.cancelled, "after a cancel is acknowledged no attempt begins", mark)
+        self.check_wanted(run_id, path, number, args)
+
+    def check_wanted(self, run_id: str, path: str, number: int, args: dict[str, Any]) -> None:
+        """The run waits for this attempt, and hands it what it should."""
         shadow = self.shadow_of(run_id)
         phase = shadow.calls[path].phase if shadow.calls[path].attempt == number else "superseded"
-        hold(phase == "open", "an attempt begins only while the run waits for it", mark, phase)
+        hold(phase == "open", "an attempt begins only while the run waits for it", run_id, path, phase)
         if isinstance(shadow, GraphShadow):
             args = shadow.unspread(path, args)
         shadow.check_args(path, args)

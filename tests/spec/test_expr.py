@@ -101,9 +101,9 @@ def test_any_key_can_be_named_in_brackets(key: str) -> None:
 
 
 def test_a_long_template_is_read_in_one_go() -> None:
-    began = time.perf_counter()
+    began = time.thread_time()
     assert len(refs_in(parse_template("{{a.b}} " * 30_000))) == 30_000
-    assert time.perf_counter() - began < 2
+    assert time.thread_time() - began < 2
 
 
 @pytest.mark.parametrize(

@@ -55,9 +55,9 @@ def test_the_bound_on_doublings_changes_no_delay(initial: int, cap: int, attempt
 
 
 def test_a_huge_attempt_costs_no_time() -> None:
-    began = time.perf_counter()
+    began = time.thread_time()
     assert RetryPolicy(max_attempts=2).next_delay_ms(10**15) == 10_000
-    assert time.perf_counter() - began < 0.1
+    assert time.thread_time() - began < 0.1
 
 
 @pytest.mark.parametrize("record", [RetryPolicy(max_attempts=2), StepPolicy(timeout_secs=1)])

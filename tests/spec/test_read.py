@@ -220,9 +220,9 @@ def test_problems_are_no_more_than_anyone_reads() -> None:
     ],
 )
 def test_hostile_text_is_refused_before_it_costs_anything(text: str, code: str) -> None:
-    began = time.perf_counter()
+    began = time.thread_time()
     assert problems_of(text)[0].code == code
-    assert time.perf_counter() - began < 2
+    assert time.thread_time() - began < 2
 
 
 @pytest.mark.parametrize("depth", [63, 64])

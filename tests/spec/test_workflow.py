@@ -696,10 +696,10 @@ def test_a_large_definition_full_of_misspelt_names_is_judged_quickly() -> None:
     good = [{"id": f"step_{i}", "tool": "t"} for i in range(490)]
     bad = [{"id": f"bad_{i}", "tool": "t", "args": f"{{{{ stpe_{i} }}}}"} for i in range(5000)]
     spec = WorkflowSpec.from_data({"name": "w", "steps": good + bad})
-    began = time.perf_counter()
+    began = time.thread_time()
     with pytest.raises(InvalidSpec):
         spec.validate()
-    assert time.perf_counter() - began < 5
+    assert time.thread_time() - began < 5
 
 
 # -------------------------------------------------------------------------------------------------- visibility

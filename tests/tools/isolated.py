@@ -45,12 +45,12 @@ def spin(beacon: str) -> None:
 
 
 @tool(isolate="process")
-def burn(seconds: float) -> list[float]:
-    """Keeps a core busy for so much time of its own, and says when on the common clock."""
-    began, until = time.monotonic(), time.process_time() + seconds
-    while time.process_time() < until:
-        pass
-    return [began, time.monotonic()]
+def meet(mine: str, other: str) -> str:
+    """Says that it is here, and ends once the other one is."""
+    Path(mine).touch()
+    while not Path(other).exists():
+        time.sleep(0.005)
+    return "met"
 
 
 @tool(isolate="process")

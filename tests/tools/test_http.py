@@ -17,6 +17,7 @@ from holdfast.tools.failures import ArgumentsMisfit
 from holdfast.tools.guard import AddressRefused, Guard
 from holdfast.tools.registry import Registry
 from holdfast.values import RunId
+from tests.ports import free_port
 
 Say = Callable[[bytes], bytes | None]
 
@@ -174,11 +175,8 @@ def test_a_redirect_is_not_followed_and_says_where_it_led() -> None:
 
 
 def test_no_connection_means_that_nothing_was_sent() -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
     with pytest.raises(ToolError, match="was not sent") as caught:
-        asyncio.run(request(url=f"http://127.0.0.1:{port}/"))
+        asyncio.run(request(url=f"http://127.0.0.1:{free_port()}/"))
     assert caught.value.kind == "unsent"
 
 

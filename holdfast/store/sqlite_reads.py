@@ -1,0 +1,450 @@
+"""A SQLite file, looked at. What is read in one turn of the event loop is of one moment: a look begins with the first
+question of a turn and ends with it, or before a commit of ours. To begin one costs more than most questions do, and
+what was read of the file before counts no more once somebody has written to it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from typing import Any, Final, TypeVar
+
+import apsw
+import msgspec
+
+from holdfast.errors import NotFound, SchemaTooNew, SchemaTooOld, StoreUnavailable
+from holdfast.store.artefacts import named_in
+from holdfast.store.base import (
+    ApiKey,
+    AssignmentRow,
+    Committed,
+    Ends,
+    KeyAnswer,
+    Letter,
+    Listing,
+    ReadRow,
+    Release,
+    ReplyRow,
+    RunRow,
+    Stored,
+    WaitRow,
+    Wanted,
+    WorkerRow,
+    Workflow,
+)
+from holdfast.store.lists import Lists
+from holdfast.store.statements import migrations, statements
+from holdfast.values import Millis, RunId, RunNo
+
+STATEMENTS_KEPT: Final = 500  # prepared; apsw forgets one after as many uses of others
+BUSY_MS: Final = 5_000  # how long opening waits for whoever writes to the file
+EVERY_RUN: Final = Wanted()
+ENDS_LOOKED_AT_MAX: Final = 10_000  # runs that are looked for by the end of their id
+FIRST_ROWS: Final = 5  # of a journal: enough to see when its run was begun
+
+Record = TypeVar("Record", bound=msgspec.Struct)
+
+
+class SqliteReads:
+    def __init__(self, path: str) -> None:
+        self.path, self.epoch = path, 0
+        self._sql = statements("sqlite")
+        self._read: apsw.Connection
+        self._ending: asyncio.Handle | None = None  # of the look, at the end of this turn of the loop
+
+    def _connect(self, access: int = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE) -> apsw.Connection:
+        db = apsw.Connection(
+            self.path, flags=access | apsw.SQLITE_OPEN_URI, statementcachesize=STATEMENTS_KEPT
+        )
+        db.set_busy_timeout(BUSY_MS)
+        db.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)  # else many a statement is planned anew for each value
+        db.pragma("trusted_schema", False)
+        db.pragma("foreign_keys", True)
+        return db
+
+    def open_to_read(self, *, any_release: bool = False) -> None:
+        """Look at the file beside whoever writes to it: nothing is locked, migrated or changed.
+
+        One of an older release has not all that is asked for; with `any_release` it may only be copied.
+        """
+        if not os.path.exists(self.path):
+            raise NotFound(f"there is no database {self.path}; holdfast run makes it, --db names another")
+        try:
+            self._read = self._connect(apsw.SQLITE_OPEN_READONLY)
+            found, newest = self._schema(self._read), migrations("sqlite")[-1][0]
+        except apsw.Error as error:
+            raise StoreUnavailable(f"{self.path} cannot be read as a database: {error}") from error
+        if found < newest and not any_release:
+            self._read.close()
+            raise SchemaTooOld(
+                f"{self.path} was written by an older release (schema {found}, this one needs {newest}); "
+                "holdfast run brings it up to date"
+            )
+
+    def _schema(self, db: apsw.Connection) -> int:
+        """The number of the newest migration that the file has seen; refused if it is not a file for this release."""
+        known = bool(db.execute("SELECT 1 FROM sqlite_schema WHERE name = 'meta'").get)
+        if not known and db.execute("SELECT 1 FROM sqlite_schema LIMIT 1").get:
+            raise StoreUnavailable(f"{self.path} is a database of something else; give a file of its own")
+        done = int(self._value(db, "schema_version")) if known else 0
+        newest = migrations("sqlite")[-1][0]
+        if done > newest:
+            raise SchemaTooNew(
+                f"{self.path} was written by a newer release (schema {done}, this one knows {newest}); upgrade holdfast"
+            )
+        return done
+
+    def _value(self, db: apsw.Connection, name: str, *args: Any) -> Any:
+        return db.execute(self._sql[name], args).get
+
+    # ------------------------------------------------------------------------------------------------- a look
+
+    def _ask(self, name: str, args: Any = ()) -> apsw.Cursor:
+        if self._ending is None:
+            self._begin_look()
+        return self._read.execute(self._sql[name], args)
+
+    def _begin_look(self) -> None:
+        """Within `still`, or where no loop runs that would end it, there is none to begin."""
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:
+            return
+        if self._read.get_autocommit():
+            self._read.execute("BEGIN")
+            self._ending = loop.call_soon(self._end_look)
+
+    def _lists(self) -> Lists:
+        if self._ending is None:
+            self._begin_look()
+        return Lists(self._read, self._sql)
+
+    def _end_look(self) -> None:
+        if self._ending is not None:
+            self._ending.cancel()
+            self._ending = None
+            if not self._read.get_autocommit():  # a question that failed may have ended it
+                self._read.execute("ROLLBACK")
+
+    # ---------------------------------------------------------------------------------------------- reading
+
+    async def load(self, no: RunNo) -> Stored | None:
+        row = await self.run_by_no(no)
+        if row is None:
+            return None
+        snapshot = list(self._ask("snapshot_of", (no,)))
+        seq = snapshot[0][1] if snapshot else 0
+        rows = await self.journal(no, seq, -1)
+        return Stored(row, [(part, body) for part, _, body in snapshot], seq, rows)
+
+    async def run_by_id(self, tenant: str, run_id: RunId) -> RunRow | None:
+        return next(iter(self._rows("run_by_id", tenant, run_id)), None)
+
+    async def run_by_no(self, no: RunNo) -> RunRow | None:
+        return next(iter(self._rows("run_by_no", no)), None)
+
+    async def ends(self, tenant: str, run_id: RunId) -> Ends | None:
+        row = await self.run_by_id(tenant, run_id)
+        if row is None:
+            return None
+        first = await self.journal(row.no, 0, FIRST_ROWS)
+        return Ends(row, first, self._ask("last_row", (row.no,)).get)
+
+    async def list_runs(
+        self, tenant: str, before: RunNo | None, limit: int, wanted: Wanted = EVERY_RUN
+    ) -> Listing:
+        """Runs, the newest first."""
+        found, below = self._lists().part(tenant, before, limit, wanted)
+        return Listing(self._rows("runs_by_no", msgspec.json.encode(found).decode()), below)
+
+    async def below_runs(
+        self, tenant: str, before: RunNo | None, count: int, wanted: Wanted = EVERY_RUN
+    ) -> RunNo | None:
+        """What a list begins below that leaves out so many runs; None if it has no more than these."""
+        return self._lists().part(tenant, before, count, wanted)[1]
+
+    async def count_runs(self, tenant: str, wanted: Wanted = EVERY_RUN) -> int:
+        """How many runs there are of a status, a workflow, a release: from counters, not by looking at runs."""
+        assert wanted.label is None, "labelled runs are not counted"
+        return self._lists().count(tenant, wanted)
+
+    def _rows(self, name: str, *args: Any) -> list[RunRow]:
+        return [RunRow(*row) for row in self._ask(name, args)]
+
+    async def request_of(self, no: RunNo) -> str | None:
+        """The caller's own id of the start that made a run, if it had one."""
+        found: str | None = self._ask("request_of", (no,)).get
+        return found
+
+    async def request(self, tenant: str, request_id: str) -> tuple[str, RunNo, RunId] | None:
+        return next(iter(self._ask("request", (tenant, request_id))), None)
+
+    async def published(self, tenant: str, name: str) -> tuple[str, str, int] | None:
+        """The version that a name means, its definition, and the number of its release."""
+        return next(iter(self._ask("published", (tenant, name))), None)
+
+    async def workflows(self, tenant: str, after: str, limit: int) -> list[Workflow]:
+        found = self._ask("workflows", (tenant, after, limit))
+        return [Workflow(*row) for row in found]
+
+    async def workflow(self, tenant: str, name: str) -> Workflow | None:
+        return self._one("workflow", Workflow, tenant, name)
+
+    async def workflow_by_id(self, tenant: str, flow_id: str) -> Workflow | None:
+        return self._one("workflow_by_id", Workflow, tenant, flow_id)
+
+    async def releases(self, tenant: str, name: str, below: int, limit: int) -> list[Release]:
+        found = self._ask("releases", (tenant, name, below, limit))
+        return [Release(*row) for row in found]
+
+    async def release(self, tenant: str, name: str, number: int) -> Release | None:
+        return self._one("release", Release, tenant, name, number)
+
+    async def release_by_id(self, tenant: str, release_id: str) -> Release | None:
+        return self._one("release_by_id", Release, tenant, release_id)
+
+    async def newest_published(self, tenant: str, name: str) -> Release | None:
+        return self._one("newest_published", Release, tenant, name)
+
+    def _one(self, name: str, kind: type[Record], *args: Any) -> Record | None:
+        row = next(iter(self._ask(name, args)), None)
+        return None if row is None else kind(*row)
+
+    async def workflow_names(self, tenant: str, limit: int) -> list[str]:
+        return [name for (name,) in self._ask("workflow_names", (tenant, limit))]
+
+    async def ids_like(self, tenant: str, part: str, limit: int) -> list[RunId]:
+        """Runs by the beginning of their id, or, of the newest ones, by its end."""
+        found = list(self._ask("ids_beginning", (tenant, part, limit)))
+        found += self._ask("ids_ending", (tenant, part, limit, ENDS_LOOKED_AT_MAX))
+        return list(dict.fromkeys(run_id for (run_id,) in found))[:limit]
+
+    async def key_holder(self, tenant: str, scope: str, key: str) -> tuple[RunId, str] | None:
+        return next(iter(self._ask("key_holder", (tenant, scope, key))), None)
+
+    async def answered_key(self, tenant: str, scope: str, key: str) -> KeyAnswer | None:
+        created_at = self._ask("answered_key", (tenant, scope, key)).get
+        return None if created_at is None else KeyAnswer(tenant, scope, key, created_at)
+
+    async def api_keys(self) -> list[ApiKey]:
+        return [ApiKey(*row) for row in self._ask("api_keys")]
+
+    async def reply(self, tenant: str, route: str, key: str) -> ReplyRow | None:
+        return self._one("reply", ReplyRow, tenant, route, key)
+
+    async def workers(self) -> list[WorkerRow]:
+        return [WorkerRow(*row) for row in self._ask("workers")]
+
+    async def assignments(self) -> list[AssignmentRow]:
+        return [AssignmentRow(*row) for row in self._ask("assignments")]
+
+    def _waits(self, name: str, *args: Any) -> list[WaitRow]:
+        return [WaitRow(*row) for row in self._ask(name, args)]
+
+    async def waits_named(self, tenant: str, task_id: str, limit: int) -> list[WaitRow]:
+        return self._waits("waits_named", tenant, task_id, limit)
+
+    async def wait_at(self, no: RunNo, path: str, kind: str, attempt: int | None = None) -> WaitRow | None:
+        """The wait of an attempt, or of the newest."""
+        return next(iter(self._waits("wait_at", no, path, kind, attempt)), None)
+
+    async def waits_of_run(self, no: RunNo, limit: int) -> list[WaitRow]:
+        return self._waits("waits_of_run", no, limit)
+
+    async def open_waits(self, tenant: str, kind: str, limit: int) -> list[WaitRow]:
+        return self._waits("open_waits", tenant, kind, limit)
+
+    async def early_result(self, tenant: str, task_id: str, now: Millis) -> str | None:
+        found: str | None = self._ask("early_of", (tenant, task_id, now)).get
+        return found
+
+    async def count_early(self, tenant: str, now: Millis) -> int:
+        return int(self._ask("count_early", (tenant, now)).get)
+
+    async def early_waits(self, limit: int) -> list[WaitRow]:
+        """Open waits whose answer is here."""
+        return self._waits("early_waits", limit)
+
+    def _letters(self, name: str, args: Any) -> list[Letter]:
+        return [Letter(*row) for row in self._ask(name, args)]
+
+    async def letters_due(
+        self, now: Millis, full: Sequence[str], runs: Sequence[RunNo] | None, limit: int
+    ) -> list[Letter]:
+        """Letters whose time has come, the longest due first: none to `full` origins, and of `runs` alone, if given."""
+        named = {
+            "now": now,
+            "full": msgspec.json.encode(full).decode(),
+            "runs": None if runs is None else msgspec.json.encode(runs).decode(),
+            "limit": limit,
+        }
+        return self._letters("letters_due", named)
+
+    async def next_letter(self, after: Millis) -> Millis | None:
+        at: Millis | None = self._ask("next_letter", (after,)).get
+        return at
+
+    async def letters_of_run(self, no: RunNo) -> list[Letter]:
+        return self._letters("letters_of_run", (no,))
+
+    async def dead_letters(self, tenant: str, after: int, limit: int) -> list[Letter]:
+        return self._letters("dead_letters", (tenant, after, limit))
+
+    async def letter(self, tenant: str, letter_id: str) -> Letter | None:
+        return next(iter(self._letters("letter", (tenant, letter_id))), None)
+
+    async def expired_keys(self, now: Millis, limit: int) -> list[KeyAnswer]:
+        return [KeyAnswer(*row) for row in self._ask("expired_keys", (now, limit))]
+
+    async def finished_before(self, before: Millis, limit: int) -> list[tuple[RunNo, int]]:
+        """Finished runs that ended before then, the oldest first: number, rows."""
+        return list(self._ask("finished_before", (before, limit)))
+
+    async def names_artefact(self, tenant: str, sha256: str) -> bool:
+        """Does some run of the tenant name this artefact?"""
+        return bool(self._ask("names_artefact", (sha256, tenant)).get)
+
+    async def artefacts_of_shelf(self, shelf: str) -> set[str]:
+        """The artefacts that runs name, of those whose sha256 begins so."""
+        bounds = (shelf, f"{shelf}g")  # past every hexadecimal digit
+        return {sha256 for (sha256,) in self._ask("artefacts_between", bounds)}
+
+    async def artefacts_of_keys(self) -> set[str]:
+        """The artefacts that answers kept under idempotency keys name."""
+        outputs = self._ask("outputs_with_artefacts")
+        return {sha256 for (output,) in outputs for sha256 in named_in(output)}
+
+    async def journal(self, no: RunNo, after: int, limit: int) -> list[ReadRow]:
+        return list(self._ask("rows_of", (no, after, limit)))
+
+    async def committed(self, tenant: str, after: int, until: int) -> list[Committed]:
+        """The rows of all runs of a tenant after one position and up to another, in the order of their commits."""
+        return [Committed(*row) for row in self._ask("committed", (after, until, tenant))]
+
+    async def last_pos(self) -> int:
+        return int(self._ask("last_pos").get)
+
+    async def trace_of(self, no: RunNo) -> str:
+        """The trace that a run was started for, or nothing."""
+        return self._ask("trace_of", (no,)).get or ""
+
+    async def resting_runs(self, after: RunNo, limit: int) -> list[tuple[RunNo, bool]]:
+        """Open runs that nobody drives and no time wakes, and whether each waits for something with a name."""
+        return [(no, bool(waits)) for no, waits in self._ask("resting_runs", (after, limit))]
+
+    async def owned_runs(self, after: RunNo, limit: int) -> list[tuple[RunNo, int]]:
+        """Open runs that somebody drives, and which incarnation of the engine."""
+        return list(self._ask("owned_runs", (after, limit)))
+
+    async def runs_by_status(self) -> dict[str, int]:
+        return dict(self._ask("runs_by_status"))
+
+    def sizes(self) -> tuple[int, int]:
+        """The bytes of the file, and of the log that is not yet in it."""
+        names = (self._read.filename, self._read.filename_wal)
+        return tuple(os.path.getsize(name) if name and os.path.exists(name) else 0 for name in names)  # type: ignore[return-value]
+
+    async def next_pos(self, after: int) -> int | None:
+        """The first position after this one that still has a row, whoever's it is."""
+        pos: int | None = self._ask("next_pos", (after,)).get
+        return pos
+
+    async def blob(self, no: RunNo, sha256: str) -> bytes:
+        body: bytes = self._ask("blob", (no, sha256)).get
+        return body
+
+    async def definition(self, tenant: str, version: str) -> tuple[str, str | None] | None:
+        """The text of a definition, and the versions of those that it names."""
+        return next(iter(self._ask("definition", (tenant, version))), None)
+
+    async def left_behind(self, after: RunNo, limit: int) -> list[RunNo]:
+        return [no for (no,) in self._ask("owned_by_former", (self.epoch, after, limit))]
+
+    async def due(self, now: Millis, limit: int) -> list[RunNo]:
+        return [no for (no,) in self._ask("due_runs", (now, limit))]
+
+    async def next_wake(self) -> Millis | None:
+        at: Millis | None = self._ask("next_wake").get
+        return at
+
+    async def in_need(self, after: RunNo, limit: int) -> list[tuple[RunNo, str]]:
+        return list(self._ask("runs_in_need", (after, limit)))
+
+    async def interruptible(self, after: RunNo, limit: int) -> list[RunNo]:
+        return [no for (no,) in self._ask("interruptible_runs", (after, limit))]
+
+    # ----------------------------------------------------------------------------------------------- upkeep
+
+    @contextmanager
+    def still(self) -> Iterator[None]:
+        """What is read within is of one moment, however much is written meanwhile."""
+        self._end_look()
+        self._read.execute("BEGIN")
+        try:
+            yield
+        except apsw.Error as error:
+            raise StoreUnavailable(
+                f"{self.path} cannot be read: {error}; holdfast doctor tells more"
+            ) from error
+        finally:
+            self._read.execute("ROLLBACK")
+
+    def check_file(self) -> list[str]:
+        """What SQLite itself finds wrong with the file, page by page."""
+        return _unsound(self._read)
+
+    def checks(self) -> list[str]:
+        """The names of the queries that look for what must not be."""
+        return [name for name in self._sql if name.startswith("check_")]
+
+    def check(self, name: str) -> list[str]:
+        """What one of them finds, in words."""
+        return [str(line) for (line,) in self._ask(name)]
+
+    def newest(self, limit: int) -> list[RunRow]:
+        """The newest runs of all tenants."""
+        return self._rows("newest_of_all", limit)
+
+    def blobs_named(self) -> Iterator[tuple[RunNo, str]]:
+        """Journal rows that refer to large values: run, body."""
+        yield from self._ask("rows_with_blobs")
+
+    def artefacts_named(self) -> Iterator[tuple[str, int]]:
+        """Artefacts that runs refer to: sha256, size."""
+        yield from self._ask("artefacts_named")
+
+    def has_blob(self, no: RunNo, sha256: str) -> bool:
+        return bool(self._ask("has_blob", (no, sha256)).get)
+
+    def epoch_now(self) -> int:
+        """The newest incarnation of an engine on this file."""
+        return int(self._ask("read_epoch").get)
+
+    def schema(self) -> int:
+        return self._schema(self._read)
+
+    def copy_to(self, path: str) -> None:
+        """The whole file as it is at one moment, into a new one, which is checked and on disk when this returns."""
+        try:
+            with closing(apsw.Connection(path)) as copy:
+                with copy.backup("main", self._read, "main") as backup:
+                    backup.step(-1)
+                copy.pragma("journal_mode", "delete")  # one file, that can be carried away
+                wrong = _unsound(copy)
+        except apsw.Error as error:
+            why = str(error)
+            if why == "not an error":  # what closing a copy says that could not be written
+                why = "there is no room for it, or it cannot be written"
+            raise StoreUnavailable(f"{self.path} cannot be copied to {path}: {why}") from error
+        if wrong:
+            raise StoreUnavailable(f"the copy is not sound: {'; '.join(wrong)}")
+
+
+def _unsound(db: apsw.Connection) -> list[str]:
+    try:
+        found = [str(line) for (line,) in db.execute("PRAGMA integrity_check(20)")]
+    except apsw.Error as error:  # so damaged that it cannot even be looked at
+        return [str(error)]
+    return [] if found == ["ok"] else found

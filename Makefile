@@ -20,6 +20,7 @@ test: setup
 	$(BIN)/ruff format --check --quiet .
 	$(BIN)/ruff check --quiet .
 	$(BIN)/mypy
+	@$(BIN)/python -m compileall -q holdfast tests
 	$(BIN)/pytest -n 2
 
 up: setup

@@ -28,6 +28,7 @@ WORKLOADS: Final = (
     Workload("w3", steps.first_step),
     Workload("w4", waits.timers),
     Workload("w5", waits.signals),
+    Workload("wakes", waits.wakes, repeats_max=3),
     Workload("w6", restarts.kill_and_restart),
     Workload("w7", size.memory, repeats_max=3),
     Workload("w8", restarts.start_up),

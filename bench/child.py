@@ -60,7 +60,7 @@ async def work(order: Order) -> None:
     with noting(Path(order["effects"])) as note:
         async with opened(Path(order["db"]), note) as hf:
             await many_runs(hf, chain(order["steps"]), runs=order["runs"], in_flight=order["runs"])
-    say(ended=True)
+            await asyncio.Event().wait()  # whoever kills it may be late
 
 
 async def go_on(order: Order) -> None:

@@ -25,6 +25,8 @@ class Scale:
     left_open: tuple[int, ...] = (1_000, 10_000)  # runs at the crash
     timers: int = 1_000  # that are due at the same time
     delay_ms: int = 1_000  # of each
+    wakes: int = 10_000  # runs that wait as rows in the file
+    wakes_in_ms: int = 10_000  # from the first start: when the last one rests, and all are due
     starts: int = 10_000  # runs that are asked for over HTTP
     worker_runs: int = 1_000  # runs whose steps a worker does
 
@@ -70,6 +72,8 @@ TINY: Final = Scale(
     left_open=(5, 10),
     timers=20,
     delay_ms=10,
+    wakes=20,
+    wakes_in_ms=100,
     starts=40,
     worker_runs=4,
 )

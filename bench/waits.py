@@ -1,4 +1,6 @@
-"""W4 and W5: how soon a run that waits goes on, when its time has come, and when somebody says so."""
+"""W4 and W5: how soon a run that waits goes on, when its time has come, and when somebody says so. And how many of them
+can: `wakes`.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,7 @@ from typing import Any, Final
 import uvloop
 
 from bench.figures import Goal, Kind, Measure, quantile
-from bench.limits import commit_p50_ms
+from bench.limits import commit_p50_ms, step_limit
 from bench.scale import Scale
 from bench.work import noting, opened, whole_run
 from holdfast import Holdfast, RunHandle, WorkflowSpec
@@ -20,6 +22,9 @@ LATE_P50: Final = Kind("w4_p50", "ms late", "L-commit p50", Goal(value=10), Goal
 LATE_P99: Final = Kind("w4_p99", "ms late", "L-commit p50", Goal(value=40), Goal(value=15))
 SIGNAL_P50: Final = Kind("w5_p50", "ms", "L-commit p50", Goal(value=1.5), Goal(value=0.7))
 SIGNAL_P99: Final = Kind("w5_p99", "ms", "L-commit p50", Goal(value=6), Goal(value=3))
+WOKEN_BY_TIME: Final = Kind("wakes_timers", "runs/s", "L-step", Goal(value=10_000), higher=True)
+WOKEN_BY_SIGNAL: Final = Kind("wakes_signals", "runs/s", "L-step", Goal(value=10_000), higher=True)
+SIGNALLED_AT_ONCE: Final = 100
 
 
 def timers(folder: Path, scale: Scale) -> list[Measure]:
@@ -78,6 +83,56 @@ async def _signals(folder: Path, scale: Scale) -> list[float]:
                 await hf.signal(run.id, "go", 1)
                 await run.result()
     return [begin - ask for ask, begin in zip(asked, begun, strict=True)][1:]
+
+
+def wakes(folder: Path, scale: Scale) -> list[Measure]:
+    """So many runs that are rows in the file and not in memory, all due at one instant, or all signalled: how many a
+    second begin their next step."""
+    limit = step_limit(folder, runs=scale.runs, steps=scale.steps)
+    settings = {"runs": scale.wakes}
+    by_time = uvloop.run(_woken_by_time(folder, scale))
+    by_signal = uvloop.run(_woken_by_signal(folder, scale))
+    return [
+        Measure(WOKEN_BY_TIME, by_time, limit, settings | {"due": "all at one instant"}),
+        Measure(WOKEN_BY_SIGNAL, by_signal, limit, settings | {"signalled_at_once": SIGNALLED_AT_ONCE}),
+    ]
+
+
+async def _woken_by_time(folder: Path, scale: Scale) -> float:
+    due = time.time() + scale.wakes_in_ms / 1000
+    spec = _waiting({"kind": "timer", "until": round(due * 1000)})
+    begun: dict[int, float] = {}
+    with noting(folder / "effects", lambda run: begun.setdefault(run, time.time())) as note:
+        async with opened(folder / "wakes_timers.db", note) as hf:
+            await asyncio.gather(*[run.result() for run in await _parked(hf, spec, scale)])
+    return scale.wakes / (max(begun.values()) - due)
+
+
+async def _woken_by_signal(folder: Path, scale: Scale) -> float:
+    spec = _waiting({"kind": "wait_event", "signal_key": "go"})
+    begun: dict[int, float] = {}
+    with noting(folder / "effects", lambda run: begun.setdefault(run, time.perf_counter())) as note:
+        async with opened(folder / "wakes_signals.db", note) as hf:
+            runs = await _parked(hf, spec, scale)
+            for run in runs[:: scale.wakes // 20]:
+                await _check_paused(run)
+
+            async def signal(some: list[RunHandle]) -> None:
+                for run in some:
+                    await hf.signal(run.id, "go", 1)
+
+            began = time.perf_counter()
+            await asyncio.gather(*[signal(runs[i::SIGNALLED_AT_ONCE]) for i in range(SIGNALLED_AT_ONCE)])
+            await asyncio.gather(*[run.result() for run in runs])
+    return scale.wakes / (max(begun.values()) - began)
+
+
+async def _parked(hf: Holdfast, spec: WorkflowSpec, scale: Scale) -> list[RunHandle]:
+    runs: list[RunHandle] = []
+    while len(runs) < scale.wakes:
+        some = range(len(runs), min(len(runs) + scale.runs, scale.wakes))
+        runs += await asyncio.gather(*[hf.start(spec, {"run": run}) for run in some])
+    return runs
 
 
 async def _check_paused(run: RunHandle) -> None:

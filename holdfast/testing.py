@@ -418,10 +418,11 @@ class TestEngine:
         attempts = self._engine.dispatch.open.values() if self._hf is not None else ()
         if any(not attempt.tool.is_async or attempt.tool.isolated for attempt in attempts):
             return STUCK_SECONDS
-        if self._hf is not None and self._engine.outbox.is_busy:
+        if self._hf is not None and (self._engine.outbox.is_busy or self._engine.waits.is_busy):
             return STUCK_SECONDS
         # One socket is the loop's own.
-        return SOCKET_SECONDS if attempts and len(self._home._selector.get_map()) > 1 else 0.0
+        has_socket = len(self._home._selector.get_map()) > 1 or _has_busy_thread(self._home)
+        return SOCKET_SECONDS if attempts and has_socket else 0.0
 
     async def _can_move(self, run: RunHandle) -> bool:
         """Is there an attempt at work, or an hour to wait for? Time alone brings no tool that is missing."""
@@ -447,6 +448,12 @@ def crash(engine: Engine) -> None:
             task.cancel()
     engine.store.close()
     engine.is_open = False
+
+
+def _has_busy_thread(loop: Any) -> bool:
+    """Does a thread of the loop work for somebody? That is how a name becomes an address."""
+    threads = loop._default_executor
+    return threads is not None and len(threads._threads) > threads._idle_semaphore._value
 
 
 async def _moment() -> None:

@@ -11,12 +11,13 @@ import contextlib
 import shlex
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import aclosing
 from typing import Any, Final
 
 import msgspec
 
+from holdfast.cli.ask import decision, may_ask
 from holdfast.cli.show import (
     FRAMES_PER_SECOND,
     Lines,
@@ -30,9 +31,10 @@ from holdfast.cli.show import (
     step_data,
     told,
 )
-from holdfast.cli.source import News, Source
+from holdfast.cli.source import Answer, News, Source
 from holdfast.cli.streams import UNWRITTEN, give, say
 from holdfast.config import Settings
+from holdfast.errors import HoldfastError, NotWaiting
 from holdfast.http.wire import Run
 from holdfast.runtime.steps import Steps, StepView
 from holdfast.values import TERMINAL, Error, segment
@@ -98,7 +100,8 @@ def result_data(
 class Follower:
     """Shows a run that others drive. Leaving it changes nothing of the run.
 
-    With `leaves_stuck` it leaves when nothing of the run can move before somebody brings its tools.
+    With `leaves_stuck` it leaves when all that is open waits for the outside; whoever sits at a terminal is asked for
+    approvals first.
     """
 
     def __init__(
@@ -108,6 +111,8 @@ class Follower:
         self._every, self._as_json, self._leaves_stuck = every, as_json, leaves_stuck
         self._steps = Steps(every=every)
         self._names: list[str] = []
+        self._asking: tuple[str, asyncio.Task[None]] | None = None  # for which approval
+        self._asked: set[str] = set()
         self._left: asyncio.Future[int] = asyncio.get_running_loop().create_future()
 
     async def follow(self, run_id: str) -> int:
@@ -117,6 +122,7 @@ class Follower:
             watching = asyncio.ensure_future(self._watch(run_id))
             either: set[asyncio.Future[Any]] = {watching, self._left}
             await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+            self._ask_no_more()
             if not watching.done():
                 watching.cancel()
                 await asyncio.wait([watching])
@@ -130,6 +136,10 @@ class Follower:
     async def _watch(self, run_id: str) -> None:
         run, self._names = await self._source.run(run_id), await self._source.names(run_id)
         has_begun = False
+
+        def begin() -> None:
+            self._view.begin(run_id, run.workflow, list(map(segment, self._names)), self._steps)
+
         async with aclosing(self._source.news(run_id)) as pages:
             async for news in pages:
                 self._take(news, shows=has_begun)
@@ -137,8 +147,9 @@ class Follower:
                     continue
                 if not has_begun:  # what was is shown as it stands, what comes as it happens
                     has_begun = True
-                    self._view.begin(run_id, run.workflow, list(map(segment, self._names)), self._steps)
-                self._leave_if_stuck()
+                    begin()
+                if self._leaves_stuck:
+                    self._ask_or_leave(run_id, begin)
 
     def _take(self, news: News, *, shows: bool) -> None:
         for row in news.rows:
@@ -148,10 +159,51 @@ class Follower:
         for said in news.said:
             self._view.progressed(said.path, said.fraction, said.message)
 
-    def _leave_if_stuck(self) -> None:
+    def _ask_or_leave(self, run_id: str, begin: Callable[[], None]) -> None:
+        """If nothing moves before somebody outside does something: let the person do it, or go."""
         stuck = self._steps.stuck
-        if self._leaves_stuck and stuck and all(step.reason == "no_tool" for step in stuck):
+        gates = [step.path for step in stuck if step.reason == "approval"]
+        if self._asking is not None:
+            if self._asking[0] in gates:
+                return
+            self._ask_no_more()  # somebody else has answered, or its time is over
+            begin()
+        gate = next((path for path in gates if path not in self._asked), None)
+        if gate is not None and may_ask() and not self._as_json:
+            self._asked.add(gate)
+            self._asking = gate, asyncio.ensure_future(self._ask(run_id, gate, begin))
+        elif stuck and all(
+            step.reason != "key" for step in stuck
+        ):  # a key is held by a run that is driven there
             self._leave(WAITS_FOR_OUTSIDE)
+
+    async def _ask(self, run_id: str, path: str, begin: Callable[[], None]) -> None:
+        """Ask on the spot for an approval; if it is left open, so is the run. That it is answered is news like any."""
+        try:
+            waits = (await self._source.run(run_id)).waits
+            detail = next(
+                (wait.detail for wait in waits if (wait.path, wait.kind) == (path, "approval")), None
+            )
+            if detail is None:
+                return  # what ended it is on its way
+            self._view.end()
+            said = await decision(path, detail)
+            if said is None:
+                self._leave(WAITS_FOR_OUTSIDE)
+            elif not await self._source.approve(run_id, path, Answer(*said)):
+                self._asking = None  # others have to answer it too
+                begin()
+                self._ask_or_leave(run_id, begin)
+        except NotWaiting as error:
+            say(str(error))
+        except HoldfastError as error:
+            say(str(error))
+            self._leave(WAITS_FOR_OUTSIDE)
+
+    def _ask_no_more(self) -> None:
+        if self._asking is not None:
+            self._asking[1].cancel()
+            self._asking = None
 
     def _leave(self, code: int) -> None:
         if not self._left.done():

@@ -33,7 +33,7 @@ from holdfast.cli.show import View, is_in, problem_lines
 from holdfast.cli.source import ServerSource, server_of, serving
 from holdfast.cli.streams import UNWRITTEN, give, reserve_stdout, say
 from holdfast.config import Settings
-from holdfast.errors import HoldfastError
+from holdfast.errors import HoldfastError, NotWaiting
 from holdfast.plan.graph import Call
 from holdfast.runtime.advance import Live
 from holdfast.runtime.app import Engine
@@ -245,12 +245,13 @@ class Attendant:
 
     async def _leave_if_stuck(self) -> None:
         """Wait for what is on its way: the row that ends a step may hand its key to one that waits for it."""
-        await self._engine.advance.drained()
-        gate = next((step.path for step in self._steps.stuck if step.reason == "approval"), None)
-        if gate is not None and may_ask() and not self._order.as_json:
-            await self._ask(gate)
-        elif self._steps.stuck:
-            self._leave(WAITS_FOR_OUTSIDE)
+        while self._steps.stuck and not self._left.done():
+            await self._engine.advance.drained()
+            gate = next((step.path for step in self._steps.stuck if step.reason == "approval"), None)
+            if gate is not None and may_ask() and not self._order.as_json:
+                await self._ask(gate)
+            elif self._steps.stuck:
+                self._leave(WAITS_FOR_OUTSIDE)
         self._looking = None
 
     async def _ask(self, path: str) -> None:
@@ -262,12 +263,15 @@ class Attendant:
         if said is None:
             return self._leave(WAITS_FOR_OUTSIDE)
         try:
-            self._looking = None  # what follows is looked at again
-            await self._engine.waits.approve(live.run.tenant, live.run.id, path, **said._asdict())
-            self._view.begin(live.run.id, live.plan.name, list(live.plan.root.nodes), self._steps)
+            is_decided = await self._engine.waits.approve(
+                live.run.tenant, live.run.id, path, **said._asdict()
+            )
         except HoldfastError as error:
             say(str(error))
-            self._leave(WAITS_FOR_OUTSIDE)
+            is_decided = isinstance(error, NotWaiting)  # its time was over meanwhile
+        if not is_decided:
+            return self._leave(WAITS_FOR_OUTSIDE)
+        self._view.begin(live.run.id, live.plan.name, list(live.plan.root.nodes), self._steps)
 
     def _told(self, no: RunNo, path: str, attempt: int, kind: str, data: dict[str, Any]) -> None:
         """A tool says how far it is. What else it says are log lines."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
-import logging
 import os
 import shutil
 import signal
@@ -67,7 +66,8 @@ def _not_bound(error: OSError, settings: Settings) -> Usage:
 
 async def _up(settings: Settings, registry: Registry, given: Given) -> int:
     stop = _told_to_stop()
-    async with serving(settings, registry=registry) as server, _beside(server, settings, given) as folder:
+    async with serving(settings, registry=registry) as server, _beside(server, settings, given):
+        folder = server.services.folder
         logs.redact_with(server.services.engine.dispatch.secrets.redact)
         if given.has("--json"):
             if not give(_data(server, settings, folder)):
@@ -95,32 +95,15 @@ def _told_to_stop() -> asyncio.Event:
 
 
 @contextlib.asynccontextmanager
-async def _beside(server: Serving, settings: Settings, given: Given) -> AsyncIterator[Folder | None]:
+async def _beside(server: Serving, settings: Settings, given: Given) -> AsyncIterator[None]:
     """What goes on for as long as the server is up."""
-    async with contextlib.AsyncExitStack() as stack:
-        if given.has("--demo"):
-            from holdfast.cli.demo import demo_worker
+    if not given.has("--demo"):
+        yield
+        return
+    from holdfast.cli.demo import demo_worker
 
-            await stack.enter_async_context(demo_worker(server.address, settings.key))
-        folder = None
-        if settings.flows is not None:
-            folder = await stack.enter_async_context(_published(server, settings.flows))
-        yield folder
-
-
-@contextlib.asynccontextmanager
-async def _published(server: Serving, root: str) -> AsyncIterator[Folder]:
-    services = server.services
-    folder = Folder(root, services.commands.publish, template_env=services.settings.template_env)
-    await folder.load()
-    services.folder = folder
-    logging.getLogger("holdfast.flows").setLevel(logging.INFO)  # the banner told of the first look
-    watching = asyncio.get_running_loop().create_task(folder.watch())
-    try:
-        yield folder
-    finally:
-        watching.cancel()
-        await asyncio.wait([watching])
+    async with demo_worker(server.address, settings.key):
+        yield
 
 
 # ---------------------------------------------------------------------------------------------------- what is said

@@ -49,7 +49,7 @@ class StepSucceeded(msgspec.Struct, array_like=True, tag="step_succeeded", gc=Fa
     attempt: int
     output: msgspec.Raw
     ran_ms: int = 0
-    worker: tuple[str, ...] = ()  # who did it, if not this process: id and address
+    worker: tuple[str, ...] = ()  # who did it, if not this process: id, address, and the receipt of an answer
 
 
 class StepFailed(msgspec.Struct, array_like=True, tag="step_failed"):

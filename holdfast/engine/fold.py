@@ -466,7 +466,7 @@ def _continue(run: Run, order: Continue) -> None:
     run.todo = [*run.todo, *order.todo]
 
 
-def _finish_run(run: Run, order: FinishRun) -> None:
+def finish_run(run: Run, order: FinishRun) -> None:
     run.status, run.output, run.error = order.status, order.output, order.error
     if run.keyed or run.waits:
         for path in list(run.steps):
@@ -622,5 +622,5 @@ _ORDERS: Final[dict[type, Callable[[Run, Any], None]]] = {
     SetVar: _set_var,
     Take: _take,
     Continue: _continue,
-    FinishRun: _finish_run,
+    FinishRun: finish_run,
 }

@@ -1,47 +1,58 @@
-"""The commonest row of all, in one go: a top-level call has succeeded, and another call follows it.
+"""The commonest rows of all, in one go: a top-level call or timer is over, and a call follows it, or the end of the run.
 
 What `decide` and `fold` do of it, without the objects that only odder cases need: a step costs a sixth less. Gives nothing
 and changes nothing where anything is out of the ordinary, and the two are asked instead. That both come to the same is
-held by the tests: every success that they offer to the one is offered to the other.
+held by the tests: every fact that they offer to the one is offered to the other.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any, Final
+
 import msgspec
 
 from holdfast.engine.decide import KEPT_BYTES_MAX
-from holdfast.engine.decisions import Decision, StartAttempt
+from holdfast.engine.decisions import CompleteStep, Decision, FinishRun, StartAttempt
 from holdfast.engine.draft import Draft
-from holdfast.engine.events import StepSucceeded
-from holdfast.engine.fold import keep_output
+from holdfast.engine.events import StepSucceeded, TimerFired
+from holdfast.engine.fold import finish_run, keep_output
 from holdfast.engine.scopes import BROKEN
-from holdfast.engine.state import Run, Step
-from holdfast.plan.graph import Call, Plan
-from holdfast.values import VALUE_BYTES_MAX, Millis
+from holdfast.engine.state import Run, Step, timer_key
+from holdfast.plan.graph import END, Call, Plan, Timer
+from holdfast.values import VALUE_BYTES_MAX, Millis, encode
 
 
-def next_call(plan: Plan, run: Run, event: StepSucceeded, at: Millis) -> list[Decision] | None:
-    """Take a success into the run and give the start that follows from it; None if there is more to it than that."""
+def _call_is_over(plan: Plan, run: Run, event: StepSucceeded, at: Millis) -> list[Decision] | None:
+    """Take a success into the run and give what follows from it; None if there is more to it than that."""
     nodes, steps, path = plan.root.nodes, run.steps, event.path
     step, node = steps.get(path), nodes.get(path)
     if step is None or node is None or step.attempt != event.attempt or step.state != "running":
         return None
-    name = node.routes.ok
+    if node.post is not None or step.key is not None or step.target is not None:
+        return None
+    if run.stops or run.status != "running" or run.kept_bytes > KEPT_BYTES_MAX:
+        return None
+    name, keep = node.routes.ok, step.keep
+    if name == END:
+        if plan.output is not None or run.keyed or run.waits:
+            return None
+        order = FinishRun("completed")
+        if keep:
+            keep_output(run, path, event.output, keep)
+        finish_run(run, order)
+        run.seq += 1
+        run.at = at
+        return [order]
     after = nodes.get(name)
-    if type(after) is not Call or after.key is not None or node.post is not None or step.key is not None:
+    if type(after) is not Call or after.key is not None:
         return None
-    if step.target is not None or run.stops or run.status != "running" or run.kept_bytes > KEPT_BYTES_MAX:
-        return None
-    keep, draft = step.keep, Draft(plan, run, at)
+    draft = Draft(plan, run, at)
     if keep:
         draft.outputs[path] = event.output
-    try:
-        text = after.inputs(draft)
-    except BROKEN:
-        return None  # a failure, for the others to decide on
-    if len(text) > VALUE_BYTES_MAX or name in steps:
+    inputs = _inputs(after, draft)
+    if inputs is None or name in steps:
         return None
-    inputs = msgspec.Raw(text)
     del steps[path]
     if keep:
         keep_output(run, path, event.output, keep)
@@ -49,3 +60,46 @@ def next_call(plan: Plan, run: Run, event: StepSucceeded, at: Millis) -> list[De
     run.seq += 1
     run.at = at
     return [StartAttempt(name, 1, inputs, after.keep)]
+
+
+def _timer_is_over(plan: Plan, run: Run, event: TimerFired, at: Millis) -> list[Decision] | None:
+    """Take the end of a delay into the run, where it waits for nothing else, and give the start that follows from it."""
+    nodes, path = plan.root.nodes, event.path
+    node, key = nodes.get(path), timer_key("delay", path)
+    if type(node) is not Timer or event.timer != "delay" or key not in run.timers or node.post is not None:
+        return None
+    if len(run.steps) != 1 or run.stops or run.status != "waiting" or run.waits or run.keyed:
+        return None
+    name, keep = node.routes.ok, node.keep
+    after = nodes.get(name)
+    if type(after) is not Call or after.key is not None:
+        return None
+    draft = Draft(plan, run, at)
+    output = msgspec.Raw(encode(node.show(draft, at)))
+    if keep:
+        draft.outputs[path] = output
+    inputs = _inputs(after, draft)
+    if inputs is None:
+        return None
+    del run.timers[key]
+    if keep:
+        keep_output(run, path, output, keep)
+    run.steps = {name: Step("running", 1, inputs, after.keep)}
+    run.active, run.status = 1, "running"
+    run.seq += 1
+    run.at = at
+    return [CompleteStep(path, output, keep), StartAttempt(name, 1, inputs, after.keep)]
+
+
+def _inputs(call: Call, draft: Draft) -> msgspec.Raw | None:
+    try:
+        text = call.inputs(draft)
+    except BROKEN:
+        return None  # a failure, for the others to decide on
+    return msgspec.Raw(text) if len(text) <= VALUE_BYTES_MAX else None
+
+
+SHORT_WAYS: Final[dict[type, Callable[[Plan, Run, Any, Millis], list[Decision] | None]]] = {
+    StepSucceeded: _call_is_over,
+    TimerFired: _timer_is_over,
+}

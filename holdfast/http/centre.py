@@ -516,7 +516,7 @@ def _of_tasks(task_path: str) -> tuple[Route, ...]:
             f"{task_path}/runs",
             "read",
             node_runs,
-            "What each attempt at a node did.",
+            "What each attempt at a node did. The header Link says where a long list goes on.",
             query=RunsQuery,
             answer=list[NodeRun],
             refusals=(404,),

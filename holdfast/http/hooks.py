@@ -72,10 +72,10 @@ async def signal(ask: Ask) -> Started:
     def answer(status: Status) -> Started:
         return Started(run_id, status)
 
-    row = await ask.services.commands.signal(
+    status = await ask.services.commands.signal(
         ask.tenant, run_id, said.key, said.value, said.correlation, keep=ask.keeps(answer)
     )
-    return Started(row.id, row.status)
+    return answer(status)
 
 
 async def approve(ask: Ask) -> Approval:
@@ -111,7 +111,6 @@ ROUTES: Final = (
         resume,
         "Deliver the result of a call that is answered later, by its task id.",
         TAG,
-        query=NoQuery,
         body=ResumeTask,
         reads=_object,
         answer=Resumed,
@@ -126,7 +125,6 @@ ROUTES: Final = (
         resume_by,
         "Deliver the result of a call to the callback_url that it was given.",
         TAG,
-        query=NoQuery,
         body=ResumeCall,
         reads=_object,
         answer=Resumed,

@@ -178,7 +178,6 @@ ROUTES: Final = (
         answer,
         "Answer by an approval link, once.",
         TAG,
-        query=NoQuery,
         body=AnswerLink,
         reads=_read,
         media=(JSON, FORM),

@@ -1,6 +1,6 @@
 """The server as a process: opens the file, listens, says where, and leaves in order.
 
-    bind ──► lock (with the address) ──► engine ──► listen … signal ──► leaving ──► answers end ──► engine closed ──► unlocked
+    bind ──► lock (with the address) ──► engine ──► flows ──► listen … signal ──► leaving ──► answers end ──► engine closed ──► unlocked
 
 Puts the parts together and knows none of their rules.
 """
@@ -38,8 +38,10 @@ from holdfast.http.docs import with_docs
 from holdfast.http.guard import Guard
 from holdfast.http.keys import Keys
 from holdfast.http.server import Server
+from holdfast.listening import Listener
 from holdfast.runtime import traces
 from holdfast.runtime.clock import Clock
+from holdfast.runtime.folders import Folder
 from holdfast.runtime.opening import Registry, database_path, engine_of
 from holdfast.runtime.owners import Lock
 from holdfast.runtime.services import Services
@@ -102,7 +104,10 @@ async def serving(
         lock = Lock(database_path(settings.db), address)
         lock.take()
         try:
-            async with _opened(settings, registry or Registry(), clock, address) as (services, keys):
+            async with (
+                _opened(settings, registry or Registry(), clock, address) as (services, keys),
+                _published(services, settings),
+            ):
                 guard = Guard(keys, settings, settings.host, time.monotonic)
                 app = Server(services, guard, with_docs(ROUTES))
                 async with _listening(app, listener):
@@ -136,6 +141,24 @@ async def _opened(
 
 
 @asynccontextmanager
+async def _published(services: Services, settings: Settings) -> AsyncIterator[None]:
+    """The folder of definitions, before anybody is let in: whoever gets an answer finds what stands in it."""
+    if settings.flows is None:
+        yield
+        return
+    folder = Folder(settings.flows, services.commands.publish, template_env=settings.template_env)
+    await folder.load()
+    services.folder = folder
+    logging.getLogger("holdfast.flows").setLevel(logging.INFO)  # whoever started us is told of the first look
+    watching = asyncio.create_task(folder.watch())
+    try:
+        yield
+    finally:
+        watching.cancel()
+        await asyncio.wait([watching])
+
+
+@asynccontextmanager
 async def _listening(app: Server, listener: socket.socket) -> AsyncIterator[None]:
     logging.getLogger("uvicorn.error").setLevel(logging.ERROR)  # it warns of every client that speaks no HTTP
     Connection.max = connections_max()
@@ -152,7 +175,7 @@ async def _listening(app: Server, listener: socket.socket) -> AsyncIterator[None
         timeout_keep_alive=KEEP_ALIVE_SECS,
         timeout_graceful_shutdown=DRAIN_SECS,
     )
-    server = _Uvicorn(config)
+    server = Listener(config)
     work = asyncio.create_task(server.serve([listener]))
     watching = asyncio.create_task(watch(server.server_state.connections))
     try:
@@ -163,22 +186,6 @@ async def _listening(app: Server, listener: socket.socket) -> AsyncIterator[None
         server.should_exit = True
         await work
         watching.cancel()
-
-
-class _Uvicorn(uvicorn.Server):
-    """uvicorn that says when it listens, and leaves signals to us."""
-
-    def __init__(self, config: uvicorn.Config) -> None:
-        super().__init__(config)
-        self.is_up = asyncio.Event()
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
-        self.is_up.set()
-
-    @contextmanager
-    def capture_signals(self) -> Generator[None, None, None]:
-        yield
 
 
 @contextmanager

@@ -48,7 +48,7 @@ from holdfast.engine.events import (
     TimerFired,
 )
 from holdfast.engine.fold import fold
-from holdfast.engine.plain import next_call
+from holdfast.engine.plain import SHORT_WAYS
 from holdfast.engine.rows import encode_parts, encode_row
 from holdfast.engine.state import KeyWork, Run
 from holdfast.errors import HoldfastError, NodeIsOver, StoreUnavailable
@@ -171,7 +171,8 @@ class Advance:
         if at < run.at:
             at = run.at  # a clock that was set back must not turn a journal around
         try:
-            decisions = next_call(live.plan, run, event, at) if type(event) is StepSucceeded else None
+            short = SHORT_WAYS.get(type(event))
+            decisions = None if short is None else short(live.plan, run, event, at)
             is_plain = decisions is not None
             if decisions is None:
                 decisions = decide(live.plan, run, event, at)

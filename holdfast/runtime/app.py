@@ -455,14 +455,13 @@ class Engine:
         correlation: str | None = None,
         tenant: str = DEFAULT_TENANT,
         keep: Callable[[Status], Kept] | None = None,
-    ) -> None:
+    ) -> Status:
         """Say something to a run: a variable of a graph is written, a step that waits for it takes it, or it is kept.
-        It is durable when this returns."""
+        It is durable when this returns, with the status that the run has by it."""
         text = _encoded(value, "the value of the signal is")
         live = await self._held_open(run_id, tenant)
         _check_room(live.run, len(text))
-        event = SignalReceived(name, msgspec.Raw(text), correlation)
-        await self.tell(live, event, keep and (lambda: keep(live.run.status)))
+        return await self.tell(live, SignalReceived(name, msgspec.Raw(text), correlation), keep)
 
     async def _held_open(self, run_id: RunId, tenant: str) -> Live:
         """A run that is not over, in memory, to tell it something."""
@@ -475,13 +474,16 @@ class Engine:
             raise RunIsOver(run_id, row.status)
         return live
 
-    async def tell(self, live: Live, event: Event, keep: Callable[[], Kept] | None = None) -> None:
-        """Give a run a fact, and wait until it is durable. What `keep` gives goes into the same commit."""
+    async def tell(self, live: Live, event: Event, keep: Callable[[Status], Kept] | None = None) -> Status:
+        """Give a run a fact, wait until it is durable, and say what status the run has by it.
+        What `keep` makes of that goes into the same commit."""
         reply: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.advance.offer(live, event, reply)
+        status = live.run.status
         if keep is not None and not reply.done():
-            self.advance.batch.told.append((live.run.no, keep().row()))
+            self.advance.batch.told.append((live.run.no, keep(status).row()))
         await reply
+        return status
 
     async def ended(self, no: RunNo) -> Live:
         """Wait for the end of a run, as its rows on disk tell it."""
@@ -689,6 +691,8 @@ class Engine:
         due = [key for key, at in live.run.timers.items() if at <= now]
         for key in due:
             timer, path = timer_of(key)
+            if timer == "expiry" and self.waits.looks_first(live, path, lambda: self._timer_due(no)):
+                continue
             self.advance.offer(live, TimerFired(path, timer))
         if not due:
             self.committed(live)  # the clock was set back this very moment

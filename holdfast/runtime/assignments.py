@@ -16,7 +16,8 @@ import hashlib
 import logging
 import secrets
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Generator, Iterable
+from contextlib import contextmanager
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -48,7 +49,8 @@ NO_MAX: Final = 2**62  # no run has such a number, and no store could be asked f
 GONE: Final = object()
 
 Outcome = StepSucceeded | StepFailed | StepPaused
-Place, Entry = TypeVar("Place"), TypeVar("Entry")
+Place = TypeVar("Place")
+Entry = TypeVar("Entry")
 Key = tuple[RunNo, str, int]  # run, path, attempt
 Queue = tuple[str, str]  # a tenant, and the name of a service, or of a worker with @ before it
 
@@ -136,7 +138,7 @@ class Assignments:
     def __init__(self, store: Store, writes: Writes, roster: Roster, clock: Clock, lease_secs: float) -> None:
         self._store, self._writes, self._roster, self._clock = store, writes, roster, clock
         self.lease_secs = lease_secs
-        self.waiting = 0  # jobs whose answer somebody here waits for: they cost a task each, and no place
+        self.waiting = 0  # attempts that wait here for a worker
         self.when_waiting: Callable[[], None] = lambda: None
         self._open: dict[Key, Assignment] = {}
         self._of_run: dict[RunNo, dict[Key, None]] = {}
@@ -210,10 +212,16 @@ class Assignments:
         else:
             self._offer(assignment)
         assignment.result = asyncio.get_running_loop().create_future()
+        with self.at_rest():
+            return await assignment.result
+
+    @contextmanager
+    def at_rest(self) -> Generator[None, None, None]:
+        """Whoever waits for a worker here costs a task, and takes no place from those who have something to do."""
         self.waiting += 1
         self.when_waiting()
         try:
-            return await assignment.result
+            yield
         finally:
             self.waiting -= 1
 
@@ -510,10 +518,10 @@ class Assignments:
             for *_, body in await self._store.journal(no, after, until - after):
                 if receipt in body:
                     event, _ = decode_row(body)
-                    return isinstance(event, Outcome) and (event.path, event.attempt, *event.worker[2:]) == (
-                        path,
-                        attempt,
-                        receipt,
+                    return (
+                        isinstance(event, Outcome)
+                        and event.worker[2:] == (receipt,)
+                        and (event.path, event.attempt) == (path, attempt)
                     )
             await asyncio.sleep(0)
         return False

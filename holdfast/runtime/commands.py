@@ -229,16 +229,15 @@ class Commands:
         correlation: str | None = None,
         *,
         keep: Callable[[Status], Kept] | None = None,
-    ) -> RunRow:
+    ) -> Status:
         """Say something to a run: what waits for it takes it, or it is kept; in a graph it is written to shared state.
         What `keep` makes of the status that it has then is written in the same commit."""
         _check_text("the key of a signal", key, NAME_CHARS_MAX)
         if correlation is not None:
             _check_text("the correlation of a signal", correlation, NAME_CHARS_MAX)
-        await self._engine.signal(
+        return await self._engine.signal(
             RunId(run_id), key, value, correlation=correlation, tenant=tenant, keep=keep
         )
-        return await self._engine.row_of(RunId(run_id), tenant)
 
     async def approve(
         self,

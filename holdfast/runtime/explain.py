@@ -145,7 +145,7 @@ async def explain_live(engine: Engine, row: RunRow, plan: Plan) -> Explanation:
 
 
 async def _jobs(store: Store, row: RunRow) -> dict[str, AssignmentRow]:
-    return {job.path: job for job in await store.assignments() if job.no == row.no}
+    return {job.path: job for job in await store.assignments_of_run(row.no)}
 
 
 async def _explained(store: Store, row: RunRow, plan: Plan, around: Around) -> Explanation:
@@ -357,6 +357,9 @@ class _Looker:
             return self._reason(path, "lost", None, text)
         if (line := self._around.line_of(self._run.no, path)) is not None:
             return self._reason(path, "slot", None, f"a free place: {line[1]:,} are taken (limit {line[0]})")
+        service = self._service(path)
+        if service is not None and step.target is None and not self._around.able(self._run.tenant, service):
+            return self._reason(path, "no_worker", None, f"a worker that serves {service!r}")
         node = self._plan.node(path)
         limit = node.timeout_ms if isinstance(node, Call) else None
         until = None if limit is None else Millis(self._since.get(path, self._run.at) + limit)

@@ -13,7 +13,7 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from typing import Any, Final
 
 from prometheus_client import CollectorRegistry, generate_latest
@@ -24,7 +24,7 @@ from holdfast.engine.events import StepFailed, StepSucceeded
 from holdfast.runtime.advance import Entry
 from holdfast.runtime.app import Engine
 from holdfast.runtime.history import History
-from holdfast.store.base import Batch
+from holdfast.store.base import Batch, OpenWait
 from holdfast.values import OPEN, TERMINAL, RunNo
 
 WORKFLOWS_MAX: Final = 100  # that have a label of their own; user text, so never more
@@ -42,7 +42,10 @@ COMMIT_SECS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5,
 COMMIT_ROWS: Final = (1.0, 2.0, 5.0, 10.0, 25.0, 50.0, 100.0, 250.0, 500.0, 1_000.0)
 REQUEST_SECS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 60.0)
 
-_kind, _seq = itemgetter(4), itemgetter(1)
+WAIT_KINDS: Final = ("approval", "callback", "condition", "key", "signal")
+LETTER_OUTCOMES: Final = ("delivered", "failed", "dead", "replayed", "discarded")
+
+_kind, _seq, _ending = itemgetter(4), itemgetter(1), attrgetter("kind", "outcome")
 
 
 class Histogram:
@@ -96,6 +99,9 @@ class Metrics:
         self._commit_secs = Histogram(COMMIT_SECS)
         self._commit_rows = Histogram(COMMIT_ROWS)
         self._requests: dict[tuple[str, str, int], Histogram] = {}
+        self._waits_ended: Counter[tuple[str, str]] = Counter()
+        self._letters = 0
+        self._open_waits = OpenWaits(engine)
         self._orphans = Orphans(engine)
         engine.advance.watchers.append(self._committed)
 
@@ -117,6 +123,9 @@ class Metrics:
         self._commit_rows.add(len(rows))
         self._commit_secs.add(round(seconds, 5))
         self._step_secs.add_all([entry[1].ran_ms for entry in entries if type(entry[1]) is StepSucceeded])
+        if batch.closed_waits:
+            self._waits_ended.update(map(_ending, batch.closed_waits))
+        self._letters += len(batch.letters)
         if 2 in map(_seq, rows):
             self._first_steps(batch, entries)
         if batch.new_runs or any(change.finished_at is not None for change in batch.changes.values()):
@@ -164,7 +173,9 @@ class Metrics:
             **more,
         }
         registry = CollectorRegistry(auto_describe=False)
-        registry.register(_Given([*self._counted(), *self._as_it_is(statuses), *_gauges(now)]))
+        waits, letters = await self._open_waits.count(), await store.letters_by_state(LOOKED_AT_MAX)
+        outside = _of_outside(waits, letters)
+        registry.register(_Given([*self._counted(), *self._as_it_is(statuses), *outside, *_gauges(now)]))
         return generate_latest(registry)
 
     async def _overdue(self) -> float:
@@ -182,6 +193,14 @@ class Metrics:
             (outcome,): self._kinds[kind] for kind, outcome in outcomes.items()})  # fmt: skip
         yield _counter("holdfast_journal_rows", "Rows that became durable, by what they tell", ("kind",), {
             (kind,): count for kind, count in self._kinds.items()})  # fmt: skip
+        yield _counter("holdfast_waits_ended", "Waits for others that ended, by what ended them", ("kind", "outcome"),
+                       self._waits_ended)  # fmt: skip
+        yield _counter(
+            "holdfast_letters_queued", "Letters that runs left when they ended", (), {(): self._letters}
+        )
+        counts = self._engine.outbox.counts
+        yield _counter("holdfast_letters_tried", "What became of letters that were sent, replayed or discarded", (
+            "outcome",), {(outcome,): counts[outcome] for outcome in LETTER_OUTCOMES})  # fmt: skip
         yield _histogram("holdfast_step_seconds", "How long attempts that succeeded took", self._step_secs)
         yield _histogram("holdfast_run_seconds", "From the start of a run to its end", self._run_secs)
         yield _histogram("holdfast_first_step_seconds", "From the start of a run to the beginning of its first step",
@@ -232,6 +251,19 @@ _HELP: Final[dict[str, str]] = {
 }
 
 
+def _of_outside(waits: Mapping[str, int], letters: Mapping[str, int]) -> Iterator[Metric]:
+    """Gauges of what runs wait for from others, and of what others are told."""
+    waiting = GaugeMetricFamily("holdfast_waits_open", "What runs wait for from others", labels=("kind",))
+    for kind in WAIT_KINDS:
+        waiting.add_metric((kind,), float(waits.get(kind, 0)))
+    yield waiting
+    about = f"Letters that are queued, and dead ones; {LOOKED_AT_MAX:,} stands for that many or more"
+    kept = GaugeMetricFamily("holdfast_letters", about, labels=("state",))
+    for state, count in letters.items():
+        kept.add_metric((state,), float(count))
+    yield kept
+
+
 class _Given(Collector):
     """What was gathered, for the exporter."""
 
@@ -262,6 +294,26 @@ def _histogram(name: str, about: str, histogram: Histogram) -> Metric:
 
 def _number(bound: float) -> str:
     return repr(float(bound))
+
+
+class OpenWaits:
+    """What runs wait for from others, by kind. Looks at so many in one go, and goes on from there the next time; where
+    there are more, what was found in the whole round before counts as long as this one has not found more."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._store = engine.store
+        self._after = OpenWait()
+        self._found: Counter[str] = Counter()  # in this round
+        self._found_before: Counter[str] = Counter()  # in the whole round before it
+
+    async def count(self) -> Counter[str]:
+        waits = await self._store.waits_open(self._after, LOOKED_AT_MAX)
+        self._found.update(wait.kind for wait in waits)
+        if len(waits) == LOOKED_AT_MAX:
+            self._after = waits[-1]
+            return self._found | self._found_before
+        self._after, self._found, self._found_before = OpenWait(), Counter(), self._found
+        return self._found_before
 
 
 class Orphans:

@@ -17,7 +17,7 @@ import os
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
-from holdfast.errors import NodeIsOver, NotFound, Refused, StoreUnavailable
+from holdfast.errors import NodeIsOver, NotFound, Refused
 from holdfast.runtime.letters import delivered, discarded, failed, headers_of, replayed, text_of
 from holdfast.runtime.queries import Queries
 from holdfast.runtime.timers import Timers
@@ -48,6 +48,7 @@ class Outbox:
         self.writes = Writes(engine.store)
         self._sending: dict[int, asyncio.Task[None]] = {}
         self._to: Counter[str] = Counter()  # of these, by the server that they go to
+        self.counts: Counter[str] = Counter()  # what became of tries, and of dead letters
         self._looking: asyncio.Task[None] | None = None
         self._own: set[RunNo] = set()  # runs whose letters are sent where not all are
         self._is_asked = False
@@ -151,9 +152,13 @@ class Outbox:
         self.writes.batch.tried.append(result)
         while True:
             try:
-                return await self.writes.durable()
-            except StoreUnavailable:
-                continue  # it is kept, and written once that is possible
+                await self.writes.durable()
+                break
+            except NodeIsOver:
+                raise
+            except Exception:  # noqa: BLE001  # it is kept, and written once that is possible
+                continue
+        self.counts[result.outcome or "failed"] += 1
 
     # ------------------------------------------------------------------------------------------------ the dead
 
@@ -179,6 +184,7 @@ class Outbox:
         batch = Batch()
         batch.tried.append(result)
         await self._engine.commit(batch)
+        self.counts[result.outcome or "replayed"] += 1
         self.note(letter.no)
         return letter._replace(
             tries=result.tries, due_at=result.due_at, done_at=result.done_at, outcome=result.outcome

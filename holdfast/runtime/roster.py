@@ -134,6 +134,7 @@ class Roster:
         self._places = 0
         self._sweep: asyncio.TimerHandle | None = None
         self.when_gone: Callable[[Worker], None] | None = None
+        self.when_here: Callable[[Worker], None] | None = None  # registered, or heard of again
 
     def open(self, rows: list[WorkerRow]) -> None:
         """Those known from before; who was alive then has the time to live to say so again."""
@@ -226,6 +227,7 @@ class Roster:
             worker.is_online = True
             self._writes.batch.workers.append(worker.row())
             self._writes.soon()
+            self._is_here(worker)
         self._watch()
 
     async def forget(self, tenant: str, worker_id: str, *, key_id: str | None = None) -> WorkerView:
@@ -264,6 +266,11 @@ class Roster:
         """The worker that has least to do."""
         found = sorted(self.able(tenant, service, "http"), key=lambda worker: worker.burden)
         return found[0].view() if found else None
+
+    def is_served(self, tenant: str, service: str) -> bool:
+        """Is anybody alive who does this, called or fetching?"""
+        since = self._clock.monotonic() - self.ttl_secs
+        return any(worker.heard > since for worker in self._serving.get((tenant, service), {}).values())
 
     def able(self, tenant: str, service: str, kind: Kind) -> list[Worker]:
         """Those alive who do this, in the order of their registration."""
@@ -310,7 +317,12 @@ class Roster:
                 serving.clear()
                 serving.update(ordered)
         self._watch()
+        self._is_here(worker)
         return worker
+
+    def _is_here(self, worker: Worker) -> None:
+        if self.when_here is not None:
+            self.when_here(worker)
 
     def _drop(self, worker: Worker) -> None:
         del self._tenants[worker.tenant][worker.id]

@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING, Any, Final, Literal
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, Final, Literal, ParamSpec
 
 import msgspec
 
@@ -35,7 +36,7 @@ from holdfast.runtime.advance import Live
 from holdfast.runtime.replies import Kept
 from holdfast.signing import Capability, sealed
 from holdfast.spec.jsonschema import Judge, count_rules
-from holdfast.store.base import Batch, EarlyResult, RunRow, WaitRow
+from holdfast.store.base import Batch, EarlyResult, RunRow, TakenEarly, WaitRow
 from holdfast.tools.failures import OutputTooLarge, ToolError, described
 from holdfast.tools.http import get_json
 from holdfast.values import (
@@ -64,8 +65,10 @@ NAMED_MAX: Final = 100  # waits of one task id that are looked at
 WAITS_SHOWN_MAX: Final = 1_000
 POLL_SECONDS: Final = 8.0  # of one look at an address: less than a last look may take
 POLLS_MAX: Final = 100  # at once
+LOOKED_MAX: Final = 10_000  # last looks that are remembered: one that is forgotten is made once more
 RESUME_PATH: Final = "/workflows/resume"
 
+P = ParamSpec("P")
 Reason = Literal["resumed", "parked", "already_resumed", "expired", "unknown_task"]
 _TOLD: Final[dict[str, Reason]] = {
     "resume": "already_resumed",
@@ -87,7 +90,8 @@ class Waits:
         self._engine, self._store, self._clock = engine, engine.store, engine.clock
         self._public_url = None if public_url is None else public_url.rstrip("/")
         self._may_be_early = True  # some answer may be here that nobody waits for yet
-        self._polled: set[tuple[RunNo, str]] = set()
+        self._polled: dict[tuple[RunNo, str], asyncio.Task[None]] = {}
+        self._looked = OrderedDict[tuple[RunNo, str, int], None]()  # last looks that were made here
         self._polls = asyncio.Semaphore(POLLS_MAX)
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -96,15 +100,22 @@ class Waits:
         capability = Capability(live.run.tenant, live.run.id, path, attempt)
         return f"{self._public_url}{RESUME_PATH}/{sealed(self._store.server_key, capability)}"
 
+    @property
+    def is_busy(self) -> bool:
+        """Is somebody being asked for an answer?"""
+        return bool(self._polled)
+
     def close(self) -> None:
         """Ask nobody any more."""
         for task in self._tasks:
             task.cancel()
 
-    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.get_running_loop().create_task(_logged(work))
-        self._tasks.add(task)
+    def _begin(
+        self, work: Callable[P, Awaitable[None]], *args: P.args, **named: P.kwargs
+    ) -> asyncio.Task[None]:
+        task = asyncio.get_running_loop().create_task(_logged(work, *args, **named))
         task.add_done_callback(self._tasks.discard)
+        return task
 
     # ------------------------------------------------------------------------------------------------ callbacks
 
@@ -114,15 +125,13 @@ class Waits:
             return Resumed(False, "unknown_task")
         _checked(answer)
         found = await self._named(tenant, task_id, run_id)
-        taken: tuple[str, str] | None = None
+        taken: TakenEarly | None = None
         if found is None:
             if run_id is not None and not await self._is_open(tenant, run_id):
                 return Resumed(False, "unknown_task")
-            await self._park(tenant, task_id, encode([run_id, answer]))
-            found, taken = (
-                await self._named(tenant, task_id, run_id),
-                (tenant, task_id),
-            )  # the pause may have come
+            taken = TakenEarly(tenant, task_id, run_id or "")
+            await self._park(taken, encode(answer))
+            found = await self._named(tenant, task_id, run_id)  # the pause may have come
             if found is None:
                 return Resumed(False, "parked")
             if found.resolved_at is not None:
@@ -157,13 +166,14 @@ class Waits:
         row = await self._store.run_by_id(tenant, RunId(run_id)) if is_text(run_id) else None
         return row is not None and row.status not in TERMINAL
 
-    async def _park(self, tenant: str, task_id: str, text: bytes) -> None:
-        now = self._clock.now()
+    async def _park(self, early: TakenEarly, text: bytes) -> None:
+        now, tenant = self._clock.now(), early.tenant
         if await self._store.count_early(tenant, now) >= EARLY_MAX:
             raise LimitExceeded("early_results", f"{EARLY_MAX:,} answers wait for calls that nobody knows of")
         batch = Batch()
         batch.expired_early.append((now,))
-        batch.early_results.append(EarlyResult(tenant, task_id, text.decode(), Millis(now + EARLY_MS)))
+        expires_at = Millis(now + EARLY_MS)
+        batch.early_results.append(EarlyResult(tenant, early.task_id, early.meant, text.decode(), expires_at))
         await self._engine.commit(batch)
         self._may_be_early = True
 
@@ -175,7 +185,7 @@ class Waits:
         answer: Any,
         *,
         may_park: bool = False,
-        taken: tuple[str, str] | None = None,
+        taken: TakenEarly | None = None,
         by: str = "resume",
     ) -> Resumed:
         """Give a call its answer. `taken` is an early one that it stands for, which goes with the same commit."""
@@ -195,7 +205,7 @@ class Waits:
             return Resumed(False, "expired", row.id)
         event = self._answered(live, path, attempt, answer, by)
         if taken is not None and not self._engine.advance.is_stalled:
-            self._engine.advance.batch.taken_early.append(taken)
+            self._engine.advance.batch.taken_early.append(taken._replace(no=row.no))
         await self._engine.tell(live, event)
         return Resumed(not is_early, "parked" if is_early else "resumed", row.id)
 
@@ -230,22 +240,22 @@ class Waits:
     def paused(self, live: Live, path: str, task_id: str) -> None:
         """A call has paused, durably: if its answer is here already, give it."""
         if self._may_be_early:
-            self._begin(self._take_early(live.run.tenant, live.run.id, path, task_id))
+            self._tasks.add(self._begin(self._take_early, live.run.tenant, live.run.id, path, task_id))
 
     async def look(self) -> None:
         """Give answers that are here to those who wait for them. Asked when nobody knows what was looked for before."""
         for wait in await self._store.early_waits(EARLY_MAX):
             row = await self._store.run_by_no(wait.no)
             assert row is not None
-            await self._take_early(row.tenant, row.id, wait.path, wait.name)
+            await _logged(self._take_early, row.tenant, row.id, wait.path, wait.name)
 
     async def _take_early(self, tenant: str, run_id: RunId, path: str, task_id: str) -> None:
-        text = await self._store.early_result(tenant, task_id, self._clock.now())
+        early = await self._store.early_result(tenant, task_id, run_id, self._clock.now())
         found = await self._named_at(tenant, task_id, run_id, path)
-        meant, answer = (None, None) if text is None else decode(text)
-        if text is not None and found is not None and meant in (None, run_id):
+        if early is not None and found is not None:
+            taken = TakenEarly(tenant, task_id, early[0])
             row = await self._engine.row_of(run_id, tenant)
-            await self._deliver(row, path, found.attempt, answer, taken=(tenant, task_id))
+            await self._deliver(row, path, found.attempt, decode(early[1]), taken=taken)
 
     async def _named_at(self, tenant: str, task_id: str, run_id: RunId, path: str) -> WaitRow | None:
         rows = await self._store.waits_named(tenant, task_id, NAMED_MAX)
@@ -256,14 +266,35 @@ class Waits:
     def poll(self, live: Live, path: str, attempt: int) -> None:
         """Ask once for the answer that a call waits for; as long as there is none, nothing has happened."""
         step = live.run.steps.get(path)
-        key = (live.run.no, path)
-        if step is not None and step.wait is not None and step.attempt == attempt and key not in self._polled:
-            self._polled.add(key)
-            self._begin(self._poll(live.run.tenant, live.run.id, key, step))
+        if step is None or step.wait is None or step.attempt != attempt:
+            return
+        if step.wait.is_last_look:
+            self._looked[live.run.no, path, attempt] = None
+            if len(self._looked) > LOOKED_MAX:
+                self._looked.popitem(last=False)
+        if (key := (live.run.no, path)) not in self._polled:
+            url = decode(step.wait.detail)["poll_url"]  # now: the wait may be over when it is asked
+            task = self._begin(self._poll, live.run.tenant, live.run.id, key, attempt, url)
+            self._tasks.add(task)
+            self._polled[key] = task
 
-    async def _poll(self, tenant: str, run_id: RunId, key: tuple[RunNo, str], step: Step) -> None:
-        assert step.wait is not None
-        url, attempt, path = decode(step.wait.detail)["poll_url"], step.attempt, key[1]
+    def looks_first(self, live: Live, path: str, then: Callable[[], None]) -> bool:
+        """Did whoever was to look at an address for the last time not live to do so? Then that is done now, and `then`
+        after it, and the wait is not over before."""
+        step = live.run.steps.get(path)
+        if step is None or step.wait is None or not step.wait.is_last_look:
+            return False
+        key = (live.run.no, path)
+        if key not in self._polled:
+            if (*key, step.attempt) in self._looked:
+                del self._looked[*key, step.attempt]
+                return False
+            self.poll(live, path, step.attempt)
+        self._polled[key].add_done_callback(lambda task: None if task.cancelled() else then())
+        return True
+
+    async def _poll(self, tenant: str, run_id: RunId, key: tuple[RunNo, str], attempt: int, url: str) -> None:
+        path = key[1]
         try:
             async with self._polls:
                 answer = await get_json(self._engine.registry.guard, url, POLL_SECONDS)
@@ -275,7 +306,7 @@ class Waits:
                 "run %s: step %s was asked for at its poll_url, and is not there yet: %s", run_id, path, error
             )
         finally:
-            self._polled.discard(key)
+            del self._polled[key]
 
     # ------------------------------------------------------------------------------------------------ approvals
 
@@ -317,11 +348,10 @@ class Waits:
     async def gate(self, row: RunRow, path: str) -> WaitRow:
         """The open approval at a path; the bare id of its step serves while there is only one such, and no other is
         or was at that very path: an answer that comes late must not be taken for another gate's."""
-        waits = await self._store.waits_of_run(row.no, WAITS_SHOWN_MAX)
-        gates = [wait for wait in waits if wait.kind == "approval"]
-        meant = [gate for gate in gates if gate.path == path]
-        if not meant and is_text(path) and await self._store.wait_at(row.no, path, "approval") is None:
-            meant = [gate for gate in gates if split(gate.path)[1] == path]
+        meant = await self._meant(row, path)
+        if not meant:  # what a run is shown to ask may be a moment from being durable
+            await self._durable()
+            meant = await self._meant(row, path)
         if len(meant) == 1:
             return meant[0]
         if meant:
@@ -329,6 +359,14 @@ class Waits:
                 f"{len(meant)} gates of run {row.id} are called {path!r}; give the path of one"
             )
         raise await self._was_answered(row, path)
+
+    async def _meant(self, row: RunRow, path: str) -> list[WaitRow]:
+        waits = await self._store.waits_of_run(row.no, WAITS_SHOWN_MAX)
+        gates = [wait for wait in waits if wait.kind == "approval"]
+        meant = [gate for gate in gates if gate.path == path]
+        if not meant and is_text(path) and await self._store.wait_at(row.no, path, "approval") is None:
+            meant = [gate for gate in gates if split(gate.path)[1] == path]
+        return meant
 
     async def _was_answered(self, row: RunRow, path: str) -> NotWaiting:
         over = await self._store.wait_at(row.no, path, "approval") if is_text(path) else None
@@ -365,7 +403,7 @@ def _is_past(until: Millis | None, now: Millis) -> bool:
     return until is not None and until <= now
 
 
-def _without(early: tuple[str, str]) -> Batch:
+def _without(early: TakenEarly) -> Batch:
     batch = Batch()
     batch.taken_early.append(early)
     return batch
@@ -381,10 +419,10 @@ def _checked(answer: Any) -> bytes:
     return text
 
 
-async def _logged(work: Coroutine[Any, Any, None]) -> None:
+async def _logged(work: Callable[P, Awaitable[None]], *args: P.args, **named: P.kwargs) -> None:
     """What is done in the background is nobody's to be told of; if it cannot be done, somebody else does it later."""
     try:
-        await work
+        await work(*args, **named)
     except HoldfastError as error:
         log.warning("an answer could not be given: %s", error)
 

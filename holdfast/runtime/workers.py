@@ -1,8 +1,9 @@
-"""Workers: what the engine gives them to do, and what they say to it. One door to the three files beside this one.
+"""Workers: what the engine gives them to do, and what they say to it. One door to the four files beside this one.
 
     roster        who is registered, alive and loaded
     calls         those who are called: push
     assignments   those who fetch: pull
+    absence       what nobody serves now
 
 Knows who is asked first. Workers that are called come before workers that fetch: the answer is there a round trip
 earlier, and one that nobody can reach costs no more than the try.
@@ -14,6 +15,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
+from holdfast.runtime.absence import Absence
 from holdfast.runtime.assignments import Assignments, Fetched, Key, Progress, Renewed
 from holdfast.runtime.calls import Calls, Job, Unreached
 from holdfast.runtime.clock import Clock
@@ -43,6 +45,7 @@ class Workers:
         self.roster = Roster(self.writes, clock, guard, ttl_secs)
         self.calls = Calls(self.roster, guard)
         self.assignments = Assignments(store, self.writes, self.roster, clock, lease_secs)
+        self._absence = Absence(self.roster)
         self.holds, self.stop, self.forget_job = (
             self.assignments.holds,
             self.assignments.stop,
@@ -80,6 +83,11 @@ class Workers:
         """The result of a job, as JSON text; raises ToolError where nobody could do it, or whoever tried has failed."""
         if self.holds(job.key):
             return await self.assignments.wait(job)
+        if self.roster.is_served(job.tenant, job.service):
+            self._absence.is_over(job)
+        else:
+            with self.assignments.at_rest():
+                await self._absence.wait(job)
         pull = self.roster.able(job.tenant, job.service, "pull")
         if not pull:
             return await self.calls.call(job)

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Generator
-from contextlib import contextmanager
 from typing import Any, Final
 from urllib.parse import SplitResult, unquote, urlsplit
 
@@ -17,6 +15,7 @@ import msgspec
 import uvicorn
 
 from holdfast.errors import InvalidInputs
+from holdfast.listening import Listener
 from holdfast.sdk.perform import Performer, answer, failed, refusal
 from holdfast.tools.context import Context
 from holdfast.values import VALUE_BYTES_MAX, RunId
@@ -52,7 +51,7 @@ class Push:
             backlog=BACKLOG,
             timeout_graceful_shutdown=max(1, int(stop_secs)),
         )
-        self._server = _Server(config)
+        self._server = Listener(config)
 
     async def serve(self) -> None:
         """Until `stop`; calls that are being answered then are, within the time that stopping may take."""
@@ -145,19 +144,3 @@ def _bound(host: str, port: int | None) -> tuple[socket.socket, int]:
         listener.bind((place, 0))
     listener.setblocking(False)
     return listener, listener.getsockname()[1]
-
-
-class _Server(uvicorn.Server):
-    """uvicorn that says when it listens, and leaves signals to whoever runs it."""
-
-    def __init__(self, config: uvicorn.Config) -> None:
-        super().__init__(config)
-        self.is_up = asyncio.Event()
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
-        self.is_up.set()
-
-    @contextmanager
-    def capture_signals(self) -> Generator[None, None, None]:
-        yield

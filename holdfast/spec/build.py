@@ -41,7 +41,8 @@ def definition_from(data: Any, report: Report, record: type[AnyDefinition]) -> A
     fields.expect(SPEC_KEYS, required=[name for name in required_in(SPEC_KEYS) if name != "steps"])
     found = _with_steps(SPEC_KEYS, fields)
     found["inputs"] = found.get("inputs") or None  # to declare none is to declare nothing
-    return make(record, found | {"origin": Origin(report.document, report.source, tuple(report.notes))})
+    origin = Origin(report.document, report.source, tuple(report.notes), is_stored=report.is_stored)
+    return make(record, found | {"origin": origin})
 
 
 # -------------------------------------------------------------------------------------------------------- steps

@@ -14,7 +14,8 @@ from holdfast.spec.expr import ExprError, JsonPath, Template, parse_jsonpath, pa
 from holdfast.spec.inputs import check_inputs, declared_inputs, input_names
 from holdfast.spec.jsonschema import check_schema
 from holdfast.spec.keys import CALLBACK_URL, TOOL_NAME
-from holdfast.spec.policy import NAME_CHARS_MAX, NO_POLICY, SPEC_STEPS_MAX
+from holdfast.spec.names import check_name
+from holdfast.spec.policy import NO_POLICY, SPEC_STEPS_MAX
 from holdfast.spec.problems import Report, Where, did_you_mean, one_of, quoted
 from holdfast.spec.read import Key
 from holdfast.spec.scope import ROOTS, Scope
@@ -53,7 +54,7 @@ def check(spec: Definition, report: Report, template_env: Collection[str] | None
     """
     if not spec.name.strip():
         report.add("empty_name", ("name",), "the name of a workflow must not be empty", "give it one")
-    _check_length(report, ("name",), spec.name)
+    check_name(report, ("name",), spec.name)
     check_inputs(spec.inputs, report)
     if not spec.steps:
         hint = "add `- {id: name, tool: name}`"
@@ -69,12 +70,6 @@ def check(spec: Definition, report: Report, template_env: Collection[str] | None
     checker.templates("", spec.output, ("output",), scope)
     for i, callback in enumerate(spec.on_complete):
         _check_callback(report, ("on_complete", i), callback)
-
-
-def _check_length(report: Report, at: Where, name: str) -> None:
-    if len(name) > NAME_CHARS_MAX:
-        message = f"{quoted(name)} is longer than {NAME_CHARS_MAX} characters"
-        report.add("name_too_long", at, message, "shorten it; a description can be longer")
 
 
 def _check_callback(report: Report, at: Where, callback: FinalCallback) -> None:
@@ -119,7 +114,7 @@ class _Checker:
             self._report.add("duplicate_id", at, f"duplicate step id: {quoted(step_id)}", hint)
         else:
             self._seen[step_id] = at
-            _check_length(self._report, at, step_id)
+            check_name(self._report, at, step_id)
 
     def _check_body(self, step: WorkflowStep, at: Where, scope: Scope) -> None:
         who = _who(step)
@@ -213,7 +208,7 @@ class _Checker:
             hint = "it has no placeholders" if "{{" in name else "it is a name, not an address or a path"
             message = f"{who}{quoted(name)} cannot be the name of a {noun}"
             self._report.add("invalid_name", where, message, hint)
-        _check_length(self._report, where, name)
+        check_name(self._report, where, name)
 
     def _tool_name(self, who: str, tool: str, at: Where) -> None:
         if not _TOOL_NAME.fullmatch(tool):
@@ -233,7 +228,7 @@ class _Checker:
             self._report.add(
                 "reserved_name", at, f"{who}{quoted(name)} already has a meaning", "choose another"
             )
-        _check_length(self._report, at, name)
+        check_name(self._report, at, name)
 
     def _path(self, who: str, text: str, at: Where, scope: Scope) -> None:
         path = self._parsed_path(who, text, at)

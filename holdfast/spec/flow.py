@@ -68,7 +68,7 @@ class FlowSpec(FlowDefinition, frozen=True):
     @classmethod
     def from_stored(cls, text: str | bytes) -> FlowSpec:
         """Read a definition that was stored. Written out in full it may be larger than any text that an author may give."""
-        return _built(values.decode(text), Report(None, ""))
+        return _built(values.decode(text), Report(None, "", is_stored=True))
 
     def validate(self, template_env: Collection[str] = ()) -> None:
         """Raise InvalidSpec with every problem unless each name and reference can be used. There are no templates that
@@ -76,7 +76,7 @@ class FlowSpec(FlowDefinition, frozen=True):
         if self.origin.document is None:
             # Records made by hand have met no rule yet; as data they meet those of any other definition.
             FlowSpec.from_data(self.to_data(), self.origin.source)
-        report = Report(self.origin.document, self.origin.source)
+        report = Report(self.origin.document, self.origin.source, is_stored=self.origin.is_stored)
         report.shape_is_read()
         check_flow(self, report)
         if report.problems:

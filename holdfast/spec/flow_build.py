@@ -30,7 +30,8 @@ def flow_from(data: Any, report: Report, record: type[AnyFlow]) -> AnyFlow:
     found["inputs"] = found.get("inputs") or None  # to declare none is to declare nothing
     if data.get("name") is None:  # which a file need not have, so that the table does not ask for it
         report.add("missing_key", ("name",), 'the key "name" is missing', "add `name: …`")
-    return make(record, found | {"origin": Origin(report.document, report.source, tuple(report.notes))})
+    origin = Origin(report.document, report.source, tuple(report.notes), is_stored=report.is_stored)
+    return make(record, found | {"origin": origin})
 
 
 def _read_graph(table: Table, fields: Fields) -> dict[str, Any]:

@@ -15,7 +15,8 @@ from holdfast.spec.flow_keys import CALL_ONLY, FLOW_KINDS, TIMEOUT_MS_MAX
 from holdfast.spec.flow_nodes import DEFAULT_ACTION, END, FlowDefinition, FlowNode, Graph, graphs, placed
 from holdfast.spec.inputs import check_inputs
 from holdfast.spec.keys import TOOL_NAME
-from holdfast.spec.policy import DELAY_MS_MAX, NAME_CHARS_MAX, SPEC_STEPS_MAX
+from holdfast.spec.names import check_name
+from holdfast.spec.policy import DELAY_MS_MAX, SPEC_STEPS_MAX
 from holdfast.spec.problems import Report, Where, did_you_mean, hint_for_type, one_of, quoted, type_name
 from holdfast.spec.reference import given, is_reference, key_parts, reference
 from holdfast.spec.shapes import quoted_number
@@ -29,19 +30,13 @@ def check_flow(spec: FlowDefinition, report: Report) -> None:
     """Report every name and reference that cannot be used."""
     if not spec.name.strip():
         report.add("empty_name", ("name",), "the name of a workflow must not be empty", "give it one")
-    _check_length(report, ("name",), spec.name)
+    check_name(report, ("name",), spec.name)
     check_inputs(spec.inputs, report)
     if sum(1 for _ in placed(spec.graph)) > SPEC_STEPS_MAX:
         message = f"the graph has more than {SPEC_STEPS_MAX:,} nodes"
         return report.add("too_many_nodes", ("nodes",), message, "use a foreach, or several workflows")
     for at, graph in graphs(spec.graph):
         _Checker(report, graph, at).check()
-
-
-def _check_length(report: Report, at: Where, name: str, *, of_key: bool = False) -> None:
-    if len(name) > NAME_CHARS_MAX:
-        message = f"{quoted(name)} is longer than {NAME_CHARS_MAX} characters"
-        report.add("name_too_long", at, message, "shorten it; a description can be longer", of_key=of_key)
 
 
 class _Checker:
@@ -91,7 +86,7 @@ class _Checker:
         if not node.key.strip():
             hint = "give it a key of its own"
             self._report.add("empty_id", at, "the key of a node must not be empty", hint, of_key=True)
-        _check_length(self._report, at, node.key, of_key=True)
+        check_name(self._report, at, node.key, of_key=True)
         who = f"node {quoted(node.key)}: "
         self._names(node, at, who)
         self._prep_and_post(node, at, who)
@@ -116,7 +111,7 @@ class _Checker:
         elif any(letter in name for letter in forbidden):
             hint = "it is a name, not an address or a path"
             self._report.add("invalid_name", at, f"{who}{quoted(name)} cannot be the name of a {noun}", hint)
-        _check_length(self._report, at, name)
+        check_name(self._report, at, name)
 
     def _tool_name(self, who: str, name: str, at: Where) -> None:
         if not _TOOL_NAME.fullmatch(name):

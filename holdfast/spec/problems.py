@@ -23,7 +23,8 @@ NAMES_SHOWN_MAX: Final = 12  # in a hint
 class Report:
     """Collects problems, each with the place where it stands in the text."""
 
-    def __init__(self, document: Document | None, source: str) -> None:
+    def __init__(self, document: Document | None, source: str, *, is_stored: bool = False) -> None:
+        self.is_stored = is_stored  # it met the rules of its day: those that came later are for what is new
         self.problems: list[Problem] = list(document.problems) if document else []
         self.notes: list[Problem] = []
         self.document, self.source = document, source

@@ -185,12 +185,17 @@ class FinalCallback(msgspec.Struct, frozen=True):
 class Origin:
     """Where a definition came from. Two definitions that say the same are equal wherever they came from."""
 
-    __slots__ = ("document", "notes", "source")
+    __slots__ = ("document", "is_stored", "notes", "source")
 
     def __init__(
-        self, document: Document | None = None, source: str = "", notes: tuple[Problem, ...] = ()
+        self,
+        document: Document | None = None,
+        source: str = "",
+        notes: tuple[Problem, ...] = (),
+        *,
+        is_stored: bool = False,
     ) -> None:
-        self.document, self.source, self.notes = document, source, notes
+        self.document, self.source, self.notes, self.is_stored = document, source, notes, is_stored
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Origin)

@@ -51,7 +51,7 @@ class WorkflowSpec(Definition, frozen=True):
     @classmethod
     def from_stored(cls, text: str | bytes) -> WorkflowSpec:
         """Read a definition that was stored. Written out in full it may be larger than any text that an author may give."""
-        return _built(values.decode(text), Report(None, ""))
+        return _built(values.decode(text), Report(None, "", is_stored=True))
 
     def validate(self, template_env: Collection[str] = ()) -> None:
         """Raise InvalidSpec with every problem unless each name, path and template can be used.
@@ -61,7 +61,7 @@ class WorkflowSpec(Definition, frozen=True):
         if self.origin.document is None:
             # Records made by hand have met no rule yet; as data they meet those of any other definition.
             WorkflowSpec.from_data(self.to_data(), self.origin.source)
-        report = Report(self.origin.document, self.origin.source)
+        report = Report(self.origin.document, self.origin.source, is_stored=self.origin.is_stored)
         report.shape_is_read()
         check(self, report, template_env)
         if report.problems:

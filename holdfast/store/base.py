@@ -253,6 +253,14 @@ class WaitOpened(NamedTuple):
     detail: str
 
 
+class OpenWait(NamedTuple):
+    """One open wait, as it is counted; the first of all comes after `OpenWait()`."""
+
+    tenant: str = ""
+    kind: str = ""
+    pos: int = 0
+
+
 class WaitClosed(NamedTuple):
     at: Millis
     outcome: str
@@ -328,8 +336,18 @@ class EarlyResult(NamedTuple):
 
     tenant: str
     task_id: str
+    meant: str  # the id of the run that it is for; "" where its sender did not say
     body: str
     expires_at: Millis
+
+
+class TakenEarly(NamedTuple):
+    """One of these is over: it was given to run `no`, in the commit that says so, or is nobody's."""
+
+    tenant: str
+    task_id: str
+    meant: str
+    no: RunNo | None = None
 
 
 # What became of a key that a step asked for: granted, held by another, or answered with an output.
@@ -396,7 +414,7 @@ class Batch:
         self.opened_waits: list[WaitOpened] = []
         self.closed_waits: list[WaitClosed] = []
         self.early_results: list[EarlyResult] = []
-        self.taken_early: list[tuple[str, str]] = []  # tenant, task id
+        self.taken_early: list[TakenEarly] = []
         self.expired_early: list[tuple[Millis]] = []  # those that nobody came for until then
         self.letters: list[NewLetter] = []
         self.tried: list[LetterTried] = []
@@ -431,7 +449,8 @@ class Batch:
         part.ended_assignments = [job for job in self.ended_assignments if job[0] in runs]
         part.opened_waits = [wait for wait in self.opened_waits if wait.no in runs]
         part.closed_waits = [wait for wait in self.closed_waits if wait.no in runs]
-        part.early_results, part.taken_early = self.early_results, self.taken_early
+        part.early_results = self.early_results
+        part.taken_early = [taken for taken in self.taken_early if taken.no is None or taken.no in runs]
         part.letters = [letter for letter in self.letters if letter.no in runs]
         part.tried = self.tried
         part.forgotten = [no for no in self.forgotten if no in runs]
@@ -517,13 +536,16 @@ class Store(Protocol):
     async def reply(self, tenant: str, route: str, key: str) -> ReplyRow | None: ...
     async def workers(self) -> list[WorkerRow]: ...
     async def assignments(self) -> list[AssignmentRow]: ...
+    async def assignments_of_run(self, no: RunNo) -> list[AssignmentRow]: ...
     async def waits_named(self, tenant: str, task_id: str, limit: int) -> list[WaitRow]: ...
     async def wait_at(
         self, no: RunNo, path: str, kind: str, attempt: int | None = None
     ) -> WaitRow | None: ...
     async def waits_of_run(self, no: RunNo, limit: int) -> list[WaitRow]: ...
     async def open_waits(self, tenant: str, kind: str, limit: int) -> list[WaitRow]: ...
-    async def early_result(self, tenant: str, task_id: str, now: Millis) -> str | None: ...
+    async def early_result(
+        self, tenant: str, task_id: str, run_id: RunId, now: Millis
+    ) -> tuple[str, str] | None: ...
     async def count_early(self, tenant: str, now: Millis) -> int: ...
     async def early_waits(self, limit: int) -> list[WaitRow]: ...
     async def letters_due(
@@ -544,6 +566,8 @@ class Store(Protocol):
     async def trace_of(self, no: RunNo) -> str: ...
     async def resting_runs(self, after: RunNo, limit: int) -> list[tuple[RunNo, bool]]: ...
     async def owned_runs(self, after: RunNo, limit: int) -> list[tuple[RunNo, int]]: ...
+    async def waits_open(self, after: OpenWait, limit: int) -> list[OpenWait]: ...
+    async def letters_by_state(self, limit: int) -> dict[str, int]: ...
     async def runs_by_status(self) -> dict[str, int]: ...
     def sizes(self) -> tuple[int, int]: ...
     async def next_pos(self, after: int) -> int | None: ...

@@ -22,8 +22,10 @@ from holdfast.values import RunNo
 CHUNK_MAX: Final = 128  # numbers that are read from one stretch at a time; the first time only a few
 NEWEST_TIMES: Final = 4  # as many of the newest runs as are asked for, which may be enough
 LOOKED_AT_MAX: Final = 2_000  # runs that one part of a list of labelled runs looks at
+SHARE_MIN: Final = 64  # fewer runs of each stretch are read sooner than counted
 NO_BOUND: Final = 2**62
 SERIES_REMEMBERED_MAX: Final = 10_000
+EVERY_RUN: Final = Wanted()
 
 Series = tuple[str, str, int]  # tenant, workflow, number of the release (0: none)
 Place = tuple[int, str]  # number of a series, and a status
@@ -59,12 +61,49 @@ class Lists:
             return _cut(list(islice(having, limit + 1)), limit)
         return self._of_label(tenant, bound, limit, wanted, stretches)
 
+    def below(self, tenant: str, before: RunNo | None, count: int, wanted: Wanted) -> RunNo | None:
+        """What a list begins below that leaves out so many runs, which are counted and not read; None if it has no more."""
+        assert wanted.label is None, "labelled runs are not passed over"
+        bound = NO_BOUND if before is None else before
+        if wanted == EVERY_RUN:
+            last_two = self._newest(tenant, bound, 2, wanted, passed=count - 1)
+            if len(last_two) == 2:
+                return RunNo(last_two[0])
+        left, stretches = self._passed_over(self._stretches(tenant, bound, wanted), count)
+        next_one = list(islice(self._merged(stretches), left, left + 1))
+        return RunNo(next_one[0] + 1) if next_one else None
+
+    def _passed_over(self, stretches: list[Stretch], count: int) -> tuple[int, list[Stretch]]:
+        """Leave out so many runs, but for a few: gives how few, and what is left of the stretches.
+
+        Of all stretches look as far ahead as each one's share of the runs. Where that is the newest, all up to there are
+        among those to be left out: the others have fewer than their share that are newer still.
+        """
+        left = {stretch: stretch for stretch in stretches if stretch.newest is not None}
+        while left and (share := count // len(left)) >= SHARE_MIN:
+            ahead = {whole: self._ahead(stretch, share) for whole, stretch in left.items()}
+            whole = max(left, key=lambda each: ahead[each] or 0)
+            newest = ahead[whole]
+            if newest is None:
+                break  # they have no more than these
+            left[whole] = left[whole]._replace(newest=newest)
+            count -= share
+        return count, list(left.values())
+
+    def _ahead(self, stretch: Stretch, count: int) -> int | None:
+        """The run of a stretch that so many newer ones stand before."""
+        found: int | None = self._db.execute(
+            self._sql["ahead"], (stretch.series, stretch.status, stretch.newest, count)
+        ).get
+        return found
+
     def count(self, tenant: str, wanted: Wanted) -> int:
         return sum(stretch.runs for stretch in self._stretches(tenant, 0, wanted))
 
-    def _newest(self, tenant: str, before: int, limit: int, wanted: Wanted) -> list[int]:
+    def _newest(self, tenant: str, before: int, limit: int, wanted: Wanted, passed: int = 0) -> list[int]:
         """Where most runs are wanted ones, it is enough to look at the newest: no stretch has to be found."""
-        asked = {"tenant": tenant, "before": before, "limit": limit, "looked_at": NEWEST_TIMES * limit}
+        looked_at = NEWEST_TIMES * (limit + passed)
+        asked = {"tenant": tenant, "before": before, "limit": limit, "looked_at": looked_at, "passed": passed}
         found = self._db.execute(self._sql["newest"], asked | {"statuses": _statuses(wanted)})
         return [no for (no,) in found]
 

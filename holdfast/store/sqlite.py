@@ -336,7 +336,7 @@ class SqliteStore(SqliteReads):
             ("close_wait", batch.closed_waits),
             ("forget_early", batch.expired_early),
             ("put_early", batch.early_results),
-            ("take_early", batch.taken_early),
+            ("take_early", [taken[:3] for taken in batch.taken_early]),
             ("put_letter", batch.letters),
             ("letter_tried", batch.tried),
         ):

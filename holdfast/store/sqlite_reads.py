@@ -24,6 +24,7 @@ from holdfast.store.base import (
     KeyAnswer,
     Letter,
     Listing,
+    OpenWait,
     ReadRow,
     Release,
     ReplyRow,
@@ -34,13 +35,12 @@ from holdfast.store.base import (
     WorkerRow,
     Workflow,
 )
-from holdfast.store.lists import Lists
+from holdfast.store.lists import EVERY_RUN, Lists
 from holdfast.store.statements import migrations, statements
 from holdfast.values import Millis, RunId, RunNo
 
 STATEMENTS_KEPT: Final = 500  # prepared; apsw forgets one after as many uses of others
 BUSY_MS: Final = 5_000  # how long opening waits for whoever writes to the file
-EVERY_RUN: Final = Wanted()
 ENDS_LOOKED_AT_MAX: Final = 10_000  # runs that are looked for by the end of their id
 FIRST_ROWS: Final = 5  # of a journal: enough to see when its run was begun
 
@@ -163,7 +163,7 @@ class SqliteReads:
         self, tenant: str, before: RunNo | None, count: int, wanted: Wanted = EVERY_RUN
     ) -> RunNo | None:
         """What a list begins below that leaves out so many runs; None if it has no more than these."""
-        return self._lists().part(tenant, before, count, wanted)[1]
+        return self._lists().below(tenant, before, count, wanted)
 
     async def count_runs(self, tenant: str, wanted: Wanted = EVERY_RUN) -> int:
         """How many runs there are of a status, a workflow, a release: from counters, not by looking at runs."""
@@ -240,6 +240,9 @@ class SqliteReads:
     async def assignments(self) -> list[AssignmentRow]:
         return [AssignmentRow(*row) for row in self._ask("assignments")]
 
+    async def assignments_of_run(self, no: RunNo) -> list[AssignmentRow]:
+        return [AssignmentRow(*row) for row in self._ask("assignments_of_run", (no,))]
+
     def _waits(self, name: str, *args: Any) -> list[WaitRow]:
         return [WaitRow(*row) for row in self._ask(name, args)]
 
@@ -256,9 +259,11 @@ class SqliteReads:
     async def open_waits(self, tenant: str, kind: str, limit: int) -> list[WaitRow]:
         return self._waits("open_waits", tenant, kind, limit)
 
-    async def early_result(self, tenant: str, task_id: str, now: Millis) -> str | None:
-        found: str | None = self._ask("early_of", (tenant, task_id, now)).get
-        return found
+    async def early_result(
+        self, tenant: str, task_id: str, run_id: RunId, now: Millis
+    ) -> tuple[str, str] | None:
+        """The answer that came early for a run: the id of the run that it is meant for, if any, and what it says."""
+        return next(iter(self._ask("early_of", (tenant, task_id, run_id, now))), None)
 
     async def count_early(self, tenant: str, now: Millis) -> int:
         return int(self._ask("count_early", (tenant, now)).get)
@@ -337,6 +342,14 @@ class SqliteReads:
     async def owned_runs(self, after: RunNo, limit: int) -> list[tuple[RunNo, int]]:
         """Open runs that somebody drives, and which incarnation of the engine."""
         return list(self._ask("owned_runs", (after, limit)))
+
+    async def waits_open(self, after: OpenWait, limit: int) -> list[OpenWait]:
+        """What is waited for now, of all tenants: whose, of which kind, and its place."""
+        return [OpenWait(*row) for row in self._ask("waits_open", (*after, limit))]
+
+    async def letters_by_state(self, limit: int) -> dict[str, int]:
+        """How many letters are queued and dead; `limit` stands for that many or more."""
+        return dict(self._ask("letters_by_state", (limit,)))
 
     async def runs_by_status(self) -> dict[str, int]:
         return dict(self._ask("runs_by_status"))

@@ -20,6 +20,7 @@ import msgspec
 from holdfast.tools.context import Context
 from holdfast.tools.failures import ToolError
 from holdfast.tools.guard import Guard, Target
+from holdfast.values import is_too_deep
 
 if TYPE_CHECKING:
     import aiohttp
@@ -78,16 +79,16 @@ def requester(guard: Guard) -> Callable[..., Any]:
 
 
 async def get_json(guard: Guard, url: str, timeout_secs: float) -> Any:
-    """What is at an address, if it is JSON; raises ToolError if it cannot be had."""
+    """What is at an address, if it is JSON, whatever it says of itself; raises ToolError if it cannot be had."""
     request = _Request("GET", url, {"Accept": "application/json"}, [], None, timeout_secs, ANSWER_BYTES_MAX)
     answer = await request.send(guard)
     _refuse_unexpected(request, answer, None)
-    if isinstance(answer["body"], str):
-        try:
-            return msgspec.json.decode(answer["body"])
-        except (msgspec.DecodeError, RecursionError):
-            raise ToolError(f"{request.place} answered something that is not JSON", kind="result") from None
-    return answer["body"]
+    if is_too_deep(request.received):
+        raise ToolError(f"{request.place} answered JSON that is nested too deeply", kind="result")
+    try:
+        return msgspec.json.decode(request.received)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        raise ToolError(f"{request.place} answered something that is not JSON", kind="result") from None
 
 
 async def post(
@@ -132,6 +133,7 @@ class _Request(msgspec.Struct):
     max_bytes: int
     connected: bool = False
     status: int = 0  # as soon as it is known
+    received: bytes = b""
 
     @property
     def place(self) -> str:
@@ -188,12 +190,13 @@ class _Request(msgspec.Struct):
                 raise ToolError(
                     f"{self.place} answered more than {self.max_bytes} bytes (max_bytes)", kind="too_large"
                 )
+        self.received = bytes(content)
         headers: dict[str, str] = {}
         for name, value in response.headers.items():
             known = headers.get(name.lower())
             headers[name.lower()] = value if known is None else f"{known}, {value}"
         answer: dict[str, Any] = {"status": response.status, "headers": headers}
-        return answer | _body(bytes(content), response.content_type, response.charset)
+        return answer | _body(self.received, response.content_type, response.charset)
 
     def _timed_out(self) -> ToolError:
         if not self.connected:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import json
 import os
 import pty
@@ -12,6 +13,7 @@ import sys
 
 import pytest
 
+from holdfast import SyncClient
 from tests.cli.conftest import HOLDFAST, Cli
 
 HIDE_CURSOR = "\x1b[?25l"
@@ -244,41 +246,83 @@ def test_a_run_at_a_server_is_the_same_tree(cli: Cli) -> None:
     assert re.search(r"✓ pause +completed in [\d.]+ m?s", seen)
 
 
-def answered(cli: Cli, line: bytes) -> tuple[int, str]:
-    """A run that asks for an approval on the terminal, and what it is told there."""
-    flow = cli.flow("- {id: gate, kind: approve, prompt: Sure?}\n- {id: s, tool: add, args: {a: 4}}")
+GATE = "{id: gate, kind: approve, prompt: Sure?}"
+
+
+@pytest.fixture(params=["in a file", "at a server"])
+def place(request: pytest.FixtureRequest, cli: Cli) -> Cli:
+    """Where the run is driven: by the command itself, or by a server that it only follows it at."""
+    if request.param == "at a server":
+        cli.up("--tools", "tools")
+    return cli
+
+
+def answered(cli: Cli, *lines: bytes, gate: str = GATE) -> tuple[int, str]:
+    """A run that asks for approvals on the terminal, and what it is told there."""
+    flow = cli.flow(f"- {gate}\n- {{id: s, tool: add, args: {{a: 4}}}}")
     process, ours = started(cli, "run", flow, "--tools", "tools")
     seen = b""
-    while b"leaves it open" not in seen:
-        chunk = _read(ours)
-        assert chunk, seen
-        seen += chunk
-    os.write(ours, line)
+    for number, line in enumerate(lines, 1):
+        while seen.count(b"leaves it open") < number:
+            chunk = _read(ours)
+            assert chunk, seen
+            seen += chunk
+        os.write(ours, line)
     while chunk := _read(ours):
         seen += chunk
     os.close(ours)
     return process.wait(60), CONTROLS.sub("", seen.decode())
 
 
-def test_an_approval_is_asked_for_on_the_terminal_and_the_run_goes_on(cli: Cli) -> None:
-    code, seen = answered(cli, b"yes\n")
+def test_an_approval_is_asked_for_on_the_terminal_and_the_run_goes_on(place: Cli) -> None:
+    code, seen = answered(place, b"yes\n")
     assert (code, "gate: Sure?" in seen, "completed" in seen) == (0, True, True)
 
 
-def test_an_approval_may_be_denied_on_the_terminal(cli: Cli) -> None:
-    code, seen = answered(cli, b"no not today\n")
+def test_an_approval_may_be_denied_on_the_terminal(place: Cli) -> None:
+    code, seen = answered(place, b"no not today\n")
     assert (code, "approval denied: not today" in seen) == (1, True)
 
 
 @pytest.mark.parametrize("line", [b"\n", b"\x04"])
 def test_an_approval_that_is_left_open_exits_with_4_and_says_how_it_is_answered(
-    cli: Cli, line: bytes
+    place: Cli, line: bytes
 ) -> None:
-    code, seen = answered(cli, line)
+    code, seen = answered(place, line)
     assert code == 4
-    assert re.search(r"step gate waits for an answer: holdfast approve \S+ gate", seen)
+    assert re.search(r"gate\b.*: holdfast approve \S+ gate", seen)
 
 
-def test_ctrl_c_leaves_an_approval_open(cli: Cli) -> None:
-    code, _ = answered(cli, b"\x03")
+def test_ctrl_c_leaves_an_approval_open(place: Cli) -> None:
+    code, _ = answered(place, b"\x03")
     assert code == 128 + signal.SIGINT
+
+
+def test_gates_side_by_side_are_asked_for_one_after_the_other(place: Cli) -> None:
+    both = "{id: both, kind: parallel, steps: [{id: a, kind: approve, prompt: A?}, {id: b, kind: approve, prompt: B?}]}"
+    code, seen = answered(place, b"yes\n", b"yes\n", gate=both)
+    assert (code, "A?" in seen, "B?" in seen) == (0, True, True)
+
+
+def test_a_gate_that_others_have_to_answer_too_is_asked_for_once(place: Cli) -> None:
+    me = getpass.getuser()
+    quorum = f"{{id: gate, kind: approve, prompt: Sure?, quorum: {{need: 2, of: [{me}, somebody]}}}}"
+    code, seen = answered(place, b"yes\n", gate=quorum)
+    assert (code, seen.count("gate: Sure?")) == (4, 1)
+
+
+def test_a_gate_that_somebody_else_answers_is_asked_for_no_more(cli: Cli) -> None:
+    up = cli.up("--tools", "tools")
+    process, ours = started(cli, "run", cli.flow(f"- {GATE}"))
+    seen = b""
+    while b"leaves it open" not in seen:
+        chunk = _read(ours)
+        assert chunk, seen
+        seen += chunk
+    with SyncClient(up.address) as client:
+        (run,) = client.runs().items
+        client.approve(run.run_id, "gate")
+    while chunk := _read(ours):
+        seen += chunk
+    os.close(ours)
+    assert (process.wait(60), b"completed" in seen) == (0, True)

@@ -96,7 +96,9 @@ def test_a_run_is_begun_at_the_server_that_has_the_file(cli: Cli) -> None:
     server = cli.up("--tools", "tools")
     ran = cli.run("run", cli.flow(SUM))
     assert (ran.returncode, json.loads(ran.stdout)) == (0, {"sum": 3})
-    assert re.search(r"run \S+ of flow\n  ✓ sum  completed in [\d.]+ m?s\ncompleted in [\d.]+ m?s", ran.stderr)
+    assert re.search(
+        r"run \S+ of flow\n  ✓ sum  completed in [\d.]+ m?s\ncompleted in [\d.]+ m?s", ran.stderr
+    )
     assert server.process.poll() is None
 
 

@@ -81,6 +81,7 @@ class Task(msgspec.Struct):
     id: str
     url: str
     is_early: bool
+    is_held: bool
     is_failure: bool
     delay: float
     times: int
@@ -109,6 +110,9 @@ class Outside:
         self.accepted: set[tuple[str, str, int]] = set()  # of these, whose answer was acknowledged
         self.looks: Counter[str] = Counter()
         self.problems: list[str] = []
+        self.holds = True  # some answers are kept until a server has died and the next one is there
+        self.held: set[str] = set()
+        self._let_go = asyncio.Event()
         self.letters: list[Letter] = []
         self.crossed: list[str] = []  # letters that came while one with the same id was arriving
         self._arriving: Counter[str] = Counter()
@@ -143,10 +147,8 @@ class Outside:
         await self._main.cleanup()
         await self._receiver.cleanup()
 
-    def begin(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        return task
+    def begin(self, work: Coroutine[Any, Any, None]) -> None:
+        self._tasks.add(asyncio.get_running_loop().create_task(work))
 
     def check(self) -> None:
         """Nobody outside has broken down: then it would be us who is wrong."""
@@ -164,6 +166,7 @@ class Outside:
             id=f"{name}.{count}",
             url=url if rng.randrange(3) else "",
             is_early=not rng.randrange(3),
+            is_held=self.holds and not rng.randrange(2),
             is_failure=count == 1 and not rng.randrange(5),
             delay=rng.choice((0.0, 0.1, 0.6, 1.2)) * rng.random(),
             times=rng.choice((1, 2, 5)),
@@ -181,8 +184,17 @@ class Outside:
         return web.json_response({"result": _pending(task.id), "error": ""})
 
     async def _call_later(self, task: Task) -> None:
+        if task.is_held:
+            self.held.add(task.id)
+            await self._let_go.wait()
         await asyncio.sleep(task.delay)
         await self._call_back(task)
+
+    def let_go(self) -> None:
+        """Give the answers that were held back."""
+        self.held.clear()
+        self._let_go.set()
+        self._let_go = asyncio.Event()
 
     async def _call_back(self, task: Task) -> None:
         if task.together:
@@ -293,15 +305,21 @@ class Outside:
             await self.server.ask(method, link)
         return await self.server.ask("POST", link, data={"answer": "approve", "reason": who})
 
+    async def cancel(self, run_id: str) -> None:
+        await asyncio.sleep(self._rng(run_id, "cancel").random())
+        answer = await self.server.ask("POST", f"/api/v1/runs/{run_id}/cancel", {})
+        if answer.status not in (200, 202, 409):  # it may be over
+            self.problems.append(f"{run_id}: its cancel was refused: {answer}")
+
     async def signal(self, run_id: str, key: str, values: int) -> None:
         """Send one signal after the other, each until it is acknowledged."""
         for number in range(values):
             await asyncio.sleep(self._rng(run_id, key, number).random() * 0.5)
             headers = {"Idempotency-Key": f"{run_id}:{key}:{number}"}
-            path, body = f"/api/v1/runs/{run_id}/signals", {"key": key, "value": number}
+            path, body = f"/api/v1/runs/{run_id}/signals", {"key": key, "value": number + 1}
             answer = await self.server.ask("POST", path, body, headers=headers)
-            if answer.status != 200:
-                self.problems.append(f"{run_id}: signal {number} was refused: {answer}")
+            if answer.status != 200:  # the run is over: what it got is for its journal to say
+                return
 
     # ------------------------------------------------------------------------------------------------ final callbacks
 

@@ -11,6 +11,7 @@ Of what a command prints, run ids, times and dates are blanked, and columns may 
 lines. Lines are compared as a set, since side by side their order may vary. A command ends with 0, or as the block says
 (```console exit=2), or with `Killed`.
 
+Of `… & sleep 3; kill -9 $!` the sleep is as long as it takes to print what the page shows, however busy the machine is.
 Variables that a command sets are there in the next one, as in a shell. What is left running in the background is ended
 with the page. Port 8070, where `holdfast up` listens, is another free one here: somebody may be listening there.
 """
@@ -40,6 +41,7 @@ USUAL_PORT: Final = "8070"
 VARIABLES: Final = ".variables"  # of the reader's shell, from one command to the next
 
 _FENCE = re.compile(r"^```(\S+)(?: ([^\n]+))?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_PLUGGED = re.compile(r"(.*) & sleep \d+; kill -9 \$!")
 _KILLED = re.compile(r"\bKilled$|^bash: line \d+: +\d+ Killed ")  # what a shell says of it
 _BLANKS = {
     re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}"): "RUN",
@@ -137,15 +139,27 @@ class Reader:
             assert database.execute(query).fetchall(), f"nothing is found by {query}"
 
     def _compare(self, shown: Shown) -> None:
-        done = self.sh(shown.command)
+        plugged = _PLUGGED.fullmatch(shown.command)
+        done = self._unplugged(plugged[1], shown.output) if plugged else self.sh(shown.command)
         told = f"$ {shown.command}\n{done.stdout}"
         assert misfit(shown.output, done.stdout.splitlines()) == "", told
         wanted = KILLED if "Killed" in shown.output else (shown.exit_code,)
         assert done.returncode in wanted, f"{told}ended with {done.returncode}"
 
-    def sh(self, command: str) -> subprocess.CompletedProcess[str]:
-        variables = self.folder / VARIABLES
-        with subprocess.Popen(
+    def _unplugged(self, command: str, shown: list[str]) -> subprocess.CompletedProcess[str]:
+        """Kill a command once it has printed what is shown."""
+        printed: list[str] = []
+        with self._begun(command) as shell:
+            assert shell.stdout is not None
+            for line in shell.stdout:
+                printed.append(line.rstrip("\n"))
+                if not misfit(shown, printed):
+                    break
+            os.killpg(shell.pid, signal.SIGKILL)
+        return subprocess.CompletedProcess(command, 0, "\n".join(printed))
+
+    def _begun(self, command: str) -> subprocess.Popen[str]:
+        shell = subprocess.Popen(
             ["bash", "-c", f"set -a; trap 'env -0 >{VARIABLES}' EXIT\n{command}"],
             cwd=self.folder,
             env=self._env,
@@ -154,8 +168,13 @@ class Reader:
             stderr=subprocess.STDOUT,
             text=True,
             process_group=0,
-        ) as shell:
-            self._groups.append(shell.pid)
+        )
+        self._groups.append(shell.pid)
+        return shell
+
+    def sh(self, command: str) -> subprocess.CompletedProcess[str]:
+        variables = self.folder / VARIABLES
+        with self._begun(command) as shell:
             try:
                 printed, _ = shell.communicate(timeout=SECONDS_MAX)
             except subprocess.TimeoutExpired:

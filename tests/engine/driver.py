@@ -45,7 +45,7 @@ from holdfast.engine.events import (
     TimerFired,
 )
 from holdfast.engine.fold import fold
-from holdfast.engine.plain import next_call
+from holdfast.engine.plain import SHORT_WAYS
 from holdfast.engine.rows import blob_of, decode_row, encode_row
 from holdfast.engine.state import KeyWork, Run, Step, WaitWork, timer_key
 from holdfast.plan.compile import Resolved, compile_definition, names_used
@@ -106,12 +106,13 @@ class Case:
         return decisions
 
     def _in_one_go(self, event: Event) -> tuple[list[Decision], Any] | None:
-        """What the short way makes of a plain success, on a run of its own; it changes nothing where it gives up."""
-        if not isinstance(event, StepSucceeded):
+        """What the short way makes of a plain fact, on a run of its own; it changes nothing where it gives up."""
+        short = SHORT_WAYS.get(type(event))
+        if short is None:
             return None
         run = self.replayed()
         before = state_of(run)
-        decisions = next_call(self.plan, run, event, self.now)
+        decisions = short(self.plan, run, event, self.now)
         if decisions is None:
             assert state_of(run) == before, "the short way gave up and changed the run"
             return None

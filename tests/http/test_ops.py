@@ -18,6 +18,7 @@ from holdfast.store.base import Batch, RunChange
 from holdfast.values import Millis, RunNo
 from tests.http.conftest import Asker
 from tests.http.sse import listening
+from tests.runtime.receiver import receiving
 
 pytestmark = pytest.mark.anyio
 
@@ -249,3 +250,53 @@ async def test_probes_that_go_well_are_not_worth_a_line(ask: Asker, caplog: pyte
     with caplog.at_level(logging.INFO, "holdfast.http"):
         await ask("GET", "/healthz")
     assert not [one for one in caplog.records if hasattr(one, "request")]
+
+
+# ------------------------------------------------------------------------------------------------- waits, letters
+
+
+async def test_waits_are_counted_by_kind_and_by_what_ended_them(ask: Asker) -> None:
+    gate = {"id": "gate", "kind": "approve", "prompt": "Sure?"}
+    signal = {"id": "go", "kind": "wait_event", "signal_key": "go"}
+    denied, said, _ = [
+        await ask.start(spec={"name": "n", "steps": [step]}) for step in (gate, signal, signal)
+    ]
+    await waiting(ask, 3)
+    await ask("POST", f"/api/v1/runs/{denied}/approvals/gate", {"approved": False})
+    await ask("POST", f"/api/v1/runs/{said}/signals", {"key": "go"})
+    found = await counts(ask)
+    assert (found["holdfast_waits_open", "signal"], found["holdfast_waits_open", "approval"]) == (1, 0)
+    assert found["holdfast_waits_ended_total", "approval", "denied"] == 1
+    assert found["holdfast_waits_ended_total", "signal", "answered"] == 1
+
+
+async def waiting(ask: Asker, count: int) -> None:
+    """Until so many runs wait."""
+    async with asyncio.timeout(30):
+        while (await counts(ask))["holdfast_runs", "waiting"] < count:
+            await asyncio.sleep(0.005)
+
+
+async def test_more_waits_than_are_looked_at_in_one_go_are_counted_over_several(
+    ask: Asker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(metrics, "LOOKED_AT_MAX", 2)
+    signal = {"id": "go", "kind": "wait_event", "signal_key": "go"}
+    for _ in range(5):
+        await ask.start(spec={"name": "n", "steps": [signal]})
+    await waiting(ask, 5)
+    seen = [(await counts(ask))["holdfast_waits_open", "signal"] for _ in range(6)]
+    assert seen[-3:] == [5, 5, 5]
+
+
+async def test_letters_are_counted_by_what_became_of_them(ask: Asker) -> None:
+    with receiving() as receiver:
+        receiver.statuses = [204, 503, 410]
+        for _ in range(3):
+            await ask.done(workflow="sum", inputs={"a": 1}, final_callback_url=receiver.url)
+            await ask.serving.services.engine.outbox.rests()
+        found = await counts(ask)
+    assert found["holdfast_letters_queued_total",] == 3
+    outcomes = ("delivered", "failed", "dead", "replayed")
+    assert [found["holdfast_letters_tried_total", one] for one in outcomes] == [1, 1, 1, 0]
+    assert (found["holdfast_letters", "queued"], found["holdfast_letters", "dead"]) == (1, 1)

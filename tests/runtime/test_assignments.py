@@ -61,7 +61,7 @@ async def test_a_job_is_fetched_and_its_answer_is_the_output(tmp_path: Path) -> 
         assert await run.result() == {"a": {"n": 1}}
         await settled()
     assert left(tmp_path) == 0
-    assert '["w",""]' in rows(tmp_path, "SELECT body FROM journal WHERE kind = 'step_succeeded'")[0][0]
+    assert '["w","",' in rows(tmp_path, "SELECT body FROM journal WHERE kind = 'step_succeeded'")[0][0]
 
 
 @by_hand
@@ -366,6 +366,76 @@ async def test_names_of_jobs_that_never_were_are_not_found(tmp_path: Path) -> No
                 await engine.workers.complete(T, name, "t", 1)
 
 
+@by_hand
+async def test_the_row_of_a_job_is_gone_with_the_commit_of_its_answer(tmp_path: Path) -> None:
+    async with opened(tmp_path, [], clock()) as engine:
+        await register(engine)
+        await engine.begin(step())
+        await complete(engine, await fetched(engine))
+        engine.crash()
+    assert left(tmp_path) == 0
+
+
+@by_hand
+@pytest.mark.parametrize("after", [[], [{"id": "t", "kind": "timer", "delay_ms": 3_600_000}]])
+async def test_an_answer_whose_acknowledgement_was_lost_with_the_engine_may_be_said_again(
+    tmp_path: Path, after: list[Any]
+) -> None:
+    """Whether the run is over by then, or lies and waits for something else."""
+    definition = {"name": "n", "steps": [{"id": "a", "service": "work"}, *after]}
+    async with opened(tmp_path, [], clock()) as engine:
+        await register(engine)
+        await engine.begin(msgspec.json.encode(definition).decode())
+        offer = await fetched(engine)
+        await complete(engine, offer)
+        engine.crash()
+    async with opened(tmp_path, [], clock()) as engine:
+        await complete(engine, offer)
+        with pytest.raises(Superseded):
+            await complete(engine, offer, 43)
+        with pytest.raises(Superseded):
+            await engine.workers.complete(T, offer.id, "a token that nobody had", 42)
+    assert rows(tmp_path, "SELECT count(*) FROM journal WHERE kind = 'step_succeeded'") == [(1,)]
+
+
+@by_hand
+async def test_an_answer_for_a_run_that_is_over_is_told_so(tmp_path: Path) -> None:
+    """Its grace is over, and that of its job, which began with a slow commit, is not."""
+    async with opened(tmp_path, [], clock()) as engine:
+        await register(engine)
+        run = await engine.begin(step())
+        offer = await fetched(engine)
+        engine.store.lag = lambda: 0.5
+        cancelling = asyncio.ensure_future(engine.cancel(run.id))
+        await settled()
+        await clock().advance(0.6)
+        await cancelling
+        engine.store.lag = lambda: 0.0
+        await clock().advance(9.6)
+        assert await run.status() == "cancelled"
+        with pytest.raises(Superseded, match="is over"):
+            await complete(engine, offer)
+    assert left(tmp_path) == 0
+
+
+@by_hand
+async def test_an_answer_for_a_run_that_was_set_aside_is_asked_for_again(tmp_path: Path) -> None:
+    async with opened(tmp_path, [], clock()) as engine:
+        await register(engine)
+        run = await engine.begin(step())
+        offer = await fetched(engine)
+        row = await engine.row_of(run.id)
+        engine.advance.live.pop(row.no)
+        engine.advance.set_aside(row.no, AssertionError("a defect"))
+        with pytest.raises(Unavailable, match="set aside"):
+            await complete(engine, offer)
+        engine.crash()
+    async with opened(tmp_path, [], clock()) as engine:
+        await settled()
+        await complete(engine, offer)
+        assert await (await engine.attach(run.id)).result() == {"a": 42}
+
+
 # --------------------------------------------------------------------------------------------------------- stopping
 
 
@@ -584,4 +654,4 @@ async def test_those_who_are_called_come_first_and_those_who_fetch_when_nobody_a
         await complete(engine, offer)
         assert await run.result() == {"a": 42}
         await settled()
-    assert '["w",""]' in rows(tmp_path, "SELECT body FROM journal WHERE kind = 'step_succeeded'")[0][0]
+    assert '["w","",' in rows(tmp_path, "SELECT body FROM journal WHERE kind = 'step_succeeded'")[0][0]

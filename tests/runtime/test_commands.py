@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +47,23 @@ ENDLESS = {"name": "endless", "steps": [{"id": "a", "tool": "endless"}]}
 
 
 # ---------------------------------------------------------------------------------------------------- releases
+
+
+@by_hand
+async def test_a_workflow_that_was_published_before_its_names_were_refused_still_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    definition = {"name": "n", "steps": [{"id": "a\n", "tool": "echo", "args": {"x": 1}}]}
+    async with opened(tmp_path, [echo], clock()) as engine:
+        with monkeypatch.context() as before:
+            before.setattr("holdfast.spec.names._CONTROL", re.compile("(?!)"))
+            await Services(engine).commands.publish(T, definition)
+        with pytest.raises(InvalidSpec, match="control character"):
+            await Services(engine).commands.publish(T, definition | {"description": "again"})
+    async with opened(tmp_path, [echo], clock()) as engine:
+        services = Services(engine)
+        run, _ = await services.commands.start(T, "n")
+        assert (await services.queries.wait_for(T, run.id, 60)).output == {"a\n": 1}
 
 
 @by_hand

@@ -378,6 +378,28 @@ async def test_a_page_of_node_runs_tells_how_those_of_it_ended_that_others_came_
 
 
 @by_hand
+async def test_a_page_of_node_runs_that_are_still_open_is_not_looked_for_in_all_that_came_after(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inner = {key: value for key, value in rounds(60).items() if key != "name"}
+    outer = graph("s", s={"kind": "subflow", "subflow": inner})
+    async with opened(tmp_path, [*TOOLS, count], clock()) as engine:
+        services = Services(engine)
+        run_id = await waiting(services, outer)
+        monkeypatch.setattr(tasks, "ROWS_AT_A_TIME", 5)
+        taken, take = list[int](), NodeRuns.take
+
+        def counted(told: NodeRuns, row: Any) -> None:
+            taken.append(row[0])
+            take(told, row)
+
+        monkeypatch.setattr(NodeRuns, "take", counted)
+        page = await services.queries.node_runs(T, run_id, limit=1)
+        assert [(each.node_key, each.status) for each in page.items] == [("s", "running")]
+        assert len(taken) <= 5
+
+
+@by_hand
 async def test_a_page_of_node_runs_that_was_looked_at_before_tells_what_came_since(tmp_path: Path) -> None:
     async with opened(tmp_path, [*TOOLS, count], clock()) as engine:
         services = Services(engine)

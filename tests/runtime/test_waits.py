@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -28,6 +29,8 @@ from holdfast.runtime.explain import explain_live
 from holdfast.signing import Capability, opened, sealed
 from holdfast.testing import TestEngine
 from holdfast.values import RunId
+from tests.runtime.bench import opened as bench_opened
+from tests.runtime.manual import by_hand, clock, settled
 
 LATER = {"pending": True, "task_id": "T1", "poll_url": "http://127.0.0.1:9/t1", "estimated_seconds": 30}
 CALL = """
@@ -690,6 +693,31 @@ async def test_only_those_who_are_named_may_answer_each_once(engine: TestEngine)
     await engine.restart()
     assert await engine.approve(run, "gate", by="Bob")
     assert (await engine.finish(run))["approvers"] == ["Ada", "Bob"]
+
+
+@by_hand
+async def test_a_question_that_is_shown_before_it_is_durable_can_be_answered(tmp_path: Path) -> None:
+    begun = asyncio.Event()
+
+    @tool
+    async def first() -> None:
+        await begun.wait()
+
+    async with bench_opened(tmp_path, [first], clock()) as engine:
+        run = await engine.begin("{name: g, steps: [{id: a, tool: first}, {id: gate, kind: approve}]}")
+        engine.store.hold = True
+        begun.set()
+        await settled()
+        (live,) = engine.advance.live.values()
+        assert live.run.steps["gate"].wait is not None
+        answering = asyncio.ensure_future(
+            engine.waits.approve("default", run.id, "gate", approved=True, by="Ada")
+        )
+        await settled()
+        assert not answering.done()
+        engine.store.let_go()
+        assert await answering
+        assert (await run.result())["gate"]["by"] == "Ada"
 
 
 async def test_of_answers_that_come_together_only_the_one_that_decides_is_told_so(engine: TestEngine) -> None:

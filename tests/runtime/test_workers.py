@@ -9,13 +9,15 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast import RunFailed
+from holdfast import RunFailed, tool
 from holdfast.engine.events import StepFailed, StepSucceeded
 from holdfast.engine.rows import decode_row
 from holdfast.errors import Forbidden, InvalidRequest, NotFound
 from holdfast.runtime.clock import SystemClock
+from holdfast.runtime.services import Services
 from holdfast.runtime.workers import Workers
 from holdfast.tools.guard import Guard
+from holdfast.values import RunNo
 from tests.runtime.bench import Bench, Store, opened, rows
 from tests.runtime.manual import by_hand, clock
 from tests.runtime.served import Asked, Served, failing, raw, said, served, silent
@@ -200,6 +202,58 @@ async def test_without_any_worker_a_step_fails_and_says_so(tmp_path: Path) -> No
         error = await failure(engine, step())
     assert error.kind == "no_worker"
     assert error.message.startswith("no worker")
+
+
+ROUND: dict[str, Any] = {
+    "name": "g",
+    "start": "a",
+    "nodes": {"a": {"kind": "executor", "service": "work"}},
+    "edges": [{"from": "a", "action": "default", "to": "a"}],
+}
+
+
+@tool
+async def echo(value: Any) -> Any:
+    return value
+
+
+async def rounds(engine: Bench, no: int) -> int:
+    return sum(kind == "step_failed" for *_, kind, _ in await engine.store.journal(RunNo(no), 0, 1_000))
+
+
+@by_hand
+async def test_a_cycle_that_finds_nobody_again_and_again_waits_longer_each_time(tmp_path: Path) -> None:
+    async with opened(tmp_path, [], clock()) as engine:
+        await Services(engine).commands.start(T, ROUND)
+        found = []
+        for seconds in (0, 0.1, 0.2, 0.4, 60):
+            await clock().advance(seconds)
+            found.append(await rounds(engine, 1))
+        assert found[:4] == [1, 2, 3, 4]
+        assert found[4] < 20
+
+
+@by_hand
+async def test_an_attempt_that_waits_for_a_worker_goes_to_the_first_that_comes(tmp_path: Path) -> None:
+    async with opened(tmp_path, [], clock()) as engine:
+        services = Services(engine)
+        run, _ = await services.commands.start(T, ROUND)
+        await clock().advance(60)
+        before = await rounds(engine, 1)
+        (reason,) = (await services.queries.explain(T, run.id)).reasons
+        assert reason.reason == "no_worker"
+        await engine.workers.register(T, "w", None, ["work"], "pull")
+        (offer,) = (await engine.workers.poll(T, "w", wait_secs=1)).assignments
+        assert (offer.run_id, await rounds(engine, 1)) == (run.id, before)
+
+
+@by_hand
+async def test_an_attempt_that_waits_for_a_worker_takes_no_place(tmp_path: Path) -> None:
+    async with opened(tmp_path, [echo], clock(), places=1) as engine:
+        await Services(engine).commands.start(T, ROUND)
+        await clock().advance(60)
+        other = await engine.begin("name: e\nsteps: [{id: e, tool: echo, args: {value: 1}}]")
+        assert await other.result() == {"e": 1}
 
 
 @pytest.mark.parametrize(

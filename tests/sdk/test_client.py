@@ -241,6 +241,7 @@ async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
         while data := await reader.read(4096):
             writer.write(data)
             await writer.drain()
+        writer.close()  # else the far end waits for more until its patience is over
 
 
 async def test_a_start_whose_answer_is_lost_makes_one_run(server: Up, client: Client) -> None:

@@ -8,23 +8,32 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 from holdfast.engine import draft, rows
-from holdfast.runtime import advance
+from holdfast.runtime import advance, outbox, owners, timers
 
-SMALL: Final[tuple[tuple[Any, str, tuple[int, ...]], ...]] = (
+Knobs = tuple[tuple[Any, str, tuple[int, ...]], ...]
+
+SMALL: Final[Knobs] = (
     (draft, "DECISIONS_MAX", (2, 3, 4, 6, 12)),
     (rows, "INLINE_BYTES_MAX", (60, 400)),
     (rows, "SNAPSHOT_PART_BYTES_MAX", (40, 300)),
     (advance, "SNAPSHOT_BYTES", (200, 1500)),
     (advance, "PARK_MS", (50, 1000)),
 )
+SMALL_FOR_WAITS: Final[Knobs] = (
+    *SMALL,
+    (timers, "WOKEN_AT_ONCE", (1, 2)),
+    (owners, "ADOPT_BATCH", (1, 2)),
+    (outbox, "SENDING_MAX", (1, 2)),
+    (outbox, "SENDING_TO_ONE_MAX", (1,)),
+)
 
 
 @contextmanager
-def small_limits(rng: random.Random) -> Iterator[dict[str, int]]:
+def small_limits(rng: random.Random, knobs: Knobs = SMALL) -> Iterator[dict[str, int]]:
     """Each limit is made small in some seeds and left as it is in others."""
     chosen = [
         (module, name, rng.choice(values))
-        for module, name, values in SMALL
+        for module, name, values in knobs
         if rng.random() < 0.4 and hasattr(module, name)
     ]
     former = [(module, name, getattr(module, name)) for module, name, _ in chosen]

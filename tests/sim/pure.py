@@ -39,7 +39,7 @@ from holdfast.engine.events import (
     TimerFired,
 )
 from holdfast.engine.fold import fold
-from holdfast.engine.plain import next_call
+from holdfast.engine.plain import SHORT_WAYS
 from holdfast.engine.rows import encode_parts, encode_row
 from holdfast.engine.state import KeyWork, Run, timer_of
 from holdfast.runtime.load import load_run
@@ -464,11 +464,12 @@ class Node:
         self.soon(0, self.flush)
 
     def short_way(self, run: Run, event: Event, at: Millis) -> tuple[list[Decision], Run] | None:
-        """What the way for plain steps makes of a success, on a copy; where it gives up it has changed nothing."""
-        if not isinstance(event, StepSucceeded) or self.world.aside.random() < 0.6:
+        """What the way for plain steps makes of a fact, on a copy; where it gives up it has changed nothing."""
+        short = SHORT_WAYS.get(type(event))
+        if short is None or self.world.aside.random() < 0.6:
             return None
         copy = msgspec.json.decode(msgspec.json.encode(run), type=Run)
-        decisions = next_call(self.world.load.plan, copy, event, at)
+        decisions = short(self.world.load.plan, copy, event, at)
         if decisions is None:
             check_same(copy, run, "the short way changes nothing where it gives up")
             return None

@@ -23,18 +23,17 @@ from tests.sim.campaign import (
     try_seed,
 )
 
-SEEDS = {"pure": 40_000, "races": 40_000, "world": 6_000}  # more than there is time for
-SECONDS = {"pure": 10.0, "races": 10.0, "world": 15.0}
-# As many as it takes for the rarest class of fault, with a margin, however slow the machine is.
-AT_LEAST = {
-    "pure": 3_000, "pure-woven": 3_000, "pure-graph": 4_000, "races": 3_000, "world": 500, "world-woven": 400,
-    "world-graph": 600,
+# As many as it takes for the rarest class of fault, with a margin; and always the same ones, however fast the machine is.
+# Others are looked at by command: `python -m tests.sim --layer world --seeds 500:5000 --jobs 2`.
+SEEDS = {
+    "pure": 2_000, "pure-woven": 1_500, "pure-graph": 2_000, "races": 3_000, "world": 350, "world-woven": 300,
+    "world-graph": 500, "world-waits": 200,
 }  # fmt: skip
 DETERMINISM = """
 import hashlib
 from tests.sim.campaign import LAYERS
 for layer in sorted(LAYERS):
-    for seed in range(40):
+    for seed in range(15):
         try:
             trace = LAYERS[layer](seed, trace=True).trace
         except Exception as error:
@@ -49,21 +48,10 @@ def said(layer: str, outcome: Outcome) -> str:
     )
 
 
-@pytest.fixture(scope="module", params=sorted(LAYERS))
-def campaign(request: pytest.FixtureRequest) -> tuple[str, Outcome]:
-    layer: str = request.param
-    kind = layer.partition("-")[0]
-    seeds, seconds = range(SEEDS[kind]), SECONDS[kind]
-    return layer, run_campaign(layer, seeds, jobs=2, seconds=seconds, at_least=AT_LEAST[layer])
-
-
-def test_no_seed_of_a_campaign_breaks_a_promise(campaign: tuple[str, Outcome]) -> None:
-    layer, outcome = campaign
+@pytest.mark.parametrize("layer", sorted(LAYERS))
+def test_in_a_campaign_every_class_of_fault_happens_and_no_promise_is_broken(layer: str) -> None:
+    outcome = run_campaign(layer, range(SEEDS[layer]), jobs=2)
     assert not outcome.failures, said(layer, outcome)
-
-
-def test_every_class_of_fault_happened_in_a_campaign(campaign: tuple[str, Outcome]) -> None:
-    layer, outcome = campaign
     assert not never_happened(layer, outcome.counts), f"{outcome.seeds} seeds"
 
 
@@ -86,7 +74,7 @@ def traces(hash_seed: str) -> list[str]:
 
 def test_the_same_seed_gives_the_same_trace_in_every_process() -> None:
     once = traces("1")
-    assert len(once) == 40 * len(LAYERS)
+    assert len(once) == 15 * len(LAYERS)
     assert once == traces("2")
 
 

@@ -19,7 +19,15 @@ from typing import Any, Final
 
 import msgspec
 
-from holdfast.engine.decisions import CompleteStep, Decision, FailStep, FinishRun, Poll, StartAttempt, StopAttempt
+from holdfast.engine.decisions import (
+    CompleteStep,
+    Decision,
+    FailStep,
+    FinishRun,
+    Poll,
+    StartAttempt,
+    StopAttempt,
+)
 from holdfast.engine.events import (
     Adopted,
     ApprovalAnswered,
@@ -45,6 +53,8 @@ WaitKey = tuple[str, int, str]  # path, attempt, kind
 Mark = tuple[str, int]  # path, attempt
 
 TICKS_MS: Final = 5  # what may pass between a look at the clock and the row
+
+LOOK_MS: Final = 8_000  # a look at an address, which may have to be made before a wait is over
 
 _NUMBER: Final = re.compile(r"no (\d+)")
 
@@ -153,7 +163,12 @@ class Book:
             self._adopted(event)
         elif isinstance(event, AttemptReleased):
             step = self.run.steps.get(event.path)
-            kept = step is None or step.attempt != event.attempt or step.parked is None or step.target is not None
+            kept = (
+                step is None
+                or step.attempt != event.attempt
+                or step.parked is None
+                or step.target is not None
+            )
             hold(kept, "an attempt that has its answer is not given back", event)
         elif isinstance(event, StepPaused):
             self._paused(event)
@@ -177,7 +192,11 @@ class Book:
             self.counts["timer that was disarmed"] += 1
             return
         hold(self.at >= due, "nothing is over before its time", event, self.at, due)
-        self.late_ms = self.at - due
+        step = self.run.steps.get(event.path)
+        looks = (
+            event.timer == "expiry" and step is not None and step.wait is not None and step.wait.is_last_look
+        )
+        self.late_ms = max(0, self.at - due - (LOOK_MS if looks else 0))
         self.counts[f"timer {event.timer}"] += 1
         if event.timer == "escalate":
             self.escalated.add(event.path)
@@ -331,7 +350,11 @@ class Book:
                     value = decode(order.value)
                     many = isinstance(value, dict) and "v" not in value
                     self.taken.update(number_in(one) or 0 for one in (value.values() if many else [value]))
-                    hold(node.mode != "all" or set(value) == {"go", "more"}, "all that was waited for came", value)
+                    hold(
+                        node.mode != "all" or set(value) == {"go", "more"},
+                        "all that was waited for came",
+                        value,
+                    )
         kept = [number_in(decode(signal.value)) for signal in self.run.signals]
         noted = [
             number_in(decode(value))
@@ -347,4 +370,10 @@ class Book:
         for step in self.load.data.get("steps", ()):
             if "tool" in step and step.get("kind") != "poll":
                 said = self.outputs.get(step["id"])
-                hold(number_in(output[step["id"]]) == said, "the output is the answer", step["id"], output, said)
+                hold(
+                    number_in(output[step["id"]]) == said,
+                    "the output is the answer",
+                    step["id"],
+                    output,
+                    said,
+                )

@@ -17,7 +17,7 @@ import logging
 import random
 from collections import Counter
 from collections.abc import Callable, Coroutine
-from functools import partial
+from functools import cache, partial
 from typing import Any, Final
 
 import apsw
@@ -198,6 +198,8 @@ class World:
         rng = self.rng
         self.path = f"file:/sim{seed}?vfs=memdb"
         self.anchor = apsw.Connection(self.path, flags=_FLAGS)  # keeps the database while nobody has it open
+        with self.anchor.backup("main", new_file(), "main") as backup:
+            backup.step()
         self.is_calm = rng.random() < 0.12  # nothing holds anybody up: what is due must happen in time
         self.faults = {
             fault
@@ -819,6 +821,15 @@ class World:
 
 
 _FLAGS: Final = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE | apsw.SQLITE_OPEN_URI
+
+
+@cache
+def new_file() -> apsw.Connection:
+    """A database with nothing in it but its tables: to make these anew for each seed would take longer than the seed."""
+    store = SqliteStore("file:/new?vfs=memdb", threads=False)
+    store._write = store._connect()
+    store._migrate()
+    return store._write
 
 
 def simulate(seed: int, *, trace: bool = False, kind: str = "plain") -> World:

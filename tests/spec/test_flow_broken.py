@@ -124,6 +124,13 @@ ONE_MISTAKE: dict[str, Broken] = {
     "a node with a long key": Broken(
         flow({"k" * 201: CALL}), "name_too_long", f"/nodes/{'k' * 201}", "shorten it"
     ),
+    "a node whose key breaks a line": Broken(
+        flow({"a\nb": CALL}), "invalid_name", "/nodes/a\nb", "take out U+000A"
+    ),
+    "a service that rings a bell": call("service", "s\a", "invalid_name", "take out U+0007"),
+    "a workflow that turns what follows it round": Broken(
+        flow(name="n\u202e"), "invalid_name", "/name", "take out U+202E"
+    ),
     "a node without a kind": node({}, "missing_key", "/kind", "the kinds are executor"),
     "a node without a kind that tells it": node(
         {"flow": "x"}, "missing_key", "/kind", "did you mean kind: flow_ref?"

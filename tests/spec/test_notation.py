@@ -84,3 +84,17 @@ def test_a_file_of_either_notation_is_looked_at_with_what_the_caller_knows(tmp_p
     spec, problems = looked_at(path, (), lambda _, report: report.add("unknown_tool", ("nodes", "a"), "no"))
     assert spec.name == "g"
     assert [problem.code for problem in problems] == ["unknown_node", "unknown_tool"]
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        {"name": "w\n", "steps": [{"id": "a\a", "service": "s\t"}]},
+        flow({"a\n": {"kind": "local", "service": "t"}}),
+    ],
+)
+def test_names_that_were_stored_while_they_were_allowed_are_still_read(data: Any) -> None:
+    made = definition_from(data)
+    with pytest.raises(InvalidSpec):
+        made.validate()
+    assert definition_from_stored(made.canonical()).canonical() == made.canonical()

@@ -447,6 +447,7 @@ BROKEN: list[tuple[str, str, int]] = [
     ("name:\nsteps:\n" + A, "missing_key", 1),
     ("name: ''\nsteps:\n" + A, "empty_name", 1),
     (f"name: {'n' * 201}\nsteps:\n" + A, "name_too_long", 1),
+    ('name: "w\\tw"\nsteps:\n' + A, "invalid_name", 1),
     ("name: 5\nsteps:\n" + A, "wrong_type", 1),
     ("name: w", "no_steps", 1),
     ("name: w\nsteps: []", "no_steps", 2),
@@ -473,6 +474,8 @@ BROKEN: list[tuple[str, str, int]] = [
     (workflow("  - id: ' '\n    tool: t\n"), "empty_id", 3),
     (workflow("  - id: 7\n    tool: t\n"), "wrong_type", 3),
     (workflow(f"  - id: {'i' * 201}\n    tool: t\n"), "name_too_long", 3),
+    (workflow('  - id: "a\\u001b[2J"\n    tool: t\n'), "invalid_name", 3),
+    (workflow('  - id: a\n    service: "s\\n"\n'), "invalid_name", 4),
     (workflow(A + A), "duplicate_id", 4),
     (
         workflow(A + "  - id: b\n    kind: parallel\n    steps:\n    - id: a\n      tool: t\n"),

@@ -25,13 +25,16 @@ from holdfast.store.base import (
     LetterTried,
     NewLetter,
     NewRun,
+    OpenWait,
     Publication,
     ReadRow,
     Release,
+    ReplyRow,
     Request,
     RunChange,
     RunRow,
     Store,
+    TakenEarly,
     Verdict,
     Version,
     WaitClosed,
@@ -136,9 +139,9 @@ def answered(no: int, outcome: str, at: int) -> Batch:
     return batch
 
 
-def early(task_id: str, body: str) -> Batch:
+def early(task_id: str, body: str, meant: str = "") -> Batch:
     batch = Batch()
-    batch.early_results.append(EarlyResult(DEFAULT_TENANT, task_id, body, Millis(T0 + 1000)))
+    batch.early_results.append(EarlyResult(DEFAULT_TENANT, task_id, meant, body, Millis(T0 + 1000)))
     return batch
 
 
@@ -1293,6 +1296,13 @@ class StoreConformance:
         await commit(store_factory(), batch)
         assert [row.attempt for row in await store_factory().assignments()] == [2]
 
+    async def test_the_assignments_of_a_run_are_found_without_those_of_others(self, store: Store) -> None:
+        batch = started(1, 2)
+        batch.assignments += [AssignmentRow(RunNo(no), path, 1, "resize") for no in (1, 2) for path in "ab"]
+        await commit(store, batch)
+        found = await store.assignments_of_run(RunNo(2))
+        assert [(row.no, row.path) for row in found] == [(2, "a"), (2, "b")]
+
     async def test_a_forgotten_run_takes_its_assignments_along(self, store: Store) -> None:
         batch = started(1, 2, status="completed", owned=False, finished_at=T0)
         batch.assignments += [AssignmentRow(RunNo(no), "s", 1, "resize") for no in (1, 2)]
@@ -1344,22 +1354,40 @@ class StoreConformance:
     async def test_an_early_result_is_kept_until_it_is_taken_or_its_time_is_over(self, store: Store) -> None:
         await commit(store, early("T1", "first"))
         await commit(store, early("T1", "second"))
-        assert await store.early_result(DEFAULT_TENANT, "T1", Millis(T0)) == "first"
-        assert await store.early_result("other", "T1", Millis(T0)) is None
-        assert await store.early_result(DEFAULT_TENANT, "T1", Millis(T0 + 1000)) is None
+        assert await store.early_result(DEFAULT_TENANT, "T1", RunId("r1"), Millis(T0)) == ("", "first")
+        assert await store.early_result("other", "T1", RunId("r1"), Millis(T0)) is None
+        assert await store.early_result(DEFAULT_TENANT, "T1", RunId("r1"), Millis(T0 + 1000)) is None
         assert await store.count_early(DEFAULT_TENANT, Millis(T0)) == 1
         taken = Batch()
-        taken.taken_early.append((DEFAULT_TENANT, "T1"))
+        taken.taken_early.append(TakenEarly(DEFAULT_TENANT, "T1", ""))
         await commit(store, taken)
-        assert await store.early_result(DEFAULT_TENANT, "T1", Millis(T0)) is None
+        assert await store.early_result(DEFAULT_TENANT, "T1", RunId("r1"), Millis(T0)) is None
 
     async def test_early_results_whose_time_is_over_make_room(self, store: Store) -> None:
         await commit(store, early("T1", "old"))
         batch = Batch()
         batch.expired_early.append((Millis(T0 + 1000),))
-        batch.early_results.append(EarlyResult(DEFAULT_TENANT, "T1", "new", Millis(T0 + 2000)))
+        batch.early_results.append(EarlyResult(DEFAULT_TENANT, "T1", "", "new", Millis(T0 + 2000)))
         await commit(store, batch)
-        assert await store.early_result(DEFAULT_TENANT, "T1", Millis(T0)) == "new"
+        assert await store.early_result(DEFAULT_TENANT, "T1", RunId("r1"), Millis(T0)) == ("", "new")
+
+    async def test_an_early_result_of_one_run_is_not_that_of_another(self, store: Store) -> None:
+        for body, meant in (("for r1", "r1"), ("for any", ""), ("for r2", "r2")):
+            await commit(store, early("T1", body, meant))
+        runs = ("r1", "r2", "r3")
+        found = [await store.early_result(DEFAULT_TENANT, "T1", RunId(run), Millis(T0)) for run in runs]
+        assert found == [("r1", "for r1"), ("r2", "for r2"), ("", "for any")]
+
+    async def test_part_of_a_batch_takes_only_the_early_results_of_its_runs(self, store: Store) -> None:
+        for task_id in ("T1", "T2"):
+            await commit(store, early(task_id, "result"))
+        batch = Batch()
+        batch.taken_early += [TakenEarly(DEFAULT_TENANT, f"T{no}", "", RunNo(no)) for no in (1, 2)]
+        await commit(store, batch.only({RunNo(2)}))
+        left = [
+            await store.early_result(DEFAULT_TENANT, name, RunId("r"), Millis(T0)) for name in ("T1", "T2")
+        ]
+        assert left == [("", "result"), None]
 
     async def test_those_who_wait_for_what_came_early_are_found(self, store: Store) -> None:
         await commit(store, waiting(1))
@@ -1375,6 +1403,26 @@ class StoreConformance:
         batch.forgotten.append(RunNo(1))
         await commit(store, batch)
         assert await store.waits_named(DEFAULT_TENANT, "T1", 10) == []
+
+    async def test_open_waits_are_gone_through_page_by_page(self, store: Store) -> None:
+        for no in range(1, 6):
+            await commit(store, waiting(no))
+        await commit(store, answered(3, "resume", T0))
+        seen, after = list[OpenWait](), OpenWait()
+        while page := await store.waits_open(after, 2):
+            seen += page
+            after = page[-1]
+        assert [wait.kind for wait in seen] == ["callback"] * 4
+        assert len(set(seen)) == 4
+
+    async def test_an_answer_that_is_kept_with_a_row_is_there_with_it_alone(self, store: Store) -> None:
+        batch = started(1, 2)
+        for no in (1, 2):
+            row = ReplyRow(DEFAULT_TENANT, "/r", f"key-{no}", "d", 200, b"{}", Millis(T0))
+            batch.told.append((RunNo(no), row))
+        await commit(store, batch.without({RunNo(1)}))
+        found = [await store.reply(DEFAULT_TENANT, "/r", f"key-{no}") for no in (1, 2)]
+        assert [reply is not None for reply in found] == [False, True]
 
     async def test_the_key_of_a_store_is_made_once(self, store_factory: Open) -> None:
         first, second = store_factory(), store_factory()
@@ -1422,6 +1470,14 @@ class StoreConformance:
         found = await store.letter(DEFAULT_TENANT, "msg_1_0")
         assert found is not None
         assert (found.tries, found.last_error) == (1, "away")
+
+    async def test_letters_are_counted_by_state_up_to_a_limit(self, store: Store) -> None:
+        for no in range(1, 6):
+            await commit(store, ended(no, letter(no)))
+        await tried(store, "msg_1_0", LetterTried(1, Millis(T0), Millis(T0), "dead", "", 0))
+        await tried(store, "msg_2_0", LetterTried(1, Millis(T0), Millis(T0), "delivered", "", 0))
+        assert await store.letters_by_state(10) == {"queued": 3, "dead": 1}
+        assert await store.letters_by_state(2) == {"queued": 2, "dead": 1}
 
     @pytest.mark.parametrize("outcome", ["delivered", "dead", "discarded"])
     async def test_a_letter_that_is_over_is_never_due(self, store: Store, outcome: str) -> None:

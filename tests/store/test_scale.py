@@ -4,23 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import apsw
 import pytest
 
+from holdfast.store import lists
 from holdfast.store.base import Batch, Wanted
 from holdfast.store.sqlite import SqliteStore
 from holdfast.store.statements import statements
-from holdfast.values import RunNo
+from holdfast.values import DEFAULT_TENANT, RunNo
 from tests.store.conformance import T0, commit, listed, started
 
 # What each query of a list is asked with; its plan does not depend on the values.
 LISTS: dict[str, Any] = {
-    "newest": {"tenant": "t", "before": 9, "statuses": None, "limit": 3, "looked_at": 9},
+    "newest": {"tenant": "t", "before": 9, "statuses": None, "limit": 3, "looked_at": 9, "passed": 1},
     "stretches": {"tenant": "t", "before": 9, "statuses": None},
     "stretches_of_workflow": {"tenant": "t", "before": 9, "statuses": None, "workflow": "n", "number": 1},
     "stretch": (1, "completed", 9, 3),
+    "ahead": (1, "completed", 9, 3),
     "labelled": ("t", "team", 9, 3),
     "labelled_so": ("t", "team", "x", 9, 3),
     "has_label": ("t", 1, "team", None),
@@ -84,6 +87,37 @@ def test_what_looks_at_the_newest_runs_looks_at_a_bounded_number(name: str) -> N
 
 
 @pytest.mark.anyio
+@pytest.mark.parametrize("share_min", [1, 5, 64])
+@pytest.mark.parametrize(
+    "wanted",
+    [Wanted(), Wanted(status=("completed", "failed")), Wanted(status="failed"), Wanted(workflow="b")],
+    ids=["all", "two states", "one state", "one workflow"],
+)
+async def test_as_many_runs_are_left_out_as_were_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, share_min: int, wanted: Wanted
+) -> None:
+    monkeypatch.setattr(lists, "SHARE_MIN", share_min)
+    store, chance = SqliteStore(str(tmp_path / "h.db")), Random(share_min)
+    store.open()
+    batch = started(*range(1, 201), status="completed", owned=False, finished_at=T0)
+    for no, new in batch.new_runs.items():
+        new.workflow, new.tenant = chance.choice("aabc"), chance.choice([new.tenant, new.tenant, "other"])
+        batch.changes[no].status = chance.choice(["completed", "completed", "failed", "cancelled"])
+    await commit(store, batch)
+    every = await listed(store, wanted)
+    for count in range(1, len(every) + 2):
+        below = await store.below_runs(DEFAULT_TENANT, None, count, wanted)
+        rest = every[count:]
+        if not rest:
+            assert below is None
+        else:
+            assert [
+                row.no for row in (await store.list_runs(DEFAULT_TENANT, below, 500, wanted)).rows
+            ] == rest
+    store.close()
+
+
+@pytest.mark.anyio
 async def test_names_whose_runs_are_all_deleted_leave_nothing_behind(tmp_path: Path) -> None:
     store = SqliteStore(str(tmp_path / "h.db"))
     store.open()
@@ -107,7 +141,8 @@ async def test_names_whose_runs_are_all_deleted_leave_nothing_behind(tmp_path: P
     db.close()
 
 
-def test_the_list_of_a_stretch_needs_nothing_but_its_index(db: apsw.Connection) -> None:
-    assert plan_of(db, "stretch") == [
+@pytest.mark.parametrize("name", ["stretch", "ahead"])
+def test_the_list_of_a_stretch_needs_nothing_but_its_index(db: apsw.Connection, name: str) -> None:
+    assert plan_of(db, name) == [
         "SEARCH run USING COVERING INDEX run_listed (series=? AND status=? AND rowid<?)"
     ]

@@ -104,10 +104,10 @@ async def test_there_are_never_more_processes_than_allowed(tmp_path: Path) -> No
 async def test_two_calls_are_at_work_at_the_same_time(tmp_path: Path) -> None:
     async with pool(2) as processes:
         a, b = str(tmp_path / "a"), str(tmp_path / "b")
-        met = await asyncio.gather(
+        first, second = await asyncio.gather(
             call(processes, isolated.meet, mine=a, other=b), call(processes, isolated.meet, mine=b, other=a)
         )
-        assert met == ["met", "met"]
+        assert (first, second) == ("met", "met")
 
 
 @on_both_loops

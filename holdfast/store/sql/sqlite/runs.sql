@@ -57,10 +57,14 @@ SELECT t.series, t.status, t.runs,
 -- name: newest
 SELECT no FROM (SELECT no, tenant, status FROM run WHERE no < :before ORDER BY no DESC LIMIT :looked_at)
  WHERE tenant = :tenant AND (:statuses IS NULL OR status IN (SELECT value FROM json_each(:statuses)))
- LIMIT :limit;
+ LIMIT :limit OFFSET :passed;
 
 -- name: stretch
 SELECT no FROM run WHERE series = ? AND status = ? AND no < ? ORDER BY no DESC LIMIT ?;
+
+-- name: ahead
+-- Counts along the index, which is quick: no row is read.
+SELECT no FROM run WHERE series = ? AND status = ? AND no <= ? ORDER BY no DESC LIMIT 1 OFFSET ?;
 
 -- name: series_and_status
 SELECT series, status FROM run WHERE no = ?;

@@ -25,13 +25,15 @@ SELECT r.no, r.id, w.path, w.attempt, w.kind, w.name, w.since, w.expires_at, w.d
  WHERE w.tenant = ? AND w.kind = ? AND w.resolved_at IS NULL ORDER BY w.pos LIMIT ?;
 
 -- name: put_early
-INSERT INTO early_result (tenant, task_id, body, expires_at) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING;
+INSERT INTO early_result (tenant, task_id, meant, body, expires_at) VALUES (?, ?, ?, ?, ?) ON CONFLICT DO NOTHING;
 
 -- name: take_early
-DELETE FROM early_result WHERE tenant = ? AND task_id = ?;
+DELETE FROM early_result WHERE tenant = ? AND task_id = ? AND meant = ?;
 
 -- name: early_of
-SELECT body FROM early_result WHERE tenant = ? AND task_id = ? AND expires_at > ?;
+-- What is meant for this very run comes before what may be for any.
+SELECT meant, body FROM early_result WHERE tenant = ? AND task_id = ? AND meant IN (?, '') AND expires_at > ?
+ ORDER BY meant DESC LIMIT 1;
 
 -- name: count_early
 SELECT count(*) FROM early_result WHERE tenant = ? AND expires_at > ?;
@@ -41,7 +43,7 @@ SELECT r.no, r.id, w.path, w.attempt, w.kind, w.name, w.since, w.expires_at, w.d
   FROM early_result e
   JOIN wait w ON w.tenant = e.tenant AND w.kind = 'callback' AND w.scope = '' AND w.name = e.task_id
   JOIN run r ON r.no = w.run
- WHERE w.resolved_at IS NULL ORDER BY w.pos LIMIT ?;
+ WHERE w.resolved_at IS NULL AND e.meant IN (r.id, '') ORDER BY w.pos LIMIT ?;
 
 -- name: forget_early
 DELETE FROM early_result WHERE expires_at <= ?;

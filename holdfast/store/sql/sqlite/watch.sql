@@ -16,5 +16,13 @@ SELECT no, needs IS NOT NULL OR EXISTS (SELECT 1 FROM wait WHERE wait.run = run.
 -- name: owned_runs
 SELECT no, owner_epoch FROM run WHERE owner IS NOT NULL AND finished_at IS NULL AND no > ? ORDER BY no LIMIT ?;
 
+-- name: waits_open
+SELECT tenant, kind, pos FROM wait
+ WHERE resolved_at IS NULL AND (tenant, kind, pos) > (?, ?, ?) ORDER BY tenant, kind, pos LIMIT ?;
+
+-- name: letters_by_state
+SELECT 'queued', count(*) FROM (SELECT 1 FROM outbox WHERE done_at IS NULL LIMIT ?1)
+ UNION ALL SELECT 'dead', count(*) FROM (SELECT 1 FROM outbox WHERE outcome = 'dead' LIMIT ?1);
+
 -- name: runs_by_status
 SELECT status, sum(runs) FROM tally GROUP BY status;

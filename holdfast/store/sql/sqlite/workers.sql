@@ -19,5 +19,8 @@ DELETE FROM assignment WHERE run = ? AND path = ? AND attempt = ?;
 -- All of them: there are no more than attempts may be at work.
 SELECT run, path, attempt, service, worker, token, offers, claimed_at FROM assignment;
 
+-- name: assignments_of_run
+SELECT run, path, attempt, service, worker, token, offers, claimed_at FROM assignment WHERE run = ?;
+
 -- name: forget_run_assignment
 DELETE FROM assignment WHERE run = ?;

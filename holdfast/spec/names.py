@@ -1,0 +1,25 @@
+"""What every name that an author gives must be, in both notations: short, and of characters that can be shown.
+
+Names become parts of paths, log lines, terminal output and headers. Knows nothing of what a name is looked up in.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from holdfast.spec.policy import NAME_CHARS_MAX
+from holdfast.spec.problems import Report, Where, quoted
+
+# Those that move the cursor, break a line or turn the direction of what follows. A joiner within an emoji is none of them.
+_CONTROL: Final = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
+
+
+def check_name(report: Report, at: Where, name: str, *, of_key: bool = False) -> None:
+    """Report a name that is too long, or that nobody could read as it is."""
+    if len(name) > NAME_CHARS_MAX:
+        message = f"{quoted(name)} is longer than {NAME_CHARS_MAX} characters"
+        report.add("name_too_long", at, message, "shorten it; a description can be longer", of_key=of_key)
+    elif (found := _CONTROL.search(name)) is not None and not report.is_stored:
+        message = f"{name!a:.60} has a control character in it"
+        report.add("invalid_name", at, message, f"take out U+{ord(found[0]):04X}", of_key=of_key)

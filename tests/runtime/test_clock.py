@@ -1,0 +1,149 @@
+"""A clock that is set by hours, a machine that sleeps, a process that is killed, in any order: every wait ends when its
+hour has come by the wall clock, never before, and once."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast import tool
+from holdfast.engine.decisions import ArmTimer
+from holdfast.engine.events import TimerFired
+from holdfast.runtime.advance import Entry
+from holdfast.spec.workflow import WorkflowSpec
+from holdfast.store.base import Batch
+from tests.runtime.bench import Bench, opened, rows
+from tests.runtime.manual import by_hand, clock, settled
+
+HOUR_MS = 3_600_000
+WAITS = {
+    "timer": "{id: a, kind: timer, delay_ms: '{{ inputs.ms }}'}",
+    "callback": "{id: a, tool: ask, pending_ttl_secs: 5400, retry: {max_attempts: 1}}",
+    "poll": "{id: a, tool: ask, pending_ttl_secs: 9000, poll: {interval_ms: 600000, max_ms: 3600000}, retry: {max_attempts: 1}}",
+    "approval": "{id: a, kind: approve, timeout_secs: 7200, escalate: {after_secs: 1800, to: ada}}",
+    "signal": "{id: a, kind: wait_event, signal_key: go, timeout_secs: 3000}",
+    "back-off": "{id: a, tool: flaky, retry: {max_attempts: 3, backoff: fixed, initial_delay_ms: 2400000, max_delay_ms: 2400000}}",
+}
+OF_EACH = 4
+MOVES = 25
+
+
+@tool
+async def ask() -> dict[str, Any]:
+    return {"pending": True, "task_id": "T"}
+
+
+@tool
+async def flaky() -> None:
+    raise ValueError("not yet")
+
+
+class Watch:
+    """Sees in every commit which timers were set and which fired, and reads the wall clock then."""
+
+    def __init__(self) -> None:
+        self.set: dict[tuple[int, str, str], int] = {}
+        self.fired: Counter[tuple[int, str, str, int]] = Counter()
+        self.early: list[tuple[int, str, str, int]] = []
+
+    def committed(self, batch: Batch, entries: list[Entry], seconds: float) -> None:
+        for live, event, decisions, _ in entries:
+            no = live.run.no
+            if isinstance(event, TimerFired):
+                due = self.set[no, event.path, event.timer]
+                self.fired[no, event.path, event.timer, due] += 1
+                if clock().now() < due:
+                    self.early.append((no, event.path, event.timer, due - clock().now()))
+            for order in decisions:
+                if isinstance(order, ArmTimer):
+                    self.set[no, order.path, order.timer] = order.at
+
+
+async def began(engine: Bench) -> None:
+    for number in range(OF_EACH):
+        for name, step in WAITS.items():
+            await engine.begin(f"name: {name}\nsteps: [{step}]", {"ms": (number + 1) * 1_700_000})
+
+
+async def moved(rng: random.Random) -> bool:
+    """Let something happen to time; says whether the process is to be killed instead."""
+    what = rng.choice(("pass", "pass", "set", "set", "suspend", "kill"))
+    if what == "pass":
+        await clock().advance(rng.random() * 20)
+    elif what == "set":
+        clock().wall_offset_ms += rng.randrange(-3 * HOUR_MS, 4 * HOUR_MS)
+        await clock().advance(rng.choice((0.0, 1.5)))
+    elif (
+        what == "suspend"
+    ):  # the monotonic clock stands still while a machine sleeps, the wall clock does not
+        clock().wall_offset_ms += rng.randrange(8 * HOUR_MS)
+        await clock().advance(1.5)
+    return what == "kill"
+
+
+@pytest.mark.parametrize("seed", range(4))
+@by_hand
+async def test_whatever_the_clock_does_no_wait_ends_early_and_none_is_lost(tmp_path: Path, seed: int) -> None:
+    rng, watch, moves = random.Random(seed), Watch(), 0
+    while moves < MOVES:
+        async with opened(tmp_path, [ask, flaky], clock()) as engine:
+            engine.advance.watchers.append(watch.committed)
+            if not moves:
+                await began(engine)
+            while (moves := moves + 1) < MOVES and not await moved(rng):
+                pass
+            await settled()
+            engine.crash()
+    async with opened(tmp_path, [ask, flaky], clock()) as engine:
+        engine.advance.watchers.append(watch.committed)
+        for _ in range(10):  # what a back-off or a last look sets anew is due later again
+            clock().wall_offset_ms = (
+                max(watch.set.values()) + HOUR_MS - (clock().now() - clock().wall_offset_ms)
+            )
+            await clock().advance(2.5)
+    assert watch.early == []
+    assert set(watch.fired.values()) == {1}, "a timer fired twice"
+    left = rows(tmp_path, "SELECT no, status FROM run WHERE status NOT IN ('completed', 'failed')")
+    assert left == []
+    assert rows(tmp_path, "SELECT count(*) FROM run") == [(OF_EACH * len(WAITS),)]
+
+
+@by_hand
+async def test_a_clock_that_was_set_back_by_hours_lets_a_wait_end_at_its_hour(tmp_path: Path) -> None:
+    async with opened(tmp_path, [ask], clock()) as engine:
+        engine.advance.watchers.append((watch := Watch()).committed)
+        run = await engine.begin(f"name: n\nsteps: [{WAITS['callback']}]")
+        await settled()
+        due = max(watch.set.values())
+        clock().wall_offset_ms -= 5 * HOUR_MS
+        await clock().advance(90)
+        assert await run.status() == "waiting"
+        clock().wall_offset_ms += due - clock().now() - 500
+        await clock().advance(0.4)
+        assert await run.status() == "waiting"
+        await clock().advance(2)
+        assert await run.status() == "failed"
+
+
+AT_ONCE = 10_000
+
+
+@by_hand
+async def test_timers_that_are_all_due_at_one_instant_all_fire_once(tmp_path: Path) -> None:
+    async with opened(tmp_path, [], clock()) as engine:
+        engine.advance.watchers.append((watch := Watch()).committed)
+        spec = WorkflowSpec.from_yaml_str("name: n\nsteps: [{id: a, kind: timer, delay_ms: 3600000}]")
+        for _ in range(0, AT_ONCE, 500):
+            await asyncio.gather(*(engine.start(spec, {}, {}) for _ in range(500)))
+        await settled()
+        assert len(set(watch.set.values())) == 1 and len(watch.set) == AT_ONCE
+        clock().wall_offset_ms += HOUR_MS
+        await clock().advance(5)
+        assert (len(watch.fired), set(watch.fired.values())) == (AT_ONCE, {1})
+        assert watch.early == []
+        assert rows(tmp_path, "SELECT status, count(*) FROM run GROUP BY 1") == [("completed", AT_ONCE)]

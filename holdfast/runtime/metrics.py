@@ -257,7 +257,7 @@ def _of_outside(waits: Mapping[str, int], letters: Mapping[str, int]) -> Iterato
     for kind in WAIT_KINDS:
         waiting.add_metric((kind,), float(waits.get(kind, 0)))
     yield waiting
-    about = f"Letters that are queued, and dead ones; {LOOKED_AT_MAX:,} stands for that many or more"
+    about = f"Letters that wait to be sent, and dead ones; {LOOKED_AT_MAX:,} stands for that many or more"
     kept = GaugeMetricFamily("holdfast_letters", about, labels=("state",))
     for state, count in letters.items():
         kept.add_metric((state,), float(count))

@@ -82,15 +82,11 @@ class Timers:
         if self._parked is not None and self._parked <= now:
             self._parked = None
             self._look()
-        for _ in range(WOKEN_AT_ONCE):
-            at = self._next_resident()
-            if at is None or at > now:
-                break
-            _, no = heapq.heappop(self._heap)
-            del self._armed[no]
-            self._wake(no)
+        woken = 0
+        while woken < WOKEN_AT_ONCE and self._heap and self._heap[0][0] <= now:
+            at, no = heapq.heappop(self._heap)
+            if self._armed.get(no) == at:  # else armed anew or disarmed since
+                del self._armed[no]
+                self._wake(no)
+                woken += 1
         self._sleep()
-
-    def _next_resident(self) -> Millis | None:
-        self._next()
-        return self._heap[0][0] if self._heap else None

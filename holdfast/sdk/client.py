@@ -30,6 +30,8 @@ from holdfast.http.wire import (
     JournalPage,
     KeyPage,
     KeyView,
+    Letter,
+    LetterPage,
     MadeKey,
     Release,
     ReleasePage,
@@ -266,6 +268,24 @@ class Client:
         body = {"task_id": task_id, "result": answer}
         said = body if run_id is None else body | {"run_id": run_id}
         return await self._connection.ask("POST", RESUME, Resumed, body=said, request_key="")
+
+    # ------------------------------------------------------------------------------------- who is told of ends
+
+    async def letters(self, run_id: str) -> LetterPage:
+        """Whom the end of a run is told, and how far that is."""
+        return await self._get(f"/runs/{_in(run_id)}/callbacks", LetterPage)
+
+    async def dead_letters(self, *, cursor: str | None = None, limit: int = 100) -> LetterPage:
+        """Final callbacks that nobody took for days, the oldest first."""
+        return await self._get("/dead-letters", LetterPage, {"cursor": cursor, "limit": limit})
+
+    async def replay(self, letter_id: str) -> Letter:
+        """Send a dead letter again, as if it were new. Raises Refused if it is not dead."""
+        return await self._connection.ask("POST", f"{API}/dead-letters/{_in(letter_id)}/replay", Letter)
+
+    async def discard(self, letter_id: str) -> Letter:
+        """Give a dead letter up for good. It stays with its run, and is listed no more."""
+        return await self._connection.ask("DELETE", f"{API}/dead-letters/{_in(letter_id)}", Letter)
 
     # ----------------------------------------------------------------------------------------------- workflows
 

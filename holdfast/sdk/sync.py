@@ -21,6 +21,8 @@ from holdfast.http.wire import (
     JournalPage,
     KeyPage,
     KeyView,
+    Letter,
+    LetterPage,
     MadeKey,
     Release,
     ReleasePage,
@@ -180,6 +182,20 @@ class SyncClient:
 
     def resume(self, task_id: str, answer: Any, *, run_id: str | None = None) -> Resumed:
         return self._do(self._client.resume(task_id, answer, run_id=run_id))
+
+    # ------------------------------------------------------------------------------------- who is told of ends
+
+    def letters(self, run_id: str) -> LetterPage:
+        return self._do(self._client.letters(run_id))
+
+    def dead_letters(self, *, cursor: str | None = None, limit: int = 100) -> LetterPage:
+        return self._do(self._client.dead_letters(cursor=cursor, limit=limit))
+
+    def replay(self, letter_id: str) -> Letter:
+        return self._do(self._client.replay(letter_id))
+
+    def discard(self, letter_id: str) -> Letter:
+        return self._do(self._client.discard(letter_id))
 
     # ----------------------------------------------------------------------------------------------- workflows
 

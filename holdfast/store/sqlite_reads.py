@@ -348,7 +348,7 @@ class SqliteReads:
         return [OpenWait(*row) for row in self._ask("waits_open", (*after, limit))]
 
     async def letters_by_state(self, limit: int) -> dict[str, int]:
-        """How many letters are queued and dead; `limit` stands for that many or more."""
+        """How many letters wait to be sent, and are dead; `limit` stands for that many or more."""
         return dict(self._ask("letters_by_state", (limit,)))
 
     async def runs_by_status(self) -> dict[str, int]:

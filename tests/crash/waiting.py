@@ -28,14 +28,16 @@ from tests.crash.waiting_flows import Kind, inputs_of, kind_of
 from tests.sdk.processes import House
 
 LEASE_SECS = 10  # after which a job is offered again whose first offer was lost with its server
+STOP_EVERY = 6
 ANSWERS_MAX = 150  # that a server gives before it is killed
 LIFE_SECONDS = 10.0  # of a server, before which its kill does not wait any longer for what it is to fall into
-PATIENCE_SECONDS = 300.0  # with which the end of a run is waited for, and that of its letters
+PATIENCE_SECONDS = 200.0  # with which the end of a run is waited for, and that of its letters
 
 
 class Campaign(msgspec.Struct):
     seed: int
     kills: int = 0
+    stops: int = 0
     seconds: float = 0.0
     asked_again: int = 0  # requests of those outside that nobody answered
     scrapes: int = 0
@@ -49,7 +51,7 @@ class Campaign(msgspec.Struct):
         told = ", ".join(f"{count} {reason}" for reason, count in sorted(found.answers.items()))
         ends = ", ".join(f"{count} {status}" for status, count in sorted(found.statuses.items()))
         return (
-            f"seed {self.seed}: {self.kills} kills of a server, runs that wait: {ends}; callbacks: {told}; "
+            f"seed {self.seed}: {self.kills} kills and {self.stops} stops of a server, runs that wait: {ends}; callbacks: {told}; "
             f"{found.outlived} waits outlived a server, {found.lost} attempts lost, {found.given_up} runs given up, "
             f"{self.asked_again} requests asked again, {found.letters} final callbacks arrived, {self.scrapes} scrapes, "
             f"{self.explained} explanations, {len(self.problems)} problems, {self.seconds:.1f} s"
@@ -123,8 +125,14 @@ async def _kill_often(house: House, place: Place, outside: Outside, done: Campai
         if is_alone:
             await outside.receive_nothing()
         done.killed_at.append(time.time_ns() // 1_000_000)
-        await asyncio.to_thread(house.kill, house.server)
-        done.kills += 1
+        if (
+            number % STOP_EVERY == STOP_EVERY - 1
+        ):  # in good order now and then: what is released meets what is lost
+            assert await asyncio.to_thread(house.stop, house.server) == 0
+            done.stops += 1
+        else:
+            await asyncio.to_thread(house.kill, house.server)
+            done.kills += 1
         await asyncio.sleep(rng.choice((0.0, 0.3)) * rng.random())
         await asyncio.to_thread(_up, house)
         if is_alone:

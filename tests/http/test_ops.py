@@ -299,4 +299,4 @@ async def test_letters_are_counted_by_what_became_of_them(ask: Asker) -> None:
     assert found["holdfast_letters_queued_total",] == 3
     outcomes = ("delivered", "failed", "dead", "replayed")
     assert [found["holdfast_letters_tried_total", one] for one in outcomes] == [1, 1, 1, 0]
-    assert (found["holdfast_letters", "queued"], found["holdfast_letters", "dead"]) == (1, 1)
+    assert (found["holdfast_letters", "waiting"], found["holdfast_letters", "dead"]) == (1, 1)

@@ -506,6 +506,8 @@ class World:
     async def close(self, node: SimNode) -> None:
         self.say(f"{node.name} closes")
         await node.engine.close()
+        if node.dead:
+            return  # it died on the way, and the next one is seen to
         self.say(f"{node.name} has closed")
         advance = node.engine.advance
         if node is self.opened and not (advance.is_over or advance.is_stalled):

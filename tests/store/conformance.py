@@ -1476,8 +1476,8 @@ class StoreConformance:
             await commit(store, ended(no, letter(no)))
         await tried(store, "msg_1_0", LetterTried(1, Millis(T0), Millis(T0), "dead", "", 0))
         await tried(store, "msg_2_0", LetterTried(1, Millis(T0), Millis(T0), "delivered", "", 0))
-        assert await store.letters_by_state(10) == {"queued": 3, "dead": 1}
-        assert await store.letters_by_state(2) == {"queued": 2, "dead": 1}
+        assert await store.letters_by_state(10) == {"waiting": 3, "dead": 1}
+        assert await store.letters_by_state(2) == {"waiting": 2, "dead": 1}
 
     @pytest.mark.parametrize("outcome", ["delivered", "dead", "discarded"])
     async def test_a_letter_that_is_over_is_never_due(self, store: Store, outcome: str) -> None:

@@ -21,7 +21,7 @@ SELECT tenant, kind, pos FROM wait
  WHERE resolved_at IS NULL AND (tenant, kind, pos) > (?, ?, ?) ORDER BY tenant, kind, pos LIMIT ?;
 
 -- name: letters_by_state
-SELECT 'queued', count(*) FROM (SELECT 1 FROM outbox WHERE done_at IS NULL LIMIT ?1)
+SELECT 'waiting', count(*) FROM (SELECT 1 FROM outbox WHERE done_at IS NULL LIMIT ?1)
  UNION ALL SELECT 'dead', count(*) FROM (SELECT 1 FROM outbox WHERE outcome = 'dead' LIMIT ?1);
 
 -- name: runs_by_status

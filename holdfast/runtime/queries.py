@@ -165,6 +165,9 @@ class Queries:
 
     async def run(self, tenant: str, run_id: str) -> RunView:
         ends = await self._ends(tenant, run_id)
+        waits = [] if ends.row.status in TERMINAL else await self._waits(ends.row.no)
+        if waits:
+            ends = await self._ends(tenant, run_id)  # as it is now that what it waits for is durable
         row, started = ends.row, _started(ends)
         plan = await self._plans.of_version(row.tenant, row.version)
         is_over = row.status in TERMINAL
@@ -178,7 +181,7 @@ class Queries:
             inputs=decode(await whole(self.store, row.no, started.inputs)),
             output=await self._output(row, plan, finish),
             error=None if finish is None else finish.error,
-            waits=[] if is_over else why.waits(await self._state(row.no)),
+            waits=[] if is_over else waits,
             progress=await self._progresses.of(row.no, ends.last[0], plan.steps_total),
             labels=labels_of(row),
             created_at=row.created_at,
@@ -441,6 +444,13 @@ class Queries:
         if ends is None:
             raise NotFound(f"no run {ascii(run_id)[1:-1]:.100} in this database")
         return ends
+
+    async def _waits(self, no: RunNo) -> list[Wait]:
+        """What a run waits for, once that is durable: whoever sees it may answer it the next moment."""
+        found = why.waits(await self._state(no))
+        if found and self._engine is not None:
+            await self._engine.advance.caught_up()
+        return found
 
     async def _state(self, no: RunNo) -> Run:
         """An open run: from the memory of its owner, else from its rows."""

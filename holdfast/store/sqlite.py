@@ -340,8 +340,8 @@ class SqliteStore(SqliteReads):
             ("put_letter", batch.letters),
             ("letter_tried", batch.tried),
         ):
-            for each in tuples:
-                execute(sql[name], each)
+            if tuples:
+                self._write.executemany(sql[name], tuples)
         self._forget_runs(batch.forgotten)
         if batch.lane is not None:
             execute(sql["set_lane"], (batch.lane or None, self.node))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tests.crash.waiting import campaign
 
-KILLS, RUNS = 3, 6
+KILLS, RUNS = 3, 5
 
 
 def test_runs_that_wait_go_on_whatever_kills_their_server(tmp_path: Path) -> None:

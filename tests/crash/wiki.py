@@ -25,12 +25,12 @@ CALLBACKS = 5
 SHORT, FAST, SLOW, FAILING = "short", "fast", "slow", "failing"
 
 WORKFLOW = """
-name: wiki_synthesis
+name: wiki
 inputs: {slug: {type: string}, draft: {type: string}}
 steps:
   - id: synth
-    tool: claude_api
-    args: {recipe: wiki_synthesis, prompt: "{{ inputs.slug }}: {{ inputs.draft }}"}
+    tool: ask_model
+    args: {recipe: wiki, prompt: "{{ inputs.slug }}: {{ inputs.draft }}"}
     result: {envelope: true, select: $.data.text, parse: json}
     retry: {max_attempts: 1}
   - id: page
@@ -41,10 +41,10 @@ output: {title: "{{ steps.synth.output.title }}", written: "{{ steps.page.output
 
 
 @tool(supports_async_callback=True)
-async def claude_api(recipe: str, prompt: str, callback_url: str = "") -> Any:
+async def ask_model(recipe: str, prompt: str, callback_url: str = "") -> Any:
     """Ask the service, and hand on what it says."""
     body = {"recipe": recipe, "prompt": prompt, "callback_url": callback_url}
-    async with aiohttp.ClientSession() as session, session.post(os.environ["MIRA"], json=body) as answer:
+    async with aiohttp.ClientSession() as session, session.post(os.environ["MODEL"], json=body) as answer:
         return await answer.json()
 
 
@@ -56,7 +56,7 @@ def write_page(context: Context, slug: str, title: str, chars: int) -> str:
     return f"{slug}.md"
 
 
-class Mira:
+class Model:
     """The service. It calls back at the address that it was told, or, for every second task, at the one that all know."""
 
     def __init__(self, server: Server) -> None:
@@ -79,7 +79,7 @@ class Mira:
                 "success": True,
                 "pending": True,
                 "task_id": f"task_{slug}",
-                "poll_url": f"http://127.0.0.1:9/mira/execute/task_{slug}",
+                "poll_url": f"http://127.0.0.1:9/execute/task_{slug}",
                 "estimated_seconds": 75,
             }
         )
@@ -122,34 +122,34 @@ async def _happened(folder: Path) -> Told:
     async with aiohttp.ClientSession() as session:
         house = House(folder, PAGES=str(pages))
         server = Server(session, house.address)
-        mira = Mira(server)
+        model = Model(server)
 
         async def ended(request: web.Request) -> web.Response:
             told.ends.append(await request.json())
             return web.Response(status=204)
 
         app = web.Application()
-        app.add_routes([web.post("/mira/execute", mira.execute), web.post("/ended", ended)])
+        app.add_routes([web.post("/execute", model.execute), web.post("/ended", ended)])
         runner, port = await listening(app)
         outside = f"http://127.0.0.1:{port}"
         words = ("--tools", "tests.crash.wiki", "--public-url", house.address)
         try:
-            await asyncio.to_thread(house.up, *words, MIRA=f"{outside}/mira/execute")
+            await asyncio.to_thread(house.up, *words, MODEL=f"{outside}/execute")
             await _ask(told, server, f"{outside}/ended")
             house.kill(house.server)
-            calling = [asyncio.create_task(mira.call_back(SLOW, number)) for number in range(CALLBACKS)]
+            calling = [asyncio.create_task(model.call_back(SLOW, number)) for number in range(CALLBACKS)]
             await _is_refused(session, house.address)
-            await asyncio.to_thread(house.up, *words, MIRA=f"{outside}/mira/execute")
+            await asyncio.to_thread(house.up, *words, MODEL=f"{outside}/execute")
             await asyncio.gather(*calling)
             for number in range(1, CALLBACKS):
-                await mira.call_back(FAST, number)
-            await mira.call_back(FAILING, 0)
+                await model.call_back(FAST, number)
+            await model.call_back(FAILING, 0)
             await _see_the_end(told, server)
             assert await asyncio.to_thread(house.stop, house.server) == 0
         finally:
             house.close()
             await runner.cleanup()
-    told.pages, told.calls, told.reasons = pages.read_text().splitlines(), mira.calls, mira.reasons
+    told.pages, told.calls, told.reasons = pages.read_text().splitlines(), model.calls, model.reasons
     told.asked_again = server.asked_again
     return told
 

@@ -103,7 +103,7 @@ async def test_a_callback_may_have_a_query_which_says_nothing(guarded: Said) -> 
     """Senders add to the address that they were told, and are not told of it by a failure that they would repeat."""
     run_id = await guarded.paused()
     for path in ("", segment(guarded.told[0])):
-        status, body = await guarded.resume({"task_id": "T1", "result": 1}, f"{path}?source=mira&run_id=x")
+        status, body = await guarded.resume({"task_id": "T1", "result": 1}, f"{path}?source=model&run_id=x")
         assert (status, body["reason"]) == (200, "already_resumed" if path else "resumed")
     assert (await guarded.ended(run_id))["output"] == {"a": 1}
 

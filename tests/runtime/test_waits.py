@@ -26,9 +26,10 @@ from holdfast.errors import StoreUnavailable
 from holdfast.runtime import app, waits
 from holdfast.runtime.advance import KINDS
 from holdfast.runtime.explain import explain_live
+from holdfast.runtime.queries import Queries
 from holdfast.signing import Capability, opened, sealed
-from holdfast.testing import TestEngine
-from holdfast.values import RunId
+from holdfast.testing import TestEngine, settled
+from holdfast.values import DEFAULT_TENANT, RunId
 from tests.runtime.bench import opened as bench_opened
 from tests.runtime.manual import by_hand, clock, settled
 
@@ -819,3 +820,23 @@ async def test_a_late_result_is_no_row_of_the_journal(engine: TestEngine) -> Non
     hf = await engine.open()
     rows = await hf._engine.store.journal((await hf._engine.row_of(run.id)).no, 0, 100)
     assert [kind for _, _, _, kind, _ in rows].count(KINDS[CallbackReceived]) == 1
+
+
+async def test_what_a_run_waits_for_is_shown_once_it_is_durable(engine: TestEngine) -> None:
+    core = (await engine.open())._engine
+    submit, held = core.store.submit, list[Any]()
+
+    def ask() -> dict[str, Any]:
+        core.store.submit = lambda batch, done: held.append((batch, done))  # type: ignore[method-assign]
+        return {"pending": True, "task_id": "T1"}
+
+    engine.fake_tool("ask", side_effect=ask)
+    run = await engine.start("{name: n, steps: [{id: a, tool: ask}]}")
+    looking = asyncio.ensure_future(Queries(core.store, core.plans, core).run(DEFAULT_TENANT, run.id))
+    await settled()
+    assert held and not looking.done()
+    core.store.submit = submit  # type: ignore[method-assign]
+    for batch, done in held:
+        submit(batch, done)
+    view = await looking
+    assert (view.status, [wait.name for wait in view.waits]) == ("waiting", ["T1"])

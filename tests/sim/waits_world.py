@@ -203,6 +203,7 @@ class WaitWorld(World):
     faults_at_a_handle = ("crash", "pause", "clock jump", "suspend", "cancel", "close", "down")
     settle_seconds = 20_000.0
     public_url = "https://holdfast.example"
+    pauses_between_commits = True
 
     def __init__(self, seed: int, *, trace: bool = False) -> None:
         super().__init__(seed, trace=trace, kind="waits")
@@ -255,6 +256,11 @@ class WaitWorld(World):
             self.counts["database away at the opening"] += 1
             self.down_until = self.loop.time() + self.rng.choice((0.01, 1.0))
         super().open_node()
+
+    def crash_rate(self, batch: Batch) -> float:
+        """More likely where somebody was just promised something."""
+        promises = batch.opened_waits or batch.early_results or batch.taken_early or batch.letters or batch.tried
+        return 0.15 if promises else 0.02
 
     def refusal(self, batch: Batch) -> BaseException | None:
         found = super().refusal(batch)
@@ -433,10 +439,10 @@ class WaitWorld(World):
             self.polled[said["poll_url"]] = mark
         segment = address.rpartition("/")[2]
         for _ in range(rng.choice((0, 1, 1, 2, 4))):
-            ways = ("id", "id", "run", *(("address", "address", "address") if segment else ()))
+            ways = ("id", "id", "id", "run", *(("address", "address", "address") if segment else ()))
             caller = Caller(*mark, task_id, segment, self.value(), rng.random() < 0.15, rng.choice(ways))
             self.callers.append(caller)
-            self.later(rng.choice((0.0, 0.01, 0.5, 4.0, 40.0, 300.0)), partial(self.call_back, caller))
+            self.later(rng.choice((0.0, 0.0, 0.01, 0.3, 3.0, 40.0)), partial(self.call_back, caller))
         return said
 
     def call_back(self, caller: Caller) -> None:

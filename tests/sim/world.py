@@ -100,7 +100,8 @@ class SimStore(SqliteStore):
 
     def close(self) -> None:
         """As the writer's thread does it: what was submitted is written first."""
-        self._write_slow()
+        while self.slow:
+            self._write_now(*self.slow.pop(0))
         super().close()
 
     def quit(self) -> None:
@@ -124,6 +125,9 @@ class SimStore(SqliteStore):
     def _write_slow(self) -> None:
         while self.slow:
             self._write_now(*self.slow.pop(0))
+            if self.slow and self.world.pauses_between_commits:
+                self.world.loop.call_later(self.world.rng.choice((0.0, 0.001, 0.1)), self._write_slow)
+                return
 
     def _write_now(self, batch: Batch, done: Callable[[BaseException | None], None]) -> None:
         world, node = self.world, self.sim_node
@@ -133,7 +137,8 @@ class SimStore(SqliteStore):
         if refusal is not None:
             world.say(f"{node.name} commit refused: {refusal!r}")
             return done(refusal)
-        if world.faulty("crash in commit", 0.02):
+        crash_rate = world.crash_rate(batch)
+        if world.faulty("crash in commit", crash_rate):
             world.counts["crash before the commit"] += 1
             return world.crash(node)
         answers: list[BaseException | None] = []
@@ -146,7 +151,7 @@ class SimStore(SqliteStore):
             world.counts["stale commit refused"] += 1
         else:
             world.guarded(lambda: hold(False, "the store takes every batch of its owner", repr(answers[0])))
-        if world.faulty("crash in commit", 0.02):
+        if world.faulty("crash in commit", crash_rate):
             world.counts["crash after the commit, before anyone knew"] += 1
             return world.crash(node)
         done(answers[0])
@@ -191,6 +196,7 @@ class World:
     downtimes: tuple[float, ...] = (0.0, 0.1, 20.0)
     settle_seconds: float = SETTLE_SECONDS
     public_url: str | None = None
+    pauses_between_commits = False  # of those that are slow: something else may happen in between
 
     def __init__(self, seed: int, *, trace: bool = False, kind: str = "plain") -> None:
         self.seed, self.rng, self.kind = seed, random.Random(seed), kind
@@ -346,6 +352,10 @@ class World:
             self.failure = self.failure or error
 
     # ---------------------------------------------------------------------------------------------------- faults
+
+    def crash_rate(self, batch: Batch) -> float:
+        """How likely a crash is right before a commit, and right after it."""
+        return 0.02
 
     def faulty(self, fault: str, rate: float) -> bool:
         if fault not in self.faults or self.settled or self.loop.time() > self.faults_until:

@@ -25,6 +25,7 @@ DEFAULT_HOST: Final = "127.0.0.1"
 DEFAULT_PORT: Final = 8070
 PORT_MAX: Final = 65_535
 WORKER_TTL_SECS: Final = 15
+PENDING_TTL_SECS: Final = 86_400
 WORKER_LEASE_SECS: Final = 30
 RATE_PER_KEY: Final = 2_000  # requests a second
 RATE_PER_ADDRESS: Final = 100  # of those who give no key
@@ -67,6 +68,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     threads: int | None = None
     processes: int | None = None
     process_memory_bytes: int | None = None
+    pending_ttl_secs: int = PENDING_TTL_SECS
     worker_ttl_secs: int = WORKER_TTL_SECS
     worker_lease_secs: int = WORKER_LEASE_SECS
     servers: Mapping[str, Mapping[str, Any]] = {}
@@ -103,6 +105,7 @@ SETTINGS: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
     "threads": (COUNT, ("HOLDFAST_THREADS",)),
     "processes": (COUNT, ("HOLDFAST_PROCESSES",)),
     "process_memory_bytes": (COUNT, ("HOLDFAST_PROCESS_MEMORY_BYTES",)),
+    "pending_ttl_secs": (COUNT, ("HOLDFAST_PENDING_TTL_SECS",)),
     "worker_ttl_secs": (COUNT, ("HOLDFAST_WORKER_TTL_SECS",)),
     "worker_lease_secs": (COUNT, ("HOLDFAST_WORKER_LEASE_SECS",)),
     "servers": (TABLES, ()),

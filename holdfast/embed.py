@@ -14,7 +14,7 @@ from typing import Any, Final, Self, TypedDict
 
 import msgspec
 
-from holdfast.config import RETENTION_DAYS
+from holdfast.config import PENDING_TTL_SECS, RETENTION_DAYS
 from holdfast.errors import (
     EngineClosed,
     LimitExceeded,
@@ -128,7 +128,8 @@ class Holdfast:
     functions that give the value of a name, or None; `template_env` are the variables that templates may name;
     `artefact_roots` are folders, beside the working one, that tools may hand files out of. With `allow_networks`,
     `http_request` calls public addresses and those networks only. `public_url` is where a server on this file is reached:
-    calls with `supports_async_callback` are told a `callback_url` there. Finished runs are deleted after `retention_days`
+    calls with `supports_async_callback` are told a `callback_url` there. A later answer is waited for `pending_ttl_secs`,
+    where its step does not say. Finished runs are deleted after `retention_days`
     (None: never). `attempts_max` attempts are at work at a time; of these sync tools have `threads`, and isolated ones
     `processes` (None: one per core), each with `process_memory_bytes` at most (None: half of the machine's).
     """
@@ -144,6 +145,7 @@ class Holdfast:
         artefact_roots: Iterable[str | os.PathLike[str]] = (),
         allow_networks: Iterable[str] | None = None,
         public_url: str | None = None,
+        pending_ttl_secs: float = PENDING_TTL_SECS,
         retention_days: float | None = RETENTION_DAYS,
         attempts_max: int = ATTEMPTS_MAX,
         threads: int = THREADS_MAX,
@@ -153,6 +155,7 @@ class Holdfast:
         clock: Clock | None = None,
     ) -> None:
         _check_limits(
+            pending_ttl_secs=pending_ttl_secs,
             retention_days=retention_days,
             attempts_max=attempts_max,
             threads=threads,
@@ -173,6 +176,7 @@ class Holdfast:
             processes=processes,
             process_memory_bytes=process_memory_bytes,
             template_env=template_env,
+            pending_ttl_ms=max(1, round(1000 * pending_ttl_secs)),
             secrets=Secrets(secrets),
             artefacts=self._artefacts,
             workdirs=Path(f"{self._path}.work").absolute(),

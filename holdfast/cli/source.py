@@ -323,6 +323,8 @@ def view_of(step: Step) -> StepView:
         step.children,
         step.done,
         step.failed,
+        task_id=step.task_id,
+        waits_since=None if step.waits_since is None else Millis(ms_of(step.waits_since)),
     )
 
 

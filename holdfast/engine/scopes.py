@@ -24,6 +24,7 @@ from holdfast.plan.expr import resolved
 from holdfast.plan.graph import (
     END,
     FAIL,
+    TIMEOUTS,
     ChildError,
     FanOut,
     Gathered,
@@ -231,7 +232,7 @@ def fail_step(draft: Draft, path: str, error: Error) -> None:
         return _fail_block(draft, frame, error)
     if node.post is None:
         return draft.go(frame, route)
-    named = ("timeout", "error") if error.kind == "timeout" else ("error",)
+    named = ("timeout", "error") if error.kind in TIMEOUTS else ("error",)
     action = next((name for name in named if name in node.post.routes), "")
     _take(draft, frame, path, action, route)
 

@@ -33,7 +33,8 @@ def step_paused(draft: Draft, event: StepPaused) -> Step | None:
         return step
     node = draft.plan.node(event.path)
     assert isinstance(node, Call)
-    rule, expires_at = node.pending or USUAL, Millis(draft.at + (node.pending or USUAL).ttl_ms)
+    rule = node.pending or USUAL
+    expires_at = Millis(draft.at + (rule.ttl_ms or draft.plan.pending_ttl_ms))
     detail: dict[str, Any] = {"estimated_secs": event.estimated_secs} if event.estimated_secs else {}
     if event.poll_url:
         detail["poll_url"] = event.poll_url
@@ -130,7 +131,9 @@ def enter_condition(draft: Draft, frame: str, path: str, node: Condition) -> Non
     is_ready, value = node.ready(view)
     if is_ready:
         return _end(draft, path, node, value)
-    detail = {} if node.answers_to is None else {"answers_to": node.answers_to}
+    detail = {} if node.signal_key is None else {"signal_key": node.signal_key}
+    if node.answers_to is not None:
+        detail = {"answers_to": node.answers_to}
     kind = "condition" if node.answers_to is None else "approval"
     open_wait(draft, path, kind, detail, node.timeout_ms(view), node.keep)
 

@@ -93,6 +93,8 @@ def step(view: StepView) -> wire.Step:
         done=view.done,
         failed=view.failed,
         worker=list(view.worker),
+        task_id=view.task_id,
+        waits_since=time_or_none(view.waits_since),
     )
 
 

@@ -324,7 +324,8 @@ class StepsQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Step(msgspec.Struct, frozen=True):
-    """A step that the run has reached. `due_at` is when a waiting or retrying one moves by itself."""
+    """A step that the run has reached. `due_at` is when a waiting or retrying one moves by itself. `task_id` is what its
+    later answer was announced under, `waits_since` when it last began to wait for somebody outside."""
 
     path: str
     status: StepState
@@ -340,6 +341,8 @@ class Step(msgspec.Struct, frozen=True):
     done: int
     failed: int
     worker: list[str]  # id and address of who did it, if not the server
+    task_id: str = ""
+    waits_since: str | None = None
 
 
 class StepPage(msgspec.Struct, frozen=True):

@@ -20,7 +20,6 @@ from holdfast.plan.graph import (
     KEEP_NAMED,
     KEEP_NOTHING,
     KEEP_RESULT,
-    PENDING_TTL_MS,
     Approval,
     Block,
     Call,
@@ -584,7 +583,7 @@ def _pending(answer: Answer) -> PendingRule | None:
     if poll is None and answer.pending_ttl_secs is None and not answer.supports_async_callback:
         return None
     return PendingRule(
-        _millis(answer.pending_ttl_secs) or PENDING_TTL_MS,
+        _millis(answer.pending_ttl_secs),
         None if poll is None else poll.interval_ms,
         0 if poll is None else poll.max_ms,
         answer.supports_async_callback,

@@ -22,7 +22,6 @@ from holdfast.plan.graph import (
     END,
     FAIL,
     KEEP_NAMED,
-    PENDING_TTL_MS,
     Block,
     Call,
     ChildError,
@@ -392,7 +391,9 @@ def _condition(node: FlowNode, rules: _Rules, look: _Look) -> Condition:
         return None if not said else max(1, round(_milliseconds(said, "timeout_ms")))
 
     writes = str(named.members[0]) if named.root == "shared" and len(named.members) == 1 else None
-    return Condition(*rules[:2], ready, writes if is_approval else None, timeout_ms, post=rules.post)
+    return Condition(
+        *rules[:2], ready, writes if is_approval else None, timeout_ms, post=rules.post, signal_key=writes
+    )
 
 
 # ----------------------------------------------------------------------------------------------- fan-out, timers
@@ -513,7 +514,7 @@ def _retry(node: FlowNode) -> RetryPolicy | None:
 def _pending(node: FlowNode) -> PendingRule | None:
     if node.poll is None and node.pending_ttl_secs is None and not node.supports_async_callback:
         return None
-    ttl_ms = PENDING_TTL_MS if node.pending_ttl_secs is None else max(1, round(node.pending_ttl_secs * 1000))
+    ttl_ms = None if node.pending_ttl_secs is None else max(1, round(node.pending_ttl_secs * 1000))
     poll_ms, poll_ms_max = (None, 0) if node.poll is None else (node.poll.interval_ms, node.poll.max_ms)
     return PendingRule(ttl_ms, poll_ms, poll_ms_max, node.supports_async_callback)
 

@@ -17,8 +17,11 @@ from holdfast.values import Error, Millis, base_of, scope_of, split
 
 END: Final = ""  # a route to the end of its block
 FAIL: Final = None  # no route: the failure is the block's own
+TIMEOUTS: Final = frozenset(
+    {"timeout", "resume_timeout"}
+)  # kinds of failures that take the route of a time-out
 
-PENDING_TTL_MS: Final = 86_400_000  # how long a later answer is waited for, where nothing is said
+PENDING_TTL_MS: Final = 86_400_000
 
 # How much of a finished step's output the run keeps in memory.
 KEEP_NOTHING: Final = 0
@@ -62,7 +65,7 @@ class Routes(msgspec.Struct, frozen=True):
     timeout: str | None = FAIL
 
     def after_failure(self, kind: str) -> str | None:
-        if kind == "timeout" and self.timeout is not FAIL:
+        if kind in TIMEOUTS and self.timeout is not FAIL:
             return self.timeout
         return self.error
 
@@ -97,7 +100,7 @@ class KeyRule(msgspec.Struct, frozen=True):
 class PendingRule(msgspec.Struct, frozen=True):
     """How long an answer that comes later is waited for, and how often it is asked for meanwhile."""
 
-    ttl_ms: int = PENDING_TTL_MS
+    ttl_ms: int | None = None  # None: as long as the plan says
     poll_ms: int | None = None  # None: it is not asked for
     poll_ms_max: int = 0
     has_callback: bool = False  # the call is told an address to answer to
@@ -164,6 +167,7 @@ class Condition(msgspec.Struct, frozen=True):
     timeout_ms: Callable[[View], int | None]
     keep: int = KEEP_NOTHING
     post: Post | None = None
+    signal_key: str | None = None  # the variable that a signal would write, where it looks at just that
 
 
 class Signal(msgspec.Struct, frozen=True):
@@ -283,6 +287,7 @@ class Plan(msgspec.Struct, frozen=True):
     timeout_ms: int | None = None
     interrupted_by_restart: bool = False
     has_vars: bool = False  # its nodes write variables, and so may a signal
+    pending_ttl_ms: int = PENDING_TTL_MS  # how long a later answer is waited for, where its call does not say
     steps_total: int = 0
     env: tuple[str, ...] = ()  # variables of the environment that expressions name
     advice_when_too_large: str = ""  # what its author can do about outputs that are too many to keep

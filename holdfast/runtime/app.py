@@ -31,7 +31,7 @@ from holdfast.errors import (
     RunIsOver,
     StoreUnavailable,
 )
-from holdfast.plan.graph import Plan
+from holdfast.plan.graph import PENDING_TTL_MS, Plan
 from holdfast.runtime.advance import Advance, Live
 from holdfast.runtime.clock import Clock, SystemClock
 from holdfast.runtime.dispatch import ATTEMPTS_MAX, THREADS_MAX, Dispatch
@@ -93,6 +93,7 @@ class Engine:
         places: int = ATTEMPTS_MAX,
         resident: int = RESIDENT_MAX,
         template_env: Collection[str] = (),
+        pending_ttl_ms: int = PENDING_TTL_MS,
         secrets: Secrets | None = None,
         artefacts: Artefacts | None = None,
         workdirs: Path | None = None,
@@ -126,7 +127,7 @@ class Engine:
         self.timers = Timers(self.clock, self._timer_due, self._take_up)
         self.resident = resident
         self.template_env = frozenset(template_env)
-        self.plans: Plans = Plans(store, self.template_env)
+        self.plans: Plans = Plans(store, self.template_env, pending_ttl_ms)
         self.owners: Owners
         self._waiters: dict[RunNo, list[Waiter]] = {}
         self._meanings: dict[

@@ -250,8 +250,11 @@ class Assignments:
         assignment = self._open.get(job.key)
         if assignment is None:
             return
-        if assignment.told is None or isinstance(error, Superseded):
+        if assignment.told is None:
             self._end(assignment)
+        elif isinstance(error, Superseded):
+            self._end(assignment)
+            self._ended[assignment.id].is_shown = True  # where there is anything to show it in
         elif error is None:
             self._end(assignment, accepted=(assignment.row.token, assignment.digest))
         if assignment.told is None:

@@ -481,28 +481,32 @@ class Dispatch:
         if attempt.answer is not None:
             text = encode(attempt.answer(decode(text)))
         if text.find(b'"file_refs"') >= 0 and attempt.job is None:  # a worker's files are not here
-            text = await self._keep_files(attempt, text)
+            workdir = None if attempt.context is None else attempt.context.made_workdir
+            text, attempt.artefacts = await self.with_files(text, self._job_id(attempt), workdir)
         if self.secrets.are_out:
             text = self.secrets.redact_json(text)
         if len(text) > VALUE_BYTES_MAX:
             raise OutputTooLarge
         return text
 
-    async def _keep_files(self, attempt: Attempt, text: bytes) -> bytes:
-        """Store what an output's file_refs name, before the row that names it."""
+    def _job_id(self, attempt: Attempt) -> str:
+        live = self.advance.live.get(attempt.no)
+        return "" if live is None else job_id(live.run.id, attempt.path, attempt.number)
+
+    async def with_files(
+        self, text: bytes, made_by: str, workdir: Path | None = None
+    ) -> tuple[bytes, Sequence[tuple[str, int]]]:
+        """Store what an output's file_refs name, before the row that names it; gives the output that names what was
+        stored, and that."""
         output = decode(text)
         holder = output if isinstance(output, dict) and "file_refs" in output else None
         if holder is None and isinstance(output, dict) and isinstance(output.get("context"), dict):
             holder = output["context"] if "file_refs" in output["context"] else None
         if holder is None or self.artefacts is None:
-            return text
-        run = self.advance.live[attempt.no].run if attempt.no in self.advance.live else None
-        workdir = attempt.context.made_workdir if attempt.context is not None else None
-        made_by = job_id(run.id, attempt.path, attempt.number) if run is not None else ""
+            return text, ()
         kept, stored = await asyncio.to_thread(self.artefacts.keep, holder["file_refs"], made_by, workdir)
         holder["file_refs"] = output["file_refs"] = kept
-        attempt.artefacts = stored
-        return encode(output)
+        return encode(output), stored
 
     async def _in_process(self, attempt: Attempt) -> bytes:
         if self._processes is None:

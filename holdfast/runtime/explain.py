@@ -202,12 +202,16 @@ def _unblocks(run: Run, path: str, wait: state.Wait) -> str:
     """What would end a wait, and a command that does."""
     detail = decode(wait.detail) or {}
     if wait.kind == "callback":
-        looked = ", or what is at its poll_url" if "poll_url" in detail else ""
-        return f"the result of task {wait.name!r}{looked}: holdfast resume {shlex.quote(wait.name)} --result JSON"
+        looked = f", or what is at {detail['poll_url']}" if "poll_url" in detail else ""
+        when = f", expected after {detail['estimated_secs']:g} s" if "estimated_secs" in detail else ""
+        command = f"holdfast resume {shlex.quote(wait.name)} --result JSON"
+        return f"the result of task {wait.name!r}{looked}{when}: {command}"
     if wait.kind == "approval":
         return f"an answer{_by_whom(detail, wait)}: holdfast approve {run.id} {shlex.quote(path)}"
     if wait.kind == "condition":
-        return f"a signal that writes what it looks for: holdfast signal {run.id} KEY JSON"
+        key = detail.get("signal_key")
+        what, word = ("what it looks for", "KEY") if key is None else (repr(key), shlex.quote(key))
+        return f"a signal that writes {what}: holdfast signal {run.id} {word} JSON"
     missing = [name for name in detail["names"] if name not in wait.got]
     named = (" and " if detail["mode"] == "all" else " or ").join(map(repr, missing))
     belongs = f" --correlation {shlex.quote(detail['correlation'])}" if detail["correlation"] else ""

@@ -34,6 +34,7 @@ def engine_of(settings: Settings, registry: Registry, clock: Clock | None = None
         processes=settings.processes,
         process_memory_bytes=settings.process_memory_bytes,
         template_env=settings.template_env,
+        pending_ttl_ms=1000 * settings.pending_ttl_secs,
         artefacts=artefacts,
         workdirs=Path(f"{path}.work").absolute(),
         upkeep=Upkeep(store, artefacts, settings.retention_days),

@@ -77,20 +77,21 @@ class Outbox:
         try:
             while self._is_asked:
                 self._is_asked = False
-                await self._take()
-            self.timers.parked_until(await self._store.next_letter(self._clock.now()))
+                looked_at = self._clock.now()  # what comes due while it is looked is not passed over
+                await self._take(looked_at)
+            self.timers.parked_until(await self._store.next_letter(looked_at))
         except Exception:  # one look that went wrong must not be the last
             log.exception("letters cannot be looked for now")
             self.timers.parked_until(Millis(self._clock.now() + LOOK_AGAIN_MS))
         finally:
             self._looking = None
 
-    async def _take(self) -> None:
+    async def _take(self, now: Millis) -> None:
         """Send what is due, as far as there is room."""
         while (room := SENDING_MAX - len(self._sending)) > 0 and not self._is_closed:
             full = [origin for origin, count in self._to.items() if count >= SENDING_TO_ONE_MAX]
             runs = None if self._engine.drives_all else sorted(self._own)
-            due = await self._store.letters_due(self._clock.now(), full, runs, room + len(self._sending))
+            due = await self._store.letters_due(now, full, runs, room + len(self._sending))
             fresh = [letter for letter in due if letter.pos not in self._sending]
             if not fresh:
                 return

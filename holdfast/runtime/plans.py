@@ -12,7 +12,7 @@ import msgspec
 
 from holdfast.errors import InvalidSpec, Problem
 from holdfast.plan.compile import Resolved, compile_definition, names_used
-from holdfast.plan.graph import Plan
+from holdfast.plan.graph import PENDING_TTL_MS, Plan
 from holdfast.spec.inputs import Inputs
 from holdfast.spec.notation import Definition, definition_from_stored
 from holdfast.store.base import Batch, Store, Version
@@ -33,8 +33,10 @@ class Ready(msgspec.Struct, frozen=True):
 
 
 class Plans:
-    def __init__(self, store: Store, template_env: Collection[str] = ()) -> None:
-        self._store, self._template_env = store, template_env
+    def __init__(
+        self, store: Store, template_env: Collection[str] = (), pending_ttl_ms: int = PENDING_TTL_MS
+    ) -> None:
+        self._store, self._template_env, self._pending_ttl_ms = store, template_env, pending_ttl_ms
         self._by_version: dict[str, Plan] = {}
         self._by_spec: dict[int, Ready] = {}  # by identity; holding it keeps the id
         self._stored: set[tuple[str, str]] = set()  # tenant and version of what is known to be durable
@@ -78,7 +80,8 @@ class Plans:
     def _ready(self, whole: Resolved) -> Ready:
         version = whole.version
         if version not in self._by_version:
-            self._by_version[version] = compile_definition(whole.spec, whole.uses)
+            plan = compile_definition(whole.spec, whole.uses)
+            self._by_version[version] = msgspec.structs.replace(plan, pending_ttl_ms=self._pending_ttl_ms)
         return Ready(whole, self._by_version[version], Inputs(whole.spec.inputs))
 
     def spec_of(self, version: str, definition: str) -> Definition:

@@ -84,6 +84,8 @@ class StepView(msgspec.Struct):
     stopping: str | None = None  # what its attempt was told to stop for
     order: int = 0  # which one it was to be reached, from 1
     worker: tuple[str, ...] = ()  # who did its last attempt, if not this process: id and address
+    task_id: str = ""  # under which its later answer was announced
+    waits_since: Millis | None = None  # when it last began to wait for somebody outside
 
     @property
     def is_top(self) -> bool:
@@ -208,8 +210,10 @@ class Steps:
                 self._set(self._reached(path), "ready", "key")
             case StopAttempt(path, target):
                 self._stop(self._open[path], target)
-            case OpenWait(path, kind):
-                self._set(self._reached(path), "waiting", kind)
+            case OpenWait(path, kind, name):
+                step = self._reached(path)
+                step.task_id, step.waits_since = name, self._at
+                self._set(step, "waiting", kind)
             case ArmTimer():
                 self._armed(decision)
             case BeginStop(target, error) if (found := self._open.get(target)) and not found.is_scope:

@@ -55,6 +55,7 @@ if TYPE_CHECKING:
 
 ROWS_AT_A_TIME: Final = 200
 NODE_RUNS_MAX: Final = 10_000  # in one answer
+NODE_RUN_CHARS_MAX: Final = 16 * 1024 * 1024  # of what those of one answer were given and gave, about
 NODE_RUN_PAGES_REMEMBERED_MAX: Final = 8
 COURSE_ROWS_MAX: Final = 20_000  # of a journal that was not looked at before; of a longer one, its two ends
 COURSE_ROWS_AT_THE_END: Final = 500
@@ -137,7 +138,7 @@ class NodeRuns:
         self.further: NodeRuns | None = None
         self.seq = 0
         self._run_id, self._after, self._limit = run_id, after, limit
-        self._begun = 0
+        self._begun = self._chars = 0
         self._key = ""  # of the newest one
         self._open: dict[str, NodeRun] = {}  # by path
         self._last: dict[str, NodeRun] = {}  # by path, of those that this row ended
@@ -169,9 +170,10 @@ class NodeRuns:
 
     def cut(self) -> None:
         """Once the page is full, what comes next is the next one's, which goes on from here by itself."""
-        if self.further is not None or len(self.found) <= self._limit:
+        is_full = len(self.found) > self._limit or self._chars > NODE_RUN_CHARS_MAX
+        if self.further is not None or not is_full:
             return
-        last = sorted(self.found)[self._limit - 1]
+        last = sorted(self.found)[: self._limit][-1]
         rest = {order: each for order, each in self.found.items() if order > last}
         self.found = {order: each for order, each in self.found.items() if order <= last}
         further = copy.copy(self)
@@ -180,7 +182,7 @@ class NodeRuns:
         own = {id(each): copy.copy(each) for each in (*self._open.values(), *rest.values())}
         further._open = {path: own[id(each)] for path, each in self._open.items()}
         further.found = {order: own[id(each)] for order, each in rest.items()}
-        further._after, self.further = last, further
+        further._after, further._chars, self.further = last, 0, further
 
     def _fact(self, event: Event) -> None:
         match event:
@@ -315,6 +317,7 @@ class NodeRuns:
         self._key = made.node_key
         if self._begun > self._after and self.further is None:
             self.found[self._begun] = made
+            self._chars += len(made.exec_input_json or "")
 
     def _end(self, path: str, status: str, *, output: msgspec.Raw = NULL, error: Error | None = None) -> None:
         found = self._last[path] = self._open.pop(path)
@@ -322,6 +325,8 @@ class NodeRuns:
         found.status, found.finished_at = status, _seconds(self._at)
         if status == "ok":
             found.exec_output_json = bytes(output).decode()
+            if self.found:  # else it is of a page before this one
+                self._chars += len(output)
             self._is_over(path)
         if error is not None:
             found.error_text = error.message

@@ -14,28 +14,31 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal, ParamSpec
 
 import msgspec
 
 from holdfast.engine.events import ApprovalAnswered, CallbackReceived
-from holdfast.engine.state import Step, timer_key
+from holdfast.engine.state import timer_key
 from holdfast.errors import (
     AmbiguousTask,
     Forbidden,
     HoldfastError,
     InvalidInputs,
     LimitExceeded,
+    NodeIsOver,
     NotWaiting,
     StoreUnavailable,
 )
 from holdfast.plan.answers import AnswerFailed, later, refuse_failure
-from holdfast.plan.graph import Call
+from holdfast.plan.graph import Call, Plan
 from holdfast.runtime.advance import Live
+from holdfast.runtime.feed import job_id
 from holdfast.runtime.replies import Kept
 from holdfast.signing import Capability, sealed
 from holdfast.spec.jsonschema import Judge, count_rules
+from holdfast.store.artefacts import ArtefactError
 from holdfast.store.base import Batch, EarlyResult, RunRow, TakenEarly, WaitRow
 from holdfast.tools.failures import OutputTooLarge, ToolError, described
 from holdfast.tools.http import get_json
@@ -192,6 +195,10 @@ class Waits:
         if row.status in TERMINAL:
             return await self._late(row, path, attempt)
         live = await self._engine.hold(row)
+        if path not in live.run.steps or live.run.steps[path].attempt != attempt:
+            return await self._late(row, path, attempt)
+        event, files = await self._answered(live.plan, row, path, attempt, answer, by)
+        live = await self._engine.hold(row)  # storing files may have taken a while
         step = live.run.steps.get(path)
         if step is None or step.attempt != attempt or step.target is not None:
             return await self._late(row, path, attempt)
@@ -201,39 +208,54 @@ class Waits:
         if is_early and step.parked is not None:
             await self._durable()
             return Resumed(False, "already_resumed", row.id)
-        if step.wait is not None and by == "resume" and _is_past(step.wait.until, self._clock.now()):
+        is_new = by == "resume" and taken is None  # what was kept came in time, whoever was late to give it
+        if step.wait is not None and is_new and _is_past(step.wait.until, self._clock.now()):
             return Resumed(False, "expired", row.id)
-        event = self._answered(live, path, attempt, answer, by)
-        if taken is not None and not self._engine.advance.is_stalled:
-            self._engine.advance.batch.taken_early.append(taken._replace(no=row.no))
+        if not self._engine.advance.is_stalled:
+            batch = self._engine.advance.batch
+            batch.artefacts += [(row.no, sha256, size, self._clock.now()) for sha256, size in files]
+            if taken is not None:
+                batch.taken_early.append(taken._replace(no=row.no))
         await self._engine.tell(live, event)
         return Resumed(not is_early, "parked" if is_early else "resumed", row.id)
 
     async def _late(self, row: RunRow, path: str, attempt: int) -> Resumed:
         """Somebody was first, perhaps this very moment: what they did is told once it is durable."""
         await self._durable()
-        return _told(await self._store.wait_at(row.no, path, "callback", attempt), row.id)
+        found = await self._store.wait_at(row.no, path, "callback", attempt)
+        if found is not None and found.resolved_at is None:
+            raise StoreUnavailable("what somebody else said first could not be written; try again")
+        return _told(found, row.id)
 
     async def _durable(self) -> None:
         await self._engine.advance.caught_up()
+        if self._engine.advance.is_over:
+            raise NodeIsOver("another process has taken this file over")
         if self._engine.advance.is_stalled:
             raise StoreUnavailable("the database cannot be written now; try again")
 
-    def _answered(self, live: Live, path: str, attempt: int, answer: Any, by: str) -> CallbackReceived:
-        """A later answer as an event: what of it is the output, by the same rules as for one that comes at once."""
-        node, secrets = live.plan.node(path), self._engine.dispatch.secrets
+    async def _answered(
+        self, plan: Plan, row: RunRow, path: str, attempt: int, answer: Any, by: str
+    ) -> tuple[CallbackReceived, Sequence[tuple[str, int]]]:
+        """A later answer as an event: what of it is the output, by the same rules as for one that comes at once; and the
+        files that were stored for it."""
+        dispatch = self._engine.dispatch
+        node, secrets = plan.node(path), dispatch.secrets
         assert isinstance(node, Call)
+        files: Sequence[tuple[str, int]] = ()
         try:
             _refuse(answer)
             text = encode(answer if node.answer is None else node.answer(answer))
+            if b'"file_refs"' in text and node.service is None:  # a worker's files are not here
+                text, files = await dispatch.with_files(text, job_id(row.id, path, attempt))
             if secrets.are_out:
                 text = secrets.redact_json(text)
             if len(text) > VALUE_BYTES_MAX:
                 raise OutputTooLarge
-        except (AnswerFailed, OutputTooLarge, NotJson) as error:
+        except (AnswerFailed, OutputTooLarge, NotJson, ArtefactError) as error:
             kind, message = described(error, secrets.redact)
-            return CallbackReceived(path, attempt, NULL, Error(kind, message, path, attempt), by)
-        return CallbackReceived(path, attempt, msgspec.Raw(text), None, by)
+            return CallbackReceived(path, attempt, NULL, Error(kind, message, path, attempt), by), files
+        return CallbackReceived(path, attempt, msgspec.Raw(text), None, by), files
 
     # -------------------------------------------------------------------------------------- what came too early
 
@@ -332,7 +354,10 @@ class Waits:
             raise await self._was_answered(row, found.path)
         is_escalated = timer_key("escalate", found.path) not in live.run.timers
         detail = decode(step.wait.detail)
-        _check_answer(detail, step, by, is_escalated=is_escalated)
+        _check_allowed(detail, by, is_escalated=is_escalated)
+        if by and by in step.wait.got:
+            await self._durable()  # what this one said may be a moment from that
+            raise NotWaiting(by, "has answered already")
         if approved:  # whoever declines need not fill anything in
             _check_form(detail, form)
         event = ApprovalAnswered(found.path, approved, reason, by, msgspec.Raw(_checked(form)))
@@ -372,11 +397,22 @@ class Waits:
         over = await self._store.wait_at(row.no, path, "approval") if is_text(path) else None
         if over is None or over.resolved_at is None:
             return NotWaiting(path, "asks for nothing now")
-        return NotWaiting(path, f"was {over.outcome} already")
+        return NotWaiting(path, f"was {_decided(over)} already")
 
     async def of_run(self, tenant: str, run_id: str) -> list[WaitRow]:
         row = await self._engine.row_of(RunId(run_id), tenant)
         return await self._store.waits_of_run(row.no, WAITS_SHOWN_MAX)
+
+
+def _decided(gate: WaitRow) -> str:
+    """What became of an approval. That of a graph is decided by a value, which need not be yes or no."""
+    is_condition = "answers_to" in (decode(gate.detail) or {})
+    words = {
+        "answered": "answered" if is_condition else "approved",
+        "expired": "denied for want of an answer",
+    }
+    outcome = gate.outcome or ""
+    return words.get(outcome, outcome)
 
 
 def _refuse(answer: Any) -> None:
@@ -427,15 +463,12 @@ async def _logged(work: Callable[P, Awaitable[None]], *args: P.args, **named: P.
         log.warning("an answer could not be given: %s", error)
 
 
-def _check_answer(detail: Any, step: Step, by: str, *, is_escalated: bool) -> None:
-    assert step.wait is not None
+def _check_allowed(detail: Any, by: str, *, is_escalated: bool) -> None:
     allowed = detail.get("of") if isinstance(detail, dict) else None
     if allowed and is_escalated and "escalate_to" in detail:
         allowed = [*allowed, detail["escalate_to"]]
     if allowed and by not in allowed:
         raise Forbidden(f"{by or 'nobody'} may not answer here; it is for {', '.join(allowed)} to say")
-    if by and by in step.wait.got:
-        raise NotWaiting(by, "has answered already")
 
 
 def _check_form(detail: Any, form: Any) -> None:

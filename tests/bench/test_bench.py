@@ -49,7 +49,7 @@ def test_a_name_that_is_no_workload_is_refused(capsys: pytest.CaptureFixture[str
 
 def test_the_data_folder_is_gone_afterwards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bench.__main__.QUICK", TINY)
-    monkeypatch.setattr(sitting, "SLOW", float("inf"))  # however busy this machine is, it waits for no quiet moment
+    monkeypatch.setattr(sitting, "SLOW", float("inf"))  # it waits for no quiet moment
     assert main(["w1_saturated", "--quick", "--json-only", "--data", str(tmp_path / "data")]) == 0
     assert list(tmp_path.iterdir()) == []
 

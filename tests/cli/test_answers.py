@@ -148,7 +148,7 @@ def test_whoever_comes_later_is_told(place: Place) -> None:
     for words in ([run_id, "gate"], [run_id]):
         said = place.run("approve", *words)
         assert said.returncode == 2, said.stderr
-        assert "gate was answered already" in said.stderr or "asks nobody now" in said.stderr
+        assert "gate was approved already" in said.stderr or "asks nobody now" in said.stderr
 
 
 def test_a_quorum_takes_several_answers(place: Place) -> None:

@@ -14,6 +14,7 @@ import pytest
 
 from holdfast.cli.init import FILES
 from tests.cli.conftest import Cli
+from tests.inner import PLAIN
 
 
 @pytest.fixture
@@ -41,7 +42,17 @@ def test_what_init_writes_is_valid_with_its_tools(empty: Cli) -> None:
 
 def test_the_test_that_init_writes_passes(empty: Cli) -> None:
     empty.run("init")
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "holdfast.testing", "-p", "no:cacheprovider"]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "holdfast.testing",
+        "-p",
+        "no:cacheprovider",
+        *PLAIN,
+    ]
     done = subprocess.run(
         command, cwd=empty.folder, capture_output=True, text=True, timeout=120, check=False, env=_plain()
     )

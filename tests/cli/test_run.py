@@ -671,3 +671,11 @@ def test_a_run_that_waits_for_the_outside_exits_with_4_and_says_what_would_end_i
     run_id = json.loads(done.stdout)["run_id"]
     assert done.returncode == 4
     assert f"step s waits for {what.replace('RUN', run_id)}" in done.stderr
+
+
+def test_a_run_at_a_server_that_waits_for_the_outside_exits_with_4_too(cli: Cli) -> None:
+    cli.up()
+    done = cli.run("run", cli.flow("- {id: s, kind: wait_event, signal_key: go}"))
+    assert done.returncode == 4
+    assert re.search(r"the signal 'go': holdfast signal \S+ go JSON", done.stderr), done.stderr
+    assert "goes on there" in done.stderr

@@ -53,6 +53,15 @@ def test_a_list_shows_workflow_status_age_time_and_labels(cli: Cli) -> None:
     assert re.fullmatch(rf"{run_id}  flow +✓ completed +[\d.]+ m?s +[\d.]+ m?s +team=x", row)
 
 
+@pytest.fixture(scope="module")
+def three_runs(tmp_path_factory: pytest.TempPathFactory) -> Cli:
+    cli = Cli(tmp_path_factory.mktemp("three"))
+    done(cli, labels="{team: x}")
+    done(cli, labels="{team: y}")
+    done(cli, "- {id: s, tool: fail}")
+    return cli
+
+
 @pytest.mark.parametrize(
     ("filters", "count"),
     [
@@ -65,11 +74,8 @@ def test_a_list_shows_workflow_status_age_time_and_labels(cli: Cli) -> None:
         (("--label", "team=x", "--status", "failed"), 0),
     ],
 )
-def test_a_list_is_of_what_was_asked_for(cli: Cli, filters: tuple[str, ...], count: int) -> None:
-    done(cli, labels="{team: x}")
-    done(cli, labels="{team: y}")
-    done(cli, "- {id: s, tool: fail}")
-    assert len(cli.json("runs", "list", *filters)["runs"]) == count
+def test_a_list_is_of_what_was_asked_for(three_runs: Cli, filters: tuple[str, ...], count: int) -> None:
+    assert len(three_runs.json("runs", "list", *filters)["runs"]) == count
 
 
 def test_a_long_list_goes_on_after_its_cursor(cli: Cli) -> None:

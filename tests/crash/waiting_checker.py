@@ -1,4 +1,5 @@
-"""What servers left behind, against what those outside were told. Trusts nobody: rows by apsw, JSON by the standard library.
+"""What servers left behind, against what those outside were told: rows by apsw, JSON by the standard library, and what
+the doctor makes of the file beside it.
 
 Of every run: it has ended as it must, its rows are 1..n, every attempt has a fate, and every loss a line in the log. Of
 every answer that was acknowledged: it has counted, and once. Of whatever was done: it has an attempt of its own. Of every
@@ -7,12 +8,16 @@ end: it was told, signed, under one id.
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from typing import Any
 
 import msgspec
 
+from holdfast.cli.file import reading
+from holdfast.config import Settings
+from holdfast.runtime.upkeep import examine
 from tests.crash.checker import Row, check_log, journals, query_file
 from tests.crash.outside import Letter, Outside
 from tests.crash.processes import Place
@@ -41,6 +46,7 @@ class Found(msgspec.Struct):
 def check(place: Place, outside: Outside, views: list[View], killed_at: list[int]) -> Found:
     found = Found(list(outside.problems), Counter(view["status"] for view in views))
     found.problems += _wrong_in_file(place, views)
+    found.problems += _wrong_under_keys(views)
     found.problems += [f"{one} was sent while it was being sent" for one in outside.crossed]
     found.answers = Counter(said.reason for said in outside.said)
     found.letters = len(outside.letters)
@@ -58,14 +64,26 @@ def _effects(place: Place) -> Counter[tuple[str, str, int]]:
 
 
 def _wrong_in_file(place: Place, views: list[View]) -> Iterator[str]:
-    if query_file(place, "PRAGMA integrity_check") != [("ok",)]:
-        yield "the file is damaged"
+    with reading(Settings(db=f"sqlite:///{place.db}")) as store:
+        findings = asyncio.run(examine(store))
+    yield from (f"the doctor says: {problem}" for finding in findings for problem in finding.problems)
     stored = dict(query_file(place, "SELECT id, status FROM run"))
     if stored != {view["run_id"]: view["status"] for view in views}:
         yield f"{len(views)} runs were acknowledged, stored are {Counter(stored.values())}"
     for table, what in LEFT.items():
         if left := query_file(place, f"SELECT * FROM {table} WHERE {what}"):
             yield f"{len(left)} rows are left in {table}, such as {left[0]}"
+
+
+def _wrong_under_keys(views: list[View]) -> Iterator[str]:
+    """Runs with one idempotency key have one output."""
+    outputs: dict[str, set[str]] = defaultdict(set)
+    for view in views:
+        if "key" in view["inputs"] and view["status"] == "completed":
+            outputs[view["inputs"]["key"]].add(view["output"])
+    for key, found in outputs.items():
+        if len(found) > 1:
+            yield f"runs under {key} gave {found}"
 
 
 class OneRun:

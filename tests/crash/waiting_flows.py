@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from tests.crash.outside import PEOPLE, SECRET_ENV
 
 ITEMS, SIGNALS = 3, 3
+SAME_KEY = 3  # runs that have one idempotency key
 AGAIN = {"max_attempts": 20, "backoff": "fixed", "initial_delay_ms": 10}
 LATER = {"supports_async_callback": True, "result": {"envelope": True, "select": "$.data"}}
 
@@ -130,6 +131,28 @@ def _wrong_race(view: View) -> Iterator[str]:
                 yield f"it is {status}"
 
 
+# ------------------------------------------------------------------------ one answer for several runs, under a key of all
+
+
+def keyed(receiver: str) -> Spec:
+    key = {"idempotency_key": "{{inputs.key}}", "idempotency_scope": "global", "idempotency_ttl_secs": 0}
+    return {
+        "name": "keyed",
+        "inputs": {"name": {"type": "string"}, "key": {"type": "string"}},
+        "steps": [
+            {"id": "page", "service": "render", "input": "{{inputs.key}}", "retry": AGAIN, **LATER, **key},
+            {"id": "bound", "tool": "note", "args": {"value": "{{steps.page.output}}"}},
+        ],
+        "output": "{{steps.bound.output}}",
+        "on_complete": [_told(receiver)],
+    }
+
+
+def _wrong_keyed(view: View) -> Iterator[str]:
+    if view["status"] != "completed" or not re.fullmatch(rf"{view['inputs']['key']}\.\d+#\d", view["output"]):
+        yield f"it is {view['status']} and gave {view['output']}: {view['error']}"
+
+
 # -------------------------------------------------------------------------------------- conditions over shared variables
 
 
@@ -162,18 +185,22 @@ def _told(receiver: str) -> dict[str, str]:
 WHOLE = Kind(whole, {"all[0].gate": 1, "all[1].board": 2}, SIGNALS, _wrong_whole)
 RACE = Kind(race, {}, 0, _wrong_race, is_cancelled=True)
 GRAPH = Kind(graph, {"ok": 1}, 1, _wrong_graph)
+KEYED = Kind(keyed, {}, 0, _wrong_keyed)
 
 
 def kind_of(number: int) -> Kind:
-    return {3: RACE, 4: GRAPH}.get(number % 6, WHOLE)
+    return {3: RACE, 4: GRAPH, 5: KEYED}.get(number % 6, WHOLE)
 
 
 def inputs_of(number: int, outside: str) -> dict[str, Any]:
     name = f"r{number}"
-    inputs = {
+    if kind_of(number) is KEYED:
+        return {"name": name, "key": f"key{number // (6 * SAME_KEY)}"}
+    if kind_of(number) is not WHOLE:
+        return {"name": name}
+    return {
         "name": name,
         "items": [f"{name}:{item}" for item in range(ITEMS)],
         "job": f"{outside}/job/{name}",
         "ms": 6_000 if number % 10 == 9 else (1, 300, 900)[number % 3],
     }
-    return inputs if kind_of(number) is WHOLE else {"name": name}

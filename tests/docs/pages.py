@@ -29,6 +29,7 @@ from contextlib import closing, suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from tests.inner import PLAIN
 from tests.ports import free_port
 
 ROOT: Final = Path(__file__).parents[2]
@@ -95,6 +96,7 @@ class Reader:
             **said,
             "PATH": f"{Path(sys.executable).parent}:{said['PATH']}",
             "PYTHONWARNINGS": "error",
+            "PYTEST_ADDOPTS": " ".join(PLAIN),
         }
         self._port = str(free_port())
         self._env["HOLDFAST_PORT"] = self._port

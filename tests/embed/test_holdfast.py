@@ -390,3 +390,26 @@ def test_run_sync_raises_what_the_run_ended_with(tmp_path: Path) -> None:
 def test_every_public_name_can_be_imported() -> None:
     for name in holdfast.__all__:
         assert getattr(holdfast, name) is not None
+
+
+@tool
+async def ask() -> dict[str, Any]:
+    return {"pending": True, "task_id": "T1"}
+
+
+@pytest.mark.anyio
+async def test_a_later_answer_is_waited_for_as_long_as_the_engine_was_told(tmp_path: Path) -> None:
+    async with Holdfast(f"sqlite:///{tmp_path}/h.db", tools=[ask], pending_ttl_secs=0.01) as hf:
+        run = await hf.start("name: n\nsteps: [{id: a, tool: ask}]")
+        with pytest.raises(RunFailed) as raised:
+            await run.result()
+    assert raised.value.error.kind == "resume_timeout"
+
+
+@pytest.mark.anyio
+async def test_a_step_that_says_how_long_its_later_answer_is_waited_for_is_heeded(tmp_path: Path) -> None:
+    async with Holdfast(f"sqlite:///{tmp_path}/h.db", tools=[ask], pending_ttl_secs=1e9) as hf:
+        run = await hf.start("name: n\nsteps: [{id: a, tool: ask, pending_ttl_secs: 0.01}]")
+        with pytest.raises(RunFailed) as raised:
+            await run.result()
+    assert raised.value.error.kind == "resume_timeout"

@@ -43,7 +43,7 @@ async def paused(ask: Said, headers: dict[str, str], task_id: str = "T1", **rule
     spec = {"name": "later", "steps": [{**step, **rules}]}  # type: ignore[dict-item]
     body = {"spec": spec, "inputs": {"name": task_id}, "wait_secs": 30}
     answer = await ask("POST", "/api/v1/runs", body, headers=headers)
-    assert answer.status == 200, answer.body
+    assert answer.status in (200, 202), answer.body  # a wait of a moment may be over already
     return str(answer.body["run_id"])
 
 

@@ -113,6 +113,16 @@ async def test_a_run_shows_what_it_waits_for(local: Said) -> None:
     assert wait["since"] < wait["until"]
 
 
+async def test_a_step_shows_the_task_that_it_waits_for(local: Said) -> None:
+    run_id = await local.paused()
+    for status in ("waiting", "completed"):
+        (step,) = (await local("GET", f"/api/v1/runs/{run_id}/steps")).body["items"]
+        assert (step["status"], step["task_id"]) == (status, "T1")
+        assert step["started_at"] <= step["waits_since"]
+        await local.resume({"task_id": "T1", "result": 1})
+        await local.ended(run_id)
+
+
 @pytest.mark.parametrize(
     ("body", "output"),
     [

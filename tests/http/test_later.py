@@ -283,6 +283,25 @@ async def test_each_item_is_answered_later_by_itself(ask: Asker) -> None:
     assert output == {"iterations": [{"a": f"each[{n}].a"} for n in range(3)]}
 
 
+@pytest.mark.parametrize("mode", ["sequential", "concurrent"])
+async def test_each_item_of_a_graph_is_answered_later_by_itself(ask: Asker, mode: str) -> None:
+    await registered(ask, "work")
+    each = {"kind": "foreach", "service": "work", "prep": {"input_key": "$params.xs"}, "params": {"xs": [0, 1, 2]},
+            "post": {"output_key": "out"}, "parallel_mode": mode}  # fmt: skip
+    run_id = await ask.start(spec={"name": "g", "start": "each", "nodes": {"each": each}, "edges": []})
+    paths = []
+    for _ in range(3):
+        job = await fetched(ask)
+        paths.append(job["path"])
+        await told(ask, job, "complete", result={"pending": True, "task_id": job["path"]})
+        if mode == "sequential":
+            await ask("POST", "/workflows/resume", {"task_id": job["path"], "result": job["input"]})
+    if mode == "concurrent":
+        for number in (2, 0, 1):
+            await ask("POST", "/workflows/resume", {"task_id": paths[number], "result": number})
+    assert (await ended(ask, run_id))["output"]["out"] == [0, 1, 2]
+
+
 async def test_a_cancelled_run_is_told_no_later_answer(ask: Asker) -> None:
     await registered(ask, "work")
     run_id = await paused(ask)

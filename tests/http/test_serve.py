@@ -125,6 +125,15 @@ async def test_what_was_answered_under_a_key_is_answered_again_after_a_restart(s
     assert answers[2][0] == 422 and answers[2][1]["error"] == "request_conflict"
 
 
+async def test_whoever_is_let_in_finds_the_folder_published(settings: Settings, tmp_path: Path) -> None:
+    (tmp_path / "flows").mkdir()
+    (tmp_path / "flows" / "held.json").write_bytes(msgspec.json.encode(HELD))
+    with_flows = msgspec.structs.replace(settings, flows=str(tmp_path / "flows"))
+    async with serving(with_flows) as server, aiohttp.ClientSession() as session:
+        status, found = await asked(session, f"{server.address}/api/v1/workflows/held")
+        assert (status, found["number"]) == (200, 1)
+
+
 async def test_whoever_waits_for_a_run_is_answered_when_the_server_leaves(tmp_path: Path) -> None:
     async with server_process(tmp_path / "test.db") as server, aiohttp.ClientSession() as session:
         body = {"spec": HELD, "wait_secs": 60}

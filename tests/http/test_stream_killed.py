@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import sys
 from asyncio.subprocess import PIPE, Process
+from contextlib import suppress
 from pathlib import Path
 
 import aiohttp
@@ -44,7 +46,10 @@ class Mortal:
     async def die(self, number: int = signal.SIGKILL) -> int:
         assert self._process is not None
         if self._process.returncode is None:
-            self._process.send_signal(number)
+            # Its own `send_signal` looks whether it lives; one that just died would be buried there, and nobody
+            # would ever know how it ended.
+            with suppress(ProcessLookupError):
+                os.kill(self._process.pid, number)
         return await self._process.wait()
 
 

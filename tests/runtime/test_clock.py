@@ -14,6 +14,7 @@ import pytest
 from holdfast import tool
 from holdfast.engine.decisions import ArmTimer
 from holdfast.engine.events import TimerFired
+from holdfast.runtime import waits
 from holdfast.runtime.advance import Entry
 from holdfast.spec.workflow import WorkflowSpec
 from holdfast.store.base import Batch
@@ -21,16 +22,17 @@ from tests.runtime.bench import Bench, opened, rows
 from tests.runtime.manual import by_hand, clock, settled
 
 HOUR_MS = 3_600_000
+# Where a wait has two timers their hours are close together: the one that has come must not bring the other along.
 WAITS = {
     "timer": "{id: a, kind: timer, delay_ms: '{{ inputs.ms }}'}",
     "callback": "{id: a, tool: ask, pending_ttl_secs: 5400, retry: {max_attempts: 1}}",
-    "poll": "{id: a, tool: ask, pending_ttl_secs: 9000, poll: {interval_ms: 600000, max_ms: 3600000}, retry: {max_attempts: 1}}",
-    "approval": "{id: a, kind: approve, timeout_secs: 7200, escalate: {after_secs: 1800, to: ada}}",
+    "poll": "{id: a, tool: ask_at, pending_ttl_secs: 8000, poll: {interval_ms: 600000, max_ms: 3600000}, retry: {max_attempts: 1}}",
+    "approval": "{id: a, kind: approve, timeout_secs: 7200, quorum: {need: 1, of: [bob]}, escalate: {after_secs: 7000, to: ada}}",
     "signal": "{id: a, kind: wait_event, signal_key: go, timeout_secs: 3000}",
     "back-off": "{id: a, tool: flaky, retry: {max_attempts: 3, backoff: fixed, initial_delay_ms: 2400000, max_delay_ms: 2400000}}",
 }
 OF_EACH = 4
-MOVES = 25
+MOVES = 40
 
 
 @tool
@@ -39,8 +41,21 @@ async def ask() -> dict[str, Any]:
 
 
 @tool
+async def ask_at() -> dict[str, Any]:
+    return {"pending": True, "task_id": "T", "poll_url": "http://127.0.0.1:9/T"}
+
+
+async def not_yet(*_: Any) -> dict[str, Any]:
+    """What is found at that address."""
+    return {"pending": True, "task_id": "T"}
+
+
+@tool
 async def flaky() -> None:
     raise ValueError("not yet")
+
+
+TOOLS = [ask, ask_at, flaky]
 
 
 class Watch:
@@ -70,36 +85,43 @@ async def began(engine: Bench) -> None:
             await engine.begin(f"name: {name}\nsteps: [{step}]", {"ms": (number + 1) * 1_700_000})
 
 
-async def moved(rng: random.Random) -> bool:
+async def moved(rng: random.Random, hours: list[int]) -> bool:
     """Let something happen to time; says whether the process is to be killed instead."""
-    what = rng.choice(("pass", "pass", "set", "set", "suspend", "kill"))
+    what = rng.choices(("pass", "edge", "back", "forward", "suspend", "kill"), (2, 8, 2, 1, 1, 3))[0]
     if what == "pass":
         await clock().advance(rng.random() * 20)
-    elif what == "set":
-        clock().wall_offset_ms += rng.randrange(-3 * HOUR_MS, 4 * HOUR_MS)
+    elif what == "edge":  # to the very moment at which something is due next, or just before it
+        due = min((hour for hour in hours if hour > clock().now()), default=clock().now())
+        clock().wall_offset_ms += due - clock().now() - rng.choice((0, 0, 1, 1_000))
+        await clock().advance(rng.choice((0.0, 1.5)))
+    elif what in ("back", "forward"):
+        clock().wall_offset_ms += rng.randrange(3 * HOUR_MS) * (1 if what == "forward" else -1)
         await clock().advance(rng.choice((0.0, 1.5)))
     elif (
         what == "suspend"
     ):  # the monotonic clock stands still while a machine sleeps, the wall clock does not
-        clock().wall_offset_ms += rng.randrange(8 * HOUR_MS)
+        clock().wall_offset_ms += rng.randrange(HOUR_MS)
         await clock().advance(1.5)
     return what == "kill"
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(3))
 @by_hand
-async def test_whatever_the_clock_does_no_wait_ends_early_and_none_is_lost(tmp_path: Path, seed: int) -> None:
+async def test_whatever_the_clock_does_no_wait_ends_early_and_none_is_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    monkeypatch.setattr(waits, "get_json", not_yet)
     rng, watch, moves = random.Random(seed), Watch(), 0
     while moves < MOVES:
-        async with opened(tmp_path, [ask, flaky], clock()) as engine:
+        async with opened(tmp_path, TOOLS, clock()) as engine:
             engine.advance.watchers.append(watch.committed)
             if not moves:
                 await began(engine)
-            while (moves := moves + 1) < MOVES and not await moved(rng):
+            while (moves := moves + 1) < MOVES and not await moved(rng, sorted(watch.set.values())):
                 pass
             await settled()
             engine.crash()
-    async with opened(tmp_path, [ask, flaky], clock()) as engine:
+    async with opened(tmp_path, TOOLS, clock()) as engine:
         engine.advance.watchers.append(watch.committed)
         for _ in range(10):  # what a back-off or a last look sets anew is due later again
             clock().wall_offset_ms = (

@@ -15,6 +15,7 @@ from holdfast.engine.events import AttemptTimedOut, CallbackReceived, RunStarted
 from holdfast.engine.rows import encode_row
 from holdfast.engine.state import Run
 from holdfast.runtime import tasks
+from holdfast.runtime.queries import cursor_of
 from holdfast.runtime.services import Services
 from holdfast.runtime.tasks import NodeRun, NodeRuns, Task, place_of
 from holdfast.testing import BEGAN
@@ -362,6 +363,27 @@ async def test_pages_of_node_runs_have_each_of_them_once(tmp_path: Path) -> None
                 found.append(page.items)
             assert [len(items) for items in found] == [5, 5, 5, 5, 2]
             assert [run for items in found for run in items] == whole.items
+
+
+@by_hand
+async def test_a_page_of_node_runs_that_hold_much_ends_sooner(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tasks, "NODE_RUN_CHARS_MAX", 1_000)
+    async with opened(tmp_path, [*TOOLS, count], clock()) as engine:
+        services = Services(engine)
+        run_id = await waiting(services, rounds(20))
+        page = await services.queries.node_runs(T, run_id)
+        found = [page.items]
+        while page.cursor is not None:
+            page = await services.queries.node_runs(T, run_id, cursor=page.cursor)
+            found.append(page.items)
+        assert len(found) > 1
+        assert sum(map(len, found)) == len({run.id for items in found for run in items}) == 22
+        last = await Services(engine).queries.node_runs(
+            T, run_id, cursor=cursor_of(21)
+        )  # read from the beginning
+        assert last.items == found[-1][-1:]
 
 
 @by_hand

@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import apsw
 import pytest
 
 from holdfast import (
@@ -28,7 +30,7 @@ from holdfast.runtime.advance import KINDS
 from holdfast.runtime.explain import explain_live
 from holdfast.runtime.queries import Queries
 from holdfast.signing import Capability, opened, sealed
-from holdfast.testing import TestEngine, settled
+from holdfast.testing import TestEngine
 from holdfast.values import DEFAULT_TENANT, RunId
 from tests.runtime.bench import opened as bench_opened
 from tests.runtime.manual import by_hand, clock, settled
@@ -197,6 +199,20 @@ async def test_a_pause_and_a_result_that_never_met_do_so_when_the_file_is_opened
     assert await engine.finish(run) == "early"
 
 
+async def test_a_result_that_was_kept_in_time_counts_though_its_time_ended_while_nobody_was_there(
+    engine: TestEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(waits.Waits, "paused", lambda *args: None)  # as if it ended right after the commit
+        await engine.open()
+        assert (await engine.resume("T1", "in time"))["reason"] == "parked"
+        run = await paused(engine, "pending_ttl_secs: 60")
+    engine.close()
+    engine.clock.wall_offset_ms += 3_600_000
+    await engine.restart()
+    assert await engine.finish(run) == "in time"
+
+
 async def test_a_result_for_another_run_is_not_taken(engine: TestEngine) -> None:
     engine.fake_tool("ask", side_effect=[{"pending": True, "task_id": "T0"}, LATER])
     engine.fake_tool("use", lambda x: x)
@@ -204,6 +220,35 @@ async def test_a_result_for_another_run_is_not_taken(engine: TestEngine) -> None
     assert (await engine.resume("T1", "x", run_id=meant.id))["reason"] == "parked"
     other = await engine.start(spec())
     assert await other.status() == "waiting"
+
+
+async def test_runs_that_use_one_task_id_each_get_the_result_that_was_kept_for_them(
+    engine: TestEngine,
+) -> None:
+    waits_first = 'name: two\nsteps:\n  - {id: w, kind: wait_event, signal_key: go}\n  - {id: a, tool: ask}\noutput: "{{ a }}"'
+    engine.fake_tool("ask", LATER)
+    runs = [await engine.start(waits_first) for _ in range(3)]
+    told = [await engine.resume("T1", n, run_id=run.id) for n, run in enumerate(runs[:2])]
+    told.append(await engine.resume("T1", 2))
+    assert [one["reason"] for one in told] == ["parked"] * 3
+    hf = await engine.open()
+    for run in runs:
+        await hf.signal(run.id, "go", 1)
+    assert [await engine.finish(run) for run in runs] == [0, 1, 2]
+
+
+async def test_a_run_that_cannot_be_given_its_early_result_keeps_no_file_from_being_opened(
+    engine: TestEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(waits.Waits, "paused", lambda *args: None)  # as if it ended right after the commit
+        await engine.open()
+        await engine.resume("T1", "early")
+        await paused(engine)
+    engine.close()
+    with closing(apsw.Connection(str(engine.file))) as db:
+        db.execute("UPDATE journal SET body = 'broken' WHERE kind = 'step_paused'")
+    assert await engine.finish(await engine.start(spec())) == "early"
 
 
 async def test_a_result_for_a_run_that_is_not_there_is_not_kept(engine: TestEngine) -> None:
@@ -643,7 +688,7 @@ async def test_an_approval_is_answered_after_a_restart(engine: TestEngine) -> No
 async def test_a_second_answer_is_told_what_was_decided(engine: TestEngine) -> None:
     run = await asked(engine)
     await engine.approve(run, "gate")
-    with pytest.raises(NotWaiting, match="was answered already"):
+    with pytest.raises(NotWaiting, match="was approved already"):
         await engine.approve(run, "gate", approved=False)
 
 
@@ -740,6 +785,8 @@ async def test_no_answer_in_time_is_a_denial(engine: TestEngine) -> None:
     run = await asked(engine, "timeout_secs: 60")
     with pytest.raises(RunFailed, match="approval denied: timeout"):
         await engine.finish(run)
+    with pytest.raises(NotWaiting, match="was denied for want of an answer already"):
+        await engine.approve(run, "gate")
 
 
 async def test_the_bare_id_of_a_gate_serves_while_there_is_one(engine: TestEngine) -> None:

@@ -83,7 +83,21 @@ MUST_HAPPEN["races"] = (
 )  # fmt: skip
 
 
-MUST_HAPPEN["world-waits"] = ()
+MUST_HAPPEN["world-waits"] = (
+    "crash at a handle", "crash before the commit", "crash after the commit, before anyone knew", "takeover from a live node",
+    "stale commit refused", "database away", "database away at the opening", "commit failed", "commit failed for an unknown reason",
+    "slow commit", "clock set back", "clock set forward", "machine suspended", "down for hours", "time flies", "graceful close",
+    "lost attempt", "new epoch", "run taken up that waits", "open run at rest", "cancel of a run that waits", "start refused",
+    "pause", "pause that takes an early answer", "answer before its pause", "ambiguous task id", "callback parked",
+    "callback resumed", "callback already_resumed", "callback expired", "callback unknown_task", "callback refused",
+    "callback resume", "callback poll", "callback cancelled", "poll", "timer poll", "timer expiry", "timer delay", "timer retry",
+    "timer escalate", "timer deadline", "approval answered", "approval denied", "approval expired", "approval cancelled",
+    "approval out of time", "approval too late", "approval by one who may not", "approval by whom it was escalated to",
+    "signal acknowledged", "signal refused", "signal answered", "signal expired", "signal cancelled", "condition answered",
+    "condition cancelled", "condition expired", "letter delivered", "letter dead", "letter put off", "letter heard again",
+    "letter of a stale node", "signed letter", "receiver fails", "receiver hangs", "receiver heard and could not say so",
+    "receiver wants nothing more", "result of a letter refused", "completed", "failed", "cancelled", "interrupted",
+)  # fmt: skip
 
 
 @dataclass
@@ -108,38 +122,30 @@ def try_seed(layer: str, seed: int) -> Outcome:
 
 
 def run_seeds(
-    layer: str,
-    seeds: Iterable[int],
-    *,
-    seconds: float | None = None,
-    at_least: int = 0,
-    first_failure: bool = False,
+    layer: str, seeds: Iterable[int], *, seconds: float | None = None, first_failure: bool = False
 ) -> Outcome:
-    """Seeds one after the other, for as long as they may take; some of them in any case, however slow the machine."""
+    """Seeds one after the other, for as long as they may take."""
     total, began = Outcome(), time.monotonic()
     for seed in seeds:
         total.add(try_seed(layer, seed))
         if total.failures and (first_failure or len(total.failures) >= FAILURES_MAX):
             break
-        late = seconds is not None and time.monotonic() - began > seconds
-        if late and total.seeds >= at_least:
+        if seconds is not None and time.monotonic() - began > seconds:
             break
     return total
 
 
-def _slice(task: tuple[str, range, float | None, int]) -> Outcome:
-    return run_seeds(task[0], task[1], seconds=task[2], at_least=task[3])
+def _slice(task: tuple[str, range, float | None]) -> Outcome:
+    return run_seeds(task[0], task[1], seconds=task[2])
 
 
-def run_campaign(
-    layer: str, seeds: range, *, jobs: int = 1, seconds: float | None = None, at_least: int = 0
-) -> Outcome:
+def run_campaign(layer: str, seeds: range, *, jobs: int = 1, seconds: float | None = None) -> Outcome:
     """A range of seeds over several processes; each takes every n-th one."""
     if jobs == 1:
-        return run_seeds(layer, seeds, seconds=seconds, at_least=at_least)
-    total, share = Outcome(), -(-at_least // jobs)
+        return run_seeds(layer, seeds, seconds=seconds)
+    total = Outcome()
     with multiprocessing.get_context("spawn").Pool(jobs) as pool:
-        parts = [(layer, seeds[first::jobs], seconds, share) for first in range(jobs)]
+        parts = [(layer, seeds[first::jobs], seconds) for first in range(jobs)]
         for part in pool.map(_slice, parts):
             total.add(part)
     return total

@@ -172,7 +172,7 @@ class GraphShadow(Shadow):
         """A node failed, and gave nothing."""
         frame, name, _ = parts_of(path)
         edges = self.places[frame].edges(base(name))
-        word = "timeout" if error.kind == "timeout" else "error"
+        word = "timeout" if error.kind in ("timeout", "resume_timeout") else "error"
         for said in ("timeout", "error", "default")[word == "error" :]:
             if said in edges:
                 self.counts[f"{said} edge after a failure"] += 1

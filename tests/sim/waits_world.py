@@ -56,7 +56,7 @@ HOUR_MS: Final = 3_600_000
 SEEDS_PER_WORKLOAD: Final = 4
 REST_SECONDS: Final = 120.0  # after the last fault: by then nothing is at work
 DRAIN_SECONDS: Final = 5.0
-SHARED_IDS: Final = ("task-x", "task-y")  # more than one sender uses these
+SHARED_ID: Final = "task-x"  # more than one sender uses it
 SECRET_ENV: Final = "HOLDFAST_SIM_KEY"
 SECRET: Final = "a key of the simulation"
 PLACES: Final = ("up", "flaky", "down", "gone", "never")
@@ -221,10 +221,12 @@ class WaitWorld(World):
         self.early: dict[
             tuple[str, str], tuple[str, int]
         ] = {}  # answers that are parked, as the table tells it
+        self.kept: set[int] = set()  # all that ever were
         self.parked: set[int] = set()  # and those whose sender was told so
         self.receiver = Receiver(self)
         self.told_of: dict[int, tuple[Destination, ...]] = {}
         self.is_drained = False
+        self.shares_ids = rng.choice((0.1, 0.1, 0.7))  # how many senders have an id that others use too
 
     def chosen(self) -> list[Workload]:
         first = self.seed // SEEDS_PER_WORKLOAD
@@ -259,11 +261,23 @@ class WaitWorld(World):
 
     def crash_rate(self, batch: Batch) -> float:
         """More likely where somebody was just promised something."""
-        promises = batch.opened_waits or batch.early_results or batch.taken_early or batch.letters or batch.tried
+        promises = (
+            batch.opened_waits or batch.early_results or batch.taken_early or batch.letters or batch.tried
+        )
         return 0.15 if promises else 0.02
 
     def refusal(self, batch: Batch) -> BaseException | None:
+        """As in other worlds, and more often where something that was kept is given, or a letter was told."""
+        was, at = self.refused_last, self.loop.time()
+        if batch.taken_early and self.faulty("down", 0.3):
+            self.counts["giving what was kept failed"] += 1
+            self.down_until = max(self.down_until, at + self.rng.choice((0.01, 1.0)))
         found = super().refusal(batch)
+        several = len({row[0] for row in batch.rows}) > 1 and not was and at > self.refused_at + 10
+        if found is None and batch.taken_early and several and self.faulty("unknown error", 0.7):
+            self.counts["giving what was kept failed for an unknown reason"] += 1
+            self.refused_at, self.refused_last = at, True
+            return RuntimeError("by the simulation: nobody knows")
         if found is None and batch.tried and self.faulty("unknown error", 0.1):
             self.counts["result of a letter refused"] += 1
             return RuntimeError("by the simulation: nobody knows")
@@ -431,7 +445,7 @@ class WaitWorld(World):
 
     def announced(self, context: Context, address: str, value: int) -> dict[str, Any]:
         rng = self.rng
-        task_id = rng.choice(SHARED_IDS) if rng.random() < 0.12 else f"task-{value}"
+        task_id = SHARED_ID if rng.random() < self.shares_ids else f"task-{value}"
         said: dict[str, Any] = {"pending": True, "task_id": task_id}
         mark = (context.run_id, context.path, context.attempt)
         if rng.random() < 0.5:
@@ -562,7 +576,7 @@ class WaitWorld(World):
     def committed(self, node: SimNode, batch: Batch) -> None:
         hold(node is self.opened, "a stale node appends nothing", node.name, len(batch.rows))
         for new in batch.new_runs.values():
-            book = Book(self.loads[new.version], new.id, new.no)
+            book = Book(self.loads[new.version], new.id, new.no, self.kept)
             self.books[new.id] = self.shadows[new.no] = book  # type: ignore[assignment]  # as far as World asks, it is one
             self.rows[new.no], self.blobs[new.no] = [], {}
         for of, sha256, text in batch.blobs:
@@ -626,6 +640,7 @@ class WaitWorld(World):
             )
             hold(gone, "an answer that is kept for its pause is not lost", name, body)
         self.early = now
+        self.kept |= {number_in_body(body) or 0 for body, _ in now.values()}
         given = [
             name for name, (body, _) in now.items() if self.counted(number_in_body(body) or 0) is not None
         ]

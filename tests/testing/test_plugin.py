@@ -9,12 +9,25 @@ from pathlib import Path
 
 import pytest
 
+from tests.inner import PLAIN
+
 
 @pytest.fixture
 def outcome(tmp_path: Path, request: pytest.FixtureRequest) -> dict[str, str]:
     """How each test of a file ended, in a pytest of its own; the file is the docstring of the test, what it printed is under ""."""
     (tmp_path / "test_user.py").write_text(inspect.cleandoc(str(request.function.__doc__)), "utf-8")
-    command = [sys.executable, "-m", "pytest", "-rA", "-W", "error", "-p", "no:cacheprovider", "test_user.py"]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-rA",
+        "-W",
+        "error",
+        "-p",
+        "no:cacheprovider",
+        *PLAIN,
+        "test_user.py",
+    ]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=100)
     lines = [line.split(" ", 1) for line in done.stdout.splitlines() if "test_user.py::" in line]
     found = {rest.split("::")[1].split(" ")[0]: word.lower() for word, rest in lines}

@@ -146,7 +146,7 @@ class Advance:
         self.again: list[tuple[RunNo, Event]] = []  # their stimuli, to be offered then
         self.parks = True
         self.is_stalled = False
-        self.is_over = False
+        self.is_over = self._is_closed = False
         self._batch = Batch()
         self._entries: list[Entry] = []
         self._in_flight = False
@@ -572,7 +572,8 @@ class Advance:
         self._probing = asyncio.get_running_loop().call_later(delay, self._probe, delay)
 
     def close(self) -> None:
-        """Look no more whether the store can write."""
+        """Look no more whether the store can write, nor hear of a look that is on its way."""
+        self._is_closed = True
         if self._probing is not None:
             self._probing.cancel()
 
@@ -583,6 +584,8 @@ class Advance:
         probe.is_probe = True
 
         def answered(error: BaseException | None) -> None:
+            if self._is_closed:
+                return
             if isinstance(error, NodeIsOver | SystemExit):
                 self._end([], error)
             elif error is not None:

@@ -526,7 +526,9 @@ class WaitWorld(World):
             hold(self.is_kept(caller), "an answer that is kept for its pause is durable", caller, self.early)
         elif told.reason == "already_resumed":
             hold(self.was_resumed(caller), "only what has its answer is said to have it", caller)
-        else:
+        elif (
+            told.reason == "unknown_task" or (*mark, "callback") in book.waits
+        ):  # else it expired before it was durable
             hold(not still, "an answer that is waited for is taken", caller, told)
 
     def counted(self, value: int) -> tuple[Book, tuple[str, int]] | None:

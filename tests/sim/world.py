@@ -15,6 +15,7 @@ import contextvars
 import hashlib
 import logging
 import random
+import re
 from collections import Counter
 from collections.abc import Callable, Coroutine
 from functools import cache, partial
@@ -173,7 +174,12 @@ class SimNode:
         resident = rng.choice((1, 2)) if "few residents" in world.faults else 20_000
         registry = Registry([Tool(tool, name) for name, tool in world.tools.items() if name in self.tools])
         self.engine = Engine(
-            self.store, registry, SimClock(world), places=places, resident=resident, public_url=world.public_url
+            self.store,
+            registry,
+            SimClock(world),
+            places=places,
+            resident=resident,
+            public_url=world.public_url,
         )
         knows = rng.random() < 0.8  # else plans are made anew, from the stored definitions
         for load in world.wanted:
@@ -664,7 +670,7 @@ class World:
             self.blobs[of][sha256] = text
         for no, seq, epoch, at, kind, body in batch.rows:
             shadow = self.shadows[no]
-            self.say(f"{node.name} run {no} row {seq}/{epoch} {body[:300]}")
+            self.say(f"{node.name} run {no} row {seq}/{epoch} {_TOKEN.sub('token', body)[:300]}")
             event, decisions = decode_row(body)
             if isinstance(event, Adopted):
                 self.pull.adopts(shadow, no, event, self.held | node.found)
@@ -832,6 +838,7 @@ class World:
             shadow.check_output(at_once(output_of(store, shadow.load.plan, run)))
 
 
+_TOKEN: Final = re.compile(r"\b[0-9a-f]{32}\b")  # of a worker: like no other, in every process
 _FLAGS: Final = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE | apsw.SQLITE_OPEN_URI
 
 

@@ -494,7 +494,7 @@ class Dispatch:
         return "" if live is None else job_id(live.run.id, attempt.path, attempt.number)
 
     async def with_files(
-        self, text: bytes, made_by: str, workdir: Path | None = None
+        self, text: bytes, made_by: str, workdir: Path | None = None, *, from_outside: bool = False
     ) -> tuple[bytes, Sequence[tuple[str, int]]]:
         """Store what an output's file_refs name, before the row that names it; gives the output that names what was
         stored, and that."""
@@ -504,7 +504,8 @@ class Dispatch:
             holder = output["context"] if "file_refs" in output["context"] else None
         if holder is None or self.artefacts is None:
             return text, ()
-        kept, stored = await asyncio.to_thread(self.artefacts.keep, holder["file_refs"], made_by, workdir)
+        keep = functools.partial(self.artefacts.keep, from_outside=from_outside)
+        kept, stored = await asyncio.to_thread(keep, holder["file_refs"], made_by, workdir)
         holder["file_refs"] = output["file_refs"] = kept
         return encode(output), stored
 

@@ -117,6 +117,7 @@ class Waits:
         self, work: Callable[P, Awaitable[None]], *args: P.args, **named: P.kwargs
     ) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(_logged(work, *args, **named))
+        self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
 
@@ -247,7 +248,9 @@ class Waits:
             _refuse(answer)
             text = encode(answer if node.answer is None else node.answer(answer))
             if b'"file_refs"' in text and node.service is None:  # a worker's files are not here
-                text, files = await dispatch.with_files(text, job_id(row.id, path, attempt))
+                text, files = await dispatch.with_files(
+                    text, job_id(row.id, path, attempt), from_outside=True
+                )
             if secrets.are_out:
                 text = secrets.redact_json(text)
             if len(text) > VALUE_BYTES_MAX:
@@ -262,7 +265,7 @@ class Waits:
     def paused(self, live: Live, path: str, task_id: str) -> None:
         """A call has paused, durably: if its answer is here already, give it."""
         if self._may_be_early:
-            self._tasks.add(self._begin(self._take_early, live.run.tenant, live.run.id, path, task_id))
+            _ = self._begin(self._take_early, live.run.tenant, live.run.id, path, task_id)
 
     async def look(self) -> None:
         """Give answers that are here to those who wait for them. Asked when nobody knows what was looked for before."""
@@ -296,9 +299,7 @@ class Waits:
                 self._looked.popitem(last=False)
         if (key := (live.run.no, path)) not in self._polled:
             url = decode(step.wait.detail)["poll_url"]  # now: the wait may be over when it is asked
-            task = self._begin(self._poll, live.run.tenant, live.run.id, key, attempt, url)
-            self._tasks.add(task)
-            self._polled[key] = task
+            self._polled[key] = self._begin(self._poll, live.run.tenant, live.run.id, key, attempt, url)
 
     def looks_first(self, live: Live, path: str, then: Callable[[], None]) -> bool:
         """Did whoever was to look at an address for the last time not live to do so? Then that is done now, and `then`

@@ -47,9 +47,10 @@ class Artefacts:
         self._naming = threading.Lock()  # a file is not swept in the moment in which it is stored anew
 
     def keep(
-        self, entries: Any, job_id: str, workdir: Path | None
+        self, entries: Any, job_id: str, workdir: Path | None, *, from_outside: bool = False
     ) -> tuple[list[Any], list[tuple[str, int]]]:
-        """Store what file_refs name; the entries with their addresses, and (sha256, size) of what was stored."""
+        """Store what file_refs name; the entries with their addresses, and (sha256, size) of what was stored. Who answers
+        from outside brings files along: to name one of this machine would be to read it."""
         if not isinstance(entries, list) or len(entries) > FILE_REFS_MAX:
             raise ArtefactError(f"file_refs must be a list of at most {FILE_REFS_MAX:,} entries")
         kept, stored = [], []
@@ -60,6 +61,10 @@ class Artefacts:
             if entry.get("uri") is not None:
                 kept.append(entry)  # it is somewhere already
                 continue
+            if from_outside and "path" in entry:
+                raise ArtefactError(
+                    f"{where}.path: a later answer cannot name files of this machine; send `inline_b64` or a `uri`"
+                )
             sha256, size = self._put_entry(entry, where, workdir)
             rest = {key: value for key, value in entry.items() if key not in ("path", "inline_b64")}
             kept.append({**rest, "uri": SCHEME + sha256, "size": size, "producer_job_id": job_id})

@@ -26,7 +26,7 @@ _VISIT = re.compile(r"~\d+")
 class Absence:
     def __init__(self, roster: Roster) -> None:
         self._found_nobody: OrderedDict[tuple[RunNo, str], int] = OrderedDict()  # how often in a row
-        self._waiting: dict[tuple[str, str], set[asyncio.Event]] = {}  # by tenant and service
+        self._waiting: dict[tuple[str, str], dict[asyncio.Event, None]] = {}  # by tenant and service
         roster.when_here = self._wake
 
     async def wait(self, job: Job) -> None:
@@ -46,13 +46,13 @@ class Absence:
 
     async def _somebody(self, job: Job, seconds: float) -> None:
         place, event = (job.tenant, job.service), asyncio.Event()
-        self._waiting.setdefault(place, set()).add(event)
+        self._waiting.setdefault(place, {})[event] = None
         try:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(seconds):
                     await event.wait()
         finally:
-            self._waiting[place].discard(event)
+            del self._waiting[place][event]
             if not self._waiting[place]:
                 del self._waiting[place]
 

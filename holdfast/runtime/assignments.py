@@ -144,7 +144,7 @@ class Assignments:
         self._of_run: dict[RunNo, dict[Key, None]] = {}
         self._offered: dict[Queue, dict[Key, Assignment]] = {}  # the oldest first
         self._to_be_told: dict[Queue, dict[Key, Assignment]] = {}  # by worker: those that it is to stop
-        self._pollers: dict[Queue, set[asyncio.Event]] = {}
+        self._pollers: dict[Queue, dict[asyncio.Event, None]] = {}  # who came first is woken first
         self._ended: OrderedDict[str, _Ended] = OrderedDict()
         self._sweep: asyncio.TimerHandle | None = None
         self._sweep_at = 0.0
@@ -303,13 +303,13 @@ class Assignments:
         """Until there may be something, the time is over, or the server stops."""
         event = asyncio.Event()
         for queue in queues:
-            self._pollers.setdefault(queue, set()).add(event)
+            self._pollers.setdefault(queue, {})[event] = None
         waits = [asyncio.ensure_future(each.wait()) for each in (event, leaving) if each is not None]
         try:
             await asyncio.wait(waits, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
         finally:
             for queue in queues:
-                self._pollers[queue].discard(event)
+                del self._pollers[queue][event]
                 if not self._pollers[queue]:
                     del self._pollers[queue]
             for waiting in waits:

@@ -98,7 +98,7 @@ async def test_misfitting_arguments_fail_the_step_with_kind_inputs_and_are_not_t
 @in_real_time
 async def test_a_process_that_loops_for_ever_is_timed_out_and_killed(tmp_path: Path) -> None:
     async with engine(tmp_path, isolated.spin, isolated.whoami) as hf:
-        await (await hf.begin(one_step("whoami"))).result()  # so that there is a process: starting one takes a while
+        await (await hf.begin(one_step("whoami"))).result()  # so that a process has been started
         run = await hf.begin(one_step("spin", {"beacon": str(tmp_path / "pid")}, timeout_secs=2))
         pid = int(await written(tmp_path / "pid"))
         assert (await failure(run)).kind == "timeout"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import math
 import re
-from datetime import UTC, datetime
+from datetime import date
 from enum import StrEnum
 from functools import lru_cache
 from typing import Any, Final, Literal, NewType
@@ -114,7 +114,19 @@ def base_of(tail: str) -> str:
 
 def rfc3339(at: Millis) -> str:
     """An instant as people and programs read it: UTC, with milliseconds."""
-    return datetime.fromtimestamp(at / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    seconds, ms = divmod(at, 1000)
+    days, second = divmod(seconds, 86_400)
+    minute, second = divmod(second, 60)
+    return f"{_date(days)}T{minute // 60:02}:{minute % 60:02}:{second:02}.{ms:03}Z"
+
+
+@lru_cache(16)
+def _date(days: int) -> str:
+    """So many days after 1970 began. Most of what is written at a time is of one day."""
+    return date.fromordinal(_DAYS_TO_1970 + days).isoformat()
+
+
+_DAYS_TO_1970: Final = date(1970, 1, 1).toordinal()
 
 
 # ----------------------------------------------------------------------------------------------------- JSON

@@ -34,6 +34,10 @@ from holdfast.tools.registry import Registry
 
 HERE: Final = Path(__file__).parent / "reference"
 HEAD: Final = "<!-- Written by docs/generate.py from the code. Change the code, then run it again. -->\n"
+OTHER_MEDIA: Final = {
+    "application/yaml": "YAML",
+    "application/x-www-form-urlencoded": "a form that was filled in",
+}
 
 # ------------------------------------------------------------------------------------------ what no code says
 
@@ -475,12 +479,9 @@ def _asked(said: Mapping[str, Any]) -> tuple[str, str, str]:
     scope = re.fullmatch(r"Scope: (`\w+`)\.", said.get("description", ""))
     query = ", ".join(f"`{one['name']}`" for one in said["parameters"] if one["in"] == "query")
     content = said.get("requestBody", {}).get("content", {})
-    body = (
-        " or YAML".join([_linked(next(iter(content.values()))["schema"]), ""][: len(content)])
-        if content
-        else ""
-    )
-    return scope[1] if scope else "open", query, body
+    body = _linked(next(iter(content.values()))["schema"]) if content else ""
+    others = "".join(f" or {OTHER_MEDIA[media]}" for media in list(content)[1:])
+    return scope[1] if scope else "open", query, body + others
 
 
 def _answered(said: Mapping[str, Any]) -> tuple[str, str]:

@@ -220,7 +220,7 @@ class AmbiguousTask(Refused):
 
     def __init__(self, task_id: str, count: int) -> None:
         super().__init__(
-            f"{count} calls wait under the task id {task_id!a}; say which run is meant by run_id"
+            f"{count} calls wait under the task id {task_id!a}; a run_id says which run is meant, a callback_url which call"
         )
 
 

@@ -364,6 +364,7 @@ class TestEngine:
         hf._store.threads = False  # a commit takes no time and is over when the loop is at rest
         for timers in (hf._engine.timers, hf._engine.outbox.timers):
             timers.sleep_seconds_max = math.inf  # this clock is never set behind anybody's back
+            timers.last_stretch_seconds = 0.0  # and its turns take no time
         self._hf = await hf.__aenter__()
         for run in self._runs:
             run._engine = hf._engine

@@ -27,24 +27,24 @@ def may_ask() -> bool:
 async def decision(path: str, detail: dict[str, Any]) -> Decision | None:
     """What the person says to what is asked at a step; None if they leave it open."""
     say(f"{path}: {detail.get('prompt') or 'approve?'}")
-    form = None
-    if detail.get("form") is not None:
-        say(f"to be filled in, as JSON: {msgspec.json.encode(detail['form']).decode()}")
-        form = await _json()
     say("yes, no, or no with a reason; nothing leaves it open")
     word, _, reason = (await _line()).partition(" ")
     if word.lower() not in ("y", "yes", "n", "no"):
         return None
-    return Decision(word.lower() in ("y", "yes"), reason.strip(), getpass.getuser(), form)
+    approved, schema = word.lower() in ("y", "yes"), detail.get("form")
+    form = await _filled_in(schema) if approved and schema is not None else None
+    return Decision(approved, reason.strip(), getpass.getuser(), form)
 
 
-async def _json() -> Any:
-    text = await _line()
-    try:
-        return msgspec.json.decode(text) if text else None
-    except msgspec.DecodeError as error:
-        say(f"that is no JSON: {error}")
-        return None
+async def _filled_in(schema: Any) -> Any:
+    """Asked for until it is JSON; an empty line gives nothing, which the schema will judge."""
+    say(f"to be filled in, as JSON: {msgspec.json.encode(schema).decode()}")
+    while text := await _line():
+        try:
+            return msgspec.json.decode(text)
+        except msgspec.DecodeError as error:
+            say(f"that is no JSON: {error}; once more, or nothing to leave it")
+    return None
 
 
 async def _line() -> str:

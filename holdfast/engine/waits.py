@@ -13,7 +13,7 @@ from holdfast.engine import retry, scopes
 from holdfast.engine.decisions import ArmTimer, KeepSignal, NoteAnswer, OpenWait, Poll, TakeSignal
 from holdfast.engine.draft import Draft
 from holdfast.engine.events import ApprovalAnswered, CallbackReceived, SignalReceived, StepPaused
-from holdfast.engine.state import Step, Wait, is_open, waits_for_last_look
+from holdfast.engine.state import Step, Wait, is_open, timer_key, waits_for_last_look
 from holdfast.plan.graph import Approval, Call, Condition, PendingRule, Signal
 from holdfast.values import NULL, Error, Millis, decode, encode, split
 
@@ -257,7 +257,7 @@ def approval_answered(draft: Draft, event: ApprovalAnswered) -> None:
         if node.need > 1:
             output["approvers"] = agreed
         return _end(draft, event.path, node, output)
-    if not node.of or len(node.of) - refused < node.need:
+    if refused and not _can_be_reached(draft, event.path, node, refused):
         draft.subject = event.path
         return scopes.fail_step(
             draft,
@@ -266,3 +266,11 @@ def approval_answered(draft: Draft, event: ApprovalAnswered) -> None:
         )
     note = {"approved": event.approved, "reason": event.reason, "by": event.by}
     draft.decisions.append(NoteAnswer(event.path, event.by or str(len(answers)), msgspec.Raw(encode(note))))
+
+
+def _can_be_reached(draft: Draft, path: str, node: Approval, refused: int) -> bool:
+    """May there still be enough who agree? Where anybody may answer, one who does not is enough to end it."""
+    answerers = set(node.of)
+    if answerers and node.escalate_ms is not None and timer_key("escalate", path) not in draft.run.timers:
+        answerers.add(node.escalate_to)
+    return len(answerers) - refused >= node.need

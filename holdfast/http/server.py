@@ -145,7 +145,8 @@ class Server:
             assert isinstance(made, Reply), f"{route.path} cannot be answered twice"
             return made.status, _encode(made.value)
 
-        digest = sha256(b"\0".join((request.raw_path, request.query_string, ask.raw)))
+        who = ask.principal.key_id.encode()  # what one may say twice, another says for the first time
+        digest = sha256(b"\0".join((who, request.raw_path, request.query_string, ask.raw)))
         key = request.headers["idempotency-key"]
         status, body = await self._replies.once(ask.tenant, route.path, key, digest, do)
         return Reply(msgspec.Raw(body), status)

@@ -326,7 +326,10 @@ def _secret_text(text: Text) -> Piece:
 
 
 def text_of(template: Any) -> Callable[[View], str]:
-    """A template that is text, whatever the type of the values in it."""
+    """A template that is text, whatever the type of the values in it; data is the text of its JSON."""
+    if not isinstance(template, str | Text | Leaf):
+        text = render(template)
+        return lambda view: text(view).decode()
     parts = template.parts if isinstance(template, Text) else (template,)
     pieces = [
         part if isinstance(part, str) else evaluate(part) for part in parts if not isinstance(part, Secret)

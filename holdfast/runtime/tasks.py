@@ -137,7 +137,8 @@ class NodeRuns:
         self.found: dict[int, NodeRun] = {}  # by which one it was to begin, from 1
         self.further: NodeRuns | None = None
         self.seq = 0
-        self._run_id, self._after, self._limit = run_id, after, limit
+        self.after = after
+        self._run_id, self._limit = run_id, limit
         self._begun = self._chars = 0
         self._key = ""  # of the newest one
         self._open: dict[str, NodeRun] = {}  # by path
@@ -182,7 +183,7 @@ class NodeRuns:
         own = {id(each): copy.copy(each) for each in (*self._open.values(), *rest.values())}
         further._open = {path: own[id(each)] for path, each in self._open.items()}
         further.found = {order: own[id(each)] for order, each in rest.items()}
-        further._after, further._chars, self.further = last, 0, further
+        further.after, further._chars, self.further = last, 0, further
 
     def _fact(self, event: Event) -> None:
         match event:
@@ -315,7 +316,7 @@ class NodeRuns:
     def _add(self, made: NodeRun) -> None:
         self._begun += 1
         self._key = made.node_key
-        if self._begun > self._after and self.further is None:
+        if self._begun > self.after and self.further is None:
             self.found[self._begun] = made
             self._chars += len(made.exec_input_json or "")
 
@@ -345,6 +346,8 @@ class NodeRuns:
     def _forget(self, path: str) -> None:
         gone = self._open.pop(path)
         self.found = {order: each for order, each in self.found.items() if each is not gone}
+        if not self.found:
+            self._chars = 0
 
     def _is(self, path: str, attempt: int) -> bool:
         found = self._open.get(path)
@@ -381,7 +384,8 @@ def _is_open_in(run: Run | None, path: str, attempt: int) -> bool:
     if run is None:
         return False
     step = run.steps.get(path)
-    return path in run.scopes or (step is not None and max(step.attempt, 1) == attempt)
+    is_at_it = step is not None and step.state in ("running", "waiting") and max(step.attempt, 1) == attempt
+    return is_at_it or path in run.scopes
 
 
 class NodeRunPages:
@@ -405,10 +409,10 @@ class NodeRunPages:
                 if each[0] > told.seq:  # else somebody else asked for the same page meanwhile
                     told.take(each)
             await asyncio.sleep(0)
-        if told.further is not None:
-            last = max(told.found, default=after)
-            self._remember((row.no, last, limit), told.further)
-        return await self._shown(row.no, told), None if told.further is None else last
+        further = told.further
+        if further is not None:
+            self._remember((row.no, further.after, limit), further)
+        return await self._shown(row.no, told), None if further is None else further.after
 
     async def _rows(self, no: RunNo, told: NodeRuns) -> list[ReadRow]:
         return await self._store.journal(no, told.seq, ROWS_AT_A_TIME)

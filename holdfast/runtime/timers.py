@@ -33,6 +33,7 @@ class Timers:
         self._until = Millis(0)  # what the handle sleeps towards
         self._is_closed = False
         self.sleep_seconds_max: float = SLEEP_SECONDS_MAX
+        self.last_stretch_seconds: float = LAST_STRETCH_SECONDS
 
     def arm(self, no: RunNo, at: Millis) -> None:
         """Wake this run at `at`; the last word counts."""
@@ -75,8 +76,8 @@ class Timers:
         if at is not None and not self._is_closed:
             self._until = at
             delay = (at - self._clock.now()) / 1000
-            if delay > 2 * LAST_STRETCH_SECONDS:
-                delay -= LAST_STRETCH_SECONDS
+            if delay > 2 * self.last_stretch_seconds:
+                delay -= self.last_stretch_seconds
             self._handle = asyncio.get_running_loop().call_later(
                 min(max(0.0, delay), self.sleep_seconds_max), self._tick
             )

@@ -31,7 +31,7 @@ from holdfast.errors import (
     NotWaiting,
     StoreUnavailable,
 )
-from holdfast.plan.answers import AnswerFailed, later, refuse_failure
+from holdfast.plan.answers import TASK_ID_CHARS_MAX, AnswerFailed, later, refuse_failure
 from holdfast.plan.graph import Call, Plan
 from holdfast.runtime.advance import Live
 from holdfast.runtime.feed import job_id
@@ -92,7 +92,6 @@ class Waits:
     def __init__(self, engine: Engine, public_url: str | None = None) -> None:
         self._engine, self._store, self._clock = engine, engine.store, engine.clock
         self._public_url = None if public_url is None else public_url.rstrip("/")
-        self._may_be_early = True  # some answer may be here that nobody waits for yet
         self._polled: dict[tuple[RunNo, str], asyncio.Task[None]] = {}
         self._looked = OrderedDict[tuple[RunNo, str, int], None]()  # last looks that were made here
         self._polls = asyncio.Semaphore(POLLS_MAX)
@@ -125,7 +124,7 @@ class Waits:
 
     async def resume(self, tenant: str, task_id: str, answer: Any, run_id: str | None = None) -> Resumed:
         """Deliver the later answer of a call, by the id that its sender gave it."""
-        if not is_text(task_id):
+        if not is_text(task_id) or len(task_id) > TASK_ID_CHARS_MAX:  # nobody can ever wait for such a one
             return Resumed(False, "unknown_task")
         _checked(answer)
         found = await self._named(tenant, task_id, run_id)
@@ -143,7 +142,9 @@ class Waits:
         if found.resolved_at is not None:
             return _told(found)
         row = await self._engine.row_of(found.run_id, tenant)
-        return await self._deliver(row, found.path, found.attempt, answer, taken=taken)
+        if taken is None:
+            return await self._deliver(row, found.path, found.attempt, answer)
+        return await self._give(row, found.path, found.attempt, answer, taken)
 
     async def resume_by(self, capability: Capability, answer: Any) -> Resumed:
         """The same, by the address that the call was told to answer to: it is known before the pause is."""
@@ -179,7 +180,6 @@ class Waits:
         expires_at = Millis(now + EARLY_MS)
         batch.early_results.append(EarlyResult(tenant, early.task_id, early.meant, text.decode(), expires_at))
         await self._engine.commit(batch)
-        self._may_be_early = True
 
     async def _deliver(
         self,
@@ -264,8 +264,7 @@ class Waits:
 
     def paused(self, live: Live, path: str, task_id: str) -> None:
         """A call has paused, durably: if its answer is here already, give it."""
-        if self._may_be_early:
-            _ = self._begin(self._take_early, live.run.tenant, live.run.id, path, task_id)
+        _ = self._begin(self._take_early, live.run.tenant, live.run.id, path, task_id)
 
     async def look(self) -> None:
         """Give answers that are here to those who wait for them. Asked when nobody knows what was looked for before."""
@@ -280,7 +279,14 @@ class Waits:
         if early is not None and found is not None:
             taken = TakenEarly(tenant, task_id, early[0])
             row = await self._engine.row_of(run_id, tenant)
-            await self._deliver(row, path, found.attempt, decode(early[1]), taken=taken)
+            await self._give(row, path, found.attempt, decode(early[1]), taken)
+
+    async def _give(self, row: RunRow, path: str, attempt: int, answer: Any, taken: TakenEarly) -> Resumed:
+        """Give what was kept to whom it is for; if somebody else was first, it is nobody's any more."""
+        told = await self._deliver(row, path, attempt, answer, taken=taken)
+        if not told.resumed:
+            await self._engine.commit(_without(taken))
+        return told
 
     async def _named_at(self, tenant: str, task_id: str, run_id: RunId, path: str) -> WaitRow | None:
         rows = await self._store.waits_named(tenant, task_id, NAMED_MAX)
@@ -470,6 +476,8 @@ def _check_allowed(detail: Any, by: str, *, is_escalated: bool) -> None:
         allowed = [*allowed, detail["escalate_to"]]
     if allowed and by not in allowed:
         raise Forbidden(f"{by or 'nobody'} may not answer here; it is for {', '.join(allowed)} to say")
+    if not by and isinstance(detail, dict) and detail.get("need", 1) > 1:
+        raise InvalidInputs(f"{detail['need']} must agree here: say who answers, so that each counts once")
 
 
 def _check_form(detail: Any, form: Any) -> None:

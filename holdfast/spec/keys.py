@@ -169,8 +169,9 @@ _first_look_is_soonest: Final = _ordered("interval_ms", "max_ms")
 
 
 def _quorum_can_be_met(fields: Fields, quorum: Quorum) -> None:
-    if quorum.of and quorum.need > len(quorum.of):
-        message = f"need ({quorum.need}) exceeds the number of names in of ({len(quorum.of)})"
+    names = len(set(quorum.of or ()))  # each counts once
+    if names and quorum.need > names:
+        message = f"need ({quorum.need}) exceeds the number of names in of ({names})"
         fields.wrong("invalid_policy", "need", message, "name more, or need fewer")
 
 

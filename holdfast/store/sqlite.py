@@ -188,9 +188,9 @@ class SqliteStore(SqliteReads):
 
     def _try(self, batch: Batch) -> BaseException | None:
         try:
-            self._commit(batch)
             if self._wal_pages > CHECKPOINT_PAGES:
-                self._checkpoint()
+                self._checkpoint()  # before it: whoever looks on now sees all that is in the log, and holds none of it back
+            self._commit(batch)
         except Exception as error:
             return self._meaning(error, batch)
         return None
@@ -200,7 +200,7 @@ class SqliteStore(SqliteReads):
         return apsw.SQLITE_OK
 
     def _checkpoint(self) -> None:
-        """Move the log into the file. Whatever stops that may pass, and the commit stands; only a failed sync is final."""
+        """Move the log into the file. Whatever stops that may pass, and what was committed stands; only a failed sync is final."""
         try:
             self._write.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
         except apsw.Error as error:

@@ -257,13 +257,15 @@ def place(request: pytest.FixtureRequest, cli: Cli) -> Cli:
     return cli
 
 
-def answered(cli: Cli, *lines: bytes, gate: str = GATE) -> tuple[int, str]:
+def answered(
+    cli: Cli, *lines: bytes, gate: str = GATE, asks: tuple[bytes, ...] = (b"leaves it open",)
+) -> tuple[int, str]:
     """A run that asks for approvals on the terminal, and what it is told there."""
     flow = cli.flow(f"- {gate}\n- {{id: s, tool: add, args: {{a: 4}}}}")
     process, ours = started(cli, "run", flow, "--tools", "tools")
     seen = b""
     for number, line in enumerate(lines, 1):
-        while seen.count(b"leaves it open") < number:
+        while sum(map(seen.count, asks)) < number:
             chunk = _read(ours)
             assert chunk, seen
             seen += chunk
@@ -282,6 +284,20 @@ def test_an_approval_is_asked_for_on_the_terminal_and_the_run_goes_on(place: Cli
 def test_an_approval_may_be_denied_on_the_terminal(place: Cli) -> None:
     code, seen = answered(place, b"no not today\n")
     assert (code, "approval denied: not today" in seen) == (1, True)
+
+
+FORM = "{id: gate, kind: approve, prompt: Sure?, form: {type: object, required: [n]}}"
+ASKS = (b"leaves it open", b"as JSON", b"once more")
+
+
+def test_a_form_is_asked_for_until_it_is_json(place: Cli) -> None:
+    code, seen = answered(place, b"yes\n", b"n=1\n", b'{"n": 1}\n', gate=FORM, asks=ASKS)
+    assert (code, "that is no JSON" in seen, "completed" in seen) == (0, True, True)
+
+
+def test_whoever_denies_is_not_asked_to_fill_anything_in(place: Cli) -> None:
+    code, seen = answered(place, b"no\n", gate=FORM)
+    assert (code, "to be filled in" in seen) == (1, False)
 
 
 @pytest.mark.parametrize("line", [b"\n", b"\x04"])

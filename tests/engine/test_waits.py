@@ -289,6 +289,16 @@ def test_only_a_signal_with_the_same_correlation_is_taken() -> None:
     assert case.args("b") == {"x": 2}
 
 
+@pytest.mark.parametrize(
+    ("correlation", "text"),
+    [("7", "7"), ("true", "true"), ("{order: '{{ inputs.order }}', n: [1]}", '{"order":7,"n":[1]}')],
+)
+def test_a_correlation_that_is_no_text_is_the_text_of_its_json(correlation: str, text: str) -> None:
+    case = at_the_wait(f"signal_key: paid, correlation: {correlation}", {"order": 7})
+    case.signal("paid", 2, text)
+    assert case.args("b") == {"x": 2}
+
+
 def test_of_two_that_wait_the_one_that_waits_longer_gets_it() -> None:
     case = begun("""
 name: two
@@ -359,6 +369,39 @@ def test_a_quorum_that_cannot_be_reached_any_more_is_a_denial() -> None:
     case = gate("quorum: {need: 2, of: [Ada, Bob, Eve]}")
     case.approve("gate", False, by="Ada")
     assert finish(case.approve("gate", False, "no", by="Bob")).status == "failed"
+
+
+def test_where_anybody_may_answer_one_yes_of_several_decides_nothing() -> None:
+    case = gate("quorum: {need: 2}")
+    assert starts(case.approve("gate", by="Ada")) == []
+    case.approve("gate", by="Bob")
+    assert case.args("b")["x"]["approvers"] == ["Ada", "Bob"]
+
+
+def test_where_anybody_may_answer_one_no_is_a_denial() -> None:
+    case = gate("quorum: {need: 2}")
+    case.approve("gate", by="Ada")
+    assert finish(case.approve("gate", False, by="Bob")).status == "failed"
+
+
+def test_a_no_of_whom_it_was_escalated_to_takes_no_place_of_the_others() -> None:
+    case = gate("quorum: {need: 2, of: [Ada, Bob, Eve]}, escalate: {after_secs: 60, to: Boss}")
+    case.approve("gate", False, by="Ada")
+    case.fire("escalate", "gate")
+    case.approve("gate", False, by="Boss")
+    case.approve("gate", by="Bob")
+    case.approve("gate", by="Eve")
+    assert case.args("b")["x"]["approvers"] == ["Bob", "Eve"]
+
+
+def test_a_quorum_can_be_reached_by_whom_it_was_escalated_to() -> None:
+    case = gate("quorum: {need: 2, of: [Ada, Bob, Eve]}, escalate: {after_secs: 60, to: Boss}")
+    case.approve("gate", False, by="Ada")
+    case.fire("escalate", "gate")
+    case.approve("gate", False, by="Bob")
+    case.approve("gate", by="Eve")
+    case.approve("gate", by="Boss")
+    assert case.args("b")["x"]["approvers"] == ["Eve", "Boss"]
 
 
 # ------------------------------------------------------------------------------------------- waits in graphs

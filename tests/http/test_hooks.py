@@ -268,6 +268,17 @@ async def test_who_approves_is_who_the_key_is_of(guarded: Said) -> None:
     assert (await guarded.ended(run_id))["output"]["gate"]["by"] == "Ada"
 
 
+async def test_an_idempotency_key_of_one_approver_brings_no_other_the_same_answer(guarded: Said) -> None:
+    run_id = await asked(guarded)
+    path, same = f"/api/v1/runs/{run_id}/approvals/gate", {"Idempotency-Key": "same"}
+    ada, bob = await key(guarded, "approve", name="Ada"), await key(guarded, "approve", name="Bob")
+    first = await guarded("POST", path, {"approved": True}, headers=ada | same)
+    again = await guarded("POST", path, {"approved": True}, headers=ada | same)
+    assert first.body == again.body == {"run_id": run_id, "path": "gate", "decided": True}
+    other = await guarded("POST", path, {"approved": True}, headers=bob | same)
+    assert (other.status, other.code) == (422, "request_conflict")
+
+
 async def test_the_prompt_and_the_form_are_shown(local: Said) -> None:
     run_id = await asked(local)
     (wait,) = (await local("GET", f"/api/v1/runs/{run_id}")).body["waits"]

@@ -11,7 +11,15 @@ import pytest
 
 from holdfast import Context, InvalidInputs, LimitExceeded, tool
 from holdfast.engine.decisions import BeginStop, OpenWait, StartAttempt, StopAttempt
-from holdfast.engine.events import AttemptTimedOut, CallbackReceived, RunStarted, StepPaused, TimerFired
+from holdfast.engine.events import (
+    Adopted,
+    AttemptReleased,
+    AttemptTimedOut,
+    CallbackReceived,
+    RunStarted,
+    StepPaused,
+    TimerFired,
+)
 from holdfast.engine.rows import encode_row
 from holdfast.engine.state import Run
 from holdfast.runtime import tasks
@@ -386,6 +394,27 @@ async def test_a_page_of_node_runs_that_hold_much_ends_sooner(
         assert last.items == found[-1][-1:]
 
 
+@pytest.mark.parametrize(
+    "call", [{"tool": "missing"}, {"tool": "fail", "retry": {"max_attempts": 2, "initial_delay_ms": 5_000}}]
+)
+@by_hand
+async def test_small_pages_of_node_runs_tell_of_attempts_that_did_not_last_what_one_large_page_does(
+    tmp_path: Path, call: dict[str, Any]
+) -> None:
+    each = {"id": "each", "kind": "foreach", "items": "$.inputs.x", "concurrency": 3}
+    definition = {"name": "m", "steps": [each | {"steps": [{"id": "call"} | call]}]}
+    async with opened(tmp_path, TOOLS, clock()) as engine:
+        services = Services(engine)
+        run, _ = await services.commands.start(T, definition, {"x": [1, 2, 3]})
+        await settled()
+        found, cursor, pages = list[NodeRun](), None, 0
+        while pages == 0 or (cursor is not None and pages < 10):
+            page = await services.queries.node_runs(T, run.id, cursor=cursor, limit=1)
+            found, cursor, pages = [*found, *page.items], page.cursor, pages + 1
+        assert cursor is None
+        assert found == (await services.queries.node_runs(T, run.id)).items
+
+
 @by_hand
 async def test_a_page_of_node_runs_tells_how_those_of_it_ended_that_others_came_after(tmp_path: Path) -> None:
     inner = graph("x", [("x", "default", "y")], x=local("upper", post={"output_key": "up"}), y=local("upper"))
@@ -544,6 +573,14 @@ def test_an_attempt_that_outlived_its_grace_has_ended_when_the_next_one_begins()
     runs = projected(BEGUN, timed_out, grace)
     assert [(each.attempt_no, each.status, each.error_text) for each in runs] == [
         (1, "error", "too slow"), (2, "running", None)]  # fmt: skip
+
+
+def test_an_attempt_that_was_given_back_takes_no_room_on_its_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tasks, "NODE_RUN_CHARS_MAX", 30)
+    given_back: tuple[Any, list[Any]] = (AttemptReleased("a", 1, "no_tool"), [])
+    again = (Adopted(), [StartAttempt("a", 1, BEGUN[1][0].inputs)])
+    (found,) = projected(BEGUN, given_back, again, given_back, again)
+    assert found.status == "running"
 
 
 # ------------------------------------------------------------------------------------------- the same, as tables

@@ -179,6 +179,26 @@ async def test_a_result_that_comes_before_its_pause_is_taken_by_it_once(engine: 
     assert await second.status() == "waiting"
 
 
+async def test_a_result_that_was_kept_is_for_no_later_call_when_another_was_quicker(
+    engine: TestEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    may_look, take = asyncio.Event(), waits.Waits._take_early
+
+    async def slowly(*args: Any) -> None:
+        await may_look.wait()
+        await take(*args)
+
+    monkeypatch.setattr(waits.Waits, "_take_early", slowly)
+    await engine.open()
+    await engine.resume("T1", "early")
+    first = await paused(engine)
+    assert (await engine.resume("T1", "quicker"))["resumed"]
+    may_look.set()
+    assert await engine.finish(first) == "quicker"
+    second = await engine.start(spec())
+    assert await second.status() == "waiting"
+
+
 async def test_a_result_that_was_kept_is_taken_after_a_restart(engine: TestEngine) -> None:
     await engine.open()
     await engine.resume("T1", "early")
@@ -255,6 +275,11 @@ async def test_a_result_for_a_run_that_is_not_there_is_not_kept(engine: TestEngi
     await engine.open()
     assert (await engine.resume("T1", 1, run_id="0190-nobody"))["reason"] == "unknown_task"
     assert await (await paused(engine)).status() == "waiting"
+
+
+async def test_a_result_under_an_id_that_no_call_can_have_is_not_kept(engine: TestEngine) -> None:
+    await engine.open()
+    assert (await engine.resume("T" * 1_001, 1))["reason"] == "unknown_task"
 
 
 async def test_a_result_that_nobody_comes_for_is_forgotten_after_a_day(engine: TestEngine) -> None:
@@ -739,6 +764,12 @@ async def test_only_those_who_are_named_may_answer_each_once(engine: TestEngine)
     await engine.restart()
     assert await engine.approve(run, "gate", by="Bob")
     assert (await engine.finish(run))["approvers"] == ["Ada", "Bob"]
+
+
+async def test_nobody_in_particular_cannot_count_twice(engine: TestEngine) -> None:
+    run = await asked(engine, "quorum: {need: 2}")
+    with pytest.raises(InvalidInputs, match="say who answers"):
+        await engine.approve(run, "gate")
 
 
 @by_hand

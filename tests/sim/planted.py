@@ -282,7 +282,7 @@ BUGS: Final = (
         "    if frames:\n        _look_again(draft)\n", ""),
     # ------------------------------------------------------------------------------- waiting, in the runtime and the store
     Bug("a pause does not look for what came before it", "world-waits", "runtime/waits.py",
-        "        if self._may_be_early:\n", "        if False:\n"),
+        "        _ = self._begin(self._take_early, live.run.tenant, live.run.id, path, task_id)\n", "        pass\n"),
     Bug("who opens the file does not look for what came early", "world-waits", "runtime/app.py",
         "        if drive:\n            await self.waits.look()\n", "        if drive:\n"),
     Bug("after commits failed nobody looks for what came early", "world-waits", "runtime/app.py",

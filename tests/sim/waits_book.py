@@ -339,7 +339,7 @@ class Book:
         elif order.error.message == "approval denied: timeout":
             self.counts["approval out of time"] += 1
         else:
-            left = len(node.of or (1,)) - votes.count(False)
+            left = len(node.of or (1,)) + (order.path in self.escalated) - votes.count(False)
             hold(left < node.need, "a gate is shut by enough", order.path, votes)
 
     def _signals(self, decisions: list[Decision]) -> None:

@@ -628,8 +628,14 @@ class WaitWorld(World):
             due,
         )
 
+    def was_answered(self, task_id: str, meant: str) -> bool:
+        """Is a wait over that an answer under this name is for?"""
+        books: list[Book] = [book for book in self.shadows.values() if meant in ("", book.run.id)]  # type: ignore[misc]
+        waits = [wait for book in books for (_, _, kind), wait in book.waits.items() if kind == "callback"]
+        return any(wait.name == task_id and wait.resolved_at is not None for wait in waits)
+
     def check_early(self) -> None:
-        """An answer that is kept for its pause goes when it is given, or when its time is over."""
+        """An answer that is kept for its pause goes when it is given, when another was quicker, or when its time is over."""
         now = {(task_id, meant): (body, until) for task_id, meant, body, until in self.anchor.execute(EARLY)}
         for name, (body, expires_at) in self.early.items():
             if now.get(name, ("",))[0] == body:
@@ -638,6 +644,7 @@ class WaitWorld(World):
             gone = (
                 number not in self.parked
                 or self.counted(number or 0) is not None
+                or self.was_answered(*name)
                 or expires_at <= self.clock_max
             )
             hold(gone, "an answer that is kept for its pause is not lost", name, body)

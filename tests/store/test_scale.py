@@ -86,6 +86,18 @@ def test_what_looks_at_the_newest_runs_looks_at_a_bounded_number(name: str) -> N
     assert "ORDER BY no DESC LIMIT" in inner
 
 
+@pytest.mark.parametrize(("name", "args"), [("early_waits", (9,)), ("waits_open", ("t", "callback", 5, 9))])
+def test_no_question_about_waits_goes_through_those_it_is_not_about(
+    db: apsw.Connection, name: str, args: tuple[Any, ...]
+) -> None:
+    plan = [row[3] for row in db.execute("EXPLAIN QUERY PLAN " + statements("sqlite")[name], args)]
+    looks = [step for step in plan if "USING INDEX wait_" in step]
+    assert looks and [step for step in plan if step.startswith(("SCAN w", "SCAN wait"))] == []
+    assert [
+        step for step in looks if ">(?" in step
+    ] == []  # some of the columns of what it is to begin behind
+
+
 @pytest.mark.anyio
 @pytest.mark.parametrize("share_min", [1, 5, 64])
 @pytest.mark.parametrize(

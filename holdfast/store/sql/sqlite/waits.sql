@@ -39,10 +39,11 @@ SELECT meant, body FROM early_result WHERE tenant = ? AND task_id = ? AND meant 
 SELECT count(*) FROM early_result WHERE tenant = ? AND expires_at > ?;
 
 -- name: early_waits
+-- In this order, which SQLite keeps to where it is a cross join: few answers come early, and a million runs may wait.
 SELECT r.no, r.id, w.path, w.attempt, w.kind, w.name, w.since, w.expires_at, w.detail, w.resolved_at, w.outcome
   FROM early_result e
-  JOIN wait w ON w.tenant = e.tenant AND w.kind = 'callback' AND w.scope = '' AND w.name = e.task_id
-  JOIN run r ON r.no = w.run
+  CROSS JOIN wait w ON w.tenant = e.tenant AND w.kind = 'callback' AND w.scope = '' AND w.name = e.task_id
+  CROSS JOIN run r ON r.no = w.run
  WHERE w.resolved_at IS NULL AND e.meant IN (r.id, '') ORDER BY w.pos LIMIT ?;
 
 -- name: forget_early

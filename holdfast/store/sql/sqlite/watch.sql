@@ -17,8 +17,16 @@ SELECT no, needs IS NOT NULL OR EXISTS (SELECT 1 FROM wait WHERE wait.run = run.
 SELECT no, owner_epoch FROM run WHERE owner IS NOT NULL AND finished_at IS NULL AND no > ? ORDER BY no LIMIT ?;
 
 -- name: waits_open
-SELECT tenant, kind, pos FROM wait
- WHERE resolved_at IS NULL AND (tenant, kind, pos) > (?, ?, ?) ORDER BY tenant, kind, pos LIMIT ?;
+-- In the order of tenant, kind and place. In one condition on all three, SQLite would pass over what is before, one by one.
+SELECT * FROM (SELECT tenant, kind, pos FROM wait
+                WHERE resolved_at IS NULL AND tenant = ?1 AND kind = ?2 AND pos > ?3 ORDER BY pos LIMIT ?4)
+ UNION ALL
+SELECT * FROM (SELECT tenant, kind, pos FROM wait
+                WHERE resolved_at IS NULL AND tenant = ?1 AND kind > ?2 ORDER BY kind, pos LIMIT ?4)
+ UNION ALL
+SELECT * FROM (SELECT tenant, kind, pos FROM wait
+                WHERE resolved_at IS NULL AND tenant > ?1 ORDER BY tenant, kind, pos LIMIT ?4)
+ LIMIT ?4;
 
 -- name: letters_by_state
 SELECT 'waiting', count(*) FROM (SELECT 1 FROM outbox WHERE done_at IS NULL LIMIT ?1)

@@ -256,6 +256,8 @@ class Commands:
         for what, text in (("a reason", reason), ("who answers", by)):
             if not is_text(text) or len(text) > DESCRIPTION_CHARS_MAX:
                 raise InvalidInputs(f"{what} is text of at most {DESCRIPTION_CHARS_MAX:,} characters")
+        if not isinstance(approved, bool):
+            raise InvalidInputs(f"an answer to an approval is true or false, not {approved!a}")
         return await self._engine.waits.approve(
             tenant, run_id, path, approved=approved, reason=reason, by=by, form=form, keep=keep
         )

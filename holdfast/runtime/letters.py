@@ -33,7 +33,7 @@ DELAY_SECS_MAX: Final = 12 * 3_600
 TRYING_SECS: Final = 3 * 86_400
 
 _URL: Final = re.compile(CALLBACK_URL)
-_VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,199}", re.ASCII)
+_VARIABLE: Final = re.compile(r"(?!HOLDFAST_)[A-Za-z_][A-Za-z0-9_]{0,199}", re.ASCII)
 
 
 def _delays() -> Iterator[int]:
@@ -66,7 +66,7 @@ def destination(given: Given) -> Destination:
     url, secret_env = told.get("url"), told.get("secret_env")
     _check_url(url)
     if secret_env is not None and not (isinstance(secret_env, str) and _VARIABLE.fullmatch(secret_env)):
-        hint = "it names the variable that holds the secret, as in CALLBACK_KEY"
+        hint = "it names the variable that holds the secret, as in CALLBACK_KEY, and none of Holdfast's own"
         raise InvalidInputs(f"secret_env is not the name of an environment variable; {hint}")
     return Destination(url, secret_env)  # type: ignore[arg-type]  # it was checked
 

@@ -225,10 +225,10 @@ def _secret(variable: str | None) -> str | None:
     if variable is None:
         return None
     secret = os.environ.get(variable)
-    if not secret:
+    if not secret or variable.startswith("HOLDFAST_"):  # which could be guessed from what it signs
         raise ToolError(
-            f"the variable {variable}, which holds the key of the signature, is not set where the engine runs; "
-            "set it and start the engine anew",
+            f"the variable {variable}, which holds the key of the signature, is not set where the engine runs, or is its "
+            "own; set another and start the engine anew",
             kind="inputs",
         )
     return secret

@@ -40,7 +40,7 @@ from holdfast.spec.steps import (
 
 _TOOL_NAME = re.compile(TOOL_NAME)
 _BINDING_NAME = re.compile(r"[^\W\d][\w-]*\Z")
-_VARIABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z", re.ASCII)
+_VARIABLE_NAME = re.compile(r"(?!HOLDFAST_)[A-Za-z_][A-Za-z0-9_]*\Z", re.ASCII)
 _URL = re.compile(CALLBACK_URL)
 _KEY_RULES: Final = ("idempotency_scope", "idempotency_ttl_secs", "on_conflict")
 _EXAMPLE_OF_TIME: Final = {"until": "2026-01-31T09:00:00Z, with a zone", "delay_ms": "5000 for five seconds"}
@@ -78,8 +78,8 @@ def _check_callback(report: Report, at: Where, callback: FinalCallback) -> None:
         message = f"{quoted(callback.url)} is not the address of a callback"
         report.add("invalid_url", (*at, "url"), message, hint)
     if callback.secret_env is not None and not _VARIABLE_NAME.match(callback.secret_env):
-        message = f"{quoted(callback.secret_env)} is not the name of an environment variable"
-        hint = "it names the variable that holds the secret, as in secret_env: CALLBACK_KEY"
+        message = f"{quoted(callback.secret_env)} is not the name of an environment variable for others"
+        hint = "it names the variable that holds the secret, as in secret_env: CALLBACK_KEY, and none of Holdfast's own"
         report.add("invalid_name", (*at, "secret_env"), message, hint)
 
 

@@ -139,6 +139,7 @@ async def test_a_run_without_destinations_has_no_letter(engine: TestEngine) -> N
         {"secret_env": "KEY"},
         {"url": 3},
         {"url": "https://x.y", "secret_env": "no name"},
+        {"url": "https://x.y", "secret_env": "HOLDFAST_RESUME_SECRET"},
         {"url": "https://x.y/" + "a" * 2_000},
     ],
 )

@@ -766,6 +766,14 @@ async def test_only_those_who_are_named_may_answer_each_once(engine: TestEngine)
     assert (await engine.finish(run))["approvers"] == ["Ada", "Bob"]
 
 
+async def test_an_answer_that_is_neither_yes_nor_no_leaves_the_gate_open(engine: TestEngine) -> None:
+    run = await asked(engine, "timeout_secs: 60")
+    answer: Any = "no"
+    with pytest.raises(InvalidInputs, match="true or false, not 'no'"):
+        await engine.approve(run, "gate", approved=answer)
+    assert await engine.approve(run, "gate")
+
+
 async def test_nobody_in_particular_cannot_count_twice(engine: TestEngine) -> None:
     run = await asked(engine, "quorum: {need: 2}")
     with pytest.raises(InvalidInputs, match="say who answers"):

@@ -57,7 +57,7 @@ SEEDS_PER_WORKLOAD: Final = 4
 REST_SECONDS: Final = 120.0  # after the last fault: by then nothing is at work
 DRAIN_SECONDS: Final = 5.0
 SHARED_ID: Final = "task-x"  # more than one sender uses it
-SECRET_ENV: Final = "HOLDFAST_SIM_KEY"
+SECRET_ENV: Final = "SIM_KEY"
 SECRET: Final = "a key of the simulation"
 PLACES: Final = ("up", "flaky", "down", "gone", "never")
 # Seconds before each further try of a letter: then four times longer each, up to half a day, three days in all.

@@ -398,18 +398,12 @@ async def ask() -> dict[str, Any]:
 
 
 @pytest.mark.anyio
-async def test_a_later_answer_is_waited_for_as_long_as_the_engine_was_told(tmp_path: Path) -> None:
-    async with Holdfast(f"sqlite:///{tmp_path}/h.db", tools=[ask], pending_ttl_secs=0.01) as hf:
-        run = await hf.start("name: n\nsteps: [{id: a, tool: ask}]")
-        with pytest.raises(RunFailed) as raised:
-            await run.result()
-    assert raised.value.error.kind == "resume_timeout"
-
-
-@pytest.mark.anyio
-async def test_a_step_that_says_how_long_its_later_answer_is_waited_for_is_heeded(tmp_path: Path) -> None:
-    async with Holdfast(f"sqlite:///{tmp_path}/h.db", tools=[ask], pending_ttl_secs=1e9) as hf:
-        run = await hf.start("name: n\nsteps: [{id: a, tool: ask, pending_ttl_secs: 0.01}]")
+@pytest.mark.parametrize(("engine", "step"), [(0.01, ""), (1e9, ", pending_ttl_secs: 0.01")])
+async def test_a_later_answer_is_waited_for_as_long_as_the_engine_says_unless_its_step_does(
+    tmp_path: Path, engine: float, step: str
+) -> None:
+    async with Holdfast(address(tmp_path), tools=[ask], pending_ttl_secs=engine) as hf:
+        run = await hf.start(f"name: n\nsteps: [{{id: a, tool: ask{step}}}]")
         with pytest.raises(RunFailed) as raised:
             await run.result()
     assert raised.value.error.kind == "resume_timeout"

@@ -50,7 +50,7 @@ from tests.sim.loop import NODE
 from tests.sim.waits_book import TICKS_MS, Book, number_in
 from tests.sim.waits_loads import BOSS, NAMES, PEOPLE, TOPICS, waits_load
 from tests.sim.workloads import KINDS_OF_ERROR, Workload
-from tests.sim.world import EPOCH_MS, HARMLESS, LATE_MS_MAX, SimNode, World, log
+from tests.sim.world import EPOCH_MS, HARMLESS, LATE_MS_MAX, SimNode, World, to_its_end
 
 HOUR_MS: Final = 3_600_000
 SEEDS_PER_WORKLOAD: Final = 4
@@ -792,15 +792,5 @@ def connections_of(world: WaitWorld) -> Iterator[None]:
 def simulate(seed: int, *, trace: bool = False) -> WaitWorld:
     """One seed, to its end. The world that comes back has its counters and its trace."""
     world = WaitWorld(seed, trace=trace)
-    was, log.disabled = log.disabled, True
-    try:
-        with small_limits(world.rng, SMALL_FOR_WAITS) as limits, connections_of(world):
-            world.say(f"seed {seed}, faults {sorted(world.faults)}, limits {limits}")
-            world.run()
-    except Exception as error:
-        error.add_note(f"world seed {seed}")
-        error.__dict__["world"] = world
-        raise
-    finally:
-        log.disabled = was
-    return world
+    with connections_of(world):
+        return to_its_end(world, seed, small_limits(world.rng, SMALL_FOR_WAITS))

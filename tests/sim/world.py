@@ -18,8 +18,9 @@ import random
 import re
 from collections import Counter
 from collections.abc import Callable, Coroutine
+from contextlib import AbstractContextManager
 from functools import cache, partial
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import apsw
 import msgspec
@@ -71,6 +72,8 @@ LATE_MS_MAX: Final = 1_000  # a due timer fires within a second, also after the 
 SEEDS_PER_WORKLOAD: Final = 5
 
 log = logging.getLogger("holdfast")
+
+AnyWorld = TypeVar("AnyWorld", bound="World")
 
 
 class SimClock:
@@ -854,9 +857,13 @@ def new_file() -> apsw.Connection:
 def simulate(seed: int, *, trace: bool = False, kind: str = "plain") -> World:
     """One seed, to its end. The world that comes back has its counters and its trace."""
     world = World(seed, trace=trace, kind=kind)
+    return to_its_end(world, seed, small_limits(world.rng))
+
+
+def to_its_end(world: AnyWorld, seed: int, small: AbstractContextManager[Any]) -> AnyWorld:
     was, log.disabled = log.disabled, True
     try:
-        with small_limits(world.rng) as limits:
+        with small as limits:
             world.say(f"seed {seed}, faults {sorted(world.faults)}, limits {limits}")
             world.run()
     except Exception as error:

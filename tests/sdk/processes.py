@@ -33,6 +33,11 @@ def until(look: Callable[[], T | None], what: str) -> T:
     raise AssertionError(f"it never came to this: {what}")
 
 
+def written(file: Path) -> bool:
+    """Whether a whole line is in the file: it is there, and empty, a moment before."""
+    return file.exists() and file.read_text().endswith("\n")
+
+
 class House:
     """A folder with a database, its server and its workers."""
 

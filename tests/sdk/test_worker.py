@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.sdk.processes import House, port_of, until
+from tests.sdk.processes import House, port_of, until, written
 
 
 @pytest.fixture
@@ -98,7 +98,7 @@ def test_a_worker_that_is_told_to_stop_finishes_what_it_is_at(
     worker, _ = house.worker(*how)
     notes, go = tmp_path / "notes", tmp_path / "go"
     run_id = house.start(step("n", "noted", {"file": str(notes), "until": str(go)}, timeout_secs=60))
-    until(notes.exists, "the job has begun")
+    until(lambda: written(notes), "the job has begun")
     worker.terminate()
     until(lambda: house.workers() == [], "the worker has left the list")
     go.touch()
@@ -113,7 +113,7 @@ def test_a_cancel_reaches_the_tool(house: House, tmp_path: Path, how: tuple[str,
     notes = tmp_path / "notes"
     given = {"file": str(notes), "until": str(tmp_path / "never")}
     run_id = house.start(step("n", "noted", given, timeout_secs=60))
-    until(notes.exists, "the job has begun")
+    until(lambda: written(notes), "the job has begun")
     house.ask("POST", f"/api/v1/runs/{run_id}/cancel", {})
     until(lambda: "cancelled" in notes.read_text(), "the tool was cancelled")
     assert house.ended(run_id)["status"] == "cancelled"
@@ -130,7 +130,7 @@ def test_jobs_at_pull_workers_outlive_the_server_and_are_done_once(
         house.start(step("n", "noted", {"file": str(file), "until": str(go)}), step("d", "double", 2))
         for file in notes
     ]
-    until(lambda: all(file.exists() for file in notes), "every job has begun")
+    until(lambda: all(written(file) for file in notes), "every job has begun")
     getattr(house, how)(house.server)
     house.up()
     go.touch()
@@ -146,7 +146,7 @@ def test_a_job_that_ends_while_the_server_is_away_is_answered_when_it_is_back(
     assert "fetching" in said
     notes, go = tmp_path / "notes", tmp_path / "go"
     run_id = house.start(step("n", "noted", {"file": str(notes), "until": str(go)}))
-    until(notes.exists, "the job has begun")
+    until(lambda: written(notes), "the job has begun")
     house.kill(house.server)
     go.touch()
     log = max(house.folder.glob("*.log"))
@@ -163,7 +163,7 @@ def test_a_job_of_a_killed_pull_worker_is_done_by_another(tmp_path: Path) -> Non
         first, _ = house.worker("--pull")
         notes, go = tmp_path / "notes", tmp_path / "go"
         run_id = house.start(step("n", "noted", {"file": str(notes), "until": str(go)}))
-        until(notes.exists, "the job has begun")
+        until(lambda: written(notes), "the job has begun")
         house.kill(first)
         go.touch()
         house.worker("--pull")

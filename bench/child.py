@@ -16,7 +16,7 @@ from typing import Any, Final
 import msgspec
 import uvloop
 
-from bench.work import chain, many_runs, noting, opened, sleeper
+from bench.work import chain, many_runs, noting, opened, waiter
 from holdfast import Holdfast, WorkflowSpec, tool
 
 Order = dict[str, Any]
@@ -29,9 +29,14 @@ def say(**what: Any) -> None:
 
 
 async def wait(order: Order) -> None:
-    """Open the file, start so many runs that wait for an hour, and stay."""
-    async with opened(Path(order["db"])) as hf:
-        await start_many(hf, sleeper(), order["runs"])
+    """Open the file, start so many runs that wait for an hour, or for others, and stay."""
+
+    @tool
+    async def ask(run: int) -> dict[str, Any]:
+        return {"pending": True, "task_id": f"task-{run}"}
+
+    async with opened(Path(order["db"]), ask) as hf:
+        await start_many(hf, waiter(order["waits_for"]), order["runs"])
         say(ready=True)
         await asyncio.Event().wait()
 

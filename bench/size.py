@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from bench.figures import Goal, Kind, Measure
 from bench.processes import Child
@@ -14,6 +14,11 @@ IDLE: Final = Kind("w7_idle", "MB", BARE, Goal(value=70), Goal(value=45))
 IDLE_SERVER: Final = Kind("w7_server_idle", "MB", BARE, Goal(value=70), Goal(value=45))
 BYTES: Final = Kind("w10", "bytes/step", "L-step's rows", Goal(value=600), Goal(value=300))
 WAITING_MORE_MB: Final = 30
+WAITS: Final = {
+    "waiting": "a timer of an hour",
+    "signalled": "a signal",
+    "called_back": "a callback, each with a task id of its own",
+}
 
 BARE_PROGRAM: Final = "import uvloop, sys; print('{}', flush=True); sys.stdin.read()"
 
@@ -25,27 +30,23 @@ def memory(folder: Path, scale: Scale) -> list[Measure]:
     idle = _rss(folder / "idle.db", 0)
     measures = [Measure(IDLE, idle, bare, {}), Measure(IDLE_SERVER, _rss_server(folder), bare, {})]
     for runs in scale.waiting:
-        db = folder / f"waiting-{runs}.db"
-        settings: dict[str, Any] = {"runs": runs, "waiting_for": "a timer of an hour"}
-        started, reopened = _rss(db, runs), _rss(db, 0)
-        more = f"more than idle's {idle:.1f} MB"
-        goal = Goal(value=WAITING_MORE_MB)
-        measures += [
-            Measure(
-                Kind(f"w7_waiting_{runs}", "MB", None, goal), started - idle, None, settings | {"is": more}
-            ),
-            Measure(
-                Kind(f"w7_waiting_{runs}_reopened", "MB", None, goal),
-                reopened - idle,
-                None,
-                settings | {"is": more},
-            ),
-        ]
+        for name, waits_for in WAITS.items():
+            db = folder / f"{name}-{runs}.db"
+            started, reopened = _rss(db, runs, name), _rss(db, 0)
+            settings = {"runs": runs, "waiting_for": waits_for, "is": f"more than idle's {idle:.1f} MB"}
+            measures += [
+                Measure(_more(f"w7_{name}_{runs}"), started - idle, None, settings),
+                Measure(_more(f"w7_{name}_{runs}_reopened"), reopened - idle, None, settings),
+            ]
     return measures
 
 
-def _rss(db: Path, runs: int) -> float:
-    with Child.doing("wait", db=db, runs=runs) as child:
+def _more(name: str) -> Kind:
+    return Kind(name, "MB", None, Goal(value=WAITING_MORE_MB))
+
+
+def _rss(db: Path, runs: int, waits_for: str = "waiting") -> float:
+    with Child.doing("wait", db=db, runs=runs, waits_for=waits_for) as child:
         child.hear()
         return child.rss_mb()
 

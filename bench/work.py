@@ -79,11 +79,19 @@ def branches(count: int) -> WorkflowSpec:
     )
 
 
-def sleeper() -> WorkflowSpec:
-    """A run that waits for an hour."""
-    wait = {"id": "wait", "kind": "timer", "delay_ms": HOUR_MS}
+def waiter(waits_for: str) -> WorkflowSpec:
+    """A run that waits: for an hour, for a signal, or for the later answer of the tool `ask`."""
+    waits: dict[str, dict[str, Any]] = {
+        "waiting": {"kind": "timer", "delay_ms": HOUR_MS},
+        "signalled": {"kind": "wait_event", "signal_key": "go"},
+        "called_back": {"tool": "ask", "args": {"run": "{{inputs.run}}"}},
+    }
     return WorkflowSpec.from_data(
-        {"name": "sleeper", "inputs": {"run": {"type": "integer"}}, "steps": [wait]}
+        {
+            "name": waits_for,
+            "inputs": {"run": {"type": "integer"}},
+            "steps": [{"id": "wait", **waits[waits_for]}],
+        }
     )
 
 

@@ -14,9 +14,11 @@ from typing import Any, Final, Self, TypedDict
 
 import msgspec
 
+from holdfast.arguments import checked
 from holdfast.config import PENDING_TTL_SECS, RETENTION_DAYS
 from holdfast.errors import (
     EngineClosed,
+    InvalidInputs,
     LimitExceeded,
     NotFound,
     RunCancelled,
@@ -134,6 +136,7 @@ class Holdfast:
     `processes` (None: one per core), each with `process_memory_bytes` at most (None: half of the machine's).
     """
 
+    @checked
     def __init__(
         self,
         database: str = "sqlite:///holdfast.db",
@@ -207,6 +210,7 @@ class Holdfast:
         finally:
             self._lock.free()
 
+    @checked
     async def start(
         self,
         spec: Spec,
@@ -251,11 +255,13 @@ class Holdfast:
         """
         return (await self._commands.publish(DEFAULT_TENANT, self._read(spec))).version
 
+    @checked
     async def run(self, run_id: str) -> RunHandle:
         """Attach to a run again, also after a crash."""
         row = await self._engine.row_of(RunId(run_id))
         return RunHandle(self._engine, row.no, row.id)
 
+    @checked
     async def runs(
         self,
         *,
@@ -274,6 +280,7 @@ class Holdfast:
         )
         return [_run_info(row) for row in rows]
 
+    @checked
     async def rerun(self, run_id: str, *, from_step: str | None = None) -> RunHandle:
         """Do a run that is over once more, as a new run of the same version with the same inputs.
 
@@ -282,10 +289,12 @@ class Holdfast:
         live = await self._engine.rerun(RunId(run_id), from_step)
         return RunHandle(self._engine, live.run.no, live.run.id)
 
+    @checked
     def artefact(self, uri: str) -> Path:
         """The file behind `artefact://sha256/…`, to read from."""
         return self._artefacts.path(uri)
 
+    @checked
     async def cancel(self, run_id: str, reason: str = "") -> Cancellation:
         """Stop a run: nothing new starts, what is at work is told, and the run ends `cancelled`.
 
@@ -297,6 +306,7 @@ class Holdfast:
             return {"cancelled": False, "status": over.status}
         return {"cancelled": True, "status": (await self._engine.row_of(RunId(run_id))).status}
 
+    @checked
     async def signal(
         self, run_id: str, key: str, value: Any = None, *, correlation: str | None = None
     ) -> None:
@@ -306,6 +316,7 @@ class Holdfast:
         """
         await self._commands.signal(DEFAULT_TENANT, run_id, key, value, correlation)
 
+    @checked
     async def approve(
         self,
         run_id: str,
@@ -324,6 +335,7 @@ class Holdfast:
             DEFAULT_TENANT, run_id, path, approved=approved, reason=reason, by=by, form=form
         )
 
+    @checked
     async def resume(self, task_id: str, answer: Any, *, run_id: str | None = None) -> Resumption:
         """Deliver the result of a call that answered `{"pending": true, "task_id": …}`: it becomes the step's output.
 
@@ -339,8 +351,8 @@ class Holdfast:
         if isinstance(spec, Mapping):
             return definition_from(spec)
         if not isinstance(spec, str | os.PathLike):
-            raise TypeError(
-                f"a workflow is a WorkflowSpec, a FlowSpec, YAML text, a path or a dict, not {type(spec).__name__}"
+            raise InvalidInputs(
+                f"spec must be a WorkflowSpec, a FlowSpec, YAML text, a path or a dict, not {type(spec).__name__}"
             )
         text = os.fspath(spec)
         if isinstance(spec, os.PathLike) or _is_file_name(text):
@@ -371,6 +383,7 @@ class RunHandle:
         """The run as lists show it."""
         return _run_info(await self._engine.row_of(self.id))
 
+    @checked
     async def steps(self, *, every: bool = False) -> dict[str, StepInfo]:
         """The steps reached so far by their paths: those of the top level and those that failed, or every one."""
         live = await self._engine.find(self.id)
@@ -385,6 +398,7 @@ class RunHandle:
             async for event in events:
                 yield event
 
+    @checked
     async def result(self, timeout: float | None = None) -> Any:
         """The output of the run once it completes; raises RunFailed, RunCancelled or RunInterrupted if it does not."""
         if self._ended is None:

@@ -46,6 +46,7 @@ JUMPS_MAX: Final = 1_000_000
 STUCK_SECONDS: Final = 10.0  # real ones: nobody moves time, no thread answers, the test would hang
 SOCKET_SECONDS: Final = 0.25  # real ones: how long time waits for an async tool that talks to somebody
 MOMENT_SECONDS: Final = 0.002
+TIDY_SECONDS: Final = 3_600.0  # how far two rounds of upkeep are apart at least
 
 
 # ------------------------------------------------------------------------------------------------------------- time
@@ -77,8 +78,9 @@ class ManualClock:
         self.seconds = max(seconds, self._began)
 
     def loop_time(self) -> float:
-        """For the event loop. Time creeps when it looks: sums of floats may fall short of a moment, and never make it up else."""
-        self.seconds += 1e-9
+        """For the event loop. Time creeps when it looks: sums of floats may fall short of a moment, and never make it up else.
+        After some months a float has no room for a billionth of a second: it creeps by the least that it can."""
+        self.seconds += max(1e-9, math.ulp(self.seconds))
         return self.seconds
 
     async def advance(self, seconds: float, rest: Callable[[], Awaitable[None]] | None = None) -> None:
@@ -219,6 +221,7 @@ class TestEngine:
         self._runs: list[RunHandle] = []
         self._hf: Holdfast | None = None
         self._home: Any = None  # the loop it is open on
+        self._tidied = 0.0  # when upkeep was done last
 
     # ------------------------------------------------------------------------------------------------ workflows
 
@@ -306,8 +309,17 @@ class TestEngine:
     ) -> None:
         """Let time pass: every timer on the way fires at its own moment."""
         await self.open()
-        passed = timedelta(seconds=seconds, minutes=minutes, hours=hours, days=days)
-        await self.clock.advance(passed.total_seconds(), self._rest)
+        passed = timedelta(seconds=seconds, minutes=minutes, hours=hours, days=days).total_seconds()
+        self._tidy_in(passed)
+        await self.clock.advance(passed, self._rest)
+
+    def _tidy_in(self, passed: float) -> None:
+        """Let upkeep, which is done every hour, be done once, before the end of the hours that pass: a century has a
+        million of them."""
+        upkeep = self._engine.upkeep
+        if upkeep is not None and self.clock.seconds + passed >= self._tidied + TIDY_SECONDS:
+            self._tidied = self.clock.seconds + passed
+            _loop().call_later(max(0.0, passed - TIDY_SECONDS / 2), upkeep.begin_round)
 
     # ----------------------------------------------------------------------------------------------------- tools
 
@@ -365,6 +377,9 @@ class TestEngine:
         for timers in (hf._engine.timers, hf._engine.outbox.timers):
             timers.sleep_seconds_max = math.inf  # this clock is never set behind anybody's back
             timers.last_stretch_seconds = 0.0  # and its turns take no time
+        upkeep = hf._engine.upkeep
+        assert upkeep is not None
+        upkeep.by_itself, self._tidied = False, self.clock.seconds
         self._hf = await hf.__aenter__()
         for run in self._runs:
             run._engine = hf._engine

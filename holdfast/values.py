@@ -112,18 +112,19 @@ def base_of(tail: str) -> str:
     return tail[: _TAIL.search(tail).start()]  # type: ignore[union-attr]  # the pattern matches the empty text
 
 
+@lru_cache(64)  # what happens at once is written once
 def rfc3339(at: Millis) -> str:
     """An instant as people and programs read it: UTC, with milliseconds."""
     seconds, ms = divmod(at, 1000)
+    return f"{_second(seconds)}.{ms:03}Z"
+
+
+@lru_cache(64)
+def _second(seconds: int) -> str:
     days, second = divmod(seconds, 86_400)
     minute, second = divmod(second, 60)
-    return f"{_date(days)}T{minute // 60:02}:{minute % 60:02}:{second:02}.{ms:03}Z"
-
-
-@lru_cache(16)
-def _date(days: int) -> str:
-    """So many days after 1970 began. Most of what is written at a time is of one day."""
-    return date.fromordinal(_DAYS_TO_1970 + days).isoformat()
+    day = date.fromordinal(_DAYS_TO_1970 + days)
+    return f"{day.isoformat()}T{minute // 60:02}:{minute % 60:02}:{second:02}"
 
 
 _DAYS_TO_1970: Final = date(1970, 1, 1).toordinal()

@@ -47,7 +47,7 @@ class BeginStop(msgspec.Struct, array_like=True, tag="begin_stop"):
     error: Error
 
 
-class ArmTimer(msgspec.Struct, array_like=True, tag="timer"):
+class ArmTimer(msgspec.Struct, array_like=True, tag="timer", gc=False):
     """`timer` says what for: delay, retry, grace, deadline, suspect (the pause before its next turn), or of a wait its
     expiry, the next poll, and the moment to ask somebody else."""
 
@@ -68,7 +68,7 @@ class OpenScope(msgspec.Struct, array_like=True, tag="open"):
     is_gathered: bool = False  # its output is a value of its own: nothing of its children is kept after it
 
 
-class CompleteStep(msgspec.Struct, array_like=True, tag="complete"):
+class CompleteStep(msgspec.Struct, array_like=True, tag="complete", gc=False):
     """A step that ends without a call, a child of a scope, a scope.
 
     `joined`: the output is that of the leaves, gathered when it is read and stored nowhere.
@@ -85,7 +85,7 @@ class FailStep(msgspec.Struct, array_like=True, tag="fail"):
     error: Error
 
 
-class OpenWait(msgspec.Struct, array_like=True, tag="wait"):
+class OpenWait(msgspec.Struct, array_like=True, tag="wait", gc=False):
     """A step waits for somebody outside. `kind` is callback, signal, approval or condition; `name` is a task id."""
 
     path: str
@@ -151,7 +151,7 @@ class Continue(msgspec.Struct, array_like=True, tag="continue"):
     todo: list[tuple[str, str, str]]
 
 
-class FinishRun(msgspec.Struct, array_like=True, tag="finish"):
+class FinishRun(msgspec.Struct, array_like=True, tag="finish", gc=False):
     status: Status
     output: msgspec.Raw = NULL
     error: Error | None = None

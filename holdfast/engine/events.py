@@ -81,7 +81,7 @@ class SuspectsTurn(msgspec.Struct, array_like=True, tag="suspects_turn"):
     path: str
 
 
-class TimerFired(msgspec.Struct, array_like=True, tag="timer_fired"):
+class TimerFired(msgspec.Struct, array_like=True, tag="timer_fired", gc=False):
     path: str
     timer: str
 
@@ -102,7 +102,7 @@ class StepPaused(msgspec.Struct, array_like=True, tag="step_paused"):
     worker: tuple[str, ...] = ()
 
 
-class CallbackReceived(msgspec.Struct, array_like=True, tag="callback_received"):
+class CallbackReceived(msgspec.Struct, array_like=True, tag="callback_received", gc=False):
     """The later answer of a call; `by` says how it came: resume or poll. It may come before the pause is known."""
 
     path: str
@@ -112,7 +112,7 @@ class CallbackReceived(msgspec.Struct, array_like=True, tag="callback_received")
     by: str = "resume"
 
 
-class SignalReceived(msgspec.Struct, array_like=True, tag="signal_received"):
+class SignalReceived(msgspec.Struct, array_like=True, tag="signal_received", gc=False):
     """Somebody outside said something to the run, under a name."""
 
     name: str

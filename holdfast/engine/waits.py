@@ -18,7 +18,7 @@ from holdfast.plan.graph import Approval, Call, Condition, PendingRule, Signal
 from holdfast.values import NULL, Error, Millis, decode, encode, split
 
 USUAL: Final = PendingRule()
-LAST_LOOK_MS: Final = 10_000  # how long a last poll may take once the time is over
+LAST_LOOK_MS: Final = 10_000  # after which somebody else looks, if whoever was to make the last poll is gone
 
 
 # ------------------------------------------------------------------------------------------------- callbacks

@@ -19,11 +19,13 @@ from holdfast.errors import (
     InvalidRequest,
     InvalidSpec,
     LimitExceeded,
+    NotFound,
     Problem,
     RequestConflict,
 )
+from holdfast.http.misfit import invalid
 from holdfast.http.table import ANY, Ask, Reply, Route
-from holdfast.http.wire import ID_CHARS_MAX, PAGE, PAGE_MAX, Name, Text, invalid
+from holdfast.http.wire import ID_CHARS_MAX, PAGE, PAGE_MAX, Name, Text
 from holdfast.http.workers import check_services, offered
 from holdfast.runtime import traces
 from holdfast.runtime.commands import as_definition
@@ -215,7 +217,7 @@ def _reader(kind: type[T]) -> Callable[[bytes, str], T]:
         try:
             return msgspec.convert(known, kind)
         except msgspec.ValidationError as error:
-            raise invalid(error, "body") from None
+            raise invalid(error, "body", kind) from None
 
     return read
 
@@ -289,19 +291,22 @@ async def create_version(ask: Ask) -> Id:
 # ------------------------------------------------------------------------------------------------------- tasks
 
 
-async def create_task(ask: Ask) -> Id:
+async def create_task(ask: Ask) -> Id | Reply:
     body: NewTask = ask.body
     params = _params(body)
     name = await _flow_name(ask, body.flow_id)
-    row, _ = await ask.services.commands.start(
-        ask.tenant,
-        name,
-        params,
-        number=body.version or None,
-        # Kept with the task itself: an answer that is kept beside it could be lost in a crash, and a second task made.
-        request_id=body.request_id or ask.headers.get("idempotency-key"),
-        trace=traces.given(ask.headers.get("traceparent")),
-    )
+    try:
+        row, _ = await ask.services.commands.start(
+            ask.tenant,
+            name,
+            params,
+            number=body.version or None,
+            # Kept with the task itself: an answer that is kept beside it could be lost in a crash, and a second task made.
+            request_id=body.request_id or ask.headers.get("idempotency-key"),
+            trace=traces.given(ask.headers.get("traceparent")),
+        )
+    except NotFound as error:  # the flow is there, so it is not plain what is not
+        return Reply(Trouble(WORDS[error.code], str(error)), 404)
     return Id(row.id)
 
 

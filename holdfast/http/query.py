@@ -13,7 +13,7 @@ import msgspec
 from msgspec import inspect
 
 from holdfast.errors import InvalidRequest
-from holdfast.http.wire import invalid
+from holdfast.http.misfit import invalid
 
 WORDS_MAX: Final = 100
 
@@ -33,7 +33,7 @@ def reader(wanted: type) -> Callable[[bytes], Any]:
         try:
             return msgspec.convert(given, wanted)
         except msgspec.ValidationError as error:
-            raise invalid(error, "query") from None
+            raise invalid(error, "query", wanted) from None
 
     return read
 

@@ -122,9 +122,8 @@ async def run(ask: Ask) -> Run:
 
 async def journal(ask: Ask) -> JournalPage:
     query: JournalQuery = ask.query
-    return shown.journal(
-        await ask.services.queries.journal(ask.tenant, ask.path["id"], query.after, query.limit)
-    )
+    after = query.after or query.cursor or 0
+    return shown.journal(await ask.services.queries.journal(ask.tenant, ask.path["id"], after, query.limit))
 
 
 async def steps(ask: Ask) -> StepPage:

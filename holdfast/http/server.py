@@ -31,11 +31,12 @@ from holdfast.errors import (
     UnsupportedMediaType,
 )
 from holdfast.http.guard import Guard
+from holdfast.http.misfit import invalid
 from holdfast.http.ops import answered, request_id_of
 from holdfast.http.query import reader
 from holdfast.http.router import Router
 from holdfast.http.table import ANY, Ask, Reply, Route
-from holdfast.http.wire import ID_CHARS_MAX, KEY_PATTERN, RETRY_AFTER_SECS, fault_of, invalid, status_of
+from holdfast.http.wire import ID_CHARS_MAX, KEY_PATTERN, RETRY_AFTER_SECS, fault_of, status_of
 from holdfast.runtime.replies import Kept, Replies
 from holdfast.runtime.services import Services
 from holdfast.values import JSON_DEPTH_MAX, is_too_deep, sha256
@@ -240,7 +241,7 @@ def _body(ready: _Ready, raw: bytes, headers: Mapping[str, str]) -> Any:
     try:
         return route.reads(raw, media) if ready.decode is None and route.reads else ready.decode(raw)  # type: ignore[misc]
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise invalid(error, "body") from None
+        raise invalid(error, "body", route.body) from None
 
 
 # --------------------------------------------------------------------------------------------------- answering

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final, Literal
 
 import msgspec
 
-from holdfast.errors import HoldfastError, InvalidRequest, Problem
+from holdfast.errors import HoldfastError, Problem
 from holdfast.values import Error, Millis, Status, StepState
 
 PAGE_MAX: Final = 500
@@ -93,6 +93,7 @@ Scope = Literal["read", "run", "approve", "resume", "worker", "admin"]
 Number = Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]
 Limit = Annotated[int, msgspec.Meta(ge=1, le=PAGE_MAX)]
 Cursor = Annotated[str, msgspec.Meta(min_length=1, max_length=1_000)]
+Seq = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
 
 
 class NoQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -293,10 +294,15 @@ class RunPage(msgspec.Struct, frozen=True):
 
 
 class JournalQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Rows whose seq is over `after`."""
+    """Rows whose seq is over `after`. `cursor` is the same, by the name that every list has for it."""
 
-    after: Annotated[int, msgspec.Meta(ge=0, le=2**62)] = 0
+    after: Seq | None = None
+    cursor: Seq | None = None
     limit: Limit = PAGE
+
+    def __post_init__(self) -> None:
+        if self.after is not None and self.cursor is not None:
+            raise ValueError("`after` and `cursor` are two words for one thing: give one of them")
 
 
 class JournalLine(msgspec.Struct, frozen=True):
@@ -309,7 +315,7 @@ class JournalLine(msgspec.Struct, frozen=True):
 
 
 class JournalPage(msgspec.Struct, frozen=True):
-    """`cursor` is the `after` of the next page; null when no row is left."""
+    """`cursor` is what the next page is asked for with; null when no row is left."""
 
     items: list[JournalLine]
     cursor: int | None
@@ -699,32 +705,3 @@ class KeysQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     tenant: Name | None = None
     cursor: Cursor | None = None
     limit: Limit = PAGE
-
-
-# ----------------------------------------------------------------------------------------------------- reading
-
-
-def problem_of(message: str) -> Problem:
-    """What msgspec says of a value that does not fit, with the place as a JSON pointer."""
-    what, _, place = message.partition(" - at `")
-    pointer = _pointer(place.rstrip("`"))
-    if what.startswith("Object contains unknown field `"):
-        name = what.split("`")[1]
-        return Problem("unknown_key", f'unknown key "{name}"', f"{pointer}/{name}")
-    if what.startswith("Object missing required field `"):
-        name = what.split("`")[1]
-        return Problem("missing_key", f'"{name}" is missing', f"{pointer}/{name}")
-    is_word = what[1:2].islower()  # not an abbreviation, such as JSON
-    return Problem("wrong_type", what[:1].lower() + what[1:] if is_word else what, pointer)
-
-
-def _pointer(path: str) -> str:
-    """`$.labels[...].a[0]` → `/labels/a/0`"""
-    parts = path.removeprefix("$").replace("[...]", "").replace("[", ".").replace("]", "").split(".")
-    return "".join(f"/{part}" for part in parts if part)
-
-
-def invalid(error: Exception, what: str) -> InvalidRequest:
-    problem = problem_of(str(error))
-    place = f" at {problem.pointer}" if problem.pointer else ""
-    return InvalidRequest(f"the {what} cannot be used{place}: {problem.message}", [problem])

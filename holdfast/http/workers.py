@@ -32,6 +32,7 @@ from holdfast.http.wire import (
     time_text,
 )
 from holdfast.runtime.assignments import Fetched, Progress
+from holdfast.runtime.queries import cursor_of, number_of
 from holdfast.runtime.roster import Service, WorkerView
 
 TAG: Final = "workers"
@@ -55,14 +56,10 @@ async def heartbeat(ask: Ask) -> Worker:
 
 async def listed(ask: Ask) -> WorkerPage:
     query: WorkersQuery = ask.query
-    found = ask.services.workers.list(ask.tenant, query.service)
-    begin = 0
-    if query.cursor is not None:
-        places = [place for place, worker in enumerate(found, 1) if worker.id == query.cursor]
-        begin = places[0] if places else len(found)
-    page = found[begin : begin + query.limit]
-    has_more = begin + query.limit < len(found)
-    return WorkerPage([shown(worker) for worker in page], page[-1].id if has_more else None)
+    after = 0 if query.cursor is None else number_of(query.cursor)
+    found = [each for each in ask.services.workers.list(ask.tenant, query.service) if each.place > after]
+    page, has_more = found[: query.limit], len(found) > query.limit
+    return WorkerPage([shown(worker) for worker in page], cursor_of(page[-1].place) if has_more else None)
 
 
 async def forget(ask: Ask) -> Worker:
@@ -155,6 +152,7 @@ ROUTES: Final = (
         TAG,
         query=WorkersQuery,
         answer=WorkerPage,
+        errors=("invalid_inputs",),
     ),
     Route(
         "POST",

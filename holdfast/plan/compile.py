@@ -103,13 +103,15 @@ def compile_definition(spec: Definition, uses: Mapping[str, Resolved] | None = N
 
 def compile_flow(spec: FlowSpec, uses: Mapping[str, Resolved] | None = None) -> Plan:
     whole = Resolved(spec, uses or {})
+    root = flow.block_of(spec.graph, 0, _nested_of(whole.uses))
     return Plan(
         name=spec.name,
         version=whole.version,
-        root=flow.block_of(spec.graph, 0, _nested_of(whole.uses)),
+        root=root,
         output=flow.output_of(0),
         keeps_result=False,
         has_vars=True,
+        asks_workers=root.asks_workers,
         timeout_ms=_millis(spec.timeout_secs),
         interrupted_by_restart=spec.on_restart == "interrupt",
         steps_total=_steps_total(whole),
@@ -131,6 +133,7 @@ def compile_workflow(spec: WorkflowSpec, uses: Mapping[str, Resolved] | None = N
         root=root,
         output=None if spec.output is None else expr.render(_template(spec.output, scope)),
         keeps_result=keeps_result,
+        asks_workers=root.asks_workers,
         timeout_ms=_millis(spec.timeout_secs),
         interrupted_by_restart=spec.on_restart == "interrupt",
         steps_total=_steps_total(whole),

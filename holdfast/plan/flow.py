@@ -490,7 +490,8 @@ def _milliseconds(value: Any, name: str) -> float:
         if isinstance(value, bool) or not math.isfinite(number):
             raise ValueError
     except (TypeError, ValueError, OverflowError):
-        raise NotJson(f"{name} must be a number of milliseconds, not {value!r:.50}") from None
+        said = encode(value).decode()
+        raise NotJson(f"{name} must be a number of milliseconds, not {said:.50}") from None
     if number > DELAY_MS_MAX:
         raise NotJson(f"{name} is {value!r:.50} milliseconds, which is over a thousand years")
     return number

@@ -277,6 +277,40 @@ class Block(msgspec.Struct, frozen=True):
     def node(self, tail: str) -> Node:
         return self.nodes.get(tail) or self.nodes[base_of(tail)]
 
+    def leads(self, name: str, to: str) -> bool:
+        """May a node be met after another one has been, or is it that one?"""
+        seen, ahead = {name}, [name]
+        while ahead:
+            if (at := ahead.pop()) == to:
+                return True
+            new = _followers(self.nodes[at]) - seen
+            seen |= new
+            ahead += new
+        return False
+
+    @property
+    def asks_workers(self) -> bool:
+        """Is anything in it for workers to do?"""
+        return any(map(_asks_workers, self.nodes.values()))
+
+
+def _followers(node: Node) -> set[str]:
+    """The nodes that may come next."""
+    routes = node.routes
+    ways = {routes.ok, routes.error, routes.timeout, *(node.post.routes.values() if node.post else ())}
+    return {name for name in ways if name is not FAIL and name != END}
+
+
+def _asks_workers(node: Node) -> bool:
+    match node:
+        case Call():
+            return node.service is not None
+        case FanOut():
+            return any(block.asks_workers for block in node.blocks)
+        case Choice() | Nested():
+            return node.block.asks_workers
+    return False
+
 
 class Plan(msgspec.Struct, frozen=True):
     name: str
@@ -287,6 +321,7 @@ class Plan(msgspec.Struct, frozen=True):
     timeout_ms: int | None = None
     interrupted_by_restart: bool = False
     has_vars: bool = False  # its nodes write variables, and so may a signal
+    asks_workers: bool = False  # some of its calls are of services
     pending_ttl_ms: int = PENDING_TTL_MS  # how long a later answer is waited for, where its call does not say
     steps_total: int = 0
     env: tuple[str, ...] = ()  # variables of the environment that expressions name

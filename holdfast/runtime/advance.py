@@ -45,7 +45,6 @@ from holdfast.engine.events import (
     StepPaused,
     StepSucceeded,
     SuspectsTurn,
-    TimerFired,
 )
 from holdfast.engine.fold import fold
 from holdfast.engine.plain import SHORT_WAYS
@@ -81,7 +80,8 @@ KINDS: Final[dict[type, str]] = {kind: kind.__struct_config__.tag for kind in Ev
 
 # Stimuli that nobody would send a second time. Timers are armed again from the run's own rows.
 _KEPT: Final = (StepSucceeded, StepFailed, StepPaused, AttemptTimedOut, AttemptReleased, Adopted, Continued)
-_WAKING: Final = frozenset({Adopted, TimerFired})  # after these, a suspect may be waiting for its turn
+# What there is to do about a decision, once it is durable. All the others are the run's own.
+_CARRIED_OUT: Final = frozenset({StopAttempt, Continue, OpenWait, Poll, FinishRun})
 
 Reply = asyncio.Future[None]
 
@@ -122,6 +122,8 @@ Watcher = Callable[
 class Hands(Protocol):
     """Those who carry decisions out."""
 
+    def put_jobs(self, live: Live, decisions: list[Decision], batch: Batch) -> None: ...
+    def jobs_are_put(self, batch: Batch) -> None: ...
     def start_attempt(self, live: Live, path: str, attempt: int) -> None: ...
     def stop_attempt(self, no: RunNo, path: str) -> None: ...
     def paused(self, live: Live, path: str, task_id: str) -> None: ...
@@ -178,6 +180,8 @@ class Advance:
                 decisions = decide(live.plan, run, event, at)
                 fold(run, event, decisions, at)
             body, blobs = encode_row(event, decisions)
+            if live.plan.asks_workers:
+                self.hands.put_jobs(live, decisions, self._batch)
         except Exception as error:
             return self._quarantine(live, error, reply)
         self._batch.rows.append((run.no, run.seq, run.epoch, at, KINDS[type(event)], body))
@@ -364,6 +368,8 @@ class Advance:
             return self._failed(batch, entries, error)
         if self.watchers:
             self._tell_watchers(batch, entries)
+        if batch.assignments or batch.ended_assignments:
+            self.hands.jobs_are_put(batch)
         self._durable(entries)
         if batch.verdicts:
             self._tell_verdicts(batch)
@@ -410,14 +416,15 @@ class Advance:
                 for decision in decisions:
                     if type(decision) is StartAttempt:
                         start_attempt(live, decision.path, decision.attempt)
-                    else:
+                    elif type(decision) in _CARRIED_OUT:
                         self._carry_out(live, decision)
             except Exception as error:  # the others of the batch are not to blame
                 self._quarantine(live, error, reply)
+            run = live.run
             if live.owned:
-                if live.run.timers or type(event) in _WAKING:
-                    moved[live.run.no] = live
-            elif not live.run.over:
+                if run.timers or run.has_suspects or type(event) is Adopted:
+                    moved[run.no] = live
+            elif not run.over:
                 self._park(live)
             if reply is not None:
                 _answer(reply, None)
@@ -503,6 +510,7 @@ class Advance:
         def sent(index: int, part: list[Entry], sending: Batch, error: BaseException | None) -> None:
             if error is None:
                 self._tell_watchers(sending, part)
+                self.hands.jobs_are_put(sending)
                 self._durable(part)
                 self._tell_verdicts(sending)
             elif isinstance(error, StoreUnavailable | NodeIsOver | SystemExit | Fenced):

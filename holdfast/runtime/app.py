@@ -52,7 +52,7 @@ from holdfast.runtime.workers import Workers
 from holdfast.spec.notation import Definition, definition_beside
 from holdfast.spec.problems import did_you_mean
 from holdfast.store.artefacts import Artefacts
-from holdfast.store.base import Batch, NewRun, Request, RunRow, Store
+from holdfast.store.base import Batch, NewRun, Request, RunRow, Store, Stored
 from holdfast.tools.registry import Registry
 from holdfast.tools.secrets import Secrets
 from holdfast.values import (
@@ -78,7 +78,7 @@ LABEL_CHARS_MAX: Final = 1_000
 NAMES_LOOKED_AT_MAX: Final = 1_000  # for the nearest to a name that is not there
 MEANINGS_MAX: Final = 1_000  # published names whose definition is remembered
 GC_THRESHOLD_OF_PYTHON: Final = (700, 10, 10)
-GC_THRESHOLD: Final = (20_000, 20, 20)
+GC_THRESHOLD: Final = (50_000, 20, 20)
 
 Waiter = asyncio.Future[Live]
 
@@ -124,6 +124,7 @@ class Engine:
         self.workers = self.dispatch.workers
         self.workers.writes.over = self.over
         self.start_attempt, self.stop_attempt = self.dispatch.start, self.dispatch.stop
+        self.put_jobs, self.jobs_are_put = self.dispatch.put_jobs, self.dispatch.jobs_are_put
         self.timers = Timers(self.clock, self._timer_due, self._take_up)
         self.resident = resident
         self.template_env = frozenset(template_env)
@@ -160,7 +161,13 @@ class Engine:
         self.is_open = True
         self.drives_all = self.advance.parks = drive
         self.owners = Owners(
-            self.store, self.advance, self.dispatch, self.load, self.committed, resident=self.resident
+            self.store,
+            self.advance,
+            self.dispatch,
+            self.load,
+            self.load_many,
+            self._timer_due,
+            resident=self.resident,
         )
         if drive:
             await self.waits.look()
@@ -578,8 +585,20 @@ class Engine:
             return known
         if no in self.advance.quarantined:
             return None
+        return await self._taken_in(no, self._load(no))
+
+    async def load_many(self, runs: Sequence[RunNo]) -> list[Live]:
+        """The same for runs that are not in memory: those of them that can be read."""
         try:
-            live = await self._load(no)
+            stored = await self.store.load_many(runs)
+        except Exception:  # noqa: BLE001  # whichever it is, it is found by itself
+            return [live for no in runs if (live := await self.load(no)) is not None]
+        taken = [await self._taken_in(each.row.no, self._folded(each)) for each in stored]
+        return [live for live in taken if live is not None]
+
+    async def _taken_in(self, no: RunNo, loading: Awaitable[Live | None]) -> Live | None:
+        try:
+            live = await loading
         except Exception as error:  # one run that cannot be read must not keep the others from going on
             log.exception("run number %d cannot be loaded and is set aside", no)
             self.advance.set_aside(no, error)
@@ -592,14 +611,14 @@ class Engine:
 
     async def _load(self, no: RunNo) -> Live | None:
         stored = await self.store.load(no)
-        if stored is None:
-            return None
+        return None if stored is None else await self._folded(stored)
+
+    async def _folded(self, stored: Stored) -> Live:
         plan = await self.plans.of_version(stored.row.tenant, stored.row.version)
         run = await load_run(self.store, stored)
-        trace = await self.store.trace_of(no)
-        live = Live(run, plan, owned=False, status=stored.row.status, trace=trace)
-        live.lacks_tool = any(step.reason == "no_tool" for step in run.steps.values())
-        live.journal_bytes = sum(len(body) for *_, body in stored.rows)
+        live = Live(run, plan, owned=False, status=stored.row.status, trace=stored.trace)
+        live.lacks_tool = run.active > 0 and any(step.reason == "no_tool" for step in run.steps.values())
+        live.journal_bytes = sum([len(row[-1]) for row in stored.rows])
         if stored.parts:
             live.snapshot_at = max(live.snapshot_at, len(stored.parts[0][1]))
         return live
@@ -690,13 +709,22 @@ class Engine:
             return
         now = self.clock.now()
         due = [key for key, at in live.run.timers.items() if at <= now]
+        is_held = False
         for key in due:
             timer, path = timer_of(key)
-            if timer == "expiry" and self.waits.looks_first(live, path, lambda: self._timer_due(no)):
-                continue
-            self.advance.offer(live, TimerFired(path, timer))
-        if not due:
+            if timer == "expiry" and self.waits.looks_first(live, path):
+                is_held = True
+            else:
+                self.advance.offer(live, TimerFired(path, timer))
+        if is_held:
+            self._arm_others(live, now)
+        elif not due:
             self.committed(live)  # the clock was set back this very moment
+
+    def _arm_others(self, live: Live, now: Millis) -> None:
+        """The end of a wait is held back: that must not keep the other timers of the run from firing."""
+        others = [at for at in live.run.timers.values() if at > now]
+        self.timers.arm(live.run.no, min([*others, Millis(now + LOOK_AGAIN_MS)]))
 
 
 def _check_room(run: Run, size: int) -> None:

@@ -30,7 +30,7 @@ from holdfast.runtime.calls import Job, failure_of
 from holdfast.runtime.clock import Clock
 from holdfast.runtime.roster import Roster, Worker
 from holdfast.runtime.writes import Writes
-from holdfast.store.base import AssignmentRow, Store
+from holdfast.store.base import AssignmentRow, Batch, Store
 from holdfast.tools.failures import ToolError
 from holdfast.values import NotJson, RunNo, encode
 
@@ -142,6 +142,7 @@ class Assignments:
         self.when_waiting: Callable[[], None] = lambda: None
         self._open: dict[Key, Assignment] = {}
         self._of_run: dict[RunNo, dict[Key, None]] = {}
+        self._not_begun: dict[RunNo, dict[Key, None]] = {}  # those that this process has not offered yet
         self._offered: dict[Queue, dict[Key, Assignment]] = {}  # the oldest first
         self._to_be_told: dict[Queue, dict[Key, Assignment]] = {}  # by worker: those that it is to stop
         self._pollers: dict[Queue, dict[asyncio.Event, None]] = {}  # who came first is woken first
@@ -153,9 +154,11 @@ class Assignments:
         self.show_late: Callable[[Key, bytes | ToolError], None] | None = None
 
     def open(self, rows: Iterable[AssignmentRow]) -> None:
-        """What an engine before this one gave out. Leases begin anew: nobody could renew them meanwhile."""
+        """Jobs whose rows are on disk, and that nobody waits for yet: just started, or given out by an engine before
+        this one. Leases begin anew: nobody could renew them meanwhile."""
         for row in rows:
-            self._add(Assignment(row))
+            assignment = self._add(Assignment(row))
+            self._not_begun.setdefault(row.no, {})[assignment.key] = None
 
     def close(self) -> None:
         if self._sweep is not None:
@@ -172,8 +175,13 @@ class Assignments:
     # ----------------------------------------------------------------------------------- the side of the engine
 
     def holds(self, key: Key) -> bool:
-        """Is this attempt with a worker, or offered to those who fetch?"""
+        """Is this attempt with a worker, or for those who fetch?"""
         return key in self._open
+
+    def is_offered(self, key: Key) -> bool:
+        """Has this process offered it to those who fetch?"""
+        found = self._open.get(key)
+        return found is not None and found.job is not None
 
     def lease_left(self, key: Key) -> float | None:
         """Seconds until the lease of this attempt is over; None if it is not leased."""
@@ -193,6 +201,22 @@ class Assignments:
     def held(self, no: RunNo) -> list[Key]:
         return list(self._of_run.get(no, ()))
 
+    def start(self, row: AssignmentRow, batch: Batch) -> None:
+        """Let the commit that starts an attempt say that it is a job."""
+        batch.assignments.append(row)
+        self._not_begun.setdefault(row.no, {})[row.no, row.path, row.attempt] = None
+
+    def not_begun(self, no: RunNo) -> list[Key]:
+        """The jobs of a run that have a row, or are to have one, and are not offered by this process."""
+        return list(self._not_begun.get(no, ()))
+
+    def rows_are_gone(self, keys: Iterable[Key]) -> None:
+        """What ended before it was offered is forgotten with its row."""
+        for key in keys:
+            _take_out(self._not_begun, key[0], key)
+            if (found := self._open.get(key)) is not None and found.job is None:
+                self._take_off(found)
+
     def unheard(self) -> list[Key]:
         """Given out in this process, and nobody waits for the answer; those of others wait to be taken up."""
         return [key for key, each in self._open.items() if each.job is not None and each.result is None]
@@ -206,7 +230,9 @@ class Assignments:
         assignment = self._open.get(job.key)
         if assignment is None:
             assignment = self._add(Assignment(AssignmentRow(job.no, job.path, job.attempt, job.service)))
+            self._note(assignment)
         assignment.job = job
+        _take_out(self._not_begun, job.no, job.key)
         if assignment.is_leased:
             self._lease_again(assignment)
         else:
@@ -385,7 +411,6 @@ class Assignments:
         job = assignment.job
         assert job is not None
         self._offered.setdefault((job.tenant, job.service), {})[assignment.key] = assignment
-        self._note(assignment)
         self._wake_pollers(assignment)
         self._watch(self._clock.monotonic() + SWEEP_SECONDS)
 
@@ -487,6 +512,7 @@ class Assignments:
         assignment.row = msgspec.structs.replace(assignment.row, worker="", token="")
         assignment.lease_until = assignment.call_until = float("inf")
         assignment.worker = None
+        self._note(assignment)
         self._offer(assignment)
 
     # ------------------------------------------------------------------------------------------- late and again
@@ -557,9 +583,9 @@ class Assignments:
         return assignment
 
     def _end(self, assignment: Assignment, accepted: tuple[str, bytes] | None = None) -> None:
-        if self._open.pop(assignment.key, None) is None:
+        if assignment.key not in self._open:
             return
-        _take_out(self._of_run, assignment.row.no, assignment.key)
+        self._take_off(assignment)
         job = assignment.job
         if job is not None:
             self._withdraw(assignment)
@@ -570,6 +596,11 @@ class Assignments:
         if accepted is None:  # else the row went with the answer
             self._writes.batch.ended_assignments.append(assignment.key)
             self._writes.soon()
+
+    def _take_off(self, assignment: Assignment) -> None:
+        del self._open[assignment.key]
+        for places in (self._of_run, self._not_begun):
+            _take_out(places, assignment.row.no, assignment.key)
 
     def _withdraw(self, assignment: Assignment) -> None:
         job = assignment.job

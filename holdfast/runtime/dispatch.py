@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 from msgspec import Raw
 
+from holdfast.engine.decisions import Decision, StartAttempt
 from holdfast.engine.draft import value_at
 from holdfast.engine.events import (
     AttemptReleased,
@@ -42,6 +43,7 @@ from holdfast.runtime.feed import Hearer, job_id
 from holdfast.runtime.threads import Threads
 from holdfast.runtime.workers import Workers
 from holdfast.store.artefacts import Artefacts
+from holdfast.store.base import AssignmentRow, Batch
 from holdfast.tools.failures import ArgumentsMisfit, OutputTooLarge, described
 from holdfast.tools.registry import Context, Registry, Tool
 from holdfast.tools.secrets import Secrets, SecretUnavailable
@@ -183,11 +185,45 @@ class Dispatch:
         waits = any((no, path, number) in queue for queue in self._queues)
         return waits or (attempt is not None and attempt.number == number)
 
+    # ---------------------------------------------------------------------------------------------------- jobs
+
+    def put_jobs(self, live: Live, decisions: list[Decision], batch: Batch) -> None:
+        """A job for those who fetch is a row of the commit that starts its attempt, and what ends the attempt before it has
+        begun takes the row along: no crash comes between, so what nobody had is not lost."""
+        run, jobs = live.run, self._jobs
+        for decision in decisions:
+            if type(decision) is StartAttempt:
+                path, service = decision.path, self._service_of(live, decision.path)
+                if service is not None and self.workers.is_fetched(run.tenant, service):
+                    jobs.start(AssignmentRow(run.no, path, decision.attempt, service), batch)
+        for key in jobs.not_begun(run.no):
+            if run.over or not is_open(run, *key[1:]):
+                batch.ended_assignments.append(key)
+
+    def jobs_are_put(self, batch: Batch) -> None:
+        """The rows of a commit are on disk, or gone."""
+        self._jobs.open(batch.assignments)
+        self._jobs.rows_are_gone(batch.ended_assignments)
+
+    def _service_of(self, live: Live, path: str) -> str | None:
+        """What is asked of workers in a step, if anything is."""
+        node = live.plan.node(path)
+        if not isinstance(node, Call) or node.service is None:
+            return None
+        if not node.service.is_given:
+            return node.target
+        try:
+            service = self._resolved(live, bytes(live.run.steps[path].inputs))["service"]
+        except (ValueError, SecretUnavailable):
+            return None  # it fails when it begins
+        return service if type(service) is str else None
+
     # ------------------------------------------------------------------------------------------------ starting
 
     def start(self, live: Live, path: str, number: int) -> None:
         if self.is_stopping:
-            self.advance.offer(live, AttemptReleased(path, number, "stopping"))
+            if not self.workers.holds((live.run.no, path, number)):
+                self.advance.offer(live, AttemptReleased(path, number, "stopping"))
         else:
             self.queue.append((live.run.no, path, number))
             if self._runner is None:
@@ -216,7 +252,7 @@ class Dispatch:
         try:
             text = written(step.inputs)
             args = self._resolved(live, text) if b'"$' in text else decode(text)
-            if self._tells_address(node, tool):
+            if self.callback_url is not None and self._tells_address(node, tool):
                 self._tell_address(live, path, number, args["params"] if node.spreads else args)
             if node.spreads:
                 args = tool.spread(args["input"], args["params"])
@@ -722,7 +758,8 @@ class Dispatch:
                 self.advance.deliver(no, AttemptReleased(path, attempt.number, "stopping"))
         for waiting in self._queues:
             for no, path, number in waiting:
-                self.advance.deliver(no, AttemptReleased(path, number, "stopping"))
+                if not self.workers.holds((no, path, number)):
+                    self.advance.deliver(no, AttemptReleased(path, number, "stopping"))
             waiting.clear()
         self.abandon()
 

@@ -59,6 +59,8 @@ Given = str | Mapping[str, Any]  # an address, or {url, secret_env}
 
 def destination(given: Given) -> Destination:
     """A destination as callers write it; raises InvalidInputs if nobody could be told there."""
+    if not isinstance(given, str | Mapping):
+        raise InvalidInputs(f"final_callback must be an address or a mapping, not {type(given).__name__}")
     told = {"url": given} if isinstance(given, str) else dict(given)
     unknown = sorted(map(str, told.keys() - {"url", "secret_env"}))
     if unknown:

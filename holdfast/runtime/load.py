@@ -23,14 +23,14 @@ ROWS_AT_A_TIME: Final = 200  # some milliseconds
 
 async def load_run(store: Store, stored: Stored) -> Run:
     """The run as of its last row, with every value that it needs at hand."""
-    run = await _from_snapshot(store, stored)
+    run = await _from_snapshot(store, stored) if stored.parts else new_run(stored.row)
     await replay(store, run, stored.rows)
     return run
 
 
 async def load_run_in_turns(store: Store, stored: Stored) -> Run:
     """The same for whoever only looks: others get their turn between two pieces of what came after the snapshot."""
-    run = await _from_snapshot(store, stored)
+    run = await _from_snapshot(store, stored) if stored.parts else new_run(stored.row)
     for start in range(0, len(stored.rows), ROWS_AT_A_TIME):
         await replay(store, run, stored.rows[start : start + ROWS_AT_A_TIME])
         await asyncio.sleep(0)
@@ -38,8 +38,6 @@ async def load_run_in_turns(store: Store, stored: Stored) -> Run:
 
 
 async def _from_snapshot(store: Store, stored: Stored) -> Run:
-    if not stored.parts:
-        return new_run(stored.row)
     run = decode_parts(stored.parts)
     await fetch_blobs(store, run)
     return run
@@ -61,8 +59,10 @@ async def replay(store: Store, run: Run, rows: Iterable[ReadRow], *, keep_all: b
             decisions = [_kept(decision) for decision in decisions]
         fold(run, event, decisions, Millis(at))
         run.epoch = epoch
-    for work in ("key_work", "wait_work"):  # done when those rows were written
-        run.__dict__.pop(work, None)
+    left = run.__dict__
+    if left:  # what the commits of those rows were to do, and did
+        left.pop("key_work", None)
+        left.pop("wait_work", None)
 
 
 def _kept(decision: Decision) -> Decision:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import fcntl
 import logging
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
 import msgspec
@@ -26,6 +26,9 @@ log = logging.getLogger("holdfast")
 ADOPT_BATCH: Final = 200  # runs taken up between two looks at the loop
 RESIDENT_MAX: Final = 20_000  # runs in memory; more than this wait in the store until there is room
 
+LOADED_AT_ONCE: Final = (
+    50  # of those that are due: each may be as large as what is read of a journal at a time
+)
 LOOKS: Final = 3  # at the kernel's list of locks
 
 NETWORK_FILESYSTEMS: Final = frozenset(
@@ -123,7 +126,8 @@ def _filesystem_of(folder: str) -> str:
     return kind
 
 
-LoadRun = Callable[[RunNo], Awaitable[Live | None]]
+Load = Callable[[RunNo], Awaitable[Live | None]]
+LoadMany = Callable[[Sequence[RunNo]], Awaitable[list[Live]]]
 
 
 class Owners:
@@ -134,18 +138,14 @@ class Owners:
         store: Store,
         advance: Advance,
         dispatch: Dispatch,
-        load: LoadRun,
-        arm: Callable[[Live], None],
+        load: Load,
+        load_many: LoadMany,
+        fire: Callable[[RunNo], None],
         *,
         resident: int,
     ) -> None:
-        self._store, self._advance, self._dispatch, self._load, self._arm = (
-            store,
-            advance,
-            dispatch,
-            load,
-            arm,
-        )
+        self._store, self._advance, self._dispatch = store, advance, dispatch
+        self._load, self._load_many, self._fire = load, load_many, fire
         self._resident = resident
         self._lane = store.lane_of_former()
         self._cursor: RunNo | None = RunNo(
@@ -198,11 +198,17 @@ class Owners:
             set_aside = self._advance.quarantined
             due = [no for no in await self._store.due(now, room + len(set_aside)) if no not in set_aside]
             self._more_due = len(due) >= room
-            for no in due:
-                if no not in self._advance.live and (live := await self.wake(no)) is not None:
-                    self._arm(live)
-                    taken += 1
+            taken += await self._wake_due([no for no in due if no not in self._advance.live])
         return taken > 0
+
+    async def _wake_due(self, due: list[RunNo]) -> int:
+        woken = 0
+        for start in range(0, len(due), LOADED_AT_ONCE):
+            for live in await self._load_many(due[start : start + LOADED_AT_ONCE]):
+                if not await self._begins_what_is_ready(live):
+                    self._fire(live.run.no)
+                woken += 1
+        return woken
 
     async def adopt(self, no: RunNo, *, drive: bool = True, restarted: bool = False) -> Live | None:
         """Make a run ours by a row of its own: whoever had it can never append to it again.
@@ -238,12 +244,17 @@ class Owners:
     async def wake(self, no: RunNo, *, drive: bool = True) -> Live | None:
         """Bring a parked run back; its first row makes it ours. One that has something ready begins it."""
         live = await self._load(no)
-        if live is None or live.run.over:
-            return live
-        if live.run.status == "pending" or live.run.active or live.run.todo or live.run.waits_for_key():
-            return await self.adopt(no, drive=drive)
-        live.run.epoch += 1
+        if live is not None and not live.run.over:
+            await self._begins_what_is_ready(live, drive=drive)
         return live
+
+    async def _begins_what_is_ready(self, live: Live, *, drive: bool = True) -> bool:
+        run = live.run
+        if run.status == "pending" or run.active or run.todo or run.waits_for_key():
+            await self.adopt(run.no, drive=drive)
+            return True
+        run.epoch += 1
+        return False
 
     def _log_losses(self, live: Live, lost: list[str], alone: str) -> None:
         for path in lost:

@@ -233,7 +233,7 @@ class Queries:
         _check_limit(limit)
         if id_part is not None:
             return await self._like(tenant, id_part, limit)
-        before = None if cursor is None else RunNo(_number_of(cursor))
+        before = None if cursor is None else RunNo(number_of(cursor))
         wanted = wanted_of(status, workflow, number, label)
         found = await self.store.list_runs(tenant, before, limit, wanted)
         return Page(found.rows, None if found.below is None else cursor_of(found.below))
@@ -271,7 +271,7 @@ class Queries:
         _check_limit(limit)
         row = await self._row(tenant, run_id)
         plan = await self._plans.of_version(row.tenant, row.version)
-        after = 0 if cursor is None else _number_of(cursor)
+        after = 0 if cursor is None else number_of(cursor)
         found, has_more = await self._pages.page(plan, row, every=every, after=after, limit=limit)
         return Page(found, cursor_of(found[-1].order) if has_more else None)
 
@@ -282,7 +282,7 @@ class Queries:
     async def dead_letters(self, tenant: str, *, cursor: str | None, limit: int) -> Page[Letter]:
         """Letters that nobody took, the oldest first."""
         _check_limit(limit)
-        after = 0 if cursor is None else _number_of(cursor)
+        after = 0 if cursor is None else number_of(cursor)
         found = await self.store.dead_letters(tenant, after, limit + 1)
         return Page(found[:limit], cursor_of(found[limit - 1].pos) if len(found) > limit else None)
 
@@ -359,7 +359,7 @@ class Queries:
     ) -> Page[Release]:
         """What was published under a name, and its drafts: the newest first."""
         _check_limit(limit)
-        below = NO_BOUND if cursor is None else _number_of(cursor)
+        below = NO_BOUND if cursor is None else number_of(cursor)
         found = await self.store.releases(tenant, name, below, limit + 1) if is_text(name) else []
         if not found:
             name = (await self.workflow(tenant, name)).workflow.name  # raises if there is none of this name
@@ -424,7 +424,7 @@ class Queries:
         """What each attempt at a node did, in the order of their beginning."""
         _check_limit(limit, NODE_RUNS_MAX)
         row = await self._row(tenant, run_id)
-        after = 0 if cursor is None else _number_of(cursor)
+        after = 0 if cursor is None else number_of(cursor)
         found, last = await self._node_run_pages.page(row, after=after, limit=limit)
         return Page(found, None if last is None else cursor_of(last))
 
@@ -551,7 +551,7 @@ def cursor_of(number: int) -> str:
     return f"{number:x}"
 
 
-def _number_of(cursor: str) -> int:
+def number_of(cursor: str) -> int:
     try:
         number = int(cursor, 16)
     except ValueError:

@@ -69,8 +69,8 @@ class Restore:
         for path, step in live.run.open_attempts():
             if self._dispatch.has(no, path, step.attempt) or _answers(kept, path, step.attempt):
                 continue
-            if self._dispatch.workers.holds((no, path, step.attempt)):
-                continue  # a worker has it: see below
+            if self._dispatch.workers.is_offered((no, path, step.attempt)):
+                continue  # a worker has it, or may fetch it: see below
             if step.target is None:
                 self._dispatch.start(live, path, step.attempt)
             else:

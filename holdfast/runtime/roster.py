@@ -15,6 +15,7 @@ import msgspec
 from holdfast.errors import Forbidden, InvalidRequest, LimitExceeded, NotFound
 from holdfast.runtime.clock import Clock
 from holdfast.runtime.writes import Writes
+from holdfast.spec.names import control_in
 from holdfast.store.base import WorkerRow
 from holdfast.tools.failures import ToolError
 from holdfast.tools.guard import Guard
@@ -56,6 +57,7 @@ class WorkerView(msgspec.Struct, frozen=True):
     status: Literal["online", "offline"]
     type: Kind
     called_back: tuple[str, ...] = ()  # services whose calls are told where to send a later answer
+    place: int = 0  # the how many-th it was to register
 
 
 class Worker:
@@ -110,7 +112,15 @@ class Worker:
         status: Literal["online", "offline"] = "online" if self.is_online else "offline"
         called_back = tuple(name for name in self.services if name in self.called_back)
         return WorkerView(
-            self.id, self.name[1], self.services, self.load, self.heard_at, status, self.kind, called_back
+            self.id,
+            self.name[1],
+            self.services,
+            self.load,
+            self.heard_at,
+            status,
+            self.kind,
+            called_back,
+            self.place,
         )
 
     def renew(self, said: Worker) -> None:
@@ -396,14 +406,22 @@ def _text(services: Sequence[Service]) -> str:
 def _check(worker_id: str, url: str | None, services: list[str], kind: str) -> None:
     """Everything that is wrong with a registration, said at once."""
     problems = []
-    if not worker_id or len(worker_id) > NAME_CHARS_MAX or not worker_id.isprintable():
-        problems.append(f"id is a text of 1 to {NAME_CHARS_MAX} printable characters")
+    if why := _misnamed(worker_id):
+        problems.append(f"id {why}")
     if kind == "http" and (not url or len(url) > URL_CHARS_MAX):
         problems.append(f"url is where the worker is called, up to {URL_CHARS_MAX:,} characters")
     if not 1 <= len(services) <= SERVICES_MAX:
         problems.append(f"services has 1 to {SERVICES_MAX:,} names")
-    bad = [name for name in services if not name or len(name) > NAME_CHARS_MAX or not is_text(name)]
-    if bad:
-        problems.append(f"the name of a service has 1 to {NAME_CHARS_MAX} characters, not {bad[0]!a:.50}")
+    if why := next(filter(None, map(_misnamed, services)), None):
+        problems.append(f"the name of a service {why}")
     if problems:
         raise InvalidRequest("the worker cannot be registered: " + "; ".join(problems))
+
+
+def _misnamed(name: str) -> str | None:
+    """What is wrong with a name, if anything is. It stands in lists, paths and log lines."""
+    if not name or len(name) > NAME_CHARS_MAX or not is_text(name):
+        return f"has 1 to {NAME_CHARS_MAX} characters, not {name!a:.50}"
+    if (found := control_in(name)) is not None:
+        return f"has a control character in it: {name!a:.50}; take out {found}"
+    return None

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import copy
 from collections import OrderedDict
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -45,6 +46,7 @@ from holdfast.engine.events import (
 from holdfast.engine.rows import blob_of, decode_row
 from holdfast.engine.state import Run, beneath
 from holdfast.errors import InvalidInputs, LimitExceeded
+from holdfast.plan.graph import Block, Plan
 from holdfast.runtime.load import load_run_in_turns, whole
 from holdfast.runtime.outputs import output_of
 from holdfast.store.base import ReadRow, RunRow, Store, Wanted
@@ -57,8 +59,10 @@ ROWS_AT_A_TIME: Final = 200
 NODE_RUNS_MAX: Final = 10_000  # in one answer
 NODE_RUN_CHARS_MAX: Final = 16 * 1024 * 1024  # of what those of one answer were given and gave, about
 NODE_RUN_PAGES_REMEMBERED_MAX: Final = 8
-COURSE_ROWS_MAX: Final = 20_000  # of a journal that was not looked at before; of a longer one, its two ends
-COURSE_ROWS_AT_THE_END: Final = 500
+COURSE_ROWS_MAX: Final = (
+    20_000  # of a journal that was not looked at before; after them, only where nodes are left
+)
+TELLING_ROWS: Final = 20  # one of so many in a row tells where a run is
 LARGE_BYTES_MAX: Final = 16 * 1024 * 1024  # large values that one answer shows in full, together
 OFFSET_MAX: Final = 100_000  # tasks that a page may lie behind
 PASSED_MAX: Final = 20_000  # of these, how many are passed over in one go
@@ -398,7 +402,17 @@ class NodeRunPages:
 
     async def page(self, row: RunRow, *, after: int, limit: int) -> tuple[list[NodeRun], int | None]:
         """The node runs behind the one that was the `after`th to begin, and behind which one the next page begins.
-        Others get their turn between two pieces of the journal."""
+
+        Attempts that were given back since are not on it, so it may be shorter than asked for. It is empty only where no
+        other comes after it: some people stop there.
+        """
+        told, further = await self._told(row, after, limit)
+        while not told.found and further is not None:
+            told, further = await self._told(row, further.after, limit)
+        return await self._shown(row.no, told), None if further is None else further.after
+
+    async def _told(self, row: RunRow, after: int, limit: int) -> tuple[NodeRuns, NodeRuns | None]:
+        """A page, and the one after it. Others get their turn between two pieces of the journal."""
         key = (row.no, after, limit)
         told = self._known.get(key) or NodeRuns(row.id, after=after, limit=limit)
         self._remember(key, told)
@@ -412,7 +426,7 @@ class NodeRunPages:
         further = told.further
         if further is not None:
             self._remember((row.no, further.after, limit), further)
-        return await self._shown(row.no, told), None if further is None else further.after
+        return told, further
 
     async def _rows(self, no: RunNo, told: NodeRuns) -> list[ReadRow]:
         return await self._store.journal(no, told.seq, ROWS_AT_A_TIME)
@@ -482,7 +496,9 @@ class Course:
         self.action, self.steps = "", 0
         self.seq = 0
         self.is_whole = True  # no row was passed over
-        self._once = 0  # of the steps, those that were met for the first time
+        self.turn = ""  # the node that rows last told of, with its visit
+        self._over: set[str] = set()  # nodes that have come to an end
+        self._last_over = ""  # of them, with its visit
         self._path = ""
 
     @property
@@ -505,35 +521,51 @@ class Course:
                 self._leave(decision)  # type: ignore[arg-type]
             elif kind is FinishRun:
                 self._finish(decision)  # type: ignore[arg-type]
+        self.turn = turn_after(decisions) or self.turn
 
     def _end(self, path: str) -> None:
-        if "." not in path and scope_of(path)[1] is None:
+        if not split(path)[0] and scope_of(path)[1] is None:
             self.steps += 1
-            self._once += "~" not in path
+            self._over.add(base_of(path))
+            self._last_over = path
 
     def _leave(self, order: Take) -> None:
-        if "." not in order.path:
+        if not split(order.path)[0]:
             self.action, self._path = order.action, order.to
 
     def _finish(self, order: FinishRun) -> None:
         self._path = order.error.path if order.status == "failed" and order.error is not None else ""
 
-    def count_visits(self, run: Run) -> None:
-        """What was passed over went round and round: how often each node was met stands in the run."""
-        if not self.is_whole:
-            rounds = sum(visits - 1 for visits in run.frames[""].visits.values() if visits > 1)
-            is_open = any("~" in path and "." not in path for path in (*run.steps, *run.scopes))
-            self.steps = self._once + rounds - is_open
+    def count_visits(self, run: Run, block: Block) -> None:
+        """Count what was passed over: how often nodes were met that may be met again stands in the run."""
+        visits, first = dict(run.frames[""].visits), run.first or block.first
+        if first in block.again:
+            visits.setdefault(first, 1)
+        is_open = self.turn not in ("", self._last_over) and base_of(self.turn) in block.again
+        self.steps = len(self._over - block.again) + sum(visits.values()) - is_open
+
+
+def turn_after(decisions: list[Decision]) -> str:
+    """The node of the top level, with its visit, that a row's decisions leave the run at; empty if they do not tell."""
+    for decision in reversed(decisions):
+        if isinstance(decision, Take) and decision.to and not split(decision.path)[0]:
+            return f"{decision.to}~{decision.visit}" if decision.visit > 1 else decision.to
+        if path := getattr(decision, "path", ""):
+            while frame := split(path)[0]:
+                path = frame
+            return scope_of(path)[0]
+    return ""
 
 
 class Courses:
-    """Courses of runs, read once: what was found is remembered. Of a very long journal only the two ends are read."""
+    """Courses of runs, read once: what was found is remembered. Of a very long journal, what lies between two rows that
+    are inside of one node, or on one cycle, is not read."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self._known: OrderedDict[RunNo, Course] = OrderedDict()
 
-    async def of(self, run: Run) -> Course:
+    async def of(self, run: Run, plan_of: Callable[[], Awaitable[Plan]]) -> Course:
         """As of the last row of the run as it is given."""
         course = self._known.setdefault(run.no, Course())
         self._known.move_to_end(run.no)
@@ -541,8 +573,9 @@ class Courses:
             self._known.popitem(last=False)
         until, last = course.seq + COURSE_ROWS_MAX, run.seq
         while course.seq < last:
-            if course.seq >= until and last - course.seq > COURSE_ROWS_AT_THE_END:
-                course.seq, course.is_whole = last - COURSE_ROWS_AT_THE_END, False
+            if course.seq >= until:
+                course.is_whole = False
+                await self._pass_over(course, run, (await plan_of()).root)
             rows = await self._store.journal(run.no, course.seq, ROWS_AT_A_TIME)
             if not rows:
                 break  # the run is being deleted
@@ -550,8 +583,34 @@ class Courses:
                 if course.seq < row[0] <= last:
                     course.take(row)
             await asyncio.sleep(0)
-        course.count_visits(run)
+        if not course.is_whole:
+            course.count_visits(run, (await plan_of()).root)
         return course
+
+    async def _pass_over(self, course: Course, run: Run, block: Block) -> None:
+        """Go on to the last row that tells nothing new: no node is met any more that was left for good, so between two
+        rows on one cycle there is nothing else. Where the newest visit begins is read: it says what led there."""
+        newest, here = await self._turn_at(run.no, run.seq), course.turn
+
+        def tells_nothing(turn: str) -> bool:
+            if "" in (turn, here) or newest in (turn, here):
+                return turn == here == newest
+            return block.leads(base_of(turn), base_of(here))
+
+        low, high = course.seq, run.seq
+        while high - low > ROWS_AT_A_TIME:
+            middle = (low + high) // 2
+            if tells_nothing(await self._turn_at(run.no, middle)):
+                low = middle
+            else:
+                high = middle
+        course.seq = max(course.seq, low)  # somebody else may have asked meanwhile
+
+    async def _turn_at(self, no: RunNo, seq: int) -> str:
+        """Where the run was after a row, or after one of a few before it; empty if none of them tells."""
+        rows = await self._store.journal(no, max(0, seq - TELLING_ROWS), TELLING_ROWS)
+        turns = (turn_after(decode_row(body)[1]) for *_, body in reversed(rows))
+        return next(filter(None, turns), "")
 
 
 async def task_of(queries: Queries, row: RunRow) -> Task:
@@ -560,7 +619,7 @@ async def task_of(queries: Queries, row: RunRow) -> Task:
     stored = await store.load(row.no)
     assert stored is not None
     row, run = stored.row, await load_run_in_turns(store, stored)
-    course = await queries.courses.of(run)
+    course = await queries.courses.of(run, lambda: queries.plan_of(row))
     release = await _release_of(store, row)
     return Task(
         id=row.id,

@@ -50,6 +50,7 @@ class Upkeep:
         self._stopping = asyncio.Event()
         self._next: asyncio.TimerHandle | None = None
         self._round: asyncio.Task[None] | None = None
+        self.by_itself = True  # else somebody else says when
         self._clock: Clock
         self._over: Callable[[BaseException], None]
 
@@ -70,9 +71,10 @@ class Upkeep:
             await self._round
 
     def _wait(self, seconds: float) -> None:
-        self._next = asyncio.get_running_loop().call_later(seconds, self._begin_round)
+        if self.by_itself:
+            self._next = asyncio.get_running_loop().call_later(seconds, self.begin_round)
 
-    def _begin_round(self) -> None:
+    def begin_round(self) -> None:
         self._round = asyncio.get_running_loop().create_task(self._tidy())
 
     async def _tidy(self) -> None:

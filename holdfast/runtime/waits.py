@@ -13,13 +13,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import OrderedDict
+from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal, ParamSpec
 
 import msgspec
 
-from holdfast.engine.events import ApprovalAnswered, CallbackReceived
+from holdfast.engine.events import ApprovalAnswered, CallbackReceived, TimerFired
 from holdfast.engine.state import timer_key
 from holdfast.errors import (
     AmbiguousTask,
@@ -64,11 +64,11 @@ log = logging.getLogger("holdfast")
 
 EARLY_MS: Final = 86_400_000  # how long an answer is kept that nobody waits for yet
 EARLY_MAX: Final = 10_000  # of one tenant
+EARLY_BYTES_MAX: Final = 256 * 1024 * 1024  # of one tenant: some of the largest, or ten thousand usual ones
 NAMED_MAX: Final = 100  # waits of one task id that are looked at
 WAITS_SHOWN_MAX: Final = 1_000
 POLL_SECONDS: Final = 8.0  # of one look at an address: less than a last look may take
 POLLS_MAX: Final = 100  # at once
-LOOKED_MAX: Final = 10_000  # last looks that are remembered: one that is forgotten is made once more
 RESUME_PATH: Final = "/workflows/resume"
 
 P = ParamSpec("P")
@@ -93,8 +93,9 @@ class Waits:
         self._engine, self._store, self._clock = engine, engine.store, engine.clock
         self._public_url = None if public_url is None else public_url.rstrip("/")
         self._polled: dict[tuple[RunNo, str], asyncio.Task[None]] = {}
-        self._looked = OrderedDict[tuple[RunNo, str, int], None]()  # last looks that were made here
+        self._last_looks: set[tuple[RunNo, str]] = set()  # those of them whose failure ends the wait
         self._polls = asyncio.Semaphore(POLLS_MAX)
+        self._parking = Counter[str]()  # bytes of a tenant that are on their way to be kept
         self._tasks: set[asyncio.Task[None]] = set()
 
     def address(self, live: Live, path: str, attempt: int) -> str:
@@ -133,7 +134,8 @@ class Waits:
             if run_id is not None and not await self._is_open(tenant, run_id):
                 return Resumed(False, "unknown_task")
             taken = TakenEarly(tenant, task_id, run_id or "")
-            await self._park(taken, encode(answer))
+            if not await self._park(taken, encode(answer).decode()):
+                return Resumed(False, "already_resumed")
             found = await self._named(tenant, task_id, run_id)  # the pause may have come
             if found is None:
                 return Resumed(False, "parked")
@@ -171,15 +173,34 @@ class Waits:
         row = await self._store.run_by_id(tenant, RunId(run_id)) if is_text(run_id) else None
         return row is not None and row.status not in TERMINAL
 
-    async def _park(self, early: TakenEarly, text: bytes) -> None:
-        now, tenant = self._clock.now(), early.tenant
-        if await self._store.count_early(tenant, now) >= EARLY_MAX:
-            raise LimitExceeded("early_results", f"{EARLY_MAX:,} answers wait for calls that nobody knows of")
+    async def _park(self, early: TakenEarly, text: str) -> bool:
+        """Keep an answer until somebody waits for it; says whether it is the one that is kept, and not another that was
+        first."""
+        now, tenant, size = self._clock.now(), early.tenant, len(text.encode())
+        await self._check_room(tenant, now, size)
         batch = Batch()
         batch.expired_early.append((now,))
         expires_at = Millis(now + EARLY_MS)
-        batch.early_results.append(EarlyResult(tenant, early.task_id, early.meant, text.decode(), expires_at))
-        await self._engine.commit(batch)
+        batch.early_results.append(EarlyResult(tenant, early.task_id, early.meant, text, expires_at))
+        self._parking[tenant] += size
+        try:
+            await self._engine.commit(batch)
+        finally:
+            self._parking[tenant] -= size
+        kept = await self._store.early_result(tenant, early.task_id, RunId(early.meant), now)
+        is_taken = kept is None or kept[0] != early.meant  # the pause was quick
+        return is_taken or kept == (early.meant, text)
+
+    async def _check_room(self, tenant: str, now: Millis, size: int) -> None:
+        """Is there room for one more answer that nobody waits for yet?"""
+        count, total = await self._store.early_room(tenant, now)
+        if count >= EARLY_MAX:
+            raise LimitExceeded("early_results", f"{EARLY_MAX:,} answers wait for calls that nobody knows of")
+        if total + self._parking[tenant] + size > EARLY_BYTES_MAX:
+            raise LimitExceeded(
+                "early_results_too_large",
+                f"answers that wait for calls which nobody knows of would be over {EARLY_BYTES_MAX // 2**20} MiB",
+            )
 
     async def _deliver(
         self,
@@ -299,43 +320,54 @@ class Waits:
         step = live.run.steps.get(path)
         if step is None or step.wait is None or step.attempt != attempt:
             return
+        key = (live.run.no, path)
         if step.wait.is_last_look:
-            self._looked[live.run.no, path, attempt] = None
-            if len(self._looked) > LOOKED_MAX:
-                self._looked.popitem(last=False)
-        if (key := (live.run.no, path)) not in self._polled:
+            self._last_looks.add(key)
+        if key not in self._polled:
             url = decode(step.wait.detail)["poll_url"]  # now: the wait may be over when it is asked
             self._polled[key] = self._begin(self._poll, live.run.tenant, live.run.id, key, attempt, url)
 
-    def looks_first(self, live: Live, path: str, then: Callable[[], None]) -> bool:
-        """Did whoever was to look at an address for the last time not live to do so? Then that is done now, and `then`
-        after it, and the wait is not over before."""
+    def looks_first(self, live: Live, path: str) -> bool:
+        """Is the end of a wait held back by a last look at an address? It follows from that look, which is made now
+        if whoever was to make it did not live to do so."""
         step = live.run.steps.get(path)
         if step is None or step.wait is None or not step.wait.is_last_look:
             return False
-        key = (live.run.no, path)
-        if key not in self._polled:
-            if (*key, step.attempt) in self._looked:
-                del self._looked[*key, step.attempt]
-                return False
-            self.poll(live, path, step.attempt)
-        self._polled[key].add_done_callback(lambda task: None if task.cancelled() else then())
+        self.poll(live, path, step.attempt)
         return True
 
     async def _poll(self, tenant: str, run_id: RunId, key: tuple[RunNo, str], attempt: int, url: str) -> None:
         path = key[1]
         try:
-            async with self._polls:
-                answer = await get_json(self._engine.registry.guard, url, POLL_SECONDS)
-            if later(answer) is None:
+            is_there, answer = await self._look_at(url, run_id, path)
+            if is_there:
                 row = await self._engine.row_of(run_id, tenant)
                 await self._deliver(row, path, attempt, answer, by="poll")
+            elif key in self._last_looks:
+                await self._expire(await self._engine.row_of(run_id, tenant), path, attempt)
+        finally:
+            self._last_looks.discard(key)
+            del self._polled[key]
+
+    async def _look_at(self, url: str, run_id: RunId, path: str) -> tuple[bool, Any]:
+        """Is the answer of a call at an address, and which?"""
+        try:
+            async with self._polls:
+                answer = await get_json(self._engine.registry.guard, url, POLL_SECONDS)
+            return later(answer) is None, answer
         except (ToolError, AnswerFailed) as error:
             log.info(
                 "run %s: step %s was asked for at its poll_url, and is not there yet: %s", run_id, path, error
             )
-        finally:
-            del self._polled[key]
+            return False, None
+
+    async def _expire(self, row: RunRow, path: str, attempt: int) -> None:
+        """The last look has brought nothing: a wait whose time was over is over now."""
+        if row.status not in TERMINAL:
+            live = await self._engine.hold(row)
+            step = live.run.steps.get(path)
+            if step is not None and step.attempt == attempt and step.wait is not None:
+                self._engine.advance.offer(live, TimerFired(path, "expiry"))
 
     # ------------------------------------------------------------------------------------------------ approvals
 
@@ -401,10 +433,10 @@ class Waits:
         return meant
 
     async def _was_answered(self, row: RunRow, path: str) -> NotWaiting:
-        over = await self._store.wait_at(row.no, path, "approval") if is_text(path) else None
-        if over is None or over.resolved_at is None:
+        over = await self._store.gate_decided(row.no, path) if is_text(path) else None
+        if over is None:
             return NotWaiting(path, "asks for nothing now")
-        return NotWaiting(path, f"was {_decided(over)} already")
+        return NotWaiting(over.path, f"was {_decided(over)} already")
 
     async def of_run(self, tenant: str, run_id: str) -> list[WaitRow]:
         row = await self._engine.row_of(RunId(run_id), tenant)

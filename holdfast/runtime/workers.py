@@ -52,6 +52,7 @@ class Workers:
             self.assignments.forget,
         )
         self.is_answered, self.settled = self.assignments.is_answered, self.assignments.settled
+        self.is_offered = self.assignments.is_offered
 
     async def open(self) -> None:
         """Know those who were known before, and the jobs that they have. Those of runs that are over are nobody's."""
@@ -97,6 +98,11 @@ class Workers:
             except Unreached:
                 job.worker = ()
         return await self.assignments.wait(job)
+
+    def is_fetched(self, tenant: str, service: str) -> bool:
+        """Would a job of this service go at once to those who fetch?"""
+        able = self.roster.able
+        return bool(able(tenant, service, "pull")) and not able(tenant, service, "http")
 
     def held(self, no: RunNo) -> list[Key]:
         """The attempts of a run that workers have fetched, or are to fetch."""

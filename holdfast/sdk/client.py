@@ -20,7 +20,9 @@ from urllib.parse import quote
 
 import msgspec
 
+from holdfast.arguments import checked
 from holdfast.config import DEFAULT_HOST, DEFAULT_PORT
+from holdfast.errors import InvalidInputs
 from holdfast.http.wire import (
     Approval,
     ApprovalLink,
@@ -90,6 +92,7 @@ class Client:
     `timeout` is that of one try, `patience` how long to go on trying while nobody answers, both in seconds.
     """
 
+    @checked
     def __init__(
         self,
         server: str | None = None,
@@ -120,6 +123,7 @@ class Client:
 
     # ---------------------------------------------------------------------------------------------------- runs
 
+    @checked
     async def start(
         self,
         workflow: Spec,
@@ -150,10 +154,12 @@ class Client:
         said = {name: value for name, value in body.items() if value is not None}
         return await self._post("/runs", Started, said, request_key=None if request_id is None else "")
 
+    @checked
     async def run(self, run_id: str) -> Run:
         """One run, whole: its inputs, output and error, and what it waits for."""
         return await self._get(f"/runs/{_in(run_id)}", Run)
 
+    @checked
     async def wait(self, run_id: str, timeout: float | None = None) -> Run:
         """The run when it is over; raises TimeoutError if it is not after `timeout` seconds."""
         try:
@@ -167,6 +173,7 @@ class Client:
             return now
         return await self.run(run_id)
 
+    @checked
     async def runs(
         self,
         *,
@@ -181,6 +188,7 @@ class Client:
         query = {"status": status, "workflow": workflow, "label": label, "id": id_part}
         return await self._get("/runs", RunPage, query | {"cursor": cursor, "limit": limit})
 
+    @checked
     async def steps(
         self, run_id: str, *, every: bool = False, cursor: str | None = None, limit: int = 100
     ) -> StepPage:
@@ -188,19 +196,23 @@ class Client:
         query = {"every": every, "cursor": cursor, "limit": limit}
         return await self._get(f"/runs/{_in(run_id)}/steps", StepPage, query)
 
+    @checked
     async def journal(self, run_id: str, *, after: int = 0, limit: int = 100) -> JournalPage:
         """The facts of a run as they are stored, in order."""
         query = {"after": after, "limit": limit}
         return await self._get(f"/runs/{_in(run_id)}/journal", JournalPage, query)
 
+    @checked
     async def explain(self, run_id: str) -> Explanation:
         """Why the run is not further, and what would unblock it."""
         return await self._get(f"/runs/{_in(run_id)}/explain", Explanation)
 
+    @checked
     async def cancel(self, run_id: str, reason: str = "") -> Started:
         """Stop a run; raises RunIsOver if it has ended already."""
         return await self._post(f"/runs/{_in(run_id)}/cancel", Started, {"reason": reason})
 
+    @checked
     async def rerun(
         self, run_id: str, *, from_step: str | None = None, request_id: str | None = None
     ) -> Started:
@@ -208,11 +220,13 @@ class Client:
         body = {} if from_step is None else {"from_step": from_step}
         return await self._post(f"/runs/{_in(run_id)}/rerun", Started, body, request_key=request_id)
 
+    @checked
     async def preview(self, run_id: str, *, from_step: str | None = None) -> RerunPreview:
         """What a rerun would take over, and what it would run."""
         body = {"preview": True} | ({} if from_step is None else {"from_step": from_step})
         return await self._post(f"/runs/{_in(run_id)}/rerun", RerunPreview, body)
 
+    @checked
     async def events(
         self, run_id: str | None = None, *, after: str | None = None
     ) -> AsyncGenerator[LiveEvent, None]:
@@ -231,6 +245,7 @@ class Client:
 
     # ------------------------------------------------------------------------------------- what runs wait for
 
+    @checked
     async def signal(
         self, run_id: str, key: str, value: Any = None, *, correlation: str | None = None
     ) -> Started:
@@ -239,6 +254,7 @@ class Client:
         said = body if correlation is None else body | {"correlation": correlation}
         return await self._post(f"/runs/{_in(run_id)}/signals", Started, said)
 
+    @checked
     async def approve(
         self,
         run_id: str,
@@ -256,10 +272,12 @@ class Client:
         body = {"approved": approved, "reason": reason, "by": by, "form": form}
         return await self._post(f"/runs/{_in(run_id)}/approvals/{_in(path)}", Approval, body)
 
+    @checked
     async def approval_link(self, run_id: str, path: str, *, by: str = "") -> ApprovalLink:
         """A link by which whoever has it can answer an approval, once; `by` is in whose name."""
         return await self._post(f"/runs/{_in(run_id)}/approvals/{_in(path)}/links", ApprovalLink, {"by": by})
 
+    @checked
     async def resume(self, task_id: str, answer: Any, *, run_id: str | None = None) -> Resumed:
         """Deliver the result of a call that answered `{"pending": true, "task_id": …}`: it becomes the step's output.
 
@@ -271,24 +289,29 @@ class Client:
 
     # ------------------------------------------------------------------------------------- who is told of ends
 
+    @checked
     async def letters(self, run_id: str) -> LetterPage:
         """Whom the end of a run is told, and how far that is."""
         return await self._get(f"/runs/{_in(run_id)}/callbacks", LetterPage)
 
+    @checked
     async def dead_letters(self, *, cursor: str | None = None, limit: int = 100) -> LetterPage:
         """Final callbacks that nobody took for days, the oldest first."""
         return await self._get("/dead-letters", LetterPage, {"cursor": cursor, "limit": limit})
 
+    @checked
     async def replay(self, letter_id: str) -> Letter:
         """Send a dead letter again, as if it were new. Raises Refused if it is not dead."""
         return await self._connection.ask("POST", f"{API}/dead-letters/{_in(letter_id)}/replay", Letter)
 
+    @checked
     async def discard(self, letter_id: str) -> Letter:
         """Give a dead letter up for good. It stays with its run, and is listed no more."""
         return await self._connection.ask("DELETE", f"{API}/dead-letters/{_in(letter_id)}", Letter)
 
     # ----------------------------------------------------------------------------------------------- workflows
 
+    @checked
     async def publish(self, definition: Spec, *, number: int | None = None, draft: bool = False) -> Release:
         """Let the name of a definition mean this version of it. `draft` only stores it."""
         query = {"number": number, "draft": draft or None}
@@ -296,24 +319,29 @@ class Client:
         said = {"yaml": plain} if isinstance(plain, str) else {"body": plain}
         return await self._connection.ask("POST", f"{API}/workflows", Release, query=query, **said)
 
+    @checked
     async def workflows(self, *, cursor: str | None = None, limit: int = 100) -> WorkflowPage:
         """Workflows by name, each with what its name means now."""
         return await self._get("/workflows", WorkflowPage, {"cursor": cursor, "limit": limit})
 
+    @checked
     async def workflow(self, name: str, number: int | None = None) -> Workflow:
         """A workflow with its definition: the published version, or that of a number."""
         tail = "" if number is None else f"/versions/{number}"
         return await self._get(f"/workflows/{_in(name)}{tail}", Workflow)
 
+    @checked
     async def versions(self, name: str, *, cursor: str | None = None, limit: int = 100) -> ReleasePage:
         """The versions of a workflow, the newest first."""
         query = {"cursor": cursor, "limit": limit}
         return await self._get(f"/workflows/{_in(name)}/versions", ReleasePage, query)
 
+    @checked
     async def diff(self, name: str, a: int, b: int) -> Diff:
         """What changed from one version of a workflow to another."""
         return await self._get(f"/workflows/{_in(name)}/diff", Diff, {"from": a, "to": b})
 
+    @checked
     async def roll_back(self, name: str, number: int) -> Release:
         """Let a name mean one of its former versions again."""
         return await self._post(f"/workflows/{_in(name)}/rollback", Release, {"number": number})
@@ -324,12 +352,14 @@ class Client:
 
     # ---------------------------------------------------------------------------------------- workers and keys
 
+    @checked
     async def workers(
         self, *, service: str | None = None, cursor: str | None = None, limit: int = 100
     ) -> WorkerPage:
         """The workers that were heard of lately, or those of them who do a service."""
         return await self._get("/workers", WorkerPage, {"service": service, "cursor": cursor, "limit": limit})
 
+    @checked
     async def create_key(
         self,
         name: str,
@@ -345,12 +375,14 @@ class Client:
         said = body | {name: value for name, value in more.items() if value is not None}
         return await self._connection.ask("POST", f"{API}/keys", MadeKey, body=said, is_repeatable=False)
 
+    @checked
     async def keys(
         self, *, tenant: str | None = None, cursor: str | None = None, limit: int = 100
     ) -> KeyPage:
         """Keys, revoked ones too, without the keys themselves."""
         return await self._get("/keys", KeyPage, {"tenant": tenant, "cursor": cursor, "limit": limit})
 
+    @checked
     async def revoke_key(self, key_id: str, *, tenant: str | None = None) -> KeyView:
         """Let a key count no more, from now on."""
         return await self._connection.ask(
@@ -379,7 +411,11 @@ def is_name(text: str) -> bool:
 
 
 def _plain(spec: Spec) -> Mapping[str, Any] | str:
-    return spec if isinstance(spec, str | Mapping) else spec.to_data()
+    if isinstance(spec, str | Mapping):
+        return spec
+    if not hasattr(spec, "to_data"):
+        raise InvalidInputs(f"a workflow is a name, YAML text, data or a record, not {type(spec).__name__}")
+    return spec.to_data()
 
 
 def _in(part: str) -> str:

@@ -15,11 +15,17 @@ from holdfast.spec.problems import Report, Where, quoted
 _CONTROL: Final = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 
 
+def control_in(name: str) -> str | None:
+    """The first character of a name that cannot be shown, as people write it: `U+0007`."""
+    found = _CONTROL.search(name)
+    return None if found is None else f"U+{ord(found[0]):04X}"
+
+
 def check_name(report: Report, at: Where, name: str, *, of_key: bool = False) -> None:
     """Report a name that is too long, or that nobody could read as it is."""
     if len(name) > NAME_CHARS_MAX:
         message = f"{quoted(name)} is longer than {NAME_CHARS_MAX} characters"
         report.add("name_too_long", at, message, "shorten it; a description can be longer", of_key=of_key)
-    elif (found := _CONTROL.search(name)) is not None and not report.is_stored:
+    elif (found := control_in(name)) is not None and not report.is_stored:
         message = f"{name!a:.60} has a control character in it"
-        report.add("invalid_name", at, message, f"take out U+{ord(found[0]):04X}", of_key=of_key)
+        report.add("invalid_name", at, message, f"take out {found}", of_key=of_key)

@@ -131,13 +131,21 @@ class SqliteReads:
     # ---------------------------------------------------------------------------------------------- reading
 
     async def load(self, no: RunNo) -> Stored | None:
-        row = await self.run_by_no(no)
-        if row is None:
-            return None
-        snapshot = list(self._ask("snapshot_of", (no,)))
-        seq = snapshot[0][1] if snapshot else 0
-        rows = await self.journal(no, seq, -1)
-        return Stored(row, [(part, body) for part, _, body in snapshot], seq, rows)
+        return next(iter(await self.load_many((no,))), None)
+
+    async def load_many(self, runs: Sequence[RunNo]) -> list[Stored]:
+        """All that is needed to fold some runs, of those that are there, in few questions."""
+        asked = (msgspec.json.encode(runs).decode(),)
+        found = {
+            row[0]: Stored(RunRow(*row), [], seq, [], trace)
+            for *row, trace, seq in self._ask("runs_to_load", asked)
+        }
+        for row in self._ask("rows_to_load", asked):
+            found[row[-1]].rows.append(row[:-1])
+        for stored in found.values():
+            if stored.snapshot_seq:
+                stored.parts += self._ask("snapshot_of", (stored.row.no,))
+        return list(found.values())
 
     async def run_by_id(self, tenant: str, run_id: RunId) -> RunRow | None:
         return next(iter(self._rows("run_by_id", tenant, run_id)), None)
@@ -253,6 +261,10 @@ class SqliteReads:
         """The wait of an attempt, or of the newest."""
         return next(iter(self._waits("wait_at", no, path, kind, attempt)), None)
 
+    async def gate_decided(self, no: RunNo, path: str) -> WaitRow | None:
+        """An approval that is over, by its path or by the bare id of its step."""
+        return next(iter(self._waits("gate_decided", no, path)), None)
+
     async def waits_of_run(self, no: RunNo, limit: int) -> list[WaitRow]:
         return self._waits("waits_of_run", no, limit)
 
@@ -265,8 +277,10 @@ class SqliteReads:
         """The answer that came early for a run: the id of the run that it is meant for, if any, and what it says."""
         return next(iter(self._ask("early_of", (tenant, task_id, run_id, now))), None)
 
-    async def count_early(self, tenant: str, now: Millis) -> int:
-        return int(self._ask("count_early", (tenant, now)).get)
+    async def early_room(self, tenant: str, now: Millis) -> tuple[int, int]:
+        """How many answers of a tenant wait for their pause, and how many bytes they are."""
+        count, total = next(iter(self._ask("early_room", (tenant, now))))
+        return int(count), int(total)
 
     async def early_waits(self, limit: int) -> list[WaitRow]:
         """Open waits whose answer is here."""
@@ -330,10 +344,6 @@ class SqliteReads:
 
     async def last_pos(self) -> int:
         return int(self._ask("last_pos").get)
-
-    async def trace_of(self, no: RunNo) -> str:
-        """The trace that a run was started for, or nothing."""
-        return self._ask("trace_of", (no,)).get or ""
 
     async def resting_runs(self, after: RunNo, limit: int) -> list[tuple[RunNo, bool]]:
         """Open runs that nobody drives and no time wakes, and whether each waits for something with a name."""

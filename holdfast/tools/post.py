@@ -58,7 +58,9 @@ class Address:
         if parts.scheme not in ("http", "https") or not parts.hostname or parts.username or parts.query:
             raise ToolError("an address is http:// or https://, a host, and perhaps a path", kind="inputs")
         if not url.isascii() or not url.isprintable() or " " in url:
-            raise ToolError("an address has no spaces, and no characters beyond ASCII", kind="inputs")
+            raise ToolError(
+                "an address has no spaces, no control characters, and none beyond ASCII", kind="inputs"
+            )
         self.url, self.is_trusted = url, is_trusted
         self.host, self.tls = parts.hostname, parts.scheme == "https"
         self.port = port or (443 if self.tls else 80)

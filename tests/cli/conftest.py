@@ -78,7 +78,7 @@ class Up:
     def stop(self, number: signal.Signals = signal.SIGTERM) -> tuple[int, str]:
         """Stop it; gives the exit code and what it told the person."""
         self.process.send_signal(number)
-        _, said = self.process.communicate(timeout=60)
+        _, said = self.process.communicate(timeout=120)
         return self.process.returncode, said
 
 
@@ -109,7 +109,7 @@ class Cli:
             env=self._env(env),
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=120,
             check=False,
         )
 
@@ -124,7 +124,7 @@ class Cli:
             env=self._env({}),
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=120,
             check=False,
         )
 
@@ -161,7 +161,7 @@ class Cli:
         process = self.start(*args)
         said = self.until(process, "at work")
         process.send_signal(number)
-        _, rest = process.communicate(timeout=60)
+        _, rest = process.communicate(timeout=120)
         return process.returncode, said + rest
 
     @staticmethod

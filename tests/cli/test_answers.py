@@ -66,7 +66,7 @@ class Place:
 
     @staticmethod
     def _until(client: SyncClient, run_id: str, statuses: tuple[str, ...]) -> None:
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 120
         while client.run(run_id).status not in statuses:
             assert time.monotonic() < deadline, client.run(run_id)
             time.sleep(0.01)

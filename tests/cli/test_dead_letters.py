@@ -45,7 +45,7 @@ def test_a_dead_letter_is_listed_sent_again_and_gone_from_the_list(cli: Cli, rec
 
 
 def test_a_letter_that_is_sent_again_in_vain_says_so(cli: Cli, receiver: Receiver) -> None:
-    told(cli, receiver, 410, 503)
+    told(cli, receiver, 410, *[503] * 100)
     (letter,) = listed(cli)
     done = cli.run("dead-letters", "replay", letter["id"])
     assert "is on its way again, for now in vain" in done.stderr

@@ -489,7 +489,7 @@ def test_a_hangup_that_nohup_ignores_is_ignored(cli: Cli) -> None:
     cli.until(process, "at work")
     process.send_signal(signal.SIGHUP)
     process.send_signal(signal.SIGINT)
-    process.communicate(timeout=60)
+    process.communicate(timeout=120)
     assert process.returncode == 130
 
 

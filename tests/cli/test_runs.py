@@ -141,7 +141,7 @@ def test_a_run_is_found_by_a_part_of_its_id_that_is_its_own(cli: Cli) -> None:
 
 def test_a_part_that_several_runs_share_is_refused_with_all_of_them(cli: Cli) -> None:
     ids = [done(cli), done(cli)]
-    refused = cli.run("runs", "show", ids[0][:6])
+    refused = cli.run("runs", "show", ids[0][:4])
     assert refused.returncode == 2
     assert all(run_id in refused.stderr for run_id in ids)
 
@@ -160,7 +160,7 @@ def test_reading_works_while_another_process_has_the_file(cli: Cli) -> None:
     why = cli.json("runs", "explain", "last")
     assert (why["driven_by"], why["reasons"][0]["reason"]) == (process.pid, "at_work")
     process.send_signal(signal.SIGINT)
-    assert process.wait(60) == 130
+    assert process.wait(120) == 130
 
 
 # ----------------------------------------------------------------------------------------------------- explain

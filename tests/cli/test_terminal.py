@@ -10,6 +10,7 @@ import re
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 
 import pytest
 
@@ -47,7 +48,7 @@ def watched(cli: Cli, *args: str) -> tuple[int, str]:
     while chunk := _read(ours):
         seen += chunk
     os.close(ours)
-    return process.wait(60), seen.decode()
+    return process.wait(120), seen.decode()
 
 
 def on_a_terminal(cli: Cli, *args: str) -> str:
@@ -69,7 +70,22 @@ def on_a_terminal_until(cli: Cli, sign: str, files: str, *args: str) -> str:
             for file in files.split():
                 cli.write(file, "")
     os.close(ours)
-    assert (process.wait(60), is_told) == (0, True), seen
+    assert (process.wait(120), is_told) == (0, True), seen
+    return seen
+
+
+def left_when(cli: Cli, is_enough: Callable[[str], bool], *args: str) -> str:
+    """The same of a run that a person leaves, once they have seen enough of it."""
+    process, ours = started(cli, *args)
+    raw, seen, is_left = b"", "", False
+    while chunk := _read(ours):
+        raw += chunk
+        seen = CONTROLS.sub("", raw.decode(errors="ignore"))
+        if not is_left and is_enough(seen):
+            is_left = True
+            os.write(ours, b"\x03")
+    os.close(ours)
+    assert (process.wait(120), is_left) == (128 + signal.SIGINT, True), seen
     return seen
 
 
@@ -122,7 +138,7 @@ def test_a_run_whose_terminal_is_closed_gives_its_attempts_back(cli: Cli) -> Non
         assert chunk, seen
         seen += chunk
     os.close(ours)
-    assert process.wait(60) == 128 + signal.SIGHUP
+    assert process.wait(120) == 128 + signal.SIGHUP
     found = re.search(r"run (\S+) of flow", seen.decode())
     assert found is not None
     done = cli.run("run", "--continue", found[1], "--tools", "tools")
@@ -142,14 +158,21 @@ def test_all_steps_are_lines_on_a_terminal_too(cli: Cli) -> None:
     assert len(re.findall(r"✓ loop\[\d+\]\.one +completed", seen)) == 60
 
 
-def test_a_terminal_shows_steps_to_come_steps_at_work_and_steps_done(cli: Cli) -> None:
+def test_a_terminal_shows_steps_to_come_and_steps_that_are_tried_again(cli: Cli) -> None:
     steps = """
-- {id: first, tool: flaky, args: {times: 1}, retry: {max_attempts: 2, initial_delay_ms: 1500}}
+- {id: first, tool: flaky, args: {times: 1}, retry: {max_attempts: 2, initial_delay_ms: 3600000, max_delay_ms: 3600000}}
 - {id: second, tool: note, args: {text: hello}}
 """
-    seen = on_a_terminal(cli, "run", cli.flow(steps), "--tools", "tools")
-    assert "· second" in seen
-    assert re.search(r"↻ first +attempt 1 failed: busy", seen)
+
+    def both(seen: str) -> bool:
+        return "· second" in seen and re.search(r"↻ first +attempt 1 failed: busy", seen) is not None
+
+    assert "noting hello" not in left_when(cli, both, "run", cli.flow(steps), "--tools", "tools")
+
+
+def test_a_terminal_shows_steps_done_and_what_they_print(cli: Cli) -> None:
+    flow = cli.flow("- {id: second, tool: note, args: {text: hello}}")
+    seen = on_a_terminal(cli, "run", flow, "--tools", "tools")
     assert re.search(r"✓ second +completed", seen)
     assert "noting hello" in seen
 
@@ -175,11 +198,13 @@ def test_a_long_workflow_is_cut_to_the_screen(cli: Cli) -> None:
 
 
 def test_a_terminal_counts_down_what_a_timer_waits(cli: Cli) -> None:
-    seen = on_a_terminal(cli, "run", cli.flow("- {id: nap, kind: timer, delay_ms: 2000}"))
-    shown = re.findall(r"◷ nap +waits ([\d.]+) (m?s)", seen)
-    left = [float(number) * (1 if unit == "ms" else 1000) for number, unit in shown]
-    assert len(set(left)) > 1
-    assert left == sorted(left, reverse=True)
+    def left(seen: str) -> list[int]:
+        shown = re.findall(r"◷ nap +waits (\d+) min (\d+) s", seen)
+        return [60 * int(minutes) + int(seconds) for minutes, seconds in shown]
+
+    flow = cli.flow("- {id: nap, kind: timer, delay_ms: 600000}")
+    seen = left_when(cli, lambda seen: len(set(left(seen))) > 2, "run", flow)
+    assert left(seen) == sorted(left(seen), reverse=True)
 
 
 def test_a_failure_is_red_on_a_terminal_and_says_what_to_do(cli: Cli) -> None:
@@ -212,7 +237,7 @@ def test_ctrl_c_on_a_terminal_leaves_the_tree_and_says_how_to_go_on(cli: Cli) ->
     while chunk := _read(ours):
         seen += chunk
     os.close(ours)
-    assert process.wait(60) == 128 + signal.SIGINT
+    assert process.wait(120) == 128 + signal.SIGINT
     assert re.search(
         r"go on with: holdfast run --continue \S+ --tools tools", CONTROLS.sub("", seen.decode())
     )
@@ -273,7 +298,7 @@ def answered(
     while chunk := _read(ours):
         seen += chunk
     os.close(ours)
-    return process.wait(60), CONTROLS.sub("", seen.decode())
+    return process.wait(120), CONTROLS.sub("", seen.decode())
 
 
 def test_an_approval_is_asked_for_on_the_terminal_and_the_run_goes_on(place: Cli) -> None:
@@ -341,4 +366,4 @@ def test_a_gate_that_somebody_else_answers_is_asked_for_no_more(cli: Cli) -> Non
     while chunk := _read(ours):
         seen += chunk
     os.close(ours)
-    assert (process.wait(60), b"completed" in seen) == (0, True)
+    assert (process.wait(120), b"completed" in seen) == (0, True)

@@ -43,7 +43,7 @@ def test_a_server_says_where_it_is_and_what_to_try(cli: Cli) -> None:
     assert "local mode" in said and "holdfast.db; 0 open runs taken up" in said
     assert said.count(f"--server {address[1]}") == 3
     process.send_signal(signal.SIGINT)
-    assert process.wait(60) == 0
+    assert process.wait(120) == 0
 
 
 def test_a_server_says_how_many_runs_it_took_up(cli: Cli) -> None:
@@ -137,7 +137,7 @@ def test_whoever_leaves_a_run_at_a_server_leaves_it_running(cli: Cli) -> None:
     process = cli.start("run", cli.flow(HELD))
     cli.until(process, "✓ first")
     process.send_signal(signal.SIGINT)
-    _, said = process.communicate(timeout=60)
+    _, said = process.communicate(timeout=120)
     assert (process.returncode, "and goes on there" in said) == (130, True)
     assert cli.json("runs", "show", "last")["status"] == "running"
 
@@ -147,7 +147,7 @@ def test_a_run_at_a_server_is_cancelled_there(cli: Cli) -> None:
     process = cli.start("run", cli.flow(HELD))
     cli.until(process, "✓ first")
     assert cli.json("runs", "cancel", "last")["status"] in ("cancelling", "cancelled")
-    process.communicate(timeout=60)
+    process.communicate(timeout=120)
     assert process.returncode == 3
 
 
@@ -158,7 +158,7 @@ def test_a_run_is_followed_through_the_death_of_its_server(cli: Cli) -> None:
     cli.until(server.process, "at work")
     server.stop(signal.SIGKILL)
     cli.start("up", "--port", server.port, "--tools", "tools")
-    out, _ = process.communicate(timeout=60)
+    out, _ = process.communicate(timeout=120)
     assert (process.returncode, json.loads(out)["output"]) == (0, {"first": "first", "held": 2})
     assert cli.notes() == ["first"]
 

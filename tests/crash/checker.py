@@ -75,6 +75,24 @@ def query_file(place: Place, query: str) -> list[tuple[Any, ...]]:
         db.close()
 
 
+def open_runs(place: Place) -> list[str]:
+    """Runs that have not ended, also those whose start nobody was told of. The file is left as its process left it."""
+    if not place.db.exists():
+        return []
+    db = apsw.Connection(str(place.db), flags=apsw.SQLITE_OPEN_READONLY)
+    try:
+        if not list(db.execute("SELECT 1 FROM sqlite_schema WHERE name = 'run'")):
+            return []
+        return [run for (run,) in db.execute("SELECT id FROM run WHERE finished_at IS NULL ORDER BY no")]
+    finally:
+        db.close()
+
+
+def unfinished(place: Place, told: Told) -> list[str]:
+    """Those, and the ones whose end nobody was told of yet."""
+    return [*told.open, *(run for run in open_runs(place) if run not in told.open)]
+
+
 def effects(place: Place) -> list[Effect]:
     lines = [line.split(" ") for line in place.effects.read_text().splitlines()]
     return [Effect(run, path, int(attempt), key) for run, path, attempt, key in lines]

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from tests.crash.checker import Found, check, query_file
+from tests.crash.checker import Found, check, open_runs, query_file, unfinished
 from tests.crash.processes import Driver, Place, Told
 from tests.crash.workloads import every_kind, parked
 
@@ -43,15 +43,15 @@ def campaign(folder: Path, *, seed: int, kills: int, runs: int) -> Campaign:
     began = time.monotonic()
     waiting = [parked(n) if n % 10 == 9 else every_kind(n, items=n % 4, ms=n % 5 * 4) for n in range(runs)]
     per_life = max(1, runs // max(1, kills))
-    while waiting or told.open or not done.lives:
+    while waiting or unfinished(place, told) or not done.lives:
         more = len(waiting) if done.kills >= kills else per_life + rng.randrange(per_life + 1)
         started, waiting = waiting[:more], waiting[more:]
-        may_kill = done.kills < kills and not (told.open and _is_at_its_last_chance(place))
+        may_kill = done.kills < kills and not _is_at_its_last_chance(place)
         _one_life(place, told, rng, started, kills=may_kill, done=done)
         acknowledged = set(told.started.values())
         waiting = [each for each in started if each[0] not in acknowledged] + waiting
         assert done.lives < LIVES_MAX, "the campaign does not end"
-        if not waiting and not told.open and done.kills < kills:
+        if not waiting and done.kills < kills and not unfinished(place, told):
             # All ended early: the rest of the kills falls on runs of their own.
             waiting = [every_kind(runs + done.kills * 10 + extra, ms=4) for extra in range(per_life)]
     done.seconds = time.monotonic() - began
@@ -61,6 +61,8 @@ def campaign(folder: Path, *, seed: int, kills: int, runs: int) -> Campaign:
 
 def _is_at_its_last_chance(place: Place) -> bool:
     """Was a step of an open run lost twice while it ran alone? The third time it would be given up, as it should."""
+    if not open_runs(place):
+        return False
     query = "SELECT j.run, j.body FROM journal j JOIN run r ON r.no = j.run WHERE j.kind = 'adopted' AND r.finished_at IS NULL"
     adopted = [(run, json.loads(body)[1]) for run, body in query_file(place, query)]
     alone = Counter((run, event[2]) for run, event in adopted if len(event) > 2 and event[2])
@@ -70,7 +72,7 @@ def _is_at_its_last_chance(place: Place) -> bool:
 def _one_life(
     place: Place, told: Told, rng: random.Random, start: list[Any], *, kills: bool, done: Campaign
 ) -> None:
-    driver = Driver(place.order(start=start, attach=told.open, clock_rate=CLOCK_RATE))
+    driver = Driver(place.order(start=start, attach=unfinished(place, told), clock_rate=CLOCK_RATE))
     done.lives += 1
     if kills:
         # One kill in four counts from the fork, so that some fall into the opening; the others fall into the work.

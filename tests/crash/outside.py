@@ -18,6 +18,7 @@ import aiohttp
 import msgspec
 from aiohttp import web
 
+from tests.ports import free_port
 from tests.runtime.receiver import Received, hub_signature, standard_signature
 
 AWAY = (aiohttp.ClientError, ConnectionError, TimeoutError)
@@ -118,7 +119,7 @@ class Outside:
         self._arriving: Counter[str] = Counter()
         self.url = ""
         self._receiver: web.AppRunner
-        self._receiver_port = 0
+        self._receiver_port = free_port()  # its own also while it is away
         self._main: web.AppRunner
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -327,7 +328,7 @@ class Outside:
         """The receiver of final callbacks is there."""
         app = web.Application()
         app.add_routes([web.post("/{who}", self._ended)])
-        self._receiver, self._receiver_port = await listening(app, self._receiver_port)
+        self._receiver, _ = await listening(app, self._receiver_port)
 
     async def receive_nothing(self) -> None:
         await self._receiver.cleanup()

@@ -19,7 +19,7 @@ from tests.crash.driver import Order
 _context = multiprocessing.get_context("forkserver")
 _context.set_forkserver_preload(["tests.crash.driver", "holdfast.runtime.app"])
 
-PATIENCE_SECONDS = 25.0  # only a driver that hangs takes as long
+PATIENCE_SECONDS = 120.0  # only a driver that hangs takes as long
 
 
 class Place:

@@ -24,7 +24,8 @@ from tests.sdk.processes import House
 AWAY = (aiohttp.ClientError, ConnectionError, TimeoutError)
 ITEMS = 3
 ROUNDS = 3
-FETCH_SECONDS = 6.0  # within which somebody who fetches has come back to a server
+LONG_MS = 1500  # of a job that is still at work when its server dies
+FETCH_SECONDS = 60.0  # within which somebody who fetches has come back to a server and is at such a job
 
 GRAPH: dict[str, Any] = {
     "name": "served",
@@ -61,7 +62,7 @@ def inputs_of(number: int, rng: random.Random) -> dict[str, Any]:
         "n": number,
         "end": number + 1 + ROUNDS,
         "xs": list(range(ITEMS)),
-        "ms": rng.choice((5, 300, 1500)),
+        "ms": rng.choice((5, 300, LONG_MS)),
     }
 
 
@@ -92,7 +93,7 @@ class Campaign(msgspec.Struct):
 def campaign(folder: Path, *, seed: int, kills: int, runs: int) -> Campaign:
     done, began = Campaign(seed), time.monotonic()
     place = Place(folder)
-    house = House(folder, EFFECTS=str(place.effects))
+    house = House(folder, EFFECTS=str(place.effects), HOLDFAST_WORKER_TTL_SECS="120")
     try:
         house.up()
         status, body = house.ask("POST", "/api/v1/workflows", GRAPH)
@@ -121,7 +122,7 @@ async def _under_load(house: House, place: Place, done: Campaign, kills: int, ru
     rng, told = random.Random(done.seed), Told()
     told.wanted = {f"key-{number}": inputs_of(number, rng) for number in range(runs)}
     async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(10)) as session:
-        killer = asyncio.create_task(_kill_often(house, place, done, random.Random(done.seed + 1), kills))
+        killer = asyncio.create_task(_kill_often(house, place, told, done, kills))
         gap = max(0.02, kills * 3.0 / runs)  # so that starts go on while servers come and go
         clients = [
             asyncio.create_task(_client(session, house.address, key, told, done, delay=gap * number))
@@ -131,18 +132,34 @@ async def _under_load(house: House, place: Place, done: Campaign, kills: int, ru
     return told
 
 
-async def _kill_often(house: House, place: Place, done: Campaign, rng: random.Random, kills: int) -> None:
+async def _kill_often(house: House, place: Place, told: Told, done: Campaign, kills: int) -> None:
     """Some kills fall into the first moments of a server, the others into the work of those who fetch."""
+    rng = random.Random(done.seed + 1)
     for _ in range(kills):
-        seen = place.effects.read_bytes().count(b"pull")
-        until = time.monotonic() + (FETCH_SECONDS if rng.randrange(3) else 0.0)
-        while time.monotonic() < until and place.effects.read_bytes().count(b"pull") < seen + 2:
-            await asyncio.sleep(0.02)
+        if rng.randrange(3):
+            await _until_a_long_job_begins(place, told)
         await asyncio.sleep(rng.choice((0.0, 0.05, 0.4)) * rng.random())
         done.killed_at.append(time.time_ns() // 1_000_000)
         await asyncio.to_thread(house.kill, house.server)
         done.kills += 1
         await asyncio.to_thread(house.up)
+
+
+async def _until_a_long_job_begins(place: Place, told: Told) -> None:
+    """Not for ever: when all has ended nothing comes any more."""
+    before, end = _long_jobs(place, told), time.monotonic() + FETCH_SECONDS
+    while _long_jobs(place, told) <= before and time.monotonic() < end:
+        if len(told.outputs) == len(told.wanted):
+            return
+        await asyncio.sleep(0.02)
+
+
+def _long_jobs(place: Place, told: Told) -> int:
+    """How many of them have begun."""
+    long = {run for key, found in told.started.items() if told.wanted[key]["ms"] == LONG_MS for run in found}
+    whole, _, _ = place.effects.read_text().rpartition("\n")
+    begun = [line.split() for line in whole.splitlines()]
+    return sum(kind == "pull" and run in long for kind, _, run, *_ in begun)
 
 
 async def _client(

@@ -8,7 +8,7 @@ from pathlib import Path
 import apsw
 import pytest
 
-from tests.crash.checker import check, effects
+from tests.crash.checker import check, effects, unfinished
 from tests.crash.processes import Driver, Place, Told
 from tests.crash.workloads import chain, every_kind
 
@@ -19,7 +19,7 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Told]:
     place, told = Place(tmp_path_factory.mktemp("sound")), Told()
     for kill_commit in (4, 0):
         start = [] if told.started else [every_kind(1), every_kind(2)]
-        driver = Driver(place.order(start=start, attach=told.open, kill_commit=kill_commit))
+        driver = Driver(place.order(start=start, attach=unfinished(place, told), kill_commit=kill_commit))
         driver.end()
         told.take(driver)
     assert check(place, told).problems == []

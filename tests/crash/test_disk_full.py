@@ -72,7 +72,7 @@ class Work:
         self.wanted = count
         self.arrived.clear()
         if self.calls.total() < count:
-            await asyncio.wait_for(self.arrived.wait(), 30)
+            await asyncio.wait_for(self.arrived.wait(), 120)
 
 
 @asynccontextmanager
@@ -98,9 +98,9 @@ async def test_a_caller_is_told_at_once_that_nothing_can_be_written(
         disk.fault = broken(code)
         for _ in range(3):  # the first meets the failing commit, the others a node that knows
             with pytest.raises(StoreUnavailable):
-                await asyncio.wait_for(hf.start(TWO_STEPS, {"n": 2}), 30)
+                await asyncio.wait_for(hf.start(TWO_STEPS, {"n": 2}), 120)
         with pytest.raises(StoreUnavailable):
-            await asyncio.wait_for(hf.cancel(run.id), 30)
+            await asyncio.wait_for(hf.cancel(run.id), 120)
         disk.fault = None
 
 
@@ -119,7 +119,7 @@ async def test_everything_completes_when_space_is_back_and_no_finished_step_runs
             await hf.start(TWO_STEPS, {"n": 99})
         assert work.calls.total() == 20, "a step was started by a row that is not durable"
         disk.fault = None
-        outputs = [await run.result(timeout=30) for run in runs]
+        outputs = [await run.result(timeout=120) for run in runs]
     assert outputs == [n + 2 for n in range(20)]
     assert set(work.calls.values()) == {1}
     assert len(work.calls) == len(work.keys) == 40
@@ -139,7 +139,7 @@ async def test_nothing_is_acknowledged_while_the_disk_is_full(tmp_path: Path, di
         with pytest.raises(TimeoutError):
             await run.result(timeout=0.3)
         disk.fault = None
-        assert await run.result(timeout=30) == 3
+        assert await run.result(timeout=120) == 3
     assert _statuses(tmp_path) == {"completed": 1}, "a start that was refused left something behind"
 
 
@@ -159,12 +159,12 @@ async def test_new_runs_are_taken_again_without_an_operator(tmp_path: Path, disk
         with pytest.raises(StoreUnavailable):
             await hf.start(TWO_STEPS, {"n": 1})
         disk.fault = None
-        assert await (await _first_accepted(hf)).result(timeout=30) == 9
+        assert await (await _first_accepted(hf)).result(timeout=120) == 9
 
 
 async def _first_accepted(hf: Holdfast):  # type: ignore[no-untyped-def]  # a RunHandle, as start gives it
     """What a sensible caller does: try again until the engine has noticed that there is space."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(120):
         while True:
             try:
                 return await hf.start(TWO_STEPS, {"n": 7})
@@ -197,7 +197,7 @@ async def test_leaving_while_the_disk_is_full_does_not_hang_and_the_next_process
     tmp_path: Path, disk: Faults
 ) -> None:
     work = Work()
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(120):
         async with engine(tmp_path, work, disk) as hf:
             run = await hf.start(TWO_STEPS, {"n": 1})
             await work.calls_reach(1)

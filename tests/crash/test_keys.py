@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from holdfast.store.sqlite import SqliteStore
-from tests.crash.checker import journals, query_file
+from tests.crash.checker import journals, query_file, unfinished
 from tests.crash.processes import Driver, Place, Told
 
 RUNS, KILLS = 50, 8
@@ -36,7 +36,7 @@ def killed_at_random(folder: Path, seed: int, kills: int) -> tuple[Place, Told]:
     for life in range(200):
         per_life = RUNS // kills + 1 if life < kills else RUNS
         start, waiting = waiting[:per_life], waiting[per_life:]
-        driver = Driver(place.order(start=start, attach=told.open))
+        driver = Driver(place.order(start=start, attach=unfinished(place, told)))
         if life < kills:
             driver.hears(rng.choice((0.05, 0.3)) * rng.random() + 0.001)
             driver.process.kill() if rng.randrange(4) else driver.process.terminate()
@@ -44,9 +44,9 @@ def killed_at_random(folder: Path, seed: int, kills: int) -> tuple[Place, Told]:
         told.take(driver)
         known = set(told.started.values())
         waiting = [each for each in start if each[0] not in known] + waiting
-        if not waiting and not told.open:
+        if not waiting and not unfinished(place, told):
             return place, told
-    raise AssertionError(f"{len(told.open)} runs do not end")
+    raise AssertionError(f"{len(unfinished(place, told))} runs do not end")
 
 
 def executions_that_overlap(place: Place) -> list[str]:
@@ -136,7 +136,9 @@ def ends_after_a_kill_at(folder: Path, commit: int, *, after: bool) -> dict[str,
     waiting = [(n, patient, {"roles": ["fails", "does well"]}) for n in range(3)]
     for kill_commit in (commit, 0):
         driver = Driver(
-            place.order(start=waiting, attach=told.open, kill_commit=kill_commit, kill_after=after)
+            place.order(
+                start=waiting, attach=unfinished(place, told), kill_commit=kill_commit, kill_after=after
+            )
         )
         assert driver.end() in (0, -9)
         told.take(driver)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.crash.checker import Found, check, journals
+from tests.crash.checker import Found, check, journals, unfinished
 from tests.crash.processes import Driver, Place, Told
 from tests.crash.workloads import chain
 
@@ -34,7 +34,7 @@ class Aftermath:
         waiting.insert(HEALTHY // 2, (BAD, KILLER, {"n": BAD}))
         code = -9
         while code != 0:
-            driver = Driver(self.place.order(start=waiting, attach=self.told.open))
+            driver = Driver(self.place.order(start=waiting, attach=unfinished(self.place, self.told)))
             code = driver.end()
             assert code in (0, -9)
             self.told.take(driver)

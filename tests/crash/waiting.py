@@ -27,7 +27,7 @@ from tests.crash.waiting_checker import TERMINAL, Found, check
 from tests.crash.waiting_flows import Kind, inputs_of, kind_of
 from tests.sdk.processes import House
 
-LEASE_SECS = 10  # after which a job is offered again whose first offer was lost with its server
+LEASE_SECS = 20  # after which a job is offered again whose first offer was lost with its server
 STOP_EVERY = 6
 ANSWERS_MAX = 150  # that a server gives before it is killed
 LIFE_SECONDS = 10.0  # of a server, before which its kill does not wait any longer for what it is to fall into
@@ -63,7 +63,7 @@ def campaign(folder: Path, *, seed: int, kills: int, runs: int) -> Campaign:
     place = Place(folder)
     place.db = folder / "h.db"
     env = {SECRET_ENV: SECRET, "EFFECTS": str(place.effects), "HOLDFAST_WORKER_LEASE_SECS": str(LEASE_SECS)}
-    house = House(folder, **env)
+    house = House(folder, HOLDFAST_WORKER_TTL_SECS="120", **env)
     try:
         _up(house)
         outside, views = asyncio.run(_under_load(house, place, done, kills, runs))
@@ -116,10 +116,10 @@ async def _kill_often(house: House, place: Place, outside: Outside, done: Campai
     rng = random.Random(done.seed)
     for number in range(kills):
         if number == 0:
-            await _until(lambda: _waits(place, outside.held))
+            await _until(lambda: _waits(place, outside.held), PATIENCE_SECONDS)
         elif rng.randrange(4):
             end = outside.server.answered + rng.randrange(ANSWERS_MAX)
-            await _until(lambda end=end: outside.server.answered >= end)  # type: ignore[misc]
+            await _until(lambda end=end: outside.server.answered >= end, LIFE_SECONDS)  # type: ignore[misc]
         await asyncio.sleep(rng.choice((0.0, 0.2)) * rng.random())
         is_alone = number % 3 == 1  # the receiver of final callbacks is away too
         if is_alone:
@@ -142,10 +142,10 @@ async def _kill_often(house: House, place: Place, outside: Outside, done: Campai
     outside.let_go()
 
 
-async def _until(is_so: Callable[[], bool]) -> None:
+async def _until(is_so: Callable[[], bool], seconds: float) -> None:
     """Wait for something; not for ever, since when all has ended nothing comes any more."""
     with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(LIFE_SECONDS):
+        async with asyncio.timeout(seconds):
             while not is_so():
                 await asyncio.sleep(0.01)
 

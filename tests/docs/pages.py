@@ -37,7 +37,7 @@ PAGES: Final = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 FILES: Final = ("yaml", "python", "toml")
 PICTURES: Final = ("text", "mermaid")
 KILLED: Final = (-9, 137)  # by itself, and as a shell says it
-SECONDS_MAX: Final = 60
+SECONDS_MAX: Final = 120
 USUAL_PORT: Final = "8070"
 VARIABLES: Final = ".variables"  # of the reader's shell, from one command to the next
 

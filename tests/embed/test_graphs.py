@@ -39,7 +39,7 @@ def test_a_graph_is_started_in_every_form(url: str, tmp_path: Path) -> None:
         async with Holdfast(url, tools=[twice]) as hf:
             for form in forms(tmp_path):
                 run = await hf.start(form, {"of": 4})
-                assert await run.result(timeout=30) == {"out": 8}
+                assert await run.result(timeout=120) == {"out": 8}
 
     asyncio.run(main())
 
@@ -50,7 +50,7 @@ def test_a_graph_is_published_and_started_by_name_after_a_restart(url: str) -> N
             version = await hf.publish(DOUBLE)
         async with Holdfast(url, tools=[twice]) as hf:
             run = await hf.start("double", {"of": 5})
-            assert await run.result(timeout=30) == {"out": 10}
+            assert await run.result(timeout=120) == {"out": 10}
             assert [one.version for one in await hf.runs()] == [version]
 
     asyncio.run(main())
@@ -68,9 +68,9 @@ def test_a_graph_is_nested_in_steps_and_steps_in_a_graph(url: str) -> None:
         async with Holdfast(url, tools=[twice]) as hf:
             await hf.publish(DOUBLE)
             await hf.publish(steps)
-            assert await (await hf.start("steps", {"n": 3})).result(timeout=30) == {"g": {"out": 6}}
+            assert await (await hf.start("steps", {"n": 3})).result(timeout=120) == {"g": {"out": 6}}
             run = await hf.start(graph, {"n": 6})
-            assert await run.result(timeout=30) == {"r": {"g": {"out": 12}}}
+            assert await run.result(timeout=120) == {"r": {"g": {"out": 12}}}
 
     asyncio.run(main())
 

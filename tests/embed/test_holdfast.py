@@ -152,7 +152,7 @@ async def test_waiting_for_a_result_can_be_limited_and_taken_up_again(tmp_path: 
         with pytest.raises(TimeoutError):
             await run.result(timeout=0.01)
         gate.opened.set()
-        assert await run.result(timeout=30) == {"g": "through"}
+        assert await run.result(timeout=120) == {"g": "through"}
 
 
 @pytest.mark.anyio

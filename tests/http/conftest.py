@@ -59,7 +59,7 @@ class Asker:
 
     async def done(self, **body: Any) -> dict[str, Any]:
         """A run from its start to its end."""
-        answer = await self("POST", "/api/v1/runs", {"wait_secs": 30, **body})
+        answer = await self("POST", "/api/v1/runs", {"wait_secs": 60, **body})
         assert answer.status == 200, answer.body
         return dict(answer.body)
 
@@ -78,7 +78,10 @@ def anyio_backend() -> str:
 
 @pytest.fixture
 def settings(tmp_path: Path) -> Settings:
-    return Settings(db=f"sqlite:///{tmp_path / 'test.db'}", port=0)
+    """Workers say once that they are there, and are believed for as long as a test may take."""
+    return Settings(
+        db=f"sqlite:///{tmp_path / 'test.db'}", port=0, worker_ttl_secs=600, worker_lease_secs=600
+    )
 
 
 @pytest.fixture

@@ -54,7 +54,7 @@ def tell(server: str, path: str, said: dict[str, Any]) -> None:
     request = urllib.request.Request(server + path, json.dumps(said).encode(), method="POST")
     if key := os.environ.get("WORKER_KEY"):
         request.add_header("Authorization", f"Bearer {key}")
-    with urllib.request.urlopen(request, timeout=10) as answer:
+    with urllib.request.urlopen(request, timeout=120) as answer:
         assert json.load(answer) == {"ok": "1"}
 
 

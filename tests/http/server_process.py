@@ -40,7 +40,8 @@ def say(server: Serving) -> None:
 
 def main() -> None:
     address = f"http://127.0.0.1:{sys.argv[2]}"
-    settings = Settings(db=f"sqlite:///{sys.argv[1]}", port=int(sys.argv[2]), public_url=address)
+    db, port = f"sqlite:///{sys.argv[1]}", int(sys.argv[2])
+    settings = Settings(db=db, port=port, public_url=address, worker_ttl_secs=600, worker_lease_secs=600)
     asyncio.run(serve(settings, registry=Registry([pause, later]), ready=say))
 
 

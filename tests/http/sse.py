@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import aiohttp
 import msgspec
 
-PATIENCE_SECS = 30
+PATIENCE_SECS = 120
 
 
 class Heard(NamedTuple):

@@ -54,7 +54,7 @@ async def run_of(ask: Said, run_id: str, headers: dict[str, str] | None = None) 
 
 
 async def until(ask: Said, run_id: str, *statuses: str) -> dict[str, Any]:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(120):
         while (run := await run_of(ask, run_id))["status"] not in statuses:
             await asyncio.sleep(0.005)
     return run
@@ -114,7 +114,7 @@ async def test_a_callback_of_a_former_attempt_does_not_answer_the_next_one(guard
     )
     old = segment(guarded.told[0])
     assert (await guarded.resume({"success": False, "error": "no"}, old, headers={}))[1]["resumed"]
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(120):
         while len(guarded.told) < 2 or (await run_of(guarded, run_id))["status"] != "waiting":
             await asyncio.sleep(0.005)
     again = await guarded.resume({"result": "replayed"}, old, headers={})
@@ -162,7 +162,7 @@ async def test_what_another_tenant_sent_before_the_pause_is_not_taken_by_it(guar
     theirs = await key(guarded, "run", "read", "resume", tenant="acme")
     run_id = await paused(guarded, theirs)
     assert (await guarded.resume({"task_id": "T1", "result": "ours"}, headers=theirs))[1]["resumed"]
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(120):
         while not (run := await run_of(guarded, run_id, theirs))["finished_at"]:
             await asyncio.sleep(0.005)
     assert run["output"] == {"a": "ours"}
@@ -176,7 +176,7 @@ async def linked(ask: Said, headers: dict[str, str] | None = None) -> tuple[str,
     headers = headers or ask.headers
     started = await ask("POST", "/api/v1/runs", {"spec": GATE}, headers=headers)
     run_id = str(started.body["run_id"])
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(120):
         while not (await run_of(ask, run_id, headers))["waits"]:
             await asyncio.sleep(0.005)
     made = await ask("POST", f"/api/v1/runs/{run_id}/approvals/gate/links", {}, headers=headers)
@@ -243,7 +243,7 @@ async def test_a_link_answers_for_its_own_tenant_whoevers_key_is_shown_with_it(g
     run_id, link = await linked(guarded, theirs)
     own_id, _ = await linked(guarded)
     assert (await fill(guarded, link)).status == 200
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(120):
         while not (run := await run_of(guarded, run_id, theirs))["finished_at"]:
             await asyncio.sleep(0.005)
     assert run["status"] == "completed"

@@ -62,7 +62,7 @@ class Said(Asker):
         return answer.status, answer.body
 
     async def ended(self, run_id: str) -> Any:
-        await self.serving.services.queries.wait_for("default", run_id, 30)
+        await self.serving.services.queries.wait_for("default", run_id, 120)
         return (await self("GET", f"/api/v1/runs/{run_id}")).body
 
 
@@ -242,7 +242,7 @@ async def test_a_signal_for_a_run_that_is_over_is_refused(local: Said) -> None:
 async def asked(asker: Said) -> str:
     """A run that asks for an approval, durably."""
     run_id = await asker.start(spec=GATE)
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(120):
         while not (await asker("GET", f"/api/v1/runs/{run_id}")).body["waits"]:
             await asyncio.sleep(0.005)
     return run_id
@@ -334,7 +334,7 @@ async def asked_of_one_that_dies(
         await server.live(event)
         try:
             run_id = (await ask("/api/v1/runs", {"spec": spec})).body["run_id"]
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(120):
                 while not (await ask(f"/api/v1/runs/{run_id}")).body["waits"]:
                     await asyncio.sleep(0.005)
             yield run_id, ask_again
@@ -450,7 +450,7 @@ async def test_a_service_calls_back_after_the_server_was_killed(tmp_path: Path) 
             told = await asyncio.gather(*(slow.call_back("slow", n) for n in range(5)))
             assert sorted(told) == ["already_resumed"] * 4 + ["resumed"]
             assert (slow.parked, await slow.call_back("fast", "again")) == (["parked"], "already_resumed")
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(120):
                 while (run := await ask(f"/runs/{paused['run_id']}"))["status"] != "completed":
                     await asyncio.sleep(0.01)
             assert run["output"] == told.index("resumed")

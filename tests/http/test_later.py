@@ -30,7 +30,8 @@ SPEC: dict[str, Any] = {"name": "n", "steps": [STEP]}
 
 @pytest.fixture
 def settings(tmp_path: Path) -> Settings:
-    return Settings(db=f"sqlite:///{tmp_path / 'test.db'}", port=0, public_url=PUBLIC)
+    db = f"sqlite:///{tmp_path / 'test.db'}"
+    return Settings(db=db, port=0, public_url=PUBLIC, worker_ttl_secs=600, worker_lease_secs=600)
 
 
 async def registered(ask: Asker, *services: Any, **more: Any) -> Any:
@@ -59,7 +60,7 @@ async def paused(ask: Asker, spec: Any = SPEC, count: int = 1) -> str:
 
 
 async def ended(ask: Asker, run_id: str) -> Any:
-    await ask.serving.services.queries.wait_for("default", run_id, 30)
+    await ask.serving.services.queries.wait_for("default", run_id, 120)
     return (await ask("GET", f"/api/v1/runs/{run_id}")).body
 
 
@@ -332,7 +333,7 @@ async def test_jobs_that_are_answered_later_outlive_the_server_at_every_point(tm
             (job,) = got["assignments"]
             await again()  # between the fetch and the answer
             answer = {"token": job["token"], "result": {"pending": True, "task_id": "T"}}
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(120):
                 while (await ask(f"/api/v1/assignments/{job['id']}/complete", answer))[0] == 503:
                     await asyncio.sleep(0.01)  # its run is being taken up
             await again()  # between the pause and the callback
@@ -342,7 +343,7 @@ async def test_jobs_that_are_answered_later_outlive_the_server_at_every_point(tm
             told = [(await ask(path, {"result": n}))[1]["reason"] for n in range(3)]
             assert told == ["resumed", "already_resumed", "already_resumed"]
             await again()  # after it
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(120):
                 while (run := (await ask(f"/api/v1/runs/{started['run_id']}"))[1])["status"] != "completed":
                     await asyncio.sleep(0.01)
             assert run["output"] == {"a": 0}

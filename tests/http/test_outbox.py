@@ -151,7 +151,7 @@ async def test_a_server_that_is_killed_between_end_and_delivery_tells_when_it_is
     server = Mortal(tmp_path / "h.db")
     await server.live()
     try:
-        async with aiohttp.ClientSession() as session, asyncio.timeout(60):
+        async with aiohttp.ClientSession() as session, asyncio.timeout(120):
             body = {"spec": TIMER, "final_callback_url": f"http://127.0.0.1:{port}/ended"}
             async with session.post(f"{server.address}/api/v1/runs", json=body) as answer:
                 run_id = (await answer.json())["run_id"]

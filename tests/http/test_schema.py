@@ -28,7 +28,7 @@ from holdfast.http.serve import ROUTES, serving
 from holdfast.http.table import Route
 
 EXAMPLES = 10
-TIMEOUT_SECS = 30
+TIMEOUT_SECS = 120
 KEY = "k" * 32  # from the beginning: one of the things that are asked for is a key, and then all need one
 CHECKS = [
     not_a_server_error,

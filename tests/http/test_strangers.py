@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.http.wire import problem_of
+from holdfast.http.misfit import problem_of
 from holdfast.tools import post
 from holdfast.tools.post import Address, _Connection
 from tests.http.conftest import Asker
@@ -67,6 +67,58 @@ async def test_an_idempotency_key_that_the_document_does_not_know_is_refused(
     assert (answer.status, answer.body["error"]) == (400, "invalid_request")
 
 
+@pytest.mark.parametrize(
+    ("path", "body", "hint"),
+    [
+        ("/api/v1/runs", {"workflow": "w", "wait_sec": 1}, "did you mean wait_secs?"),
+        ("/api/v1/workflows/w/rollback", {"version": 1}, "known keys are number"),
+        ("/api/v1/workers", {"id": "w", "services": ["s"], "kind": "push"}, "one of http, pull"),
+        ("/api/v1/workers", {"id": "w", "services": [{"nam": "s"}], "kind": "pull"}, "did you mean name?"),
+    ],
+)
+async def test_a_word_that_a_body_does_not_take_is_refused_with_those_that_it_takes(
+    ask: Asker, path: str, body: dict[str, Any], hint: str
+) -> None:
+    answer = await ask("POST", path, body)
+    assert (answer.status, answer.code) == (400, "invalid_request")
+    assert (answer.body["details"][0]["hint"], hint in answer.body["message"]) == (hint, True)
+
+
+@pytest.mark.parametrize(
+    ("query", "hint"),
+    [("status=done", "one of cancelled, "), ("states=failed", "did you mean status?")],
+)
+async def test_a_word_that_a_query_does_not_take_is_refused_with_those_that_it_takes(
+    ask: Asker, query: str, hint: str
+) -> None:
+    answer = await ask("GET", f"/api/v1/runs?{query}")
+    assert (answer.status, answer.body["details"][0]["hint"].startswith(hint)) == (400, True)
+
+
+async def test_half_of_a_surrogate_pair_is_not_called_a_body_that_was_cut_off(ask: Asker) -> None:
+    sent = {"data": b'{"workflow": "\\ud800"}', "headers": {"Content-Type": "application/json"}}
+    answer = await ask("POST", "/api/v1/runs", **sent)
+    assert (answer.status, "surrogate" in answer.body["message"]) == (400, True)
+
+
+async def test_a_journal_is_paged_by_the_cursor_that_its_pages_have(ask: Asker) -> None:
+    run_id = (await ask("POST", "/api/v1/runs", {"spec": SPEC, "wait_secs": 30})).body["run_id"]
+    first = (await ask("GET", f"/api/v1/runs/{run_id}/journal?limit=1")).body
+    for word in ("cursor", "after"):
+        second = (await ask("GET", f"/api/v1/runs/{run_id}/journal?{word}={first['cursor']}")).body
+        assert [row["seq"] for row in second["items"]] == [2]
+    both = await ask("GET", f"/api/v1/runs/{run_id}/journal?after=1&cursor=1")
+    assert (both.status, "two words for one thing" in both.body["message"]) == (400, True)
+
+
 def test_an_abbreviation_keeps_its_capitals_within_a_sentence() -> None:
     assert problem_of("JSON is malformed").message == "JSON is malformed"
     assert problem_of("Expected `int`").message == "expected `int`"
+
+
+@pytest.mark.parametrize(("delay", "shown"), [(None, "null"), (True, "true"), ({"a": "b"}, '{"a":"b"}')])
+async def test_a_delay_that_is_no_number_is_named_as_it_was_sent(ask: Asker, delay: Any, shown: str) -> None:
+    node = {"kind": "timer", "params": {"delay_ms": "$params.delay"}}
+    spec = {"name": "g", "start": "t", "nodes": {"t": node}}
+    run = await ask.done(spec=spec, inputs={"delay": delay})
+    assert run["error"]["message"] == f"delay_ms must be a number of milliseconds, not {shown}"

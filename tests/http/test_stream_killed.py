@@ -40,7 +40,7 @@ class Mortal:
         command += until
         self._process = await asyncio.create_subprocess_exec(*command, stdout=PIPE)
         assert self._process.stdout is not None
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(120):
             assert await self._process.stdout.readline(), "the server did not come up"
 
     async def die(self, number: int = signal.SIGKILL) -> int:

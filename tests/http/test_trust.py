@@ -89,7 +89,7 @@ class World:
         asked = self._session.request(
             method, self.address + path, headers=headers, allow_redirects=False, **rest
         )
-        async with asyncio.timeout(30), asked as answer:
+        async with asyncio.timeout(120), asked as answer:
             return Answer(answer.status, await answer.text(), answer.headers)
 
     async def made(self, path: str, key: str, body: Any) -> Any:
@@ -226,7 +226,9 @@ class World:
 @pytest.fixture
 async def world(tmp_path: Path) -> AsyncIterator[World]:
     file = tmp_path / "h.db"
-    settings = Settings(db=f"sqlite:///{file}", port=0, key=BOOTSTRAP, worker_ttl_secs=3_600)
+    settings = Settings(
+        db=f"sqlite:///{file}", port=0, key=BOOTSTRAP, worker_ttl_secs=3_600, worker_lease_secs=3_600
+    )
     async with (
         serving(settings, registry=Registry([make])) as server,
         aiohttp.ClientSession() as session,
@@ -497,7 +499,7 @@ async def test_a_worker_with_a_key_may_stand_in_a_private_network(world: World) 
         stdout=asyncio.subprocess.PIPE,
     )
     assert process.stdout is not None
-    await asyncio.wait_for(process.stdout.readline(), 30)
+    await asyncio.wait_for(process.stdout.readline(), 120)
     graph = {
         "name": "adds",
         "start": "s",
@@ -631,7 +633,7 @@ def test_an_address_that_others_reach_is_not_served_without_a_key(tmp_path: Path
         env={name: value for name, value in os.environ.items() if not name.startswith("HOLDFAST_")},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=120,
         check=False,
     )
     assert found.returncode == 2
@@ -682,7 +684,7 @@ def holdfast(folder: Path, *words: str, **env: str) -> subprocess.CompletedProce
         env={**plain, **env},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=120,
         check=False,
     )
 

@@ -71,6 +71,20 @@ async def test_workers_are_listed_by_pages(ask: Asker) -> None:
     assert seen == [f"w{number}" for number in range(5)]
 
 
+async def test_a_worker_that_leaves_between_two_pages_takes_no_others_along(ask: Asker) -> None:
+    for number in range(4):
+        await ask("POST", "/api/v1/workers", {"id": f"w{number}", "services": ["s"], "kind": "pull"})
+    cursor = (await ask("GET", "/api/v1/workers?limit=2")).body["cursor"]
+    await ask("DELETE", "/api/v1/workers/w1")
+    rest = (await ask("GET", f"/api/v1/workers?limit=2&cursor={cursor}")).body["items"]
+    assert [worker["id"] for worker in rest] == ["w2", "w3"]
+
+
+async def test_what_is_no_cursor_of_a_page_of_workers_is_refused(ask: Asker) -> None:
+    answer = await ask("GET", "/api/v1/workers?cursor=w1")
+    assert (answer.status, answer.code) == (422, "invalid_inputs")
+
+
 @pytest.mark.parametrize(
     "body",
     [
@@ -82,6 +96,11 @@ async def test_workers_are_listed_by_pages(ask: Asker) -> None:
         {"id": "w", "services": ["s"], "kind": "http"},
         {"id": "w", "services": ["s"], "kind": "http", "url": "nonsense"},
         {"id": "w", "services": ["s"], "kind": "pull", "more": 1},
+        {"id": "w", "services": ["s\x00"], "kind": "pull"},
+        {"id": "w", "services": ["s", "a\nb"], "kind": "pull"},
+        {"id": "w", "services": [{"name": "a\u202eb"}], "kind": "pull"},
+        {"id": "w\x1b[2J", "services": ["s"], "kind": "pull"},
+        {"id": "w", "services": ["s"], "kind": "http", "url": "http://127.0.0.1:9/\x07"},
     ],
 )
 async def test_a_registration_that_makes_no_sense_is_refused(ask: Asker, body: dict[str, Any]) -> None:

@@ -32,7 +32,7 @@ def test_a_secret_that_a_tool_logs_by_itself_is_redacted(tmp_path: Path, form: s
         env={"HOLDFAST_SECRET_TOKEN": 'canary-"4711'},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=120,
         check=False,
     )
     assert "calling with ***" in ended.stderr

@@ -31,7 +31,7 @@ def test_a_command_ends_although_a_tool_swallows_its_cancellation() -> None:
         [sys.executable, "-c", LEAVES_A_STUBBORN_TASK_BEHIND],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=120,
         check=False,
     )
     assert (ended.returncode, ended.stdout) == (3, "said\n")

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast import RunCancelled, RunFailed
+from holdfast import FlowSpec, RunCancelled, RunFailed
 from holdfast.errors import Forbidden, InvalidRequest, NotFound, StoreUnavailable, Superseded, Unavailable
 from holdfast.runtime.assignments import Offer, id_of
 from holdfast.store.base import AssignmentRow, Batch
@@ -592,6 +592,161 @@ async def test_a_time_out_that_was_being_carried_out_goes_on_after_a_restart(tmp
         with pytest.raises(RunFailed) as failed:
             await clock().until((await engine.attach(run.id)).result(), at_most=30)
         assert failed.value.error.kind == "timeout"
+        await settled()
+    assert left(tmp_path) == 0
+
+
+# ------------------------------------------------------------------------------------ started, and not yet offered
+
+
+def killed_after_the_next_commit(engine: Bench) -> None:
+    """Keep back all that is to be written after it: a crash loses that."""
+
+    def is_the_last(batch: Batch) -> None:
+        engine.store.hold = True
+
+    engine.store.refuse = is_the_last
+
+
+async def stuck() -> None:
+    """Has the one place that there is, so that others wait for it."""
+    await asyncio.Event().wait()
+
+
+SOON = "name: s\nsteps: [{id: t, kind: timer, delay_ms: 1000}, {id: a, service: work}]\noutput: {a: '{{steps.a.output}}'}"
+STUCK = "name: s\nsteps: [{id: s, tool: stuck}]"
+BRANCHES = [{"id": "p", "service": "work"}, {"id": "q", "service": "work"}]
+PARALLEL = {"name": "n", "steps": [{"id": "par", "kind": "parallel", "steps": BRANCHES}]}
+GIVEN = {"all": {"kind": "parallel", "params": {"services": "$params.services"}}}
+
+
+@by_hand
+async def test_the_rows_of_jobs_are_in_the_commit_that_starts_their_attempts(tmp_path: Path) -> None:
+    async with opened(tmp_path, [], clock()) as engine:
+        await register(engine)
+        killed_after_the_next_commit(engine)
+        await engine.begin(msgspec.json.encode(PARALLEL).decode())
+        engine.crash()
+    assert rows(tmp_path, "SELECT path, attempt, service, token FROM assignment ORDER BY path") == [
+        ("par[0].p", 1, "work", ""),
+        ("par[1].q", 1, "work", ""),
+    ]
+
+
+@by_hand
+async def test_what_must_not_be_done_twice_is_not_lost_before_anybody_has_it(tmp_path: Path) -> None:
+    async with opened(tmp_path, [], clock()) as engine:
+        await register(engine)
+        killed_after_the_next_commit(engine)
+        run = await engine.begin(step(on_crash="fail"))
+        await settled()
+        engine.crash()
+    async with opened(tmp_path, [], clock()) as engine:
+        offer = await fetched(engine, wait_secs=5)
+        assert offer.attempt == 1
+        await complete(engine, offer)
+        assert await (await engine.attach(run.id)).result() == {"a": 42}
+        await settled()
+    assert left(tmp_path) == 0
+
+
+@by_hand
+async def test_a_job_whose_service_is_named_by_an_input_is_not_lost_before_anybody_has_it(
+    tmp_path: Path,
+) -> None:
+    flow = FlowSpec.from_data({"name": "f", "start": "all", "nodes": GIVEN, "edges": []})
+    async with opened(tmp_path, [], clock()) as engine:
+        await register(engine)
+        killed_after_the_next_commit(engine)
+        await engine.start(flow, {"services": ["work"]})
+        await settled()
+        engine.crash()
+    async with opened(tmp_path, [], clock()) as engine:
+        offer = await fetched(engine, wait_secs=5)
+        assert (offer.path, offer.attempt) == ("all[0].call", 1)
+
+
+@by_hand
+async def test_a_step_that_is_called_has_no_row_of_a_job(tmp_path: Path) -> None:
+    async with opened(tmp_path, [], clock()) as engine:
+        await register(engine)
+        await engine.workers.register(T, "called", "http://127.0.0.1:1", ["work"])
+        killed_after_the_next_commit(engine)
+        await engine.begin(step())
+        engine.crash()
+    assert left(tmp_path) == 0
+
+
+@by_hand
+async def test_a_job_that_waits_for_a_place_is_offered_after_a_graceful_stop(tmp_path: Path) -> None:
+    async with opened(tmp_path, [stuck], clock(), places=1) as engine:
+        await register(engine)
+        await engine.begin(STUCK)
+        await settled()
+        run = await engine.begin(step())
+        await settled()
+        assert engine.dispatch.waiting["place"] == 1
+    async with opened(tmp_path, [stuck], clock()) as engine:
+        offer = await fetched(engine, wait_secs=5)
+        assert (offer.run_id, offer.attempt) == (run.id, 1)
+
+
+@by_hand
+async def test_a_job_that_waits_for_a_place_goes_with_the_commit_that_cancels_its_run(tmp_path: Path) -> None:
+    async with opened(tmp_path, [stuck], clock(), places=1) as engine:
+        await register(engine)
+        await engine.begin(STUCK)
+        await settled()
+        run = await engine.begin(step())
+        await settled()
+        assert left(tmp_path) == 1
+        await engine.cancel(run.id)
+        with pytest.raises(RunCancelled):
+            await run.result()
+        assert (left(tmp_path), engine.workers.open_assignments()) == (0, 0)
+
+
+@pytest.mark.parametrize("together", [False, True], ids=["one commit after the other", "one commit"])
+@by_hand
+async def test_a_job_that_was_cancelled_while_its_start_was_being_written_leaves_no_row(
+    tmp_path: Path, together: bool
+) -> None:
+    async with opened(tmp_path, [], clock()) as engine:
+        await register(engine)
+        run = await engine.begin(SOON)
+        engine.store.hold = True
+        if together:  # what comes while another commit is on its way makes one
+            other = asyncio.ensure_future(engine.begin(STUCK))
+            await settled()
+        await clock().advance(1)
+        cancelling = asyncio.ensure_future(engine.cancel(run.id))
+        await settled()
+        engine.store.let_go()
+        await cancelling
+        with pytest.raises(RunCancelled):
+            await run.result()
+        if together:
+            await other
+        assert (left(tmp_path), engine.workers.open_assignments()) == (0, 0)
+
+
+@by_hand
+async def test_a_job_whose_cancel_could_not_be_written_is_offered_all_the_same(tmp_path: Path) -> None:
+    async with opened(tmp_path, [], clock()) as engine:
+        await register(engine)
+        run = await engine.begin(SOON)
+        engine.store.hold = True
+        await clock().advance(1)
+        cancelling = asyncio.ensure_future(engine.cancel(run.id))
+        await settled()
+        engine.store.refuse = lambda batch: None if batch.assignments else StoreUnavailable("full")
+        engine.store.let_go()
+        with pytest.raises(StoreUnavailable):
+            await cancelling
+        engine.store.refuse = lambda batch: None
+        await clock().advance(2)
+        await complete(engine, await fetched(engine, wait_secs=5))
+        assert await run.result() == {"a": 42}
         await settled()
     assert left(tmp_path) == 0
 

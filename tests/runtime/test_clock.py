@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from holdfast import tool
-from holdfast.engine.decisions import ArmTimer
+from holdfast.engine.decisions import ArmTimer, Poll
 from holdfast.engine.events import TimerFired
 from holdfast.runtime import waits
 from holdfast.runtime.advance import Entry
@@ -65,6 +65,7 @@ class Watch:
         self.set: dict[tuple[int, str, str], int] = {}
         self.fired: Counter[tuple[int, str, str, int]] = Counter()
         self.early: list[tuple[int, str, str, int]] = []
+        self.last_looks: set[tuple[int, str]] = set()
 
     def committed(self, batch: Batch, entries: list[Entry], seconds: float) -> None:
         for live, event, decisions, _ in entries:
@@ -72,8 +73,11 @@ class Watch:
             if isinstance(event, TimerFired):
                 due = self.set[no, event.path, event.timer]
                 self.fired[no, event.path, event.timer, due] += 1
-                if clock().now() < due:
+                is_last_look = (no, event.path) in self.last_looks  # its hour has come: it ends with the look
+                if clock().now() < due and not (is_last_look and event.timer == "expiry"):
                     self.early.append((no, event.path, event.timer, due - clock().now()))
+                if event.timer == "expiry" and any(isinstance(order, Poll) for order in decisions):
+                    self.last_looks.add((no, event.path))
             for order in decisions:
                 if isinstance(order, ArmTimer):
                     self.set[no, order.path, order.timer] = order.at

@@ -44,7 +44,7 @@ class Shelf:
 
     async def until(self, said: str) -> None:
         """Wait until this was published."""
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(120):
             while said not in self.published:
                 self._more.clear()
                 await self._more.wait()
@@ -69,7 +69,7 @@ async def watched(shelf: Shelf) -> AsyncIterator[None]:
     await shelf.folder.load()
     task = asyncio.get_running_loop().create_task(shelf.folder.watch())
     try:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(120):
             beat = 0
             while not any(one.startswith("beat") for one in shelf.published):
                 shelf.write("beat.yaml", "beat", str(beat := beat + 1))

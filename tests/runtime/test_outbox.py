@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 from collections.abc import Iterator
 from contextlib import closing
@@ -467,7 +468,7 @@ async def test_a_run_is_kept_until_its_end_is_told(engine: TestEngine, receiver:
     receiver.statuses = [503] * 11
     run = await engine.start(DOUBLE, {"a": 1}, final_callback=receiver.url)
     await engine.finish(run)
-    await engine.advance(days=2)
+    await engine.advance(days=1, hours=22)
     assert await run.status() == "completed"
     await engine.advance(days=1)
     assert receiver.received[-1].body["run_id"] == run.id
@@ -514,6 +515,8 @@ async def test_a_result_that_cannot_be_written_is_written_later_and_not_sent_twi
         other.execute("BEGIN IMMEDIATE")
         # Whoever waits for the store is not waited for as long as usual: it waits for time to move.
         monkeypatch.setattr(TestEngine, "_patience", lambda engine: 0.5)
+        while len(receiver.ids) < 2:
+            await asyncio.sleep(0)
         await engine.advance(seconds=3)
         assert receiver.ids == [dead.id] * 2
         other.execute("ROLLBACK")

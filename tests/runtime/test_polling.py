@@ -194,7 +194,12 @@ async def test_an_answer_that_does_not_come_to_its_end_is_asked_for_again(
         handler.wfile.flush()
         status.over.wait()
 
-    monkeypatch.setattr("holdfast.testing.STUCK_SECONDS", 0.2)  # of real time, before time by hand goes on
+    patience = (
+        TestEngine._patience
+    )  # in real time, before time by hand goes on: with the slow one not as much as usual
+    monkeypatch.setattr(
+        TestEngine, "_patience", lambda engine: 0.2 if len(status.asked) == 1 else patience(engine)
+    )
     status.answers = [slow, says({"n": 2})]
     run = await paused(engine, status.url, "poll: {interval_ms: 1000, max_ms: 20000}")
     assert await engine.finish(run) == {"n": 2}
@@ -228,7 +233,7 @@ async def test_a_callback_during_a_look_wins_over_it(engine: TestEngine, status:
 
     def held(handler: BaseHTTPRequestHandler) -> None:
         looked.set()
-        answered.wait(10)
+        answered.wait(120)
         says("looked")(handler)
 
     status.answers = [held]
@@ -274,16 +279,106 @@ async def test_a_last_look_that_was_cut_short_is_made_by_the_next_process(
     assert len(status.asked) == 1
 
 
+async def cut_short(engine: TestEngine, run: RunHandle, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the time of a wait end in a process that dies before it has asked, and stay away for a while."""
+    with monkeypatch.context() as patch:
+        patch.setattr(waits.Waits, "poll", lambda *_: None)
+        await engine.advance(seconds=61)
+    engine.close()
+    engine.clock.seconds += 30
+
+
 async def test_a_last_look_of_the_next_process_that_finds_nothing_ends_the_wait(
+    engine: TestEngine, status: Status, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    status.answers = [says(PENDING)]
+    run = await paused(engine, status.url, "pending_ttl_secs: 60")
+    await cut_short(engine, run, monkeypatch)
+    with pytest.raises(RunFailed, match="resume_timeout"):
+        await engine.finish(run)
+    assert len(status.asked) == 1
+
+
+async def test_a_last_look_that_finds_nothing_ends_the_wait_at_once(
     engine: TestEngine, status: Status
 ) -> None:
     status.answers = [says(PENDING)]
     run = await paused(engine, status.url, "pending_ttl_secs: 60")
-    await engine.advance(seconds=61)
-    await engine.restart()
+    began = engine.now
+    with pytest.raises(RunFailed, match="resume_timeout"):
+        await engine.finish(run)
+    assert (engine.now - began).total_seconds() == pytest.approx(60, abs=0.1)
+    assert len(status.asked) == 1
+
+
+async def test_a_last_look_that_finds_nothing_is_a_failure_that_is_tried_again(
+    engine: TestEngine, status: Status
+) -> None:
+    status.answers = [says(PENDING)]
+    rules = "pending_ttl_secs: 60, retry: {max_attempts: 2, initial_delay_ms: 1000}"
+    run = await paused(engine, status.url, rules)
     with pytest.raises(RunFailed, match="resume_timeout"):
         await engine.finish(run)
     assert len(status.asked) == 2
+
+
+async def test_a_callback_during_the_last_look_of_the_next_process_is_told_that_it_is_too_late(
+    engine: TestEngine, status: Status, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, go_on = threading.Event(), threading.Event()
+
+    def held(handler: BaseHTTPRequestHandler) -> None:
+        asked.set()
+        go_on.wait(120)
+        says("looked")(handler)
+
+    status.answers = [held]
+    run = await paused(engine, status.url, "pending_ttl_secs: 60")
+    await cut_short(engine, run, monkeypatch)
+    hf = await engine.open()
+    while not asked.is_set():
+        await asyncio.sleep(0)
+    assert (await hf.resume("T1", "called"))["reason"] == "expired"
+    go_on.set()
+    assert await engine.finish(run) == "looked"
+
+
+async def test_a_last_look_that_takes_long_holds_no_other_timer_of_the_run_back(
+    engine: TestEngine, status: Status, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, go_on = threading.Event(), threading.Event()
+
+    def held(handler: BaseHTTPRequestHandler) -> None:
+        asked.set()
+        go_on.wait(120)
+        says("looked")(handler)
+
+    status.answers = [held]
+    engine.fake_tool("ask", {**PENDING, "poll_url": status.url})
+    told = engine.fake_tool("tell")
+    run = await engine.start(
+        """
+        name: both
+        steps:
+          - id: p
+            kind: parallel
+            branches:
+              - [{id: a, tool: ask, pending_ttl_secs: 60}]
+              - [{id: s, kind: timer, delay_ms: 93000}, {id: t, tool: tell}]
+        """
+    )
+    await cut_short(engine, run, monkeypatch)  # 91 s after its start
+    monkeypatch.setattr(TestEngine, "_patience", lambda engine: 0.01)  # that look is not waited for
+    await engine.open()
+    while not asked.is_set():
+        await asyncio.sleep(0)
+    await engine.advance(seconds=3)
+    assert len(told.calls) == 1
+    assert await run.status() != "completed"
+    go_on.set()
+    monkeypatch.undo()
+    await engine.finish(run)
+    assert await run.status() == "completed"
 
 
 # ---------------------------------------------------------------------------------------------- the step kind poll

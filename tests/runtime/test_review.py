@@ -51,7 +51,7 @@ async def test_a_sync_tool_that_waits_for_a_thread_never_begins_after_a_cancel(t
     @tool
     def slow(ctx: Context) -> None:
         began.append(ctx.path)
-        gate.wait(20)
+        gate.wait(120)
 
     definition = (
         "name: n\ninputs: {xs: {type: array}}\n"

@@ -332,7 +332,7 @@ def steps_after(tmp_path: Path, definition: str, tools: list[Any], *, every: boo
     async def main() -> dict[str, Any]:
         async with Holdfast(str(tmp_path / "steps.db"), tools=tools) as hf:
             run = await hf.start(definition)
-            await run.result(timeout=30)
+            await run.result(timeout=120)
             live = await hf._engine.find(run.id)
             found = await read_steps(hf._engine.store, live.plan, live.run, every=every)
             return {path: decode(step.output) for path, step in found.items()}

@@ -271,7 +271,7 @@ class Stubborn:
             gate = self.gates[ctx.attempt] = threading.Event()
             self.contexts[ctx.attempt] = ctx
             loop.call_soon_threadsafe(self.began.put_nowait, ctx.attempt)
-            assert gate.wait(20)
+            assert gate.wait(120)
             return f"attempt {ctx.attempt}"
 
         self.tool = stubborn

@@ -172,11 +172,47 @@ async def test_of_many_at_once_one_counts(engine: TestEngine) -> None:
 async def test_a_result_that_comes_before_its_pause_is_taken_by_it_once(engine: TestEngine) -> None:
     await engine.open()
     assert await engine.resume("T1", "early") == {"resumed": False, "reason": "parked"}
-    assert await engine.resume("T1", "again") == {"resumed": False, "reason": "parked"}
+    assert await engine.resume("T1", "early") == {"resumed": False, "reason": "parked"}
     first = await paused(engine)
     assert await engine.finish(first) == "early"
     second = await engine.start(spec())
     assert await second.status() == "waiting"
+
+
+async def test_of_two_results_before_the_pause_the_first_counts_and_the_second_is_told_so(
+    engine: TestEngine,
+) -> None:
+    hf = await engine.open()
+    told = list(await asyncio.gather(hf.resume("T1", "first"), hf.resume("T1", "second")))
+    told.append(await engine.resume("T1", "third"))
+    assert [one["reason"] for one in told] == ["parked", "already_resumed", "already_resumed"]
+    assert await engine.finish(await paused(engine)) == "first"
+
+
+async def test_a_second_result_cannot_take_the_place_of_one_that_was_kept_when_the_pause_comes(
+    engine: TestEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine.fake_tool("use", lambda x: x)
+    engine.fake_tool("ask", LATER)
+    hf = await engine.open()
+    await engine.resume("T1", "first")
+    may_look, take, park = asyncio.Event(), waits.Waits._take_early, waits.Waits._park
+
+    async def slowly(*args: Any) -> None:
+        await may_look.wait()
+        await take(*args)
+
+    async def pause_first(*args: Any) -> bool:
+        await hf.start(spec())
+        await settled()
+        return await park(*args)
+
+    monkeypatch.setattr(waits.Waits, "_take_early", slowly)
+    monkeypatch.setattr(waits.Waits, "_park", pause_first)
+    assert (await engine.resume("T1", "second"))["reason"] == "already_resumed"
+    may_look.set()
+    (run,) = await hf.runs()
+    assert await engine.finish(await engine.attach(run.id)) == "first"
 
 
 async def test_a_result_that_was_kept_is_for_no_later_call_when_another_was_quicker(
@@ -298,6 +334,28 @@ async def test_results_that_nobody_waits_for_have_a_limit(
     await engine.resume("X2", 1)
     with pytest.raises(LimitExceeded, match="early_results"):
         await engine.resume("X3", 1)
+
+
+async def test_the_bytes_of_results_that_nobody_waits_for_have_a_limit(
+    engine: TestEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(waits, "EARLY_BYTES_MAX", 100)
+    hf = await engine.open()
+    told = await asyncio.gather(*(hf.resume(f"X{n}", "x" * 38) for n in range(4)), return_exceptions=True)
+    assert [getattr(one, "limit", None) for one in told] == [None, None] + ["early_results_too_large"] * 2
+    assert (await engine.resume("X9", "x" * 18))["reason"] == "parked"  # what is left
+    with pytest.raises(LimitExceeded, match="would be over"):
+        await engine.resume("X3", "")
+
+
+async def test_room_for_results_that_nobody_waits_for_is_made_by_the_pause_that_takes_one(
+    engine: TestEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(waits, "EARLY_BYTES_MAX", 10)
+    await engine.open()
+    await engine.resume("T1", "12345678")
+    assert await engine.finish(await paused(engine)) == "12345678"
+    assert (await engine.resume("X1", "12345678"))["reason"] == "parked"
 
 
 async def test_a_task_id_that_two_runs_wait_for_needs_the_run(engine: TestEngine) -> None:
@@ -717,6 +775,45 @@ async def test_a_second_answer_is_told_what_was_decided(engine: TestEngine) -> N
         await engine.approve(run, "gate", approved=False)
 
 
+NESTED = """
+name: nested
+steps:
+  - id: each
+    kind: foreach
+    items: $.inputs.of
+    concurrency: 2
+    on_any_fail: continue
+    steps: [{id: gate, kind: approve, timeout_secs: 60}]
+"""
+
+
+@pytest.mark.parametrize("approved", [True, False])
+async def test_a_late_answer_by_the_bare_id_of_a_nested_gate_is_told_what_was_decided(
+    engine: TestEngine, approved: bool
+) -> None:
+    run = await engine.start(NESTED, {"of": [1, 2]})
+    await engine.approve(run, "each[0].gate")
+    await engine.approve(run, "gate", approved=approved)  # the one that is left
+    word = "approved" if approved else "denied"
+    with pytest.raises(NotWaiting, match=rf"each\[1\]\.gate was {word} already"):
+        await engine.approve(run, "gate")
+    with pytest.raises(NotWaiting, match=r"each\[0\]\.gate was approved already"):
+        await engine.approve(run, "each[0].gate", approved=False)
+
+
+@pytest.mark.parametrize(("how", "word"), [("time", "denied for want of an answer"), ("cancel", "cancelled")])
+async def test_a_late_answer_to_a_nested_gate_that_nobody_answered_is_told_how_it_ended(
+    engine: TestEngine, how: str, word: str
+) -> None:
+    run = await engine.start(NESTED, {"of": [1]})
+    if how == "time":
+        await engine.advance(seconds=61)
+    else:
+        await (await engine.open()).cancel(run.id)
+    with pytest.raises(NotWaiting, match=rf"gate was {word} already"):
+        await engine.approve(run, "gate")
+
+
 async def test_of_many_answers_at_once_one_counts(engine: TestEngine) -> None:
     run = await asked(engine)
     hf = await engine.open()
@@ -769,7 +866,7 @@ async def test_only_those_who_are_named_may_answer_each_once(engine: TestEngine)
 async def test_an_answer_that_is_neither_yes_nor_no_leaves_the_gate_open(engine: TestEngine) -> None:
     run = await asked(engine, "timeout_secs: 60")
     answer: Any = "no"
-    with pytest.raises(InvalidInputs, match="true or false, not 'no'"):
+    with pytest.raises(InvalidInputs, match="approved must be true or false"):
         await engine.approve(run, "gate", approved=answer)
     assert await engine.approve(run, "gate")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 from pathlib import Path
 from typing import Any
 
@@ -42,14 +43,14 @@ async def register(engine: Bench, *workers: Served, services: tuple[str, ...] = 
 async def failure(engine: Bench, definition: str) -> Any:
     run = await engine.begin(definition)
     with pytest.raises(RunFailed) as failed:
-        await run.result(timeout=30)
+        await run.result(timeout=120)
     return failed.value.error
 
 
 async def done_by(engine: Bench, definition: str) -> tuple[Any, list[str]]:
     """What a run gave, and which worker each event of it names."""
     run = await engine.begin(definition)
-    output = await run.result(timeout=30)
+    output = await run.result(timeout=120)
     journal = await engine.store.journal((await engine.row_of(run.id)).no, 0, 1_000)
     events = [decode_row(body)[0] for *_, body in journal]
     told = [event for event in events if isinstance(event, StepSucceeded | StepFailed)]
@@ -274,6 +275,20 @@ async def test_an_attempt_that_waits_for_a_worker_takes_no_place(tmp_path: Path)
         raw(b"HTTP/1.1 200 OK\r\nContent-Length: -5\r\n\r\n"),
         raw(b"HTTP/1.1 200 OK\r\nX: " + b"x" * 300_000),
         raw(b"HTTP/1.1 200 OK\r\nContent-Length: 100000000\r\n\r\n" + b"[" * 27_000_000),
+        said('{"result": 1} and more'),
+        said(b'\xef\xbb\xbf{"result": 1}'),
+        said('{"result": "\\ud800"}'),
+        said('{"result": ' + "[" * 200_000),
+        said(gzip.compress(b'{"result": 1}')),
+        raw(b"HTTP/1.1 204 No Content\r\n\r\n"),
+        raw(b"HTTP/1.1 99999 Odd\r\n\r\n"),
+        raw(b"HTTP/1.1 100 Continue\r\n\r\n" * 10_000),
+        raw(b"HTTP/1.1 200 OK\r\nContent-Length: 13\r\nContent-Length: 5\r\n\r\n{}"),
+        raw(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nZZ\r\n"),
+        raw(
+            b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+            + b"186a0\r\n%b\r\n" % (b"[" * 100_000) * 300
+        ),
     ],
 )
 async def test_whoever_lies_is_passed_over(tmp_path: Path, lie: Any) -> None:
@@ -476,8 +491,9 @@ async def test_a_worker_can_be_taken_off_the_list(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("worker_id", "url", "services", "says"),
     [
-        ("", "http://h", ["s"], "id is"),
-        ("w" * 201, "http://h", ["s"], "id is"),
+        ("", "http://h", ["s"], "id has 1 to 200"),
+        ("w" * 201, "http://h", ["s"], "id has 1 to 200"),
+        ("w\x1b[2J", "http://h", ["s"], r"id has a control character in it: .*; take out U\+001B"),
         ("w", None, ["s"], "url is"),
         ("w", "ftp://h", ["s"], "http:// or https://"),
         ("w", "http://h/ /x", ["s"], "spaces"),
@@ -486,6 +502,8 @@ async def test_a_worker_can_be_taken_off_the_list(tmp_path: Path) -> None:
         ("w", "http://h\r\nX: y", ["s"], "url"),
         ("w", "http://h", [], "services has"),
         ("w", "http://h", [""], "name of a service"),
+        ("w", "http://h", ["s", "a\nb"], r"name of a service has a control character .*; take out U\+000A"),
+        ("w", "http://h/\x07", ["s"], "no control characters"),
     ],
 )
 async def test_a_registration_that_cannot_be_used_is_refused(

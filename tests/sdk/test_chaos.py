@@ -30,7 +30,7 @@ def liar() -> Iterator[str]:
 
 def row(number: int) -> list[dict[str, Any]]:
     how = {"timeout_secs": 0.5, "weighted_by_load": number % 2 == 0}
-    retry = {"max_attempts": 50, "initial_delay_ms": 100, "max_delay_ms": 500}
+    retry = {"max_attempts": 1000, "initial_delay_ms": 100, "max_delay_ms": 500}
     return [
         {"id": f"s{index}", "service": "double", "input": number + index, "retry": retry, **how}
         for index in range(STEPS)

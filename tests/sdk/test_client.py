@@ -58,13 +58,13 @@ async def client(server: Up) -> AsyncIterator[Client]:
 
 
 async def test_a_run_is_started_and_waited_for(client: Client) -> None:
-    run = await client.wait((await client.start(SUM, labels={"team": "x"})).run_id, timeout=30)
+    run = await client.wait((await client.start(SUM, labels={"team": "x"})).run_id, timeout=120)
     assert (run.status, run.output, run.labels) == ("completed", {"s": 3}, {"team": "x"})
 
 
 async def test_yaml_text_is_started_too(client: Client) -> None:
     started = await client.start("name: y\nsteps: [{id: s, tool: add, args: {a: 4}}]\n")
-    assert (await client.wait(started.run_id, timeout=30)).output == {"s": 4}
+    assert (await client.wait(started.run_id, timeout=120)).output == {"s": 4}
 
 
 async def test_waiting_ends_when_its_time_is_over(client: Client) -> None:
@@ -77,7 +77,7 @@ async def test_waiting_ends_when_its_time_is_over(client: Client) -> None:
 async def test_a_published_workflow_is_started_by_its_name(client: Client) -> None:
     release = await client.publish({**SUM, "name": "named"})
     started = await client.start("named")
-    run = await client.wait(started.run_id, timeout=30)
+    run = await client.wait(started.run_id, timeout=120)
     assert (release.number, run.number, run.version) == (1, 1, release.version)
     assert (await client.workflow("named")).definition["steps"][0]["tool"] == "add"
     assert "named" in [one.name for one in (await client.workflows()).items]
@@ -110,7 +110,7 @@ async def test_runs_are_listed_page_by_page(client: Client) -> None:
 
 async def test_steps_journal_and_explanation_can_be_read(client: Client) -> None:
     run_id = (await client.start(SUM)).run_id
-    await client.wait(run_id, timeout=30)
+    await client.wait(run_id, timeout=120)
     steps = await client.steps(run_id)
     journal = await client.journal(run_id)
     assert ([step.path for step in steps.items], steps.names) == (["s"], ["s"])
@@ -120,10 +120,10 @@ async def test_steps_journal_and_explanation_can_be_read(client: Client) -> None
 
 async def test_a_run_is_done_again(client: Client) -> None:
     run_id = (await client.start(SUM)).run_id
-    await client.wait(run_id, timeout=30)
+    await client.wait(run_id, timeout=120)
     assert (await client.preview(run_id)).runs == ["s"]
     again = await client.rerun(run_id)
-    assert (await client.wait(again.run_id, timeout=30)).rerun_of == run_id
+    assert (await client.wait(again.run_id, timeout=120)).rerun_of == run_id
 
 
 async def test_a_request_has_one_run_however_often_it_is_asked(client: Client) -> None:
@@ -142,7 +142,7 @@ async def test_what_the_server_refuses_is_raised_as_what_it_is(client: Client) -
     with pytest.raises(InvalidInputs):
         await client.start({**SUM, "inputs": {"a": {"type": "integer"}}}, {"a": "text"})
     run_id = (await client.start(SUM)).run_id
-    await client.wait(run_id, timeout=30)
+    await client.wait(run_id, timeout=120)
     with pytest.raises(RunIsOver):
         await client.cancel(run_id)
 
@@ -254,7 +254,7 @@ async def test_a_start_whose_answer_is_lost_makes_one_run(server: Up, client: Cl
 
 async def test_events_come_once_and_in_order_over_a_line_that_is_cut(server: Up, client: Client) -> None:
     run_id = (await client.start(STEPS)).run_id
-    await client.wait(run_id, timeout=30)
+    await client.wait(run_id, timeout=120)
     whole = [event async for event in client.events(run_id)]
     line = Line(server.address, [700, 0, 1_111, 2_345, 300, 5_000, 4_000])
     async with line.open() as address, Client(address) as cut:
@@ -268,7 +268,7 @@ async def test_events_of_all_runs_go_on_after_the_last_one_that_was_read(client:
     events = client.events()
     first = asyncio.ensure_future(anext(events))
     while not first.done():
-        await client.wait((await client.start(SUM)).run_id, timeout=30)
+        await client.wait((await client.start(SUM)).run_id, timeout=120)
     seen.append((await first).id)
     await events.aclose()
     async with contextlib.aclosing(client.events(after=seen[0])) as rest:
@@ -289,7 +289,7 @@ def test_a_script_needs_no_loop(server: Up) -> None:
     with SyncClient(server.address) as client:
         started = client.start(SUM)
         kinds = [event.kind for event in client.events(started.run_id)]
-        assert client.wait(started.run_id, timeout=30).output == {"s": 3}
+        assert client.wait(started.run_id, timeout=120).output == {"s": 3}
     assert (kinds[0], kinds[-1]) == ("workflow_started", "workflow_terminal")
 
 

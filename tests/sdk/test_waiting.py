@@ -24,7 +24,7 @@ from holdfast import tool
 async def later(task_id):
     return {"pending": True, "task_id": task_id}
 """
-PATIENCE_SECONDS = 60
+PATIENCE_SECONDS = 120
 
 
 def spec(**step: Any) -> dict[str, Any]:

@@ -15,7 +15,9 @@ from tests.sdk.processes import House, port_of, until, written
 
 @pytest.fixture
 def house(tmp_path: Path) -> Iterator[House]:
-    house = House(tmp_path)
+    house = House(
+        tmp_path, HOLDFAST_WORKER_TTL_SECS="120"
+    )  # nobody falls silent here, however busy the machine
     house.up()
     try:
         yield house
@@ -103,7 +105,7 @@ def test_a_worker_that_is_told_to_stop_finishes_what_it_is_at(
     until(lambda: house.workers() == [], "the worker has left the list")
     go.touch()
     assert house.ended(run_id)["output"] == {"n": "done"}
-    assert worker.wait(60) == 0
+    assert worker.wait(120) == 0
     assert notes.read_text().count("\n") == 1
 
 
@@ -157,7 +159,8 @@ def test_a_job_that_ends_while_the_server_is_away_is_answered_when_it_is_back(
 
 
 def test_a_job_of_a_killed_pull_worker_is_done_by_another(tmp_path: Path) -> None:
-    house = House(tmp_path, HOLDFAST_WORKER_LEASE_SECS="3")
+    # Short, and longer than a busy machine keeps anybody: one who lives must not lose it.
+    house = House(tmp_path, HOLDFAST_WORKER_LEASE_SECS="10")
     try:
         house.up()
         first, _ = house.worker("--pull")

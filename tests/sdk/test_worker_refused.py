@@ -49,4 +49,4 @@ async def test_a_worker_that_may_not_register_again_ends_with_the_reason(
     async with served(forgetful()) as server:
         worker = sdk.Worker([double], server.url, pull=pull, url="http://127.0.0.1:0", worker_id="w")
         with pytest.raises(Forbidden, match="not with this key"):
-            await asyncio.wait_for(worker.run(), 30)
+            await asyncio.wait_for(worker.run(), 120)

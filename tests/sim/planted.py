@@ -161,7 +161,7 @@ BUGS: Final = (
     Bug("nobody looks for a parked run whose turn has come", "world-woven", "runtime/advance.py",
         "            if live is None:\n                self.hands.is_due()\n            elif", "            if live is None:\n                pass\n            elif"),
     Bug("a run that waits for a key is woken without asking", "world-woven", "runtime/owners.py",
-        " or live.run.waits_for_key():", ":"),
+        " or run.waits_for_key():", ":"),
     Bug("a failure passes the key to everybody", "world-woven", "store/sqlite.py",
         "1 if end.output is None else ALL", "ALL"),
     Bug("a key is passed on to the newest who waits", "world-woven", "store/sql/sqlite/keys.sql",
@@ -367,7 +367,7 @@ def hunt(bug: Bug, first: int = 0, last: int = SEEDS_MAX) -> tuple[int, str] | N
     with tempfile.TemporaryDirectory() as folder:
         patched(bug, Path(folder))
         command = [sys.executable, "-P", "-c", HUNT, folder, str(ROOT), bug.layer, str(first), str(last)]
-        done = subprocess.run(command, capture_output=True, text=True, cwd=folder, timeout=300, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, cwd=folder, timeout=900, check=False)
     if done.returncode:
         raise RuntimeError(done.stderr)
     found = json.loads(done.stdout)

@@ -83,7 +83,7 @@ def test_the_text_that_a_planted_bug_changes_is_in_the_product_once(bug: planted
     assert planted.occurrences(bug) == 1, f"{bug.file} no longer has it once: {bug.old}"
 
 
-@pytest.mark.timeout(900)  # ninety bugs, each in a process of its own
+@pytest.mark.timeout(1_800)  # ninety bugs, each in a process of its own
 def test_every_planted_bug_is_found_within_a_thousand_seeds() -> None:
     found = planted.find_all()
     assert [name for name, seed in found.items() if seed is None] == []

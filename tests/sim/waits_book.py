@@ -93,6 +93,7 @@ class Book:
         self.counts: Counter[str] = Counter()
         self.event: Event | None = None
         self.late_ms = 0  # how long after its time the last timer fired
+        self.look_ms = 0  # how long a look may have held it back
         self.waits: dict[WaitKey, Noted] = {}
         self.journaled: dict[int, Mark] = {}  # answers that stand in the journal, by number
         self.counted: dict[int, Mark] = {}  # and those that ended a wait
@@ -192,12 +193,16 @@ class Book:
         if due is None:
             self.counts["timer that was disarmed"] += 1
             return
-        hold(self.at >= due, "nothing is over before its time", event, self.at, due)
         step = self.run.steps.get(event.path)
         looks = (
             event.timer == "expiry" and step is not None and step.wait is not None and step.wait.is_last_look
         )
-        self.late_ms = max(0, self.at - due - (LOOK_MS if looks else 0))
+        earliest = due
+        if looks:  # it may end as soon as that look has brought nothing
+            assert step is not None and step.wait is not None and step.wait.until is not None
+            earliest = step.wait.until
+        hold(self.at >= earliest, "nothing is over before its time", event, self.at, earliest)
+        self.late_ms, self.look_ms = max(0, self.at - due), LOOK_MS if looks else 0
         self.counts[f"timer {event.timer}"] += 1
         if event.timer == "escalate":
             self.escalated.add(event.path)

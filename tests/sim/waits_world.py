@@ -539,16 +539,23 @@ class WaitWorld(World):
 
     def is_kept(self, caller: Caller) -> bool:
         """Does it stand among the parked ones, or was it given already, it or one like it that came before it?"""
-        if (caller.task_id, caller.run_id if caller.how == "run" else "") in self.early:
-            return True
+        if (first := self.first_parked(caller)) is not None:
+            return first == caller.value
         like = [other.value for other in self.callers if other.task_id == caller.task_id]
         return any(self.counted(value) is not None for value in like)
+
+    def first_parked(self, caller: Caller) -> int | None:
+        """The answer that waits for the pause of that name, whoever gave it."""
+        kept = self.early.get((caller.task_id, caller.run_id if caller.how == "run" else ""))
+        return None if kept is None else number_in_body(kept[0])
 
     def was_resumed(self, caller: Caller) -> bool:
         if caller.how == "address":
             book, mark = self.books[caller.run_id], (caller.path, caller.attempt)
             noted = book.waits.get((*mark, "callback"))
             return mark in book.early or (noted is not None and noted.outcome in ("resume", "poll"))
+        if self.first_parked(caller) not in (None, caller.value):
+            return True
         found = [one for book in self.books.values() for _, one in book.named(caller.task_id)]
         return any(one.outcome in ("resume", "poll") for one in found)
 
@@ -560,8 +567,9 @@ class WaitWorld(World):
         self.looks[mark] += 1
         book = self.books[mark[0]]
         self.counts["poll"] += 1
-        # A last look that nobody lived to make is made again by who comes after.
-        allowed = book.polls[mark[1:]] + len(self.nodes) - 1
+        # A last look that nobody lived to make, or whose end could not be written, is made again.
+        unwritten = self.counts["commit failed"] + self.counts["commit failed for an unknown reason"]
+        allowed = book.polls[mark[1:]] + len(self.nodes) - 1 + unwritten
         self.guarded(lambda: hold(self.looks[mark] <= allowed, "it is asked for when that was decided", mark))
         await asyncio.sleep(rng.choice((0.0, 0.1, 2.0, 7.0)))
         chance = rng.random()
@@ -602,7 +610,7 @@ class WaitWorld(World):
 
     def check_lateness(self, shadow: Any) -> None:
         late, shadow.late_ms = shadow.late_ms, 0
-        late = min(late, (self.loop.time() - self.jumped_at) * 1000)
+        late = min(late, (self.loop.time() - self.jumped_at) * 1000) - shadow.look_ms
         if self.is_calm:
             hold(late <= LATE_MS_MAX + 1, "a due timer fires within a second", late, shadow.event)
 
@@ -722,7 +730,7 @@ class WaitWorld(World):
             capability = Capability(DEFAULT_TENANT, book.run_id, path, attempt)
             node.do(self.quietly(node.engine.waits.resume_by(capability, {"v": self.value()})))
         elif kind == "approval":
-            for who in PEOPLE:
+            for who in (*PEOPLE, BOSS):  # who may come last, once it was escalated
                 node.do(self.approve(node, book, path, who, approved=True))
         else:
             for name in NAMES:

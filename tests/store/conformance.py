@@ -565,12 +565,15 @@ class StoreConformance:
         batch = started(1, status="completed", owned=False, finished_at=T0)
         batch.traces.append((RunNo(1), "00-aa-bb-01"))
         await commit(store, batch)
-        assert (await store.trace_of(RunNo(1)), await store.trace_of(RunNo(2))) == ("00-aa-bb-01", "")
+        await commit(store, started(2))
+        assert [stored.trace for stored in await store.load_many([RunNo(1), RunNo(2)])] == ["00-aa-bb-01", ""]
         assert batch.only({RunNo(2)}).traces == []
         batch = Batch()
         batch.forgotten.append(RunNo(1))
         await commit(store, batch)
-        assert await store.trace_of(RunNo(1)) == ""
+        await commit(store, started(1))
+        loaded = await store.load(RunNo(1))
+        assert loaded is not None and loaded.trace == ""
 
     async def test_a_run_that_rests_is_told_apart_by_whether_it_waits_for_something(
         self, store: Store
@@ -776,6 +779,17 @@ class StoreConformance:
         assert loaded is not None
         assert loaded.parts == [(0, b"open since"), (1, b"done"), (2, b"done since")]
         assert (loaded.snapshot_seq, [seq for seq, *_ in loaded.rows]) == (4, [5])
+
+    async def test_many_are_loaded_at_once_each_with_its_own_rows_and_snapshot(self, store: Store) -> None:
+        batch = started(1, 2, 3, rows=3)
+        batch.snapshots.append((RunNo(2), 0, 2, b"open"))
+        await commit(store, batch)
+        loaded = await store.load_many([RunNo(3), RunNo(2), RunNo(9)])
+        assert sorted((each.row.no, each.parts, [seq for seq, *_ in each.rows]) for each in loaded) == [
+            (2, [(0, b"open")], [3]),
+            (3, [], [1, 2, 3]),
+        ]
+        assert await store.load_many([]) == []
 
     async def test_without_a_snapshot_load_gives_every_row(self, store: Store) -> None:
         await commit(store, started(1, rows=600))
@@ -1351,13 +1365,34 @@ class StoreConformance:
         await commit(store, batch.without({RunNo(1)}))
         assert [found.no for found in await store.waits_named(DEFAULT_TENANT, "T1", 10)] == [2]
 
+    async def test_an_approval_that_is_over_is_found_by_its_path_or_by_the_id_of_its_step(
+        self, store: Store
+    ) -> None:
+        paths = ("each[0].ok", "each[1].ok", "ok", "not_ok", "each[2].ok")
+        batch = started(1)
+        for path in paths:
+            wait = WaitOpened(DEFAULT_TENANT, "approval", "", RunNo(1), path, 0, Millis(T0), None, "null")
+            batch.opened_waits.append(wait)
+        await commit(store, batch)
+        assert await store.gate_decided(RunNo(1), "ok") is None
+        found = []
+        for path in paths[:4]:
+            over = Batch()
+            over.closed_waits.append(WaitClosed(Millis(T0), "answered", RunNo(1), path, 0, "approval"))
+            await commit(store, over)
+            gate = await store.gate_decided(RunNo(1), "ok")
+            found.append(gate and gate.path)
+        assert found == ["each[0].ok", "each[1].ok", "ok", "ok"]
+        assert await store.gate_decided(RunNo(1), "each[2].ok") is None
+        assert await store.gate_decided(RunNo(2), "ok") is None
+
     async def test_an_early_result_is_kept_until_it_is_taken_or_its_time_is_over(self, store: Store) -> None:
         await commit(store, early("T1", "first"))
         await commit(store, early("T1", "second"))
         assert await store.early_result(DEFAULT_TENANT, "T1", RunId("r1"), Millis(T0)) == ("", "first")
         assert await store.early_result("other", "T1", RunId("r1"), Millis(T0)) is None
         assert await store.early_result(DEFAULT_TENANT, "T1", RunId("r1"), Millis(T0 + 1000)) is None
-        assert await store.count_early(DEFAULT_TENANT, Millis(T0)) == 1
+        assert await store.early_room(DEFAULT_TENANT, Millis(T0)) == (1, len("first"))
         taken = Batch()
         taken.taken_early.append(TakenEarly(DEFAULT_TENANT, "T1", ""))
         await commit(store, taken)

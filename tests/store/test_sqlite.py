@@ -223,7 +223,7 @@ async def test_a_process_that_was_taken_over_can_append_nothing(store_factory: O
     assert former.stdout.readline() == "None\n"
     store = store_factory()
     await commit(store, appended(row(1, 2, epoch=1)))
-    rest, _ = former.communicate("go on\n", timeout=60)
+    rest, _ = former.communicate("go on\n", timeout=120)
     assert rest.split() == ["NodeIsOver", "NodeIsOver"]
     assert former.returncode == 0
     assert [(seq, epoch) for seq, epoch, *_ in await journal_of(store, 1)] == [(1, 0), (2, 1)]
@@ -242,7 +242,7 @@ async def test_the_wal_left_by_a_killed_process_is_read(store_factory: OpenFile,
         cwd=ROOT,
         capture_output=True,
         check=False,
-        timeout=60,
+        timeout=120,
     )
     assert killed.returncode == -9
     assert os.path.getsize(f"{file}-wal") > 0

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from holdfast import NotFound, RunCancelled, RunFailed, ToolError, tool
-from holdfast.testing import TestEngine
+from holdfast.testing import TestEngine, next_call
 
 THREE_DAYS = """
 name: reminder
@@ -242,3 +242,32 @@ async def test_a_test_of_another_plugin_has_the_same_engine(
     assert await run.status() == "waiting"
     await engine.finish(run)
     assert len(send.calls) == 1
+
+
+async def test_a_century_passes_in_as_many_steps_as_there_are_things_due(
+    engine: TestEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks = 0
+
+    def counted() -> float | None:
+        nonlocal looks
+        looks += 1
+        return next_call()
+
+    ten_years = "kind: timer, delay_ms: 315360000000"
+    run = await engine.start(f"{{name: c, steps: [{{id: a, {ten_years}}}, {{id: b, {ten_years}}}]}}")
+    await engine.start("{name: s, steps: [{id: a, kind: wait_event, signal_key: go}]}")
+    monkeypatch.setattr("holdfast.testing.next_call", counted)
+    await engine.advance(days=36_500)
+    assert await run.status() == "completed"
+    assert looks < 50
+
+
+async def test_runs_are_forgotten_in_the_hours_that_pass(engine: TestEngine) -> None:
+    engine.options["retention_days"] = 30
+    old = await engine.start("{name: o, steps: [{id: a, kind: timer, delay_ms: 1000}]}")
+    await engine.finish(old)
+    await engine.advance(days=29)
+    assert [found.id for found in await (await engine.open()).runs()] == [old.id]
+    await engine.advance(days=2)
+    assert await (await engine.open()).runs() == []

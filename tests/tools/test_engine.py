@@ -23,7 +23,9 @@ from holdfast.runtime.clock import SystemClock
 from holdfast.tools.failures import MESSAGE_CHARS_MAX
 from tests.runtime.bench import Bench, opened
 from tests.tools import isolated
-from tests.tools.test_processes import ended, written
+from tests.tools.test_processes import ended, patient, written
+
+__all__ = ["patient"]
 
 
 def in_real_time(test: Callable[[Path], Coroutine[Any, Any, None]]) -> Callable[[Path], None]:
@@ -98,10 +100,12 @@ async def test_misfitting_arguments_fail_the_step_with_kind_inputs_and_are_not_t
 @in_real_time
 async def test_a_process_that_loops_for_ever_is_timed_out_and_killed(tmp_path: Path) -> None:
     async with engine(tmp_path, isolated.spin, isolated.whoami) as hf:
-        await (await hf.begin(one_step("whoami"))).result()  # so that a process has been started
-        run = await hf.begin(one_step("spin", {"beacon": str(tmp_path / "pid")}, timeout_secs=2))
-        pid = int(await written(tmp_path / "pid"))
-        assert (await failure(run)).kind == "timeout"
+        beacon = tmp_path / "pid"
+        beacon.touch()
+        while not beacon.read_text():  # on a busy machine its time may be over before it has begun
+            run = await hf.begin(one_step("spin", {"beacon": str(beacon)}, timeout_secs=1))
+            assert (await failure(run)).kind == "timeout"
+        pid = int(beacon.read_text())
         await ended(pid)
         assert (await (await hf.begin(one_step("whoami"))).result())["a"] != pid
 

@@ -28,6 +28,12 @@ from tests.tools import isolated
 MANY_MIB = 512 * 2**20
 
 
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Closing waits for what it killed, however busy the machine is."""
+    monkeypatch.setattr("holdfast.tools.processes.CLOSE_SECONDS", 60.0)
+
+
 def on_both_loops(test: Callable[..., Coroutine[Any, Any, None]]) -> Any:
     """The product runs on uvloop where it can, and on asyncio elsewhere."""
 
@@ -393,7 +399,7 @@ def run_script(tmp_path: Path, *lines: str, module: bool = False) -> str:
     path.write_text(textwrap.dedent(SCRIPT) + "\n".join(lines) + "\n")
     command = [sys.executable, "-m", "script"] if module else [sys.executable, str(path)]
     return subprocess.run(
-        command, cwd=tmp_path, capture_output=True, text=True, check=True, timeout=60
+        command, cwd=tmp_path, capture_output=True, text=True, check=True, timeout=120
     ).stdout.strip()
 
 
@@ -428,7 +434,7 @@ def test_a_session_without_a_file_is_told_to_use_a_module() -> None:
         + "\ntry:\n    Registry([double])\nexcept TypeError as error:\n    print(error)\n"
     )
     done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=120
     )
     assert "put it into a module" in done.stdout
 

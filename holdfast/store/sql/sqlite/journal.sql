@@ -5,6 +5,12 @@ INSERT OR ROLLBACK INTO journal (run, seq, epoch, at, kind, body) VALUES (?, ?, 
 -- name: rows_of
 SELECT seq, epoch, at, kind, body FROM journal WHERE run = ? AND seq > ? ORDER BY seq LIMIT ?;
 
+-- name: rows_to_load
+-- What came after the newest snapshot of each. In the order of the index: to ask for it would sort what is sorted.
+SELECT j.seq, j.epoch, j.at, j.kind, j.body, j.run
+  FROM json_each(?) asked CROSS JOIN journal j
+    ON j.run = asked.value AND j.seq > coalesce((SELECT seq FROM snapshot WHERE run = asked.value AND part = 0), 0);
+
 -- name: committed
 -- In the order of commits: one writer, so the order of rowids. CROSS JOIN: the journal is read first, by position.
 SELECT j.pos, j.run, r.id, coalesce(s.workflow, ''), r.version, j.seq, j.epoch, j.at, j.kind, j.body
@@ -24,7 +30,7 @@ SELECT seq, epoch, at, kind, body FROM journal WHERE run = ? ORDER BY seq DESC L
 INSERT OR REPLACE INTO snapshot (run, part, seq, body) VALUES (?, ?, ?, ?);
 
 -- name: snapshot_of
-SELECT part, seq, body FROM snapshot WHERE run = ? ORDER BY part;
+SELECT part, body FROM snapshot WHERE run = ? ORDER BY part;
 
 -- name: put_blob
 INSERT INTO blob (run, sha256, body) VALUES (?, ?, ?) ON CONFLICT DO NOTHING;

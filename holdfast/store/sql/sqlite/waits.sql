@@ -14,6 +14,12 @@ SELECT r.no, r.id, w.path, w.attempt, w.kind, w.name, w.since, w.expires_at, w.d
   FROM wait w JOIN run r ON r.no = w.run WHERE w.run = ?1 AND w.path = ?2 AND w.kind = ?3
    AND (?4 IS NULL OR w.attempt = ?4) ORDER BY w.attempt DESC LIMIT 1;
 
+-- name: gate_decided
+-- The one at that very path, else the newest whose path ends with that step.
+SELECT r.no, r.id, w.path, w.attempt, w.kind, w.name, w.since, w.expires_at, w.detail, w.resolved_at, w.outcome
+  FROM wait w JOIN run r ON r.no = w.run WHERE w.run = ?1 AND w.kind = 'approval' AND w.resolved_at IS NOT NULL
+   AND (w.path = ?2 OR substr(w.path, -length(?2) - 1) = '.' || ?2) ORDER BY w.path = ?2 DESC, w.pos DESC LIMIT 1;
+
 -- name: waits_of_run
 SELECT r.no, r.id, w.path, w.attempt, w.kind, w.name, w.since, w.expires_at, w.detail, w.resolved_at, w.outcome
   FROM wait w JOIN run r ON r.no = w.run
@@ -35,8 +41,8 @@ DELETE FROM early_result WHERE tenant = ? AND task_id = ? AND meant = ?;
 SELECT meant, body FROM early_result WHERE tenant = ? AND task_id = ? AND meant IN (?, '') AND expires_at > ?
  ORDER BY meant DESC LIMIT 1;
 
--- name: count_early
-SELECT count(*) FROM early_result WHERE tenant = ? AND expires_at > ?;
+-- name: early_room
+SELECT count(*), coalesce(sum(octet_length(body)), 0) FROM early_result WHERE tenant = ? AND expires_at > ?;
 
 -- name: early_waits
 -- In this order, which SQLite keeps to where it is a cross join: few answers come early, and a million runs may wait.

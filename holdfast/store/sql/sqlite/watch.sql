@@ -1,9 +1,6 @@
 -- name: put_trace
 INSERT INTO trace (run, parent) VALUES (?, ?) ON CONFLICT DO NOTHING;
 
--- name: trace_of
-SELECT parent FROM trace WHERE run = ?;
-
 -- name: forget_run_trace
 DELETE FROM trace WHERE run = ?;
 

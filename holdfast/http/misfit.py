@@ -1,0 +1,94 @@
+"""Why a body or a query does not fit the type of its route: what is wrong, where, and what to write instead.
+
+Knows how msgspec says it and what a type has, no route.
+"""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+from typing import Any
+
+from msgspec import inspect
+
+from holdfast.errors import InvalidRequest, Problem
+
+
+def invalid(error: Exception, what: str, wanted: Any) -> InvalidRequest:
+    """The refusal of a `what` (body, query) that was to be of the type `wanted`."""
+    problem = problem_of(str(error), wanted)
+    place = f" at {problem.pointer}" if problem.pointer else ""
+    hint = f" ({problem.hint})" if problem.hint else ""
+    return InvalidRequest(f"the {what} cannot be used{place}: {problem.message}{hint}", [problem])
+
+
+def problem_of(message: str, wanted: Any = Any) -> Problem:
+    """What msgspec says of a value that does not fit, with the place as a JSON pointer."""
+    what, _, place = message.partition(" - at `")
+    pointer = _pointer(place.rstrip("`"))
+    if what.startswith("Object contains unknown field `"):
+        name = what.split("`")[1]
+        hint = _nearest(name, _keys_at(wanted, pointer))
+        return Problem("unknown_key", f'unknown key "{name}"', f"{pointer}/{name}", hint=hint)
+    if what.startswith("Object missing required field `"):
+        name = what.split("`")[1]
+        return Problem("missing_key", f'"{name}" is missing', f"{pointer}/{name}")
+    if what == "Input data was truncated":  # it says so too of half a surrogate pair near the end
+        return Problem("wrong_type", "the JSON ends too soon, or a text in it has half of a surrogate pair")
+    hint = _one_of(_words_at(wanted, pointer)) if what.startswith("Invalid enum value") else ""
+    is_word = what[1:2].islower()  # not an abbreviation, such as JSON
+    return Problem("wrong_type", what[:1].lower() + what[1:] if is_word else what, pointer, hint=hint)
+
+
+def _pointer(path: str) -> str:
+    """`$.labels[...].a[0]` → `/labels/a/0`"""
+    parts = path.removeprefix("$").replace("[...]", "").replace("[", ".").replace("]", "").split(".")
+    return "".join(f"/{part}" for part in parts if part)
+
+
+# ----------------------------------------------------------------------------------------------- what would fit
+
+
+def _nearest(name: str, keys: list[str]) -> str:
+    if found := get_close_matches(name, keys, 1):
+        return f"did you mean {found[0]}?"
+    return f"known keys are {', '.join(keys)}" if keys else ""
+
+
+def _one_of(words: list[str]) -> str:
+    return f"one of {', '.join(words)}" if words else ""
+
+
+def _keys_at(wanted: Any, pointer: str) -> list[str]:
+    structs = [kind for kind in _kinds_at(wanted, pointer) if isinstance(kind, inspect.StructType)]
+    return sorted({field.encode_name for kind in structs for field in kind.fields})
+
+
+def _words_at(wanted: Any, pointer: str) -> list[str]:
+    literals = [kind for kind in _kinds_at(wanted, pointer) if isinstance(kind, inspect.LiteralType)]
+    return [str(word) for kind in literals for word in kind.values if word != ""]
+
+
+def _kinds_at(wanted: Any, pointer: str) -> list[inspect.Type]:
+    """What may stand at a place in a value of a type."""
+    kinds = _each(inspect.type_info(wanted))
+    for part in pointer.split("/")[1:]:
+        kinds = [inner for kind in kinds for inner in _within(kind, part)]
+    return kinds
+
+
+def _within(kind: inspect.Type, part: str) -> list[inspect.Type]:
+    match kind:
+        case inspect.StructType(fields=fields):
+            return [inner for field in fields if field.encode_name == part for inner in _each(field.type)]
+        case inspect.ListType(item_type=inner):
+            return _each(inner)
+    return []
+
+
+def _each(kind: inspect.Type) -> list[inspect.Type]:
+    match kind:
+        case inspect.UnionType(types=kinds):
+            return [each for inner in kinds for each in _each(inner)]
+        case inspect.Metadata(type=inner):
+            return _each(inner)
+    return [kind]

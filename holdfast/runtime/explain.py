@@ -16,12 +16,12 @@ import msgspec
 from holdfast.engine import state
 from holdfast.engine.rows import decode_row
 from holdfast.engine.state import Run, Step, timer_key
-from holdfast.plan.graph import Call, FanOut, Plan
+from holdfast.plan.graph import Call, FanOut, Nested, Plan
 from holdfast.runtime.load import load_run_in_turns
 from holdfast.runtime.roster import names_in
 from holdfast.runtime.steps import Steps
 from holdfast.store.base import AssignmentRow, RunRow, Store, WorkerRow
-from holdfast.values import TERMINAL, Millis, RunNo, decode
+from holdfast.values import TERMINAL, Millis, RunNo, decode, split
 
 if TYPE_CHECKING:
     from holdfast.runtime.app import Engine
@@ -340,8 +340,16 @@ class _Looker:
         if (due := timers.get(timer_key("retry", path))) is not None:
             return self._retrying(path, step, due)
         if (due := timers.get(timer_key("delay", path))) is not None:
-            return self._reason(path, "timer", due, "that time")
+            return self._delayed(path, due)
         return self._reason(path, step.state, None, "the answer that it waits for")
+
+    def _delayed(self, path: str, due: Millis) -> Reason:
+        around = split(path)[0]
+        node = self._plan.node(around) if around else None
+        if isinstance(node, Nested) and node.what == "poll":  # this is its pause between two calls
+            since = self._since.get(path, self._run.at)
+            return Reason(around, "poll", since, due, "its next call, if that answers what it looks for")
+        return self._reason(path, "timer", due, "that time")
 
     def _retrying(self, path: str, step: Step, due: Millis) -> Reason:
         service = self._service(path)

@@ -13,6 +13,7 @@ import pytest
 from holdfast import Context, RunFailed, RunInterrupted, tool
 from holdfast.engine.rows import decode_row
 from holdfast.runtime.load import load_run
+from holdfast.values import RunNo
 from tests.runtime.bench import bench, opened, rows
 from tests.runtime.manual import by_hand, clock, settled
 
@@ -252,7 +253,7 @@ async def test_one_run_that_is_due_and_cannot_be_read_does_not_stop_the_others(
         if how == "the file cannot be read there":
             load_many = engine.store.load_many
 
-            async def read(asked: Sequence[int]) -> Any:
+            async def read(asked: Sequence[RunNo]) -> Any:
                 if 2 in asked:
                     raise apsw.CorruptError("database disk image is malformed")
                 return await load_many(asked)

@@ -972,6 +972,14 @@ steps:
     assert f"holdfast approve {run.id} 'p[2].gate'" in told["p[2].gate"]
 
 
+async def test_explain_names_the_poll_that_pauses_between_two_calls(engine: TestEngine) -> None:
+    engine.fake_tool("ask", {"state": ""})
+    run = await engine.start(
+        "name: e\nsteps: [{id: w, kind: poll, tool: ask, until: $.state, interval_ms: 60000}]"
+    )
+    assert await reasons(engine, run) == {"w": "poll: its next call, if that answers what it looks for"}
+
+
 async def test_events_tell_of_pauses_and_of_what_is_asked(engine: TestEngine) -> None:
     run = await asked(engine)
     await engine.approve(run, "gate")

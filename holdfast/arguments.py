@@ -7,15 +7,20 @@ that is looked at where they are used.
 from __future__ import annotations
 
 import inspect
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from functools import wraps
-from typing import Any, Final, TypeVar, cast
+from typing import Any, Final, NamedTuple, TypeVar, cast
 
 from holdfast.errors import InvalidInputs
 
 F = TypeVar("F", bound=Callable[..., Any])
-Kind = tuple[str, Callable[[Any], bool]]
+
+
+class Kind(NamedTuple):
+    word: str
+    usual: type | None  # nothing has to be looked at closely that is of this type
+    is_one: Callable[[Any], bool]
 
 
 def _is_whole(given: Any) -> bool:
@@ -47,13 +52,13 @@ def _is_mapping(given: Any) -> bool:
 
 
 KINDS: Final[dict[str, Kind]] = {
-    "str": ("text", _is_text),
-    "bool": ("true or false", _is_yes_or_no),
-    "int": ("a whole number", _is_whole),
-    "float": ("a number", _is_number),
-    "Mapping[str, Any]": ("a mapping of names to values", _is_mapping),
-    "Mapping[str, str]": ("a mapping of names to text", _is_mapping),
-    "Sequence[str]": ("a list of text", _are_texts),
+    "str": Kind("text", str, _is_text),
+    "bool": Kind("true or false", bool, _is_yes_or_no),
+    "int": Kind("a whole number", int, _is_whole),
+    "float": Kind("a number", float, _is_number),
+    "Mapping[str, Any]": Kind("a mapping of names to values", dict, _is_mapping),
+    "Mapping[str, str]": Kind("a mapping of names to text", dict, _is_mapping),
+    "Sequence[str]": Kind("a list of text", None, _are_texts),
 }
 
 
@@ -62,14 +67,21 @@ def checked(method: F) -> F:
     parameters = inspect.signature(method).parameters
     places = tuple(parameters)
     left_out = {name for name, found in parameters.items() if str(found.annotation).endswith(" | None")}
-    kinds = {name: kind for name, found in parameters.items() if (kind := kind_of(found)) is not None}
+    kinds = {name: kind_of(found) for name, found in parameters.items()}
+    in_order = tuple(kinds.values())
 
     def look(args: tuple[Any, ...], named: dict[str, Any]) -> None:
-        for name, given in (*zip(places, args, strict=False), *named.items()):
-            if name in kinds:
-                word, is_one = kinds[name]
-                if not is_one(given) and not (given is None and name in left_out):
-                    raise InvalidInputs(f"{name} must be {word}, not {type(given).__name__} ({given!r:.50})")
+        for kind, given in zip(in_order, args, strict=False):  # most calls are right: see that first
+            if kind is not None and type(given) is not kind.usual:
+                return look_closely((*zip(places, args, strict=False), *named.items()))
+        return look_closely(named.items()) if named else None
+
+    def look_closely(given: Iterable[tuple[str, Any]]) -> None:
+        for name, value in given:
+            kind = kinds.get(name)
+            if kind is None or kind.is_one(value) or (value is None and name in left_out):
+                continue
+            raise InvalidInputs(f"{name} must be {kind.word}, not {type(value).__name__} ({value!r:.50})")
 
     @wraps(method)
     def call(*args: Any, **named: Any) -> Any:

@@ -128,4 +128,4 @@ def test_a_number_is_not_yes_or_no_and_nothing_is_only_what_may_be_left_out() ->
 
 
 def test_every_kind_has_its_words() -> None:
-    assert all(word and not is_one(STRANGE) for word, is_one in KINDS.values())
+    assert all(word and not is_one(STRANGE) for word, _, is_one in KINDS.values())

@@ -23,7 +23,7 @@ from holdfast.values import Millis, RunNo
 
 log = logging.getLogger("holdfast")
 
-ADOPT_BATCH: Final = 200  # runs taken up between two looks at the loop
+ADOPT_BATCH: Final = 500  # runs taken up between two looks at the loop
 RESIDENT_MAX: Final = 20_000  # runs in memory; more than this wait in the store until there is room
 
 LOADED_AT_ONCE: Final = (

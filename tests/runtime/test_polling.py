@@ -322,9 +322,8 @@ async def test_a_last_look_that_finds_nothing_is_a_failure_that_is_tried_again(
     assert len(status.asked) == 2
 
 
-async def test_a_callback_during_the_last_look_of_the_next_process_is_told_that_it_is_too_late(
-    engine: TestEngine, status: Status, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def holds_back(status: Status) -> tuple[threading.Event, threading.Event]:
+    """Let it answer only when it is told to: whether it was asked, and what tells it."""
     asked, go_on = threading.Event(), threading.Event()
 
     def held(handler: BaseHTTPRequestHandler) -> None:
@@ -333,6 +332,13 @@ async def test_a_callback_during_the_last_look_of_the_next_process_is_told_that_
         says("looked")(handler)
 
     status.answers = [held]
+    return asked, go_on
+
+
+async def test_a_callback_during_the_last_look_of_the_next_process_is_told_that_it_is_too_late(
+    engine: TestEngine, status: Status, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, go_on = holds_back(status)
     run = await paused(engine, status.url, "pending_ttl_secs: 60")
     await cut_short(engine, run, monkeypatch)
     hf = await engine.open()
@@ -346,14 +352,7 @@ async def test_a_callback_during_the_last_look_of_the_next_process_is_told_that_
 async def test_a_last_look_that_takes_long_holds_no_other_timer_of_the_run_back(
     engine: TestEngine, status: Status, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked, go_on = threading.Event(), threading.Event()
-
-    def held(handler: BaseHTTPRequestHandler) -> None:
-        asked.set()
-        go_on.wait(120)
-        says("looked")(handler)
-
-    status.answers = [held]
+    asked, go_on = holds_back(status)
     engine.fake_tool("ask", {**PENDING, "poll_url": status.url})
     told = engine.fake_tool("tell")
     run = await engine.start(

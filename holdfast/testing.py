@@ -310,6 +310,8 @@ class TestEngine:
         """Let time pass: every timer on the way fires at its own moment."""
         await self.open()
         passed = timedelta(seconds=seconds, minutes=minutes, hours=hours, days=days).total_seconds()
+        if passed < 0:
+            raise ValueError(f"time does not go back: {passed:g} s")
         self._tidy_in(passed)
         await self.clock.advance(passed, self._rest)
 

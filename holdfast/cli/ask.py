@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 import getpass
 import sys
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from holdfast.cli.logs import harmless
 from holdfast.cli.streams import say
+
+_WORDS: Final = {"y": True, "yes": True, "n": False, "no": False}
 
 
 class Decision(NamedTuple):
@@ -26,19 +29,21 @@ def may_ask() -> bool:
 
 async def decision(path: str, detail: dict[str, Any]) -> Decision | None:
     """What the person says to what is asked at a step; None if they leave it open."""
-    say(f"{path}: {detail.get('prompt') or 'approve?'}")
+    say(harmless(f"{path}: {detail.get('prompt') or 'approve?'}"))
     say("yes, no, or no with a reason; nothing leaves it open")
-    word, _, reason = (await _line()).partition(" ")
-    if word.lower() not in ("y", "yes", "n", "no"):
-        return None
-    approved, schema = word.lower() in ("y", "yes"), detail.get("form")
-    form = await _filled_in(schema) if approved and schema is not None else None
-    return Decision(approved, reason.strip(), getpass.getuser(), form)
+    while line := await _line():
+        word, _, reason = line.partition(" ")
+        if (approved := _WORDS.get(word.lower())) is not None:
+            schema = detail.get("form")
+            form = await _filled_in(schema) if approved and schema is not None else None
+            return Decision(approved, reason.strip(), getpass.getuser(), form)
+        say("that is neither yes nor no; once more, or nothing to leave it open")
+    return None
 
 
 async def _filled_in(schema: Any) -> Any:
     """Asked for until it is JSON; an empty line gives nothing, which the schema will judge."""
-    say(f"to be filled in, as JSON: {msgspec.json.encode(schema).decode()}")
+    say(f"to be filled in, as JSON: {harmless(msgspec.json.encode(schema).decode())}")
     while text := await _line():
         try:
             return msgspec.json.decode(text)

@@ -18,6 +18,7 @@ from typing import Any, Final
 import msgspec
 
 from holdfast.cli.ask import decision, may_ask
+from holdfast.cli.logs import harmless
 from holdfast.cli.show import (
     FRAMES_PER_SECOND,
     Lines,
@@ -238,7 +239,7 @@ class Follower:
             return UNWRITTEN
         if code == WAITS_FOR_OUTSIDE:
             for reason in (await self._source.explain(run.run_id)).reasons:
-                say(f"{reason.path or 'the run'}  {reason.reason}: {reason.unblocks}")
+                say(harmless(f"{reason.path or 'the run'}  {reason.reason}: {reason.unblocks}"))
         say(f"run {run.run_id} is {run.status} at {self._source.place}, and goes on there")
         self._say_command("follow it again", "runs", "watch", run.run_id)
         return code

@@ -24,6 +24,11 @@ _BUT_LINES: Final = {code: text for code, text in _CONTROLS.items() if chr(code)
 _ABOUT: Final = ("run_id", "step", "attempt")  # fields of their own, where a line is about a run
 
 
+def harmless(text: str) -> str:
+    """What others wrote, so that it can be shown on a terminal: it moves nothing there, and hides nothing."""
+    return text.translate(_BUT_LINES)
+
+
 class ToStderr(logging.StreamHandler[TextIO]):
     """To whatever standard error is at the moment: a live tree takes it over for as long as it is drawn."""
 

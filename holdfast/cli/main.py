@@ -94,12 +94,13 @@ def _carried_out(command: Command, given: Given) -> int:
 def _refused(error: HoldfastError, *, as_json: bool) -> int:
     from holdfast.cli.show import problem_data, problem_lines
     from holdfast.cli.streams import give, say
+    from holdfast.errors import InvalidRequest
 
     problems: Any = getattr(error, "problems", ())
     if as_json:
         details = [problem_data(problem) for problem in problems]
         give({"error": error.code, "message": str(error), "details": details})
-    elif problems:
+    elif problems and not isinstance(error, InvalidRequest):  # those are of a body that a command wrote
         say("\n".join(problem_lines(problems)))
     else:
         say(f"holdfast: {error}")

@@ -29,6 +29,7 @@ from holdfast.cli.follow import (
 )
 from holdfast.cli.given import Usage, load_tools, read_inputs, read_spec, settings_of
 from holdfast.cli.line import Given
+from holdfast.cli.logs import harmless
 from holdfast.cli.show import View, is_in, problem_lines
 from holdfast.cli.source import ServerSource, server_of, serving
 from holdfast.cli.streams import UNWRITTEN, give, reserve_stdout, say
@@ -322,7 +323,7 @@ class Attendant:
         if self._left.result() != WAITS_FOR_OUTSIDE:
             return [*self._stopped(live), f"go on with: {self._command(live, [])}"]
         missing = [step for step in self._steps.stuck if step.reason == "no_tool"]
-        waits = [f"step {path} waits for {what}" for path, what in ends_of_waits(live.run)]
+        waits = [harmless(f"step {path} waits for {what}") for path, what in ends_of_waits(live.run)]
         lines = [*self._waits_for_tools(live, missing), *self._holders, *waits[:WAITS_TOLD_MAX]]
         return [*lines, f"go on with: {self._command(live, missing)}"]
 

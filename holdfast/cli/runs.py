@@ -9,6 +9,7 @@ import msgspec
 from holdfast.cli.file import finished
 from holdfast.cli.given import Usage, settings_of
 from holdfast.cli.line import Given
+from holdfast.cli.logs import harmless
 from holdfast.cli.run import drive
 from holdfast.cli.show import (
     MARKS,
@@ -182,7 +183,7 @@ def _reason_lines(reason: Reason) -> list[str]:
     until = "" if reason.until is None else f", until {reason.until} ({_left(ms_of(reason.until) - now)})"
     return [
         f"  {reason.path or 'the run'}  {reason.reason}{since}{until}",
-        f"      unblocks: {reason.unblocks}",
+        f"      unblocks: {harmless(reason.unblocks)}",
         *(f"      or{f' as {link.by}' if link.by else ''}: {link.url}" for link in reason.links),
     ]
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import msgspec
 
+from holdfast.cli.logs import harmless
 from holdfast.cli.streams import say
 from holdfast.errors import Problem
 from holdfast.values import Error, base_of, split
@@ -109,7 +110,7 @@ def told(error: Error, at: str = "") -> str:
     """An error in one line: where, if that is not said already, what, and of which kind."""
     is_said = error.path in ("", at) or error.message.startswith(f"step {error.path} ")
     where = "" if is_said else f"{error.path}: "
-    return f"{where}{' '.join(error.message.split())} [{error.kind}]"
+    return harmless(f"{where}{' '.join(error.message.split())} [{error.kind}]")
 
 
 def problem_lines(problems: Iterable[Problem], level: str = "error") -> list[str]:
@@ -276,7 +277,9 @@ class Tree(Silence):
                 self._earlier += 1
 
     def progressed(self, path: str, fraction: float, message: str) -> None:
-        self._progress[path] = f"{_bar(fraction)} {fraction:4.0%} {' '.join(message.split())}".rstrip()
+        self._progress[path] = (
+            f"{_bar(fraction)} {fraction:4.0%} {harmless(' '.join(message.split()))}".rstrip()
+        )
 
     def tick(self) -> None:
         if self._live is not None:

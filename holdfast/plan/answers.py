@@ -44,7 +44,9 @@ def later(answer: Any) -> Later | None:
         return None
     if len(task_id) > TASK_ID_CHARS_MAX:
         raise AnswerFailed(f"a task id has at most {TASK_ID_CHARS_MAX:,} characters", "result")
-    estimated = float(seconds) if isinstance(seconds, int | float) and not isinstance(seconds, bool) else None
+    estimated = None
+    if isinstance(seconds, int | float) and not isinstance(seconds, bool) and seconds >= 0:
+        estimated = float(seconds)
     return Later(task_id, url if isinstance(url, str) else "", estimated)
 
 

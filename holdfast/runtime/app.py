@@ -167,6 +167,7 @@ class Engine:
             self.load,
             self.load_many,
             self._timer_due,
+            lambda: self.waits.held_back,
             resident=self.resident,
         )
         if drive:
@@ -237,7 +238,8 @@ class Engine:
     async def _fill(self) -> None:
         try:
             while not self.advance.is_stalled:
-                found = await self.owners.fill(self.clock.now())
+                now = self.clock.now()
+                found = await self.owners.fill(now)
                 if not (found and self.owners.has_more) or self.owners.room <= 0:
                     break
                 await asyncio.sleep(0)
@@ -246,15 +248,17 @@ class Engine:
             if self.owners.has_more:
                 self.dispatch.when_free = self._take_up
             if self.owners.room > 0:
-                await self._sleep_until_due()
+                await self._sleep_until_due(now)
         finally:
             self._filling = None
 
-    async def _sleep_until_due(self) -> None:
-        at, now = await self.store.next_wake(), self.clock.now()
-        if at is not None:
-            # One that is due and was left out, because it is set aside, is not looked at again at once.
-            self.timers.parked_until(at if at > now else Millis(now + LOOK_AGAIN_MS))
+    async def _sleep_until_due(self, looked: Millis) -> None:
+        """What was due at the last look is in memory, or set aside: the file says so later or never, and nobody else is to
+        wait for that."""
+        first = await self.store.next_wake()
+        if first is not None and first <= looked:
+            self.timers.parked_until(Millis(looked + LOOK_AGAIN_MS))
+        self.timers.parked_until(await self.store.next_wake(looked))
 
     # ------------------------------------------------------------------------------------------------ commands
 

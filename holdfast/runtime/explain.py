@@ -17,6 +17,7 @@ from holdfast.engine import state
 from holdfast.engine.rows import decode_row
 from holdfast.engine.state import Run, Step, timer_key
 from holdfast.plan.graph import Call, FanOut, Nested, Plan
+from holdfast.runtime.links import answerers
 from holdfast.runtime.load import load_run_in_turns
 from holdfast.runtime.roster import names_in
 from holdfast.runtime.steps import Steps
@@ -207,7 +208,9 @@ def _unblocks(run: Run, path: str, wait: state.Wait) -> str:
         command = f"holdfast resume {shlex.quote(wait.name)} --result JSON"
         return f"the result of task {wait.name!r}{looked}{when}: {command}"
     if wait.kind == "approval":
-        return f"an answer{_by_whom(detail, wait)}: holdfast approve {run.id} {shlex.quote(path)}"
+        is_escalated = timer_key("escalate", path) not in run.timers
+        by_whom = _by_whom(detail, wait, is_escalated=is_escalated)
+        return f"an answer{by_whom}: holdfast approve {run.id} {shlex.quote(path)}"
     if wait.kind == "condition":
         key = detail.get("signal_key")
         what, word = ("what it looks for", "KEY") if key is None else (repr(key), shlex.quote(key))
@@ -218,8 +221,9 @@ def _unblocks(run: Run, path: str, wait: state.Wait) -> str:
     return f"the signal {named}: holdfast signal {run.id} {shlex.quote(missing[0])} JSON{belongs}"
 
 
-def _by_whom(detail: dict[str, Any], wait: state.Wait) -> str:
-    left = [name for name in detail.get("of", ()) if name not in wait.got]
+def _by_whom(detail: dict[str, Any], wait: state.Wait, *, is_escalated: bool) -> str:
+    allowed = answerers(detail) if is_escalated else detail.get("of", ())
+    left = [name for name in allowed if name not in wait.got]
     who = f" by {' or '.join(left)}" if left else ""
     need = detail.get("need", 1) - len(wait.got)
     return f"{who} ({need} more)" if need > 1 else who

@@ -26,9 +26,8 @@ log = logging.getLogger("holdfast")
 ADOPT_BATCH: Final = 500  # runs taken up between two looks at the loop
 RESIDENT_MAX: Final = 20_000  # runs in memory; more than this wait in the store until there is room
 
-LOADED_AT_ONCE: Final = (
-    50  # of those that are due: each may be as large as what is read of a journal at a time
-)
+LOADED_AT_ONCE: Final = 50  # of those that are due, with the same questions
+WOKEN_BYTES_MAX: Final = 4 * 1024 * 1024  # of their journals, between two looks at the loop
 LOOKS: Final = 3  # at the kernel's list of locks
 
 NETWORK_FILESYSTEMS: Final = frozenset(
@@ -141,11 +140,12 @@ class Owners:
         load: Load,
         load_many: LoadMany,
         fire: Callable[[RunNo], None],
+        held_back: Callable[[], int],
         *,
         resident: int,
     ) -> None:
         self._store, self._advance, self._dispatch = store, advance, dispatch
-        self._load, self._load_many, self._fire = load, load_many, fire
+        self._load, self._load_many, self._fire, self._held_back = load, load_many, fire, held_back
         self._resident = resident
         self._lane = store.lane_of_former()
         self._cursor: RunNo | None = RunNo(
@@ -196,18 +196,23 @@ class Owners:
         room = min(self.room, ADOPT_BATCH)  # a timer needs no place; what it starts waits for one
         if room > 0:
             set_aside = self._advance.quarantined
-            due = [no for no in await self._store.due(now, room + len(set_aside)) if no not in set_aside]
+            stay_due = len(set_aside) + self._held_back()  # the others must not stand in line behind them
+            due = [no for no in await self._store.due(now, room + stay_due) if no not in set_aside]
             self._more_due = len(due) >= room
-            taken += await self._wake_due([no for no in due if no not in self._advance.live])
+            taken += await self._wake_due([no for no in due if no not in self._advance.live][:room])
         return taken > 0
 
     async def _wake_due(self, due: list[RunNo]) -> int:
-        woken = 0
+        woken = size = 0
         for start in range(0, len(due), LOADED_AT_ONCE):
             for live in await self._load_many(due[start : start + LOADED_AT_ONCE]):
+                size += live.journal_bytes
                 if not await self._begins_what_is_ready(live):
                     self._fire(live.run.no)
                 woken += 1
+            if size > WOKEN_BYTES_MAX:
+                self._more_due = True
+                break
         return woken
 
     async def adopt(self, no: RunNo, *, drive: bool = True, restarted: bool = False) -> Live | None:

@@ -96,6 +96,7 @@ class Waits:
         self._last_looks: set[tuple[RunNo, str]] = set()  # those of them whose failure ends the wait
         self._polls = asyncio.Semaphore(POLLS_MAX)
         self._parking = Counter[str]()  # bytes of a tenant that are on their way to be kept
+        self._kept: dict[str, tuple[int, int]] = {}  # at most so many answers and bytes, by tenant
         self._tasks: set[asyncio.Task[None]] = set()
 
     def address(self, live: Live, path: str, attempt: int) -> str:
@@ -107,6 +108,11 @@ class Waits:
     def is_busy(self) -> bool:
         """Is somebody being asked for an answer?"""
         return bool(self._polled)
+
+    @property
+    def held_back(self) -> int:
+        """How many waits end with a look that is on its way, although their time is over."""
+        return len(self._last_looks)
 
     def close(self) -> None:
         """Ask nobody any more."""
@@ -192,15 +198,20 @@ class Waits:
         return is_taken or kept == (early.meant, text)
 
     async def _check_room(self, tenant: str, now: Millis, size: int) -> None:
-        """Is there room for one more answer that nobody waits for yet?"""
-        count, total = await self._store.early_room(tenant, now)
+        """Is there room for one more answer that nobody waits for yet? To look takes the longer the more are kept: it is
+        done where there might be none."""
+        count, total = self._kept.get(tenant, (EARLY_MAX, 0))
+        if count >= EARLY_MAX or total + size > EARLY_BYTES_MAX:
+            count, total = await self._store.early_room(tenant, now)
+            total += self._parking[tenant]
         if count >= EARLY_MAX:
             raise LimitExceeded("early_results", f"{EARLY_MAX:,} answers wait for calls that nobody knows of")
-        if total + self._parking[tenant] + size > EARLY_BYTES_MAX:
+        if total + size > EARLY_BYTES_MAX:
             raise LimitExceeded(
                 "early_results_too_large",
                 f"answers that wait for calls which nobody knows of would be over {EARLY_BYTES_MAX // 2**20} MiB",
             )
+        self._kept[tenant] = (count + 1, total + size)
 
     async def _deliver(
         self,

@@ -388,8 +388,8 @@ class SqliteReads:
     async def due(self, now: Millis, limit: int) -> list[RunNo]:
         return [no for (no,) in self._ask("due_runs", (now, limit))]
 
-    async def next_wake(self) -> Millis | None:
-        at: Millis | None = self._ask("next_wake").get
+    async def next_wake(self, after: int = 0) -> Millis | None:
+        at: Millis | None = self._ask("next_wake", (after,)).get
         return at
 
     async def in_need(self, after: RunNo, limit: int) -> list[tuple[RunNo, str]]:

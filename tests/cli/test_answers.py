@@ -208,6 +208,12 @@ def test_a_signal_for_something_else_is_kept_and_the_step_waits_on(place: Place)
     assert place.shown(run_id)["status"] == "waiting"
 
 
+def test_a_signal_without_a_name_is_refused_as_no_mistake_of_a_definition(place: Place) -> None:
+    run_id = place.waiting(EVENT)
+    refused = place.run("signal", run_id, "")
+    assert (refused.returncode, refused.stderr.startswith("holdfast: ")) == (2, True)
+
+
 def test_a_run_that_is_over_takes_no_signal(place: Place) -> None:
     run_id = place.waiting(EVENT)
     place.run("runs", "cancel", run_id)

@@ -334,6 +334,17 @@ def test_an_approval_that_is_left_open_exits_with_4_and_says_how_it_is_answered(
     assert re.search(r"gate\b.*: holdfast approve \S+ gate", seen)
 
 
+def test_what_is_neither_yes_nor_no_is_asked_for_once_more(place: Cli) -> None:
+    code, seen = answered(place, b"yess\n", b"yes\n", asks=(b"with a reason", b"once more"))
+    assert (code, "neither yes nor no" in seen, "completed" in seen) == (0, True, True)
+
+
+def test_a_prompt_moves_nothing_on_the_terminal(place: Cli) -> None:
+    hostile = '{id: gate, kind: approve, prompt: "Delete\\e[2K\\rKeep it?"}'
+    _, seen = answered(place, b"\n", gate=hostile)
+    assert r"gate: Delete\u001b[2K\u000dKeep it?" in seen
+
+
 def test_ctrl_c_leaves_an_approval_open(place: Cli) -> None:
     code, _ = answered(place, b"\x03")
     assert code == 128 + signal.SIGINT

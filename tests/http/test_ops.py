@@ -212,7 +212,7 @@ async def test_a_run_that_was_due_long_ago_shows(ask: Asker) -> None:
     store = ask.serving.services.engine.store
     now = ask.serving.services.clock.now()
 
-    async def next_wake() -> Millis:
+    async def next_wake(after: int = 0) -> Millis | None:
         return Millis(now - 90_000)
 
     store.next_wake = next_wake  # type: ignore[method-assign]

@@ -13,7 +13,7 @@ import pytest
 
 from holdfast import RunFailed
 from holdfast.embed import RunHandle
-from holdfast.runtime import waits
+from holdfast.runtime import owners, waits
 from holdfast.testing import TestEngine
 
 PENDING: Final = {"pending": True, "task_id": "T1"}
@@ -378,6 +378,32 @@ async def test_a_last_look_that_takes_long_holds_no_other_timer_of_the_run_back(
     monkeypatch.undo()
     await engine.finish(run)
     assert await run.status() == "completed"
+
+
+async def test_last_looks_that_take_long_hold_no_other_run_back(
+    engine: TestEngine, status: Status, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(owners, "ADOPT_BATCH", 2)
+    go_on = threading.Event()
+
+    def held(handler: BaseHTTPRequestHandler) -> None:
+        go_on.wait(120)
+        says("looked")(handler)
+
+    status.answers = [held]
+    runs = [await paused(engine, status.url, "pending_ttl_secs: 60") for _ in range(2)]
+    sleeper = await engine.start("{name: s, steps: [{id: a, kind: timer, delay_ms: 93000}]}")
+    await cut_short(engine, runs[0], monkeypatch)  # 91 s after its start
+    monkeypatch.setattr(TestEngine, "_patience", lambda engine: 0.01)  # those looks are not waited for
+    await engine.open()
+    while len(status.asked) < len(runs):
+        await asyncio.sleep(0)
+    await engine.advance(seconds=3)
+    assert await sleeper.status() == "completed"
+    assert [await run.status() for run in runs] == ["waiting", "waiting"]
+    go_on.set()
+    monkeypatch.undo()
+    assert [await engine.finish(run) for run in runs] == ["looked", "looked"]
 
 
 # ---------------------------------------------------------------------------------------------- the step kind poll

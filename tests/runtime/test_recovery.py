@@ -12,6 +12,7 @@ import pytest
 
 from holdfast import Context, RunFailed, RunInterrupted, tool
 from holdfast.engine.rows import decode_row
+from holdfast.runtime import owners
 from holdfast.runtime.load import load_run
 from holdfast.values import RunNo
 from tests.runtime.bench import bench, opened, rows
@@ -263,6 +264,21 @@ async def test_one_run_that_is_due_and_cannot_be_read_does_not_stop_the_others(
         statuses = [await run_status(engine, run.id) for run in runs]
         assert statuses == ["completed", "waiting", "completed", "completed", "completed"]
         assert list(engine.advance.quarantined) == [2]
+
+
+@by_hand
+async def test_runs_with_long_journals_that_are_due_at_once_are_woken_in_several_turns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(owners, "LOADED_AT_ONCE", 2)
+    monkeypatch.setattr(owners, "WOKEN_BYTES_MAX", 100)  # less than one of them
+    async with opened(tmp_path, [], clock()) as engine:
+        runs = [await engine.begin(SLEEPS) for _ in range(7)]
+        await settled()
+        await clock().advance(7200)
+        assert {await run_status(engine, run.id) for run in runs} == {"completed"}
+    woken = rows(tmp_path, "SELECT count(*) FROM journal WHERE kind = 'timer_fired'")
+    assert woken == [(7,)]
 
 
 async def run_status(engine: Any, run_id: str) -> str:

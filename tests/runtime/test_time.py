@@ -62,7 +62,7 @@ async def test_a_parked_run_wakes_on_time_and_not_before(tmp_path: Path) -> None
 
 
 @by_hand
-async def test_many_parked_runs_all_wake_each_in_its_second(tmp_path: Path) -> None:
+async def test_many_parked_runs_all_wake_each_at_its_moment(tmp_path: Path) -> None:
     notes = Notes()
     definition = "name: n\nsteps: [{id: w, kind: timer, delay_ms: '{{ inputs.d }}'}, {id: a, tool: note}]"
     async with opened(tmp_path, [notes.tool], clock()) as engine:
@@ -73,7 +73,7 @@ async def test_many_parked_runs_all_wake_each_in_its_second(tmp_path: Path) -> N
         await clock().advance(60)
         assert [await run.status() for run in runs] == ["completed"] * 300
         late = [at - began - (10_000 + 37 * n) / 1000 for n, (at, _) in enumerate(sorted(notes.seen))]
-        assert min(late) >= 0 and max(late) <= 1.0
+        assert min(late) >= 0 and max(late) <= 0.01
 
 
 @by_hand

@@ -358,6 +358,22 @@ async def test_room_for_results_that_nobody_waits_for_is_made_by_the_pause_that_
     assert (await engine.resume("X1", "12345678"))["reason"] == "parked"
 
 
+async def test_what_is_kept_of_results_is_not_looked_through_for_each_of_them(
+    engine: TestEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, looks = (await engine.open())._store, list[str]()
+    look = store.early_room
+
+    async def counted(tenant: str, now: Any) -> tuple[int, int]:
+        looks.append(tenant)
+        return await look(tenant, now)
+
+    monkeypatch.setattr(store, "early_room", counted)
+    for number in range(5):
+        assert (await engine.resume(f"X{number}", "early"))["reason"] == "parked"
+    assert looks == ["default"]
+
+
 async def test_a_task_id_that_two_runs_wait_for_needs_the_run(engine: TestEngine) -> None:
     first, second = await paused(engine), await paused(engine)
     with pytest.raises(AmbiguousTask):
@@ -970,6 +986,22 @@ steps:
     assert "callback" in told["p[0].call"] and "holdfast resume T1" in told["p[0].call"]
     assert "'go' or 'stop'" in told["p[1].event"] and f"holdfast signal {run.id} go" in told["p[1].event"]
     assert f"holdfast approve {run.id} 'p[2].gate'" in told["p[2].gate"]
+
+
+async def test_explain_names_whom_an_approval_was_escalated_to_once_they_may_answer(
+    engine: TestEngine,
+) -> None:
+    run = await asked(engine, "quorum: {need: 1, of: [Ada]}, escalate: {after_secs: 60, to: Boss}")
+    assert "an answer by Ada: " in (await reasons(engine, run))["gate"]
+    await engine.advance(seconds=60)
+    assert "an answer by Ada or Boss: " in (await reasons(engine, run))["gate"]
+
+
+async def test_a_time_that_is_over_already_is_not_said_to_be_expected(engine: TestEngine) -> None:
+    run = await paused(engine, answer={"pending": True, "task_id": "T1", "estimated_seconds": -5})
+    assert (await reasons(engine, run))[
+        "a"
+    ] == "callback: the result of task 'T1': holdfast resume T1 --result JSON"
 
 
 async def test_explain_names_the_poll_that_pauses_between_two_calls(engine: TestEngine) -> None:

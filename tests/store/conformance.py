@@ -857,6 +857,7 @@ class StoreConformance:
         await commit(store, started(3, status="waiting", owned=False, wake_at=T0 + 7))
         await commit(store, started(4, status="waiting", owned=False, wake_at=T0 + 8))
         assert await store.next_wake() == T0 + 7
+        assert await store.next_wake(Millis(T0 + 7)) == T0 + 8
 
     async def test_in_need_are_released_open_runs_that_miss_a_tool(self, store: Store) -> None:
         for no, to in {

@@ -271,3 +271,8 @@ async def test_runs_are_forgotten_in_the_hours_that_pass(engine: TestEngine) -> 
     assert [found.id for found in await (await engine.open()).runs()] == [old.id]
     await engine.advance(days=2)
     assert await (await engine.open()).runs() == []
+
+
+async def test_time_that_goes_back_is_refused(engine: TestEngine) -> None:
+    with pytest.raises(ValueError, match="time does not go back"):
+        await engine.advance(days=-1)

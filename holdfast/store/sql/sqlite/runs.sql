@@ -132,7 +132,7 @@ SELECT no FROM run
 
 -- name: next_wake
 SELECT min(wake_at) FROM run
- WHERE owner IS NULL AND wake_at IS NOT NULL AND finished_at IS NULL;
+ WHERE owner IS NULL AND wake_at > ? AND finished_at IS NULL;
 
 -- name: runs_in_need
 SELECT no, needs FROM run

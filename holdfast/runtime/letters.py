@@ -76,7 +76,8 @@ def destination(given: Given) -> Destination:
 def _check_url(url: Any) -> None:
     if not isinstance(url, str) or not is_text(url) or not _URL.fullmatch(url):
         raise InvalidInputs(
-            f"{url!a:.80} is not the address of a final callback; it starts with https:// or http://"
+            f"{url!a:.80} is not the address of a final callback; it starts with https:// or http://, and names no "
+            "user or password"
         )
     if len(url) > URL_CHARS_MAX:
         raise InvalidInputs(f"the address of a final callback has at most {URL_CHARS_MAX:,} characters")

@@ -74,7 +74,7 @@ def check(spec: Definition, report: Report, template_env: Collection[str] | None
 
 def _check_callback(report: Report, at: Where, callback: FinalCallback) -> None:
     if not _URL.fullmatch(callback.url):
-        hint = "it starts with https:// or http:// and has no placeholders"
+        hint = "it starts with https:// or http://, has no placeholders, and names no user or password"
         message = f"{quoted(callback.url)} is not the address of a callback"
         report.add("invalid_url", (*at, "url"), message, hint)
     if callback.secret_env is not None and not _VARIABLE_NAME.match(callback.secret_env):

@@ -136,6 +136,7 @@ async def test_a_run_without_destinations_has_no_letter(engine: TestEngine) -> N
         "https://",
         "https://x.y:port/",
         "https://x y/",
+        "https://user:word@x.y/",
         {"url": "https://x.y", "secret": "s"},
         {"secret_env": "KEY"},
         {"url": 3},

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast import FlowSpec, RunCancelled, RunFailed
+from holdfast import FlowSpec, RunCancelled, RunFailed, RunHandle
 from holdfast.errors import Forbidden, InvalidRequest, NotFound, StoreUnavailable, Superseded, Unavailable
 from holdfast.runtime.assignments import Offer, id_of
 from holdfast.store.base import AssignmentRow, Batch
@@ -677,14 +677,20 @@ async def test_a_step_that_is_called_has_no_row_of_a_job(tmp_path: Path) -> None
     assert left(tmp_path) == 0
 
 
+async def waiting_for_a_place(engine: Bench) -> RunHandle:
+    """A run whose job is durable, and not offered: the only place is taken."""
+    await register(engine)
+    await engine.begin(STUCK)
+    await settled()
+    run = await engine.begin(step())
+    await settled()
+    return run
+
+
 @by_hand
 async def test_a_job_that_waits_for_a_place_is_offered_after_a_graceful_stop(tmp_path: Path) -> None:
     async with opened(tmp_path, [stuck], clock(), places=1) as engine:
-        await register(engine)
-        await engine.begin(STUCK)
-        await settled()
-        run = await engine.begin(step())
-        await settled()
+        run = await waiting_for_a_place(engine)
         assert engine.dispatch.waiting["place"] == 1
     async with opened(tmp_path, [stuck], clock()) as engine:
         offer = await fetched(engine, wait_secs=5)
@@ -694,11 +700,7 @@ async def test_a_job_that_waits_for_a_place_is_offered_after_a_graceful_stop(tmp
 @by_hand
 async def test_a_job_that_waits_for_a_place_goes_with_the_commit_that_cancels_its_run(tmp_path: Path) -> None:
     async with opened(tmp_path, [stuck], clock(), places=1) as engine:
-        await register(engine)
-        await engine.begin(STUCK)
-        await settled()
-        run = await engine.begin(step())
-        await settled()
+        run = await waiting_for_a_place(engine)
         assert left(tmp_path) == 1
         await engine.cancel(run.id)
         with pytest.raises(RunCancelled):

@@ -379,6 +379,7 @@ class TestEngine:
         for timers in (hf._engine.timers, hf._engine.outbox.timers):
             timers.sleep_seconds_max = math.inf  # this clock is never set behind anybody's back
             timers.last_stretch_seconds = 0.0  # and its turns take no time
+        hf._engine.workers.pulse.tick_seconds = math.inf  # nor is this process ever stopped
         upkeep = hf._engine.upkeep
         assert upkeep is not None
         upkeep.by_itself, self._tidied = False, self.clock.seconds

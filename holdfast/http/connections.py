@@ -23,6 +23,8 @@ CONNECTIONS_MAX: Final = 2_000
 FILES_KEPT: Final = 200  # for the database, artefacts and calls of our own
 FILES_WANTED: Final = CONNECTIONS_MAX + FILES_KEPT
 LOOK_SECS: Final = 1.0
+PAUSE_SECS: Final = 0.5  # a look that comes so much later shows that this process could not read meanwhile
+LAST_LOOK_SECS: Final = 0.1  # at a kept connection before it is closed: a request may be there already
 
 
 def connections_max() -> int:
@@ -79,6 +81,17 @@ class Connection(HttpToolsProtocol):
         super().on_message_complete()
         self.since, self.is_in_head, self._head_bytes = None, True, 0
 
+    def timeout_keep_alive_handler(self) -> None:
+        """The loop runs timers before it reads: after a pause of this process a request may be waiting to be read."""
+        self.timeout_keep_alive_task = self.loop.call_later(
+            LAST_LOOK_SECS, super().timeout_keep_alive_handler
+        )
+
+    def forgive(self, seconds: float) -> None:
+        """This process could not read for that long, so the client was not slow."""
+        self.since = None if self.since is None else self.since + seconds
+        self._unread_since += seconds
+
     def send_400_response(self, msg: str) -> None:
         self._refuse("invalid_request", "this is not HTTP/1.1")
 
@@ -129,8 +142,12 @@ class Connection(HttpToolsProtocol):
 async def watch(connections: set[Any]) -> None:
     """Look at every connection once in a while, until cancelled."""
     loop = asyncio.get_running_loop()
+    looked_at = loop.time()
     while True:
         await asyncio.sleep(LOOK_SECS)
         now = loop.time()
+        late, looked_at = now - looked_at - LOOK_SECS, now
         for connection in list(connections):
+            if late > PAUSE_SECS:
+                connection.forgive(late)
             connection.look(now)

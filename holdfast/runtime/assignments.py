@@ -28,6 +28,7 @@ from holdfast.engine.scopes import CANCEL_GRACE_MS
 from holdfast.errors import EngineClosed, InvalidRequest, NotFound, Superseded, Unavailable
 from holdfast.runtime.calls import Job, failure_of
 from holdfast.runtime.clock import Clock
+from holdfast.runtime.pulse import Pulse
 from holdfast.runtime.roster import Roster, Worker
 from holdfast.runtime.writes import Writes
 from holdfast.store.base import AssignmentRow, Batch, Store
@@ -135,9 +136,12 @@ class Assignment:
 
 
 class Assignments:
-    def __init__(self, store: Store, writes: Writes, roster: Roster, clock: Clock, lease_secs: float) -> None:
+    def __init__(
+        self, store: Store, writes: Writes, roster: Roster, clock: Clock, pulse: Pulse, lease_secs: float
+    ) -> None:
         self._store, self._writes, self._roster, self._clock = store, writes, roster, clock
-        self.lease_secs = lease_secs
+        self.lease_secs, self._pulse = lease_secs, pulse
+        pulse.watch(lambda: bool(self._open), self._paused)
         self.waiting = 0  # attempts that wait here for a worker
         self.when_waiting: Callable[[], None] = lambda: None
         self._open: dict[Key, Assignment] = {}
@@ -437,7 +441,8 @@ class Assignments:
         return taken
 
     def _lease(self, assignment: Assignment, worker: Worker) -> None:
-        row, now = assignment.row, self._clock.monotonic()
+        """Give a job to a worker. Its lease begins when that is durable (`_given_out`), however long a sync takes."""
+        row = assignment.row
         assert assignment.job is not None
         token = secrets.token_urlsafe(24)
         assignment.row = msgspec.structs.replace(
@@ -445,10 +450,15 @@ class Assignments:
         )
         assignment.tokens.add(token)
         assignment.worker, assignment.job.worker = worker, (worker.id, "")
-        assignment.lease_until, assignment.alone_since = now + self.lease_secs, None
-        timeout_ms = assignment.job.rule.call_timeout_ms
-        assignment.call_until = now + timeout_ms / 1000 if timeout_ms else float("inf")
+        assignment.alone_since = None
         self._note(assignment)
+
+    def _begin_lease(self, assignment: Assignment) -> None:
+        now = self._clock.monotonic()
+        assert assignment.job is not None
+        assignment.lease_until = now + self.lease_secs
+        if timeout_ms := assignment.job.rule.call_timeout_ms:
+            assignment.call_until = now + timeout_ms / 1000
         self._watch(assignment.due)
 
     def _lease_again(self, assignment: Assignment) -> None:
@@ -482,11 +492,14 @@ class Assignments:
                 if assignment.row.token == token and assignment.key in self._open:
                     self._take_back(assignment)
             raise
-        return [
-            self._shown(assignment)
+        given = [
+            assignment
             for assignment, token in leases
             if assignment.row.token == token and assignment.key in self._open
         ]
+        for assignment in given:
+            self._begin_lease(assignment)
+        return [self._shown(assignment) for assignment in given]
 
     def _shown(self, assignment: Assignment) -> Offer:
         job, row, worker = assignment.job, assignment.row, assignment.worker
@@ -615,7 +628,21 @@ class Assignments:
 
     # ---------------------------------------------------------------------------------------------------- times
 
+    def _paused(self, seconds: float) -> None:
+        """We could not listen: that time counts against nobody, and a worker has as long again to be heard, up to a lease."""
+        now = self._clock.monotonic()
+        least, most = now + min(seconds, self.lease_secs), now + self.lease_secs
+        for assignment in self._open.values():
+            if assignment.lease_until != float("inf"):
+                assignment.lease_until = min(max(assignment.lease_until + seconds, least), most)
+            assignment.call_until += seconds
+            if assignment.stop_until is not None:
+                assignment.stop_until += seconds
+            if assignment.alone_since is not None:
+                assignment.alone_since += seconds
+
     def _watch(self, at: float) -> None:
+        self._pulse.start()
         now = self._clock.monotonic()
         at = min(at, now + SWEEP_SECONDS)
         if self._sweep is not None and self._sweep_at <= at:
@@ -627,6 +654,7 @@ class Assignments:
 
     def _look_after(self) -> None:
         self._sweep = None
+        self._pulse.look()
         now = self._clock.monotonic()
         able: dict[tuple[str, str], bool] = {}
         for assignment in list(self._open.values()):

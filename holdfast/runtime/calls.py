@@ -21,6 +21,7 @@ from holdfast.runtime.roster import Roster, Worker
 from holdfast.tools.context import Context
 from holdfast.tools.failures import KIND_CHARS_MAX, MESSAGE_CHARS_MAX, ToolError
 from holdfast.tools.guard import Guard
+from holdfast.tools.limit import Limit
 from holdfast.tools.post import Broken, Poster
 from holdfast.values import NotJson, RunId, RunNo, decode, encode
 
@@ -134,7 +135,7 @@ class Calls:
 
     async def _ask(self, worker: Worker, job: Job) -> bytes:
         timeout_ms = job.rule.call_timeout_ms
-        limit = asyncio.timeout(timeout_ms / 1000 if timeout_ms else None)
+        limit = Limit(timeout_ms / 1000 if timeout_ms else None)
         worker.in_flight += 1
         if not timeout_ms:
             worker.limits.add(limit)

@@ -120,6 +120,8 @@ class Dispatch:
         workers: Workers | None = None,
     ) -> None:
         self.workers = workers or Workers(advance.store, clock)
+        self._pulse = self.workers.pulse
+        self._pulse.watch(lambda: bool(self._deadlines), self._paused)
         self._jobs = self.workers.assignments
         self._jobs.show_late, self._jobs.when_waiting = self._show_late, self._make_use_of_place
         self.advance, self.registry, self.clock, self.places = advance, registry, clock, places
@@ -681,8 +683,13 @@ class Dispatch:
         if len(self._deadlines) > STALE_ENTRIES + 2 * len(self.open):  # most of them have answered long ago
             self._deadlines = [entry for entry in self._deadlines if entry[1:3] in self.open]
             heapq.heapify(self._deadlines)
+        self._pulse.start()
         if self._deadlines[0][0] == due:
             self._arm_sweep(timeout_ms / 1000)
+
+    def _paused(self, seconds: float) -> None:
+        """Tools of this process could not go on either, and answers of others were not read: that time does not count."""
+        self._deadlines = [(due + seconds, *start) for due, *start in self._deadlines]  # type: ignore[misc]  # still a heap
 
     def _arm_sweep(self, delay: float) -> None:
         if self._sweep is not None:
@@ -691,6 +698,7 @@ class Dispatch:
 
     def _sweep_deadlines(self) -> None:
         self._sweep = None
+        self._pulse.look()
         now = self.clock.monotonic()
         while self._deadlines and self._deadlines[0][0] <= now:
             _, no, path, number = heapq.heappop(self._deadlines)

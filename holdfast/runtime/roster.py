@@ -14,11 +14,13 @@ import msgspec
 
 from holdfast.errors import Forbidden, InvalidRequest, LimitExceeded, NotFound
 from holdfast.runtime.clock import Clock
+from holdfast.runtime.pulse import Pulse
 from holdfast.runtime.writes import Writes
 from holdfast.spec.names import control_in
 from holdfast.store.base import WorkerRow
 from holdfast.tools.failures import ToolError
 from holdfast.tools.guard import Guard
+from holdfast.tools.limit import Limit
 from holdfast.tools.post import Address
 from holdfast.values import Millis, is_text
 
@@ -81,7 +83,7 @@ class Worker:
         self.beside = 0  # of that, what was not ours
         self.in_flight = 0
         self.heads: dict[str, bytes] = {}  # of requests, by service
-        self.limits: set[asyncio.Timeout] = set()  # of calls that only its own end bounds
+        self.limits: set[Limit] = set()  # of calls that only its own end bounds
 
     @property
     def burden(self) -> int:
@@ -137,8 +139,10 @@ class Worker:
 
 
 class Roster:
-    def __init__(self, writes: Writes, clock: Clock, guard: Guard, ttl_secs: float) -> None:
+    def __init__(self, writes: Writes, clock: Clock, pulse: Pulse, guard: Guard, ttl_secs: float) -> None:
         self._writes, self._clock, self._guard, self.ttl_secs = writes, clock, guard, ttl_secs
+        self._pulse = pulse
+        pulse.watch(lambda: any(self._tenants.values()), self._paused)
         self._tenants: dict[str, dict[str, Worker]] = {}
         self._serving: dict[tuple[str, str], dict[str, Worker]] = {}
         self._places = 0
@@ -366,13 +370,21 @@ class Roster:
             )
         self._drop(stalest)
 
+    def _paused(self, seconds: float) -> None:
+        """We could not listen: nobody was silent meanwhile, and each has as long again to be heard, up to the time to live."""
+        since = self._clock.monotonic() - self.ttl_secs + min(seconds, self.ttl_secs)
+        for worker in self._all():
+            worker.heard = max(worker.heard + seconds, since) if worker.is_online else worker.heard
+
     def _watch(self) -> None:
+        self._pulse.start()
         if self._sweep is None:
             self._sweep = asyncio.get_running_loop().call_later(SWEEP_SECONDS, self._look_after)
 
     def _look_after(self) -> None:
         """Write down who fell silent, and let no call wait for them for ever."""
         self._sweep = None
+        self._pulse.look()
         now = self._clock.monotonic()
         for worker in list(self._all()):
             silent = now - worker.heard
@@ -382,7 +394,7 @@ class Roster:
                 self._writes.soon()
             if silent > self.ttl_secs:
                 for limit in list(worker.limits):
-                    limit.reschedule(asyncio.get_running_loop().time())
+                    limit.expire()
             if silent > FORGET_SECONDS and not worker.in_flight:
                 self._drop(worker)
         if any(self._tenants.values()):

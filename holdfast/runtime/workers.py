@@ -19,6 +19,7 @@ from holdfast.runtime.absence import Absence
 from holdfast.runtime.assignments import Assignments, Fetched, Key, Progress, Renewed
 from holdfast.runtime.calls import Calls, Job, Unreached
 from holdfast.runtime.clock import Clock
+from holdfast.runtime.pulse import Pulse
 from holdfast.runtime.roster import Kind, Offered, Roster, WorkerView
 from holdfast.runtime.writes import Writes
 from holdfast.store.base import Store
@@ -42,9 +43,10 @@ class Workers:
         guard = guard or Guard()
         self._store = store
         self.writes = Writes(store)
-        self.roster = Roster(self.writes, clock, guard, ttl_secs)
+        self.pulse = Pulse(clock)
+        self.roster = Roster(self.writes, clock, self.pulse, guard, ttl_secs)
         self.calls = Calls(self.roster, guard)
-        self.assignments = Assignments(store, self.writes, self.roster, clock, lease_secs)
+        self.assignments = Assignments(store, self.writes, self.roster, clock, self.pulse, lease_secs)
         self._absence = Absence(self.roster)
         self.holds, self.stop, self.forget_job = (
             self.assignments.holds,
@@ -75,6 +77,7 @@ class Workers:
     def abandon(self) -> None:
         """Let go of everybody, and write nothing more."""
         self.writes.abandon()
+        self.pulse.close()
         self.assignments.close()
         self.roster.close()
 

@@ -310,7 +310,7 @@ class _Job:
                 return
             except HoldfastError as error:
                 log.warning("no heartbeat of a job: %s", error)
-            await asyncio.sleep(PROGRESS_SECS)
+            await asyncio.sleep(min(PROGRESS_SECS, self._assignment.lease_secs / 3))
 
     def _tell(self, kind: str, data: dict[str, Any]) -> None:
         if kind == "progress":

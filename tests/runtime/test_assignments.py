@@ -309,6 +309,53 @@ async def test_what_must_not_be_done_twice_is_lost_with_its_first_lease(tmp_path
 
 
 @by_hand
+async def test_a_lease_counts_from_when_the_server_could_listen_again(tmp_path: Path) -> None:
+    async with opened(tmp_path, [], clock()) as engine:
+        await register(engine)
+        run = await engine.begin(step(on_crash="fail", timeout_secs=60))
+        offer = await fetched(engine)
+        await clock().advance(14)  # a second before the worker counts as gone
+        clock().seconds += 100  # the process was stopped: no timer fired meanwhile
+        await clock().advance(14)
+        assert [worker.id for worker in engine.workers.list(T)] == ["w"]
+        await clock().advance(15)
+        await complete(engine, offer)
+        assert await run.result() == {"a": 42}
+
+
+@by_hand
+async def test_a_lease_ends_after_a_pause_as_it_would_have_without_one(tmp_path: Path) -> None:
+    async with opened(tmp_path, [], clock()) as engine:
+        await register(engine)
+        run = await engine.begin(step(on_crash="fail"))
+        await fetched(engine)
+        for _ in range(10):
+            await clock().advance(3)
+            clock().seconds += 2
+        with pytest.raises(RunFailed) as failed:
+            await clock().until(run.result(), at_most=5)
+        assert failed.value.error.kind == "lost"
+
+
+@by_hand
+async def test_a_lease_begins_when_it_is_durable_who_has_the_job(tmp_path: Path) -> None:
+    async with opened(tmp_path, [], clock()) as engine:
+        await register(engine)
+        run = await engine.begin(step(on_crash="fail"))
+        slow, submit = list[Any](), engine.store.submit
+        engine.store.submit = lambda batch, done: slow.append((batch, done))  # type: ignore[method-assign]
+        polling = asyncio.ensure_future(engine.workers.poll(T, "w"))
+        await clock().advance(40)  # the sync takes longer than a lease
+        engine.store.submit = submit  # type: ignore[method-assign]
+        for batch, done in slow:
+            submit(batch, done)
+        (offer,) = (await clock().until(polling)).assignments
+        await clock().advance(29)
+        await complete(engine, offer)
+        assert await run.result() == {"a": 42}
+
+
+@by_hand
 async def test_a_job_that_nobody_is_left_for_fails_after_their_time(tmp_path: Path) -> None:
     async with opened(tmp_path, [], clock()) as engine:
         await register(engine)

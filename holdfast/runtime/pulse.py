@@ -1,0 +1,70 @@
+"""Notices when this process could not listen: it was stopped, or its loop was held up by a slow disk or a long computation.
+
+Ticks four times a second while there is something to watch; a tick that comes late is a pause. Time in which the server
+could not listen must not count against workers and attempts, whose answers were waiting in their sockets meanwhile. Knows
+how long a pause was, not what follows from it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+from collections.abc import Callable
+from typing import Final
+
+from holdfast.runtime.clock import Clock
+
+log = logging.getLogger("holdfast")
+
+TICK_SECONDS: Final = 0.25
+PAUSE_SECONDS: Final = 0.5  # between two looks; less than this is an ordinary turn of a busy loop
+LOGGED_SECONDS: Final = 5.0  # pauses worth a line in the log
+
+
+class Pulse:
+    def __init__(self, clock: Clock) -> None:
+        self._clock, self._last = clock, 0.0
+        self._handle: asyncio.TimerHandle | None = None
+        self._watchers: list[tuple[Callable[[], bool], Callable[[float], None]]] = []
+        self._is_closed = False
+        self.tick_seconds: float = TICK_SECONDS
+
+    def watch(self, is_needed: Callable[[], bool], paused: Callable[[float], None]) -> None:
+        """Call `paused` with the seconds that each pause took; tick only while somebody needs it."""
+        self._watchers.append((is_needed, paused))
+
+    def start(self) -> None:
+        """There is something to watch from now on."""
+        if self._handle is None and not self._is_closed and self.tick_seconds < math.inf:
+            self._last = self._clock.monotonic()
+            self._arm()
+
+    def look(self) -> None:
+        """Tell everybody of a pause that has just ended. Ask before deciding that a time is over: timers may fire first."""
+        if self._handle is None:
+            return
+        now = self._clock.monotonic()
+        passed, self._last = now - self._last, now
+        if passed >= PAUSE_SECONDS + self.tick_seconds:
+            if passed >= LOGGED_SECONDS:
+                log.warning(
+                    "this process could not listen for %.1f s; leases and time-outs are extended", passed
+                )
+            for _, paused in self._watchers:
+                paused(passed)
+
+    def close(self) -> None:
+        self._is_closed = True
+        if self._handle is not None:
+            self._handle.cancel()
+            self._handle = None
+
+    def _arm(self) -> None:
+        self._handle = asyncio.get_running_loop().call_later(self.tick_seconds, self._tick)
+
+    def _tick(self) -> None:
+        self.look()
+        self._handle = None
+        if any(is_needed() for is_needed, _ in self._watchers):
+            self._arm()

@@ -42,7 +42,7 @@ from holdfast.runtime.queries import list_runs
 from holdfast.runtime.steps import StepView, read_steps
 from holdfast.runtime.upkeep import Upkeep, artefacts_of
 from holdfast.spec.flow import FlowSpec
-from holdfast.spec.notation import Definition, definition_from, definition_from_file, definition_from_text
+from holdfast.spec.notation import Definition
 from holdfast.spec.workflow import WorkflowSpec
 from holdfast.store.artefacts import Artefacts
 from holdfast.store.base import RunRow
@@ -51,7 +51,7 @@ from holdfast.tools.guard import Guard
 from holdfast.tools.registry import Registry
 from holdfast.tools.remote import RemoteCaller
 from holdfast.tools.secrets import Provider, Secrets
-from holdfast.values import DEFAULT_TENANT, Error, Millis, RunId, RunNo, StepState, decode, sha256
+from holdfast.values import DEFAULT_TENANT, Error, Millis, RunId, RunNo, StepState, decode
 
 __all__ = [
     "Cancellation",
@@ -187,7 +187,6 @@ class Holdfast:
             public_url=public_url,
         )
         self._commands = Commands(self._engine)
-        self._specs: dict[str, Definition] = {}
         self._was_opened = False
 
     async def __aenter__(self) -> Self:
@@ -244,7 +243,7 @@ class Holdfast:
         if request_id is None:
             run = (await self._engine.start(read, given, **rest)).run
             return RunHandle(self._engine, run.no, run.id)
-        workflow = name or sha256(read.canonical())
+        workflow = name or self._engine.plans.content_of(read)
         no, run_id, _ = await self._engine.start_once(request_id, workflow, read, given, **rest)
         return RunHandle(self._engine, no, run_id)
 
@@ -345,21 +344,25 @@ class Holdfast:
         return {"resumed": told.resumed, "reason": told.reason}
 
     def _read(self, spec: Spec) -> Definition:
-        """A definition in any of its forms; the same text is read once."""
+        """A definition in any of its forms; the same content is read once."""
         if isinstance(spec, WorkflowSpec | FlowSpec):
             return spec
         if isinstance(spec, Mapping):
-            return definition_from(spec)
+            return self._engine.plans.read(spec)
         if not isinstance(spec, str | os.PathLike):
             raise InvalidInputs(
                 f"spec must be a WorkflowSpec, a FlowSpec, YAML text, a path or a dict, not {type(spec).__name__}"
             )
         text = os.fspath(spec)
         if isinstance(spec, os.PathLike) or _is_file_name(text):
-            return _from_file(text)
-        if text not in self._specs:
-            self._specs[text] = definition_from_text(text)
-        return self._specs[text]
+            return self._from_file(text)
+        return self._engine.plans.read(text)
+
+    def _from_file(self, path: str) -> Definition:
+        try:
+            return self._engine.plans.read_file(path)
+        except FileNotFoundError:
+            raise NotFound(f"there is no file {path} in {os.getcwd()}") from None
 
 
 class RunHandle:
@@ -467,13 +470,6 @@ def _published_name(spec: Spec) -> str | None:
         return None
     is_text = "\n" in spec or ": " in spec or spec.endswith(":") or spec.lstrip().startswith("{")
     return None if is_text else spec
-
-
-def _from_file(path: str) -> Definition:
-    try:
-        return definition_from_file(path)
-    except FileNotFoundError:
-        raise NotFound(f"there is no file {path} in {os.getcwd()}") from None
 
 
 def _is_file_name(text: str) -> bool:

@@ -28,7 +28,6 @@ from holdfast.http.table import ANY, Ask, Reply, Route
 from holdfast.http.wire import ID_CHARS_MAX, PAGE, PAGE_MAX, Name, Text
 from holdfast.http.workers import check_services, offered
 from holdfast.runtime import traces
-from holdfast.runtime.commands import as_definition
 from holdfast.runtime.roster import Service, WorkerView
 from holdfast.runtime.tasks import NODE_RUNS_MAX, NodeRun, Task
 from holdfast.values import decode
@@ -281,7 +280,7 @@ async def create_version(ask: Ask) -> Id:
     name = await _flow_name(ask, body.flow_id)
     release = await ask.services.commands.publish(
         ask.tenant,
-        as_definition(_definition(body), name),
+        ask.services.commands.read(_definition(body), name),
         number=body.version or None,
         draft=body.status == "draft",
     )

@@ -46,7 +46,6 @@ from holdfast.http.wire import (
     WorkflowPage,
 )
 from holdfast.runtime import traces
-from holdfast.runtime.commands import as_definition
 from holdfast.runtime.queries import only_callbacks
 from holdfast.values import DEFAULT_TENANT, TERMINAL, RunId
 
@@ -58,7 +57,7 @@ _NUMBER: Final = re.compile(r"[1-9][0-9]{0,9}")
 
 async def start(ask: Ask) -> Reply:
     wanted: StartRun = ask.body
-    what = as_definition(wanted.spec) if wanted.spec is not None else wanted.workflow
+    what = wanted.workflow if wanted.spec is None else ask.services.commands.read(wanted.spec)
     assert what is not None
     row, _ = await ask.services.commands.start(
         ask.tenant,
@@ -167,7 +166,7 @@ def definition(raw: bytes, media: str) -> Any:
     text = raw.decode()
     if media == JSON and not isinstance(msgspec.json.decode(raw), dict):
         raise InvalidRequest("a definition is an object")
-    return as_definition(text)
+    return text
 
 
 async def publish(ask: Ask) -> Release:

@@ -49,7 +49,7 @@ from holdfast.runtime.timers import Timers
 from holdfast.runtime.upkeep import Upkeep
 from holdfast.runtime.waits import Waits
 from holdfast.runtime.workers import Workers
-from holdfast.spec.notation import Definition, definition_beside
+from holdfast.spec.notation import Definition, path_beside
 from holdfast.spec.problems import did_you_mean
 from holdfast.store.artefacts import Artefacts
 from holdfast.store.base import Batch, NewRun, Request, RunRow, Store, Stored
@@ -331,8 +331,10 @@ class Engine:
     async def _named(self, tenant: str, name: str, by: Definition) -> Definition:
         """What a name means in a definition: the file of that name beside it, if it was read from one, else what is
         published."""
-        beside = definition_beside(by, name)
-        return (await self.published(name, tenant))[0] if beside is None else beside
+        beside = path_beside(by, name)
+        if beside is not None:
+            return self.plans.read_file(beside)
+        return (await self.published(name, tenant))[0]
 
     async def rerun(
         self,

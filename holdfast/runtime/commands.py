@@ -18,20 +18,20 @@ from holdfast.runtime.advance import Live
 from holdfast.runtime.app import Engine
 from holdfast.runtime.letters import Given as FinalCallback
 from holdfast.runtime.letters import destination
+from holdfast.runtime.plans import Given
 from holdfast.runtime.replies import Kept
 from holdfast.runtime.waits import Resumed
 from holdfast.signing import opened
-from holdfast.spec.notation import Definition, definition_from, definition_from_text
+from holdfast.spec.notation import Definition
 from holdfast.spec.policy import NAME_CHARS_MAX
 from holdfast.store.base import Batch, Publication, Release, RunRow, Workflow
-from holdfast.values import RunId, Status, encode, is_text, sha256
+from holdfast.values import RunId, Status, encode, is_text
 
 DESCRIPTION_CHARS_MAX: Final = 10_000
 NUMBER_MAX: Final = 2**31 - 1
 NO_BOUND: Final = 2**62
 
 Made = TypeVar("Made")
-Given = Definition | Mapping[str, Any] | str  # a definition, as a record, as data or as text
 
 
 class Commands:
@@ -41,6 +41,10 @@ class Commands:
         self._at_work: set[asyncio.Task[Any]] = set()
 
     # ------------------------------------------------------------------------------------------- workflows
+
+    def read(self, definition: Given, name: str | None = None) -> Definition:
+        """A definition as a record; the same content is read once. `name`, if it is given, counts instead of its own."""
+        return self._engine.plans.read(definition, name)
 
     async def create_flow(self, tenant: str, name: str, description: str = "") -> str:
         """A workflow of which nothing is published yet; gives its id. One of that name that is there already stays."""
@@ -66,8 +70,8 @@ class Commands:
         The content that the name means already, or that was published last, gets no new number. A number that is there
         has its content for ever: with another one this raises VersionConflict. Without one it is the highest and one.
         """
-        spec = as_definition(definition)
-        spec.validate(self._engine.template_env)
+        spec = self.read(definition)
+        self._engine.plans.content_of(spec)  # refused unless it is valid
         _check_number(number)
         return await self._to_its_end(self._publish(tenant, spec, number, draft=draft))
 
@@ -204,8 +208,8 @@ class Commands:
         if not isinstance(what, str):
             if number is not None:
                 raise InvalidInputs("a number chooses a release of a workflow; give the name of one")
-            spec = as_definition(what)
-            return spec, None, sha256(spec.canonical())
+            spec = self.read(what)
+            return spec, None, self._engine.plans.content_of(spec)
         if number is None:
             spec, number = await self._engine.published(what, tenant)
             return spec, number, what
@@ -287,13 +291,6 @@ class Commands:
         row = await self._store.run_by_no(no)
         assert row is not None
         return row
-
-
-def as_definition(given: Given, name: str | None = None) -> Definition:
-    """A definition in any of its forms but the path of a file. `name`, if it is given, counts instead of its own."""
-    if isinstance(given, str):
-        return definition_from_text(given, name=name)
-    return definition_from(given, name=name) if isinstance(given, Mapping) else given
 
 
 def _accepted(live: Live, labels: Mapping[str, str], parent_job_id: str | None, number: int | None) -> RunRow:

@@ -1,27 +1,45 @@
-"""Plans by version, compiled once: from a definition at hand, or from the text that is stored with the runs it made.
+"""Definitions and their plans, each read, checked and compiled once.
 
-A definition that names others is pinned to what those names mean when a run starts.
+A definition that is given again, as a dict, as text or as a file, is recognised by its content. A stored one is found by
+its version. One that names others is pinned to what those names mean when a run starts. Each cache is bounded: a server
+that is sent ever new definitions does not grow.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection
-from typing import Final
+import os
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from typing import Any, Final, TypeAlias
 
 import msgspec
 
 from holdfast.errors import InvalidSpec, Problem
 from holdfast.plan.compile import Resolved, compile_definition, names_used
 from holdfast.plan.graph import PENDING_TTL_MS, Plan
+from holdfast.runtime.remembered import Remembered
 from holdfast.spec.inputs import Inputs
-from holdfast.spec.notation import Definition, definition_from_stored
+from holdfast.spec.notation import (
+    Definition,
+    definition_from,
+    definition_from_stored,
+    definition_from_text,
+)
+from holdfast.spec.read import SPEC_BYTES_MAX, plain_text, text_of
 from holdfast.store.base import Batch, Store, Version
-from holdfast.values import Millis, written
+from holdfast.values import Millis, decode, sha256, written
 
-SPECS_REMEMBERED_MAX: Final = 1_000
+DEFINITIONS_REMEMBERED_MAX: Final = 1_000  # in each of the caches below
+TEXT_BYTES_REMEMBERED_MAX: Final = (
+    2 * 1024 * 1024
+)  # as given; with the places of its values, 55 times as much in memory
+PLAN_BYTES_REMEMBERED_MAX: Final = 8 * 1024 * 1024  # as JSON; a definition and its plan take 30 times as much
+DURABLE_REMEMBERED_MAX: Final = 10_000
 NESTING_MAX: Final = 16  # workflows within workflows
 
-Find = Callable[[str, Definition], Awaitable[Definition]]  # what a name means to whoever names it
+Given = Definition | Mapping[str, Any] | str  # a definition, as a record, as data or as text
+Find = Callable[[str, Definition], Awaitable[Definition]]  # what a name means in the definition that uses it
+# The content of a definition, and of those that it names.
+Content: TypeAlias = tuple[str, tuple[tuple[str, "Content"], ...]]
 
 
 class Ready(msgspec.Struct, frozen=True):
@@ -32,32 +50,92 @@ class Ready(msgspec.Struct, frozen=True):
     inputs: Inputs
 
 
+class Known(msgspec.Struct):
+    """A definition that was checked."""
+
+    spec: Definition  # held, because it is found by its identity
+    content: str  # the hash of its canonical text
+    names: frozenset[str]  # the workflows that it names
+    ready: Ready | None = None
+
+
 class Plans:
     def __init__(
         self, store: Store, template_env: Collection[str] = (), pending_ttl_ms: int = PENDING_TTL_MS
     ) -> None:
         self._store, self._template_env, self._pending_ttl_ms = store, template_env, pending_ttl_ms
-        self._by_version: dict[str, Plan] = {}
-        self._by_spec: dict[int, Ready] = {}  # by identity; holding it keeps the id
-        self._stored: set[tuple[str, str]] = set()  # tenant and version of what is known to be durable
-        self._spec_of: dict[str, Definition] = {}
+        self._by_text: Remembered[tuple[str | bytes, str, str | None], Definition] = Remembered(
+            count_max=DEFINITIONS_REMEMBERED_MAX, bytes_max=TEXT_BYTES_REMEMBERED_MAX
+        )
+        self._known: Remembered[int, Known] = _for_plans()
+        self._wholes: Remembered[Content, Ready] = _for_plans()
+        self._by_version: Remembered[str, Plan] = _for_plans()
+        self._spec_of: Remembered[str, Definition] = _for_plans()
+        # Tenant and version of what is known to be durable.
+        self._stored: Remembered[tuple[str, str], bool] = Remembered(
+            count_max=DURABLE_REMEMBERED_MAX, bytes_max=DURABLE_REMEMBERED_MAX
+        )
+
+    def read(self, given: Given, name: str | None = None) -> Definition:
+        """A definition in any of its forms but the path of a file. `name`, if it is given, counts instead of its own."""
+        if isinstance(given, str):
+            return self._read_text(given, "", name)
+        if not isinstance(given, Mapping):
+            return given
+        text = plain_text(given)  # the content decides: the same dict may have been changed since
+        known = self._by_text.get((text, "", name))
+        if known is None:
+            known = definition_from(decode(text), name=name)
+            self._by_text.put((text, "", name), known, len(text))
+        return known
+
+    def read_file(self, path: str | os.PathLike[str]) -> Definition:
+        """The definition in a file as it is now; reading a small file costs less than trusting its time stamp."""
+        return self._read_text(text_of(path), os.fspath(path), None)
+
+    def _read_text(self, text: str | bytes, source: str, name: str | None) -> Definition:
+        if len(text) > SPEC_BYTES_MAX:
+            return definition_from_text(text, source, name)  # refused there, before anything is made of it
+        known = self._by_text.get((text, source, name))
+        if known is None:
+            known = definition_from_text(text, source, name)
+            self._by_text.put((text, source, name), known, len(text))
+        return known
+
+    def content_of(self, spec: Definition) -> str:
+        """What tells two definitions apart: the hash of what they say. Refused with every problem if it is not valid."""
+        return self._look_at(spec).content
 
     def of_spec(self, spec: Definition) -> Ready | None:
         """What runs of a definition need; None if it names others. Refused with every problem if it is not valid."""
-        known = self._by_spec.get(id(spec))
-        if known is not None:
-            return known
-        spec.validate(self._template_env)
-        if names_used(spec):
-            return None
-        if len(self._by_spec) >= SPECS_REMEMBERED_MAX:
-            self._by_spec.clear()
-        made = self._by_spec[id(spec)] = self._ready(Resolved(spec, {}))
-        return made
+        known = self._look_at(spec)
+        if known.ready is None and not known.names:
+            known.ready = self._ready(Resolved(spec, {}))
+        return known.ready
+
+    def _look_at(self, spec: Definition) -> Known:
+        known = self._known.get(id(spec))
+        if known is None:
+            spec.validate(self._template_env)
+            text = spec.canonical()
+            known = Known(spec, sha256(text), frozenset(names_used(spec)))
+            self._known.put(id(spec), known, len(text))
+        return known
 
     async def of_whole(self, spec: Definition, find: Find) -> Ready:
         """The same for one that names others, as those names stand now."""
-        return self._ready(await self._resolve(spec, find, ()))
+        whole = await self._resolve(spec, find, ())
+        content = self._content(whole)
+        ready = self._wholes.get(content)
+        if ready is None:
+            ready = self._ready(whole)
+            self._wholes.put(content, ready, _size(whole))
+        return ready
+
+    def _content(self, whole: Resolved) -> Content:
+        return self._look_at(whole.spec).content, tuple(
+            (name, self._content(used)) for name, used in whole.uses.items()
+        )
 
     async def _resolve(self, spec: Definition, find: Find, around: tuple[str, ...]) -> Resolved:
         if spec.name in around:
@@ -69,28 +147,29 @@ class Plans:
                 f"workflows are nested deeper than {NESTING_MAX}: {' → '.join(around)}", "nested_too_deep"
             )
         uses = {}
-        for name in sorted(names_used(spec)):
+        for name in sorted(self._look_at(spec).names):
             if name == spec.name:
                 raise _refused(f"workflow {name!r} contains itself", "nested_cycle")
             child = await find(name, spec)
-            child.validate(self._template_env)
             uses[name] = await self._resolve(child, find, (*around, spec.name))
         return Resolved(spec, uses)
 
     def _ready(self, whole: Resolved) -> Ready:
         version = whole.version
-        if version not in self._by_version:
+        plan = self._by_version.get(version)
+        if plan is None:
             plan = compile_definition(whole.spec, whole.uses)
-            self._by_version[version] = msgspec.structs.replace(plan, pending_ttl_ms=self._pending_ttl_ms)
-        return Ready(whole, self._by_version[version], Inputs(whole.spec.inputs))
+            plan = msgspec.structs.replace(plan, pending_ttl_ms=self._pending_ttl_ms)
+            self._by_version.put(version, plan, _size(whole))
+        return Ready(whole, plan, Inputs(whole.spec.inputs))
 
     def spec_of(self, version: str, definition: str) -> Definition:
         """A stored definition as a record; the same record each time, so that its plan is found by identity."""
-        if version not in self._spec_of:
-            if len(self._spec_of) >= SPECS_REMEMBERED_MAX:
-                self._spec_of.clear()
-            self._spec_of[version] = definition_from_stored(definition)
-        return self._spec_of[version]
+        spec = self._spec_of.get(version)
+        if spec is None:
+            spec = definition_from_stored(definition)
+            self._spec_of.put(version, spec, len(definition))
+        return spec
 
     async def again(self, tenant: str, version: str) -> Ready:
         """What is needed for another run of a stored version."""
@@ -115,7 +194,7 @@ class Plans:
     def store_with(self, batch: Batch, tenant: str, whole: Resolved, version: str, now: Millis) -> None:
         """Let a batch write the definition too, and those it names, unless they are known to be durable."""
         key = (tenant, version)
-        if key in self._stored or any((known.tenant, known.hash) == key for known in batch.versions):
+        if self._stored.get(key) or any((known.tenant, known.hash) == key for known in batch.versions):
             return
         for used in whole.uses.values():
             self.store_with(batch, tenant, used, used.version, now)
@@ -126,7 +205,15 @@ class Plans:
         )
 
     def is_durable(self, tenant: str, version: str) -> None:
-        self._stored.add((tenant, version))
+        self._stored.put((tenant, version), True, 1)
+
+
+def _size(whole: Resolved) -> int:
+    return len(whole.spec.canonical()) + sum(map(_size, whole.uses.values()))
+
+
+def _for_plans() -> Remembered[Any, Any]:
+    return Remembered(count_max=DEFINITIONS_REMEMBERED_MAX, bytes_max=PLAN_BYTES_REMEMBERED_MAX)
 
 
 def _refused(message: str, code: str) -> InvalidSpec:

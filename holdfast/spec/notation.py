@@ -45,15 +45,15 @@ def definition_from_stored(text: str | bytes) -> Definition:
     return (FlowSpec if is_graph(values.decode(text)) else WorkflowSpec).from_stored(text)
 
 
-def definition_beside(spec: Definition, name: str) -> Definition | None:
-    """The definition in the file `<name>.yaml` in the folder of the one that names it, if there is such a file."""
+def path_beside(spec: Definition, name: str) -> str | None:
+    """The file `<name>.yaml` in the folder of the definition that names it, if there is such a file."""
     folder, source = os.path.split(spec.origin.source)
     if not source or not os.path.isfile(spec.origin.source) or os.path.basename(name) != name:
         return None
     for suffix in SPEC_SUFFIXES:
         path = os.path.join(folder, name + suffix)
         if os.path.isfile(path):
-            return definition_from_file(path)
+            return path
     return None
 
 

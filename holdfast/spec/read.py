@@ -125,6 +125,11 @@ def text_of(path: str | os.PathLike[str]) -> bytes:
 
 def plain_from(data: Any, source: str = "") -> Any:
     """A copy of plain data, as JSON has it, or InvalidSpec."""
+    return decode(plain_text(data, source))
+
+
+def plain_text(data: Any, source: str = "") -> bytes:
+    """The JSON text of a definition that was given as data, or InvalidSpec."""
     try:
         text = encode(data)
     except NotJson as error:
@@ -134,7 +139,7 @@ def plain_from(data: Any, source: str = "") -> Any:
         message = f"the definition is larger than {SPEC_DATA_BYTES_MAX // 1024} KiB"
         hint = "use several workflows, and give data as inputs"
         raise InvalidSpec([Problem("too_large", message, hint=hint, source=source)])
-    return decode(text)
+    return text
 
 
 def named(data: Any, name: str | None) -> Any:

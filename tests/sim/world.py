@@ -42,7 +42,7 @@ from holdfast.runtime.advance import Live
 from holdfast.runtime.app import Engine
 from holdfast.runtime.load import load_run
 from holdfast.runtime.outputs import output_of
-from holdfast.runtime.plans import Ready
+from holdfast.runtime.plans import Known, Ready
 from holdfast.spec.inputs import Inputs
 from holdfast.store.base import Batch, ReadRow
 from holdfast.store.sqlite import SqliteStore
@@ -187,10 +187,11 @@ class SimNode:
         knows = rng.random() < 0.8  # else plans are made anew, from the stored definitions
         for load in world.wanted:
             if knows:
-                self.engine.plans._by_version[load.plan.version] = load.plan
+                self.engine.plans._by_version.put(load.plan.version, load.plan, 0)
             if knows or load.whole.uses:  # those that it names are published nowhere
                 ready = Ready(load.whole, load.plan, Inputs(load.spec.inputs))
-                self.engine.plans._by_spec[id(load.spec)] = ready
+                known = Known(load.spec, load.plan.version, frozenset(), ready)
+                self.engine.plans._known.put(id(load.spec), known, 0)
 
     def do(self, work: Coroutine[Any, Any, Any]) -> None:
         """Something that happens on this node, and dies with it."""

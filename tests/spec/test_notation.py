@@ -10,12 +10,12 @@ import pytest
 from holdfast.errors import InvalidSpec
 from holdfast.spec.flow import FlowSpec
 from holdfast.spec.notation import (
-    definition_beside,
     definition_from,
     definition_from_file,
     definition_from_stored,
     definition_from_text,
     looked_at,
+    path_beside,
 )
 from holdfast.spec.workflow import WorkflowSpec
 from tests.spec.flows import FULL, flow
@@ -73,9 +73,11 @@ def test_a_file_is_read_in_its_notation(tmp_path: Path) -> None:
 def test_a_name_may_mean_a_graph_in_the_file_beside(tmp_path: Path) -> None:
     (tmp_path / "w.yaml").write_text("name: w\nsteps: [{id: a, workflow: g}]\n")
     (tmp_path / "g.json").write_text('{"start": "a", "nodes": {"a": {"service": "s"}}}')
-    found = definition_beside(definition_from_file(tmp_path / "w.yaml"), "g")
+    beside = path_beside(definition_from_file(tmp_path / "w.yaml"), "g")
+    assert beside == str(tmp_path / "g.json")
+    found = definition_from_file(beside)
     assert isinstance(found, FlowSpec) and found.name == "g"
-    assert definition_beside(found, "w") == definition_from_file(tmp_path / "w.yaml")
+    assert path_beside(found, "w") == str(tmp_path / "w.yaml")
 
 
 def test_a_file_of_either_notation_is_looked_at_with_what_the_caller_knows(tmp_path: Path) -> None:

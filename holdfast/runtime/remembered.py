@@ -1,0 +1,35 @@
+"""A cache with two bounds, how many entries and how many bytes, that forgets what was used least recently."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Hashable
+from typing import Generic, TypeVar
+
+Key = TypeVar("Key", bound=Hashable)
+Value = TypeVar("Value")
+
+
+class Remembered(Generic[Key, Value]):
+    def __init__(self, *, count_max: int, bytes_max: int) -> None:
+        self.count_max, self.bytes_max, self.bytes = count_max, bytes_max, 0
+        self._entries: OrderedDict[Key, tuple[Value, int]] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def get(self, key: Key) -> Value | None:
+        found = self._entries.get(key)
+        if found is None:
+            return None
+        self._entries.move_to_end(key)
+        return found[0]
+
+    def put(self, key: Key, value: Value, size: int) -> None:
+        """Remember a value that takes `size` bytes; the newest one is kept, however large it is."""
+        known = self._entries.pop(key, None)
+        self.bytes += size - (0 if known is None else known[1])
+        self._entries[key] = value, size
+        while len(self._entries) > 1 and (len(self._entries) > self.count_max or self.bytes > self.bytes_max):
+            _, (_, freed) = self._entries.popitem(last=False)
+            self.bytes -= freed

@@ -18,6 +18,7 @@ import msgspec
 from holdfast import errors
 from holdfast.errors import HoldfastError, Problem, ServerUnreachable
 from holdfast.sdk.sse import Message, Parser, TooLarge
+from holdfast.tools.http import session_of
 from holdfast.values import encode
 
 T = TypeVar("T")
@@ -154,7 +155,7 @@ class Connection:
     def _opened(self) -> aiohttp.ClientSession:
         """The session belongs to the loop that first asks, so it is made then."""
         if self._session is None:
-            self._session = aiohttp.ClientSession(headers=self._headers, trust_env=False)
+            self._session = session_of(headers=self._headers)
         return self._session
 
     def _read(self, found: bytes, answer: type[T]) -> T:

@@ -3,7 +3,7 @@
 Knows what may have happened to a request: `unsent` (it never left), `timeout` (sent, no answer in time), `unknown`
 (sent, and the connection broke), `http_3xx`, `http_4xx`, `http_429`, `http_5xx` (an answer that was not expected),
 `refused` (an address that may not be called), `too_large` (an answer over the limit), `inputs` (no request can be made
-of it). Must not know retries. Each request has a fresh connection: one that was kept alive may be closed by the other
+of it). Must not know retries: a request is sent once, and the client library's own retry is off. Each request has a fresh connection: one that was kept alive may be closed by the other
 side just as it is used, and then nobody knows whether the request was read.
 """
 
@@ -20,6 +20,7 @@ import msgspec
 from holdfast.tools.context import Context
 from holdfast.tools.failures import ToolError
 from holdfast.tools.guard import Guard, Target
+from holdfast.tools.limit import Limit
 from holdfast.values import is_too_deep
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ CONNECT_SECONDS: Final = 10.0
 ANSWER_BYTES_MAX: Final = 20 * 1024 * 1024
 EXCERPT_CHARS_MAX: Final = 300  # of an unexpected answer, in the error
 CHUNK_BYTES: Final = 64 * 1024
+FRAMING: Final = ("content-length", "transfer-encoding")  # headers that follow from the body
 
 Method = Literal["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
 Seconds = Annotated[float, msgspec.Meta(gt=0, le=TIMEOUT_SECONDS_MAX)]
@@ -70,6 +72,7 @@ def requester(guard: Guard) -> Callable[..., Any]:
             content = msgspec.json.encode(json)
             if "content-type" not in names:
                 sent["Content-Type"] = "application/json"
+        _check_framing(sent, content)
         request = _Request(method, url, sent, _query(query), content, timeout_secs, max_bytes)
         answer = await request.send(guard)
         _refuse_unexpected(request, answer, expect_status)
@@ -114,6 +117,30 @@ async def post(
     _refuse_unexpected(request, answer, None)
 
 
+def session_of(**options: Any) -> aiohttp.ClientSession:
+    """A session that sends each request once.
+
+    aiohttp sends GET, PUT, DELETE and some others a second time when the connection drops without an answer; the first one
+    may have been carried out by then, so it is the caller who decides whether to try again.
+    """
+    import aiohttp
+
+    session = aiohttp.ClientSession(trust_env=False, **options)
+    session._retry_connection = False  # there is no public switch; tests count the requests on a raw socket
+    return session
+
+
+def _check_framing(headers: dict[str, str], content: bytes | None) -> None:
+    """How long the body is follows from the body: two answers to that are how requests are smuggled past a proxy."""
+    for name in [name for name in headers if name.strip().lower() in FRAMING]:
+        if name.lower() == "content-length" and headers[name].strip() == str(len(content or b"")):
+            del headers[name]  # it is right, and is sent anyway
+            continue
+        raise ToolError(
+            f"take {name!a} out of `headers`: it follows from the body and is set for you", kind="inputs"
+        )
+
+
 def _query(given: dict[str, Any] | None) -> list[tuple[str, str]]:
     several = {name: value if isinstance(value, list) else [value] for name, value in (given or {}).items()}
     return [
@@ -150,15 +177,13 @@ class _Request(msgspec.Struct):
             self.connected = True
 
         trace.on_connection_create_end.append(has_connected)
-        timeout = aiohttp.ClientTimeout(
-            total=self.timeout_secs, sock_connect=min(CONNECT_SECONDS, self.timeout_secs)
-        )
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=min(CONNECT_SECONDS, self.timeout_secs))
         try:
             async with (
-                aiohttp.ClientSession(
+                Limit(self.timeout_secs),
+                session_of(
                     connector=_connector(guard, targets),
                     timeout=timeout,
-                    trust_env=False,
                     cookie_jar=aiohttp.DummyCookieJar(),
                     trace_configs=[trace],
                 ) as session,

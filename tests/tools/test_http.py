@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import gzip
 import socket
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, closing, suppress
 from typing import Any
 
@@ -13,8 +13,11 @@ import msgspec
 import pytest
 
 from holdfast import Context, ToolError
+from holdfast.errors import ServerUnreachable
+from holdfast.sdk.connection import Connection
 from holdfast.tools.failures import ArgumentsMisfit
 from holdfast.tools.guard import AddressRefused, Guard
+from holdfast.tools.http import get_json, post
 from holdfast.tools.registry import Registry
 from holdfast.values import RunId
 from tests.ports import free_port
@@ -182,6 +185,59 @@ def test_no_connection_means_that_nothing_was_sent() -> None:
 
 def test_a_connection_that_ends_before_the_answer_leaves_it_unknown() -> None:
     assert failing(b"").kind == "unknown"
+
+
+async def dropped(ask: Callable[[str], Awaitable[Any]]) -> int:
+    """How many requests a server gets that reads each one and closes the connection without an answer."""
+    async with serving(lambda _: b"") as server:
+        with pytest.raises((ToolError, ServerUnreachable)):
+            await ask(server.url)
+        await asyncio.sleep(0.05)  # for one that would be sent again
+        return len(server.seen)
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD", "OPTIONS", "PUT", "DELETE", "POST", "PATCH"])
+def test_a_request_is_sent_once_however_it_ends(method: str) -> None:
+    assert asyncio.run(dropped(lambda url: request(url=url, method=method))) == 1
+
+
+def test_a_poll_and_a_callback_are_sent_once_however_they_end() -> None:
+    assert asyncio.run(dropped(lambda url: get_json(Guard(), url, 5.0))) == 1
+    assert asyncio.run(dropped(lambda url: post(Guard(), url, {}, b"{}", 5.0, 100))) == 1
+
+
+@pytest.mark.parametrize("method", ["GET", "PUT", "DELETE"])
+def test_one_try_of_the_client_is_one_request(method: str) -> None:
+    async def ask(url: str) -> None:
+        connection = Connection(url, patience=0)
+        try:
+            await connection.ask(method, "/", dict)
+        finally:
+            await connection.close()
+
+    assert asyncio.run(dropped(ask)) == 1
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Transfer-Encoding": "chunked"},
+        {"transfer-encoding": "identity"},
+        {"Content-Length": "1"},
+        {"Content-Length": "4", "Transfer-Encoding": "chunked"},
+        {" Transfer-Encoding ": "chunked"},
+    ],
+)
+def test_headers_that_say_otherwise_how_long_the_body_is_are_refused(headers: dict[str, str]) -> None:
+    refused = failing(answer(b"{}"), method="POST", body="abcd", headers=headers)
+    assert refused.kind == "inputs" and "follows from the body" in str(refused)
+
+
+@pytest.mark.parametrize("headers", [{}, {"content-length": "4"}])
+def test_a_request_says_once_how_long_its_body_is(headers: dict[str, str]) -> None:
+    _, (seen,) = saying(answer(b"{}"), method="PUT", body="abcd", headers=headers)
+    head = seen.lower().partition(b"\r\n\r\n")[0]
+    assert head.count(b"content-length: 4") == 1 and b"transfer-encoding" not in head
 
 
 def test_half_an_answer_leaves_it_unknown() -> None:

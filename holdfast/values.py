@@ -16,6 +16,8 @@ from typing import Any, Final, Literal, NewType
 
 import msgspec
 
+from holdfast.depth import is_deeper
+
 RunId = NewType("RunId", str)  # UUIDv7, the name of a run at every door
 RunNo = NewType("RunNo", int)  # small integer, the name of a run inside: a third of the bytes
 Path = NewType("Path", str)  # a step instance within its run
@@ -171,10 +173,23 @@ def is_text(text: str) -> bool:
 
 
 def is_too_deep(text: bytes) -> bool:
-    return text.count(b"[") + text.count(b"{") > JSON_DEPTH_MAX and depth_of(text) > JSON_DEPTH_MAX
+    return is_deeper(text, JSON_DEPTH_MAX)
+
+
+# MessagePack keeps NaN and infinity: a mark for a float, then the exponent of all ones that only they have. Other
+# bytes may look the same by chance.
+_PERHAPS_BAD_FLOAT = re.compile(rb"\xcb[\x7f\xff][\xf0-\xff]")
 
 
 def _has_bad_float(value: Any) -> bool:
+    """Asked of large values too: they are searched as bytes, and value by value only where that found something."""
+    try:
+        return _PERHAPS_BAD_FLOAT.search(msgspec.msgpack.encode(value)) is not None and _find_bad_float(value)
+    except (OverflowError, ValueError, TypeError):  # an integer over 64 bits, which JSON can write
+        return _find_bad_float(value)
+
+
+def _find_bad_float(value: Any) -> bool:
     stack = [value]
     while stack:
         top = stack.pop()
@@ -190,22 +205,6 @@ def _has_bad_float(value: Any) -> bool:
         elif hasattr(top, "__dataclass_fields__"):
             stack.extend(getattr(top, name) for name in top.__dataclass_fields__)
     return False
-
-
-_STRUCTURE = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[\]{}]')
-
-
-def depth_of(text: bytes) -> int:
-    """How deep a JSON text nests, read without building it."""
-    depth = deepest = 0
-    for found in _STRUCTURE.finditer(text):
-        mark = text[found.start()]
-        if mark in b"[{":
-            depth += 1
-            deepest = max(deepest, depth)
-        elif mark in b"]}":
-            depth -= 1
-    return deepest
 
 
 def canonical(value: Any) -> bytes:

@@ -1,0 +1,146 @@
+"""How deep a JSON text nests: the same answer as reading it character by character, at a bounded cost."""
+
+from __future__ import annotations
+
+import re
+import sys
+import tracemalloc
+from types import FrameType
+from typing import Any
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from holdfast import depth, values
+
+LIMIT = values.JSON_DEPTH_MAX
+MIB = 1024 * 1024
+
+# A string that does not end goes on to the end of the text.
+_STRUCTURE = re.compile(rb'"(?:[^"\\]|\\.)*+(?:"|\Z)|[\[\]{}]', re.DOTALL)
+
+
+def is_deeper_one_by_one(text: bytes, limit: int) -> bool:
+    """The plain way, which takes an object per bracket. It ends where more is closed than was opened."""
+    level = 0
+    for found in _STRUCTURE.finditer(text):
+        mark = text[found.start()]
+        if mark in b"[{":
+            level += 1
+        elif mark in b"]}":
+            level -= 1
+        if level < 0 or level > limit:
+            return level > limit
+    return False
+
+
+def of(size: int, pattern: bytes) -> bytes:
+    return (pattern * (size // len(pattern) + 1))[:size]
+
+
+def hostile(size: int) -> dict[str, bytes]:
+    return {
+        "only opening": b"[" * size,
+        "only closing": b"]" * size,
+        "braces in one string": b'"' + b"{" * size + b'"',
+        "markup in one string": b'["' + of(size, b"<b class='x'>{y}</b> [z] ") + b'"]',
+        "code with escapes": b'["' + of(size - 8, b'f(a={}):\\n return \\"[x]\\"\\n').rstrip(b"\\") + b'"]',
+        "escaped quotes": b'["' + of(size, b'\\"[') + b'"]',
+        "escaped backslashes": b'["' + b"\\\\" * (size // 2) + b'"]',
+        "an odd run of backslashes": b'["' + b"\\\\" * (size // 2) + b'\\""]',
+        "empty strings": b"[" + of(size, b'"",') + b'""]',
+        "strings of one bracket": b"[" + of(size, b'"[",') + b'""]',
+        "brackets between all quotes": b"[" + of(size, b'["["],') + b"0]",
+        "keys of one bracket": b"[" + of(size, b'{"[":0},') + b"0]",
+        "empty lists": b"[" + of(size, b"[],") + b"0]",
+        "objects in objects": b"[" + of(size, b'{"a":{}},') + b"0]",
+        "sawtooth": of(size, b"[" * 60 + b"]" * 60),
+        "sawtooth up to the limit": b"[" + of(size, b"{" * 63 + b"}" * 63),
+        "sawtooth over the limit": b"[[" + of(size, b"{" * 63 + b"}" * 63),
+        "empty lists at the limit": b"[" * 63 + of(size, b"[],"),
+        "empty lists over the limit": b"[" * 63 + of(size, b"[],") + b"[[",
+        "no brackets": of(size, b"abc, "),
+    }
+
+
+@pytest.mark.parametrize("name", hostile(8))
+def test_hostile_texts_get_the_answer_of_the_plain_scanner(name: str) -> None:
+    for size in (1_000, depth.CHUNK - 3, depth.CHUNK, depth.CHUNK + 1, 3 * depth.CHUNK + 5):
+        text = hostile(size)[name]
+        assert depth.is_deeper(text, LIMIT) == is_deeper_one_by_one(text, LIMIT)
+
+
+@pytest.mark.parametrize("name", hostile(8))
+def test_checking_depth_takes_a_bounded_number_of_lines_and_bytes(name: str) -> None:
+    """Not a time, which depends on the machine: Python's work is per chunk, and the C code under it is linear."""
+    text = hostile(4 * MIB)[name]
+    lines = 0
+
+    def count(_frame: FrameType, event: str, _argument: Any) -> Any:
+        nonlocal lines
+        lines += event == "line"
+        return count
+
+    before = sys.gettrace()
+    sys.settrace(count)
+    try:
+        depth.is_deeper(text, LIMIT)
+    finally:
+        sys.settrace(before)
+    chunks = len(text) // depth.CHUNK + 2
+    # At most one chunk, the last that is looked at, is read bracket by bracket.
+    assert lines < 60 * chunks + 5 * depth.CHUNK
+
+    tracemalloc.start()
+    try:
+        depth.is_deeper(text, LIMIT)
+        assert tracemalloc.get_traced_memory()[1] < 2 * MIB
+    finally:
+        tracemalloc.stop()
+
+
+# Backslashes only inside strings: anywhere else the text ends, for a parser, at the first of them.
+_INSIDE = st.lists(st.sampled_from([b"[", b"]", b"{", b"}", b"a", b'\\"', b"\\\\", b"\\n"]), max_size=6)
+_STRING = _INSIDE.map(lambda parts: b'"' + b"".join(parts) + b'"')
+_TOKEN = st.one_of(
+    st.sampled_from([b"[", b"]", b"{", b"}", b",", b"[[[", b"]]]", b"[]", b"][", b'""']), _STRING
+)
+_TEXT = st.lists(_TOKEN, max_size=80).map(b"".join)
+
+
+@given(_TEXT, st.integers(0, 8), st.integers(1, 40))
+@example(b'[["\\', 1, 3)
+def test_the_answer_is_that_of_the_plain_scanner_wherever_chunks_end(
+    text: bytes, limit: int, size: int
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(depth, "CHUNK", size)
+        assert depth.is_deeper(text, limit) == is_deeper_one_by_one(text, limit)
+
+
+@given(
+    st.recursive(
+        st.one_of(st.none(), st.text('[]{}"\\a,é')),
+        lambda of: st.lists(of) | st.dictionaries(st.text('[{"\\'), of),
+    )
+)
+def test_of_encoded_values_the_answer_is_their_depth(value: Any) -> None:
+    def level(value: Any) -> int:
+        inner = value.values() if isinstance(value, dict) else value
+        return 1 + max(map(level, inner), default=0) if isinstance(value, dict | list) else 0
+
+    text = values.written(value)
+    assert not depth.is_deeper(text, level(value))
+    assert level(value) == 0 or depth.is_deeper(text, level(value) - 1)
+
+
+@given(
+    st.lists(st.sampled_from([b"[", b"]", b'"', b"\\", b"\xff"])).map(b"".join),
+    st.integers(0, 5),
+    st.integers(1, 9),
+)
+def test_texts_that_are_not_json_get_an_answer_too(text: bytes, limit: int, size: int) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(depth, "CHUNK", size)
+        assert depth.is_deeper(text, limit) in (True, False)

@@ -271,7 +271,7 @@ def settings() -> str:
         (
             f"`{name}`",
             kind,
-            f"`{flags[name]}`" if name in flags else "",
+            f"`{flag}`" if (flag := flags.get(name) or flags.get(name.removesuffix("s"))) else "",
             ", ".join(f"`{variable}`" for variable in variables),
             _shown(getattr(default, name)),
             SETTINGS[name],

@@ -35,16 +35,15 @@ from holdfast.runtime.dispatch import ATTEMPTS_MAX, THREADS_MAX
 from holdfast.runtime.feed import RunEvent, job_id
 from holdfast.runtime.letters import Given as FinalCallback
 from holdfast.runtime.letters import destination
-from holdfast.runtime.opening import database_path
+from holdfast.runtime.opening import artefacts_beside, database_path
 from holdfast.runtime.outputs import output_of
 from holdfast.runtime.owners import Lock
 from holdfast.runtime.queries import list_runs
 from holdfast.runtime.steps import StepView, read_steps
-from holdfast.runtime.upkeep import Upkeep, artefacts_of
+from holdfast.runtime.upkeep import Upkeep
 from holdfast.spec.flow import FlowSpec
 from holdfast.spec.notation import Definition
 from holdfast.spec.workflow import WorkflowSpec
-from holdfast.store.artefacts import Artefacts
 from holdfast.store.base import RunRow
 from holdfast.store.sqlite import SqliteStore
 from holdfast.tools.guard import Guard
@@ -128,7 +127,7 @@ class Holdfast:
 
     Every open run of the file goes on as soon as it is entered. `remote` calls tools on other servers; `secrets` are
     functions that give the value of a name, or None; `template_env` are the variables that templates may name;
-    `artefact_roots` are folders, beside the working one, that tools may hand files out of. With `allow_networks`,
+    `artefact_roots` are folders that tools may hand files out of, besides the work folder of each attempt. With `allow_networks`,
     `http_request` calls public addresses and those networks only. `public_url` is where a server on this file is reached:
     calls with `supports_async_callback` are told a `callback_url` there. A later answer is waited for `pending_ttl_secs`,
     where its step does not say. Finished runs are deleted after `retention_days`
@@ -168,11 +167,12 @@ class Holdfast:
         self._path = database_path(database)
         self._lock = Lock(self._path)
         self._store = SqliteStore(self._path, durability=durability)
-        self._artefacts = Artefacts(artefacts_of(Path(self._path)), [Path(), *map(Path, artefact_roots)])
         guard = Guard(guarded=allow_networks is not None, allowed=allow_networks or ())
+        registry = Registry(tools, guard=guard, remote=remote)
+        self._artefacts = artefacts_beside(self._path, artefact_roots, registry)
         self._engine = Engine(
             self._store,
-            Registry(tools, guard=guard, remote=remote),
+            registry,
             clock,
             places=attempts_max,
             threads=threads,

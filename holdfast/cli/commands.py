@@ -26,6 +26,12 @@ NETWORKS: Final = Flag(
     "CIDR",
     many=True,
 )
+ROOTS: Final = Flag(
+    "--artefact-root",
+    "A folder that tools may hand files out of, besides the work folder of the attempt. May be repeated.",
+    "DIR",
+    many=True,
+)
 SERVER: Final = Flag(
     "--server", "The server to ask. If not said: whoever has the database, else the file itself.", "URL"
 )
@@ -80,6 +86,7 @@ this command is stopped, and is only followed here.
         Flag("--inputs", "All inputs as a JSON object, or @FILE.", "JSON"),
         TOOLS,
         NETWORKS,
+        ROOTS,
         SERVER,
         DB,
         Flag(
@@ -185,6 +192,7 @@ again.
         Flag("--preview", "Only say which steps would run."),
         TOOLS,
         NETWORKS,
+        ROOTS,
         Flag("--all-steps", "Show every step, not only top-level and failed ones."),
         *ON_EITHER,
     ),
@@ -333,6 +341,7 @@ each request needs one, and on any other address one must exist (guarded mode). 
         Flag("--flows", "A folder whose definitions are published, now and when a file changes.", "DIR"),
         Flag("--public-url", "The address by which others reach this server.", "URL"),
         NETWORKS,
+        ROOTS,
         Flag("--demo", "Also run a worker with the services transform, sum and route."),
         *ON_A_FILE,
     ),

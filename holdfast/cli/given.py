@@ -60,6 +60,7 @@ def settings_of(given: Given) -> Settings:
         "tools": given.texts("--tools"),
         "log": given.text("--log"),
         "allow_networks": given.texts("--allow-networks"),
+        "artefact_roots": given.texts("--artefact-root"),
     }
     settings = config.load(flags)
     if given.has("--db") and not given.has("--server"):

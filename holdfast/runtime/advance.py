@@ -132,6 +132,7 @@ class Hands(Protocol):
     def committed(self, live: Live) -> None: ...
     def parked(self, live: Live, wake_at: Millis | None) -> None: ...
     def is_due(self) -> None: ...
+    def has_artefact(self, tenant: str, sha256: str) -> bool: ...
     def restored(self) -> None: ...
     def set_aside(self, no: RunNo, error: BaseException) -> None: ...
     def over(self, error: BaseException) -> None: ...
@@ -253,9 +254,9 @@ class Advance:
             if request is not None:
                 self._batch.requests.append(request)
             self.live[new.no] = live
-            self._note_artefacts(new.no, bytes(event.inputs))
+            self._note_artefacts(live, bytes(event.inputs))
             for output in event.copied.values():
-                self._note_artefacts(new.no, bytes(output))
+                self._note_artefacts(live, bytes(output))
         self.offer(live, event, reply)
 
     def deliver(self, no: RunNo, event: Event, reply: Reply | None = None) -> None:
@@ -391,13 +392,14 @@ class Advance:
                 self.offer(live, KeyHeld(path))
             else:
                 assert output is not None
-                self._note_artefacts(no, output)
+                self._note_artefacts(live, output)
                 self.offer(live, KeyAnswered(path, msgspec.Raw(output)))
 
-    def _note_artefacts(self, no: RunNo, text: bytes) -> None:
-        """A run that was given what another one made keeps the files of it from being swept."""
+    def _note_artefacts(self, live: Live, text: bytes) -> None:
+        """A run that was given what another run of its tenant made keeps the files of it from being swept."""
         for sha256 in named_in(text):
-            self._batch.artefacts.append((no, sha256, 0, self.clock.now()))
+            if self.hands.has_artefact(live.run.tenant, sha256):
+                self._batch.artefacts.append((live.run.no, sha256, 0, self.clock.now()))
 
     def _tell_idle(self) -> None:
         idle, self._idle = self._idle, []

@@ -156,6 +156,8 @@ class Engine:
         self.store.open()
         if self._workdirs is not None:
             shutil.rmtree(self._workdirs, ignore_errors=True)  # of attempts that a former process left behind
+        if self.dispatch.artefacts is not None:
+            self.dispatch.artefacts.divide(self.store.artefacts_of_tenants())
         _spare_the_collector()
         await self.workers.open()
         self.is_open = True
@@ -667,6 +669,10 @@ class Engine:
         self.timers.parked_until(wake_at)
         if self.dispatch.when_free is not None:
             self.dispatch.when_free()
+
+    def has_artefact(self, tenant: str, sha256: str) -> bool:
+        artefacts = self.dispatch.artefacts
+        return artefacts is not None and artefacts.of(tenant).has(sha256)
 
     def is_due(self) -> None:
         """A parked run was made due by a commit of another."""

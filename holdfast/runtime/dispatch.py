@@ -74,6 +74,7 @@ class Attempt(msgspec.Struct, eq=False):
     number: int
     tool: Tool
     args: dict[str, Any]
+    tenant: str
     task: asyncio.Task[None] | None = None
     context: Context | None = None
     job: Job | None = None  # what a worker is asked to do
@@ -265,7 +266,7 @@ class Dispatch:
         except (ValueError, SecretUnavailable) as error:
             self.advance.offer(live, StepFailed(path, number, self._error(error, path, number)))
             return None
-        attempt = Attempt((run.no, path), number, tool, args)
+        attempt = Attempt((run.no, path), number, tool, args, run.tenant)
         if tool.is_plain and node.is_plain and self._alone is None:
             return attempt  # if it never waits nobody can meet it, and nobody has to be told of it
         return self._launch(live, node, attempt)
@@ -285,7 +286,7 @@ class Dispatch:
                 raise ArgumentsMisfit(f"the name of a service is a text, not {service!r:.50}")
         except (ValueError, SecretUnavailable) as error:
             return self.advance.offer(live, StepFailed(path, number, self._error(error, path, number)))
-        attempt = Attempt((run.no, path), number, _SERVICE, {})
+        attempt = Attempt((run.no, path), number, _SERVICE, {}, run.tenant)
         stable = idempotency_key(run.tenant, run.id, path)
         context = Context(
             run.id, path, number, stable, tell=self._listener(attempt), redact=self.secrets.redact
@@ -370,7 +371,7 @@ class Dispatch:
                 tell=self._listener(attempt),
                 workdirs=self._workdirs,
                 redact=self.secrets.redact,
-                artefacts=self.artefacts,
+                artefacts=None if self.artefacts is None else self.artefacts.of(run.tenant),
             )
             if not tool.isolated:
                 attempt.args[tool.context] = attempt.context
@@ -520,7 +521,9 @@ class Dispatch:
             text = encode(attempt.answer(decode(text)))
         if text.find(b'"file_refs"') >= 0 and attempt.job is None:  # a worker's files are not here
             workdir = None if attempt.context is None else attempt.context.made_workdir
-            text, attempt.artefacts = await self.with_files(text, self._job_id(attempt), workdir)
+            text, attempt.artefacts = await self.with_files(
+                text, attempt.tenant, self._job_id(attempt), workdir, from_outside=attempt.tool.is_remote
+            )
         if self.secrets.are_out:
             text = self.secrets.redact_json(text)
         if len(text) > VALUE_BYTES_MAX:
@@ -532,7 +535,13 @@ class Dispatch:
         return "" if live is None else job_id(live.run.id, attempt.path, attempt.number)
 
     async def with_files(
-        self, text: bytes, made_by: str, workdir: Path | None = None, *, from_outside: bool = False
+        self,
+        text: bytes,
+        tenant: str,
+        made_by: str,
+        workdir: Path | None = None,
+        *,
+        from_outside: bool = False,
     ) -> tuple[bytes, Sequence[tuple[str, int]]]:
         """Store what an output's file_refs name, before the row that names it; gives the output that names what was
         stored, and that."""
@@ -542,7 +551,7 @@ class Dispatch:
             holder = output["context"] if "file_refs" in output["context"] else None
         if holder is None or self.artefacts is None:
             return text, ()
-        keep = functools.partial(self.artefacts.keep, from_outside=from_outside)
+        keep = functools.partial(self.artefacts.of(tenant).keep, from_outside=from_outside)
         kept, stored = await asyncio.to_thread(keep, holder["file_refs"], made_by, workdir)
         holder["file_refs"] = output["file_refs"] = kept
         return encode(output), stored

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterable
 from pathlib import Path
 
 from holdfast.config import Settings
@@ -11,6 +13,7 @@ from holdfast.runtime.dispatch import ATTEMPTS_MAX, THREADS_MAX
 from holdfast.runtime.upkeep import Upkeep, artefacts_of
 from holdfast.runtime.workers import Workers
 from holdfast.store.artefacts import Artefacts
+from holdfast.store.roots import Protected, Roots
 from holdfast.store.sqlite import SqliteStore
 from holdfast.tools.registry import Registry
 
@@ -20,7 +23,9 @@ __all__ = ["Registry", "database_path", "engine_of"]  # the first is handed on t
 def engine_of(settings: Settings, registry: Registry, clock: Clock | None = None) -> Engine:
     path = database_path(settings.db)
     store = SqliteStore(path)
-    artefacts = Artefacts(artefacts_of(Path(path)), [Path(), *map(Path, settings.artefact_roots)])
+    settled = {"the settings": settings.file, "the flows": settings.flows and Path(settings.flows)}
+    others = [(what, place) for what, place in settled.items() if place]
+    artefacts = artefacts_beside(path, settings.artefact_roots, registry, others)
     clock = clock or SystemClock()
     workers = Workers(
         store, clock, registry.guard, ttl_secs=settings.worker_ttl_secs, lease_secs=settings.worker_lease_secs
@@ -41,6 +46,18 @@ def engine_of(settings: Settings, registry: Registry, clock: Clock | None = None
         workers=workers,
         public_url=settings.public_url,
     )
+
+
+def artefacts_beside(
+    database: str,
+    roots: Iterable[str | os.PathLike[str]],
+    registry: Registry,
+    others: Iterable[tuple[str, Path]] = (),
+) -> Artefacts:
+    """The artefacts of a database. Raises RootRefused if a root would give away the server's own files."""
+    tools = [("the tools", path) for path in registry.sources()]
+    protected = Protected(Path(database), [*others, *tools])
+    return Artefacts(artefacts_of(Path(database)), Roots(map(Path, roots), protected))
 
 
 def database_path(database: str) -> str:

@@ -250,9 +250,9 @@ class Queries:
         """A file that some run of the tenant names."""
         artefacts = None if self._engine is None else self._engine.dispatch.artefacts
         is_named = _SHA256.fullmatch(sha256) and await self.store.names_artefact(tenant, sha256)
-        if artefacts is None or not is_named:
+        if artefacts is None or not is_named or not artefacts.of(tenant).has(sha256):
             raise NotFound(f"no run here names an artefact {sha256!a:.80}")
-        return artefacts.path(f"artefact://sha256/{sha256}")
+        return artefacts.of(tenant).path(f"artefact://sha256/{sha256}")
 
     async def count(
         self,

@@ -18,7 +18,7 @@ from holdfast.errors import HoldfastError, NodeIsOver, NotFound, Refused, StoreU
 from holdfast.runtime.clock import Clock
 from holdfast.runtime.load import load_run
 from holdfast.runtime.owners import holder_of, read_lock
-from holdfast.store.artefacts import Artefacts
+from holdfast.store.artefacts import SCHEME, Artefacts
 from holdfast.store.base import Batch, RunRow, Store, StoreFile
 from holdfast.values import DEFAULT_TENANT, Millis, RunNo
 
@@ -108,7 +108,7 @@ class Upkeep:
         for shelf in await asyncio.to_thread(files.shelves):
             if self._stopping.is_set():
                 return
-            named = await self._store.artefacts_of_shelf(shelf)
+            named = await self._store.artefacts_of_shelf(Path(shelf).name)
             await asyncio.to_thread(files.sweep, shelf, named | kept, now)
 
     async def _by_pieces(self, piece: Callable[[], Awaitable[int]]) -> None:
@@ -202,13 +202,13 @@ def back_up(store: StoreFile, target: Path) -> list[Path]:
 
 def _copy_artefacts(source: Path, target: Path) -> None:
     target.mkdir()
-    for file in source.glob("??/*"):
-        folder = target / file.parent.name
-        folder.mkdir(exist_ok=True)
+    for file in (file for shelf in Artefacts(source).shelves() for file in (source / shelf).iterdir()):
+        folder = target / file.parent.relative_to(source)
+        folder.mkdir(parents=True, exist_ok=True)
         with contextlib.suppress(FileNotFoundError):  # swept meanwhile: nothing names it
             shutil.copy2(file, folder / file.name)
             _sync(folder / file.name)
-    for folder in (*target.glob("??"), target):
+    for folder in (*(path for path in target.rglob("*") if path.is_dir()), target):
         _sync(folder)
 
 
@@ -264,16 +264,15 @@ _REFERENCE: Final = re.compile(r'\{"\$blob":"([0-9a-f]{64})"\}')
 
 
 def _artefacts(store: StoreFile) -> Finding:
-    folder, problems, seen = artefacts_of(Path(store.path)), [], 0
-    for sha256, size in store.artefacts_named():
+    artefacts, problems, seen = Artefacts(artefacts_of(Path(store.path))), [], 0
+    for tenant, sha256, size in store.artefacts_named():
         seen += 1
-        file = folder / sha256[:2] / sha256
-        if not file.is_file():
+        uri = SCHEME + sha256
+        holder = next((one for one in (artefacts.of(tenant), artefacts) if one.has(sha256)), None)
+        if holder is None:
             problems.append(f"the artefact {sha256[:12]}… is not there")
-        elif file.stat().st_size != size:
-            problems.append(
-                f"the artefact {sha256[:12]}… has {file.stat().st_size:,} bytes instead of {size:,}"
-            )
+        elif size and (found := holder.path(uri).stat().st_size) != size:  # 0: a run that was only given it
+            problems.append(f"the artefact {sha256[:12]}… has {found:,} bytes instead of {size:,}")
     return Finding("artefacts are there", problems[:10], f"{seen} files")
 
 

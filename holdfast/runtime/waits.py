@@ -281,7 +281,7 @@ class Waits:
             text = encode(answer if node.answer is None else node.answer(answer))
             if b'"file_refs"' in text and node.service is None:  # a worker's files are not here
                 text, files = await dispatch.with_files(
-                    text, job_id(row.id, path, attempt), from_outside=True
+                    text, row.tenant, job_id(row.id, path, attempt), from_outside=True
                 )
             if secrets.are_out:
                 text = secrets.redact_json(text)

@@ -15,14 +15,18 @@ import re
 import threading
 from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
-from typing import Any, BinaryIO, Final
+from typing import Any, Final
 
-from holdfast.values import Millis
+from holdfast.store.roots import FileRefused, Roots
+from holdfast.values import DEFAULT_TENANT, Millis
 
 SCHEME: Final = "artefact://sha256/"
 ARTEFACT_BYTES_MAX: Final = 4 * 1024**3
 FILE_REFS_MAX: Final = 1_000  # of one output
 PIECE_BYTES: Final = 1024 * 1024
+PATH_CHARS_SHOWN: Final = 200  # of a path in an error
+TENANT: Final = "tenant-"  # the folder of a tenant, before its name
+DIVIDED: Final = ".by-tenant"  # says that the files of older releases lie in the folders of their tenants
 GRACE_SECONDS: Final = 24 * 3600  # how long a file that nothing names is left alone
 
 _NAMED = re.compile(re.escape(SCHEME.encode()) + rb"([0-9a-f]{64})")
@@ -41,10 +45,43 @@ class ArtefactError(Exception):
 
 
 class Artefacts:
-    def __init__(self, folder: Path, roots: Collection[Path] = ()) -> None:
+    """Those of one tenant: each has a folder of its own, so that the hash of another tenant's file leads nowhere.
+
+    Those of `default` lie in the folder itself, where older releases put the files of everybody.
+    """
+
+    def __init__(self, folder: Path, roots: Roots | None = None) -> None:
         self.folder = folder
-        self._roots = tuple(root.resolve() for root in roots)
+        self._roots = roots or Roots()
         self._naming = threading.Lock()  # a file is not swept in the moment in which it is stored anew
+        self._others: dict[str, Artefacts] = {}
+
+    def of(self, tenant: str) -> Artefacts:
+        if tenant == DEFAULT_TENANT:
+            return self
+        found = self._others.get(tenant)
+        if found is None:
+            found = self._others[tenant] = Artefacts(self.folder / (TENANT + tenant), self._roots)
+            found._naming = self._naming
+        return found
+
+    def divide(self, made: Iterable[tuple[str, str, bool]]) -> None:
+        """Move the files of other tenants, which older releases kept in one folder with those of `default`, to their own:
+        tenant, sha256, and whether `default` made the same."""
+        mark = self.folder / DIVIDED
+        if not self.folder.is_dir() or mark.exists():
+            return
+        moved = set()
+        for tenant, sha256, is_shared in made:
+            source, target = self._place(sha256), self.of(tenant)._place(sha256)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            with contextlib.suppress(FileExistsError, FileNotFoundError):
+                os.link(source, target)
+            if not is_shared:
+                moved.add(source)
+        for source in moved:  # after all were linked: several tenants may have made the same
+            source.unlink(missing_ok=True)
+        mark.touch()
 
     def keep(
         self, entries: Any, job_id: str, workdir: Path | None, *, from_outside: bool = False
@@ -63,7 +100,7 @@ class Artefacts:
                 continue
             if from_outside and "path" in entry:
                 raise ArtefactError(
-                    f"{where}.path: a later answer cannot name files of this machine; send `inline_b64` or a `uri`"
+                    f"{where}.path: an answer from outside cannot name files of this machine; send `inline_b64` or a `uri`"
                 )
             sha256, size = self._put_entry(entry, where, workdir)
             rest = {key: value for key, value in entry.items() if key not in ("path", "inline_b64")}
@@ -79,31 +116,20 @@ class Artefacts:
                 raise ArtefactError(f"{where}.inline_b64 is not base64") from None
         if not isinstance(path := entry.get("path"), str):
             raise ArtefactError(f"{where} has none of `path`, `inline_b64` and `uri`")
+        shown = ascii(path)[:PATH_CHARS_SHOWN]
         try:
-            with self._open(path, where, workdir) as file:
+            with self._roots.open(path, workdir) as file:
                 return self.put(iter(lambda: file.read(PIECE_BYTES), b""), where)
+        except FileRefused as error:
+            raise ArtefactError(f"{where}: {shown} cannot be handed out: {error}") from None
         except OSError as error:
-            raise ArtefactError(f"{where}: {path} cannot be stored: {error.strerror or error}") from None
-
-    def _open(self, path: str, where: str, workdir: Path | None) -> BinaryIO:
-        roots = (*((workdir.resolve(),) if workdir is not None else ()), *self._roots)
-        if "\0" in path:
-            raise ArtefactError(f"{where}.path has a NUL in it")
-        found = Path(roots[0] if roots else "/", path).resolve()
-        if not any(found.is_relative_to(root) for root in roots):
-            raise ArtefactError(
-                f"{where}: {path} is outside of the folders that artefacts may come from; write it to ctx.workdir, "
-                "or add its folder to artefact_roots"
-            )
-        if not found.is_file():
-            raise ArtefactError(
-                f"{where}: {path} is no file" if found.exists() else f"{where}: there is no file {path}"
-            )
-        return open(found, "rb")
+            raise ArtefactError(f"{where}: {shown} cannot be stored: {error.strerror or error}") from None
 
     def put(self, pieces: Iterator[bytes], where: str = "the artefact") -> tuple[str, int]:
         """Store bytes under their hash; when this returns, they and their name survive a power cut."""
-        self.folder.mkdir(parents=True, exist_ok=True)
+        if not self.folder.is_dir():
+            self.folder.mkdir(parents=True, exist_ok=True)
+            _sync_folder(self.folder.parent)
         made = self.folder / f".new-{os.getpid()}-{os.urandom(8).hex()}"
         digest, size = hashlib.sha256(), 0
         try:
@@ -135,17 +161,20 @@ class Artefacts:
         found = _URI.match(uri)
         if found is None:
             raise ArtefactError(f"{uri!r} is no artefact of ours; they look like {SCHEME}<64 hex digits>")
-        path = self._place(found[1])
-        if not path.is_file():
+        if not self.has(found[1]):
             raise ArtefactError(f"the artefact {uri} is not here")
-        return path
+        return self._place(found[1])
+
+    def has(self, sha256: str) -> bool:
+        return self._place(sha256).is_file()
 
     def _place(self, sha256: str) -> Path:
         return self.folder / sha256[:2] / sha256
 
     def shelves(self) -> list[str]:
-        """The parts that can be swept one after another: the first two digits of what lies there."""
-        return sorted(path.name for path in self.folder.glob("[0-9a-f][0-9a-f]"))
+        """The parts that can be swept one after another: folders that end in the first two digits of what lies there."""
+        folders = (*self.folder.glob("[0-9a-f][0-9a-f]"), *self.folder.glob(f"{TENANT}*/[0-9a-f][0-9a-f]"))
+        return sorted(str(path.relative_to(self.folder)) for path in folders)
 
     def sweep(self, shelf: str, named: Collection[str], now: Millis) -> int:
         """Remove the files of a shelf that nothing names and that are older than a day; how many there were."""
@@ -153,7 +182,7 @@ class Artefacts:
 
     def sweep_unfinished(self, now: Millis) -> int:
         """The same for what a process that ended in the midst of storing left behind."""
-        return self._remove(self.folder.glob(".new-*"), now)
+        return self._remove((*self.folder.glob(".new-*"), *self.folder.glob(f"{TENANT}*/.new-*")), now)
 
     def _remove(self, paths: Iterable[Path], now: Millis) -> int:
         removed, before = 0, now / 1000 - GRACE_SECONDS

@@ -434,7 +434,11 @@ class SqliteReads:
         """Journal rows that refer to large values: run, body."""
         yield from self._ask("rows_with_blobs")
 
-    def artefacts_named(self) -> Iterator[tuple[str, int]]:
+    def artefacts_of_tenants(self) -> Iterator[tuple[str, str, bool]]:
+        """What was stored for runs of other tenants than the default one, and whether that has stored the same."""
+        yield from self._ask("artefacts_of_tenants")
+
+    def artefacts_named(self) -> Iterator[tuple[str, str, int]]:
         """Artefacts that runs refer to: sha256, size."""
         yield from self._ask("artefacts_named")
 

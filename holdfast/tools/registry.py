@@ -40,8 +40,8 @@ class Tool:
     """A function that steps can call, with what must be known to call it."""
 
     __slots__ = (
-        "_signature", "bind", "context", "fn", "is_async", "is_plain", "isolated", "name", "runs_in", "spread", "suspends",
-        "takes_callback",
+        "_signature", "bind", "context", "fn", "is_async", "is_plain", "is_remote", "isolated", "name", "runs_in", "spread",
+        "suspends", "takes_callback",
     )  # fmt: skip
 
     def __init__(self, fn: Callable[..., Any], name: str, *, isolate: Isolation | None = None) -> None:
@@ -59,6 +59,7 @@ class Tool:
         self.takes_callback = bool(
             getattr(fn, _CALLBACK, False)
         )  # it is told where a later answer may be sent to
+        self.is_remote = False  # done on another machine, whose files are not here
         # Learnt: one that never waits needs no task of its own. A plain one is just called.
         self.suspends = self.runs_in != "loop"
         self.is_plain = not self.suspends and self.context is None
@@ -127,6 +128,7 @@ class Registry:
         self._tools: dict[str, Tool] = {}
         self.guard = guard or Guard()
         self._all = {made.name: made for made in map(_tool_of, builtins(self.guard))}
+        self._all["http_request"].is_remote = True  # a server's answer must not name files of this machine
         self.get = self._all.get
         for given in tools:
             self.add(given)
@@ -154,16 +156,31 @@ class Registry:
     def names(self) -> frozenset[str]:
         return frozenset(self._all)
 
+    def sources(self) -> set[Path]:
+        """Where the code of the tools lies: a file, or the folder of the package that it is in."""
+        modules = {module for made in self._all.values() if (module := getattr(made.fn, "__module__", None))}
+        return {path for module in modules for path in _sources_of(module)}
+
     def __iter__(self) -> Iterator[Tool]:
         """Those given."""
         return iter(self._tools.values())
+
+
+def _sources_of(module: str) -> list[Path]:
+    outermost = sys.modules.get(module.partition(".")[0])
+    if (folders := getattr(outermost, "__path__", None)) is not None:
+        return [Path(folder) for folder in folders]
+    file = getattr(outermost, "__file__", None)
+    return [] if file is None else [Path(file)]
 
 
 def _remote_tool(caller: RemoteCaller, server: str, name: str) -> Tool:
     async def call(_context: Context, **args: Any) -> Any:
         return await caller.call(server, name, args, _context)
 
-    return Tool(call, f"{server}/{name}")
+    made = Tool(call, f"{server}/{name}")
+    made.is_remote = True
+    return made
 
 
 def _tool_of(fn: Any) -> Tool:

@@ -16,6 +16,7 @@ import pytest
 from holdfast.store import artefacts as module
 from holdfast.store.artefacts import SCHEME, ArtefactError, Artefacts
 from holdfast.store.base import Batch
+from holdfast.store.roots import Roots
 from holdfast.store.sqlite import SqliteStore
 from holdfast.values import Millis, RunNo
 from tests.store.conformance import T0, commit, started
@@ -32,7 +33,7 @@ def swept(store: Artefacts, named: set[str]) -> int:
 @pytest.fixture
 def kept(tmp_path: Path) -> Artefacts:
     (tmp_path / "work").mkdir()
-    return Artefacts(tmp_path / "artefacts", [tmp_path / "work"])
+    return Artefacts(tmp_path / "artefacts", Roots([tmp_path / "work"]))
 
 
 def files(store: Artefacts) -> list[str]:
@@ -71,6 +72,27 @@ def test_a_file_of_the_working_folder_is_found_there_first(kept: Artefacts, tmp_
     assert keep(kept, {"path": "a.txt"}, workdir=workdir)[1] == [(SHA, 5)]
 
 
+def test_files_of_one_tenant_are_not_there_for_another(kept: Artefacts) -> None:
+    inline = {"inline_b64": base64.b64encode(TEXT).decode()}
+    kept.of("acme").keep([inline], "job", None)
+    assert kept.of("acme").path(SCHEME + SHA).read_bytes() == TEXT
+    for other in (kept, kept.of("other")):
+        assert not other.has(SHA)
+        with pytest.raises(ArtefactError, match="not here"):
+            other.path(SCHEME + SHA)
+
+
+def test_files_that_an_older_release_kept_together_go_to_their_tenants_once(kept: Artefacts) -> None:
+    shared, own = (kept.put(iter([text]))[0] for text in (b"shared", b"own"))
+    kept.divide(
+        [("acme", own, False), ("other", own, False), ("acme", shared, True), ("acme", "0" * 64, False)]
+    )
+    assert [kept.of(tenant).has(own) for tenant in ("acme", "other", "default")] == [True, True, False]
+    assert kept.of("acme").has(shared) and kept.has(shared) and not kept.of("other").has(shared)
+    kept.divide([("other", shared, True)])
+    assert not kept.of("other").has(shared)
+
+
 @pytest.mark.parametrize("path", ["../secret", "{}/secret", "link", "folder/../../secret", "linked/secret"])
 def test_nothing_outside_of_the_roots_is_stored(kept: Artefacts, tmp_path: Path, path: str) -> None:
     (tmp_path / "secret").write_bytes(b"not yours")
@@ -89,7 +111,7 @@ def test_nothing_outside_of_the_roots_is_stored(kept: Artefacts, tmp_path: Path,
         ({}, "none of"),
         ({"path": 3}, "none of"),
         ({"path": "nowhere"}, "there is no file"),
-        ({"path": "."}, "is no file"),
+        ({"path": "."}, "is a folder, not a file"),
         ({"path": "a\0b"}, "NUL"),
         ({"inline_b64": "not base64!"}, "not base64"),
     ],
@@ -143,7 +165,8 @@ def test_a_file_has_its_name_only_when_its_bytes_are_synced(
     monkeypatch.setattr(os, "fsync", synced)
     monkeypatch.setattr(os, "replace", named)
     kept.put(iter([TEXT]))
-    assert done[0].startswith("sync .new-")
+    assert done[0] == f"sync {kept.folder.parent.name}"
+    assert done[1].startswith("sync .new-")
     assert done[-2:] == ["name", f"sync {SHA[:2]}"]
     assert "sync artefacts" in done
 
@@ -166,7 +189,9 @@ def test_the_sweep_removes_what_nothing_names_once_it_is_old(kept: Artefacts) ->
     long_ago = time.time() - module.GRACE_SECONDS - 10
     for sha256 in (old, named):
         os.utime(kept.path(SCHEME + sha256), (long_ago, long_ago))
-    assert swept(kept, {named}) == 1
+    of_a_tenant = kept.of("acme").put(iter([b"acme"]))[0]
+    os.utime(kept.of("acme").path(SCHEME + of_a_tenant), (long_ago, long_ago))
+    assert swept(kept, {named}) == 2
     assert {Path(file).name for file in files(kept)} == {young, named}
 
 
@@ -188,8 +213,8 @@ def test_rows_of_artefacts_are_written_with_their_batch_and_go_with_their_run(tm
         batch = started(1, 2)
         batch.artefacts += [(RunNo(no), SHA, 5, Millis(T0)) for no in (1, 2, 2)]
         await commit(store, batch)
-        assert list(store.artefacts_named()) == [(SHA, 5)]
-        for no, left in ((1, [(SHA, 5)]), (2, [])):
+        assert list(store.artefacts_named()) == [("default", SHA, 5)]
+        for no, left in ((1, [("default", SHA, 5)]), (2, [])):
             batch = Batch()
             batch.forgotten.append(RunNo(no))
             await commit(store, batch)

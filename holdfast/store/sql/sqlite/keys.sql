@@ -56,7 +56,13 @@ SELECT created_at FROM key WHERE tenant = ? AND scope = ? AND key = ? AND output
 SELECT r.id, k.path FROM key k JOIN run r ON r.no = k.run WHERE k.tenant = ? AND k.scope = ? AND k.key = ?;
 
 -- name: artefacts_named
-SELECT DISTINCT sha256, size FROM artefact;
+SELECT DISTINCT r.tenant, a.sha256, a.size FROM artefact a JOIN run r ON r.no = a.run;
+
+-- name: artefacts_of_tenants
+SELECT DISTINCT r.tenant, a.sha256,
+       EXISTS (SELECT 1 FROM artefact b JOIN run s ON s.no = b.run
+                WHERE b.sha256 = a.sha256 AND b.size > 0 AND s.tenant = 'default')
+  FROM artefact a JOIN run r ON r.no = a.run WHERE r.tenant <> 'default' AND a.size > 0;
 
 -- name: names_artefact
 SELECT 1 FROM artefact a JOIN run r ON r.no = a.run WHERE a.sha256 = ? AND r.tenant = ? LIMIT 1;

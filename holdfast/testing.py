@@ -453,8 +453,7 @@ class TestEngine:
 
 def crash(engine: Engine) -> None:
     """End an engine as a killed process does: nothing more is written, nobody is told."""
-    engine.advance.is_over = True
-    engine.advance.close()
+    engine.committer.abandon()
     engine.dispatch.abandon()
     engine.workers.abandon()
     engine.timers.close()

@@ -44,7 +44,7 @@ def doctor_command(given: Given) -> int:
 
 async def _forget(settings: Settings, key: str, *, as_json: bool) -> int:
     async with acting(settings, Registry(), may_create=False) as engine:
-        await forget_key(engine.store, key)
+        await forget_key(engine.store, engine.committer, key)
     if as_json:
         return 0 if give({"forgotten": key}) else UNWRITTEN
     say(f"forgot the answer of the key {key!r}: the next step that has it is done anew")

@@ -74,7 +74,7 @@ class Server:
         self.leaving = leaving or asyncio.Event()
         self._services, self._guard = services, guard
         self._router = Router((route, _Ready(route)) for route in self.routes)
-        self._replies = Replies(services.engine.store, services.clock)
+        self._replies = Replies(services.engine.store, services.engine.committer, services.clock)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":

@@ -53,6 +53,7 @@ from holdfast.engine.state import KeyWork, Run
 from holdfast.errors import HoldfastError, NodeIsOver, StoreUnavailable
 from holdfast.plan.graph import Call, Plan
 from holdfast.runtime.clock import Clock
+from holdfast.runtime.committer import Committer
 from holdfast.runtime.letters import letters_of
 from holdfast.store.artefacts import named_in
 from holdfast.store.base import (
@@ -63,7 +64,6 @@ from holdfast.store.base import (
     NewRun,
     Request,
     RunChange,
-    Store,
     WaitClosed,
     WaitOpened,
 )
@@ -73,8 +73,6 @@ log = logging.getLogger("holdfast")
 
 PARK_MS: Final = 5_000  # a run that next moves later than this is a row, not memory
 SNAPSHOT_BYTES: Final = 1024 * 1024  # a snapshot is due after that much journal, and after its own size again
-PROBE_SECONDS: Final = 0.1
-PROBE_SECONDS_MAX: Final = 5.0
 
 KINDS: Final[dict[type, str]] = {kind: kind.__struct_config__.tag for kind in Event.__args__}
 
@@ -139,8 +137,9 @@ class Hands(Protocol):
 
 
 class Advance:
-    def __init__(self, store: Store, clock: Clock, hands: Hands) -> None:
-        self.store, self.clock, self.hands = store, clock, hands
+    def __init__(self, committer: Committer, clock: Clock, hands: Hands) -> None:
+        self.committer, self.clock, self.hands = committer, clock, hands
+        committer.node = self
         self.live: dict[RunNo, Live] = {}
         self.quarantined: dict[RunNo, str] = {}
         self.listeners: list[Listener] = []  # told of each row once it is durable
@@ -148,8 +147,6 @@ class Advance:
         self.away: set[RunNo] = set()  # runs dropped by a commit that failed, until they are loaded again
         self.again: list[tuple[RunNo, Event]] = []  # their stimuli, to be offered then
         self.parks = True
-        self.is_stalled = False
-        self.is_over = self._is_closed = False
         self._batch = Batch()
         self._entries: list[Entry] = []
         self._in_flight = False
@@ -158,14 +155,21 @@ class Advance:
         self._idle: list[Reply] = []
         self._begun = self._over = 0  # commits
         self._followers: list[Reply] = []  # told whenever a commit is over
-        self._probing: asyncio.TimerHandle | None = None
+
+    @property
+    def is_stalled(self) -> bool:
+        return self.committer.is_stalled
+
+    @property
+    def is_over(self) -> bool:
+        return self.committer.is_over
 
     # ------------------------------------------------------------------------------------------------ the door
 
     def offer(self, live: Live, event: Event, reply: Reply | None = None) -> None:
         """Take one fact in. `reply` is answered when it is durable, or refused when it will not be."""
         run = live.run
-        if self.is_stalled or self.is_over:
+        if self.committer.is_shut:
             return self._turn_away(run.no, event, reply)
         if run.status in TERMINAL:
             log.info("late for run %s, which is %s: %r", run.id, run.status, event)
@@ -249,7 +253,7 @@ class Advance:
         self, live: Live, new: NewRun, event: RunStarted, reply: Reply, request: Request | None = None
     ) -> None:
         """Take in a run that does not exist yet, with the request that asked for it."""
-        if not (self.is_stalled or self.is_over):
+        if not self.committer.is_shut:
             self._batch.new_runs[new.no] = new
             if request is not None:
                 self._batch.requests.append(request)
@@ -273,12 +277,12 @@ class Advance:
 
     def enter_lane(self, live: Live, path: str) -> None:
         """Start a suspect, and say in the same commit that it is alone."""
-        if not (self.is_stalled or self.is_over):
+        if not self.committer.is_shut:
             self._batch.lane = f"{live.run.id} {path}"
         self.offer(live, SuspectsTurn(path))
 
     def leave_lane(self) -> None:
-        if not (self.is_stalled or self.is_over):
+        if not self.committer.is_shut:
             self._batch.lane = ""
             self._schedule()
 
@@ -297,7 +301,7 @@ class Advance:
 
     async def drained(self) -> None:
         """Wait until everything offered so far is durable or refused."""
-        while (self._in_flight or not self._is_empty()) and not (self.is_stalled or self.is_over):
+        while (self._in_flight or not self._is_empty()) and not self.committer.is_shut:
             reply: Reply = asyncio.get_running_loop().create_future()
             self._idle.append(reply)
             self._schedule()
@@ -306,7 +310,7 @@ class Advance:
     async def caught_up(self) -> None:
         """Wait until what was offered before is durable or refused. What comes meanwhile is not waited for."""
         target = self._begun + (not self._is_empty())
-        while self._over < target and not (self.is_stalled or self.is_over):
+        while self._over < target and not self.committer.is_shut:
             reply: Reply = asyncio.get_running_loop().create_future()
             self._followers.append(reply)
             self._schedule()
@@ -351,7 +355,7 @@ class Advance:
 
     def _flush(self) -> None:
         self._scheduled = False
-        if self._in_flight or self.is_stalled or self.is_over or self._is_empty():
+        if self._in_flight or self.committer.is_shut or self._is_empty():
             return
         batch, entries = self._batch, self._entries
         self._batch, self._entries = Batch(), []
@@ -361,7 +365,7 @@ class Advance:
     def _submit(self, batch: Batch, entries: list[Entry]) -> None:
         self._submitted = perf_counter()
         self._in_flight = True
-        self.store.submit(batch, lambda error: self._done(batch, entries, error))
+        self.committer.submit(batch, lambda error: self._done(batch, entries, error))
 
     def _done(self, batch: Batch, entries: list[Entry], error: BaseException | None) -> None:
         self._in_flight = False
@@ -375,7 +379,9 @@ class Advance:
         if batch.verdicts:
             self._tell_verdicts(batch)
         self._commit_is_over()
-        if not self._is_empty():
+        if self.is_stalled:  # by a commit of another part, while this one was on its way
+            self._drop(Batch(), [], StoreUnavailable("the database cannot be written now; try again"))
+        elif not self._is_empty():
             self._schedule()
         else:
             self._tell_idle()
@@ -474,10 +480,9 @@ class Advance:
         if isinstance(error, Fenced):
             return self._fenced(batch, entries, error)
         if isinstance(error, NodeIsOver | SystemExit):
-            return self._end(entries, error)
+            return self._tell_over(entries, error)
         if isinstance(error, StoreUnavailable):
-            log.error("commit failed, nothing of it counts: %s", error)
-            return self._stall(batch, entries, error)
+            return self._drop(batch, entries, error)
         log.error(
             "a batch of %d rows was refused; trying its runs one by one", len(batch.rows), exc_info=error
         )
@@ -486,13 +491,16 @@ class Advance:
     def _fenced(self, batch: Batch, entries: list[Entry], error: Fenced) -> None:
         """Another owner has these runs: forget them, and send the rest as it is."""
         lost = set(error.runs)
-        for no in lost:
-            self.live.pop(no, None)
-        self._forget_pending(lost, error)
-        for live, _, _, reply in entries:
-            if live.run.no in lost:
-                _answer(reply, NodeIsOver("another node has taken this run over"))
+        self._lose(lost, entries, error)
         self._submit(batch.without(lost), [entry for entry in entries if _no(entry) not in lost])
+
+    def _lose(self, runs: set[RunNo], entries: list[Entry], error: Fenced) -> None:
+        for no in runs:
+            self.live.pop(no, None)
+        self._forget_pending(runs, error)
+        for live, _, _, reply in entries:
+            if live.run.no in runs:
+                _answer(reply, NodeIsOver("another node has taken this run over"))
 
     def _one_by_one(self, batch: Batch, entries: list[Entry]) -> None:
         """Send each run alone, so that the one which cannot be written stops only itself."""
@@ -507,7 +515,7 @@ class Advance:
             no = runs[index]
             part, sending = parts[no], batch.only({no})
             self._submitted, self._in_flight = perf_counter(), True
-            self.store.submit(sending, lambda error: sent(index, part, sending, error))
+            self.committer.submit(sending, lambda error: sent(index, part, sending, error))
 
         def sent(index: int, part: list[Entry], sending: Batch, error: BaseException | None) -> None:
             if error is None:
@@ -515,11 +523,10 @@ class Advance:
                 self.hands.jobs_are_put(sending)
                 self._durable(part)
                 self._tell_verdicts(sending)
-            elif isinstance(error, StoreUnavailable | NodeIsOver | SystemExit | Fenced):
-                rest = [entry for entry in entries if _no(entry) in runs[index:]]
-                return self._done(
-                    batch, rest, error if not isinstance(error, Fenced) else StoreUnavailable(str(error))
-                )
+            elif isinstance(error, StoreUnavailable | NodeIsOver | SystemExit):
+                return self._done(batch, [entry for entry in entries if _no(entry) in runs[index:]], error)
+            elif isinstance(error, Fenced):
+                self._lose(set(error.runs), part, error)
             else:
                 self._quarantine(part[0][0], error, None)
                 for *_, reply in part:
@@ -550,9 +557,13 @@ class Advance:
         self._entries = [entry for entry in self._entries if _no(entry) not in runs]
         self._batch = self._batch.without(runs)
 
-    def _stall(self, batch: Batch, entries: list[Entry], error: BaseException) -> None:
-        """Drop the state that did not become durable, keep the stimuli, and look again until the store can write."""
-        self.is_stalled = True
+    def stalled(self, error: BaseException) -> None:
+        """Commits do not work, by one of another part: what is collected here is not sent either."""
+        if not self._in_flight:
+            self._drop(Batch(), [], error)
+
+    def _drop(self, batch: Batch, entries: list[Entry], error: BaseException) -> None:
+        """Drop the state that did not become durable, and keep the stimuli until commits work again."""
         for live, event, _, reply in [*entries, *self._entries]:
             self.away.add(live.run.no)
             self.live.pop(live.run.no, None)
@@ -562,7 +573,6 @@ class Advance:
         self._batch.artefacts = stored
         self._commit_is_over()
         self._tell_idle()
-        self._probe_later(PROBE_SECONDS)
 
     def _turn_away(
         self, no: RunNo, event: Event, reply: Reply | None, error: BaseException | None = None
@@ -578,45 +588,22 @@ class Advance:
                 (no, event)
             )  # timers need no keeping: they are armed again from the run's own rows
 
-    def _probe_later(self, delay: float) -> None:
-        self._probing = asyncio.get_running_loop().call_later(delay, self._probe, delay)
+    def restored(self) -> None:
+        log.warning("the database can be written again; %d runs are taken up", len(self.away))
+        self.hands.restored()
 
-    def close(self) -> None:
-        """Look no more whether the store can write, nor hear of a look that is on its way."""
-        self._is_closed = True
-        if self._probing is not None:
-            self._probing.cancel()
-
-    def _probe(self, delay: float) -> None:
-        if self.is_over:
-            return
-        probe = Batch()
-        probe.is_probe = True
-
-        def answered(error: BaseException | None) -> None:
-            if self._is_closed:
-                return
-            if isinstance(error, NodeIsOver | SystemExit):
-                self._end([], error)
-            elif error is not None:
-                self._probe_later(min(2 * delay, PROBE_SECONDS_MAX))
-            else:
-                log.warning("the database can be written again; %d runs are taken up", len(self.away))
-                self.is_stalled = False
-                self.hands.restored()
-
-        self.store.submit(probe, answered)
-
-    def _end(self, entries: list[Entry], error: BaseException) -> None:
+    def over(self, error: BaseException) -> None:
         """This process may write nothing more: tell everyone, touch nothing."""
-        self.is_over = True
-        for *_, reply in [*entries, *self._entries]:
-            _answer(reply, error if isinstance(error, Exception) else NodeIsOver(str(error)))
+        self._tell_over(self._entries, error)
         self._batch, self._entries = Batch(), []
         self.live.clear()
+        self.hands.over(error)
+
+    def _tell_over(self, entries: list[Entry], error: BaseException) -> None:
+        for *_, reply in entries:
+            _answer(reply, error if isinstance(error, Exception) else NodeIsOver(str(error)))
         self._commit_is_over()
         self._tell_idle()
-        self.hands.over(error)
 
 
 def _left_behind(live: Live, work: KeyWork, at: Millis) -> KeyEnd:

@@ -34,6 +34,7 @@ from holdfast.errors import (
 from holdfast.plan.graph import PENDING_TTL_MS, Plan
 from holdfast.runtime.advance import Advance, Live
 from holdfast.runtime.clock import Clock, SystemClock
+from holdfast.runtime.committer import Committer
 from holdfast.runtime.dispatch import ATTEMPTS_MAX, THREADS_MAX, Dispatch
 from holdfast.runtime.feed import Events, Feed, RunEvent, events_of
 from holdfast.runtime.letters import destinations
@@ -107,7 +108,8 @@ class Engine:
         self.store, self.registry, self._workdirs = store, registry, workdirs
         self.upkeep = upkeep
         self.clock: Clock = clock or SystemClock()
-        self.advance = Advance(store, self.clock, self)
+        self.committer = Committer(store)
+        self.advance = Advance(self.committer, self.clock, self)
         self.dispatch = Dispatch(
             self.advance,
             registry,
@@ -119,10 +121,10 @@ class Engine:
             secrets=secrets,
             artefacts=artefacts,
             workdirs=workdirs,
-            workers=workers,
+            workers=workers or Workers(store, self.clock),
         )
         self.workers = self.dispatch.workers
-        self.workers.writes.over = self.over
+        self.workers.writes.committer = self.committer
         self.start_attempt, self.stop_attempt = self.dispatch.start, self.dispatch.stop
         self.put_jobs, self.jobs_are_put = self.dispatch.put_jobs, self.dispatch.jobs_are_put
         self.timers = Timers(self.clock, self._timer_due, self._take_up)
@@ -144,7 +146,6 @@ class Engine:
         self.requests = Requests(store)
         self.waits = Waits(self, public_url)
         self.outbox = Outbox(self)
-        self.outbox.writes.over = self.over
         if public_url is not None:
             self.dispatch.callback_url = self.waits.address
         self._resting: dict[RunNo, list[Waiter]] = {}
@@ -179,7 +180,7 @@ class Engine:
             self._take_up()
             self.outbox.look()
             if self.upkeep is not None:
-                self.upkeep.begin(self.clock, self.over)
+                self.upkeep.begin(self.clock, self.committer)
 
     async def close(self) -> None:
         """Stop gracefully: give open attempts back, write that down, and let the file go."""
@@ -199,8 +200,8 @@ class Engine:
             await self.outbox.close()
         self.outbox.abandon()
         self.dispatch.abandon()
-        self.advance.close()
         self.workers.close()
+        self.committer.close()
         self.store.close()
         self._tell_waiters(
             EngineClosed(
@@ -419,19 +420,7 @@ class Engine:
     async def commit(self, batch: Batch) -> None:
         """Write what belongs to no run; it is durable when this returns."""
         self._check_open()
-        done: asyncio.Future[BaseException | None] = asyncio.get_running_loop().create_future()
-
-        def written(error: BaseException | None) -> None:
-            if batch.published:  # also where whoever asked has gone away meanwhile
-                self._meanings.clear()
-            done.set_result(error)
-
-        self.store.submit(batch, written)
-        error = await asyncio.shield(done)
-        if isinstance(error, SystemExit):
-            self.over(error)
-        if error is not None:
-            raise error
+        await self.committer.commit(batch, self._meanings.clear if batch.published else lambda: None)
 
     async def published(self, name: str, tenant: str = DEFAULT_TENANT) -> tuple[Definition, int]:
         """The definition that a name means now, and the number of its release."""

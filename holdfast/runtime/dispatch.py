@@ -118,9 +118,9 @@ class Dispatch:
         workdirs: Path | None = None,
         secrets: Secrets | None = None,
         artefacts: Artefacts | None = None,
-        workers: Workers | None = None,
+        workers: Workers,
     ) -> None:
-        self.workers = workers or Workers(advance.store, clock)
+        self.workers = workers
         self._pulse = self.workers.pulse
         self._pulse.watch(lambda: bool(self._deadlines), self._paused)
         self._jobs = self.workers.assignments

@@ -10,7 +10,7 @@ from holdfast.runtime.app import Engine
 from holdfast.store.base import Batch
 
 PROBED_SECS: Final = (
-    5.0  # how long an answer of the store is believed: whoever asks all the time makes no more commits
+    5.0  # how long a probe that worked is believed: asking all the time makes no more commits
 )
 PROBE_SECS_MAX: Final = 2.0
 
@@ -18,8 +18,7 @@ PROBE_SECS_MAX: Final = 2.0
 class Health:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._probed_at = float("-inf")
-        self._probed = ""
+        self._written_at = float("-inf")  # when the store was last seen to write
         self._probing: asyncio.Future[str] | None = None
 
     async def reasons(self) -> list[str]:
@@ -34,18 +33,19 @@ class Health:
         return [problem] if (problem := await self._store_problem()) else []
 
     async def _store_problem(self) -> str:
-        """Can the store write? Asked by writing what changes nothing, for an idle engine would not find out."""
+        """Can the store write and sync? An idle engine finds out only by doing it."""
         now = self._engine.clock.monotonic()
-        if now - self._probed_at < PROBED_SECS:
-            return self._probed
+        if now - self._written_at < PROBED_SECS:
+            return ""
         if self._probing is None or self._probing.done():
             self._probing = asyncio.ensure_future(self._probe())
         try:
-            self._probed = await asyncio.wait_for(asyncio.shield(self._probing), PROBE_SECS_MAX)
+            problem = await asyncio.wait_for(asyncio.shield(self._probing), PROBE_SECS_MAX)
         except TimeoutError:
             return "store_slow"
-        self._probed_at = now
-        return self._probed
+        if not problem:
+            self._written_at = now
+        return problem
 
     async def _probe(self) -> str:
         batch = Batch()

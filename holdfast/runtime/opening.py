@@ -22,7 +22,7 @@ __all__ = ["Registry", "database_path", "engine_of"]  # the first is handed on t
 
 def engine_of(settings: Settings, registry: Registry, clock: Clock | None = None) -> Engine:
     path = database_path(settings.db)
-    store = SqliteStore(path)
+    store = SqliteStore(path, shares_loop=True)
     settled = {"the settings": settings.file, "the flows": settings.flows and Path(settings.flows)}
     others = [(what, place) for what, place in settled.items() if place]
     artefacts = artefacts_beside(path, settings.artefact_roots, registry, others)

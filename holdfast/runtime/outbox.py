@@ -45,7 +45,7 @@ class Outbox:
         self._engine, self._store, self._clock = engine, engine.store, engine.clock
         self._queries = Queries(engine.store, engine.plans, engine)
         self.timers = Timers(engine.clock, lambda no: None, self.look)
-        self.writes = Writes(engine.store)
+        self.writes = Writes(engine.committer)
         self._sending: dict[int, asyncio.Task[None]] = {}
         self._to: Counter[str] = Counter()  # of these, by the server that they go to
         self.counts: Counter[str] = Counter()  # what became of tries, and of dead letters

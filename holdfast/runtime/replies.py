@@ -13,6 +13,7 @@ from typing import Final
 
 from holdfast.errors import InvalidRequest, RequestConflict
 from holdfast.runtime.clock import Clock
+from holdfast.runtime.committer import Committer
 from holdfast.store.base import Batch, ReplyRow, Store
 from holdfast.values import is_text
 
@@ -40,8 +41,8 @@ class Kept:
 
 
 class Replies:
-    def __init__(self, store: Store, clock: Clock) -> None:
-        self._store, self._clock = store, clock
+    def __init__(self, store: Store, committer: Committer, clock: Clock) -> None:
+        self._store, self._committer, self._clock = store, committer, clock
         self._under_way: dict[Name, asyncio.Future[None]] = {}
 
     async def once(
@@ -75,10 +76,7 @@ class Replies:
     async def _keep(self, row: ReplyRow) -> None:
         batch = Batch()
         batch.replies.append(row)
-        done: asyncio.Future[BaseException | None] = asyncio.get_running_loop().create_future()
-        self._store.submit(batch, done.set_result)
-        if (error := await asyncio.shield(done)) is not None:
-            raise error
+        await self._committer.commit(batch)
 
 
 def _checked(key: str) -> str:

@@ -16,6 +16,7 @@ import msgspec
 
 from holdfast.errors import HoldfastError, NodeIsOver, NotFound, Refused, StoreUnavailable
 from holdfast.runtime.clock import Clock
+from holdfast.runtime.committer import Committer
 from holdfast.runtime.load import load_run
 from holdfast.runtime.owners import holder_of, read_lock
 from holdfast.store.artefacts import SCHEME, Artefacts
@@ -52,10 +53,10 @@ class Upkeep:
         self._round: asyncio.Task[None] | None = None
         self.by_itself = True  # else somebody else says when
         self._clock: Clock
-        self._over: Callable[[BaseException], None]
+        self._committer: Committer
 
-    def begin(self, clock: Clock, over: Callable[[BaseException], None]) -> None:
-        self._clock, self._over = clock, over
+    def begin(self, clock: Clock, committer: Committer) -> None:
+        self._clock, self._committer = clock, committer
         self._wait(FIRST_SECONDS)
 
     def stop(self) -> None:
@@ -80,14 +81,12 @@ class Upkeep:
     async def _tidy(self) -> None:
         try:
             await self._retire()
-            await self._by_pieces(lambda: forget_expired(self._store, self._clock.now()))
+            await self._by_pieces(lambda: forget_expired(self._store, self._committer, self._clock.now()))
             await self._sweep()
         except StoreUnavailable as error:
             log.warning("what is old is not deleted for now: %s", error)
         except NodeIsOver:
             self.stop()  # whoever has taken the file over sees to it
-        except SystemExit as error:
-            self._over(error)
         except Exception:  # a defect here must not end anybody's runs
             log.exception("upkeep failed; it is tried again in an hour")
         if not self._stopping.is_set():
@@ -96,7 +95,7 @@ class Upkeep:
     async def _retire(self) -> None:
         if self._days is not None:
             before = Millis(int(self._clock.now() - self._days * DAY_MS))
-            await self._by_pieces(lambda: retire(self._store, before))
+            await self._by_pieces(lambda: retire(self._store, self._committer, before))
 
     async def _sweep(self) -> None:
         """Shelf by shelf, so that the names of few files are in memory at a time."""
@@ -117,7 +116,7 @@ class Upkeep:
                 await asyncio.wait_for(self._stopping.wait(), PAUSE_SECONDS)
 
 
-async def retire(store: Store, before: Millis, limit: int = RETIRED_MAX) -> int:
+async def retire(store: Store, committer: Committer, before: Millis, limit: int = RETIRED_MAX) -> int:
     """Delete some finished runs that ended before then, with all that belongs to them, in one commit; gives how many."""
     batch, rows = Batch(), 0
     for no, size in await store.finished_before(before, limit):
@@ -126,27 +125,27 @@ async def retire(store: Store, before: Millis, limit: int = RETIRED_MAX) -> int:
             break
         batch.forgotten.append(no)
     if batch.forgotten:
-        await _committed(store, batch)
+        await committer.commit(batch)
     return len(batch.forgotten)
 
 
-async def forget_expired(store: Store, now: Millis) -> int:
+async def forget_expired(store: Store, committer: Committer, now: Millis) -> int:
     """Delete some answers of keys that count no more, in one commit; gives how many."""
     batch = Batch()
     batch.forgotten_keys = await store.expired_keys(now, KEYS_FORGOTTEN_MAX)
     if batch.forgotten_keys:
-        await _committed(store, batch)
+        await committer.commit(batch)
     return len(batch.forgotten_keys)
 
 
-async def forget_key(store: Store, key: str) -> None:
+async def forget_key(store: Store, committer: Committer, key: str) -> None:
     """Delete the answer of a global key, so that the next step that has it is done."""
     answer = await store.answered_key(DEFAULT_TENANT, "", key)
     if answer is None:
         raise await _without_answer(store, key)
     batch = Batch()
     batch.forgotten_keys = [answer]
-    await _committed(store, batch)
+    await committer.commit(batch)
 
 
 async def _without_answer(store: Store, key: str) -> HoldfastError:
@@ -160,14 +159,6 @@ async def _without_answer(store: Store, key: str) -> HoldfastError:
         f"the key {key!r} is held by step {path} of run {run_id}, which is not over, and has no answer to forget; "
         f"let that run end, or cancel it: holdfast runs cancel {run_id}"
     )
-
-
-async def _committed(store: Store, batch: Batch) -> None:
-    reply: asyncio.Future[BaseException | None] = asyncio.get_running_loop().create_future()
-    store.submit(batch, reply.set_result)
-    error = await asyncio.shield(reply)
-    if error is not None:
-        raise error
 
 
 # ------------------------------------------------------------------------------------------------------ backup

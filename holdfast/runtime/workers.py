@@ -19,6 +19,7 @@ from holdfast.runtime.absence import Absence
 from holdfast.runtime.assignments import Assignments, Fetched, Key, Progress, Renewed
 from holdfast.runtime.calls import Calls, Job, Unreached
 from holdfast.runtime.clock import Clock
+from holdfast.runtime.committer import Committer
 from holdfast.runtime.pulse import Pulse
 from holdfast.runtime.roster import Kind, Offered, Roster, WorkerView
 from holdfast.runtime.writes import Writes
@@ -42,7 +43,7 @@ class Workers:
     ) -> None:
         guard = guard or Guard()
         self._store = store
-        self.writes = Writes(store)
+        self.writes = Writes(Committer(store))  # the engine puts its own in its place
         self.pulse = Pulse(clock)
         self.roster = Roster(self.writes, clock, self.pulse, guard, ttl_secs)
         self.calls = Calls(self.roster, guard)

@@ -1,18 +1,18 @@
 """What is written beside the journals of runs, for workers and for letters: many of them to a commit.
 
-Knows commits, not what is written. Whoever must not go on before it is durable waits for it; a commit that fails is
-refused to them and tried again later, since what they would take back by another row does no harm in this one.
+Knows commits, not what is written. A part that must not go on before its rows are durable waits for them. When a commit fails
+those that wait are told, and the rows are written again later: what they would take back by another row does no harm.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
 from typing import Final
 
 from holdfast.errors import NodeIsOver
-from holdfast.store.base import Batch, Store
+from holdfast.runtime.committer import Committer
+from holdfast.store.base import Batch
 
 log = logging.getLogger("holdfast")
 
@@ -22,9 +22,8 @@ Waiter = asyncio.Future[None]
 
 
 class Writes:
-    def __init__(self, store: Store) -> None:
-        self._store = store
-        self.over: Callable[[BaseException], None] | None = None  # told that nothing can be written any more
+    def __init__(self, committer: Committer) -> None:
+        self.committer = committer
         self.batch = Batch()
         self._waiters: list[Waiter] = []
         self._handle: asyncio.Handle | None = None
@@ -70,7 +69,7 @@ class Writes:
         self.batch, self._waiters = Batch(), []
         if batch.has_rest:
             self._in_flight = True
-            self._store.submit(batch, lambda error: self._done(batch, waiters, error))
+            self.committer.submit(batch, lambda error: self._done(batch, waiters, error))
         else:
             self._tell(waiters, None)
 
@@ -85,8 +84,6 @@ class Writes:
             return
         if isinstance(error, NodeIsOver | SystemExit):
             self._is_closed = True
-            if self.over is not None:
-                self.over(error)
             return
         log.error("what stands beside the journals could not be written, and is tried again: %s", error)
         self._keep(batch)

@@ -376,6 +376,7 @@ class Batch:
         "letters",
         "new_runs",
         "opened_waits",
+        "probe_bytes",
         "published",
         "replies",
         "requests",
@@ -422,7 +423,8 @@ class Batch:
         self.forgotten_keys: list[KeyAnswer] = []
         self.traces: list[tuple[RunNo, str]] = []  # of new runs: what they were started for
         self.lane: str | None = None  # the suspect that is alone from this commit on; "" clears it
-        self.is_probe = False  # write something that changes nothing: can the store write at all?
+        self.is_probe = False  # write something that means nothing: can the store write and sync?
+        self.probe_bytes = 0  # that many at least: what it could not write before
 
     @property
     def has_rest(self) -> bool:
@@ -433,6 +435,12 @@ class Batch:
         waits = self.opened_waits or self.closed_waits or self.early_results or self.taken_early
         letters = self.letters or self.tried or self.replies or self.told
         return bool(some or rare or jobs or waits or letters) or self.lane is not None or self.is_probe
+
+    @property
+    def size(self) -> int:
+        """About how many bytes its bodies take."""
+        bodies = [row[-1] for row in self.rows] + [blob[-1] for blob in self.blobs]
+        return sum(map(len, bodies)) + sum(len(snapshot[-1]) for snapshot in self.snapshots)
 
     def only(self, runs: set[RunNo]) -> Batch:
         """What of this batch belongs to some runs; what belongs to no run comes along."""
@@ -459,7 +467,7 @@ class Batch:
         part.forgotten_keys, part.api_keys = self.forgotten_keys, self.api_keys
         part.workers, part.forgotten_workers = self.workers, self.forgotten_workers
         part.replies, part.told = self.replies, [told for told in self.told if told[0] in runs]
-        part.lane, part.is_probe = self.lane, self.is_probe
+        part.lane, part.is_probe, part.probe_bytes = self.lane, self.is_probe, self.probe_bytes
         return part
 
     def without(self, runs: set[RunNo]) -> Batch:

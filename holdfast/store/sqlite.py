@@ -1,8 +1,10 @@
 """The store on one SQLite file: binds, runs and maps. Knows no rule of the engine and nothing of PostgreSQL.
 
-One connection writes, on one thread at a time: the event loop's while the disk syncs quickly, else its own. A hop to
-another thread and back costs more than such a sync, and every statement there waits for the interpreter. Another one
-reads, on the loop (sqlite_reads.py). WAL and `synchronous=FULL`: what `submit` reports as done survives a power cut.
+One connection writes, on one thread at a time. With `shares_loop`, as in a server, that is a thread of its own always: while the
+disk syncs quickly the event loop waits for it, which costs less than being called back, but for WAIT_SECONDS at most, so a disk
+that hangs stops commits and nothing else. Without, the loop itself commits while the disk syncs quickly: it has nothing else
+to answer, and the two hops take a fifth of such a sync. Another connection reads, on the loop (sqlite_reads.py). WAL and
+`synchronous=FULL`: what `submit` reports as done survives a power cut.
 """
 
 from __future__ import annotations
@@ -15,6 +17,8 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
 from itertools import chain
 from typing import Any, Final
 
@@ -34,15 +38,20 @@ from holdfast.store.base import (
     Verdict,
 )
 from holdfast.store.lists import Tallies
-from holdfast.store.sqlite_reads import SqliteReads
+from holdfast.store.sqlite_reads import AWAY, SqliteReads
 from holdfast.store.statements import migrations
 from holdfast.values import Millis, RunNo
 
-INLINE_SECONDS_MAX: Final = 0.005  # while syncing takes longer than this, commits go to the writer's thread
+QUICK_SECONDS: Final = (
+    0.005  # while syncing takes longer than this on average, the loop does not wait for a commit
+)
+WAIT_SECONDS: Final = 0.05  # the longest that the loop waits for one
 ROWS_PER_STATEMENT_MAX: Final = 256
 WAL_BYTES: Final = 4 * 1024 * 1024  # grown beforehand: a commit then changes no file size
 CHECKPOINT_PAGES: Final = 1_000
 BUSY_MS_LATER: Final = 50  # and a commit: the door looks again by itself, and nobody else has to wait for it
+PROBE_BYTES_MIN: Final = 16
+PROBE_BYTES_MAX: Final = 1024 * 1024
 REPLY_MS: Final = 24 * 3600 * 1000  # how long an answer is kept for whoever asks again
 
 ALL: Final = -1  # as a limit
@@ -52,10 +61,16 @@ Done = Callable[[BaseException | None], None]
 
 class SqliteStore(SqliteReads):
     def __init__(
-        self, path: str, *, node: str = "local", durability: str = "full", threads: bool = True
+        self,
+        path: str,
+        *,
+        node: str = "local",
+        durability: str = "full",
+        threads: bool = True,
+        shares_loop: bool = False,
     ) -> None:
         super().__init__(path)
-        self.node, self.durability, self.threads = node, durability, threads
+        self.node, self.durability, self.threads, self.shares_loop = node, durability, threads, shares_loop
         self.server_key = b""
         self._many = {name: _many_rows(self._sql[name]) for name in ("append", "add_run", "change_run")}
         doomed = [name for name in self._sql if name.startswith("forget_run_")]
@@ -64,7 +79,7 @@ class SqliteStore(SqliteReads):
         self._last_no = 0
         self._lane: str | None = None
         self._sync_seconds = 0.0
-        self._at_work = 0  # batches on the writer's thread
+        self._at_work = 0  # batches on their way that the loop does not wait for
         self._wal_pages = 0
         self._work: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
@@ -95,6 +110,20 @@ class SqliteStore(SqliteReads):
         self._last_no = self._value(self._read, "last_no")
         self._write.set_busy_timeout(BUSY_MS_LATER)
         self._grow_wal()
+        if self.threads:
+            self._start_writer()
+
+    def _start_writer(self) -> None:
+        """Now, and not with the first slow commit: then there might be no thread left to have."""
+        self._thread = threading.Thread(target=self._run, name="holdfast-writer", daemon=True)
+        try:
+            self._thread.start()
+        except RuntimeError as error:
+            self._thread = None
+            raise StoreUnavailable(
+                f"the thread that writes {self.path} cannot be started ({error}): "
+                "the limit of processes or memory is reached; see ulimit -u"
+            ) from error
 
     def close(self) -> None:
         if self._thread is not None:
@@ -160,39 +189,43 @@ class SqliteStore(SqliteReads):
 
     def submit(self, batch: Batch, done: Done) -> None:
         self._end_look()  # else it would keep the log from being moved into the file
-        is_quick = (
-            self._sync_seconds < INLINE_SECONDS_MAX and not batch.forgotten
-        )  # a run may have any number of rows
-        if not self._at_work and (is_quick or not self.threads):
+        is_quick = self._sync_seconds < QUICK_SECONDS and not batch.forgotten  # a run has any number of rows
+        may_wait = is_quick and not self._at_work
+        if not self.threads or (may_wait and not self.shares_loop):
             return done(self._try(batch))
+        commit = _Commit(batch)
+        self._work.put(partial(self._write_one, commit))
+        if may_wait and commit.is_over.acquire(timeout=WAIT_SECONDS):
+            return done(commit.error)
         self._at_work += 1
-        loop = asyncio.get_running_loop()
 
-        def work() -> None:
-            error = self._try(batch)
-            loop.call_soon_threadsafe(finish, error)
-
-        def finish(error: BaseException | None) -> None:
+        def finish() -> None:
             self._at_work -= 1
-            self._end_look()  # whoever is told of this commit sees it
-            done(error)
+            self._end_look()  # the part that is told of this commit sees it
+            done(commit.error)
 
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="holdfast-writer", daemon=True)
-            self._thread.start()
-        self._work.put(work)
+        # The thread takes one piece of work after the other: when it comes to this one, the commit is over.
+        self._work.put(partial(_call, asyncio.get_running_loop(), finish))
 
     def _run(self) -> None:
         while (work := self._work.get()) is not None:
             work()
 
+    def _write_one(self, commit: _Commit) -> None:
+        commit.error = self._try(commit.batch)
+        commit.is_over.release()
+
     def _try(self, batch: Batch) -> BaseException | None:
+        """The outcome of a commit. Whatever goes wrong is one: the thread lives on, and the committer is told."""
         try:
             if self._wal_pages > CHECKPOINT_PAGES:
-                self._checkpoint()  # before it: whoever looks on now sees all that is in the log, and holds none of it back
+                self._checkpoint()  # before it: a reader sees all that is in the log now, and holds none of it back
             self._commit(batch)
-        except Exception as error:
-            return self._meaning(error, batch)
+        except BaseException as error:
+            try:
+                return self._meaning(error, batch)
+            except Exception as second:
+                return StoreUnavailable(f"the database cannot be written now: {error}; {second}")
         return None
 
     def _note_pages(self, db: apsw.Connection, name: str, pages: int) -> int:
@@ -210,6 +243,8 @@ class SqliteStore(SqliteReads):
 
     def _commit(self, batch: Batch) -> None:
         db = self._write
+        if not db.get_autocommit():  # the last one failed, and so did taking it back
+            db.execute("ROLLBACK")
         db.execute("BEGIN IMMEDIATE")
         try:
             if self._value(db, "read_epoch") != self.epoch:
@@ -346,7 +381,7 @@ class SqliteStore(SqliteReads):
         if batch.lane is not None:
             execute(sql["set_lane"], (batch.lane or None, self.node))
         if batch.is_probe:
-            execute(sql["probe"])
+            execute(sql["probe"], (min(max(batch.probe_bytes, PROBE_BYTES_MIN), PROBE_BYTES_MAX),))
 
     def _forget_runs(self, runs: Sequence[RunNo]) -> None:
         self._tallies.without(runs)
@@ -354,16 +389,14 @@ class SqliteStore(SqliteReads):
             for statement in self._forget:
                 self._write.execute(statement, (no,))
 
-    def _meaning(self, error: Exception, batch: Batch) -> BaseException:
+    def _meaning(self, error: BaseException, batch: Batch) -> BaseException:
         """What a failure means to the door: over, fenced, later, or a mistake of ours."""
         if isinstance(error, apsw.ConstraintError):
             taken = self._taken(batch)
             return Fenced(taken) if taken else error
         if _is_failed_sync(error):
             return SystemExit("the disk did not sync: what it holds is unknown, and going on could lose data")
-        if isinstance(
-            error, apsw.FullError | apsw.IOError | apsw.BusyError | apsw.CantOpenError | apsw.ReadOnlyError
-        ):
+        if isinstance(error, AWAY):
             return StoreUnavailable(f"the database cannot be written now: {error}")
         return error
 
@@ -373,6 +406,23 @@ class SqliteStore(SqliteReads):
             if next(iter(self._write.execute(self._sql["rows_of"], (run, seq - 1, 1))), (0,))[0] == seq:
                 runs[run] = None
         return [RunNo(run) for run in runs]
+
+
+class _Commit:
+    """One batch on its way through the writer's thread. `error` is its outcome once `is_over` can be acquired."""
+
+    __slots__ = ("batch", "error", "is_over")
+
+    def __init__(self, batch: Batch) -> None:
+        self.batch = batch
+        self.error: BaseException | None = None
+        self.is_over = threading.Lock()
+        self.is_over.acquire()
+
+
+def _call(loop: asyncio.AbstractEventLoop, finish: Callable[[], None]) -> None:
+    with suppress(RuntimeError):  # the loop is closed: there is no one to tell
+        loop.call_soon_threadsafe(finish)
 
 
 class Keys:
@@ -421,7 +471,7 @@ class Keys:
         return no, path, "granted" if end.output is None else "answered", end.output
 
 
-def _is_failed_sync(error: Exception) -> bool:
+def _is_failed_sync(error: BaseException) -> bool:
     return getattr(error, "extendedresult", 0) in (apsw.SQLITE_IOERR_FSYNC, apsw.SQLITE_IOERR_DIR_FSYNC)
 
 

@@ -44,6 +44,23 @@ BUSY_MS: Final = 5_000  # how long opening waits for whoever writes to the file
 ENDS_LOOKED_AT_MAX: Final = 10_000  # runs that are looked for by the end of their id
 FIRST_ROWS: Final = 5  # of a journal: enough to see when its run was begun
 
+# A store that fails in one of these ways may work again, and none of them is the fault of a batch or a run.
+AWAY: Final = (
+    apsw.FullError,
+    apsw.IOError,
+    apsw.BusyError,
+    apsw.LockedError,
+    apsw.ProtocolError,
+    apsw.CantOpenError,
+    apsw.ReadOnlyError,
+    apsw.PermissionsError,
+    apsw.InterruptError,
+    apsw.NoMemError,
+    apsw.CorruptError,
+    apsw.NotADBError,
+    MemoryError,
+)
+
 Record = TypeVar("Record", bound=msgspec.Struct)
 
 

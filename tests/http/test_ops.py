@@ -48,9 +48,9 @@ async def test_a_server_that_can_write_is_ready(ask: Asker) -> None:
 
 
 async def test_an_engine_that_cannot_write_is_not_ready(ask: Asker) -> None:
-    ask.serving.services.engine.advance.is_stalled = True
+    ask.serving.services.engine.committer.is_stalled = True
     answer = await ask("GET", "/readyz")
-    ask.serving.services.engine.advance.is_stalled = False
+    ask.serving.services.engine.committer.is_stalled = False
     assert (answer.status, answer.body) == (503, {"ready": False, "reasons": ["store_stalled"]})
 
 
@@ -63,6 +63,8 @@ async def test_an_idle_engine_finds_out_that_its_store_cannot_write(
     answer = await ask("GET", "/readyz")
     store._write.pragma("query_only", False)
     assert (answer.status, answer.body["reasons"]) == (503, ["store_unavailable"])
+    while ask.serving.services.engine.committer.is_stalled:  # until its probe has written
+        await asyncio.sleep(0.01)
     assert (await ask("GET", "/readyz")).status == 200
 
 

@@ -297,7 +297,7 @@ async def test_rows_that_were_deleted_leave_a_gap_that_a_reader_passes_over(
     for _ in range(3):
         await two(ask)
     engine = ask.serving.services.engine
-    assert await retire(engine.store, Millis(engine.clock.now() + 1)) == 3
+    assert await retire(engine.store, engine.committer, Millis(engine.clock.now() + 1)) == 3
     async with listening(ask.session, all_of(ask, "?from=0"), "1.1") as reader:
         await two(ask)
         heard = await reader.take(6)

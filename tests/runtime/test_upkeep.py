@@ -86,7 +86,7 @@ async def test_a_run_goes_with_everything_that_belongs_to_it(tmp_path: Path) -> 
     async with opened(tmp_path, [large], clock()) as engine:
         await finished(engine, 3)
         assert left(tmp_path)["blob"] == 3
-        assert await retire(engine.store, Millis(BEGAN + 1_000), 100) == 3
+        assert await retire(engine.store, engine.committer, Millis(BEGAN + 1_000), 100) == 3
         assert left(tmp_path) == dict.fromkeys(TABLES, 0)
 
 
@@ -96,7 +96,7 @@ async def test_runs_that_ended_later_stay(tmp_path: Path) -> None:
         await finished(engine, 1)
         await clock().advance(DAY)
         await finished(engine, 2)
-        assert await retire(engine.store, Millis(BEGAN + 1_000), 100) == 1
+        assert await retire(engine.store, engine.committer, Millis(BEGAN + 1_000), 100) == 1
         assert left(tmp_path)["run"] == 2
 
 
@@ -105,7 +105,7 @@ async def test_an_open_run_stays_however_old_it_is(tmp_path: Path) -> None:
     async with opened(tmp_path, [large, endless], clock()) as engine:
         run = await engine.begin("name: n\nsteps: [{id: s, tool: endless}]")
         await clock().advance(100 * DAY)
-        assert await retire(engine.store, clock().now(), 100) == 0
+        assert await retire(engine.store, engine.committer, clock().now(), 100) == 0
         assert await run.status() == "running"
 
 
@@ -113,7 +113,7 @@ async def test_an_open_run_stays_however_old_it_is(tmp_path: Path) -> None:
 async def test_no_more_runs_go_than_were_asked_for(tmp_path: Path) -> None:
     async with opened(tmp_path, [large], clock()) as engine:
         await finished(engine, 5)
-        assert await retire(engine.store, Millis(BEGAN + 1_000), 3) == 3
+        assert await retire(engine.store, engine.committer, Millis(BEGAN + 1_000), 3) == 3
         assert left(tmp_path)["run"] == 2
 
 
@@ -139,7 +139,7 @@ async def test_a_run_longer_than_a_commit_may_be_goes_alone(
     monkeypatch.setattr("holdfast.runtime.upkeep.RETIRED_ROWS_MAX", 1)
     async with opened(tmp_path, [large], clock()) as engine:
         await finished(engine, 2)
-        assert await retire(engine.store, Millis(BEGAN + 1_000)) == 1
+        assert await retire(engine.store, engine.committer, Millis(BEGAN + 1_000)) == 1
 
 
 @by_hand
@@ -322,7 +322,7 @@ async def test_a_commit_that_fails_deletes_nothing_and_says_so(tmp_path: Path) -
         await finished(engine, 1)
         engine.store.refuse = lambda batch: StoreUnavailable("full") if batch.forgotten else None
         with pytest.raises(StoreUnavailable):
-            await retire(engine.store, Millis(BEGAN + 1_000), 100)
+            await retire(engine.store, engine.committer, Millis(BEGAN + 1_000), 100)
         assert left(tmp_path)["run"] == 1
 
 
@@ -330,7 +330,7 @@ async def test_a_commit_that_fails_deletes_nothing_and_says_so(tmp_path: Path) -
 async def test_new_runs_begin_after_all_old_ones_went(tmp_path: Path) -> None:
     async with opened(tmp_path, [large], clock()) as engine:
         await finished(engine, 2)
-        await retire(engine.store, Millis(BEGAN + 1_000), 100)
+        await retire(engine.store, engine.committer, Millis(BEGAN + 1_000), 100)
     async with opened(tmp_path, [large], clock()) as engine:
         await finished(engine, 1)
     assert all(not finding.problems for finding in (await findings(tmp_path)).values())

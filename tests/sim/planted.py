@@ -101,8 +101,8 @@ BUGS: Final = (
         "assert seq == run.seq + 1,", "assert seq > run.seq,"),
     # -------------------------------------------------------------------------------------------------- the runtime
     Bug("acts before the commit", "world", "runtime/advance.py",
-        "        self._in_flight = True\n        self.store.submit(batch, lambda error: self._done(batch, entries, error))\n\n    def _done",
-        "        self._in_flight = True\n        self._durable(entries)\n        self.store.submit(batch, lambda error: self._done(batch, [], error))\n\n    def _done"),
+        "        self._in_flight = True\n        self.committer.submit(batch, lambda error: self._done(batch, entries, error))\n\n    def _done",
+        "        self._in_flight = True\n        self._durable(entries)\n        self.committer.submit(batch, lambda error: self._done(batch, [], error))\n\n    def _done"),
     Bug("acknowledges before the commit", "world", "runtime/advance.py",
         "        self._entries.append((live, event, decisions, reply))\n",
         "        self._entries.append((live, event, decisions, reply))\n        _answer(reply, None)\n"),

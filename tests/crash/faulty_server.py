@@ -1,0 +1,61 @@
+"""A server in a process of its own, on a disk that fails on command: `python -m tests.crash.faulty_server DATABASE PORT`.
+
+Each line of its standard input is an instruction:
+
+    sound              everything works
+    sync fails         every sync of the log fails
+    sync hangs SECS    every sync of the log takes that long
+    full               every write fails as on a full disk
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import threading
+import time
+
+import apsw
+
+from holdfast.config import Settings
+from holdfast.http.serve import Serving, serve
+from holdfast.tools.registry import Registry
+from tests.crash.faults import Fault, Faults
+
+
+def fault_of(instruction: str) -> Fault | None:
+    match instruction.split():
+        case ["sync", "fails"]:
+            return lambda operation, file: apsw.SQLITE_IOERR_FSYNC if operation == "sync" else 0
+        case ["sync", "hangs", seconds]:
+
+            def hang(operation: str, file: str) -> int:
+                if operation == "sync":
+                    time.sleep(float(seconds))
+                return 0
+
+            return hang
+        case ["full"]:
+            return lambda operation, file: apsw.SQLITE_FULL if operation == "write" else 0
+    return None
+
+
+def main() -> None:
+    with Faults() as disk:
+
+        def obey() -> None:
+            for line in sys.stdin:
+                disk.fault = fault_of(line)
+                print("done", flush=True)
+
+        def say(server: Serving) -> None:
+            disk.begin()
+            threading.Thread(target=obey, daemon=True).start()
+            print(server.address, flush=True)
+
+        settings = Settings(db=f"sqlite:///{sys.argv[1]}", port=int(sys.argv[2]))
+        asyncio.run(serve(settings, registry=Registry([]), ready=say))
+
+
+if __name__ == "__main__":
+    main()

@@ -17,6 +17,7 @@ from urllib.parse import quote
 import msgspec
 
 from holdfast.plan.graph import ServiceRule
+from holdfast.runtime.places import Places
 from holdfast.runtime.roster import Roster, Worker
 from holdfast.tools.context import Context
 from holdfast.tools.failures import KIND_CHARS_MAX, MESSAGE_CHARS_MAX, ToolError
@@ -26,6 +27,8 @@ from holdfast.tools.post import Broken, Poster
 from holdfast.values import NotJson, RunId, RunNo, decode, encode
 
 REMEMBERED_MAX: Final = 10_000  # steps whose last worker is known
+CALLS_MAX: Final = 1_000  # at once, each with a connection
+CALLS_TO_ONE_MAX: Final = 500  # of these, to one worker: one that hangs leaves places for the others
 
 
 class Job(msgspec.Struct, eq=False):
@@ -82,6 +85,7 @@ _answer: Final = msgspec.json.Decoder(Answer).decode
 class Calls:
     def __init__(self, roster: Roster, guard: Guard) -> None:
         self._roster, self._poster = roster, Poster(guard)
+        self._places = Places(CALLS_MAX, CALLS_TO_ONE_MAX)
         self._last: OrderedDict[tuple[RunNo, str], str] = (
             OrderedDict()
         )  # who failed at a step: it is asked first again
@@ -126,7 +130,8 @@ class Calls:
             for worker in left:
                 if worker.id == former:
                     return worker
-        return min(left, key=lambda worker: worker.burden) if job.rule.weighted_by_load else left[0]
+        free = [w for w in left if w.in_flight < CALLS_TO_ONE_MAX] or left
+        return min(free, key=lambda worker: worker.burden) if job.rule.weighted_by_load else free[0]
 
     def _remember(self, job: Job) -> None:
         self._last[job.no, job.path] = job.worker[0]
@@ -134,6 +139,11 @@ class Calls:
             self._last.popitem(last=False)
 
     async def _ask(self, worker: Worker, job: Job) -> bytes:
+        """The answer of one worker. Its time begins when there is a place for the call."""
+        async with self._places.at((worker.tenant, worker.id)):
+            return await self._asked(worker, job)
+
+    async def _asked(self, worker: Worker, job: Job) -> bytes:
         timeout_ms = job.rule.call_timeout_ms
         limit = Limit(timeout_ms / 1000 if timeout_ms else None)
         worker.in_flight += 1

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final
 
 from holdfast.errors import NodeIsOver, NotFound, Refused
 from holdfast.runtime.letters import delivered, discarded, failed, headers_of, replayed, text_of
+from holdfast.runtime.places import Slow
 from holdfast.runtime.queries import Queries
 from holdfast.runtime.timers import Timers
 from holdfast.runtime.writes import Writes
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("holdfast")
 
 SENDING_MAX: Final = 64  # letters on their way at a time
-SENDING_TO_ONE_MAX: Final = 16  # of these, to one server: one that hangs leaves places for others
+SENDING_TO_ONE_MAX: Final = 16  # of these, to one server, or to all that are slow: the others find a place
 SEND_SECONDS: Final = 30.0
 ANSWER_BYTES_MAX: Final = 64 * 1024
 CLOSE_SECONDS: Final = 5.0  # for letters on their way when the engine is closed
@@ -48,6 +49,7 @@ class Outbox:
         self.writes = Writes(engine.committer)
         self._sending: dict[int, asyncio.Task[None]] = {}
         self._to: Counter[str] = Counter()  # of these, by the server that they go to
+        self._slow = Slow[str]()  # servers that took long when they were last sent something
         self.counts: Counter[str] = Counter()  # what became of tries, and of dead letters
         self._looking: asyncio.Task[None] | None = None
         self._own: set[RunNo] = set()  # runs whose letters are sent where not all are
@@ -90,22 +92,36 @@ class Outbox:
         """Send what is due, as far as there is room."""
         while (room := SENDING_MAX - len(self._sending)) > 0 and not self._is_closed:
             full = [origin for origin, count in self._to.items() if count >= SENDING_TO_ONE_MAX]
+            if self._slow_sending >= SENDING_TO_ONE_MAX:
+                full += self._slow
             runs = None if self._engine.drives_all else sorted(self._own)
             due = await self._store.letters_due(now, full, runs, room + len(self._sending))
             fresh = [letter for letter in due if letter.pos not in self._sending]
             if not fresh:
                 return
             for letter in fresh[:room]:
-                if self._to[letter.origin] < SENDING_TO_ONE_MAX:
+                if self._has_room(letter.origin):
                     self._begin(letter)
+
+    def _has_room(self, origin: str) -> bool:
+        if self._to[origin] >= SENDING_TO_ONE_MAX:
+            return False
+        return origin not in self._slow or self._slow_sending < SENDING_TO_ONE_MAX
+
+    @property
+    def _slow_sending(self) -> int:
+        return sum(count for origin, count in self._to.items() if origin in self._slow)
 
     def _begin(self, letter: Letter) -> None:
         self._to[letter.origin] += 1
         self._sending[letter.pos] = asyncio.get_running_loop().create_task(self._send(letter))
 
     async def _send(self, letter: Letter) -> None:
+        began = self._clock.monotonic()
         try:
-            await self._written(await self._tried(letter))
+            result = await self._tried(letter)
+            self._slow.took(letter.origin, self._clock.monotonic() - began)
+            await self._written(result)
         except NodeIsOver:
             pass  # whoever has the file now sends it again
         finally:

@@ -13,9 +13,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal, ParamSpec
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -35,6 +36,7 @@ from holdfast.plan.answers import TASK_ID_CHARS_MAX, AnswerFailed, later, refuse
 from holdfast.plan.graph import Call, Plan
 from holdfast.runtime.advance import Live
 from holdfast.runtime.feed import job_id
+from holdfast.runtime.places import Places, Slow
 from holdfast.runtime.replies import Kept
 from holdfast.signing import Capability, sealed
 from holdfast.spec.jsonschema import Judge, count_rules
@@ -69,7 +71,16 @@ NAMED_MAX: Final = 100  # waits of one task id that are looked at
 WAITS_SHOWN_MAX: Final = 1_000
 POLL_SECONDS: Final = 8.0  # of one look at an address: less than a last look may take
 POLLS_MAX: Final = 100  # at once
+POLLS_TO_ONE_MAX: Final = 32  # of these, to one server, or to all that are slow
+QUEUED_SECONDS_LEAST: Final = (
+    0.1  # a look that waited longer than this for a place gives its wait that time back
+)
+LOOK_AGAIN_SECONDS: Final = 1.0  # doubled each time, in the time that was given back
+QUEUED_MAX: Final = 10_000  # waits whose looks had to wait
 RESUME_PATH: Final = "/workflows/resume"
+SLOW: Final = (
+    "slow"  # the line of all servers that took long when they were last asked; no origin is called that
+)
 
 P = ParamSpec("P")
 Reason = Literal["resumed", "parked", "already_resumed", "expired", "unknown_task"]
@@ -94,7 +105,10 @@ class Waits:
         self._public_url = None if public_url is None else public_url.rstrip("/")
         self._polled: dict[tuple[RunNo, str], asyncio.Task[None]] = {}
         self._last_looks: set[tuple[RunNo, str]] = set()  # those of them whose failure ends the wait
-        self._polls = asyncio.Semaphore(POLLS_MAX)
+        self._polls, self._slow = Places(POLLS_MAX, POLLS_TO_ONE_MAX), Slow[tuple[str, str]]()
+        self._queued: OrderedDict[tuple[RunNo, str, int], float] = (
+            OrderedDict()
+        )  # seconds in which looks waited for a place
         self._parking = Counter[str]()  # bytes of a tenant that are on their way to be kept
         self._kept: dict[str, tuple[int, int]] = {}  # at most so many answers and bytes, by tenant
         self._tasks: set[asyncio.Task[None]] = set()
@@ -350,7 +364,9 @@ class Waits:
     async def _poll(self, tenant: str, run_id: RunId, key: tuple[RunNo, str], attempt: int, url: str) -> None:
         path = key[1]
         try:
-            is_there, answer = await self._look_at(url, run_id, path)
+            is_there, answer = await self._look_at(url, tenant, run_id, (*key, attempt))
+            if not is_there and key in self._last_looks:
+                is_there, answer = await self._look_on(url, tenant, run_id, (*key, attempt))
             if is_there:
                 row = await self._engine.row_of(run_id, tenant)
                 await self._deliver(row, path, attempt, answer, by="poll")
@@ -360,17 +376,45 @@ class Waits:
             self._last_looks.discard(key)
             del self._polled[key]
 
-    async def _look_at(self, url: str, run_id: RunId, path: str) -> tuple[bool, Any]:
+    async def _look_on(
+        self, url: str, tenant: str, run_id: RunId, key: tuple[RunNo, str, int]
+    ) -> tuple[bool, Any]:
+        """The time of a wait is over, but its looks spent some of it in a line: look on for as long."""
+        again = LOOK_AGAIN_SECONDS
+        left = self._queued.pop(key, 0.0)
+        while left > 0:
+            delay, again = min(again, left), again * 2
+            left -= delay
+            await asyncio.sleep(delay)
+            is_there, answer = await self._look_at(url, tenant, run_id, key)
+            if is_there:
+                return True, answer
+            left += self._queued.pop(key, 0.0)
+        return False, None
+
+    async def _look_at(
+        self, url: str, tenant: str, run_id: RunId, key: tuple[RunNo, str, int]
+    ) -> tuple[bool, Any]:
         """Is the answer of a call at an address, and which?"""
-        try:
-            async with self._polls:
+        origin = (tenant, _origin(url))
+        asked = self._clock.monotonic()
+        async with self._polls.at((tenant, SLOW) if origin in self._slow else origin):
+            began = self._clock.monotonic()
+            try:
                 answer = await get_json(self._engine.registry.guard, url, POLL_SECONDS)
-            return later(answer) is None, answer
-        except (ToolError, AnswerFailed) as error:
-            log.info(
-                "run %s: step %s was asked for at its poll_url, and is not there yet: %s", run_id, path, error
-            )
-            return False, None
+                return later(answer) is None, answer
+            except (ToolError, AnswerFailed) as error:
+                log.info("run %s: step %s has no answer at its poll_url yet: %s", run_id, key[1], error)
+                return False, None
+            finally:
+                self._slow.took(origin, self._clock.monotonic() - began)
+                self._note_queued(key, began - asked)
+
+    def _note_queued(self, key: tuple[RunNo, str, int], seconds: float) -> None:
+        if seconds >= QUEUED_SECONDS_LEAST:
+            self._queued[key] = self._queued.pop(key, 0.0) + seconds
+            if len(self._queued) > QUEUED_MAX:
+                self._queued.popitem(last=False)
 
     async def _expire(self, row: RunRow, path: str, attempt: int) -> None:
         """The last look has brought nothing: a wait whose time was over is over now."""
@@ -483,6 +527,14 @@ def _told(wait: WaitRow | None, run_id: RunId | None = None) -> Resumed:
     if wait is None or wait.resolved_at is None:
         return Resumed(False, "unknown_task", run_id)
     return Resumed(False, _TOLD.get(wait.outcome or "", "expired"), wait.run_id)
+
+
+def _origin(url: str) -> str:
+    try:
+        parts = urlsplit(url)
+        return f"{parts.scheme}://{parts.hostname}:{parts.port}"
+    except ValueError:
+        return ""  # it cannot be asked either
 
 
 def _is_past(until: Millis | None, now: Millis) -> bool:

@@ -95,13 +95,18 @@ class Workers:
                 await self._absence.wait(job)
         pull = self.roster.able(job.tenant, job.service, "pull")
         if not pull:
-            return await self.calls.call(job)
+            return await self._called(job)
         if self.roster.able(job.tenant, job.service, "http"):
             try:
-                return await self.calls.call(job)
+                return await self._called(job)
             except Unreached:
                 job.worker = ()
         return await self.assignments.wait(job)
+
+    async def _called(self, job: Job) -> bytes:
+        """A call of a worker takes no place from attempts that work here, however long it hangs."""
+        with self.assignments.at_rest():
+            return await self.calls.call(job)
 
     def is_fetched(self, tenant: str, service: str) -> bool:
         """Would a job of this service go at once to those who fetch?"""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Collection, Iterable, Mapping
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
 from datetime import UTC, datetime
@@ -39,6 +39,7 @@ from holdfast.runtime.opening import artefacts_beside, database_path
 from holdfast.runtime.outputs import output_of
 from holdfast.runtime.owners import Lock
 from holdfast.runtime.queries import list_runs
+from holdfast.runtime.rerun import Again
 from holdfast.runtime.steps import StepView, read_steps
 from holdfast.runtime.upkeep import Upkeep
 from holdfast.spec.flow import FlowSpec
@@ -280,12 +281,23 @@ class Holdfast:
         return [_run_info(row) for row in rows]
 
     @checked
-    async def rerun(self, run_id: str, *, from_step: str | None = None) -> RunHandle:
-        """Do a run that is over once more, as a new run of the same version with the same inputs.
+    async def rerun(
+        self,
+        run_id: str,
+        *,
+        from_step: str | None = None,
+        failed: bool = False,
+        paths: Sequence[str] = (),
+        inputs: Mapping[str, Any] | None = None,
+    ) -> RunHandle:
+        """Do a finished run once more, as a new run of the same version. Without more it is done whole.
 
-        With `from_step`, a top-level step, what came before it counts as done: its outputs are copied.
+        `from_step` is the step to begin with, by id or path (`br.s`, `loop[3].s`), or an item (`loop[3]`); `paths` names
+        several. `failed` does again what failed, of those paths if any are given. Everything else is taken over.
+        `inputs` replace those of the same name.
         """
-        live = await self._engine.rerun(RunId(run_id), from_step)
+        again = Again((*(() if from_step is None else (from_step,)), *paths), failed)
+        live = await self._engine.rerun(RunId(run_id), again, inputs)
         return RunHandle(self._engine, live.run.no, live.run.id)
 
     @checked

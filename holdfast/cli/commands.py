@@ -57,6 +57,16 @@ INIT: Final = Command(
     ),
     (Flag("--force", "Overwrite files that are already there."), *EVERY),
 )
+INPUTS: Final = (
+    Flag(
+        "--input",
+        "One input: JSON where it is JSON, else text. May be repeated.",
+        "NAME=VALUE",
+        "-i",
+        many=True,
+    ),
+    Flag("--inputs", "All inputs as a JSON object, or @FILE.", "JSON"),
+)
 RUN: Final = Command(
     "run",
     "Run a workflow to its end, or go on with a run that was stopped.",
@@ -76,14 +86,7 @@ this command is stopped, and is only followed here.
     ),
     (Argument("FILE", "The workflow. May be left out with --continue.", required=False, files="yaml"),),
     (
-        Flag(
-            "--input",
-            "One input: JSON where it is JSON, else text. May be repeated.",
-            "NAME=VALUE",
-            "-i",
-            many=True,
-        ),
-        Flag("--inputs", "All inputs as a JSON object, or @FILE.", "JSON"),
+        *INPUTS,
         TOOLS,
         NETWORKS,
         ROOTS,
@@ -174,21 +177,32 @@ tells of all of them from now on, one line per event. --json prints each event a
 )
 RUNS_RERUN: Final = Command(
     "runs rerun",
-    "Run a finished run again as a new one, from its beginning or from a step.",
+    "Run a finished run again as a new one, from its beginning, from a step, or only what failed.",
     "holdfast.cli.runs:rerun_command",
     f"""\
-The new run has the same definition and inputs. With --from, what was done before that step is taken over and not done
-again.
+The new run has the same definition, and the same inputs unless -i changes some. With --from, it begins with that step,
+and what came before is taken over and not done again. With --failed, the steps and items that failed are done again, and
+what came after them. A step inside another one is named by its path, as runs show --all-steps prints it.
 
 {EXIT_CODES}""",
     (
         "holdfast runs rerun 0199f3c4-… --tools tools",
         "holdfast runs rerun 5d1e --from send --tools tools",
-        "holdfast runs rerun 5d1e --from send --preview",
+        "holdfast runs rerun 5d1e --from 'loop[3].send' --preview",
+        "holdfast runs rerun 5d1e --failed -i retries=5 --tools tools",
     ),
     (RUN_ID,),
     (
-        Flag("--from", "Take over what was done before this top-level step.", "STEP"),
+        Flag(
+            "--from",
+            "Begin with this step, or with this item of a foreach, and take over the rest. Several may be given.",
+            "STEP",
+            many=True,
+        ),
+        Flag(
+            "--failed", "Do again what failed, and take over the rest; with --from, only what failed there."
+        ),
+        *INPUTS,
         Flag("--preview", "Only say which steps would run."),
         TOOLS,
         NETWORKS,

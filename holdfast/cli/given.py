@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -102,10 +102,7 @@ def _likely_file(path: Path) -> str:
 def read_inputs(spec: Definition, whole: str | None, pairs: Sequence[str]) -> dict[str, Any]:
     """The inputs: of --inputs, and of each -i on top of them; raises InvalidInputs if they do not fit."""
     inputs = _whole_inputs(whole) if whole is not None else {}
-    for pair in pairs:
-        name, equals, text = pair.partition("=")
-        if not (name and equals):
-            raise Usage(f"-i takes name=value, not {pair!r}")
+    for name, text in _pairs(pairs):
         value = value_of(text)
         inputs[name] = text if means_text(spec.inputs, name, value) else value
     try:
@@ -113,6 +110,23 @@ def read_inputs(spec: Definition, whole: str | None, pairs: Sequence[str]) -> di
     except InvalidInputs as error:
         raise UnfitInputs(error) from None
     return inputs
+
+
+def edited_inputs(before: Any, whole: str | None, pairs: Sequence[str]) -> dict[str, Any]:
+    """What replaces the inputs that a run had. An input that was text stays text."""
+    inputs = _whole_inputs(whole) if whole is not None else {}
+    known = before if isinstance(before, dict) else {}
+    for name, text in _pairs(pairs):
+        inputs[name] = text if isinstance(known.get(name), str) else value_of(text)
+    return inputs
+
+
+def _pairs(pairs: Sequence[str]) -> Iterator[tuple[str, str]]:
+    for pair in pairs:
+        name, equals, text = pair.partition("=")
+        if not (name and equals):
+            raise Usage(f"-i takes name=value, not {pair!r}")
+        yield name, text
 
 
 def _whole_inputs(text: str) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from holdfast.cli.file import finished
-from holdfast.cli.given import Usage, settings_of
+from holdfast.cli.given import Usage, edited_inputs, settings_of
 from holdfast.cli.line import Given
 from holdfast.cli.logs import harmless
 from holdfast.cli.run import drive
@@ -31,6 +31,7 @@ from holdfast.config import Settings
 from holdfast.http.wire import Explanation, Reason, Run, RunLine
 from holdfast.runtime.advance import Live
 from holdfast.runtime.app import Engine
+from holdfast.runtime.rerun import Again
 from holdfast.runtime.steps import Steps, StepView
 from holdfast.values import TERMINAL, RunId, base_of, segment
 
@@ -213,20 +214,25 @@ async def _cancel(settings: Settings, given: Given) -> int:
 
 
 class Rerun(NamedTuple):
-    """A new run of what a finished one was, from a step on."""
+    """A new run of what a finished one was, whole or in part."""
 
     run_id: str
-    step: str | None
+    again: Again
+    inputs: dict[str, Any]
     may_create: bool = False
 
     async def before(self, engine: Engine, *, every: bool) -> Steps:
         return Steps(every=every)
 
     async def begin(self, engine: Engine) -> Live:
-        return await engine.rerun(RunId(self.run_id), self.step)
+        return await engine.rerun(RunId(self.run_id), self.again, self.inputs)
 
     async def begin_at(self, server: ServerSource) -> str:
-        return (await server.client.rerun(self.run_id, from_step=self.step)).run_id
+        again = self.again
+        started = await server.client.rerun(
+            self.run_id, paths=again.paths, failed=again.failed, inputs=self.inputs or None
+        )
+        return started.run_id
 
 
 class Previewed(NamedTuple):
@@ -239,10 +245,12 @@ class Previewed(NamedTuple):
 
 def rerun_command(given: Given) -> int:
     reserve_stdout()
-    settings, step = settings_of(given), given.text("--from")
+    settings = settings_of(given)
+    again = Again(tuple(given.texts("--from") or ()), given.has("--failed"))
     seen: list[Previewed] = []
-    finished(_look(settings, given.argument or "", step, seen))
+    finished(_look(settings, given.argument or "", again, seen))
     found = seen[0]
+    inputs = edited_inputs(found.run.inputs, given.text("--inputs"), given.texts("--input"))
     run_id = found.run.run_id
     if given.has("--preview"):
         if given.has("--json"):
@@ -251,16 +259,16 @@ def rerun_command(given: Given) -> int:
         return _written(_put(_preview(found)))
     if not given.has("--json"):
         say("\n".join(_preview(found)))
-    return drive(given, settings, Rerun(run_id, step))
+    return drive(given, settings, Rerun(run_id, again, inputs))
 
 
-async def _look(settings: Settings, word: str, step: str | None, seen: list[Previewed]) -> int:
+async def _look(settings: Settings, word: str, again: Again, seen: list[Previewed]) -> int:
     async with opened(settings) as source:
         run = await source.run(await source.find(word))
         if run.status not in TERMINAL:
             hint = f"go on with: holdfast run --continue {run.run_id}"
             raise Usage(f"run {run.run_id} is {run.status}, not over; {hint}")
-        found = await source.preview(run.run_id, step)
+        found = await source.preview(run.run_id, again)
     seen.append(Previewed(run, found.copied, found.runs))
     return 0
 

@@ -44,6 +44,7 @@ from holdfast.runtime.links import Links
 from holdfast.runtime.owners import holder_of
 from holdfast.runtime.plans import Plans
 from holdfast.runtime.queries import Queries
+from holdfast.runtime.rerun import Again
 from holdfast.runtime.steps import StepView
 from holdfast.store.base import ReadRow
 from holdfast.store.sqlite import SqliteStore
@@ -101,7 +102,7 @@ class Source(Protocol):
     async def steps(self, run_id: str, *, every: bool) -> tuple[dict[str, StepView], list[str]]: ...
     async def names(self, run_id: str) -> list[str]: ...
     async def explain(self, run_id: str) -> Explanation: ...
-    async def preview(self, run_id: str, step: str | None) -> RerunPreview: ...
+    async def preview(self, run_id: str, again: Again) -> RerunPreview: ...
     async def cancel(self, run_id: str, reason: str) -> str: ...  # the status from then on
     async def approve(self, run_id: str, path: str, answer: Answer) -> bool: ...  # was that decisive?
     async def link(self, run_id: str, path: str, by: str) -> str: ...
@@ -197,8 +198,8 @@ class ServerSource:
     async def names(self, run_id: str) -> list[str]:
         return (await self.client.steps(run_id, limit=1)).names
 
-    async def preview(self, run_id: str, step: str | None) -> RerunPreview:
-        return await self.client.preview(run_id, from_step=step)
+    async def preview(self, run_id: str, again: Again) -> RerunPreview:
+        return await self.client.preview(run_id, paths=again.paths, failed=again.failed)
 
     async def explain(self, run_id: str) -> Explanation:
         return await self.client.explain(run_id)
@@ -399,9 +400,9 @@ class FileSource:
         with self._reading() as queries:
             return await queries.step_names(DEFAULT_TENANT, run_id)
 
-    async def preview(self, run_id: str, step: str | None) -> RerunPreview:
+    async def preview(self, run_id: str, again: Again) -> RerunPreview:
         with self._reading() as queries:
-            found = await queries.preview(DEFAULT_TENANT, run_id, step)
+            found = await queries.preview(DEFAULT_TENANT, run_id, again)
         return RerunPreview(found.copied, found.runs)
 
     async def explain(self, run_id: str) -> Explanation:

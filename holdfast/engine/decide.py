@@ -131,7 +131,7 @@ def _state_too_large(plan: Plan, path: str, attempt: int) -> Error:
 
 def _run_started(draft: Draft, event: RunStarted) -> None:
     draft.outputs[""] = event.inputs
-    draft.environment, draft.first = event.env, event.first
+    draft.environment, draft.first, draft.taken = event.env, event.first, event.taken
     draft.outputs.update(event.copied)
     if event.vars:
         draft.vars = {("", name): value for name, value in event.vars.items()}

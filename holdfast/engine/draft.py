@@ -22,6 +22,7 @@ from holdfast.engine.decisions import (
     StartAttempt,
     Take,
 )
+from holdfast.engine.events import Outcome
 from holdfast.engine.state import Frame, Run, Scope, Step, beneath
 from holdfast.plan.expr import Members, locate, members_of, offsets_of, walk
 from holdfast.plan.graph import Choice, FanOut, Nested, Plan
@@ -55,6 +56,7 @@ class Draft(msgspec.Struct, gc=False):
     value_bytes: int = 0
     environment: dict[str, str | None] | None = None  # of a run that begins with this decision
     first: str | None = None  # where such a run begins, if not at the beginning
+    taken: dict[str, Outcome] = NOTHING  # what such a run takes over
 
     # ------------------------------------------------------------------------------------------ deciding
 

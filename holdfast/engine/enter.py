@@ -12,6 +12,7 @@ import msgspec
 
 from holdfast.engine.decisions import ArmTimer, OpenScope, ReserveKey, StartAttempt
 from holdfast.engine.draft import Draft
+from holdfast.engine.events import Outcome
 from holdfast.engine.scopes import BROKEN, broken, end_block, fail_step, give, leave, timer_is_over
 from holdfast.engine.state import Scope
 from holdfast.engine.waits import enter_approval, enter_condition, enter_signal
@@ -26,6 +27,7 @@ from holdfast.plan.graph import (
     Condition,
     FanOut,
     Nested,
+    Node,
     Signal,
     Timer,
     Value,
@@ -47,6 +49,8 @@ def enter(draft: Draft, frame: str, name: str) -> None:
         root, path = draft.plan.root, name
         node = root.nodes.get(name) or root.node(name)
     try:
+        if (taken := draft.taken or draft.run.taken) and (outcome := taken.get(path)) is not None:
+            return _take_over(draft, path, node, outcome)
         if type(node) is not Call:
             return _ENTER[type(node)](draft, frame, path, node)
         text = node.inputs(draft.seen_from(frame) if frame or len(draft.frames) > 1 else draft)
@@ -58,6 +62,17 @@ def enter(draft: Draft, frame: str, name: str) -> None:
     if node.key is not None:
         return _ask_for_key(draft, path, node, msgspec.Raw(text))
     draft.decisions.append(StartAttempt(path, 1, msgspec.Raw(text), node.keep))
+
+
+def _take_over(draft: Draft, path: str, node: Node, outcome: Outcome) -> None:
+    """End a step as it ended in the run that this one is a rerun of. A choice leads where it led then."""
+    if outcome.error is not None:
+        fail_step(draft, path, outcome.error)
+    elif outcome.to is not None:
+        _open_choice(draft, path, outcome.output, outcome.to)
+    else:
+        draft.complete(path, outcome.output, node.keep)
+        leave(draft, path, node, outcome.output)
 
 
 def _ask_for_key(draft: Draft, path: str, node: Call, inputs: msgspec.Raw) -> None:
@@ -91,6 +106,10 @@ def _enter_choice(draft: Draft, frame: str, path: str, node: Choice) -> None:
     if first == END:
         draft.complete(path, value, node.keep)
         return leave(draft, path, node, value)
+    _open_choice(draft, path, value, first)
+
+
+def _open_choice(draft: Draft, path: str, value: msgspec.Raw, first: str) -> None:
     draft.decisions.append(OpenScope(path, 1, NULL, value, KEEP_NOTHING))
     draft.value_bytes += len(memoryview(value))
     draft.note_scope(path, Scope(1, value=value))

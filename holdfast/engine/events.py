@@ -17,18 +17,29 @@ class Destination(msgspec.Struct, array_like=True, frozen=True, gc=False):
     secret_env: str | None = None
 
 
+class Outcome(msgspec.Struct, array_like=True, frozen=True, omit_defaults=True, gc=False):
+    """How a step of another run ended. A run that takes it over ends the step the same way when it comes to it."""
+
+    output: msgspec.Raw = NULL
+    error: Error | None = None
+    to: str | None = None  # of a choice: the node that it led to, which is entered
+
+
 class RunStarted(msgspec.Struct, array_like=True, tag="run_started", gc=False):
-    """`drive` is false where the run was only accepted: another node, or this one later, begins it."""
+    """`drive` is false where the run was only accepted: another node, or this one later, begins it.
+
+    A rerun carries what it takes over from the run before it: `taken` by path, and of a plan with variables `first`
+    and `vars`. `copied` stands in journals of releases up to 0.3, with the outputs of the top-level nodes before `first`.
+    """
 
     inputs: msgspec.Raw
     drive: bool = True
     env: dict[str, str | None] = {}  # variables of the environment that the plan names, as they were
-    copied: dict[
-        str, msgspec.Raw
-    ] = {}  # outputs of top-level nodes that another run gave, and that count as done
-    first: str | None = None  # where to begin then
+    copied: dict[str, msgspec.Raw] = {}
+    first: str | None = None  # the node to begin at
     vars: dict[str, msgspec.Raw] = {}  # variables as they were there
     destinations: tuple[Destination, ...] = ()
+    taken: dict[str, Outcome] = {}
 
 
 class Adopted(msgspec.Struct, array_like=True, tag="adopted"):

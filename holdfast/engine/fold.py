@@ -108,7 +108,7 @@ def _status(run: Run) -> Status:
 def _run_started(run: Run, event: RunStarted) -> None:
     run.inputs, run.env, run.first = event.inputs, event.env, event.first
     run.created_at, run.destinations = run.at, event.destinations
-    run.begun = event.drive
+    run.begun, run.taken = event.drive, dict(event.taken)
     for path, output in event.copied.items():
         keep_output(run, path, output, KEEP_NAMED)
     if event.vars:
@@ -420,6 +420,8 @@ def _open_scope(run: Run, order: OpenScope) -> None:
 def _complete_step(run: Run, order: CompleteStep) -> None:
     if _is_child(run, order.path):
         return _close_child(run, order.path, None)
+    if run.taken:
+        run.taken.pop(order.path, None)
     scope = _close_scope(run, order.path)
     frame = _open_frame(run, split(order.path)[0])
     if run.waits and order.path in run.steps:
@@ -438,6 +440,8 @@ def _complete_step(run: Run, order: CompleteStep) -> None:
 def _fail_step(run: Run, order: FailStep) -> None:
     if _is_child(run, order.path):
         return _close_child(run, order.path, order.error)
+    if run.taken:
+        run.taken.pop(order.path, None)
     had_stop = order.path in run.stops
     scope = _close_scope(run, order.path)
     if scope is not None:
@@ -472,6 +476,8 @@ def finish_run(run: Run, order: FinishRun) -> None:
         for path in list(run.steps):
             _drop(run, path)
     run.steps, run.scopes, run.stops, run.timers, run.todo, run.active = {}, {}, {}, {}, [], 0
+    if run.taken:
+        run.taken = {}
 
 
 # ---------------------------------------------------------------------------------------- frames and children

@@ -31,7 +31,7 @@ def _call_is_over(plan: Plan, run: Run, event: StepSucceeded, at: Millis) -> lis
         return None
     if node.post is not None or step.key is not None or step.target is not None:
         return None
-    if run.stops or run.status != "running" or run.kept_bytes > KEPT_BYTES_MAX:
+    if run.stops or run.status != "running" or run.kept_bytes > KEPT_BYTES_MAX or run.taken:
         return None
     name, keep = node.routes.ok, step.keep
     if name == END:
@@ -68,7 +68,7 @@ def _timer_is_over(plan: Plan, run: Run, event: TimerFired, at: Millis) -> list[
     node, key = nodes.get(path), timer_key("delay", path)
     if type(node) is not Timer or event.timer != "delay" or key not in run.timers or node.post is not None:
         return None
-    if len(run.steps) != 1 or run.stops or run.status != "waiting" or run.waits or run.keyed:
+    if len(run.steps) != 1 or run.stops or run.status != "waiting" or run.waits or run.keyed or run.taken:
         return None
     name, keep = node.routes.ok, node.keep
     after = nodes.get(name)

@@ -13,7 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from holdfast.engine.decisions import Decision
-from holdfast.engine.events import Event
+from holdfast.engine.events import Event, Outcome
 from holdfast.engine.state import Frame, Run
 from holdfast.values import join, sha256, split
 
@@ -52,6 +52,10 @@ def _without_blobs(part: Any, blobs: dict[str, bytes]) -> Any:
             changed[name] = _moved_out(value, blobs)
         elif name in ("copied", "vars"):  # what another run gave
             changed[name] = {path: _moved_out(output, blobs) for path, output in value.items()}
+        elif name == "taken":
+            changed[name] = {
+                path: with_output(one, _moved_out(one.output, blobs)) for path, one in value.items()
+            }
     return msgspec.structs.replace(part, **changed) if changed else part
 
 
@@ -61,6 +65,10 @@ def _moved_out(value: msgspec.Raw, blobs: dict[str, bytes]) -> msgspec.Raw:
         return value
     blobs[sha256(text)] = text
     return _reference(text)
+
+
+def with_output(outcome: Outcome, output: msgspec.Raw) -> Outcome:
+    return outcome if output is outcome.output else Outcome(output, outcome.error, outcome.to)
 
 
 def has_blobs(body: str) -> bool:
@@ -131,6 +139,7 @@ def _open_state(run: Run) -> Run:
     return msgspec.structs.replace(
         run,
         inputs=_referred(run, run.inputs),
+        taken={path: with_output(one, _referred(run, one.output)) for path, one in run.taken.items()},
         frames={name: _open_frame(run, frame) for name, frame in run.frames.items()},
         steps={
             path: msgspec.structs.replace(step, inputs=_referred(run, step.inputs))

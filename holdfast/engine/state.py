@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from holdfast.engine.events import Destination
+from holdfast.engine.events import Destination, Outcome
 from holdfast.plan.graph import KEEP_NOTHING
 from holdfast.values import (
     DEFAULT_TENANT,
@@ -179,6 +179,7 @@ class Run(msgspec.Struct, omit_defaults=True, dict=True):
     env: dict[str, str | None] = {}
     begun: bool = False
     first: str | None = None  # where to begin, if not at the beginning
+    taken: dict[str, Outcome] = {}  # steps of another run that are not done again, until they are met
     ending: str = ""  # cancelled or run_timeout, once the run is being stopped
     steps: dict[str, Step] = {}
     scopes: dict[str, Scope] = {}

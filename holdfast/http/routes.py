@@ -47,6 +47,7 @@ from holdfast.http.wire import (
 )
 from holdfast.runtime import traces
 from holdfast.runtime.queries import only_callbacks
+from holdfast.runtime.rerun import Again
 from holdfast.values import DEFAULT_TENANT, TERMINAL, RunId
 
 YAML: Final = "application/yaml"
@@ -151,10 +152,12 @@ async def cancel(ask: Ask) -> Started:
 async def rerun(ask: Ask) -> Reply:
     wanted: RerunRun = ask.body
     commands, run_id = ask.services.commands, ask.path["id"]
+    first = () if wanted.from_step is None else (wanted.from_step,)
+    again = Again((*first, *wanted.paths), wanted.failed)
     if wanted.preview:
-        preview = await ask.services.queries.preview(ask.tenant, run_id, wanted.from_step)
+        preview = await ask.services.queries.preview(ask.tenant, run_id, again)
         return Reply(RerunPreview(preview.copied, preview.runs), 200)
-    row = await commands.rerun(ask.tenant, run_id, wanted.from_step, _request_id(ask, None))
+    row = await commands.rerun(ask.tenant, run_id, again, wanted.inputs, _request_id(ask, None))
     return Reply(Started(row.id, row.status), 202)
 
 

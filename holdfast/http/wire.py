@@ -89,6 +89,7 @@ def time_or_none(at: Millis | None) -> str | None:
 
 Text = Annotated[str, msgspec.Meta(min_length=1, max_length=ID_CHARS_MAX)]
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=NAME_CHARS_MAX)]
+StepPath = Annotated[str, msgspec.Meta(min_length=1, max_length=10_000)]
 Scope = Literal["read", "run", "approve", "resume", "worker", "admin"]
 Number = Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]
 Limit = Annotated[int, msgspec.Meta(ge=1, le=PAGE_MAX)]
@@ -383,15 +384,23 @@ class CancelRun(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class RerunRun(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What came before `from_step` counts as done. With `preview` nothing is started: the answer says what would be."""
+    """Do a finished run once more, from its beginning or only in part; the rest is taken over from it.
 
-    from_step: Name | None = None
+    `from_step` is a step to begin with, by id or by path (`br.s`, `loop[3].s`), or an item (`loop[3]`); `paths` names
+    several. `failed` does again what failed, of those paths if any are given. `inputs` replace those of the same name.
+    With `preview` nothing is started: the answer says what would be.
+    """
+
+    from_step: StepPath | None = None
     preview: bool = False
+    failed: bool = False
+    paths: Annotated[list[StepPath], msgspec.Meta(max_length=10_000)] = []
+    inputs: dict[str, Any] | None = None
 
 
 class RerunPreview(msgspec.Struct, frozen=True):
-    copied: list[str]  # steps whose outputs are taken over
-    runs: list[str]  # steps that are run
+    copied: list[str]  # top-level steps whose outcome is taken over
+    runs: list[str]  # top-level steps that run, and paths inside one that runs in part
 
 
 # --------------------------------------------------------------------------------------------------- workflows

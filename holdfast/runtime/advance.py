@@ -259,8 +259,8 @@ class Advance:
                 self._batch.requests.append(request)
             self.live[new.no] = live
             self._note_artefacts(live, bytes(event.inputs))
-            for output in event.copied.values():
-                self._note_artefacts(live, bytes(output))
+            for value in (*event.vars.values(), *(outcome.output for outcome in event.taken.values())):
+                self._note_artefacts(live, bytes(value))
         self.offer(live, event, reply)
 
     def deliver(self, no: RunNo, event: Event, reply: Reply | None = None) -> None:

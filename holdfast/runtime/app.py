@@ -40,11 +40,11 @@ from holdfast.runtime.feed import Events, Feed, RunEvent, events_of
 from holdfast.runtime.letters import destinations
 from holdfast.runtime.load import load_run
 from holdfast.runtime.outbox import Outbox
-from holdfast.runtime.outputs import state_before
 from holdfast.runtime.owners import RESIDENT_MAX, Owners
 from holdfast.runtime.plans import Plans, Ready
 from holdfast.runtime.replies import Kept
 from holdfast.runtime.requests import Requests, Started, checked, digest_of
+from holdfast.runtime.rerun import Again, restart
 from holdfast.runtime.restore import Restore
 from holdfast.runtime.timers import Timers
 from holdfast.runtime.upkeep import Upkeep
@@ -65,9 +65,9 @@ from holdfast.values import (
     RunId,
     RunNo,
     Status,
+    decode,
     encode,
     is_text,
-    segment,
 )
 
 log = logging.getLogger("holdfast")
@@ -342,20 +342,24 @@ class Engine:
     async def rerun(
         self,
         run_id: RunId,
-        step: str | None = None,
+        again: Again | None = None,
+        inputs: Mapping[str, Any] | None = None,
         *,
         tenant: str = DEFAULT_TENANT,
         request: tuple[str, str] | None = None,
     ) -> Live:
-        """A new run of the same version with the same inputs. From a step on: what came before it counts as done."""
+        """A new run of the same version. `again` says what of it is done once more, and the rest is taken over; `inputs`
+        replace those of the same name."""
         row, before = await self.past(run_id, tenant)
         plan, run = before.plan, before.run
-        had = None if step is None else await state_before(self.store, plan, run, step)
-        labels = msgspec.json.decode(row.labels, type=dict[str, str]) if row.labels else None
-        started = RunStarted(run.inputs, env=run.env, destinations=run.destinations)
-        if step is not None and had is not None:
-            started.copied, started.vars, started.first = dict(had.outputs), dict(had.vars), segment(step)
         ready = await self.plans.again(row.tenant, row.version)
+        given = run.inputs
+        if inputs:
+            given = msgspec.Raw(_encoded(ready.inputs.filled({**decode(run.inputs), **inputs})))
+        had = await restart(self.store, plan, run, again or Again())
+        labels = msgspec.json.decode(row.labels, type=dict[str, str]) if row.labels else None
+        started = RunStarted(given, env=run.env, destinations=run.destinations)
+        started.taken, started.vars, started.first = dict(had.taken), dict(had.vars), had.first
         return await self._begin(
             tenant, ready, started, labels, row.parent_job_id, request, run_id, row.number
         )
@@ -393,13 +397,20 @@ class Engine:
         return await self._once(tenant, request_id, digest, begin)
 
     async def rerun_once(
-        self, request_id: str, run_id: RunId, step: str | None, *, tenant: str = DEFAULT_TENANT
+        self,
+        request_id: str,
+        run_id: RunId,
+        again: Again,
+        inputs: Mapping[str, Any] | None = None,
+        *,
+        tenant: str = DEFAULT_TENANT,
     ) -> tuple[RunNo, RunId, bool]:
         self._check_open()
-        digest = digest_of(f"rerun {run_id}", {"from": step})
+        _encoded(inputs)
+        digest = digest_of(f"rerun {run_id}", {"again": msgspec.to_builtins(again), "inputs": inputs or {}})
 
         async def begin() -> Live:
-            return await self.rerun(run_id, step, tenant=tenant, request=(request_id, digest))
+            return await self.rerun(run_id, again, inputs, tenant=tenant, request=(request_id, digest))
 
         return await self._once(tenant, request_id, digest, begin)
 

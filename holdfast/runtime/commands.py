@@ -20,6 +20,7 @@ from holdfast.runtime.letters import Given as FinalCallback
 from holdfast.runtime.letters import destination
 from holdfast.runtime.plans import Given
 from holdfast.runtime.replies import Kept
+from holdfast.runtime.rerun import Again
 from holdfast.runtime.waits import Resumed
 from holdfast.signing import opened
 from holdfast.spec.notation import Definition
@@ -278,13 +279,20 @@ class Commands:
         return await self._engine.waits.resume_by(capability, answer)
 
     async def rerun(
-        self, tenant: str, run_id: str, from_step: str | None = None, request_id: str | None = None
+        self,
+        tenant: str,
+        run_id: str,
+        again: Again | None = None,
+        inputs: Mapping[str, Any] | None = None,
+        request_id: str | None = None,
     ) -> RunRow:
-        """Do a run that is over once more, as a new run of the same version with the same inputs."""
+        """Do a run that is over once more, as a new run of the same version. `again` says what of it is done again, and
+        the rest is taken over; `inputs` replace those of the same name."""
+        again, given = again or Again(), checked_inputs(inputs)
         if request_id is None:
-            no = (await self._engine.rerun(RunId(run_id), from_step, tenant=tenant)).run.no
+            no = (await self._engine.rerun(RunId(run_id), again, given, tenant=tenant)).run.no
         else:
-            no, _, _ = await self._engine.rerun_once(request_id, RunId(run_id), from_step, tenant=tenant)
+            no, _, _ = await self._engine.rerun_once(request_id, RunId(run_id), again, given, tenant=tenant)
         return await self._row(no)
 
     async def _row(self, no: Any) -> RunRow:

@@ -9,8 +9,9 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from holdfast.engine.decisions import Decision
+from holdfast.engine.events import Outcome
 from holdfast.engine.fold import fold
-from holdfast.engine.rows import blob_of, decode_parts, decode_row, has_blobs
+from holdfast.engine.rows import blob_of, decode_parts, decode_row, has_blobs, with_output
 from holdfast.engine.state import Run
 from holdfast.plan.graph import KEEP_NAMED
 from holdfast.store.base import ReadRow, RunRow, Store, Stored
@@ -78,12 +79,19 @@ async def _with_blobs(store: Store, no: RunNo, part: Part) -> Part:
             changed[name] = await whole(store, no, value)
         elif name in ("copied", "vars"):  # what another run gave
             changed[name] = {path: await whole(store, no, output) for path, output in value.items()}
+        elif name == "taken":
+            changed[name] = await _whole_outcomes(store, no, value)
     return msgspec.structs.replace(part, **changed) if changed else part
+
+
+async def _whole_outcomes(store: Store, no: RunNo, taken: dict[str, Outcome]) -> dict[str, Outcome]:
+    return {path: with_output(one, await whole(store, no, one.output)) for path, one in taken.items()}
 
 
 async def fetch_blobs(store: Store, run: Run) -> None:
     """Put the text of large values in the place of the references that a snapshot holds."""
     run.inputs = await whole(store, run.no, run.inputs)
+    run.taken = await _whole_outcomes(store, run.no, run.taken)
     for step in run.steps.values():
         step.inputs = await whole(store, run.no, step.inputs)
     for scope in run.scopes.values():

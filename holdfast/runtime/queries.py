@@ -25,10 +25,11 @@ from holdfast.runtime import explain as why
 from holdfast.runtime import tasks
 from holdfast.runtime.explain import Explanation, Wait
 from holdfast.runtime.load import load_run_in_turns, whole
-from holdfast.runtime.outputs import output_of, reached_from, state_before
+from holdfast.runtime.outputs import output_of
 from holdfast.runtime.owners import holder_of
 from holdfast.runtime.plans import Plans
 from holdfast.runtime.progress import Progress, Progresses
+from holdfast.runtime.rerun import Again, restart
 from holdfast.runtime.steps import StepPages, StepView
 from holdfast.runtime.tasks import NODE_RUNS_MAX, Courses, NodeRun, NodeRunPages, Task
 from holdfast.spec.notation import Definition
@@ -145,7 +146,7 @@ class Diff(msgspec.Struct, frozen=True):
 
 
 class Preview(msgspec.Struct, frozen=True):
-    """What another run would take over, and what it would do: top-level steps."""
+    """What another run would take over, and what it would do: top-level steps, and paths inside one that runs in part."""
 
     copied: list[str]
     runs: list[str]
@@ -305,16 +306,15 @@ class Queries:
         ]
         return Page(items, str(items[-1].seq) if len(rows) > limit else None)
 
-    async def preview(self, tenant: str, run_id: str, from_step: str | None = None) -> Preview:
+    async def preview(self, tenant: str, run_id: str, again: Again | None = None) -> Preview:
         """What a rerun would take over and what it would do; refuses what the rerun would refuse."""
         row = await self._row(tenant, run_id)
         if row.status not in TERMINAL:
             raise RunIsOpen(row.id, row.status)
-        plan = await self.plan_of(row)
-        if from_step is None:
-            return Preview([], [node.name for node in plan.root.nodes.values()])
-        had = await state_before(self.store, plan, await self._folded(row.no), from_step)
-        return Preview(had.names, reached_from(plan, from_step))
+        found = await restart(
+            self.store, await self.plan_of(row), await self._folded(row.no), again or Again()
+        )
+        return Preview(found.copied, found.runs)
 
     async def explain(self, tenant: str, run_id: str) -> Explanation:
         """Why a run is not further, and what would unblock it."""

@@ -296,8 +296,12 @@ class Steps:
         self._open.pop(step.path, None)
         if step.is_scope and status != "completed":
             self._cancel_beneath(step.path)
-        if not (self._every or step.is_top or status == "failed"):
+        if not self._remembers(step):
             self.by_path.pop(step.path, None)
+
+    def _remembers(self, step: StepView) -> bool:
+        """Is a step that has just ended still of interest?"""
+        return self._every or step.is_top or step.status == "failed"
 
     def _is_child(self, path: str, *, failed: bool = False) -> bool:
         """A fan-out's child is named like its frame, `loop[3]`, and is no step: its scope counts it."""

@@ -214,16 +214,30 @@ class Client:
 
     @checked
     async def rerun(
-        self, run_id: str, *, from_step: str | None = None, request_id: str | None = None
+        self,
+        run_id: str,
+        *,
+        from_step: str | None = None,
+        failed: bool = False,
+        paths: Sequence[str] = (),
+        inputs: Mapping[str, Any] | None = None,
+        request_id: str | None = None,
     ) -> Started:
-        """Do a run that is over once more, as a new one; what came before `from_step` counts as done."""
-        body = {} if from_step is None else {"from_step": from_step}
+        """Do a finished run once more, as a new one. Without more it is done whole.
+
+        `from_step` is the step to begin with, by id or path (`br.s`, `loop[3].s`), or an item (`loop[3]`); `paths` names
+        several. `failed` does again what failed, of those paths if any are given. Everything else is taken over.
+        `inputs` replace those of the same name.
+        """
+        body = _again(from_step, failed, paths) | ({} if inputs is None else {"inputs": dict(inputs)})
         return await self._post(f"/runs/{_in(run_id)}/rerun", Started, body, request_key=request_id)
 
     @checked
-    async def preview(self, run_id: str, *, from_step: str | None = None) -> RerunPreview:
+    async def preview(
+        self, run_id: str, *, from_step: str | None = None, failed: bool = False, paths: Sequence[str] = ()
+    ) -> RerunPreview:
         """What a rerun would take over, and what it would run."""
-        body = {"preview": True} | ({} if from_step is None else {"from_step": from_step})
+        body = {"preview": True} | _again(from_step, failed, paths)
         return await self._post(f"/runs/{_in(run_id)}/rerun", RerunPreview, body)
 
     @checked
@@ -420,3 +434,9 @@ def _plain(spec: Spec) -> Mapping[str, Any] | str:
 
 def _in(part: str) -> str:
     return quote(part, safe="")
+
+
+def _again(from_step: str | None, failed: bool, paths: Sequence[str]) -> dict[str, Any]:
+    """What of a run is to be done again, as a request says it."""
+    words: dict[str, Any] = {} if from_step is None else {"from_step": from_step}
+    return words | ({"failed": True} if failed else {}) | ({"paths": list(paths)} if paths else {})

@@ -140,11 +140,25 @@ class SyncClient:
     def cancel(self, run_id: str, reason: str = "") -> Started:
         return self._do(self._client.cancel(run_id, reason))
 
-    def rerun(self, run_id: str, *, from_step: str | None = None, request_id: str | None = None) -> Started:
-        return self._do(self._client.rerun(run_id, from_step=from_step, request_id=request_id))
+    def rerun(
+        self,
+        run_id: str,
+        *,
+        from_step: str | None = None,
+        failed: bool = False,
+        paths: Sequence[str] = (),
+        inputs: Mapping[str, Any] | None = None,
+        request_id: str | None = None,
+    ) -> Started:
+        work = self._client.rerun(
+            run_id, from_step=from_step, failed=failed, paths=paths, inputs=inputs, request_id=request_id
+        )
+        return self._do(work)
 
-    def preview(self, run_id: str, *, from_step: str | None = None) -> RerunPreview:
-        return self._do(self._client.preview(run_id, from_step=from_step))
+    def preview(
+        self, run_id: str, *, from_step: str | None = None, failed: bool = False, paths: Sequence[str] = ()
+    ) -> RerunPreview:
+        return self._do(self._client.preview(run_id, from_step=from_step, failed=failed, paths=paths))
 
     def events(self, run_id: str | None = None, *, after: str | None = None) -> Iterator[LiveEvent]:
         events = self._client.events(run_id, after=after)

@@ -46,7 +46,7 @@ from holdfast.engine.events import (
 )
 from holdfast.engine.fold import fold
 from holdfast.engine.plain import SHORT_WAYS
-from holdfast.engine.rows import blob_of, decode_row, encode_row
+from holdfast.engine.rows import blob_of, decode_row, encode_row, with_output
 from holdfast.engine.state import KeyWork, Run, Step, WaitWork, timer_key
 from holdfast.plan.compile import Resolved, compile_definition, names_used
 from holdfast.plan.expr import resolved
@@ -135,6 +135,8 @@ class Case:
         }
         if isinstance(part, RunStarted):
             found |= {name: self._whole_values(values[name]) for name in ("copied", "vars")}
+            outputs = self._whole_values({path: one.output for path, one in part.taken.items()})
+            found["taken"] = {path: with_output(one, outputs[path]) for path, one in part.taken.items()}
         return msgspec.structs.replace(part, **found) if found else part
 
     def _whole_values(self, values: Mapping[str, msgspec.Raw]) -> dict[str, msgspec.Raw]:

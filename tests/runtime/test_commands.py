@@ -11,6 +11,7 @@ import pytest
 
 from holdfast import InvalidInputs, InvalidSpec, NotFound, RequestConflict, tool
 from holdfast.errors import RunIsOpen, VersionConflict
+from holdfast.runtime.rerun import Again
 from holdfast.runtime.services import Services
 from tests.runtime.bench import opened, rows
 from tests.runtime.manual import by_hand, clock, settled
@@ -397,7 +398,7 @@ async def test_a_preview_says_what_is_taken_over_and_what_runs(tmp_path: Path) -
         run, _ = await services.commands.start(T, TWO)
         await ended(services, run.id)
         whole = await services.queries.preview(T, run.id)
-        part = await services.queries.preview(T, run.id, "b")
+        part = await services.queries.preview(T, run.id, Again(("b",)))
         assert (whole.copied, whole.runs) == ([], ["a", "b"])
         assert (part.copied, part.runs) == (["a"], ["b"])
         assert await services.queries.count(T) == 1
@@ -410,11 +411,11 @@ async def test_a_rerun_is_a_new_run_of_the_same_release_once_per_request(tmp_pat
         await services.commands.publish(T, TWO)
         run, _ = await services.commands.start(T, "two")
         await ended(services, run.id)
-        again = [await services.commands.rerun(T, run.id, "b", "r") for _ in range(2)]
+        again = [await services.commands.rerun(T, run.id, Again(("b",)), request_id="r") for _ in range(2)]
         assert again[0].id == again[1].id != run.id
         assert (again[0].rerun_of, again[0].number) == (run.id, 1)
         with pytest.raises(RequestConflict):
-            await services.commands.rerun(T, run.id, "a", "r")
+            await services.commands.rerun(T, run.id, Again(("a",)), request_id="r")
 
 
 @by_hand

@@ -43,6 +43,7 @@ from holdfast.runtime.app import Engine
 from holdfast.runtime.load import load_run
 from holdfast.runtime.outputs import output_of
 from holdfast.runtime.plans import Known, Ready
+from holdfast.runtime.rerun import Again
 from holdfast.spec.inputs import Inputs
 from holdfast.store.base import Batch, ReadRow
 from holdfast.store.sqlite import SqliteStore
@@ -599,7 +600,7 @@ class World:
     async def rerun_on(self, node: SimNode, shadow: Shadow) -> None:
         step, done = self.first_again(shadow)
         try:
-            live = await node.engine.rerun(RunId(shadow.run_id), step)
+            live = await node.engine.rerun(RunId(shadow.run_id), Again(() if step is None else (step,)))
         except Unavailable:
             return
         except InvalidInputs as error:

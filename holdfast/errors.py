@@ -23,6 +23,8 @@ HoldfastError
 │   └── VersionConflict    the number of a release belongs to another content
 ├── Unavailable            nothing was changed; the same call may work later
 │   ├── StoreUnavailable   the disk is full, the database is away
+│   │   └── StoreGone      its files were moved, replaced or removed while a process had them open
+│   │       └── StoreDamaged
 │   ├── DatabaseInUse      another process owns the file
 │   ├── NodeIsOver         another process took the file over; this one may write nothing more
 │   ├── EngineClosed       it was closed while somebody waited
@@ -259,6 +261,18 @@ class StoreUnavailable(Unavailable):
     """The database cannot be read or written now: the disk is full, the file is away."""
 
     code = "store_unavailable"
+
+
+class StoreGone(StoreUnavailable):
+    """The database's files were moved, replaced or removed while this process had them open; see its message."""
+
+    code = "store_gone"
+
+
+class StoreDamaged(StoreGone):
+    """The database or its log was overwritten, cut or damaged; nothing is written to it until it is mended."""
+
+    code = "store_damaged"
 
 
 class DatabaseInUse(Unavailable):

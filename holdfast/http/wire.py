@@ -50,6 +50,8 @@ STATUS: Final[dict[str, int]] = {
     "internal_error": 500,
     "unavailable": 503,
     "store_unavailable": 503,
+    "store_gone": 503,
+    "store_damaged": 503,
     "database_in_use": 503,
     "node_is_over": 503,
     "engine_closed": 503,

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from typing import Final
 
-from holdfast.errors import HoldfastError
+from holdfast.errors import HoldfastError, StoreGone
 from holdfast.runtime.app import Engine
 from holdfast.store.base import Batch
+
+log = logging.getLogger("holdfast")
 
 PROBED_SECS: Final = (
     5.0  # how long a probe that worked is believed: asking all the time makes no more commits
@@ -19,6 +22,7 @@ class Health:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._written_at = float("-inf")  # when the store was last seen to write
+        self._logged = ""
         self._probing: asyncio.Future[str] | None = None
 
     async def reasons(self) -> list[str]:
@@ -28,9 +32,19 @@ class Health:
             return ["engine_closed"]
         if advance.is_over:
             return ["node_is_over"]
+        if (gone := engine.store.problem()) is not None:
+            return [self._told(gone)]
         if advance.is_stalled:
             return ["store_stalled"]
         return [problem] if (problem := await self._store_problem()) else []
+
+    def _told(self, gone: StoreGone) -> str:
+        """Its code. An idle server makes no commit that would log what is wrong."""
+        if str(gone) != self._logged:
+            self._logged = str(gone)
+            log.error("not ready: %s", gone)
+        self._written_at = float("-inf")  # when the files are back, the store is probed at once
+        return gone.code
 
     async def _store_problem(self) -> str:
         """Can the store write and sync? An idle engine finds out only by doing it."""

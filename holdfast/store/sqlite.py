@@ -25,7 +25,7 @@ from typing import Any, Final
 import apsw
 import msgspec
 
-from holdfast.errors import NodeIsOver, StoreUnavailable
+from holdfast.errors import NodeIsOver, StoreDamaged, StoreGone, StoreUnavailable
 from holdfast.signing import new_key
 from holdfast.store.base import (
     Batch,
@@ -38,7 +38,8 @@ from holdfast.store.base import (
     Verdict,
 )
 from holdfast.store.lists import Tallies
-from holdfast.store.sqlite_reads import AWAY, SqliteReads
+from holdfast.store.place import Place, is_failed_sync
+from holdfast.store.sqlite_reads import SqliteReads
 from holdfast.store.statements import migrations
 from holdfast.values import Millis, RunNo
 
@@ -84,6 +85,7 @@ class SqliteStore(SqliteReads):
         self._work: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
         self._write: apsw.Connection
+        self._place: Place
         self._tallies: Tallies
 
     # --------------------------------------------------------------------------------------- open and close
@@ -110,6 +112,8 @@ class SqliteStore(SqliteReads):
         self._last_no = self._value(self._read, "last_no")
         self._write.set_busy_timeout(BUSY_MS_LATER)
         self._grow_wal()
+        self._place = Place(self._write)
+        self._write.set_wal_hook(self._note_pages)
         if self.threads:
             self._start_writer()
 
@@ -133,7 +137,19 @@ class SqliteStore(SqliteReads):
         self._end_look()
         self._read.close()
         if self.epoch:  # else it was opened to be read
+            self._place.close()
             self._write.close()
+
+    def problem(self) -> StoreGone | None:
+        """What is wrong with the files of the database, as far as a look tells."""
+        self._end_look()
+        return self._place.problem(self._read)
+
+    def condemn(self, why: str, db: apsw.Connection | None = None) -> StoreDamaged:
+        """Write nothing more to a database that is damaged; where its files were tampered with, that is the reason. The
+        connection is the one that the calling thread may use."""
+        found = self._place.problem(db or self._read)
+        return self._place.condemn(str(found) if isinstance(found, StoreDamaged) else why)
 
     def _settle(self) -> None:
         db = self._write
@@ -142,7 +158,6 @@ class SqliteStore(SqliteReads):
         if sys.platform == "darwin":
             db.pragma("fullfsync", True)
         db.wal_autocheckpoint(0)  # it would swallow a failed sync; see _checkpoint
-        db.set_wal_hook(self._note_pages)
 
     def _migrate(self) -> None:
         done = self._schema(self._write)
@@ -218,9 +233,11 @@ class SqliteStore(SqliteReads):
     def _try(self, batch: Batch) -> BaseException | None:
         """The outcome of a commit. Whatever goes wrong is one: the thread lives on, and the committer is told."""
         try:
+            self._place.check()
             if self._wal_pages > CHECKPOINT_PAGES:
                 self._checkpoint()  # before it: a reader sees all that is in the log now, and holds none of it back
             self._commit(batch)
+            self._place.check_commit()
         except BaseException as error:
             try:
                 return self._meaning(error, batch)
@@ -230,6 +247,7 @@ class SqliteStore(SqliteReads):
 
     def _note_pages(self, db: apsw.Connection, name: str, pages: int) -> int:
         self._wal_pages = pages
+        self._place.logged(pages)
         return apsw.SQLITE_OK
 
     def _checkpoint(self) -> None:
@@ -237,8 +255,9 @@ class SqliteStore(SqliteReads):
         try:
             self._write.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
         except apsw.Error as error:
-            if _is_failed_sync(error):
+            if is_failed_sync(error):
                 raise
+        self._place.checkpointed()
         self._wal_pages = 0
 
     def _commit(self, batch: Batch) -> None:
@@ -394,11 +413,9 @@ class SqliteStore(SqliteReads):
         if isinstance(error, apsw.ConstraintError):
             taken = self._taken(batch)
             return Fenced(taken) if taken else error
-        if _is_failed_sync(error):
+        if is_failed_sync(error):
             return SystemExit("the disk did not sync: what it holds is unknown, and going on could lose data")
-        if isinstance(error, AWAY):
-            return StoreUnavailable(f"the database cannot be written now: {error}")
-        return error
+        return self._in_our_words(error, "written", self._write)
 
     def _taken(self, batch: Batch) -> list[RunNo]:
         runs: dict[int, None] = {}
@@ -469,10 +486,6 @@ class Keys:
         self._run("wait_no_more", no, path)
         self._run("make_due", at, no)
         return no, path, "granted" if end.output is None else "answered", end.output
-
-
-def _is_failed_sync(error: BaseException) -> bool:
-    return getattr(error, "extendedresult", 0) in (apsw.SQLITE_IOERR_FSYNC, apsw.SQLITE_IOERR_DIR_FSYNC)
 
 
 def _many_rows(statement: str) -> dict[int, str]:

@@ -6,15 +6,17 @@ what was read of the file before counts no more once somebody has written to it.
 from __future__ import annotations
 
 import asyncio
+import inspect
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
+from functools import wraps
 from typing import Any, Final, TypeVar
 
 import apsw
 import msgspec
 
-from holdfast.errors import NotFound, SchemaTooNew, SchemaTooOld, StoreUnavailable
+from holdfast.errors import NotFound, SchemaTooNew, SchemaTooOld, StoreDamaged, StoreUnavailable
 from holdfast.store.artefacts import named_in
 from holdfast.store.base import (
     ApiKey,
@@ -59,11 +61,32 @@ AWAY: Final = (
     apsw.CorruptError,
     apsw.NotADBError,
     MemoryError,
+    OSError,
 )
 
 Record = TypeVar("Record", bound=msgspec.Struct)
 
 
+def _translated(method: Any) -> Any:
+    @wraps(method)
+    async def ask(self: SqliteReads, *args: Any, **named: Any) -> Any:
+        try:
+            return await method(self, *args, **named)
+        except apsw.Error as error:
+            raise self._in_our_words(error, "read") from error
+
+    return ask
+
+
+def _errors_in_our_words(cls: type[SqliteReads]) -> type[SqliteReads]:
+    """Make every question raise StoreUnavailable where SQLite says that the file cannot be read."""
+    for name, method in list(vars(cls).items()):
+        if inspect.iscoroutinefunction(method):
+            setattr(cls, name, _translated(method))
+    return cls
+
+
+@_errors_in_our_words
 class SqliteReads:
     def __init__(self, path: str) -> None:
         self.path, self.epoch = path, 0
@@ -115,6 +138,23 @@ class SqliteReads:
 
     def _value(self, db: apsw.Connection, name: str, *args: Any) -> Any:
         return db.execute(self._sql[name], args).get
+
+    def condemn(self, why: str, db: apsw.Connection | None = None) -> StoreDamaged:
+        return StoreDamaged(why)
+
+    def _in_our_words(
+        self, error: BaseException, what: str, db: apsw.Connection | None = None
+    ) -> BaseException:
+        """What an error of SQLite means: the file is damaged, or away for now; any other is a mistake of ours."""
+        if isinstance(error, apsw.CorruptError | apsw.NotADBError) or _is_cut(error):
+            return self.condemn(
+                f"{self.path} is damaged ({error}). Stop the server, keep a copy of the files, run holdfast doctor, and "
+                "restore a backup",
+                db,
+            )
+        if isinstance(error, AWAY):
+            return StoreUnavailable(f"{self.path} cannot be {what} now: {error}")
+        return error
 
     # ------------------------------------------------------------------------------------------------- a look
 
@@ -484,6 +524,12 @@ class SqliteReads:
             raise StoreUnavailable(f"{self.path} cannot be copied to {path}: {why}") from error
         if wrong:
             raise StoreUnavailable(f"the copy is not sound: {'; '.join(wrong)}")
+
+
+def _is_cut(error: BaseException) -> bool:
+    """Pages that SQLite knows of are not there."""
+    codes = (apsw.SQLITE_IOERR_SHORT_READ, apsw.SQLITE_IOERR_CORRUPTFS)
+    return getattr(error, "extendedresult", 0) in codes
 
 
 def _unsound(db: apsw.Connection) -> list[str]:

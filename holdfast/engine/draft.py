@@ -57,6 +57,7 @@ class Draft(msgspec.Struct, gc=False):
     environment: dict[str, str | None] | None = None  # of a run that begins with this decision
     first: str | None = None  # where such a run begins, if not at the beginning
     taken: dict[str, Outcome] = NOTHING  # what such a run takes over
+    signals: frozenset[int] = frozenset()  # numbers of kept signals that this decision takes
 
     # ------------------------------------------------------------------------------------------ deciding
 

@@ -7,6 +7,7 @@ flat memory.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
@@ -361,12 +362,15 @@ def _note_answer(run: Run, order: NoteAnswer) -> None:
 
 
 def _keep_signal(run: Run, order: KeepSignal) -> None:
-    run.signals.append(Signal(run.signals_kept, order.name, order.value, order.correlation))
+    signal = Signal(run.signals_kept, order.name, order.value, order.correlation)
+    run.shelf.put(signal)
+    run.signals.append(signal)
     run.signals_kept += 1
 
 
 def _take_signal(run: Run, order: TakeSignal) -> None:
-    run.signals = [signal for signal in run.signals if signal.number != order.number]
+    at = bisect_left(run.signals, order.number, key=lambda signal: signal.number)
+    run.shelf.drop(run.signals.pop(at))
 
 
 def _stop_attempt(run: Run, order: StopAttempt) -> None:

@@ -85,6 +85,33 @@ class Signal(msgspec.Struct, array_like=True):
     correlation: str | None = None
 
 
+class Shelf:
+    """The signals that a run keeps, by name, so that the cost of one does not grow with the others. No state: it is
+    made from `Run.signals` when it is first asked for."""
+
+    def __init__(self, signals: list[Signal]) -> None:
+        self.by_name: dict[str, dict[int, Signal]] = {}
+        self.bytes = 0
+        for signal in signals:
+            self.put(signal)
+
+    def put(self, signal: Signal) -> None:
+        self.by_name.setdefault(signal.name, {})[signal.number] = signal
+        self.bytes += len(signal.value)
+
+    def drop(self, signal: Signal) -> None:
+        of_name = self.by_name[signal.name]
+        del of_name[signal.number]
+        self.bytes -= len(signal.value)
+        if not of_name:
+            del self.by_name[signal.name]
+
+    def named(self, names: list[str]) -> list[Signal]:
+        """Those with one of these names, the oldest first."""
+        found = [signal for name in dict.fromkeys(names) for signal in self.by_name.get(name, {}).values()]
+        return sorted(found, key=lambda signal: signal.number) if len(names) > 1 else found
+
+
 class Step(msgspec.Struct, omit_defaults=True, gc=False):
     """An open step. `attempt` is the latest number given out; `tries` are the attempts that count against retry."""
 
@@ -218,6 +245,13 @@ class Run(msgspec.Struct, omit_defaults=True, dict=True):
         return is_still and all(
             step.wait is not None and step.wait.kind == "callback" for step in self.steps.values()
         )
+
+    @property
+    def shelf(self) -> Shelf:
+        found: Shelf | None = self.__dict__.get("shelf")
+        if found is None:
+            found = self.__dict__["shelf"] = Shelf(self.signals)
+        return found
 
     def waits_for_key(self) -> bool:
         """Some step was told that another holds its key; whoever wakes the run asks again."""

@@ -13,8 +13,8 @@ from holdfast.engine import retry, scopes
 from holdfast.engine.decisions import ArmTimer, KeepSignal, NoteAnswer, OpenWait, Poll, TakeSignal
 from holdfast.engine.draft import Draft
 from holdfast.engine.events import ApprovalAnswered, CallbackReceived, SignalReceived, StepPaused
-from holdfast.engine.state import Step, Wait, is_open, timer_key, waits_for_last_look
-from holdfast.plan.graph import Approval, Call, Condition, PendingRule, Signal
+from holdfast.engine.state import Run, Step, Wait, is_open, timer_key, waits_for_last_look
+from holdfast.plan.graph import Approval, Call, Condition, PendingRule, Plan, Signal
 from holdfast.values import NULL, Error, Millis, decode, encode, split
 
 USUAL: Final = PendingRule()
@@ -166,13 +166,12 @@ def enter_signal(draft: Draft, frame: str, path: str, node: Signal) -> None:
     names = node.names(view)
     correlation = None if node.correlation is None else node.correlation(view)
     got: dict[str, msgspec.Raw] = {}
-    for signal in draft.run.signals:
-        taken = any(
-            isinstance(order, TakeSignal) and order.number == signal.number for order in draft.decisions
-        )
-        if taken or not _fits(signal.name, signal.correlation, names, correlation) or signal.name in got:
+    for signal in draft.run.shelf.named(names) if draft.run.signals else ():
+        fits = _fits(signal.name, signal.correlation, names, correlation)
+        if not fits or signal.name in got or signal.number in draft.signals:
             continue
         draft.decisions.append(TakeSignal(signal.number))
+        draft.signals |= {signal.number}
         got[signal.name] = signal.value
         if _has_all(node, names, got):
             return _end(draft, path, node, _value(node, got))
@@ -184,31 +183,47 @@ def enter_signal(draft: Draft, frame: str, path: str, node: Signal) -> None:
 
 def signal_received(draft: Draft, event: SignalReceived) -> None:
     """Variables are written; else the step that has waited longest takes it, or it is kept."""
-    frames = {split(path)[0] for path, wait in waiting(draft) if isinstance(draft.plan.node(path), Condition)}
-    if draft.plan.has_vars:
-        frames.add("")
+    frames = written_by_signals(draft)
     for frame in sorted(frames):
         draft.set_var(frame, event.name, bytes(event.value))
     if frames:
         _look_again(draft)
-    if not _give_to_one(draft, event) and not frames:
+    if (taker := _taker(draft, event)) is not None:
+        _give(draft, *taker, event)
+    elif not frames:
         draft.decisions.append(KeepSignal(event.name, event.value, event.correlation))
 
 
-def _give_to_one(draft: Draft, event: SignalReceived) -> bool:
+def written_by_signals(draft: Draft) -> set[str]:
+    """The frames whose variables a signal writes."""
+    frames = {split(path)[0] for path, wait in waiting(draft) if isinstance(draft.plan.node(path), Condition)}
+    return frames | {""} if draft.plan.has_vars else frames
+
+
+def would_keep(plan: Plan, run: Run, event: SignalReceived) -> bool:
+    """Would the run have to keep this signal, because nothing waits for it yet?"""
+    draft = Draft(plan, run, run.at)
+    return not written_by_signals(draft) and _taker(draft, event) is None
+
+
+def _taker(draft: Draft, event: SignalReceived) -> tuple[str, Wait, Signal] | None:
+    """The step that has waited longest for a signal, if one does."""
     for path, wait in waiting(draft):
         node = draft.plan.node(path)
         if not isinstance(node, Signal) or event.name in wait.got:
             continue
         detail = decode(wait.detail)
         if _fits(event.name, event.correlation, detail["names"], detail["correlation"]):
-            got = {**wait.got, event.name: event.value}
-            if _has_all(node, detail["names"], got):
-                _end(draft, path, node, _value(node, got))
-            else:
-                draft.decisions.append(NoteAnswer(path, event.name, event.value))
-            return True
-    return False
+            return path, wait, node
+    return None
+
+
+def _give(draft: Draft, path: str, wait: Wait, node: Signal, event: SignalReceived) -> None:
+    got = {**wait.got, event.name: event.value}
+    if _has_all(node, decode(wait.detail)["names"], got):
+        _end(draft, path, node, _value(node, got))
+    else:
+        draft.decisions.append(NoteAnswer(path, event.name, event.value))
 
 
 def _fits(name: str, correlation: str | None, names: list[str], wanted: str | None) -> bool:

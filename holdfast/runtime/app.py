@@ -20,6 +20,7 @@ import msgspec
 from holdfast.engine.events import CancelRequested, Destination, Event, RunStarted, SignalReceived, TimerFired
 from holdfast.engine.scopes import VARS_BYTES_MAX
 from holdfast.engine.state import Run, timer_of
+from holdfast.engine.waits import would_keep
 from holdfast.errors import (
     EngineClosed,
     HoldfastError,
@@ -73,7 +74,8 @@ from holdfast.values import (
 log = logging.getLogger("holdfast")
 
 LOOK_AGAIN_MS: Final = 1_000
-SIGNALS_MAX: Final = 10_000  # of one run, that nobody waits for yet
+SIGNALS_MAX: Final = 10_000  # of one run, that nothing waits for yet
+SIGNALS_OF_KEY_MAX: Final = 1_000  # of those, under one key
 LABELS_MAX: Final = 100  # of one run
 LABEL_CHARS_MAX: Final = 1_000
 NAMES_LOOKED_AT_MAX: Final = 1_000  # for the nearest to a name that is not there
@@ -476,8 +478,9 @@ class Engine:
         It is durable when this returns, with the status that the run has by it."""
         text = _encoded(value, "the value of the signal is")
         live = await self._held_open(run_id, tenant)
-        _check_room(live.run, len(text))
-        return await self.tell(live, SignalReceived(name, msgspec.Raw(text), correlation), keep)
+        said = SignalReceived(name, msgspec.Raw(text), correlation)
+        _check_room(live, said)
+        return await self.tell(live, said, keep)
 
     async def _held_open(self, run_id: RunId, tenant: str) -> Live:
         """A run that is not over, in memory, to tell it something."""
@@ -739,18 +742,33 @@ class Engine:
         self.timers.arm(live.run.no, min([*others, Millis(now + LOOK_AGAIN_MS)]))
 
 
-def _check_room(run: Run, size: int) -> None:
-    """Is there room for one more signal, which may be written, or kept until something waits for it?"""
-    if run.vars_bytes + size > VARS_BYTES_MAX:
+def _check_room(live: Live, said: SignalReceived) -> None:
+    """Is there room for a signal, which may be written, or kept until something waits for it?"""
+    run, size, key = live.run, len(said.value), said.name
+    if run.vars_bytes + size - len(run.frames[""].vars.get(key, b"")) > VARS_BYTES_MAX:
         raise LimitExceeded(
             "vars_too_large", f"the variables of the run would be over {VARS_BYTES_MAX // 2**20} MiB"
         )
-    if len(run.signals) >= SIGNALS_MAX:
-        raise LimitExceeded("signals_max", f"{SIGNALS_MAX:,} signals of the run are waited for by nobody")
-    if sum(len(signal.value) for signal in run.signals) + size > VALUE_BYTES_MAX:
+    shelf = run.shelf
+    of_key, in_all = len(shelf.by_name.get(key, ())), len(run.signals)
+    is_full = of_key >= SIGNALS_OF_KEY_MAX or in_all >= SIGNALS_MAX or shelf.bytes + size > VALUE_BYTES_MAX
+    if not is_full or not would_keep(live.plan, run, said):
+        return  # a signal that is awaited is never refused
+    if of_key >= SIGNALS_OF_KEY_MAX:
         raise LimitExceeded(
-            "signals_too_large", f"signals that nobody waits for would be over {VALUE_BYTES_MAX // 2**20} MiB"
+            "signals_of_key_max",
+            f"{of_key:,} signals {key!a:.100} of the run are kept and nothing waits for them yet; the limit is "
+            f"{SIGNALS_OF_KEY_MAX:,} per key",
         )
+    if in_all >= SIGNALS_MAX:
+        raise LimitExceeded(
+            "signals_max",
+            f"{in_all:,} signals of the run are kept and nothing waits for them yet; the limit is {SIGNALS_MAX:,}",
+        )
+    raise LimitExceeded(
+        "signals_too_large",
+        f"the signals that the run keeps would be over {VALUE_BYTES_MAX // 2**20} MiB together",
+    )
 
 
 def _checked(labels: Mapping[Any, Any]) -> Mapping[str, str]:

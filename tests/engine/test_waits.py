@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import sys
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -472,3 +474,40 @@ def test_an_answer_to_the_approval_writes_its_key() -> None:
 def test_failures_of_waits_are_told_with_their_step() -> None:
     case = at_the_wait("signal_key: go, timeout_secs: 5")
     assert list(failures(case.fire("expiry", "w"))) == ["w"]
+
+
+# --------------------------------------------------------------------------------------------- many kept signals
+
+
+def calls_made_by(work: Callable[[], object]) -> int:
+    """How many functions are called, which is the same on every machine."""
+    made = 0
+
+    def count(frame: object, event: str, arg: object) -> None:
+        nonlocal made
+        made += event in ("call", "c_call")
+
+    sys.setprofile(count)
+    try:
+        work()
+    finally:
+        sys.setprofile(None)
+    return made
+
+
+def test_a_signal_costs_the_same_however_many_are_kept() -> None:
+    steps = ", ".join(f"{{id: s{n}, kind: wait_event, signal_key: k{n}}}" for n in range(4))
+    case = Case(f"name: n\nsteps: [{steps}]", checks=False)
+    case.start()
+    few: list[int] = []
+    many: list[int] = []
+    for cost, kept in ((few, 10), (many, 3_000)):
+        for number in range(kept):
+            case.signal("other", number)
+        cost.append(calls_made_by(lambda: case.signal("other")))  # kept
+        at = 2 if cost is many else 0
+        cost.append(calls_made_by(lambda at=at: case.signal(f"k{at + 1}")))  # type: ignore[misc]  # kept, then taken:
+        cost.append(calls_made_by(lambda at=at: case.signal(f"k{at}")))  # type: ignore[misc]
+    assert case.run.status == "completed"
+    # Finding a kept signal by its number halves the list each time: a few comparisons more for many.
+    assert all(after <= before + 20 for before, after in zip(few, many, strict=True))

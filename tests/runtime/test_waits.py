@@ -749,15 +749,35 @@ async def test_only_the_signal_that_belongs_to_it_ends_a_wait(engine: TestEngine
     assert await engine.finish(run) == "mine"
 
 
-async def test_signals_that_nobody_waits_for_have_a_limit(
+@pytest.mark.parametrize(("limit", "code", "first"), [
+    ("SIGNALS_MAX", "signals_max", ["x", "y"]),
+    ("SIGNALS_OF_KEY_MAX", "signals_of_key_max", ["x", "x"]),
+    ("VALUE_BYTES_MAX", "signals_too_large", ["x"]),
+])  # fmt: skip
+async def test_kept_signals_have_a_limit_that_an_awaited_signal_passes(
+    engine: TestEngine, monkeypatch: pytest.MonkeyPatch, limit: str, code: str, first: list[str]
+) -> None:
+    monkeypatch.setattr(app, limit, 2)
+    run = await engine.start(SIGNAL.replace(", RULES", ""))
+    for key in first:
+        await engine.signal(run, key, 1)
+    with pytest.raises(LimitExceeded, match=code):
+        await engine.signal(run, "x", 10)
+    await engine.signal(run, "go", 5)
+    assert await engine.finish(run) == 5
+
+
+async def test_the_limit_of_one_key_leaves_room_for_others(
     engine: TestEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(app, "SIGNALS_MAX", 2)
-    run = await engine.start(SIGNAL.replace(", RULES", ""))
-    await engine.signal(run, "x")
-    await engine.signal(run, "x")
-    with pytest.raises(LimitExceeded, match="signals_max"):
-        await engine.signal(run, "go")
+    monkeypatch.setattr(app, "SIGNALS_OF_KEY_MAX", 2)
+    run = await engine.start(SIGNAL.replace("RULES", 'correlation: "7"'))
+    for key in ("x", "x", "y", "go", "go"):
+        await engine.signal(run, key, 1, correlation="8")
+    with pytest.raises(LimitExceeded, match="signals_of_key_max"):
+        await engine.signal(run, "go", 1, correlation="8")
+    await engine.signal(run, "go", 2, correlation="7")
+    assert await engine.finish(run) == 2
 
 
 async def test_a_condition_of_a_graph_is_woken_by_a_signal(engine: TestEngine) -> None:

@@ -22,7 +22,7 @@ TOOLS: Final = Flag(
 )
 NETWORKS: Final = Flag(
     "--allow-networks",
-    "Let http_request call public addresses and this private network only. May be repeated.",
+    "Let steps and workers be called at public addresses and in this private network only. May be repeated.",
     "CIDR",
     many=True,
 )

@@ -75,7 +75,7 @@ class Worker:
         self.tenant, self.id, self.kind, self.services = row.tenant, row.id, row.kind, tuple(offered)
         self.called_back = frozenset(name for name, said in offered.items() if said.supports_async_callback)
         self.place, self.key_id, self.heard, self.heard_at = row.place, row.key_id, heard, row.heard_at
-        self.address = Address(row.url, is_trusted=row.is_trusted) if row.url else None
+        self.address = Address(row.url) if row.url else None
         self.name = (row.id, row.url)
         self.is_online = row.status == "online"
         self.is_gone = False  # it was taken off the list
@@ -95,7 +95,7 @@ class Worker:
 
     def row(self) -> WorkerRow:
         services = _text([Service(name, name in self.called_back) for name in self.services])
-        url, trusted = (self.address.url, self.address.is_trusted) if self.address else ("", False)
+        url = self.address.url if self.address else ""
         status: Literal["online", "offline"] = "online" if self.is_online else "offline"
         return WorkerRow(
             self.tenant,
@@ -106,7 +106,6 @@ class Worker:
             status,
             self.place,
             self.key_id,
-            trusted,
             self.heard_at,
         )
 
@@ -180,7 +179,8 @@ class Roster:
     ) -> WorkerView:
         """Take a worker in, or know it anew under the id that it has. It is durable when this returns.
 
-        Whoever has a key may name an address that is not public: such keys are given to workers alone.
+        Where outgoing calls are guarded its address passes the guard, here and again at each connection: a key to serve
+        is no key to the private network of the server.
         """
         offered = [_service(said) for said in services]
         _check(worker_id, url, [service.name for service in offered], kind)
@@ -198,12 +198,11 @@ class Roster:
             "online",
             former.place if former else self._next_place(),
             key_id,
-            key_id not in NO_KEY,
             self._clock.now(),
         )
         try:
             worker = Worker(row, self._clock.monotonic())
-            if worker.address is not None and self._guard.guarded and not worker.address.is_trusted:
+            if worker.address is not None and self._guard.guarded:
                 await self._guard.targets(worker.address.url)
         except ToolError as error:
             refusal = Forbidden if error.kind == "refused" else InvalidRequest

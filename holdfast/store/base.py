@@ -212,7 +212,6 @@ class WorkerRow(msgspec.Struct, frozen=True):
     status: Literal["online", "offline"]
     place: int  # in the order of registration
     key_id: str  # of the key that it came with; "": none
-    is_trusted: bool  # its address need not be public
     heard_at: Millis
 
 

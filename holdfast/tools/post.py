@@ -45,11 +45,11 @@ class _Stale(Exception):
 
 
 class Address:
-    """Where requests go, taken apart once. `is_trusted`: whoever named it may name a private one."""
+    """Where requests go, taken apart once."""
 
-    __slots__ = ("authority", "base", "host", "idle", "is_trusted", "port", "tls", "url")
+    __slots__ = ("authority", "base", "host", "idle", "port", "tls", "url")
 
-    def __init__(self, url: str, *, is_trusted: bool = False) -> None:
+    def __init__(self, url: str) -> None:
         try:
             parts = urlsplit(url)
             port = parts.port
@@ -61,7 +61,7 @@ class Address:
             raise ToolError(
                 "an address has no spaces, no control characters, and none beyond ASCII", kind="inputs"
             )
-        self.url, self.is_trusted = url, is_trusted
+        self.url = url
         self.host, self.tls = parts.hostname, parts.scheme == "https"
         self.port = port or (443 if self.tls else 80)
         self.authority, self.base = parts.netloc, parts.path.rstrip("/")
@@ -91,6 +91,8 @@ class Poster:
     async def post(self, to: Address, head: bytes, body: bytes, *, fresh: bool = False) -> bytes:
         """The body of the answer. `fresh`: not over a kept connection, of which nobody knows whether it is still one."""
         request = b"%bContent-Length: %d\r\n\r\n%b" % (head, len(body), body)
+        if to.idle and self._guard.guarded and not to.idle[-1].is_judged:
+            to.close()  # they were made before outgoing calls were guarded
         if to.idle and not fresh:
             try:
                 return await self._ask(to, to.idle.pop(), request)
@@ -114,14 +116,15 @@ class Poster:
         """Where the guard is on, only to an address that it has judged."""
         loop, tls = asyncio.get_running_loop(), self._tls_for(to)
         hosts = [to.host]
-        if self._guard.guarded and not to.is_trusted:
+        is_judged = self._guard.guarded
+        if is_judged:
             hosts = [target.host for target in await self._guard.targets(to.url)]
         error: Exception = OSError("it has no address")
         for host in hosts:
             try:
                 async with asyncio.timeout(CONNECT_SECONDS):
                     _, connection = await loop.create_connection(
-                        lambda: _Connection(to),
+                        lambda: _Connection(to, is_judged=is_judged),
                         host,
                         to.port,
                         ssl=tls,
@@ -143,8 +146,8 @@ class Poster:
 class _Connection(asyncio.Protocol):
     """One connection, with at most one request on it. The parser calls the methods that begin with on_."""
 
-    def __init__(self, to: Address) -> None:
-        self._to = to
+    def __init__(self, to: Address, *, is_judged: bool) -> None:
+        self._to, self.is_judged = to, is_judged
         self._transport: asyncio.Transport | None = None
         self._waiter: asyncio.Future[bytes] | None = None
         self._asked = 0

@@ -38,7 +38,7 @@ async def test_a_head_that_comes_before_its_body_is_acknowledged_at_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(post, "QUICK_ACK", 12)  # as it is on Linux
-    wire, connection = Wire(), _Connection(Address("http://127.0.0.1:1"))
+    wire, connection = Wire(), _Connection(Address("http://127.0.0.1:1"), is_judged=False)
     connection.connection_made(wire)
     answer = connection.ask(b"POST")
     connection.data_received(HEAD)
@@ -48,7 +48,7 @@ async def test_a_head_that_comes_before_its_body_is_acknowledged_at_once(
 
 
 async def test_an_answer_that_comes_whole_is_left_to_the_kernel() -> None:
-    wire, connection = Wire(), _Connection(Address("http://127.0.0.1:1"))
+    wire, connection = Wire(), _Connection(Address("http://127.0.0.1:1"), is_judged=False)
     connection.connection_made(wire)
     answer = connection.ask(b"POST")
     connection.data_received(HEAD + b'{"result":1}')

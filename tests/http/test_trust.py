@@ -31,6 +31,7 @@ from holdfast.http.serve import ROUTES, serving
 from holdfast.http.table import SCOPES, Route
 from holdfast.runtime.app import Engine
 from holdfast.store.base import Batch, LetterTried
+from holdfast.tools.guard import Guard
 from holdfast.tools.registry import Registry
 from holdfast.values import Millis
 
@@ -224,13 +225,14 @@ class World:
 
 
 @pytest.fixture
-async def world(tmp_path: Path) -> AsyncIterator[World]:
+async def world(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[World]:
+    networks: tuple[str, ...] = getattr(request, "param", ())
     file = tmp_path / "h.db"
     settings = Settings(
         db=f"sqlite:///{file}", port=0, key=BOOTSTRAP, worker_ttl_secs=3_600, worker_lease_secs=3_600
     )
     async with (
-        serving(settings, registry=Registry([make])) as server,
+        serving(settings, registry=Registry([make], guard=Guard(allowed=networks))) as server,
         aiohttp.ClientSession() as session,
     ):
         world = World(server.address, file, session)
@@ -401,6 +403,7 @@ def _without(text: str, world: World) -> str:
 
 
 @pytest.mark.anyio
+@pytest.mark.parametrize("world", [("127.0.0.0/8",)], indirect=True)
 async def test_lists_and_answers_for_others_show_nothing_of_a_tenant(world: World) -> None:
     other = await world.key("other", "admin")
     before, seen = world.rows("acme"), {}
@@ -478,6 +481,7 @@ async def test_only_an_admin_of_default_looks_after_keys_of_other_tenants(world:
 
 
 @pytest.mark.anyio
+@pytest.mark.parametrize("world", [("127.0.0.0/8",)], indirect=True)
 async def test_a_worker_key_serves_only_what_it_was_made_for(world: World) -> None:
     key = await world.key("acme", "worker", services=["sum"])
     allowed = {"id": "w", "url": "http://127.0.0.1:9", "services": ["sum"]}
@@ -489,8 +493,29 @@ async def test_a_worker_key_serves_only_what_it_was_made_for(world: World) -> No
 
 
 @pytest.mark.anyio
-async def test_a_worker_with_a_key_may_stand_in_a_private_network(world: World) -> None:
-    """Other private addresses are refused here; this one was named by somebody who may name workers."""
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://127.0.0.1:9",
+        "http://localhost:9",
+        "http://169.254.169.254",
+        "http://[::1]:9",
+        "https://10.0.0.1",
+    ],
+)
+async def test_a_worker_key_does_not_open_the_private_network_of_the_server(world: World, url: str) -> None:
+    key = await world.key("acme", "worker")
+    for path in ("/workers/register", "/register", "/api/v1/workers"):
+        refused = await world.ask("POST", path, key, json={"id": "w", "url": url, "services": ["sum"]})
+        assert refused.status == 403
+        assert "not a public address" in refused.json["message"]
+        assert "--allow-networks" in refused.json["message"]
+    assert [worker for worker in world.rows("acme")["worker"] if "sum" in str(worker)] == []
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("world", [("127.0.0.0/8",)], indirect=True)
+async def test_a_worker_may_stand_in_a_private_network_that_the_operator_allows(world: World) -> None:
     key, acme = await world.key("acme", "worker", services=["sum"]), await world.key("acme", "admin")
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, str(WORKER), world.address, "private", "sum"),

@@ -237,7 +237,7 @@ async def test_a_worker_needs_a_worker_key_for_its_services(
     assert await status("one", PULL) == 200
     assert await status("two", PULL) == 403, "the name of a living worker is taken by another key"
     private = {"id": "p", "services": ["s"], "kind": "http", "url": "http://127.0.0.1:9"}
-    assert await status("one", private) == 200
+    assert await status("one", private) == 403, "no network was allowed, and a key opens none"
 
 
 async def test_another_key_is_not_this_worker(ask: Asker, keys: dict[str, dict[str, str]]) -> None:

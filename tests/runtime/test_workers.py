@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from holdfast.errors import Forbidden, InvalidRequest, NotFound
 from holdfast.runtime.clock import SystemClock
 from holdfast.runtime.services import Services
 from holdfast.runtime.workers import Workers
-from holdfast.tools.guard import Guard
+from holdfast.tools.guard import Guard, Target
 from holdfast.values import RunNo
 from tests.runtime.bench import Bench, Store, opened, rows
 from tests.runtime.manual import by_hand, clock
@@ -515,14 +516,66 @@ async def test_a_registration_that_cannot_be_used_is_refused(
         assert engine.workers.list(T) == []
 
 
-async def test_where_addresses_are_guarded_only_a_key_makes_a_private_one_good(tmp_path: Path) -> None:
-    store = Store(tmp_path / "h.db")
-    workers = Workers(store, SystemClock(), Guard(guarded=True))
+async def test_where_addresses_are_guarded_a_private_one_is_called_only_where_the_operator_allows_it(
+    tmp_path: Path,
+) -> None:
+    store, guard = Store(tmp_path / "h.db"), Guard(guarded=True)
+    workers = Workers(store, SystemClock(), guard)
     async with (
         served(DONE) as worker,
         opened(tmp_path, [], SystemClock(), workers=workers, store=store) as engine,
     ):
-        with pytest.raises(Forbidden, match="public"):
-            await engine.workers.register(T, "w1", worker.url, ["work"])
+        for key_id in ("", "k"):
+            with pytest.raises(Forbidden, match=r"not a public address .*; allow its network"):
+                await engine.workers.register(T, "w1", worker.url, ["work"], key_id=key_id)
+        guard._allowed = Guard(allowed=["127.0.0.0/8"])._allowed
         await engine.workers.register(T, "w1", worker.url, ["work"], key_id="k")
         assert (await done_by(engine, step()))[0] == {"a": {"n": 1}}
+
+
+async def test_a_worker_from_before_the_first_key_is_checked_at_the_next_call(tmp_path: Path) -> None:
+    store, guard = Store(tmp_path / "h.db"), Guard()
+    workers = Workers(store, SystemClock(), guard)
+    async with (
+        served(DONE) as worker,
+        opened(tmp_path, [], SystemClock(), workers=workers, store=store) as engine,
+    ):
+        await engine.workers.register(T, "w1", worker.url, ["work"])
+        assert (await done_by(engine, step()))[0] == {"a": {"n": 1}}  # and the connection is kept
+        guard.guarded = True
+        run = await engine.begin(step())
+        with pytest.raises(RunFailed) as failed:
+            await run.result()
+        assert failed.value.error.kind == "refused" and "--allow-networks" in failed.value.error.message
+        assert len(worker.asked) == 1
+
+
+async def test_a_worker_is_called_at_the_address_that_was_checked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, guard = Store(tmp_path / "h.db"), Guard(guarded=True, allowed=["127.0.0.0/8"])
+    workers = Workers(store, SystemClock(), guard)
+    asked, answers = (
+        list[str](),
+        ["127.0.0.1", "127.0.0.1", "10.0.0.1"],
+    )  # of a name that is rebound meanwhile
+
+    async def resolved(host: str, port: int) -> list[Target]:
+        asked.append(host)
+        return [Target(socket.AF_INET, answers[len(asked) - 1], port)]
+
+    monkeypatch.setattr("holdfast.tools.guard._resolved", resolved)
+    async with (
+        served(DONE) as worker,
+        opened(tmp_path, [], SystemClock(), workers=workers, store=store) as engine,
+    ):
+        url = worker.url.replace("127.0.0.1", "worker.invalid")
+        await engine.workers.register(T, "w1", url, ["work"], key_id="k")
+        assert (await done_by(engine, step()))[0] == {"a": {"n": 1}}
+        for kept in engine.workers.roster.worker(T, "w1").address.idle:  # type: ignore[union-attr]
+            kept.end()
+        await asyncio.sleep(0.05)
+        run = await engine.begin(step())
+        with pytest.raises(RunFailed, match=r"10\.0\.0\.1, which is not a public address"):
+            await run.result()
+        assert asked == ["worker.invalid"] * 3 and len(worker.asked) == 1

@@ -232,7 +232,7 @@ async def listed(store: Store, wanted: Wanted, tenant: str = DEFAULT_TENANT, lim
 def worker(
     name: str, place: int, *, tenant: str = DEFAULT_TENANT, status: Literal["online", "offline"] = "online"
 ) -> WorkerRow:
-    return WorkerRow(tenant, name, "http", "http://h", '["s"]', status, place, "", False, Millis(T0))
+    return WorkerRow(tenant, name, "http", "http://h", '["s"]', status, place, "", Millis(T0))
 
 
 async def journal_of(store: Store, no: int) -> list[ReadRow]:

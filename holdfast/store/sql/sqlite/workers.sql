@@ -1,12 +1,13 @@
 -- name: put_worker
+-- is_trusted once let the address of a worker with a key be private; every address is checked now.
 INSERT OR REPLACE INTO worker (tenant, id, kind, url, services, status, place, key_id, is_trusted, heard_at)
-  VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
+  VALUES (?, ?, ?, ?, ?, ?, ?, ?, 0, ?);
 
 -- name: forget_worker
 DELETE FROM worker WHERE tenant = ? AND id = ?;
 
 -- name: workers
-SELECT tenant, id, kind, url, services, status, place, key_id, is_trusted, heard_at FROM worker ORDER BY place;
+SELECT tenant, id, kind, url, services, status, place, key_id, heard_at FROM worker ORDER BY place;
 
 -- name: put_assignment
 INSERT OR REPLACE INTO assignment (run, path, attempt, service, worker, token, offers, claimed_at)

@@ -53,7 +53,10 @@ StepState = Literal["ready", "running", "retrying", "waiting", "completed", "fai
 
 DEFAULT_TENANT: Final = "default"
 NULL: Final = msgspec.Raw(b"null")
-JSON_DEPTH_MAX: Final = 64
+JSON_DEPTH_MAX: Final = 64  # of what is given to us: inputs, results, answers, definitions
+GATHERED_DEPTH_MAX: Final = (
+    100  # of what is made of the outputs of scopes, which put levels of their own around
+)
 VALUE_BYTES_MAX: Final = 25 * 1024 * 1024
 
 
@@ -172,8 +175,8 @@ def is_text(text: str) -> bool:
     return True
 
 
-def is_too_deep(text: bytes) -> bool:
-    return is_deeper(text, JSON_DEPTH_MAX)
+def is_too_deep(text: bytes, limit: int = JSON_DEPTH_MAX) -> bool:
+    return is_deeper(text, limit)
 
 
 # MessagePack keeps NaN and infinity: a mark for a float, then the exponent of all ones that only they have. Other

@@ -23,16 +23,28 @@ from holdfast.engine.decisions import (
     Take,
 )
 from holdfast.engine.events import Outcome
-from holdfast.engine.state import Frame, Run, Scope, Step, beneath
+from holdfast.engine.gather import NO_FRAME, Gather, added_bytes
+from holdfast.engine.state import Run, Scope, Step, beneath, sizes_of
 from holdfast.plan.expr import Members, locate, members_of, offsets_of, walk
-from holdfast.plan.graph import Choice, FanOut, Nested, Plan
-from holdfast.values import NULL, Error, Millis, decode, encode, scope_of, split, written
+from holdfast.plan.graph import Plan
+from holdfast.values import (
+    GATHERED_DEPTH_MAX,
+    JSON_DEPTH_MAX,
+    NULL,
+    VALUE_BYTES_MAX,
+    Error,
+    Millis,
+    decode,
+    scope_of,
+    split,
+    written,
+)
 
 DECISIONS_MAX: Final = 1_000  # decisions in one row
 DECISION_BYTES_MAX: Final = 1024 * 1024  # values in one row
 CACHE_BYTES_MIN: Final = 1024  # below this, decoding again is cheaper than remembering
+SEEN_BYTES_MAX: Final = VALUE_BYTES_MAX  # values that one decision remembers beside what the run does
 
-NO_FRAME: Final = Frame()
 NOTHING: Final[Any] = MappingProxyType({})  # what most decisions do not need; replaced before it is written
 
 Item = tuple[str, str, str]  # what to do, with whom, and how
@@ -54,6 +66,10 @@ class Draft(msgspec.Struct, gc=False):
     lost: frozenset[str] = frozenset()  # steps whose attempt the fact found open, and gone
     stopped: tuple[str, ...] = ()
     value_bytes: int = 0
+    size: int = 0  # of the value that is being rendered
+    depth_max: int = JSON_DEPTH_MAX
+    seen: dict[str, Any] = NOTHING  # large values that this decision has read, by what they are of
+    seen_bytes: int = 0
     environment: dict[str, str | None] | None = None  # of a run that begins with this decision
     first: str | None = None  # where such a run begins, if not at the beginning
     taken: dict[str, Outcome] = NOTHING  # what such a run takes over
@@ -96,18 +112,20 @@ class Draft(msgspec.Struct, gc=False):
             index: order.error for order in fails if (index := scope_of(order.path)[1]) is not None
         }
 
-    def children(self, path: str, node: FanOut) -> list[dict[str, Any]]:
-        """What each child of a fan-out gave that is about to be joined, in order."""
+    def children(self, path: str) -> list[dict[str, Any]]:
+        """What each child of a fan-out gave that is about to be joined, in order. Raises TooLarge."""
         scope = self.scope(path)
         assert scope is not None
         scope.errors = self._errors(path)
-        return [self._child(node, path, index, scope) for index in range(scope.next)]
+        return Gather(self).children(path, scope, scope.next)
 
     def set_var(self, frame: str, name: str, text: bytes) -> None:
         value = msgspec.Raw(text)
         self.decisions.append(SetVar(frame, name, value))
         self.value_bytes += len(text)
         self.vars = {**self.vars, (frame, name): value}
+        if self.seen:
+            self.seen.pop(f"var {frame} {name}", None)
 
     def take(self, frame: str, path: str, action: str, to: str) -> None:
         """Leave a step with an action; where that leads to a node on a cycle, it is met once more."""
@@ -131,7 +149,10 @@ class Draft(msgspec.Struct, gc=False):
         """How far a scope is, decisions of this draft included; None once it is closed."""
         if path not in self.scopes:
             known = self.run.scopes.get(path)
-            self.note_scope(path, known.ahead() if known is not None else None)
+            ahead = None if known is None else known.ahead()
+            if ahead is not None and ahead.keep:
+                ahead.output_bytes = sizes_of(self.run).get(path, 0)
+            self.note_scope(path, ahead)
         return self.scopes[path]
 
     def note_scope(self, path: str, scope: Scope | None) -> None:
@@ -208,10 +229,20 @@ class Draft(msgspec.Struct, gc=False):
         raw = self.outputs.get(path) or self.run.output_at(path)
         if raw is not None:
             return self._decoded(path, raw)
-        scope = self._joined(path)
-        return None if scope is None else self.gathered(path, scope)
+        if path not in self.seen:
+            text = self.gathered(path)
+            return None if text is None else self._read(path, text)
+        return self.seen[path]
 
-    def _joined(self, path: str) -> Scope | None:
+    def gathered(self, path: str, bytes_max: int | None = None) -> bytes | None:
+        """The text of what a joined scope gave, put together from its leaves. Raises TooLarge."""
+        scope = self.joined_at(path)
+        if scope is None:
+            return None
+        self.depth_max = GATHERED_DEPTH_MAX
+        return written(Gather(self, bytes_max).scope(path, scope))
+
+    def joined_at(self, path: str) -> Scope | None:
         if path in self.joined:
             return self.joined[path]
         frame, tail = split(path)
@@ -219,11 +250,17 @@ class Draft(msgspec.Struct, gc=False):
         return None if found is None else found.joined.get(tail)
 
     def item(self, frame: str) -> Any:
-        return decode(item_text(self, frame))
+        key = f"item {frame}"
+        return self.seen[key] if key in self.seen else self._read(key, item_text(self, frame))
 
     def var(self, frame: str, name: str) -> Any:
         raw = self.vars.get((frame, name)) or (self.run.frames.get(frame) or NO_FRAME).vars.get(name)
-        return None if raw is None else decode(raw)
+        if raw is None:
+            return None
+        if len(raw) <= CACHE_BYTES_MIN:
+            return decode(raw)
+        key = f"var {frame} {name}"
+        return self.seen[key] if key in self.seen else self._read(key, raw)
 
     def vars_text(self, frame: str) -> bytes:
         found = dict((self.run.frames.get(frame) or NO_FRAME).vars)
@@ -242,44 +279,43 @@ class Draft(msgspec.Struct, gc=False):
         raw = self.outputs.get(path) or self.run.output_at(path)
         if raw is not None:
             return bytes(raw)
+        return item_text(self, path) if self._has_item(path) else None
+
+    def _has_item(self, path: str) -> bool:
         opened, index = scope_of(path)
         scope = self.scope(opened)
-        has_item = scope is not None and (index is not None or scope.is_nested)
-        return item_text(self, path) if has_item else None
+        return scope is not None and (index is not None or scope.is_nested)
 
-    def referred(self, path: str, members: Members) -> Any:
-        """A value that a rendered reference names, as this draft sees it."""
+    def text_at(self, path: str, members: Members) -> bytes:
+        """The text of what a rendered reference names."""
+        if members:
+            return written(walk(self._value(path), members))
         text = self.raw(path)
-        return walk(self.output(path) if text is None else decode(text), members)
+        return (self.gathered(path) or b"null") if text is None else text
 
-    def gathered(self, path: str, scope: Scope) -> Any:
-        """The output of a joined scope, put together from its leaves."""
-        node = self.plan.node(path)
-        if isinstance(node, Choice):
-            return decode(scope.value)
-        if isinstance(node, Nested):
-            return self.outputs_of(path)
-        assert isinstance(node, FanOut)
-        return node.show([self._child(node, path, index, scope) for index in range(scope.count)])
+    def _value(self, path: str) -> Any:
+        if not path:
+            return self.inputs()
+        is_output = path in self.outputs or self.run.output_at(path) is not None
+        return self.item(path) if not is_output and self._has_item(path) else self.output(path)
 
-    def _child(self, node: FanOut, path: str, index: int, scope: Scope) -> dict[str, Any]:
-        error, steps = scope.errors.get(index), self.outputs_of(f"{path}[{index}]")
-        if error is not None:
-            return {"status": "failed", "error": msgspec.to_builtins(error), "steps": steps}
-        return {"status": "completed", "error": None, "steps": steps}
+    def outputs_of(self, frame: str, bytes_max: int | None = None) -> bytes:
+        """The text of {step id: output}, of the steps of one frame that were kept. Raises TooLarge."""
+        return written(Gather(self, bytes_max).steps(frame))
 
-    def outputs_of(self, frame: str) -> dict[str, Any]:
-        """Step id → output, of the steps of one frame that were kept."""
-        found = self.run.frames.get(frame) or NO_FRAME
-        prefix = f"{frame}." if frame else ""
-        outputs = {}
-        for tail, node in self.plan.block(frame).nodes.items():
-            raw = found.outputs.get(tail) or self.outputs.get(prefix + tail)
-            if raw is not None:
-                outputs[node.name] = decode(raw)
-            elif (scope := self._joined(prefix + tail)) is not None:
-                outputs[node.name] = self.gathered(prefix + tail, scope)
-        return outputs
+    def output_bytes(self, frame: str) -> int:
+        """How large what the steps of a frame gave is together, kept or not."""
+        return sizes_of(self.run).get(frame, 0) + added_bytes(self, frame)
+
+    def _read(self, key: str, text: bytes | msgspec.Raw) -> Any:
+        """Values are read once for all that one decision renders: to read a large one for each part of it would never end."""
+        value = decode(text)
+        if len(text) > CACHE_BYTES_MIN:
+            self.seen_bytes += len(text)
+            if not self.seen or self.seen_bytes > SEEN_BYTES_MAX:
+                self.seen, self.seen_bytes = {}, len(text)
+            self.seen[key] = value
+        return value
 
     def _decoded(self, path: str, raw: msgspec.Raw) -> Any:
         """Values are decoded when they are named. Large ones are remembered: nobody can change them, for what is
@@ -320,12 +356,3 @@ def _items_text(draft: Draft, scope_path: str) -> bytes:
     found = locate(whole, members_of(reference["at"]))
     assert found is not None
     return found
-
-
-def value_at(plan: Plan, run: Run, path: str, members: Members) -> Any:
-    """A value that a rendered reference names, built anew: whoever is handed it may change it."""
-    draft = Draft(plan, run, run.at)
-    text = draft.raw(path)
-    if text is None:
-        return walk(decode(encode(draft.output(path))), members)
-    return walk(decode(text), members)

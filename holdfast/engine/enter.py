@@ -16,7 +16,9 @@ from holdfast.engine.events import Outcome
 from holdfast.engine.scopes import BROKEN, broken, end_block, fail_step, give, leave, timer_is_over
 from holdfast.engine.state import Scope
 from holdfast.engine.waits import enter_approval, enter_condition, enter_signal
-from holdfast.plan.expr import resolved, truthy
+from holdfast.plan import composed
+from holdfast.plan.composed import TooLarge
+from holdfast.plan.expr import truthy
 from holdfast.plan.graph import (
     END,
     KEEP_NAMED,
@@ -32,7 +34,7 @@ from holdfast.plan.graph import (
     Timer,
     Value,
 )
-from holdfast.values import NULL, VALUE_BYTES_MAX, Error, Millis, encode
+from holdfast.values import NULL, Error, Millis, decode, written
 
 KEY_CHARS_MAX: Final = 1_000
 
@@ -56,8 +58,6 @@ def enter(draft: Draft, frame: str, name: str) -> None:
         text = node.inputs(draft.seen_from(frame) if frame or len(draft.frames) > 1 else draft)
     except BROKEN as error:
         return fail_step(draft, path, broken(error, path))
-    if len(text) > VALUE_BYTES_MAX:
-        return fail_step(draft, path, Error("input_too_large", f"the inputs of {path} are over 25 MiB", path))
     draft.value_bytes += len(text)
     if node.key is not None:
         return _ask_for_key(draft, path, node, msgspec.Raw(text))
@@ -96,16 +96,16 @@ def _enter_timer(draft: Draft, frame: str, path: str, node: Timer) -> None:
 
 
 def _enter_value(draft: Draft, frame: str, path: str, node: Value) -> None:
-    give(draft, frame, path, node, node.value(draft.seen_from(frame)))
+    give(draft, path, node, node.value(draft.seen_from(frame)))
 
 
 def _enter_choice(draft: Draft, frame: str, path: str, node: Choice) -> None:
     condition = node.condition(draft.seen_from(frame))
     label, first = node.entries[truthy(condition)]
-    value = msgspec.Raw(encode(node.show(condition, label)))
-    if first == END:
-        draft.complete(path, value, node.keep)
-        return leave(draft, path, node, value)
+    text = written(node.show(condition, label))
+    if first == END or len(text) > composed.LIMIT:
+        return give(draft, path, node, text)
+    value = msgspec.Raw(text)
     _open_choice(draft, path, value, first)
 
 
@@ -131,13 +131,13 @@ def _enter_fan_out(draft: Draft, frame: str, path: str, node: FanOut) -> None:
 
 def _enter_nested(draft: Draft, frame: str, path: str, node: Nested) -> None:
     """Open a plan within this one. What it is given is a value of its own: nothing inside sees around it."""
-    given = resolved(node.inputs(draft.seen_from(frame)), draft.referred)
+    given = decode(node.inputs(draft.seen_from(frame)))
     try:
-        items = encode(node.fill(given))
+        items = written(node.fill(given))
     except ValueError as error:
         return fail_step(draft, path, Error("inputs", f"workflow {node.workflow}: {error}", path))
-    if len(items) > VALUE_BYTES_MAX:
-        return fail_step(draft, path, Error("input_too_large", f"the inputs of {path} are over 25 MiB", path))
+    if len(items) > composed.LIMIT:  # with the defaults that were filled in
+        return fail_step(draft, path, broken(TooLarge(), path))
     opened = OpenScope(path, 1, msgspec.Raw(items), NULL, node.keep, is_nested=True)
     draft.decisions.append(opened)
     draft.value_bytes += len(items)

@@ -53,6 +53,7 @@ from holdfast.engine.events import (
     SuspectsTurn,
     TimerFired,
 )
+from holdfast.engine.gather import ENTRY_BYTES, child_bytes
 from holdfast.engine.state import (
     SUSPECT_AFTER,
     Frame,
@@ -68,6 +69,7 @@ from holdfast.engine.state import (
     WaitWork,
     beneath,
     is_open,
+    sizes_of,
     timer_key,
     timer_of,
     waits_for_last_look,
@@ -79,6 +81,9 @@ from holdfast.values import NULL, TERMINAL, Error, Millis, Status, scope_of, spl
 RESULT_VALUE_BYTES_MAX: Final = 4 * 1024
 RESULT_BYTES_MAX: Final = 64 * 1024
 RESULT_ENTRY_BYTES: Final = 32  # what an entry costs beside its text
+SMALL_BYTES: Final = (
+    128  # top-level outputs up to this are not counted: a definition has too few steps for it to matter
+)
 
 
 def fold(run: Run, event: Event, decisions: Iterable[Decision], at: Millis) -> None:
@@ -432,13 +437,15 @@ def _complete_step(run: Run, order: CompleteStep) -> None:
         _drop(run, order.path, "answered")
     if scope is not None and not (order.joined and order.keep):
         _drop_children(run, order.path, scope)
+    size = 0 if scope is None else sizes_of(run).pop(order.path, 0)
     if order.keep == KEEP_NOTHING:
         return
     if not order.joined:
         keep_output(run, order.path, order.value, order.keep)
     elif scope is not None:
-        scope.items = NULL
-        frame.joined[split(order.path)[1]] = scope
+        scope.items, tail = NULL, split(order.path)[1]
+        frame.joined[tail] = scope
+        note_output(run, order.path, size)
 
 
 def _fail_step(run: Run, order: FailStep) -> None:
@@ -453,6 +460,7 @@ def _fail_step(run: Run, order: FailStep) -> None:
         if had_stop or run.todo or (scope.open and not scope.is_choice):
             _drop_steps(run, order.path)
         _drop_children(run, order.path, scope)
+        _drop_sizes(run, order.path)
     elif order.path in run.steps:
         _drop(run, order.path, "denied")
     _open_frame(run, split(order.path)[0])
@@ -514,6 +522,9 @@ def _close_child(run: Run, path: str, error: Error | None) -> None:
     if error is not None and keeps:
         scope.errors[int(path[path.rindex("[") + 1 : -1])] = error
         _charge(run, scope.keep, len(error.message) + RESULT_ENTRY_BYTES)
+    if scope.keep:
+        sizes, opened = sizes_of(run), scope_of(path)[0]
+        sizes[opened] = sizes.get(opened, 0) + child_bytes(sizes.pop(path, 0), error)
     if path in run.frames:
         if keeps:
             _charge(run, scope.keep, sum(map(len, run.frames[path].outputs.values())))
@@ -557,6 +568,12 @@ def _drop_children(run: Run, path: str, scope: Scope) -> None:
                 _drop_frame(run, frame)
 
 
+def _drop_sizes(run: Run, target: str) -> None:
+    sizes = sizes_of(run)
+    for path in [path for path in sizes if path == target or (path and beneath(target, path))]:
+        del sizes[path]
+
+
 def _drop_frame(run: Run, name: str) -> None:
     parent = run.frames.get(split(scope_of(name)[0])[0])
     if parent is not None:
@@ -576,6 +593,8 @@ def _drop_frame(run: Run, name: str) -> None:
 
 def keep_output(run: Run, path: str, output: msgspec.Raw, keep: int) -> None:
     size = len(output)
+    if size > SMALL_BYTES or "." in path:
+        note_output(run, path, size)
     if keep == KEEP_RESULT:
         run.result_bytes = spent = run.result_bytes + size + RESULT_ENTRY_BYTES
         if spent > RESULT_BYTES_MAX or size > RESULT_VALUE_BYTES_MAX or not run.result_whole:
@@ -587,6 +606,13 @@ def keep_output(run: Run, path: str, output: msgspec.Raw, keep: int) -> None:
         run.frames[frame].outputs[tail] = output
     else:
         run.frames[""].outputs[path] = output
+
+
+def note_output(run: Run, path: str, size: int) -> None:
+    """A step has given so much to what is gathered in its frame."""
+    frame, tail = split(path)
+    sizes = sizes_of(run)
+    sizes[frame] = sizes.get(frame, 0) + size + len(tail) + ENTRY_BYTES
 
 
 def _charge(run: Run, keep: int, size: int) -> None:

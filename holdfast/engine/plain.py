@@ -18,9 +18,12 @@ from holdfast.engine.draft import Draft
 from holdfast.engine.events import StepSucceeded, TimerFired
 from holdfast.engine.fold import finish_run, keep_output
 from holdfast.engine.scopes import BROKEN
-from holdfast.engine.state import Run, Step, timer_key
+from holdfast.engine.state import Run, Step, sizes_of, timer_key
+from holdfast.plan import composed
 from holdfast.plan.graph import END, Call, Plan, Timer
-from holdfast.values import VALUE_BYTES_MAX, Millis, encode
+from holdfast.values import Millis
+
+NAME_BYTES: Final = 1024  # more than the name of a step takes in the output of its run
 
 
 def _call_is_over(plan: Plan, run: Run, event: StepSucceeded, at: Millis) -> list[Decision] | None:
@@ -37,6 +40,8 @@ def _call_is_over(plan: Plan, run: Run, event: StepSucceeded, at: Millis) -> lis
     if name == END:
         if plan.output is not None or run.keyed or run.waits:
             return None
+        if sizes_of(run).get("", 0) + len(event.output) > composed.LIMIT - NAME_BYTES:
+            return None  # its output may be too large
         order = FinishRun("completed")
         if keep:
             keep_output(run, path, event.output, keep)
@@ -75,7 +80,7 @@ def _timer_is_over(plan: Plan, run: Run, event: TimerFired, at: Millis) -> list[
     if type(after) is not Call or after.key is not None:
         return None
     draft = Draft(plan, run, at)
-    output = msgspec.Raw(encode(node.show(draft, at)))
+    output = msgspec.Raw(node.show(draft, at))
     if keep:
         draft.outputs[path] = output
     inputs = _inputs(after, draft)
@@ -96,7 +101,7 @@ def _inputs(call: Call, draft: Draft) -> msgspec.Raw | None:
         text = call.inputs(draft)
     except BROKEN:
         return None  # a failure, for the others to decide on
-    return msgspec.Raw(text) if len(text) <= VALUE_BYTES_MAX else None
+    return msgspec.Raw(text)
 
 
 SHORT_WAYS: Final[dict[type, Callable[[Plan, Run, Any, Millis], list[Decision] | None]]] = {

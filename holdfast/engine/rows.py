@@ -14,7 +14,7 @@ import msgspec
 
 from holdfast.engine.decisions import Decision
 from holdfast.engine.events import Event, Outcome
-from holdfast.engine.state import Frame, Run
+from holdfast.engine.state import Frame, Run, sizes_of
 from holdfast.values import join, sha256, split
 
 FORMAT: Final = 1
@@ -89,7 +89,15 @@ def blob_of(value: msgspec.Raw) -> str | None:
 SNAPSHOT_PART_BYTES_MAX: Final = 1024 * 1024
 REFERENCES_REMEMBERED_MAX: Final = 1_000
 
+
+class _Sizes(msgspec.Struct):
+    """What part 0 has beside the state; releases that do not count pass it over."""
+
+    sizes: dict[str, int] = {}
+
+
 _decode_state = msgspec.json.Decoder(Run).decode
+_decode_sizes = msgspec.json.Decoder(_Sizes).decode
 _decode_outputs = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
@@ -111,7 +119,11 @@ def encode_parts(run: Run) -> list[tuple[int, bytes]]:
     if fresh:
         parts.append((count := count + 1, _encode(fresh)))
     run.__dict__["parts"] = (count, written)
-    return [(0, _encode(_open_state(run))), *parts]
+    return [(0, _with_sizes(_encode(_open_state(run)), sizes_of(run))), *parts]
+
+
+def _with_sizes(state: bytes, sizes: dict[str, int]) -> bytes:
+    return b'%b,"sizes":%b}' % (state[:-1], _encode(sizes)) if sizes else state
 
 
 def decode_parts(parts: list[tuple[int, bytes]]) -> Run:
@@ -125,6 +137,7 @@ def decode_parts(parts: list[tuple[int, bytes]]) -> Run:
             if frame in run.frames:
                 run.frames[frame].outputs[tail] = output
     run.__dict__["parts"] = (len(parts) - 1, written)
+    run.__dict__["sizes"] = _decode_sizes(parts[0][1]).sizes
     return run
 
 

@@ -5,7 +5,7 @@ Knows what follows what. Does not know what a step does or where it was written.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -18,9 +18,11 @@ from holdfast.engine.decisions import (
     StopAttempt,
 )
 from holdfast.engine.draft import Draft
+from holdfast.engine.gather import child_bytes
 from holdfast.engine.state import Scope
 from holdfast.errors import LimitExceeded
-from holdfast.plan.expr import resolved
+from holdfast.plan import composed
+from holdfast.plan.composed import TooLarge
 from holdfast.plan.graph import (
     END,
     FAIL,
@@ -32,35 +34,52 @@ from holdfast.plan.graph import (
     Node,
     Post,
     Timer,
-    Value,
 )
-from holdfast.values import NULL, VALUE_BYTES_MAX, Error, Millis, decode, encode, scope_of, split
+from holdfast.values import NULL, VALUE_BYTES_MAX, Error, Millis, decode, encode, scope_of, split, written
 
 BROKEN: Final = (ValueError, OverflowError, RecursionError, LimitExceeded)
 VARS_BYTES_MAX: Final = 25 * 1024 * 1024  # variables of one run
 VISITS_MAX: Final = 10_000_000  # of nodes on cycles, in one run
 CANCEL_GRACE_MS: Final = 10_000  # how long what was told to stop may take to answer
 
+MIB: Final = VALUE_BYTES_MAX // 2**20
+PASS_FILES: Final = "pass files, or less of it"
+RETURN_FILES: Final = "return file_refs instead"
+CHOOSE_OUTPUT: Final = "say with `output` what of it is wanted, or return file_refs"
+
 
 def broken(error: Exception, path: str) -> Error:
     """An expression that gives nothing usable fails its step; no attempt is made."""
+    if isinstance(error, TooLarge):
+        return Error("input_too_large", f"what {path} is given is over {MIB} MiB; {PASS_FILES}", path)
     return Error("limit" if isinstance(error, LimitExceeded) else "template", str(error), path)
+
+
+def broken_output(error: Exception, path: str, what: str, advice: str = "") -> Error:
+    """The same for what a step, a scope or the run gives."""
+    if isinstance(error, TooLarge):
+        message = f"the output of {what} is over {MIB} MiB; {advice or RETURN_FILES}"
+        return Error("output_too_large", message, path)
+    return broken(error, path)
 
 
 def timer_is_over(draft: Draft, path: str) -> None:
     node, frame = draft.plan.node(path), split(path)[0]
     assert isinstance(node, Timer)
-    give(draft, frame, path, node, node.show(draft.seen_from(frame), draft.at))
-
-
-def give(draft: Draft, frame: str, path: str, node: Timer | Value, value: Any) -> None:
-    """A step ends without a call, with this output."""
     try:
-        text = encode(value)
+        text = node.show(draft.seen_from(frame), draft.at)
     except BROKEN as error:
-        return fail_step(draft, path, broken(error, path))
-    draft.complete(path, msgspec.Raw(text), node.keep)
-    leave(draft, path, node, msgspec.Raw(text))
+        return fail_step(draft, path, broken_output(error, path, f"step {path}"))
+    give(draft, path, node, text)
+
+
+def give(draft: Draft, path: str, node: Node, text: bytes) -> None:
+    """A step ends without a call, with this output."""
+    if len(text) > composed.LIMIT:
+        return fail_step(draft, path, broken_output(TooLarge(), path, f"step {path}"))
+    value = msgspec.Raw(text)
+    draft.complete(path, value, node.keep)
+    leave(draft, path, node, value)
 
 
 # --------------------------------------------------------------------------------------------- leaving a node
@@ -72,9 +91,13 @@ def leave(draft: Draft, path: str, node: Node, output: msgspec.Raw) -> None:
     if post is None:
         return draft.go(frame, node.routes.ok)
     value = decode(output)
-    if _write(draft, frame, path, post, value):
+    if not _write(draft, frame, path, post, value):
+        return None
+    try:
         action = post.action(draft.seen_from(frame), value)
-        _take(draft, frame, path, action, post.routes.get(action, node.routes.ok))
+    except BROKEN as error:
+        return fail_step(draft, path, broken(error, path))
+    _take(draft, frame, path, action, post.routes.get(action, node.routes.ok))
 
 
 def _write(
@@ -84,7 +107,7 @@ def _write(
     try:
         texts = post.writes(draft.seen_from(frame), value, errors)
     except BROKEN as error:
-        fail_step(draft, path, broken(error, path))
+        fail_step(draft, path, broken_output(error, path, f"step {path}, as it is to be written,"))
         return False
     if draft.run.vars_bytes + sum(map(len, texts.values())) > VARS_BYTES_MAX:
         message = f"the variables of the run are over {VARS_BYTES_MAX // 2**20} MiB; return file_refs instead of large results"
@@ -120,45 +143,54 @@ def end_block(draft: Draft, frame: str) -> None:
         return _end_only_child(draft, scope_path, scope)
     draft.decisions.append(CompleteStep(frame))
     scope.child_closed(failed=False)
-    draft.work.append(("fill", scope_path, ""))
+    _child_is_closed(draft, scope_path, scope, frame, None)
+
+
+def _child_is_closed(draft: Draft, path: str, scope: Scope, frame: str, error: Error | None) -> None:
+    """Go on with a fan-out, unless what its children gave is too large already to be gathered."""
+    if scope.keep:
+        scope.output_bytes += child_bytes(draft.output_bytes(frame), error)
+        if scope.output_bytes > composed.LIMIT and draft.plan.node(path).is_named:  # type: ignore[union-attr]  # a fan-out
+            advice = "use `collect: none`, or return file_refs"
+            return stop(draft, path, broken_output(TooLarge(), path, f"step {path}", advice))
+    draft.work.append(("fill", path, ""))
 
 
 def _end_only_child(draft: Draft, path: str, scope: Scope) -> None:
     """The block of a choice or of a nested plan is done, and so is the node that opened it."""
     node, value = draft.plan.node(path), scope.value
     if isinstance(node, Nested):
+        what = f"{node.what} {node.workflow}"
         if node.output is None and node.post is None:
+            scope.output_bytes = draft.output_bytes(path)
+            if node.keep and scope.output_bytes > composed.LIMIT:
+                return fail_step(draft, path, broken_output(TooLarge(), path, what, CHOOSE_OUTPUT))
             draft.join(path, node.keep)
             return leave(draft, path, node, NULL)
         try:
-            value = msgspec.Raw(encode(_output_of(draft, path, node)))
+            value = msgspec.Raw(_output_of(draft, path, node))
         except BROKEN as error:
-            return fail_step(draft, path, broken(error, path))
-        if len(memoryview(value)) > VALUE_BYTES_MAX:
-            message = f"the output of {node.what} {node.workflow} is over 25 MiB"
-            return fail_step(draft, path, Error("output_too_large", message, path))
+            return fail_step(draft, path, broken_output(error, path, what))
     draft.complete(path, value, node.keep)
     draft.note_scope(path, None)
     leave(draft, path, node, value)
 
 
-def _output_of(draft: Draft, path: str, node: Nested) -> Any:
-    if node.output is None:
-        return draft.outputs_of(path)
-    return resolved(node.output(draft.seen_from(path)), draft.referred)
+def _output_of(draft: Draft, path: str, node: Nested) -> bytes:
+    return draft.outputs_of(path) if node.output is None else node.output(draft.seen_from(path))
 
 
 def _complete(draft: Draft) -> None:
     output = draft.plan.output
     if output is None:
+        if draft.output_bytes("") > composed.LIMIT:
+            return _fail_block(draft, "", broken_output(TooLarge(), "", "the run", CHOOSE_OUTPUT))
         draft.decisions.append(FinishRun("completed"))
         return
     try:
         text = output(draft.seen_from(""))
     except BROKEN as error:
-        return _fail_block(draft, "", broken(error, ""))
-    if len(text) > VALUE_BYTES_MAX:
-        return _fail_block(draft, "", Error("output_too_large", "the output of the run is over 25 MiB"))
+        return _fail_block(draft, "", broken_output(error, "", "the run"))
     draft.decisions.append(FinishRun("completed", msgspec.Raw(text)))
 
 
@@ -183,7 +215,7 @@ def fill(draft: Draft, path: str) -> None:
 
 def _join(draft: Draft, path: str, node: FanOut, scope: Scope) -> None:
     if node.gather is not None:
-        return _gather(draft, path, node, node.gather(draft.children(path, node)))
+        return _gather(draft, path, node, node.gather)
     value = NULL
     if node.count is not None:
         value = msgspec.Raw(encode(node.count(scope.count, scope.failed)))
@@ -194,28 +226,38 @@ def _join(draft: Draft, path: str, node: FanOut, scope: Scope) -> None:
     leave(draft, path, node, value)
 
 
-def _gather(draft: Draft, path: str, node: FanOut, gathered: Gathered) -> None:
+def _gather(
+    draft: Draft, path: str, node: FanOut, gather: Callable[[list[dict[str, Any]]], Gathered]
+) -> None:
     """Join children whose results are one value. If some failed, so has the node: it writes that value, and goes on
     where an action leads, if one does."""
     frame, post = split(path)[0], node.post
-    value = encode(gathered.value)
-    if len(value) > VALUE_BYTES_MAX:
-        message = f"the results of {path} are over 25 MiB together"
-        return fail_step(draft, path, Error("output_too_large", message, path))
+    try:
+        gathered = gather(draft.children(path))
+        text = written(gathered.value)
+        if len(text) > composed.LIMIT:
+            raise TooLarge
+    except TooLarge as large:
+        return fail_step(draft, path, broken_output(large, path, f"step {path}"))
     draft.note_scope(path, None)
     if gathered.failed is None:
-        draft.complete(path, msgspec.Raw(value), node.keep)
-        return leave(draft, path, node, msgspec.Raw(value))
+        draft.complete(path, msgspec.Raw(text), node.keep)
+        return leave(draft, path, node, msgspec.Raw(text))
     error = msgspec.structs.replace(gathered.failed, path=path)
     draft.fail(path, error)
     if post is None:
         return _fail_block(draft, frame, error)
-    if _write(draft, frame, path, post, gathered.value, gathered.errors):
-        action = post.action(draft.seen_from(frame), gathered.value)
-        for name in ("error", action, "default"):
-            if name in post.routes:
-                return _take(draft, frame, path, name, post.routes[name])
-        _fail_block(draft, frame, error)
+    value = decode(text)
+    if not _write(draft, frame, path, post, value, gathered.errors):
+        return None
+    try:
+        action = post.action(draft.seen_from(frame), value)
+    except BROKEN as broke:
+        return _fail_block(draft, frame, broken(broke, path))
+    for name in ("error", action, "default"):
+        if name in post.routes:
+            return _take(draft, frame, path, name, post.routes[name])
+    _fail_block(draft, frame, error)
 
 
 # --------------------------------------------------------------------------------------- failing and stopping
@@ -254,7 +296,7 @@ def _fail_block(draft: Draft, frame: str, error: Error) -> None:
     draft.fail(frame, error)
     scope.child_closed(failed=True)
     if node.goes_on:
-        draft.work.append(("fill", scope_path, ""))
+        _child_is_closed(draft, scope_path, scope, frame, error)
     else:
         stop(draft, scope_path, wrapped(error, f"{node.noun} {index} failed", scope_path))
 

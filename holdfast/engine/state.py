@@ -143,6 +143,7 @@ class Scope(msgspec.Struct, omit_defaults=True):
     errors: dict[int, Error] = {}
     is_nested: bool = False  # a plan of its own: `items` is what it was given
     is_gathered: bool = False  # what its children gave is forgotten with it
+    output_bytes: int = 0  # what its closed children gave together; counted in a decision, see `sizes_of`
 
     def child_opened(self) -> None:
         self.next += 1
@@ -191,7 +192,7 @@ class Stop(msgspec.Struct):
 
 
 class Run(msgspec.Struct, omit_defaults=True, dict=True):
-    """`__dict__` holds what is remembered and can be found again (decoded values, where items begin): no state."""
+    """`__dict__` holds what is remembered and can be found again (decoded values, where items begin, sizes): no state."""
 
     no: RunNo
     id: RunId
@@ -280,6 +281,14 @@ class Run(msgspec.Struct, omit_defaults=True, dict=True):
         frame, tail = split(path)
         found = self.frames.get(frame)
         return None if found is None else found.outputs.get(tail)
+
+
+def sizes_of(run: Run) -> dict[str, int]:
+    """How many bytes the steps of each open frame, and the closed children of each open fan-out, gave together, whether
+    they are still kept or not: what is gathered of them is refused before it is built. Counted anew by every fold, so that
+    journals fold to what they always did; snapshots have it beside the state."""
+    sizes: dict[str, int] = run.__dict__.setdefault("sizes", {})
+    return sizes
 
 
 def timer_key(timer: str, path: str) -> str:

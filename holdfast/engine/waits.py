@@ -14,8 +14,10 @@ from holdfast.engine.decisions import ArmTimer, KeepSignal, NoteAnswer, OpenWait
 from holdfast.engine.draft import Draft
 from holdfast.engine.events import ApprovalAnswered, CallbackReceived, SignalReceived, StepPaused
 from holdfast.engine.state import Run, Step, Wait, is_open, timer_key, waits_for_last_look
+from holdfast.plan import composed
+from holdfast.plan.composed import TooLarge
 from holdfast.plan.graph import Approval, Call, Condition, PendingRule, Plan, Signal
-from holdfast.values import NULL, Error, Millis, decode, encode, split
+from holdfast.values import NULL, Error, Millis, decode, encode, split, written
 
 USUAL: Final = PendingRule()
 LAST_LOOK_MS: Final = 10_000  # after which somebody else looks, if whoever was to make the last poll is gone
@@ -109,7 +111,9 @@ def open_wait(
 ) -> None:
     """A step begins to wait; with a limit, not for ever."""
     expires_at = None if timeout_ms is None else Millis(draft.at + timeout_ms)
-    text = msgspec.Raw(encode(detail)) if detail else NULL
+    text = msgspec.Raw(written(detail)) if detail else NULL
+    if len(text) > composed.LIMIT:
+        raise TooLarge
     draft.decisions.append(OpenWait(path, kind, "", expires_at, text, keep))
     draft.value_bytes += len(memoryview(text))
     if expires_at is not None:
@@ -118,9 +122,7 @@ def open_wait(
 
 def _end(draft: Draft, path: str, node: Condition | Signal | Approval, value: Any) -> None:
     draft.subject = path
-    text = msgspec.Raw(encode(value))
-    draft.complete(path, text, node.keep)
-    scopes.leave(draft, path, node, text)
+    scopes.give(draft, path, node, written(value))
 
 
 # ------------------------------------------------------------------------------------------------- conditions
@@ -143,7 +145,12 @@ def _look_again(draft: Draft) -> None:
     for path, _ in waiting(draft):
         node = draft.plan.node(path)
         if isinstance(node, Condition):
-            is_ready, value = node.ready(draft.seen_from(split(path)[0]))
+            try:
+                is_ready, value = node.ready(draft.seen_from(split(path)[0]))
+            except scopes.BROKEN as error:
+                draft.subject = path
+                scopes.fail_step(draft, path, scopes.broken(error, path))
+                continue
             if is_ready:
                 _end(draft, path, node, value)
 
@@ -235,8 +242,7 @@ def _has_all(node: Signal, names: list[str], got: dict[str, msgspec.Raw]) -> boo
 
 
 def _value(node: Signal, got: dict[str, msgspec.Raw]) -> Any:
-    values = {name: decode(value) for name, value in got.items()}
-    return next(iter(values.values())) if node.mode == "one" else values
+    return next(iter(got.values())) if node.mode == "one" else got
 
 
 # -------------------------------------------------------------------------------------------------- approvals

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
+from holdfast.plan.composed import TooLarge, refuse_large
 from holdfast.plan.graph import Answer
 from holdfast.spec.expr import compiled, parse_jsonpath
 from holdfast.spec.steps import ResultRule
@@ -58,10 +59,20 @@ def answer_of(rule: ResultRule) -> Answer:
             refuse_failure(value)
         if find is not None:
             hits = find(value)
+            _refuse_large(hits)
             value = hits[0] if len(hits) == 1 else hits or None
         return _read(value) if rule.parse == "json" and isinstance(value, str) else value
 
     return output
+
+
+def _refuse_large(hits: list[Any]) -> None:
+    try:
+        if len(hits) > 1:
+            refuse_large(hits)
+    except TooLarge:
+        message = "what `select` finds is over 25 MiB together; select less of it"
+        raise AnswerFailed(message, "output_too_large") from None
 
 
 def refuse_failure(answer: Any) -> None:

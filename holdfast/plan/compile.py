@@ -405,13 +405,14 @@ class _Builder:
         scope: Scope,
         outer: StepPolicy,
         keep: int,
+        levels: int = 0,
     ) -> Call:
         policy, rule = step.policy.within(outer), step.answer.result
         return Call(
             name=step.id,
             routes=routes,
             target=target,
-            inputs=expr.render(_template(args or {}, scope)),
+            inputs=expr.render(_template(args or {}, scope), levels=levels),
             keep=keep,
             retry=policy.retry,
             timeout_ms=_millis(policy.timeout_secs),
@@ -433,7 +434,7 @@ class _Builder:
     ) -> Call:
         """A call of a worker; `timeout_secs` counts for each worker that is tried, and so stands in the rule."""
         args = {"input": body.input, "params": {} if body.params is None else body.params}
-        call = self._call(step, body.service, args, routes, scope, outer, keep)
+        call = self._call(step, body.service, args, routes, scope, outer, keep, levels=1)
         rule = ServiceRule(
             body.max_attempts, body.attempt_delay_ms, body.weighted_by_load, call_timeout_ms=call.timeout_ms
         )
@@ -449,7 +450,7 @@ class _Builder:
             routes=routes,
             workflow=used.spec.name,
             block=inner.block,
-            inputs=expr.render(_template(body.inputs or {}, scope)),
+            inputs=expr.render(_template(body.inputs or {}, scope), refers=False),
             fill=inner.fill,
             output=inner.output,
             timeout_ms=inner.timeout_ms,
@@ -534,6 +535,7 @@ class _Builder:
         keep: int,
         within: int,
     ) -> FanOut:
+        is_named = keep != KEEP_NOTHING
         if any(inner.id in self._named for branch in body.branches for inner in walk(branch)):
             keep = KEEP_NAMED  # the steps inside can be seen after it
         return FanOut(
@@ -549,6 +551,7 @@ class _Builder:
             count=None,
             noun="parallel branch",
             keep=keep,
+            is_named=is_named,
         )
 
 
@@ -558,11 +561,11 @@ def _inner(used: Resolved, depth: int, keep: int) -> flow.Inner:
     fill, timeout_ms = Inputs(child.inputs).filled, _millis(child.timeout_secs)
     if isinstance(child, FlowSpec):
         block = flow.block_of(child.graph, depth, _nested_of(used.uses))
-        return flow.Inner(block, flow.output_of(depth), fill, timeout_ms)
+        return flow.Inner(block, flow.output_of(depth, refers=False), fill, timeout_ms)
     inside = Scope.of(child, depth)
     kept = keep if child.output is None else KEEP_NOTHING
     block = _Builder(used).block(child.steps, inside, NO_POLICY, kept)
-    output = None if child.output is None else expr.render(_template(child.output, inside))
+    output = None if child.output is None else expr.render(_template(child.output, inside), refers=False)
     return flow.Inner(block, output, fill, timeout_ms)
 
 
@@ -595,13 +598,13 @@ def _pending(answer: Answer) -> PendingRule | None:
 
 def _signal(step: WorkflowStep, body: WaitEventBody, routes: Routes, scope: Scope, keep: int) -> Signal:
     named = [body.signal_key] if body.signal_key is not None else list(body.any_ or body.all_ or ())
-    texts = [expr.text_of(_template(name, scope)) for name in named]
+    names = expr.texts_of([_template(name, scope) for name in named])
     mode = "one" if body.signal_key is not None else "any" if body.any_ is not None else "all"
     correlation = None if body.correlation is None else expr.text_of(_template(body.correlation, scope))
     return Signal(
         step.id,
         routes,
-        lambda view: [text(view) for text in texts],
+        names,
         mode,
         correlation,
         _millis(body.timeout_secs),
@@ -656,19 +659,19 @@ def _evaluate(text: str, scope: Scope) -> Evaluate:
 # ------------------------------------------------------------------------------------------------------- timers
 
 
-def _fired(view: View, at: Millis) -> dict[str, str]:
-    return {"fired_at": rfc3339(at)}
+def _fired(view: View, at: Millis) -> bytes:
+    return b'{"fired_at":"%b"}' % rfc3339(at).encode()
 
 
 def _due(body: TimerBody, scope: Scope) -> Any:
     until = body.until is not None
-    render = expr.render(_template(body.until if until else body.delay_ms, scope))
+    render = expr.render(_template(body.until if until else body.delay_ms, scope), refers=False)
 
     def due(view: View, now: Millis) -> Millis:
         value = decode(render(view))
         at = _instant(value) if until else Millis(now + round(_number(value)))
         if not -INSTANT_MAX < at < INSTANT_MAX:
-            raise NotJson(f"a timer cannot wait for {value!r}: that is after the year 9999")
+            raise NotJson(f"a timer cannot wait for {value!r:.50}: that is after the year 9999")
         return at
 
     return due
@@ -681,7 +684,7 @@ def _number(value: Any) -> float:
             raise ValueError
         return number
     except (TypeError, ValueError):
-        raise NotJson(f"a timer needs a number of milliseconds, not {value!r}") from None
+        raise NotJson(f"a timer needs a number of milliseconds, not {value!r:.50}") from None
 
 
 def _instant(value: Any) -> Millis:
@@ -692,9 +695,9 @@ def _instant(value: Any) -> Millis:
         try:
             at = datetime.fromisoformat(value)
         except ValueError:
-            raise NotJson(f"{value!r} is no instant: write 2026-01-31T12:00:00Z, or a number") from None
+            raise NotJson(f"{value!r:.50} is no instant: write 2026-01-31T12:00:00Z, or a number") from None
         if at.tzinfo is None:
-            raise NotJson(f"the instant {value!r} has no zone: write it with Z or an offset")
+            raise NotJson(f"the instant {value!r:.50} has no zone: write it with Z or an offset")
         return Millis(round(at.timestamp() * 1000))
     number = _number(value)
     return Millis(round(number * 1000 if abs(number) < _SECONDS_BELOW else number))

@@ -7,10 +7,12 @@ stored (the View hands them over). Rendered text is data: nothing here, and noth
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 
+from holdfast.plan import composed
+from holdfast.plan.composed import TooLarge, escaped_chunks, printed, refuse_large
 from holdfast.plan.graph import Evaluate, ItemsOf, Render, View
 from holdfast.values import JSON_DEPTH_MAX, NotJson, decode, encode, is_too_deep, written
 
@@ -148,6 +150,8 @@ def search(doc: Document, find: Callable[[Any], list[Any]]) -> Evaluate:
 
     def evaluated(view: View) -> Any:
         hits = find(build(view))
+        if len(hits) > 1:
+            refuse_large(hits)
         return hits[0] if len(hits) == 1 else hits or None
 
     return evaluated
@@ -166,8 +170,13 @@ def members_all(source: Source) -> Evaluate:
 
 
 # --------------------------------------------------------------------------------------------- rendering
+#
+# `view.size` is the size of the value so far, as it will be with its references followed: a reference counts what it
+# stands for, and an escaped key what it was. Each piece is counted as it is made, so a value that is too large is not
+# built, and whatever refers to it is not resolved.
 
 Piece = Callable[[View], bytes]
+SHORT: Final = 2 * JSON_DEPTH_MAX  # a shorter text cannot be too deep
 
 
 class Text(msgspec.Struct, frozen=True):
@@ -179,118 +188,178 @@ class Text(msgspec.Struct, frozen=True):
 Leaf = Source | Lookup | Secret
 
 
-def render(template: Any) -> Render:
+def render(template: Any, *, refers: bool = True, levels: int = 0) -> Render:
     """JSON data with leaves (Source, Secret, Text) among it → a closure that gives its JSON text.
 
-    What does not change is text already: rendering is putting the leaves' texts between.
+    What does not change is text already: rendering is putting the leaves' texts between. With `refers`, large values that
+    exist already are references and the text is to be resolved; without, it is the value itself. `levels` are those of the
+    template that its author did not write. Raises TooLarge.
     """
-    pieces = _merged(_pieces(template))
+    pieces = _merged(_pieces(template, refers))
     if len(pieces) == 1 and isinstance(pieces[0], bytes):
         constant = pieces[0]
         return lambda view: constant
+    fixed = sum(len(piece) for piece in pieces if isinstance(piece, bytes))
+    fixed -= _escapes(template) if refers else 0
     if len(pieces) == 3 and callable(one := pieces[1]):  # one value in an object: the commonest of all
         head, tail = pieces[0], pieces[2]
         assert isinstance(head, bytes) and isinstance(tail, bytes)
 
         def around(view: View) -> bytes:
-            text = head + one(view) + tail
-            return text if len(text) <= 2 * JSON_DEPTH_MAX else _checked(text)
+            view.size = fixed
+            part = one(view)
+            if view.size + len(part) > composed.LIMIT:
+                raise TooLarge
+            text = head + part + tail
+            return text if len(text) <= SHORT else _checked(text, view, levels)
 
         return around
+    join = _joined(pieces)
 
-    return lambda view: _checked(
-        b"".join([piece if isinstance(piece, bytes) else piece(view) for piece in pieces])
-    )
+    def counted(view: View) -> bytes:
+        view.size = fixed
+        return _checked(join(view), view, levels)
+
+    return counted
 
 
-def _checked(text: bytes) -> bytes:
-    if len(text) > 2 * JSON_DEPTH_MAX and is_too_deep(text):
-        raise NotJson(f"the value is nested deeper than {JSON_DEPTH_MAX} levels")
+def _joined(pieces: Sequence[bytes | Piece]) -> Piece:
+    """Pieces put together; of those that are made now, each is counted before the next one is made."""
+
+    def joined(view: View) -> bytes:
+        parts = []
+        for piece in pieces:
+            if type(piece) is bytes:
+                parts.append(piece)
+            else:
+                part = piece(view)  # type: ignore[operator]  # what is not text is a closure
+                view.size += len(part)
+                if view.size > composed.LIMIT:
+                    raise TooLarge
+                parts.append(part)
+        return b"".join(parts)
+
+    return joined
+
+
+def _checked(text: bytes, view: View, around: int) -> bytes:
+    if len(text) > SHORT and is_too_deep(text, view.depth_max + around):
+        raise NotJson(f"the value is nested deeper than {view.depth_max} levels")
     return text
 
 
-def _pieces(template: Any) -> Iterator[bytes | Piece]:
+def _pieces(template: Any, refers: bool) -> Iterator[bytes | Piece]:
     if isinstance(template, dict):
-        yield from _of_object(template)
+        yield from _of_object(template, refers)
     elif isinstance(template, list):
         yield b"["
         for index, value in enumerate(template):
             yield b"," if index else b""
-            yield from _pieces(value)
+            yield from _pieces(value, refers)
         yield b"]"
     elif isinstance(template, Source):
-        yield _whole(template)
+        yield _whole(template, refers)
     elif isinstance(template, Lookup):
         value_of = evaluate(template)
-        yield lambda view: encode(_escaped(value_of(view)))
+        yield lambda view: _passed_on(value_of(view), None, view, refers)
     elif isinstance(template, Text):
         yield _text(template)
     elif isinstance(template, Merged):
-        yield _over(template)
+        yield _over(template, refers)
     else:
         yield encode({"$secret": template.name} if isinstance(template, Secret) else template)
 
 
-def _of_object(template: dict[str, Any]) -> Iterator[bytes | Piece]:
+def _of_object(template: dict[str, Any], refers: bool) -> Iterator[bytes | Piece]:
     yield b"{"
     for index, (key, value) in enumerate(template.items()):
-        yield (b"," if index else b"") + encode(_escaped_key(key)) + b":"
-        yield from _pieces(value)
+        yield (b"," if index else b"") + encode(_escaped_key(key) if refers else key) + b":"
+        yield from _pieces(value, refers)
     yield b"}"
+
+
+def _escapes(template: Any) -> int:
+    """How many keys of a template are written with a second `$`."""
+    if isinstance(template, dict):
+        return sum(key.startswith("$") + _escapes(member) for key, member in template.items())
+    return sum(map(_escapes, template)) if isinstance(template, list) else 0
 
 
 def _merged(pieces: Iterator[bytes | Piece]) -> list[bytes | Piece]:
     merged: list[bytes | Piece] = []
+    constant: list[bytes] = []
     for piece in pieces:
-        if merged and isinstance(piece, bytes) and isinstance(last := merged[-1], bytes):
-            merged[-1] = last + piece
-        else:
-            merged.append(piece)
-    return merged
+        if isinstance(piece, bytes):
+            constant.append(piece)
+            continue
+        if constant:
+            merged.append(b"".join(constant))
+            constant = []
+        merged.append(piece)
+    return [*merged, b"".join(constant)] if constant else merged
 
 
-def _whole(source: Source) -> Piece:
+def _whole(source: Source, refers: bool) -> Piece:
     """A placeholder that is the whole string keeps the type of its value."""
     value_of, name = evaluate(source), _input_named(source)
 
     def piece(view: View) -> bytes:
         value = value_of(view) if name is None else view.inputs().get(name)
-        return written(value) if type(value) is int else _passed_on(value, source, view)
+        return written(value) if type(value) is int else _passed_on(value, source, view, refers)
 
     return piece
 
 
-def _over(merged: Merged) -> Piece:
+def _over(merged: Merged, refers: bool) -> Piece:
     """Members that are only passed on are referred to one by one, as far as they are large."""
     if not merged.own:
-        return _whole(merged.base)
-    value_of, own = evaluate(merged.base), render(merged.own)
-    names = frozenset(merged.own)
+        return _whole(merged.base, refers)
+    pieces = _merged(_pieces(merged.own, refers))
+    value_of, own, names = evaluate(merged.base), _joined(pieces), frozenset(merged.own)
+    fixed = sum(len(piece) for piece in pieces if isinstance(piece, bytes))
+    fixed -= _escapes(merged.own) if refers else 0
 
     def piece(view: View) -> bytes:
-        parts = [own(view)[1:-1]]
+        text = own(view)
+        view.size -= (
+            len(text) - fixed
+        )  # counted again with the whole piece; what references stand for stays counted
+        parts = [text[1:-1]]
         for key, value in (value_of(view) or {}).items():
             if key not in names:
                 at = msgspec.structs.replace(merged.base, members=(*merged.base.members, key))
-                parts.append(encode(_escaped_key(key)) + b":" + _passed_on(value, at, view))
+                part = _passed_on(value, at, view, refers)
+                view.size -= refers and key.startswith("$")
+                parts.append(encode(_escaped_key(key) if refers else key) + b":" + part)
         return b"{" + b",".join(parts) + b"}"
 
     return piece
 
 
-def _passed_on(value: Any, source: Source, view: View) -> bytes:
-    text = encode(value)
-    if len(text) > REFERENCE_BYTES_MIN and source.stays:
-        return encode({"$of": source.path(view), "at": pointer_of(source.members)})
-    return encode(_escaped(value)) if b'"$' in text and not isinstance(value, str) else text
+def _passed_on(value: Any, source: Source | None, view: View, refers: bool) -> bytes:
+    text = written(value)
+    if len(text) > REFERENCE_BYTES_MIN:
+        if view.size + len(text) > composed.LIMIT:
+            raise TooLarge
+        if refers and source is not None and source.stays:
+            reference = encode({"$of": source.path(view), "at": pointer_of(source.members)})
+            view.size += len(text) - len(reference)
+            return reference
+    if refers and b'"$' in text and not isinstance(value, str):
+        escaped = written(_escaped(value))
+        view.size += len(text) - len(escaped)
+        return escaped
+    return text
 
 
-def all_vars(depth: int) -> Render:
+def all_vars(depth: int, *, refers: bool = True) -> Render:
     """All variables of the plan in a frame, as the text of a value."""
 
     def text_of_all(view: View) -> bytes:
         text = view.vars_text(view.frames[depth])
-        return encode(_escaped(decode(text))) if b'"$' in text else text
+        if len(text) > composed.LIMIT:
+            raise TooLarge
+        return written(_escaped(decode(text))) if refers and b'"$' in text else text
 
     return text_of_all
 
@@ -299,49 +368,70 @@ def _text(text: Text) -> Piece:
     if any(isinstance(part, Secret) for part in text.parts):
         return _secret_text(text)
     pieces = [
-        part if isinstance(part, str) else evaluate(part)
+        b"".join(escaped_chunks(part)) if isinstance(part, str) else evaluate(part)
         for part in text.parts
         if not isinstance(part, Secret)
     ]
 
     def piece(view: View) -> bytes:
-        return encode("".join([part if isinstance(part, str) else printed(part(view)) for part in pieces]))
+        parts, size = [b'"'], view.size + 2
+        for each in pieces:
+            for chunk in (each,) if type(each) is bytes else escaped_chunks(printed(each(view))):  # type: ignore[operator]
+                size += len(chunk)
+                if size > composed.LIMIT:
+                    raise TooLarge
+                parts.append(chunk)
+        parts.append(b'"')
+        return b"".join(parts)
 
     return piece
 
 
 def _secret_text(text: Text) -> Piece:
     """Text around a secret stays in parts: only the caller, at the last moment, puts them together."""
+    pieces = [part if isinstance(part, str | Secret) else evaluate(part) for part in text.parts]
 
     def piece(view: View) -> bytes:
-        parts: list[Any] = []
-        for part in text.parts:
-            if isinstance(part, Secret):
-                parts.append({"$secret": part.name})
-            else:
-                parts.append(part if isinstance(part, str) else printed(evaluate(part)(view)))
-        return encode({"$text": parts})
+        parts, size = [], view.size
+        for each in pieces:
+            for chunk in _secret_parts(each, view):
+                size += len(chunk) + 1
+                if size > composed.LIMIT:
+                    raise TooLarge
+                parts.append(chunk)
+        return b'{"$text":[' + b",".join(parts) + b"]}"
 
     return piece
+
+
+def _secret_parts(part: str | Secret | Evaluate, view: View) -> Iterator[bytes]:
+    if isinstance(part, Secret):
+        yield encode({"$secret": part.name})
+        return
+    for chunk in escaped_chunks(part if isinstance(part, str) else printed(part(view))):
+        yield b'"' + chunk + b'"'
 
 
 def text_of(template: Any) -> Callable[[View], str]:
     """A template that is text, whatever the type of the values in it; data is the text of its JSON."""
     if not isinstance(template, str | Text | Leaf):
-        text = render(template)
+        text = render(template, refers=False)
         return lambda view: text(view).decode()
+    text = render(_as_text(template))
+    return lambda view: decode(text(view))
+
+
+def texts_of(templates: Sequence[Any]) -> Callable[[View], list[str]]:
+    """The same for several, which are one value as far as their size goes."""
+    text = render([_as_text(template) for template in templates])
+    return lambda view: decode(text(view))
+
+
+def _as_text(template: Any) -> str | Text:
+    if isinstance(template, str):
+        return template
     parts = template.parts if isinstance(template, Text) else (template,)
-    pieces = [
-        part if isinstance(part, str) else evaluate(part) for part in parts if not isinstance(part, Secret)
-    ]
-    return lambda view: "".join([part if isinstance(part, str) else printed(part(view)) for part in pieces])
-
-
-def printed(value: Any) -> str:
-    """A value inside text: strings as they are, null as nothing, the rest as JSON."""
-    if isinstance(value, str):
-        return value
-    return "" if value is None else encode(value).decode()
+    return Text(tuple(part for part in parts if not isinstance(part, Secret)))
 
 
 def pointer_of(members: Members) -> str:
@@ -369,7 +459,7 @@ class SecretMissing(ValueError):
     kind = "secret"
 
 
-ValueAt = Callable[[str, Members], Any]
+TextAt = Callable[[str, Members], bytes]
 SecretOf = Callable[[str], str]
 
 
@@ -377,27 +467,54 @@ def _no_secrets(name: str) -> str:
     raise SecretMissing(f"the secret {name!r} stands where none can be filled in")
 
 
-def resolved(text: bytes, value_at: ValueAt, secret_of: SecretOf = _no_secrets) -> Any:
-    """Rendered JSON text → the value a caller is given: references followed, secrets filled in, escapes undone."""
-    return _resolved(decode(text), value_at, secret_of)
+def resolved(text: bytes, text_at: TextAt, secret_of: SecretOf = _no_secrets) -> bytes:
+    """Rendered JSON text → that of the value a caller is given: references followed, secrets filled in, escapes undone.
+
+    Counted as it is filled in, whoever rendered it: an earlier release did not count. Raises TooLarge.
+    """
+    whole = written(_Filling(text_at, secret_of).value(decode(text)))
+    if len(whole) > composed.LIMIT:
+        raise TooLarge
+    return whole
 
 
-def _resolved(value: Any, value_at: ValueAt, secret_of: SecretOf) -> Any:
-    if isinstance(value, dict):
-        if "$secret" in value:
-            return secret_of(value["$secret"])
-        if "$text" in value:
-            parts = value["$text"]
-            return "".join([part if isinstance(part, str) else secret_of(part["$secret"]) for part in parts])
-        if "$of" in value:
-            return value_at(value["$of"], members_of(value["at"]))
-        return {
-            key[1:] if key.startswith("$$") else key: _resolved(member, value_at, secret_of)
-            for key, member in value.items()
-        }
-    if isinstance(value, list):
-        return [_resolved(member, value_at, secret_of) for member in value]
-    return value
+class _Filling:
+    """Puts the texts of references into a value, as long as they are not too much together."""
+
+    def __init__(self, text_at: TextAt, secret_of: SecretOf) -> None:
+        self._text_at, self._secret_of, self._size = text_at, secret_of, 0
+
+    def value(self, value: Any) -> Any:
+        if isinstance(value, dict):
+            if "$secret" in value:
+                return self._spent(self._secret_of(value["$secret"]))
+            if "$text" in value:
+                return self._text(value["$text"])
+            if "$of" in value:
+                return msgspec.Raw(self._spent(self._text_at(value["$of"], members_of(value["at"]))))
+            return {
+                key[1:] if key.startswith("$$") else key: self.value(member) for key, member in value.items()
+            }
+        if isinstance(value, list):
+            return [self.value(member) for member in value]
+        return value
+
+    def _text(self, parts: list[Any]) -> str:
+        return "".join(
+            [
+                self._spent(part if isinstance(part, str) else self._secret_of(part["$secret"]))
+                for part in parts
+            ]
+        )
+
+    def _spent(self, text: Filled) -> Filled:
+        self._size += len(text)
+        if self._size > composed.LIMIT:
+            raise TooLarge
+        return text
+
+
+Filled = TypeVar("Filled", str, bytes)
 
 
 # ------------------------------------------------------------------------------------------------- items
@@ -418,7 +535,10 @@ def items_of(evaluated: Evaluate, source: Source | None) -> ItemsOf:
             return count, encode({"$of": source.path(view), "at": pointer_of(source.members)})
         value = evaluated(view)
         listed = value if isinstance(value, list) else [] if value is None else [value]
-        return len(listed), encode(listed)
+        text = written(listed)
+        if len(text) > composed.LIMIT:
+            raise TooLarge
+        return len(listed), text
 
     return items
 

@@ -14,8 +14,9 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, Protocol
 
-from holdfast.plan import expr
+from holdfast.plan import composed, expr
 from holdfast.plan.answers import answer_of
+from holdfast.plan.composed import TooLarge, printed
 from holdfast.plan.conditions import condition
 from holdfast.plan.expr import Merged, Source
 from holdfast.plan.graph import (
@@ -45,7 +46,7 @@ from holdfast.plan.graph import (
 from holdfast.spec.flow_nodes import DEFAULT_ACTION, Edge, FlowNode, Graph
 from holdfast.spec.policy import BackoffKind, RetryPolicy
 from holdfast.spec.reference import Literal, Reference, given, is_reference, key_parts, reference
-from holdfast.values import Error, Millis, NotJson, encode, segment
+from holdfast.values import Error, Millis, NotJson, decode, encode, segment, written
 
 CALL_TIMEOUT_MS: Final = 10_000  # of one call of a worker, where a node says nothing
 CONCURRENCY_MAX: Final = 10_000
@@ -77,9 +78,9 @@ def block_of(graph: Graph, depth: int, nested: NestedOf) -> Block:
     return Block(nodes, segment(graph.start), frozenset(map(segment, met_again(graph.nodes, graph.edges))))
 
 
-def output_of(depth: int) -> Render:
+def output_of(depth: int, *, refers: bool = True) -> Render:
     """What a graph gives: the variables that it has written."""
-    return expr.all_vars(depth)
+    return expr.all_vars(depth, refers=refers)
 
 
 def node_count(graph: Graph) -> int:
@@ -99,9 +100,10 @@ class _Builder:
             case "executor" | "local":
                 return self._call(node, rules, look, look.prep, node.service or "")
             case "choice":
-                return Value(*rules[:2], expr_of(look.prep), post=rules.post)
+                return Value(*rules[:2], expr.render(look.prep, refers=False), post=rules.post)
             case "timer":
-                return Timer(*rules[:2], _due(look), _shown(expr_of(look.prep)), post=rules.post)
+                shown = expr.render(look.prep, refers=False)
+                return Timer(*rules[:2], _due(look), lambda view, at: shown(view), post=rules.post)
             case "foreach":
                 items = _items(expr_of(look.prep))
                 child = self._call(node, _INNER, look, self._item, node.service or "")
@@ -112,7 +114,7 @@ class _Builder:
             case "subflow":
                 assert node.subflow is not None
                 block = block_of(node.subflow, self._depth + 1, self._nested)
-                inner = Inner(block, output_of(self._depth + 1), _object, None)
+                inner = Inner(block, output_of(self._depth + 1, refers=False), _object, None)
                 return self._inside(node, node.key, inner, rules, look)
             case "flow_ref":
                 inner = self._nested(node.flow or "", self._depth + 1)
@@ -131,7 +133,7 @@ class _Builder:
             rules.routes,
             name,
             inner.block,
-            expr.render(look.params),
+            expr.render(look.params, refers=False),
             inner.fill,
             inner.output,
             node.timeout_ms or inner.timeout_ms,
@@ -158,7 +160,7 @@ class _Builder:
             name=rules.name,
             routes=rules.routes,
             target=target,
-            inputs=expr.render({"input": given, "params": look.params, **(more or {})}),
+            inputs=expr.render({"input": given, "params": look.params, **(more or {})}, levels=1),
             keep=KEEP_NAMED if rules is _INNER else 0,
             retry=_retry(node),
             timeout_ms=(node.timeout_ms or None) if is_local else None,
@@ -286,18 +288,13 @@ class _Look:
 
 
 def expr_of(template: Any) -> Evaluate:
-    """The value of a template, for whoever needs it as a value and not as text."""
+    """The value of a template, for whoever needs it as a value and not as text. One that is put together is made as text
+    first, which is counted: the same variable in a thousand places is a thousand copies of it."""
     if isinstance(template, Source):
         return expr.evaluate(template)
-    if isinstance(template, Merged):
-        base, own = expr.evaluate(template.base), expr_of(template.own)
-        return lambda view: {**(base(view) or {}), **own(view)}
-    if isinstance(template, dict):
-        members = {name: expr_of(member) for name, member in template.items()}
-        return lambda view: {name: member(view) for name, member in members.items()}
-    if isinstance(template, list):
-        listed = [expr_of(member) for member in template]
-        return lambda view: [member(view) for member in listed]
+    if isinstance(template, Merged | dict | list):
+        text = expr.render(template, refers=False)
+        return lambda view: decode(text(view))
     return lambda view: template
 
 
@@ -314,11 +311,17 @@ def _writes(node: FlowNode) -> Callable[[View, Any, Sequence[ChildError]], Mappi
     collects = node.failure_strategy == "collect_errors"
 
     def writes(view: View, value: Any, errors: Sequence[ChildError]) -> Mapping[str, bytes]:
-        texts = {to: encode(expr.walk(value, members)) for to, members in fields.items()}
+        texts = dict[str, bytes]()
+        left = composed.LIMIT
+        for to, members in fields.items():
+            texts[to] = written(expr.walk(value, members))
+            left -= len(texts[to])
+            if left < 0:
+                raise TooLarge
         if key is not None:
-            texts[key] = encode(value)
+            texts[key] = written(value)
             if errors and collects:
-                texts[f"{key}_errors"] = encode(list(errors))
+                texts[f"{key}_errors"] = written(list(errors))
         return texts
 
     return writes
@@ -447,7 +450,7 @@ def _items(value_of: Evaluate) -> ItemsOf:
         value = value_of(view)
         if not isinstance(value, list):
             raise NotJson(f"a foreach needs an array as its input, not {_kind_of(value)}")
-        return len(value), encode(value)
+        return len(value), written(value)
 
     return items
 
@@ -497,10 +500,6 @@ def _milliseconds(value: Any, name: str) -> float:
     return number
 
 
-def _shown(value_of: Evaluate) -> Callable[[View, Millis], Any]:
-    return lambda view, at: value_of(view)
-
-
 # ------------------------------------------------------------------------------------------------------ policies
 
 
@@ -527,8 +526,13 @@ def _key(node: FlowNode, look: _Look, given: Any) -> KeyRule | None:
     given_of = expr_of(given)
 
     def text(view: View) -> str:
-        value = given_of(view)
-        return "".join([part if isinstance(part, str) else expr.printed(part(view, value)) for part in parts])
+        value, texts, size = given_of(view), list[str](), 0
+        for part in parts:
+            texts.append(part if isinstance(part, str) else printed(part(view, value)))
+            size += len(texts[-1])
+            if size > composed.LIMIT:
+                raise TooLarge
+        return "".join(texts)
 
     return KeyRule(text)
 

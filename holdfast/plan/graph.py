@@ -35,6 +35,8 @@ class View(Protocol):
     """What an expression may see of a run: committed values, by the frame it stands in."""
 
     frames: tuple[str, ...]  # the frames around the step, outermost first; frames[0] is the top level
+    size: int  # of the value that is being rendered, in bytes, with its references followed
+    depth_max: int  # of such a value; more once something was gathered for it
 
     def env(self) -> Any: ...
     def inputs(self) -> Any: ...
@@ -142,7 +144,7 @@ class Timer(msgspec.Struct, frozen=True):
     name: str
     routes: Routes
     due: Callable[[View, Millis], Millis]
-    show: Callable[[View, Millis], Any]  # when it fired → the output
+    show: Callable[[View, Millis], bytes]  # when it fired → the text of the output
     keep: int = KEEP_NOTHING
     post: Post | None = None
 
@@ -152,7 +154,7 @@ class Value(msgspec.Struct, frozen=True):
 
     name: str
     routes: Routes
-    value: Evaluate
+    value: Render
     keep: int = KEEP_NOTHING
     post: Post | None = None
 
@@ -224,7 +226,9 @@ class FanOut(msgspec.Struct, frozen=True):
     items: ItemsOf | None  # None: as many children as there are blocks
     concurrency: int
     goes_on: bool  # a failed child is a result, and the others run; else they are stopped, and the node fails
-    show: Callable[[list[dict[str, Any]]], Any]  # children (status, error, steps by name) → the output
+    show: Callable[
+        [list[dict[str, Any]]], Any
+    ]  # children (status, error, texts of steps by name) → the output
     count: Callable[[int, int], Any] | None  # instead: how many children, and how many failed → the output
     noun: str  # what a child is called in messages
     keep: int = KEEP_NOTHING
@@ -233,13 +237,15 @@ class FanOut(msgspec.Struct, frozen=True):
         None  # instead: the output and what failed, when joined
     )
     drains: bool = False  # after a failed child no other begins; those at work are waited for
+    is_named: bool = True  # its output as a whole is asked for, and so must not be too large
 
     def block_of(self, index: int | None) -> Block:
         return self.blocks[0] if self.items is not None else self.blocks[index or 0]
 
 
 class Gathered(msgspec.Struct, frozen=True):
-    """What the children of a fan-out gave together. With `failed` the node has failed, and has an output all the same."""
+    """What the children of a fan-out gave together, as texts among data. With `failed` the node has failed, and has an
+    output all the same."""
 
     value: Any
     errors: Sequence[ChildError] = ()

@@ -17,7 +17,7 @@ from holdfast.plan import expr
 from holdfast.plan.expr import Source, truthy
 from holdfast.plan.graph import END, Block, Call, Nested, Node, Post, Routes, Timer, Value, View
 from holdfast.spec.expr import compiled, parse_jsonpath
-from holdfast.values import Millis, encode
+from holdfast.values import Millis, written
 
 CALL: Final = "call"
 LOOK: Final = "look"
@@ -53,10 +53,10 @@ def polling(
         LOOK: Value(
             LOOK,
             Routes(END),
-            expr.evaluate(latest),
+            expr.render(latest, refers=False),
             post=Post(_nothing, action, {"done": END, "again": PAUSE}),
         ),
-        PAUSE: Timer(PAUSE, Routes(CALL), due, lambda view, at: None, post=Post(_nothing, _no_action, {})),
+        PAUSE: Timer(PAUSE, Routes(CALL), due, lambda view, at: b"null", post=Post(_nothing, _no_action, {})),
     }
     return Nested(
         name=name,
@@ -65,7 +65,7 @@ def polling(
         block=Block(nodes, CALL, frozenset(nodes)),
         inputs=_no_inputs,
         fill=dict,
-        output=expr.render(latest),
+        output=expr.render(latest, refers=False),
         timeout_ms=timeout_ms,
         keep=keep,
         what="poll",
@@ -85,4 +85,4 @@ def _no_action(view: View, value: Any) -> str:
     return ""
 
 
-_KEEPS: Final = Post(lambda view, value, errors: {ANSWER: encode(value)}, _no_action, {})
+_KEEPS: Final = Post(lambda view, value, errors: {ANSWER: written(value)}, _no_action, {})

@@ -22,7 +22,7 @@ import msgspec
 from msgspec import Raw
 
 from holdfast.engine.decisions import Decision, StartAttempt
-from holdfast.engine.draft import value_at
+from holdfast.engine.draft import Draft
 from holdfast.engine.events import (
     AttemptReleased,
     AttemptTimedOut,
@@ -216,7 +216,7 @@ class Dispatch:
         if not node.service.is_given:
             return node.target
         try:
-            service = self._resolved(live, bytes(live.run.steps[path].inputs))["service"]
+            service = decode(self._resolved(live, _service.decode(live.run.steps[path].inputs).service))
         except (ValueError, SecretUnavailable):
             return None  # it fails when it begins
         return service if type(service) is str else None
@@ -254,7 +254,7 @@ class Dispatch:
             return None
         try:
             text = written(step.inputs)
-            args = self._resolved(live, text) if b'"$' in text else decode(text)
+            args = decode(self._resolved(live, text) if b'"$' in text else text)
             if self.callback_url is not None and self._tells_address(node, tool):
                 self._tell_address(live, path, number, args["params"] if node.spreads else args)
             if node.spreads:
@@ -277,11 +277,13 @@ class Dispatch:
         assert rule is not None
         try:
             if rule.is_given or text.find(b'"$') >= 0 or self._tells_address(node):
-                given = self._resolved(live, text)
+                text = self._resolved(live, text)
+            if rule.is_given or self._tells_address(node):
+                given = decode(text)
                 service = given.pop("service", service)
                 if self._tells_address(node):
                     self._tell_address(live, path, number, given["params"])
-                text = encode(given)
+                text = written(given)
             if type(service) is not str or not service:
                 raise ArgumentsMisfit(f"the name of a service is a text, not {service!r:.50}")
         except (ValueError, SecretUnavailable) as error:
@@ -402,8 +404,9 @@ class Dispatch:
         for hearer in list(self.hearers):
             hearer(*attempt.key, attempt.number, kind, data)
 
-    def _resolved(self, live: Live, text: bytes) -> Any:
-        return resolved(text, lambda of, at: value_at(live.plan, live.run, of, at), self.secrets.require)
+    def _resolved(self, live: Live, text: bytes | Raw) -> bytes:
+        draft = Draft(live.plan, live.run, live.run.at)
+        return resolved(bytes(text), draft.text_at, self.secrets.require)
 
     def _task(self, work: Any) -> asyncio.Task[None]:
         task: asyncio.Task[None] = asyncio.get_running_loop().create_task(work)
@@ -814,3 +817,12 @@ async def _nothing() -> None:
 
 
 _SERVICE: Final = _Service()
+
+
+class _Named(msgspec.Struct):
+    """Of what a call was given: the service that it is for."""
+
+    service: Raw
+
+
+_service: Final = msgspec.json.Decoder(_Named)

@@ -20,7 +20,7 @@ from holdfast.spec.keys import CALLBACK_URL
 from holdfast.spec.notation import Definition
 from holdfast.spec.workflow import WorkflowSpec
 from holdfast.store.base import Letter, LetterTried, NewLetter
-from holdfast.values import Millis, encode, is_text, rfc3339
+from holdfast.values import Millis, is_text, rfc3339, written
 
 if TYPE_CHECKING:
     from holdfast.runtime.queries import RunView
@@ -114,7 +114,7 @@ def text_of(view: RunView) -> bytes:
     told = msgspec.structs.asdict(view)
     for name in ("created_at", "started_at", "finished_at"):
         told[name] = None if told[name] is None else rfc3339(told[name])
-    return encode(told)
+    return written(told)
 
 
 def headers_of(letter: Letter, text: bytes, at: Millis, secret: str | None) -> dict[str, str]:

@@ -5,23 +5,42 @@ from __future__ import annotations
 import asyncio
 from typing import Any, Final
 
-from holdfast.engine.draft import Draft, value_at
+from holdfast.engine.draft import Draft
 from holdfast.engine.state import Run
+from holdfast.errors import LimitExceeded
+from holdfast.plan.composed import TooLarge
 from holdfast.plan.expr import resolved
 from holdfast.plan.graph import Plan
 from holdfast.runtime.load import replay
 from holdfast.store.base import Store
+from holdfast.values import VALUE_BYTES_MAX, decode
 
 JOURNAL_PAGE: Final = 1_000
 
 
+READ_BYTES_MAX: Final = 2 * VALUE_BYTES_MAX  # of a gathered value; what was accepted is never over half of it
+
+
 async def output_of(store: Store, plan: Plan, run: Run) -> Any:
     """The output of a completed run: what its definition says, else what its top-level steps gave."""
+    try:
+        return decode(await output_text(store, plan, run))
+    except (TooLarge, RecursionError):
+        raise LimitExceeded("output_too_large", UNSHOWN) from None
+
+
+async def output_text(store: Store, plan: Plan, run: Run) -> bytes:
+    """The same as JSON text. Raises TooLarge for a run of a release that did not limit it."""
     if plan.output is not None:
-        return resolved(bytes(run.output), lambda of, at: value_at(plan, run, of, at))
+        return resolved(bytes(run.output), Draft(plan, run, run.at).text_at)
     if not (plan.keeps_result and run.result_whole):
         run = await whole_run(store, run)
-    return Draft(plan, run, run.at).outputs_of("")
+    return Draft(plan, run, run.at).outputs_of("", READ_BYTES_MAX)
+
+
+UNSHOWN: Final = (
+    "the output is too large to be shown: an earlier release let it become so; read the steps one by one"
+)
 
 
 async def whole_run(store: Store, run: Run) -> Run:

@@ -19,13 +19,13 @@ from holdfast.engine.events import Adopted, RunStarted
 from holdfast.engine.rows import decode_row
 from holdfast.engine.state import Run
 from holdfast.errors import HoldfastError, InvalidInputs, LimitExceeded, NotFound, RunIsOpen, Unavailable
-from holdfast.plan.expr import resolved
+from holdfast.plan.composed import TooLarge
 from holdfast.plan.graph import Plan
 from holdfast.runtime import explain as why
 from holdfast.runtime import tasks
 from holdfast.runtime.explain import Explanation, Wait
 from holdfast.runtime.load import load_run_in_turns, whole
-from holdfast.runtime.outputs import output_of
+from holdfast.runtime.outputs import UNSHOWN, output_text
 from holdfast.runtime.owners import holder_of
 from holdfast.runtime.plans import Plans
 from holdfast.runtime.progress import Progress, Progresses
@@ -173,6 +173,7 @@ class Queries:
         plan = await self._plans.of_version(row.tenant, row.version)
         is_over = row.status in TERMINAL
         finish = _finish(ends) if is_over else None
+        output, unshown = await self._output(row, plan, finish)
         return RunView(
             run_id=row.id,
             workflow=row.workflow,
@@ -180,8 +181,8 @@ class Queries:
             number=row.number,
             status=row.status,
             inputs=decode(await whole(self.store, row.no, started.inputs)),
-            output=await self._output(row, plan, finish),
-            error=None if finish is None else finish.error,
+            output=output,
+            error=unshown if finish is None or finish.error is None else finish.error,
             waits=[] if is_over else waits,
             progress=await self._progresses.of(row.no, ends.last[0], plan.steps_total),
             labels=labels_of(row),
@@ -462,17 +463,17 @@ class Queries:
         assert stored is not None
         return await load_run_in_turns(self.store, stored)
 
-    async def _output(self, row: RunRow, plan: Plan, finish: FinishRun | None) -> Any:
+    async def _output(self, row: RunRow, plan: Plan, finish: FinishRun | None) -> tuple[Any, Error | None]:
+        """What a run gave; or, where that is too large to be shown, why it is not."""
         if finish is None or finish.status != "completed":
-            return None
+            return None, None
         text = bytes(await whole(self.store, row.no, finish.output))
-        if plan.output is not None and b'"$of"' not in text:
-            return resolved(text, _never)
-        return await output_of(self.store, plan, await self._folded(row.no))
-
-
-def _never(of: str, at: tuple[str | int, ...]) -> Any:
-    raise AssertionError("a value without references was asked for one")
+        try:
+            if plan.output is None or b'"$' in text:
+                text = await output_text(self.store, plan, await self._folded(row.no))
+            return decode(text), None
+        except (TooLarge, RecursionError):
+            return None, Error("output_too_large", UNSHOWN)
 
 
 def _started(ends: Ends) -> RunStarted:

@@ -44,11 +44,12 @@ from holdfast.engine.events import (
 )
 from holdfast.engine.rows import decode_row
 from holdfast.engine.state import Run, beneath
+from holdfast.plan.composed import TooLarge
 from holdfast.plan.graph import Plan
 from holdfast.runtime.load import whole
-from holdfast.runtime.outputs import JOURNAL_PAGE, whole_run
+from holdfast.runtime.outputs import JOURNAL_PAGE, READ_BYTES_MAX, whole_run
 from holdfast.store.base import ReadRow, RunRow, Store
-from holdfast.values import NULL, TERMINAL, Error, Millis, RunNo, StepState, encode, scope_of, split
+from holdfast.values import NULL, TERMINAL, Error, Millis, RunNo, StepState, scope_of, split
 
 ROWS_AT_A_TIME: Final = 200  # of a journal; some milliseconds
 PAGE_BYTES_MAX: Final = 64 * 1024 * 1024  # outputs of the steps of one page, together
@@ -405,9 +406,18 @@ async def _fill_outputs(
         if step.joined and gathered is None:
             gathered = Draft(plan, await whole_run(store, run), run.at)
         if step.joined and gathered is not None:
-            step.output = msgspec.Raw(encode(gathered.output(step.path)))
+            _fill_gathered(step, gathered)
         else:
             step.output = await whole(store, run.no, step.output)
         bytes_max -= len(step.output)
         filled += 1
     return filled
+
+
+def _fill_gathered(step: StepView, draft: Draft) -> None:
+    """What a scope gave. Where that is too large to be shown the step says so: the others of its page must be seen."""
+    try:
+        step.output = msgspec.Raw(draft.gathered(step.path, READ_BYTES_MAX) or b"null")
+    except (TooLarge, RecursionError):
+        message = f"the output of {step.path} is too large to be shown; look at the steps inside it"
+        step.error = Error("output_too_large", message, step.path)

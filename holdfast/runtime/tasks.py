@@ -46,11 +46,12 @@ from holdfast.engine.events import (
 from holdfast.engine.rows import blob_of, decode_row
 from holdfast.engine.state import Run, beneath
 from holdfast.errors import InvalidInputs, LimitExceeded
+from holdfast.plan.composed import TooLarge
 from holdfast.plan.graph import Block, Plan
 from holdfast.runtime.load import load_run_in_turns, whole
-from holdfast.runtime.outputs import output_of
+from holdfast.runtime.outputs import UNSHOWN, output_text
 from holdfast.store.base import ReadRow, RunRow, Store, Wanted
-from holdfast.values import NULL, TERMINAL, Error, Millis, RunNo, base_of, encode, scope_of, split
+from holdfast.values import NULL, TERMINAL, Error, Millis, RunNo, base_of, scope_of, split, written
 
 if TYPE_CHECKING:
     from holdfast.runtime.queries import Queries
@@ -654,10 +655,18 @@ async def _release_of(store: Store, row: RunRow) -> tuple[str | None, str] | Non
 async def _shared(queries: Queries, row: RunRow, run: Run) -> str:
     """The shared state as it is: that of a run which is over is its output, if it completed."""
     if run.status == "completed":
-        return encode(await output_of(queries.store, await queries.plan_of(row), run)).decode()
+        return await _final(queries, row, run)
     kept = run.frames[""].vars
     shown = {name: await whole(queries.store, row.no, value) for name, value in kept.items()}
     return msgspec.json.encode(shown).decode()
+
+
+async def _final(queries: Queries, row: RunRow, run: Run) -> str:
+    """One task whose state is too large to be shown says so, and the others of its page are seen all the same."""
+    try:
+        return (await output_text(queries.store, await queries.plan_of(row), run)).decode()
+    except (TooLarge, RecursionError):
+        return written({"error": {"kind": "output_too_large", "message": UNSHOWN}}).decode()
 
 
 def _retries(run: Run) -> str:

@@ -23,7 +23,7 @@ from holdfast.engine.decisions import (
     StartAttempt,
     StopAttempt,
 )
-from holdfast.engine.draft import Draft, value_at
+from holdfast.engine.draft import Draft
 from holdfast.engine.events import (
     Adopted,
     ApprovalAnswered,
@@ -53,7 +53,7 @@ from holdfast.plan.expr import resolved
 from holdfast.plan.graph import Plan
 from holdfast.spec.inputs import with_defaults
 from holdfast.spec.notation import definition_from_text
-from holdfast.values import Error, Millis, RunId, RunNo, encode
+from holdfast.values import Error, Millis, RunId, RunNo, decode, encode
 
 BEGAN = Millis(1_700_000_000_000)
 RUN_ID = RunId("018bcfe5-6800-7000-8000-000000000001")
@@ -234,9 +234,8 @@ class Case:
 
     def args(self, path: str) -> Any:
         """What the tool would be handed."""
-        return resolved(
-            bytes(self.step(path).inputs), lambda of, members: value_at(self.plan, self.run, of, members)
-        )
+        view = Draft(self.plan, self.run, self.run.at)
+        return decode(resolved(bytes(self.step(path).inputs), view.text_at))
 
     @property
     def open(self) -> list[str]:
@@ -249,7 +248,8 @@ class Case:
             event, decisions = decode_row(body)
             kept = [self._whole(_kept(decision)) for decision in decisions]
             fold(whole, self._whole(event), kept, Millis(at))
-        return Draft(self.plan, whole, whole.at).outputs_of("")
+        outputs: dict[str, Any] = decode(Draft(self.plan, whole, whole.at).outputs_of(""))
+        return outputs
 
 
 def resolved_of(definition: str, known: Mapping[str, str]) -> Resolved:

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from holdfast.engine import draft, scopes
+from holdfast.engine import draft
 from holdfast.engine.decisions import OpenScope
 from holdfast.engine.rows import decode_parts, encode_parts
+from holdfast.plan import composed
 from holdfast.values import decode
 from tests.engine.driver import Case, armed, failures, finish, starts, state_of, stops, was_cut
 
@@ -312,5 +313,5 @@ def test_an_output_of_a_nested_workflow_that_is_too_large_fails_it(monkeypatch: 
     case = parent(CHILD + 'output: ["{{ t }}", "{{ t }}"]\n')
     case.succeed("s", 3)
     case.succeed("inner.s", 6)
-    monkeypatch.setattr(scopes, "VALUE_BYTES_MAX", 100)
+    monkeypatch.setattr(composed, "LIMIT", 100)
     assert failures(case.succeed("inner.t", "x" * 60))["inner"].kind == "output_too_large"

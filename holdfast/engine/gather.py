@@ -1,0 +1,103 @@
+"""What a scope or a run gave, put together from its leaves: their texts are put side by side, and never read into objects.
+
+Counted while it is gathered, so that many outputs that are small by themselves cannot become one value without end. Knows
+the shapes of scopes. Does not know why it is asked, or what is done where the whole is too large.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from holdfast.engine.state import Frame, Scope
+from holdfast.plan import composed
+from holdfast.plan.composed import TooLarge
+from holdfast.plan.graph import Choice, FanOut, Nested
+from holdfast.values import Error, split, written
+
+if TYPE_CHECKING:
+    from holdfast.engine.draft import Draft
+
+NO_FRAME: Final = Frame()
+
+
+class Gather:
+    """One value in the making. Raises TooLarge once its parts are over `bytes_max` together."""
+
+    def __init__(self, draft: Draft, bytes_max: int | None = None) -> None:
+        self._draft = draft
+        self._left = composed.LIMIT if bytes_max is None else bytes_max
+
+    def scope(self, path: str, scope: Scope) -> Any:
+        """The output of a joined scope: data with texts among it."""
+        node = self._draft.plan.node(path)
+        if isinstance(node, Choice):
+            return self._part("", scope.value)
+        if isinstance(node, Nested):
+            return self.steps(path)
+        assert isinstance(node, FanOut)
+        return node.show(self.children(path, scope, scope.count))
+
+    def children(self, path: str, scope: Scope, count: int) -> list[dict[str, Any]]:
+        """What each child of a fan-out gave, in order."""
+        return [self._child(f"{path}[{index}]", scope.errors.get(index)) for index in range(count)]
+
+    def _child(self, frame: str, error: Error | None) -> dict[str, Any]:
+        if error is None:
+            return {"status": "completed", "error": None, "steps": self.steps(frame)}
+        self._spend(len(written(error)))
+        return {"status": "failed", "error": msgspec.to_builtins(error), "steps": self.steps(frame)}
+
+    def steps(self, frame: str) -> dict[str, Any]:
+        """Step id → output, of the steps of one frame that were kept."""
+        draft = self._draft
+        found = draft.run.frames.get(frame) or NO_FRAME
+        prefix = f"{frame}." if frame else ""
+        outputs: dict[str, Any] = {}
+        for tail, node in draft.plan.block(frame).nodes.items():
+            raw = found.outputs.get(tail) or draft.outputs.get(prefix + tail)
+            if raw is not None:
+                outputs[node.name] = self._part(node.name, raw)
+            elif (scope := draft.joined_at(prefix + tail)) is not None:
+                self._spend(len(node.name))
+                outputs[node.name] = self.scope(prefix + tail, scope)
+        return outputs
+
+    def _part(self, name: str, raw: msgspec.Raw) -> msgspec.Raw:
+        self._spend(len(raw) + len(name) + ENTRY_BYTES)
+        return raw
+
+    def _spend(self, size: int) -> None:
+        self._left -= size
+        if self._left < 0:
+            raise TooLarge
+
+
+# ------------------------------------------------------------------------------------------------------- sizes
+#
+# How large a gathered value will be is counted as its parts come, so that it can be refused before it exists: names are
+# quoted and have a colon and a comma, children have brackets and a comma.
+
+ENTRY_BYTES: Final = 4
+CHILD_BYTES: Final = 3
+ERROR_BYTES: Final = 60
+
+
+def child_bytes(steps: int, error: Error | None) -> int:
+    """What a closed child adds to the output of its scope."""
+    return steps + CHILD_BYTES + (0 if error is None else len(error.message) + len(error.path) + ERROR_BYTES)
+
+
+def added_bytes(draft: Draft, frame: str) -> int:
+    """What a decision adds to the outputs of one frame, as fold will count it."""
+    size = 0
+    for path, output in draft.outputs.items():
+        where, tail = split(path)
+        if where == frame and tail:  # without a path these are the inputs
+            size += len(output) + len(tail) + ENTRY_BYTES
+    for path, scope in draft.joined.items():
+        where, tail = split(path)
+        if where == frame:
+            size += scope.output_bytes + len(tail) + ENTRY_BYTES
+    return size

@@ -1,0 +1,49 @@
+"""Texts that are put together from values, counted while they grow: what is over the limit is never built.
+
+Knows sizes and JSON text. Does not know where the parts come from, or what the whole is for: a caller that composes
+arguments reports `input_too_large`, one that composes an output `output_too_large`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any, Final
+
+from holdfast.values import VALUE_BYTES_MAX, written
+
+LIMIT: Final = VALUE_BYTES_MAX  # bytes of a composed value, with every reference followed
+CHUNK_CHARS: Final = 1024 * 1024  # long text is escaped piece by piece, so that no second copy of it is made
+
+
+class TooLarge(ValueError):
+    """A composed value is over the limit. `kind` is what dispatch reports, where it is the arguments of a call."""
+
+    kind = "input_too_large"
+
+    def __init__(self) -> None:
+        super().__init__(f"the value is over {LIMIT // 2**20} MiB with its references followed")
+
+
+def printed(value: Any) -> str:
+    """A value inside text: strings as they are, null as nothing, the rest as JSON."""
+    if isinstance(value, str):
+        return value
+    return "" if value is None else written(value).decode()
+
+
+def escaped_chunks(text: str) -> Iterator[bytes]:
+    """A text as it stands between the quotes of a JSON string."""
+    if len(text) <= CHUNK_CHARS:
+        yield written(text)[1:-1]
+        return
+    for at in range(0, len(text), CHUNK_CHARS):
+        yield written(text[at : at + CHUNK_CHARS])[1:-1]
+
+
+def refuse_large(hits: Iterable[Any]) -> None:
+    """Raises TooLarge if the values that a search found are too large together: it may find one value many times."""
+    size = 0
+    for hit in hits:
+        size += len(written(hit)) + 1
+        if size > LIMIT:
+            raise TooLarge

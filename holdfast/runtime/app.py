@@ -525,24 +525,33 @@ class Engine:
                 waiters.remove(waiter)
 
     async def rests(self, no: RunNo) -> None:
-        """Wait until all that is open of a run waits for callbacks, as its rows on disk tell it."""
-        waiter: Waiter = asyncio.get_running_loop().create_future()
-        self._resting.setdefault(no, []).append(waiter)
-        try:
-            live = self.advance.live.get(no) or await self._load(no)
-            if live is not None and not live.run.only_called_back:
+        """Wait until all that is open of a run waits for callbacks that are not here yet, as its rows on disk tell it."""
+        while True:
+            waiter: Waiter = asyncio.get_running_loop().create_future()
+            self._resting.setdefault(no, []).append(waiter)
+            try:
+                live = self.advance.live.get(no) or await self._load(no)
+                if live is None or self._is_resting(live):
+                    return await self.advance.caught_up()
                 await waiter
-            await self.advance.caught_up()
-        finally:
-            self._resting[no].remove(waiter)
-            if not self._resting[no]:
-                del self._resting[no]
+            finally:
+                self._resting[no].remove(waiter)
+                if not self._resting[no]:
+                    del self._resting[no]
+
+    def _is_resting(self, live: Live) -> bool:
+        return live.run.only_called_back and not self.waits.looks_for(live.run.no)
 
     def _tell_resting(self, live: Live) -> None:
-        if live.run.only_called_back:
+        if self._is_resting(live):
             for waiter in self._resting.get(live.run.no, ()):
                 if not waiter.done():
                     waiter.set_result(live)
+
+    def looked(self, live: Live) -> None:
+        """No answer came before its call paused, or it was given."""
+        if self._resting:
+            self._tell_resting(live)
 
     async def row_of(self, run_id: RunId, tenant: str = DEFAULT_TENANT) -> RunRow:
         self._check_open()

@@ -199,7 +199,14 @@ class Queries:
         row = await self._row(tenant, run_id)
         try:
             async with asyncio.timeout(seconds):
-                await (self._ends_or_rests(row.no) if or_pause else self._engine.ended(row.no))
+                if not or_pause:
+                    await self._engine.ended(row.no)
+                while or_pause:
+                    await self._ends_or_rests(row.no)
+                    view = await self.run(tenant, run_id)
+                    if view.status in TERMINAL or only_callbacks(view):
+                        return view
+                    # An answer came the moment that it rested: it goes on.
         except TimeoutError:
             pass
         except HoldfastError as error:

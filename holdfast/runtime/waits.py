@@ -109,6 +109,7 @@ class Waits:
         self._queued: OrderedDict[tuple[RunNo, str, int], float] = (
             OrderedDict()
         )  # seconds in which looks waited for a place
+        self._looks = Counter[RunNo]()  # for answers that came before their call paused
         self._parking = Counter[str]()  # bytes of a tenant that are on their way to be kept
         self._kept: dict[str, tuple[int, int]] = {}  # at most so many answers and bytes, by tenant
         self._tasks: set[asyncio.Task[None]] = set()
@@ -310,7 +311,19 @@ class Waits:
 
     def paused(self, live: Live, path: str, task_id: str) -> None:
         """A call has paused, durably: if its answer is here already, give it."""
-        _ = self._begin(self._take_early, live.run.tenant, live.run.id, path, task_id)
+        self._looks[live.run.no] += 1
+        look = self._begin(self._take_early, live.run.tenant, live.run.id, path, task_id)
+        look.add_done_callback(lambda _: self._looked(live))
+
+    def _looked(self, live: Live) -> None:
+        self._looks[live.run.no] -= 1
+        if not self._looks[live.run.no]:
+            del self._looks[live.run.no]
+            self._engine.looked(live)
+
+    def looks_for(self, no: RunNo) -> bool:
+        """Is an answer being looked for that may have come before its call paused?"""
+        return no in self._looks
 
     async def look(self) -> None:
         """Give answers that are here to those who wait for them. Asked when nobody knows what was looked for before."""

@@ -105,6 +105,18 @@ async def test_who_waits_for_the_end_is_told_that_only_callbacks_are_open(local:
     assert answer.body == {"paused": True, "task_id": "T1", "run_id": run_id, "task_ids": ["T1"]}
 
 
+async def test_who_waits_for_the_end_is_not_told_of_a_pause_whose_callback_was_here_first(
+    local: Said,
+) -> None:
+    for number in range(10):
+        name = f"early-{number}"
+        _, parked = await local.resume({"task_id": name, "result": number})
+        assert parked["reason"] == "parked"
+        start = {"spec": PENDING, "inputs": {"name": name}, "wait_secs": 30}
+        answer = await local("POST", "/api/v1/runs", start)
+        assert (answer.status, answer.body.get("status")) == (200, "completed"), answer.body
+
+
 async def test_a_run_shows_what_it_waits_for(local: Said) -> None:
     run_id = await local.paused()
     run = (await local("GET", f"/api/v1/runs/{run_id}")).body

@@ -468,10 +468,14 @@ BACKUP: Final = Command(
     "backup",
     "Copy the database into a new file, also while another process writes to it.",
     "holdfast.cli.upkeep:backup_command",
-    "The copy holds one moment whole, is checked, and can be used as a database. A file that is there is not overwritten.",
-    ("holdfast backup holdfast-copy.db", "holdfast backup /backups/monday.db --db sqlite:///holdfast.db"),
+    """\
+The copy holds one moment whole, is checked, and can be used as a database. A file that is there is not overwritten.
+
+A plain backup takes the place of the original when that is gone. To use a copy beside the original, make it with --as-copy:
+job tokens, callback addresses and approval links that the original gave out are not accepted by the copy.""",
+    ("holdfast backup holdfast-copy.db", "holdfast backup trial.db --as-copy"),
     (Argument("FILE", "The copy.", files="any"),),
-    ON_A_FILE,
+    (Flag("--as-copy", "Give the copy an identity of its own, to use it beside the original."), *ON_A_FILE),
 )
 DOCTOR: Final = Command(
     "doctor",

@@ -56,10 +56,7 @@ async def acting(settings: Settings, registry: Registry, *, may_create: bool = T
     """The file, locked, with an engine that touches only the runs that it is asked about."""
     path = path_of(settings, must_exist=not may_create)
     lock = Lock(path)
-    try:
-        lock.take()
-    except OSError as error:
-        raise Usage(f"cannot open {path}: {error.strerror}") from None
+    lock.take()
     try:
         engine = engine_of(settings, registry)
         logs.redact_with(engine.dispatch.secrets.redact)

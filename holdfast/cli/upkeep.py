@@ -11,7 +11,9 @@ from holdfast.cli.line import Given
 from holdfast.cli.show import painted
 from holdfast.cli.streams import UNWRITTEN, give, put, say
 from holdfast.config import Settings
-from holdfast.runtime.upkeep import Finding, back_up, examine, forget_key
+from holdfast.runtime.backup import back_up
+from holdfast.runtime.doctor import Finding, examine
+from holdfast.runtime.upkeep import forget_key
 from holdfast.store.sqlite import SqliteStore
 from holdfast.tools.registry import Registry
 
@@ -23,7 +25,7 @@ def backup_command(given: Given) -> int:
     store = SqliteStore(path_of(settings_of(given)))
     store.open_to_read(any_release=True)
     try:
-        made = back_up(store, target)
+        made = back_up(store, target, as_copy=given.has("--as-copy"))
     finally:
         store.close()
     size = target.stat().st_size

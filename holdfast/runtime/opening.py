@@ -8,9 +8,10 @@ from pathlib import Path
 
 from holdfast.config import Settings
 from holdfast.runtime.app import Engine
+from holdfast.runtime.backup import artefacts_of
 from holdfast.runtime.clock import Clock, SystemClock
 from holdfast.runtime.dispatch import ATTEMPTS_MAX, THREADS_MAX
-from holdfast.runtime.upkeep import Upkeep, artefacts_of
+from holdfast.runtime.upkeep import Upkeep
 from holdfast.runtime.workers import Workers
 from holdfast.store.artefacts import Artefacts
 from holdfast.store.roots import Protected, Roots
@@ -66,7 +67,12 @@ def database_path(database: str) -> str:
         raise ValueError("a database in memory would survive nothing; give the name of a file")
     for prefix in ("sqlite:///", "sqlite://"):
         if database.startswith(prefix):
-            return database[len(prefix) :]
+            return _followed(database[len(prefix) :])
     if "://" in database:
         raise ValueError(f"{database!r} is no SQLite address; write sqlite:///holdfast.db")
-    return database
+    return _followed(database)
+
+
+def _followed(path: str) -> str:
+    """A link is another name of its file: lock, log and artefacts are found beside the file itself."""
+    return os.path.realpath(path) if os.path.islink(path) else path

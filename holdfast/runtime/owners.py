@@ -6,19 +6,22 @@ makes a stale one harmless is the epoch that every commit reads.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import logging
 import os
+import sys
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
 import msgspec
 
 from holdfast.engine.events import Adopted, StepPaused
-from holdfast.errors import DatabaseInUse
+from holdfast.errors import DatabaseInUse, StoreUnavailable
 from holdfast.runtime.advance import Advance, Live
 from holdfast.runtime.dispatch import Dispatch
 from holdfast.store.base import Store
+from holdfast.store.files import FILE_MODE, other_names
 from holdfast.values import Millis, RunNo
 
 log = logging.getLogger("holdfast")
@@ -36,12 +39,16 @@ NETWORK_FILESYSTEMS: Final = frozenset(
 
 
 class Lock:
-    """One engine process per file. The lock file says whose it is, and where that one can be reached."""
+    """One engine process per file. The lock file says whose it is, and where that one can be reached.
+
+    The database itself is locked too, by device and inode: a hard link is another name, but the same file.
+    """
 
     def __init__(self, database: str, address: str | None = None) -> None:
-        self.path = f"{database}.lock"
+        self.database, self.path = database, f"{database}.lock"
         self._address = address
-        self._fd = -1
+        self._fd = self._database_fd = -1
+        self._is_held = False
 
     def take(self) -> None:
         kind = _filesystem_of(os.path.dirname(os.path.abspath(self.path)))
@@ -49,21 +56,68 @@ class Lock:
             raise DatabaseInUse(
                 f"{self.path} would be on a network file system ({kind}), where locks do not hold; use a local disk"
             )
-        self._fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
-            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            holder = read_lock(self.path)
-            os.close(self._fd)
-            raise DatabaseInUse(_in_use(self.path, holder)) from None
+            self._take()
+        except OSError as error:
+            self.free()
+            raise StoreUnavailable(_unwritable(self.database, error)) from error
+        except DatabaseInUse:
+            self.free()
+            raise
+
+    def _take(self) -> None:
+        self._fd = _locked(self.path, lambda: _in_use(self.database, read_lock(self.path)))
+        if sys.platform == "linux":  # elsewhere such a lock would stand in the way of SQLite's own
+            self._database_fd = _locked(
+                self.database, lambda: _in_use(self.database, holder_of(self.database))
+            )
+        for name in other_names(self.database):
+            if os.path.exists(f"{name}-wal"):
+                raise DatabaseInUse(
+                    f"{self.database} is the same file as {name}, whose log {name}-wal has commits in it; "
+                    f"use it by that name: --db {name}"
+                )
+        if not os.access(os.path.dirname(os.path.abspath(self.path)), os.W_OK):
+            raise PermissionError(errno.EACCES, "its folder cannot be written, and SQLite makes files there")
+        self._is_held = True
         os.ftruncate(self._fd, 0)
         os.pwrite(self._fd, msgspec.json.encode({"pid": os.getpid(), "address": self._address}), 0)
 
     def free(self) -> None:
+        """To be called when the database is closed: to close another descriptor of it would free SQLite's locks."""
+        if self._database_fd >= 0:
+            os.close(self._database_fd)
+            self._database_fd = -1
         if self._fd >= 0:
-            os.ftruncate(self._fd, 0)
+            if self._is_held:
+                os.ftruncate(self._fd, 0)
             os.close(self._fd)
             self._fd = -1
+
+
+def _locked(path: str, in_use: Callable[[], str]) -> int:
+    """The file, made if it is not there, and locked for this process."""
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(fd)
+        raise DatabaseInUse(in_use()) from None
+    return fd
+
+
+def _unwritable(database: str, error: OSError) -> str:
+    folder = os.path.dirname(os.path.abspath(database))
+    why = error.strerror or str(error)
+    if isinstance(error, FileNotFoundError):
+        return f"the database {database} cannot be made: there is no folder {folder}; make it, or use another with --db"
+    if error.errno == errno.EROFS:
+        hint = "it is on a file system that is mounted read-only"
+    elif error.errno == errno.ENOSPC:
+        hint = "free some space on its disk"
+    else:
+        hint = f"give this user the right to write to it and to {folder}"
+    return f"the database {database} cannot be written: {why}; {hint}, or use another file with --db"
 
 
 def read_lock(path: str) -> dict[str, object]:
@@ -77,10 +131,13 @@ def read_lock(path: str) -> dict[str, object]:
 
 
 def holder_of(database: str) -> dict[str, object]:
-    """Who has a file now, without asking for the lock: empty if nobody does, whatever a killed process left written."""
-    path = f"{database}.lock"
-    holder = read_lock(path)
-    return holder if holder and _is_locked(path, holder.get("pid")) else {}
+    """Who has a file now, under any of its names, without asking for the lock: empty if no process does, whatever a killed
+    process left written."""
+    for name in (database, *other_names(database)):
+        holder = read_lock(f"{name}.lock")
+        if holder and _is_locked(f"{name}.lock", holder.get("pid")):
+            return holder
+    return {}
 
 
 def _is_listed(number: str) -> bool:
@@ -104,8 +161,8 @@ def _is_locked(path: str, pid: object) -> bool:
     return True
 
 
-def _in_use(path: str, holder: dict[str, object]) -> str:
-    database, pid = path.removesuffix(".lock"), holder.get("pid", "unknown")
+def _in_use(database: str, holder: dict[str, object]) -> str:
+    pid = holder.get("pid", "unknown")
     where = f" at {holder['address']}" if holder.get("address") else ", which serves no address"
     return f"{database} is in use by process {pid}{where}; stop it first, or use another file with --db"
 

@@ -1,27 +1,20 @@
-"""Upkeep of a database: deleting what is old, copying it, and looking whether it is sound. Never touches an open run."""
+"""Upkeep of a database: deleting what is old. Never touches an open run."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import logging
-import os
-import re
-import shutil
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Final
 
-import msgspec
-
 from holdfast.errors import HoldfastError, NodeIsOver, NotFound, Refused, StoreUnavailable
 from holdfast.runtime.clock import Clock
 from holdfast.runtime.committer import Committer
-from holdfast.runtime.load import load_run
-from holdfast.runtime.owners import holder_of, read_lock
-from holdfast.store.artefacts import SCHEME, Artefacts
-from holdfast.store.base import Batch, RunRow, Store, StoreFile
-from holdfast.values import DEFAULT_TENANT, Millis, RunNo
+from holdfast.store.artefacts import Artefacts
+from holdfast.store.base import Batch, Store
+from holdfast.values import DEFAULT_TENANT, Millis
 
 log = logging.getLogger("holdfast")
 
@@ -159,152 +152,3 @@ async def _without_answer(store: Store, key: str) -> HoldfastError:
         f"the key {key!r} is held by step {path} of run {run_id}, which is not over, and has no answer to forget; "
         f"let that run end, or cancel it: holdfast runs cancel {run_id}"
     )
-
-
-# ------------------------------------------------------------------------------------------------------ backup
-
-
-def back_up(store: StoreFile, target: Path) -> list[Path]:
-    """Copy the file, and the artefacts beside it, to where nothing is yet; gives what was made.
-
-    The database comes first: an artefact is on disk before the row that names it, so that a later look at the folder
-    has all that the copy names.
-    """
-    artefacts = artefacts_of(Path(store.path)), artefacts_of(target)
-    for path in (target, artefacts[1]):
-        if path.exists():
-            raise Refused(f"{path} is already there, and a backup overwrites nothing; name another file")
-    partial = target.with_name(f".{target.name}.partial")
-    try:
-        partial.unlink(missing_ok=True)
-        store.copy_to(str(partial))
-        os.rename(partial, target)
-        made = [target]
-        if artefacts[0].is_dir():
-            _copy_artefacts(*artefacts)
-            made.append(artefacts[1])
-        _sync(target.parent)
-    except OSError as error:
-        raise StoreUnavailable(f"the copy cannot be written: {error}") from error
-    finally:
-        partial.unlink(missing_ok=True)
-    return made
-
-
-def _copy_artefacts(source: Path, target: Path) -> None:
-    target.mkdir()
-    for file in (file for shelf in Artefacts(source).shelves() for file in (source / shelf).iterdir()):
-        folder = target / file.parent.relative_to(source)
-        folder.mkdir(parents=True, exist_ok=True)
-        with contextlib.suppress(FileNotFoundError):  # swept meanwhile: nothing names it
-            shutil.copy2(file, folder / file.name)
-            _sync(folder / file.name)
-    for folder in (*(path for path in target.rglob("*") if path.is_dir()), target):
-        _sync(folder)
-
-
-def artefacts_of(database: Path) -> Path:
-    """The folder of a database's artefacts."""
-    return database.with_name(f"{database.name}.artefacts")
-
-
-def _sync(path: Path) -> None:
-    fd = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
-
-
-# ------------------------------------------------------------------------------------------------------ doctor
-
-
-class Finding(msgspec.Struct, frozen=True):
-    """One thing that was looked at: sound if there is no problem."""
-
-    check: str
-    problems: list[str] = []
-    note: str = ""
-
-
-async def examine(store: StoreFile) -> list[Finding]:
-    """Everything that data and machine can show about a database, as of one moment."""
-    file = store.check_file()
-    findings = [Finding("file", file, "" if file else "every page is sound")]
-    if not file:  # else what a query finds means nothing
-        findings.append(Finding("schema", note=f"version {store.schema()}"))
-        findings += [
-            Finding(name.removeprefix("check_").replace("_", " "), store.check(name))
-            for name in store.checks()
-        ]
-        findings += [_large_values(store), _artefacts(store), await _folds(store)]
-    return [*findings, *_machine(Path(store.path))]
-
-
-def _large_values(store: StoreFile) -> Finding:
-    missing, seen = [], 0
-    for no, body in store.blobs_named():
-        for sha256 in _REFERENCE.findall(body):
-            seen += 1
-            if not store.has_blob(no, sha256):
-                missing.append(f"run number {no} refers to the value {sha256[:12]}…, which is not there")
-    return Finding("large values are there", missing[:10], f"{seen} references")
-
-
-_REFERENCE: Final = re.compile(r'\{"\$blob":"([0-9a-f]{64})"\}')
-
-
-def _artefacts(store: StoreFile) -> Finding:
-    artefacts, problems, seen = Artefacts(artefacts_of(Path(store.path))), [], 0
-    for tenant, sha256, size in store.artefacts_named():
-        seen += 1
-        uri = SCHEME + sha256
-        holder = next((one for one in (artefacts.of(tenant), artefacts) if one.has(sha256)), None)
-        if holder is None:
-            problems.append(f"the artefact {sha256[:12]}… is not there")
-        elif size and (found := holder.path(uri).stat().st_size) != size:  # 0: a run that was only given it
-            problems.append(f"the artefact {sha256[:12]}… has {found:,} bytes instead of {size:,}")
-    return Finding("artefacts are there", problems[:10], f"{seen} files")
-
-
-async def _folds(store: StoreFile) -> Finding:
-    """Are the newest runs what their row says, by their journal?"""
-    rows = store.newest(FOLDED_MAX)
-    problems = [problem for row in rows if (problem := await _misfit(store, row))]
-    return Finding("journals fold to what the runs are", problems[:10], f"the newest {len(rows)}")
-
-
-async def _misfit(store: StoreFile, row: RunRow) -> str:
-    stored = await store.load(RunNo(row.no))
-    assert stored is not None
-    try:
-        run = await load_run(store, stored)
-    except Exception as error:  # noqa: BLE001  # whatever is wrong with a journal shows as some error or other
-        return f"run {row.id} cannot be folded: {type(error).__name__}: {error}"
-    return "" if run.status == row.status else f"run {row.id} is {row.status}, its journal says {run.status}"
-
-
-def _machine(path: Path) -> list[Finding]:
-    free = shutil.disk_usage(path.absolute().parent).free
-    wal = Path(f"{path}-wal")
-    logged = wal.stat().st_size if wal.exists() else 0
-    full = [f"only {_mib(free)} are free; steps cannot be written when the disk is full"]
-    long = ["the log is not moved into the file: has some program had the database open for long?"]
-    return [
-        Finding("lock", note=_lock(str(path))),
-        Finding("log", long if logged > WAL_BYTES_MAX else [], _mib(logged)),
-        Finding("disk", full if free < DISK_BYTES_MIN else [], f"{_mib(free)} free"),
-    ]
-
-
-def _lock(path: str) -> str:
-    if holder := holder_of(path):
-        return f"held by process {holder.get('pid')}"
-    left = read_lock(f"{path}.lock").get("pid")
-    return (
-        "free" if left is None else f"free; process {left} ended without closing the file, which is no harm"
-    )
-
-
-def _mib(size: int) -> str:
-    return f"{size / 1024 / 1024:,.1f} MiB"

@@ -17,6 +17,7 @@ from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
+from holdfast.store.files import create, create_folder, sync
 from holdfast.store.roots import FileRefused, Roots
 from holdfast.values import DEFAULT_TENANT, Millis
 
@@ -128,12 +129,12 @@ class Artefacts:
     def put(self, pieces: Iterator[bytes], where: str = "the artefact") -> tuple[str, int]:
         """Store bytes under their hash; when this returns, they and their name survive a power cut."""
         if not self.folder.is_dir():
-            self.folder.mkdir(parents=True, exist_ok=True)
-            _sync_folder(self.folder.parent)
+            create_folder(self.folder)
+            sync(self.folder.parent)
         made = self.folder / f".new-{os.getpid()}-{os.urandom(8).hex()}"
         digest, size = hashlib.sha256(), 0
         try:
-            with open(made, "xb") as file:
+            with os.fdopen(create(made), "wb") as file:
                 for piece in pieces:
                     size += len(piece)
                     if size > ARTEFACT_BYTES_MAX:
@@ -150,11 +151,11 @@ class Artefacts:
     def _name(self, made: Path, sha256: str) -> None:
         target = self._place(sha256)
         if not target.parent.exists():
-            target.parent.mkdir(exist_ok=True)
-            _sync_folder(self.folder)
+            create_folder(target.parent)
+            sync(self.folder)
         with self._naming:
             os.replace(made, target)
-        _sync_folder(target.parent)
+        sync(target.parent)
 
     def path(self, uri: str) -> Path:
         """The file behind an address; not to be written to."""
@@ -192,11 +193,3 @@ class Artefacts:
                     path.unlink()
                     removed += 1
         return removed
-
-
-def _sync_folder(folder: Path) -> None:
-    fd = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)

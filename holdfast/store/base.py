@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from typing import Literal, NamedTuple, Protocol
+from typing import Final, Literal, NamedTuple, Protocol
 
 import msgspec
 
@@ -593,6 +593,12 @@ class Store(Protocol):
     async def interruptible(self, after: RunNo, limit: int) -> list[RunNo]: ...
 
 
+COPIED: Final = (
+    "{path} is a copy of another database, or was restored from one. If the original is still used, both accept the same job "
+    "tokens and callback addresses: make a copy with an identity of its own, holdfast backup NEW.db --as-copy, and use that"
+)
+
+
 class StoreFile(Store, Protocol):
     """A store that is one file, opened to be looked at: what its upkeep needs."""
 
@@ -607,5 +613,6 @@ class StoreFile(Store, Protocol):
     def artefacts_named(self) -> Iterator[tuple[str, str, int]]: ...
     def has_blob(self, no: RunNo, sha256: str) -> bool: ...
     def schema(self) -> int: ...
+    def is_copied(self) -> bool: ...
     def epoch_now(self) -> int: ...
-    def copy_to(self, path: str) -> None: ...
+    def copy_to(self, path: str, *, as_copy: bool = False) -> None: ...

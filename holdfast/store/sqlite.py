@@ -10,6 +10,7 @@ to answer, and the two hops take a fifth of such a sync. Another connection read
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import queue
 import re
@@ -28,6 +29,7 @@ import msgspec
 from holdfast.errors import NodeIsOver, StoreDamaged, StoreGone, StoreUnavailable
 from holdfast.signing import new_key
 from holdfast.store.base import (
+    COPIED,
     Batch,
     Fenced,
     KeyEnd,
@@ -37,6 +39,7 @@ from holdfast.store.base import (
     RunChange,
     Verdict,
 )
+from holdfast.store.files import claim
 from holdfast.store.lists import Tallies
 from holdfast.store.place import Place, is_failed_sync
 from holdfast.store.sqlite_reads import SqliteReads
@@ -56,6 +59,8 @@ PROBE_BYTES_MAX: Final = 1024 * 1024
 REPLY_MS: Final = 24 * 3600 * 1000  # how long an answer is kept for whoever asks again
 
 ALL: Final = -1  # as a limit
+
+log = logging.getLogger("holdfast")
 
 Done = Callable[[BaseException | None], None]
 
@@ -96,8 +101,11 @@ class SqliteStore(SqliteReads):
             self._open()
         except apsw.Error as error:
             raise StoreUnavailable(f"{self.path} cannot be opened as a database: {error}") from error
+        except OSError as error:
+            raise StoreUnavailable(f"{self.path} cannot be written: {error.strerror}") from error
 
     def _open(self) -> None:
+        claim(self.path)
         self._write = self._connect()
         self._tallies = Tallies(self._write, self._sql)
         self._settle()
@@ -108,6 +116,7 @@ class SqliteStore(SqliteReads):
             self._write.execute(self._sql["join_node"], (self.node, self.epoch))
             self._write.execute(self._sql["make_server_key"], (new_key(),))
             self.server_key = self._value(self._write, "read_server_key")
+            self._note_place()
         self._read = self._connect()
         self._last_no = self._value(self._read, "last_no")
         self._write.set_busy_timeout(BUSY_MS_LATER)
@@ -128,6 +137,13 @@ class SqliteStore(SqliteReads):
                 f"the thread that writes {self.path} cannot be started ({error}): "
                 "the limit of processes or memory is reached; see ulimit -u"
             ) from error
+
+    def _note_place(self) -> None:
+        """Say so if this file is a copy of another, which may be in use."""
+        inode, known = os.stat(self._write.filename).st_ino, self._value(self._write, "read_place")
+        if known not in (None, inode):
+            log.warning("%s", COPIED.format(path=self.path))
+        self._write.execute(self._sql["set_place"], (inode,))
 
     def close(self) -> None:
         if self._thread is not None:

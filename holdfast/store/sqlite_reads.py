@@ -17,6 +17,7 @@ import apsw
 import msgspec
 
 from holdfast.errors import NotFound, SchemaTooNew, SchemaTooOld, StoreDamaged, StoreUnavailable
+from holdfast.signing import new_key
 from holdfast.store.artefacts import named_in
 from holdfast.store.base import (
     ApiKey,
@@ -37,6 +38,7 @@ from holdfast.store.base import (
     WorkerRow,
     Workflow,
 )
+from holdfast.store.files import create
 from holdfast.store.lists import EVERY_RUN, Lists
 from holdfast.store.statements import migrations, statements
 from holdfast.values import Millis, RunId, RunNo
@@ -506,16 +508,26 @@ class SqliteReads:
         """The newest incarnation of an engine on this file."""
         return int(self._ask("read_epoch").get)
 
+    def is_copied(self) -> bool:
+        """Was this database last opened in another file?"""
+        return self._ask("read_place").get not in (None, os.stat(self.path).st_ino)
+
     def schema(self) -> int:
         return self._schema(self._read)
 
-    def copy_to(self, path: str) -> None:
-        """The whole file as it is at one moment, into a new one, which is checked and on disk when this returns."""
+    def copy_to(self, path: str, *, as_copy: bool = False) -> None:
+        """The whole file as it is at one moment, into a new one, which is checked and on disk when this returns.
+
+        With `as_copy`, what the original gave out to prove itself by is not good for the new one.
+        """
         try:
+            os.close(create(path))
             with closing(apsw.Connection(path)) as copy:
                 with copy.backup("main", self._read, "main") as backup:
                     backup.step(-1)
                 copy.pragma("journal_mode", "delete")  # one file, that can be carried away
+                if as_copy:
+                    self._renew(copy)
                 wrong = _unsound(copy)
         except apsw.Error as error:
             why = str(error)
@@ -524,6 +536,12 @@ class SqliteReads:
             raise StoreUnavailable(f"{self.path} cannot be copied to {path}: {why}") from error
         if wrong:
             raise StoreUnavailable(f"the copy is not sound: {'; '.join(wrong)}")
+
+    def _renew(self, copy: apsw.Connection) -> None:
+        with copy:
+            copy.execute(self._sql["renew_server_key"], (new_key(),))
+            copy.execute(self._sql["forget_place"])
+            copy.execute(self._sql["free_assignments"])
 
 
 def _is_cut(error: BaseException) -> bool:

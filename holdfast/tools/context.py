@@ -96,7 +96,9 @@ class Context:
         """A folder for this attempt alone, made when first asked for and removed when the attempt ends."""
         folder = self.planned_workdir()
         if not folder.exists():
-            folder.mkdir(mode=0o700, parents=self._workdirs is not None)
+            if self._workdirs is not None:
+                self._workdirs.mkdir(mode=0o700, exist_ok=True)
+            folder.mkdir(mode=0o700)
         return folder
 
     @property

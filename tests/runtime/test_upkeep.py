@@ -14,14 +14,13 @@ import pytest
 
 from holdfast import tool
 from holdfast.errors import NotFound, Refused, SchemaTooOld, StoreUnavailable
+from holdfast.runtime.backup import back_up
+from holdfast.runtime.doctor import Finding, examine
 from holdfast.runtime.upkeep import (
     AGAIN_SECONDS,
     FIRST_SECONDS,
     PAUSE_SECONDS,
-    Finding,
     Upkeep,
-    back_up,
-    examine,
     retire,
 )
 from holdfast.store.artefacts import SCHEME, Artefacts
@@ -521,7 +520,7 @@ async def test_a_damaged_page_is_found(tmp_path: Path) -> None:
 def test_a_machine_that_runs_short_is_a_problem(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str, check: str
 ) -> None:
-    monkeypatch.setattr(f"holdfast.runtime.upkeep.{limit}", 2**62 if limit == "DISK_BYTES_MIN" else -1)
+    monkeypatch.setattr(f"holdfast.runtime.doctor.{limit}", 2**62 if limit == "DISK_BYTES_MIN" else -1)
 
     @by_hand
     async def look() -> None:

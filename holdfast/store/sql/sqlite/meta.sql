@@ -17,6 +17,19 @@ INSERT OR IGNORE INTO meta (key, value) VALUES ('server_key', ?);
 -- name: read_server_key
 SELECT value FROM meta WHERE key = 'server_key';
 
+-- name: renew_server_key
+UPDATE meta SET value = ? WHERE key = 'server_key';
+
+-- name: read_place
+-- The inode of the file that this database was last opened in: a copy has another.
+SELECT value FROM meta WHERE key = 'place';
+
+-- name: set_place
+INSERT OR REPLACE INTO meta (key, value) VALUES ('place', ?);
+
+-- name: forget_place
+DELETE FROM meta WHERE key = 'place';
+
 -- name: read_lane
 SELECT lane FROM node WHERE name = ?;
 

@@ -25,3 +25,7 @@ SELECT run, path, attempt, service, worker, token, offers, claimed_at FROM assig
 
 -- name: forget_run_assignment
 DELETE FROM assignment WHERE run = ?;
+
+-- name: free_assignments
+-- Jobs whose lease was given out by another database are offered again.
+UPDATE assignment SET worker = '', token = '';

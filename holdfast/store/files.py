@@ -1,0 +1,105 @@
+"""Files that only their owner may read, whatever the umask, and what else is done to the files of a database.
+
+Knows names and rights. Does not know what the files contain.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import stat
+from pathlib import Path
+from typing import Final
+
+log = logging.getLogger("holdfast")
+
+FILE_MODE: Final = 0o600
+FOLDER_MODE: Final = 0o700
+OTHERS: Final = 0o077
+
+
+def create(path: str | Path) -> int:
+    """A new file that only its owner may read, open to be written; raises FileExistsError where one is."""
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE_MODE)
+    os.fchmod(fd, FILE_MODE)  # a umask may take rights from the owner too
+    return fd
+
+
+def create_folder(path: Path) -> None:
+    """A folder that only its owner may enter, unless there is one; so are the folders on the way that are missing."""
+    if not path.parent.exists():
+        create_folder(path.parent)
+    with contextlib.suppress(FileExistsError):
+        path.mkdir(mode=FOLDER_MODE)
+
+
+def claim(database: str) -> None:
+    """Make the database, if it is not there, and take the rights to it and its companions from everyone but the owner."""
+    if not os.path.lexists(database):
+        with contextlib.suppress(FileExistsError):
+            os.close(create(database))
+    path = Path(database).resolve()
+    companions = [
+        path,
+        *(path.with_name(path.name + end) for end in ("-wal", "-shm", "-journal", ".lock", ".mark")),
+    ]
+    for file in [*companions, *path.parent.glob(f"{_plain(path.name)}.schema-*")]:
+        tighten(file)
+    tighten_tree(path.with_name(f"{path.name}.artefacts"))
+
+
+def tighten(path: Path) -> bool:
+    """Leave only the owner any right to a file or folder; gives whether that took something away."""
+    try:
+        found = os.stat(path, follow_symlinks=False)
+        if not found.st_mode & OTHERS or stat.S_ISLNK(found.st_mode):
+            return False
+        os.chmod(path, FOLDER_MODE if stat.S_ISDIR(found.st_mode) else FILE_MODE)
+    except FileNotFoundError:
+        return False
+    except OSError as error:
+        log.warning(
+            "%s can be read by other users of this machine, and that cannot be changed (%s); run chmod go= on it as its owner",
+            path,
+            error.strerror,
+        )
+        return False
+    log.warning("%s could be read by other users of this machine; now only its owner can", path)
+    return True
+
+
+def tighten_tree(folder: Path) -> None:
+    """The same for a folder with all that is in it; looked at only if the folder itself was open to others."""
+    if tighten(folder):
+        for inner, folders, files in os.walk(folder):
+            for name in (*folders, *files):
+                with contextlib.suppress(OSError):
+                    os.chmod(Path(inner, name), FOLDER_MODE if name in folders else FILE_MODE)
+
+
+def sync(path: str | Path) -> None:
+    """Bring a file, or the names in a folder, to the disk."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def other_names(database: str) -> list[str]:
+    """The other names that a file has in its folder, by hard links."""
+    try:
+        found = os.stat(database)
+        if found.st_nlink < 2:
+            return []
+        folder = os.path.dirname(os.path.abspath(database))
+        with os.scandir(folder) as entries:
+            names = [entry.path for entry in entries if entry.inode() == found.st_ino and entry.is_file()]
+    except OSError:
+        return []
+    return [name for name in names if os.path.basename(name) != os.path.basename(database)]
+
+
+def _plain(name: str) -> str:
+    return "".join(f"[{char}]" if char in "*?[" else char for char in name)

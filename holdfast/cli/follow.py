@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import shlex
-import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import aclosing
@@ -38,6 +37,7 @@ from holdfast.config import Settings
 from holdfast.errors import HoldfastError, NotWaiting
 from holdfast.http.wire import Run
 from holdfast.runtime.steps import Steps, StepView
+from holdfast.stopping import stop_signals
 from holdfast.values import TERMINAL, Error, segment
 
 COMPLETED: Final = 0
@@ -117,7 +117,7 @@ class Follower:
         self._left: asyncio.Future[int] = asyncio.get_running_loop().create_future()
 
     async def follow(self, run_id: str) -> int:
-        for number in (signal.SIGINT, signal.SIGTERM):
+        for number in stop_signals():
             asyncio.get_running_loop().add_signal_handler(number, self._leave, SIGNALLED + number)
         with ticking(self._view):
             watching = asyncio.ensure_future(self._watch(run_id))

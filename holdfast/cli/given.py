@@ -87,7 +87,8 @@ def read_spec(path: Path, settings: Settings) -> Definition:
     try:
         spec = definition_from_file(path)
     except OSError as error:
-        raise Usage(f"cannot read {path}: {error.strerror}{_likely_file(path)}") from None
+        likely = _likely_file(path) if isinstance(error, FileNotFoundError) else ""
+        raise Usage(f"cannot read {path}: {error.strerror}{likely}") from None
     spec.validate(settings.template_env)
     return spec
 

@@ -43,6 +43,7 @@ from holdfast.runtime.outputs import output_of
 from holdfast.runtime.steps import Steps, StepView, read_steps, steps_so_far
 from holdfast.spec.notation import Definition, definition_from_stored
 from holdfast.spec.problems import Report, did_you_mean
+from holdfast.stopping import stop_signals
 from holdfast.store.base import RunRow
 from holdfast.tools.registry import Registry
 from holdfast.values import RunNo
@@ -294,10 +295,7 @@ class Attendant:
 
     def _listen_to_signals(self) -> None:
         """Ctrl-C asks to stop; it does not stop anything by itself."""
-        numbers = [signal.SIGINT, signal.SIGTERM]
-        if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as nohup leaves it
-            numbers.append(signal.SIGHUP)
-        for number in numbers:
+        for number in stop_signals():
             asyncio.get_running_loop().add_signal_handler(number, self._leave, SIGNALLED + number)
 
     # ----------------------------------------------------------------------------------------------- the end

@@ -23,6 +23,7 @@ from holdfast.cli.streams import UNWRITTEN, give, reserve_stdout, say
 from holdfast.config import Settings
 from holdfast.http.serve import Serving, serving
 from holdfast.runtime.folders import Folder
+from holdfast.stopping import stop_signals
 from holdfast.tools.registry import Registry
 
 FORCED: Final = 130
@@ -81,16 +82,17 @@ async def _up(settings: Settings, registry: Registry, given: Given) -> int:
 
 
 def _told_to_stop() -> asyncio.Event:
-    """Set by Ctrl-C or TERM; a second one does not wait for anything: the journal has everything."""
+    """Set by Ctrl-C, TERM or HUP; a second one does not wait for anything: the journal has everything. A second HUP does:
+    a shell and its terminal both say so, and mean it once."""
     stop = asyncio.Event()
 
-    def told(code: int) -> None:
-        if stop.is_set():
-            os._exit(code)
+    def told(number: signal.Signals) -> None:
+        if stop.is_set() and number != signal.SIGHUP:
+            os._exit(FORCED)
         stop.set()
 
-    for number in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(number, told, FORCED)
+    for number in stop_signals():
+        asyncio.get_running_loop().add_signal_handler(number, told, number)
     return stop
 
 

@@ -1,10 +1,9 @@
-"""`holdfast worker MODULE`: serve the tools of a module to a server, until Ctrl-C or SIGTERM."""
+"""`holdfast worker MODULE`: serve the tools of a module to a server, until Ctrl-C, SIGTERM or SIGHUP."""
 
 from __future__ import annotations
 
 import asyncio
 import os
-import signal
 import sys
 
 import msgspec
@@ -16,6 +15,7 @@ from holdfast.cli.source import server_of
 from holdfast.cli.streams import say
 from holdfast.sdk.perform import CONCURRENCY
 from holdfast.sdk.worker import Worker
+from holdfast.stopping import stop_signals
 
 
 def command(given: Given) -> int:
@@ -34,7 +34,7 @@ def command(given: Given) -> int:
             concurrency=concurrency,
         )
         loop = asyncio.get_running_loop()
-        for number in (signal.SIGINT, signal.SIGTERM):
+        for number in stop_signals():
             loop.add_signal_handler(number, worker.stop)
         telling = asyncio.create_task(_tell(worker))
         await worker.run()

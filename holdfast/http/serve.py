@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-import signal
 import socket
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator
@@ -45,6 +44,7 @@ from holdfast.runtime.folders import Folder
 from holdfast.runtime.opening import Registry, database_path, engine_of
 from holdfast.runtime.owners import Lock
 from holdfast.runtime.services import Services
+from holdfast.stopping import stop_signals
 
 KEEP_ALIVE_SECS: Final = 30
 DRAIN_SECS: Final = 20  # for requests that are being answered when the server is told to stop
@@ -80,9 +80,10 @@ Ready = Callable[[Serving], Awaitable[None] | None]
 
 
 async def serve(settings: Settings, *, registry: Registry | None = None, ready: Ready | None = None) -> None:
-    """Serve until SIGTERM or SIGINT. `ready` is told once the address answers."""
+    """Serve until SIGTERM, SIGINT or SIGHUP. `ready` is told once the address answers."""
     loop, stop = asyncio.get_running_loop(), asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
+    numbers = stop_signals()
+    for number in numbers:
         loop.add_signal_handler(number, stop.set)
     try:
         async with serving(settings, registry=registry) as server:
@@ -90,7 +91,7 @@ async def serve(settings: Settings, *, registry: Registry | None = None, ready: 
                 await told
             await stop.wait()
     finally:
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in numbers:
             loop.remove_signal_handler(number)
 
 

@@ -14,9 +14,11 @@ of what was asked for, so a limit that is checked at each event stops it in time
 
 from __future__ import annotations
 
+import errno
 import math
 import os
 import re
+import stat
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
 
@@ -119,8 +121,28 @@ def look_at(text: str | bytes, source: str = "") -> Document:
 
 def text_of(path: str | os.PathLike[str]) -> bytes:
     """The text of a file; of a file that is too long, one byte more than allowed, so that the reader sees it."""
-    with open(path, "rb") as file:
+    _refuse_special(
+        os.stat(path), path
+    )  # to open a FIFO would wait for a writer, and to open a device may do anything
+    with open(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK), "rb") as file:
+        _refuse_special(os.fstat(file.fileno()), path)  # what is there may be another one by now
         return file.read(SPEC_BYTES_MAX + 1)
+
+
+def _refuse_special(found: os.stat_result, path: str | os.PathLike[str]) -> None:
+    if stat.S_ISDIR(found.st_mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), os.fspath(path))
+    if not stat.S_ISREG(found.st_mode):
+        what = next((name for is_one, name in _SPECIAL if is_one(found.st_mode)), "something else")
+        raise OSError(errno.EINVAL, f"is {what}; a definition is a regular file", os.fspath(path))
+
+
+_SPECIAL: Final = (
+    (stat.S_ISFIFO, "a FIFO"),
+    (stat.S_ISSOCK, "a socket"),
+    (stat.S_ISCHR, "a device"),
+    (stat.S_ISBLK, "a device"),
+)
 
 
 def plain_from(data: Any, source: str = "") -> Any:

@@ -26,6 +26,7 @@ import msgspec
 
 from holdfast.tools.context import Context
 from holdfast.tools.failures import OutputTooLarge, ToolError, described
+from holdfast.tools.keeper import die_with_parent
 from holdfast.tools.registry import Tool
 from holdfast.values import VALUE_BYTES_MAX, RunId
 
@@ -33,7 +34,6 @@ HEADER: Final = struct.Struct("!I")
 MAIN: Final = (
     "__holdfast_main__"  # the name of the parent's script here, so that what it does as a script is not done
 )
-PR_SET_PDEATHSIG: Final = 1
 FAILURE_CHARS_MAX: Final = 1_000_000  # the other side redacts a message before it cuts it to size
 
 
@@ -126,8 +126,11 @@ class Child:
                     self._found.put(order)
                 elif self._context is not None:
                     self._context.cancel()
-        # The engine is gone, and so must be all that was started here for it.
-        os.killpg(0, signal.SIGKILL)
+        # The engine is gone, and so must be all that was started here for it: the keeper of this process sees to that.
+        if sys.platform == "linux":
+            os.kill(os.getppid(), signal.SIGTERM)
+        else:
+            os.killpg(0, signal.SIGKILL)
 
     def path(self, uri: str) -> Path:
         """The file of an artefact, which only the engine can tell."""
@@ -238,10 +241,8 @@ def _limit(memory_bytes: int) -> None:
 def _die_with_parent(parent: int) -> None:
     """At once, even while the tool holds the interpreter; the socket's end says it too, where Linux's way is missing."""
     if sys.platform == "linux":
-        import ctypes
-
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:
+        die_with_parent(parent, signal.SIGKILL)
+    elif os.getppid() != parent:
         os._exit(1)
 
 

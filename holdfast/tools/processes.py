@@ -82,6 +82,8 @@ class Processes:
         until = time.monotonic() + CLOSE_SECONDS
         for process in self._all:
             process.reaper.join(max(0.0, until - time.monotonic()))
+            if process.popen.returncode is None:
+                process.kill_group()
         self._all.clear()
         self._idle.clear()
 
@@ -130,7 +132,7 @@ class Process(asyncio.Protocol):
                 [sys.executable, "-c", _PROGRAM.format(path=sys.path, handle=theirs.fileno(), parent=os.getpid(), memory=memory_bytes)],
                 stdin=subprocess.DEVNULL,
                 pass_fds=[theirs.fileno()],
-                start_new_session=True,  # Ctrl-C is for the engine, and a kill reaches what the tool started
+                start_new_session=True,  # Ctrl-C is for the engine
             )  # fmt: skip
         self.reaper = threading.Thread(target=self._reap, name="holdfast-reaper", daemon=True)
         self.reaper.start()
@@ -167,15 +169,21 @@ class Process(asyncio.Protocol):
             await asyncio.wait(ends, timeout=FAREWELL_SECONDS, return_when=asyncio.FIRST_COMPLETED)
 
     def kill(self) -> None:
-        if self.popen.returncode is None:
-            try:
-                os.killpg(self.popen.pid, signal.SIGKILL)
-            except ProcessLookupError:  # not yet the leader of its session
-                self.popen.kill()
+        """End it, and what it has started. On Linux its keeper does so, which finds those in sessions of their own too."""
+        if self.popen.returncode is None and sys.platform == "linux":
+            self.popen.terminate()
+        elif self.popen.returncode is None:
+            self.kill_group()
         if self._transport is not None:
             self._transport.abort()
         else:
             self._ours.close()
+
+    def kill_group(self) -> None:
+        try:
+            os.killpg(self.popen.pid, signal.SIGKILL)
+        except ProcessLookupError:  # not yet the leader of its session
+            self.popen.kill()
 
     def _reap(self) -> None:
         code = self.popen.wait()
@@ -226,8 +234,10 @@ class Process(asyncio.Protocol):
 _decode = msgspec.json.Decoder(child.Report).decode
 _PROGRAM: Final = """import sys
 sys.path[:] = {path!r}
+from holdfast.tools.keeper import keep
+parent = keep({parent}, {handle})
 from holdfast.tools.child import main
-main({handle}, {parent}, {memory})
+main({handle}, parent, {memory})
 """
 
 

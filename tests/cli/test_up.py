@@ -54,9 +54,10 @@ def test_a_server_says_how_many_runs_it_took_up(cli: Cli) -> None:
     assert cli.up("--tools", "tools").said["taken_up"] == 1
 
 
-def test_a_server_that_is_stopped_leaves_its_file_free(cli: Cli) -> None:
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_a_server_that_is_stopped_leaves_its_file_free(cli: Cli, number: signal.Signals) -> None:
     server = cli.up()
-    assert server.stop()[0] == 0
+    assert server.stop(number)[0] == 0
     assert cli.run("runs", "list").returncode == 0
     assert cli.up().said["mode"] == "local"
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from collections.abc import AsyncIterator
+import socket
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
@@ -153,6 +154,27 @@ async def test_a_link_within_the_folder_is_followed(shelf: Shelf) -> None:
     (shelf.root / "a.yaml").symlink_to(shelf.write(".data/a.yaml", "a"))
     await shelf.folder.load()
     assert shelf.published == ["a: "]
+
+
+def a_fifo(path: Path) -> None:
+    os.mkfifo(path)
+
+
+def a_socket(path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as made:
+        made.bind(os.fspath(path))
+
+
+@pytest.mark.parametrize(("make", "what"), [(a_fifo, "a FIFO"), (a_socket, "a socket")])
+async def test_what_is_no_regular_file_is_reported_and_not_opened(
+    shelf: Shelf, make: Callable[[Path], None], what: str
+) -> None:
+    make(shelf.root / "bad.yaml")
+    shelf.write("good.yaml", "good")
+    await asyncio.wait_for(shelf.folder.load(), 60)
+    assert shelf.published == ["good: "]
+    ((problem,),) = [one.problems for one in shelf.folder.broken]
+    assert what in problem.message and shelf.folder.broken[0].file == "bad.yaml"
 
 
 async def test_a_link_to_nothing_is_passed_over(shelf: Shelf) -> None:

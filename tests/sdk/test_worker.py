@@ -200,3 +200,12 @@ def test_the_demo_services_do_what_they_say(house: House) -> None:
     ):
         error = house.ended(house.start(step("x", service, given)))["error"]
         assert error["message"] == f"all workers failed: {says}"
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_worker_that_is_told_to_stop_leaves_the_list(house: House, number: signal.Signals) -> None:
+    worker, _ = house.worker("--id", "mine", "--pull")
+    assert house.workers() == ["mine"]
+    worker.send_signal(number)
+    assert worker.wait(120) == 0
+    assert house.workers() == []

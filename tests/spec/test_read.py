@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,7 +15,7 @@ from hypothesis import strategies as st
 
 from holdfast.errors import InvalidSpec, Problem
 from holdfast.spec import read as module
-from holdfast.spec.read import EVENTS_MAX, PROBLEMS_MAX, SPEC_BYTES_MAX, pointer_to, read, write
+from holdfast.spec.read import EVENTS_MAX, PROBLEMS_MAX, SPEC_BYTES_MAX, pointer_to, read, text_of, write
 
 json_values = st.recursive(
     st.none()
@@ -286,3 +288,15 @@ def test_a_value_that_occurs_twice_is_written_twice() -> None:
 
 def test_the_parser_is_loaded_by_reading_only() -> None:
     assert not hasattr(module, "yaml")
+
+
+@pytest.mark.parametrize("path", ["/dev/null", "/dev/zero"])
+def test_a_device_is_no_definition(path: str) -> None:
+    with pytest.raises(OSError, match="is a device; a definition is a regular file"):
+        text_of(path)
+
+
+def test_a_fifo_is_refused_without_waiting_for_a_writer(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "f.yaml")
+    with pytest.raises(OSError, match="is a FIFO"):
+        text_of(tmp_path / "f.yaml")

@@ -179,3 +179,32 @@ def spin_once(beacon: str) -> str:
     if Path(beacon).exists():
         return "done"
     return spin(beacon) or "never"
+
+
+DAEMON = """
+import os, sys, time
+if os.fork():
+    os._exit(0)
+os.setsid()
+if os.fork():
+    os._exit(0)
+with open(sys.argv[1] + ".part", "w") as file:
+    file.write(str(os.getpid()))
+os.rename(sys.argv[1] + ".part", sys.argv[1])
+time.sleep(600)
+"""
+
+
+@tool(isolate="process")
+def with_a_daemon(beacon: str) -> None:
+    """Starts a process that leaves its session and its parent, and never returns."""
+    subprocess.run([sys.executable, "-c", DAEMON, beacon], check=True)
+    time.sleep(600)
+
+
+@tool(isolate="process")
+def shot_with_a_daemon(beacon: str) -> None:
+    subprocess.run([sys.executable, "-c", DAEMON, beacon], check=True)
+    while not Path(beacon).exists():
+        time.sleep(0.01)
+    os.kill(os.getpid(), signal.SIGKILL)

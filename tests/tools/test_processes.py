@@ -140,6 +140,56 @@ async def test_what_a_killed_tool_had_started_ends_with_it(tmp_path: Path) -> No
 
 
 @on_both_loops
+async def test_a_daemon_of_a_tool_ends_when_the_call_is_cancelled(tmp_path: Path) -> None:
+    async with pool(1) as processes:
+        task = asyncio.create_task(call(processes, isolated.with_a_daemon, beacon=str(tmp_path / "pid")))
+        pid = int(await written(tmp_path / "pid"))
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        await ended(pid)
+
+
+@on_both_loops
+async def test_a_daemon_of_a_tool_ends_with_its_process(tmp_path: Path) -> None:
+    async with pool(1) as processes:
+        with pytest.raises(ToolError, match="ended by signal 9"):
+            await call(processes, isolated.shot_with_a_daemon, beacon=str(tmp_path / "pid"))
+        await ended(int((tmp_path / "pid").read_text()))
+
+
+ENGINE = """
+import asyncio, sys
+from holdfast.tools.processes import Processes
+from holdfast.tools.registry import Registry
+from tests.tools import isolated
+
+async def main():
+    (tool,) = Registry([isolated.with_a_daemon])
+    await Processes(1).call(tool, {"beacon": sys.argv[1]})
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_a_daemon_of_a_tool_ends_with_the_engine(tmp_path: Path, number: signal.Signals) -> None:
+    beacon = tmp_path / "pid"
+    engine = subprocess.Popen([sys.executable, "-c", ENGINE, str(beacon)], cwd=Path(__file__).parents[2])
+
+    async def outlives() -> None:
+        pid = int(await written(beacon))
+        engine.send_signal(number)
+        await ended(pid)
+
+    try:
+        asyncio.run(asyncio.wait_for(outlives(), 60))
+    finally:
+        engine.kill()
+        engine.wait()
+
+
+@on_both_loops
 async def test_a_tool_that_looks_at_cancelled_sees_it_before_it_is_killed(tmp_path: Path) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("holdfast.tools.processes.FAREWELL_SECONDS", 60.0)  # it looks when it gets to it

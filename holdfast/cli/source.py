@@ -49,7 +49,7 @@ from holdfast.runtime.steps import StepView
 from holdfast.store.base import ReadRow
 from holdfast.store.sqlite import SqliteStore
 from holdfast.tools.registry import Registry
-from holdfast.values import DEFAULT_TENANT, OPEN, TERMINAL, Millis, RunId, encode
+from holdfast.values import DEFAULT_TENANT, OPEN, TERMINAL, Millis, RunId, written
 
 if TYPE_CHECKING:
     from holdfast.sdk.client import (
@@ -229,7 +229,7 @@ class ServerSource:
                 page = await self._follower.journal(run_id, after=after, limit=PAGE)
                 after, is_all = (page.items[-1].seq if page.items else after), page.cursor is None
                 rows = [
-                    (one.seq, 0, ms_of(one.at), one.kind, encode(one.body).decode()) for one in page.items
+                    (one.seq, 0, ms_of(one.at), one.kind, written(one.body).decode()) for one in page.items
                 ]
                 yield News(rows, listener.heard() if listener and is_all else (), has_more=not is_all)
                 if not is_all:
@@ -315,7 +315,7 @@ def view_of(step: Step) -> StepView:
         step.status,
         Millis(ms_of(step.started_at)),
         step.attempts,
-        msgspec.Raw(encode(step.output)),
+        msgspec.Raw(written(step.output)),
         step.error,
         None if step.finished_at is None else Millis(ms_of(step.finished_at)),
         None if step.due_at is None else Millis(ms_of(step.due_at)),

@@ -154,6 +154,16 @@ def _cancel_requested(draft: Draft, event: CancelRequested) -> None:
     scopes.stop(draft, "", Error("cancelled", event.reason or "the run was cancelled"))
 
 
+def _callback_received(draft: Draft, event: CallbackReceived) -> None:
+    run, path = draft.run, event.path
+    step = run.steps.get(path)
+    is_awaited = step is not None and step.wait is not None and step.attempt == event.attempt
+    if is_awaited and step.keep and event.error is None and run.kept_bytes > KEPT_BYTES_MAX:  # type: ignore[union-attr]
+        draft.subject = path
+        return scopes.fail_step(draft, path, _state_too_large(draft.plan, path, event.attempt))
+    waits.callback_received(draft, event)
+
+
 def _step_paused(draft: Draft, event: StepPaused) -> None:
     step = waits.step_paused(draft, event)
     if step is None:
@@ -327,7 +337,7 @@ _ON: Final[dict[type, Callable[[Draft, Any], None]]] = {
     KeyHeld: _key_held,
     KeyAnswered: _key_answered,
     StepPaused: _step_paused,
-    CallbackReceived: waits.callback_received,
+    CallbackReceived: _callback_received,
     SignalReceived: waits.signal_received,
     ApprovalAnswered: waits.approval_answered,
 }

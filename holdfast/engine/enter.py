@@ -37,6 +37,12 @@ from holdfast.plan.graph import (
 from holdfast.values import NULL, Error, Millis, decode, written
 
 KEY_CHARS_MAX: Final = 1_000
+AT_WORK_BYTES_MAX: Final = (
+    256 * 1024 * 1024
+)  # what the open steps of one run were given, as text that is not a reference
+LARGE_BYTES: Final = (
+    32 * 1024
+)  # smaller ones are not added up: no run has so many open steps that it would matter
 
 
 def enter(draft: Draft, frame: str, name: str) -> None:
@@ -58,10 +64,21 @@ def enter(draft: Draft, frame: str, name: str) -> None:
         text = node.inputs(draft.seen_from(frame) if frame or len(draft.frames) > 1 else draft)
     except BROKEN as error:
         return fail_step(draft, path, broken(error, path))
+    if len(text) > LARGE_BYTES and _at_work_bytes(draft) + len(text) > AT_WORK_BYTES_MAX:
+        return fail_step(draft, path, _too_much_at_work(path))
     draft.value_bytes += len(text)
     if node.key is not None:
         return _ask_for_key(draft, path, node, msgspec.Raw(text))
     draft.decisions.append(StartAttempt(path, 1, msgspec.Raw(text), node.keep))
+
+
+def _at_work_bytes(draft: Draft) -> int:
+    return draft.value_bytes + sum(len(step.inputs) for step in draft.run.steps.values())
+
+
+def _too_much_at_work(path: str) -> Error:
+    message = f"what the open steps of the run were given is over {AT_WORK_BYTES_MAX // 2**20} MiB; lower `concurrency`"
+    return Error("state_too_large", message, path)
 
 
 def _take_over(draft: Draft, path: str, node: Node, outcome: Outcome) -> None:

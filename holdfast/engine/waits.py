@@ -227,6 +227,9 @@ def _taker(draft: Draft, event: SignalReceived) -> tuple[str, Wait, Signal] | No
 
 def _give(draft: Draft, path: str, wait: Wait, node: Signal, event: SignalReceived) -> None:
     got = {**wait.got, event.name: event.value}
+    if sum(map(len, got.values())) > composed.LIMIT:
+        draft.subject = path
+        return scopes.fail_step(draft, path, scopes.broken_output(TooLarge(), path, f"step {path}"))
     if _has_all(node, decode(wait.detail)["names"], got):
         _end(draft, path, node, _value(node, got))
     else:

@@ -24,7 +24,7 @@ from holdfast.tools.failures import KIND_CHARS_MAX, MESSAGE_CHARS_MAX, ToolError
 from holdfast.tools.guard import Guard
 from holdfast.tools.limit import Limit
 from holdfast.tools.post import Broken, Poster
-from holdfast.values import NotJson, RunId, RunNo, decode, encode
+from holdfast.values import NotJson, RunId, RunNo, decode, encode, written
 
 REMEMBERED_MAX: Final = 10_000  # steps whose last worker is known
 CALLS_MAX: Final = 1_000  # at once, each with a connection
@@ -60,7 +60,7 @@ class Job(msgspec.Struct, eq=False):
         body = decode(self.body)
         if type(body["params"]) is dict and "callback_url" not in body["params"]:
             body["params"]["callback_url"] = self.address()
-        return encode(body)
+        return written(body)
 
 
 class Answer(msgspec.Struct, gc=False):

@@ -15,6 +15,7 @@ import msgspec
 from holdfast.engine.events import Destination
 from holdfast.engine.state import Run
 from holdfast.errors import InvalidInputs
+from holdfast.plan import composed
 from holdfast.signing import signature, webhook_signature
 from holdfast.spec.keys import CALLBACK_URL
 from holdfast.spec.notation import Definition
@@ -105,13 +106,29 @@ def letters_of(run: Run) -> Iterator[NewLetter]:
         )
 
 
+ENVELOPE_BYTES: Final = 64 * 1024  # more than all the rest of a run takes in a letter
+
+
 def _origin(url: str) -> str:
     return url.partition("//")[2].partition("/")[0].partition("?")[0].rpartition("@")[2].lower()
 
 
 def text_of(view: RunView) -> bytes:
-    """The run as the API shows it. A run that is over does not change, so every try says the same."""
+    """The run as the API shows it. A run that is over does not change, so every try says the same.
+
+    A body is a value like any other: where inputs and output are too large together, the inputs are left out, and the
+    output too if it alone is. `omitted` names what was.
+    """
     told = msgspec.structs.asdict(view)
+    values = {name: msgspec.Raw(written(told[name])) for name in ("inputs", "output")}
+    left, omitted = composed.LIMIT - ENVELOPE_BYTES - sum(map(len, values.values())), list[str]()
+    for name, value in values.items():
+        if left < 0:
+            omitted.append(name)
+            left += len(value)
+    told |= values | dict.fromkeys(omitted)
+    if omitted:
+        told["omitted"] = omitted
     for name in ("created_at", "started_at", "finished_at"):
         told[name] = None if told[name] is None else rfc3339(told[name])
     return written(told)

@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from holdfast.values import JSON_DEPTH_MAX, NotJson, encode
+from holdfast.values import JSON_DEPTH_MAX, NotJson, encode, written
 
 REF_TEMPLATE: Final = "#/$defs/{name}"
 _ACCEPTED: Final = "JSON data, dataclasses, TypedDict, Enum, Literal, msgspec and pydantic models, datetime, Decimal, UUID, Path"
@@ -210,7 +210,7 @@ def _pydantic_form(annotation: Any) -> Form:
     def convert(value: Any) -> Any:
         try:
             # As JSON: a strict model takes text for a datetime there, and only there.
-            return adapter.validate_json(encode(value))
+            return adapter.validate_json(written(value))
         except refused as error:
             found = error.errors(include_url=False, include_context=False, include_input=False)
             first, more = found[0], len(found) - 1

@@ -23,7 +23,7 @@ from holdfast.tools import child
 from holdfast.tools.context import Context
 from holdfast.tools.failures import ToolError, described
 from holdfast.tools.registry import Tool
-from holdfast.values import VALUE_BYTES_MAX, encode
+from holdfast.values import VALUE_BYTES_MAX, written
 
 REPORT_BYTES_MAX: Final = VALUE_BYTES_MAX + 64 * 1024
 MEMORY_BYTES_MIN: Final = (
@@ -253,7 +253,9 @@ def _call(tool: Tool, args: dict[str, Any], context: Context | None) -> child.Ca
         setting = child.Setting(
             context.run_id, context.path, context.attempt, context.idempotency_key, workdir
         )
-    call = child.Call(tool.fn.__module__, tool.fn.__qualname__, tool.name, msgspec.Raw(encode(args)), setting)
+    call = child.Call(
+        tool.fn.__module__, tool.fn.__qualname__, tool.name, msgspec.Raw(written(args)), setting
+    )
     if call.module == "__main__":
         main = sys.modules["__main__"]
         spec = getattr(main, "__spec__", None)

@@ -115,6 +115,21 @@ async def test_an_output_that_an_earlier_release_let_grow_is_told_as_too_large(
     assert (await ask("GET", "/tasks")).status == 200
 
 
+async def test_a_callback_over_the_limit_leaves_out_the_inputs_and_says_so(
+    ask: Asker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = {"name": "n", "steps": [{**DEEP, "args": {"levels": 1}}], "output": "{{inputs.a}}"}
+    run = await ask.done(spec=spec, inputs={"a": "x" * 100_000})
+    view = await ask.serving.services.queries.run("default", run["run_id"])
+    monkeypatch.setattr(composed, "LIMIT", 200_000)
+    told = decode(letters.text_of(view))
+    assert told["inputs"] is None and told["output"] == "x" * 100_000 and told["omitted"] == ["inputs"]
+    monkeypatch.setattr(composed, "LIMIT", 90_000)
+    told = decode(letters.text_of(view))
+    assert told["output"] is None and told["omitted"] == ["inputs", "output"]
+    assert told["status"] == "completed"
+
+
 async def test_a_scope_whose_output_is_too_large_to_be_shown_does_not_hide_the_other_steps(
     ask: Asker, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -16,7 +16,7 @@ from typing import Any, Final, Literal, NewType
 
 import msgspec
 
-from holdfast.depth import is_deeper
+from holdfast.jsontext import is_deeper
 
 RunId = NewType("RunId", str)  # UUIDv7, the name of a run at every door
 RunNo = NewType("RunNo", int)  # small integer, the name of a run inside: a third of the bytes

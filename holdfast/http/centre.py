@@ -23,6 +23,7 @@ from holdfast.errors import (
     Problem,
     RequestConflict,
 )
+from holdfast.http.json_body import read_json
 from holdfast.http.misfit import invalid
 from holdfast.http.table import ANY, Ask, Reply, Route
 from holdfast.http.wire import ID_CHARS_MAX, PAGE, PAGE_MAX, Name, Text
@@ -30,7 +31,6 @@ from holdfast.http.workers import check_services, offered
 from holdfast.runtime import traces
 from holdfast.runtime.roster import Service, WorkerView
 from holdfast.runtime.tasks import NODE_RUNS_MAX, NodeRun, Task
-from holdfast.values import decode
 
 TAG: Final = "tasks"
 WORKERS: Final = "workers"
@@ -208,11 +208,18 @@ def _reader(kind: type[T]) -> Callable[[bytes, str], T]:
     fields = {_folded(name): name for name in kind.__struct_fields__}  # type: ignore[attr-defined]
 
     def read(raw: bytes, media: str) -> T:
-        data = decode(raw)
+        data = read_json(raw)
         if not isinstance(data, dict):
             raise InvalidRequest("the body must be an object")
-        said = ((fields.get(_folded(key)), value) for key, value in data.items())
-        known = {name: value for name, value in said if name is not None and value is not None}
+        known: dict[str, Any] = {}
+        for key, value in data.items():
+            name = fields.get(_folded(key))
+            if name is None or value is None:
+                continue
+            if name in known:
+                problem = Problem("duplicate_key", f"{name} is given in two spellings", f"/{key}")
+                raise InvalidRequest(f"the body has {name} in two spellings; send one", [problem])
+            known[name] = value
         try:
             return msgspec.convert(known, kind)
         except msgspec.ValidationError as error:
@@ -259,7 +266,7 @@ def _params(body: NewTask) -> dict[str, Any]:
 
 def _json(text: str, what: str) -> Any:
     try:
-        return decode(text)
+        return read_json(text.encode())
     except (msgspec.DecodeError, RecursionError) as error:
         raise InvalidRequest(f"{what} is not JSON: {error}") from None
 

@@ -7,11 +7,10 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-import msgspec
-
-from holdfast.errors import InvalidRequest, Unauthorised
+from holdfast.errors import InvalidRequest, Problem, Unauthorised
+from holdfast.http.json_body import read_json
 from holdfast.http.keys import NOBODY
-from holdfast.http.table import Ask, Route
+from holdfast.http.table import Ask, Reply, Route, Signed
 from holdfast.http.wire import (
     ANSWER_BYTES_MAX,
     AnswerApproval,
@@ -24,18 +23,19 @@ from holdfast.http.wire import (
     Started,
 )
 from holdfast.runtime.waits import RESUME_PATH, answer_in
-from holdfast.signing import is_signed
 from holdfast.values import Status
 
 SIGNATURE: Final = "x-hub-signature-256"
 
 
 async def resume(ask: Ask) -> Resumed:
-    tenant = _may_resume(ask)
     task_id, run_id = ask.body.get("task_id"), ask.body.get("run_id")
     if not isinstance(task_id, str) or not (run_id is None or isinstance(run_id, str)):
         raise InvalidRequest("a callback has a task_id, which is text, and perhaps a run_id, which is too")
-    told = await ask.services.commands.resume(tenant, task_id, answer_in(ask.body), run_id)
+    if not task_id:
+        problem = Problem("empty_task_id", "task_id is empty", "/task_id")
+        raise InvalidRequest("the task_id is empty; send the id that the pending answer gave", [problem])
+    told = await ask.services.commands.resume(ask.tenant, task_id, answer_in(ask.body), run_id)
     return Resumed(told.resumed, told.reason)
 
 
@@ -44,22 +44,30 @@ async def resume_by(ask: Ask) -> Resumed:
     return Resumed(told.resumed, told.reason)
 
 
-def _may_resume(ask: Ask) -> str:
-    """Whose runs may be resumed: those of the key; or, where the body is signed, those of the first tenant."""
+def _may_resume(ask: Ask) -> Signed | None:
+    """A key resumes the runs of its tenant, a signed body those of the tenant `default`."""
     if ask.principal is not NOBODY:
         ask.principal.need("resume")
-        return ask.tenant
-    secret, given = ask.services.settings.resume_secret, ask.headers.get(SIGNATURE, "")
-    if not secret or not is_signed(secret, ask.raw, given):
-        raise Unauthorised(
-            "a key with the scope resume is needed here, or a body that is signed (X-Hub-Signature-256) with the"
-            " secret in HOLDFAST_RESUME_SECRET"
-        )
-    return ask.tenant
+        return None
+    secret, given = ask.services.settings.resume_secret, ask.headers.get(SIGNATURE)
+    refusal = Unauthorised(
+        "a key with the scope resume is needed here, or a body that is signed (X-Hub-Signature-256) with the"
+        " secret in HOLDFAST_RESUME_SECRET"
+    )
+    if not secret or given is None:
+        raise refusal
+    return Signed(secret, given, refusal)
+
+
+def _has_capability(ask: Ask) -> Reply | None:
+    """Only the holder of an address that this server gave out gets its body read."""
+    if ask.services.commands.is_callback(ask.path["capability"]):
+        return None
+    return Reply(Resumed(False, "unknown_task"))
 
 
 def _object(raw: bytes, media: str) -> dict[str, Any]:
-    body = msgspec.json.decode(raw)
+    body = read_json(raw)
     if not isinstance(body, dict):
         raise InvalidRequest("a callback is an object")
     return body
@@ -113,6 +121,7 @@ ROUTES: Final = (
         TAG,
         body=ResumeTask,
         reads=_object,
+        admits=_may_resume,
         answer=Resumed,
         errors=("ambiguous_task", "limit_exceeded"),
         body_max=ANSWER_BYTES_MAX,
@@ -127,6 +136,7 @@ ROUTES: Final = (
         TAG,
         body=ResumeCall,
         reads=_object,
+        admits=_has_capability,
         answer=Resumed,
         errors=("limit_exceeded",),
         body_max=ANSWER_BYTES_MAX,

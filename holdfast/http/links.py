@@ -15,11 +15,12 @@ from starlette.responses import Response
 
 from holdfast.errors import HoldfastError, InvalidInputs, InvalidRequest, NotFound, NotWaiting
 from holdfast.http import link_pages
+from holdfast.http.json_body import check_keys
 from holdfast.http.shown import Links, no_links
 from holdfast.http.table import JSON, Ask, Route
 from holdfast.http.wire import AnswerLink, Approval, ApprovalLink, MakeLink, NoQuery, status_of
 from holdfast.runtime.explain import Wait
-from holdfast.runtime.links import APPROVE_PATH, Question, answerers
+from holdfast.runtime.links import APPROVE_PATH, NO_LINK, Question, answerers
 
 FORM: Final = "application/x-www-form-urlencoded"
 HTML: Final = "text/html; charset=utf-8"
@@ -72,6 +73,16 @@ async def answer(ask: Ask) -> Any:
         return _page(link_pages.nothing(), 404)
 
 
+def _has_link(ask: Ask) -> Response | None:
+    """Only the holder of a link that this server made gets its body read."""
+    if ask.services.links.is_link(ask.path["capability"]):
+        return None
+    is_form = ask.headers.get("content-type", "").partition(";")[0].strip().lower() == FORM
+    if is_form and ask.headers.get("content-length", "0") != "0":  # a person filled it in
+        return _page(link_pages.nothing(), 404)
+    raise NotFound(NO_LINK)
+
+
 async def _decide(ask: Ask, asked: Question, **answer: Any) -> bool:
     return await ask.services.commands.approve(asked.tenant, asked.run_id, asked.path, by=asked.by, **answer)
 
@@ -100,6 +111,7 @@ def _page(text: str, status: int = 200) -> Response:
 
 def _read(raw: bytes, media: str) -> AnswerLink | Filled:
     if media == JSON:
+        check_keys(raw)
         return msgspec.json.decode(raw, type=AnswerLink)
     try:
         pairs = parse_qsl(raw.decode(), keep_blank_values=True, errors="strict", max_num_fields=FIELDS_MAX)
@@ -180,6 +192,7 @@ ROUTES: Final = (
         TAG,
         body=AnswerLink,
         reads=_read,
+        admits=_has_link,
         media=(JSON, FORM),
         answer=Approval,
         errors=("not_waiting", "invalid_inputs", "limit_exceeded"),

@@ -13,9 +13,9 @@ import asyncio
 import logging
 import re
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
-from contextlib import suppress
-from typing import Any
+from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping, MutableMapping
+from contextlib import contextmanager, suppress
+from typing import Any, Final
 
 import msgspec
 from starlette.responses import Response
@@ -31,24 +31,41 @@ from holdfast.errors import (
     UnsupportedMediaType,
 )
 from holdfast.http.guard import Guard
+from holdfast.http.json_body import check_depth, check_keys
+from holdfast.http.keys import Principal
 from holdfast.http.misfit import invalid
 from holdfast.http.ops import answered, request_id_of
 from holdfast.http.query import reader
 from holdfast.http.router import Router
-from holdfast.http.table import ANY, Ask, Reply, Route
+from holdfast.http.table import ANY, BODY_BYTES_MAX, Ask, Reply, Route, Signed
 from holdfast.http.wire import ID_CHARS_MAX, KEY_PATTERN, RETRY_AFTER_SECS, fault_of, status_of
 from holdfast.runtime.replies import Kept, Replies
 from holdfast.runtime.services import Services
-from holdfast.values import JSON_DEPTH_MAX, is_too_deep, sha256
+from holdfast.signing import is_signed
+from holdfast.values import sha256
 
 log = logging.getLogger("holdfast.http")
 
+# Whether a body is signed can be seen only when all of it is there. So many over 1 MiB are read at once for senders
+# that may turn out to be strangers: together they hold 100 MiB at most, and small ones are never kept waiting.
+LARGE_UNPROVED_MAX: Final = 4
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 _encode = msgspec.json.Encoder().encode
+
+
+# Headers that have one value. Of two, one program takes the first and another the last.
+SINGLE: Final = frozenset({
+    "authorization", "content-encoding", "content-length", "content-type", "expect", "host", "idempotency-key",
+    "last-event-id", "origin", "transfer-encoding", "x-hub-signature-256", "x-request-id",
+})  # fmt: skip
+
+
+class AmbiguousHead(InvalidRequest):
+    """The head of a request can be read in two ways. Its connection is closed: where the next one begins is not sure."""
 
 
 class ClientGone(Exception):
@@ -75,6 +92,7 @@ class Server:
         self._services, self._guard = services, guard
         self._router = Router((route, _Ready(route)) for route in self.routes)
         self._replies = Replies(services.engine.store, services.engine.committer, services.clock)
+        self._unproved = 0  # large bodies that are being read to see whether they are signed
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -103,6 +121,7 @@ class Server:
         )
 
     async def _answer(self, request: _Request) -> Reply | Response:
+        request.check_head()
         self._guard.check(request.headers)
         found = self._router.find(request.raw_path)
         if found is None:
@@ -117,13 +136,30 @@ class Server:
         route = request.route = ready.route
         principal = self._guard.asker(route.scope, request.headers, request.client)
         request.key_id = principal.key_id
+        admitted = None if route.admits is None else route.admits(self._ask(request, principal, path))
+        if isinstance(admitted, Reply | Response):
+            return admitted
         _check_key(route, request.headers)
         query = None if ready.query is None else ready.query(request.query_string)
         raw, body = b"", None
         if route.method != "GET":
-            raw = await request.body(route.body_max)
+            raw = await self._raw(request, route.body_max, admitted)
             body = _body(ready, raw, request.headers)
-        ask = Ask(
+        ask = self._ask(request, principal, path, query, body, raw)
+        if route.method == "POST" and route.replays and "idempotency-key" in request.headers:
+            return await self._once(route, ask, request)
+        return await _done(route, ask)
+
+    def _ask(
+        self,
+        request: _Request,
+        principal: Principal,
+        path: Mapping[str, str],
+        query: Any = None,
+        body: Any = None,
+        raw: bytes = b"",
+    ) -> Ask:
+        return Ask(
             self._services,
             principal,
             path,
@@ -134,9 +170,31 @@ class Server:
             request.client,
             self.leaving,
         )
-        if route.method == "POST" and route.replays and "idempotency-key" in request.headers:
-            return await self._once(route, ask, request)
-        return await _done(route, ask)
+
+    async def _raw(self, request: _Request, bytes_max: int, signed: Signed | None) -> bytes:
+        """The body of a sender that may send one. A signature is checked before anything else is done with it."""
+        if signed is None:
+            return await request.body(bytes_max)
+        with self._large_unproved(request):
+            raw = await request.body(bytes_max)
+            if not is_signed(signed.secret, raw, signed.given):
+                raise signed.refusal
+            return raw
+
+    @contextmanager
+    def _large_unproved(self, request: _Request) -> Generator[None]:
+        """A body that must be read whole before its sender is known: of large ones there are few at a time."""
+        if request.says_at_most(BODY_BYTES_MAX):
+            yield
+            return
+        if self._unproved >= LARGE_UNPROVED_MAX:
+            message = f"{LARGE_UNPROVED_MAX} large signed bodies are being read"
+            raise TooManyRequests("large_signed_bodies_max", message, RETRY_AFTER_SECS)
+        self._unproved += 1
+        try:
+            yield
+        finally:
+            self._unproved -= 1
 
     async def _once(self, route: Route, ask: Ask, request: _Request) -> Reply:
         """A POST under a key of its caller: what was answered the first time."""
@@ -165,6 +223,7 @@ class _Request:
     """What the server knows of one request, as far as it has got with it."""
 
     __slots__ = (
+        "_head",
         "_receive",
         "client",
         "headers",
@@ -178,16 +237,34 @@ class _Request:
     )
 
     def __init__(self, scope: Scope, receive: Receive) -> None:
-        self._receive = receive
+        self._receive, self._head = receive, scope["headers"]
         self.method: str = scope["method"]
         self.path: str = scope["path"]
         self.raw_path: bytes = scope["raw_path"]
         self.query_string: bytes = scope["query_string"]
-        self.headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+        self.headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in self._head}
         self.client: str = scope["client"][0] if scope["client"] else ""
         self.id = request_id_of(self.headers)
         self.key_id = ""
         self.route: Route | None = None
+
+    def check_head(self) -> None:
+        """Raises AmbiguousHead if a server in front of this one may have read the head in another way."""
+        if len(self._head) != len(self.headers):
+            names = [name.decode("latin-1") for name, _ in self._head]
+            if twice := sorted(name for name in SINGLE & set(names) if names.count(name) > 1):
+                raise AmbiguousHead(f"the header {twice[0]} is there twice; send it once")
+        if "transfer-encoding" not in self.headers:
+            return
+        if "content-length" in self.headers:
+            raise AmbiguousHead("a request has a content-length or a transfer-encoding, not both")
+        if self.headers["transfer-encoding"].strip().lower() != "chunked":
+            raise AmbiguousHead("the only transfer-encoding that is taken here is chunked")
+
+    def says_at_most(self, size: int) -> bool:
+        """Does its head say that the body has at most so many bytes?"""
+        said = self.headers.get("content-length", "")
+        return int(said) <= size if said.isdecimal() else "transfer-encoding" not in self.headers
 
     async def body(self, bytes_max: int) -> bytes:
         """The whole body; raises BodyTooLarge before it is all there. How long it may take is the connection's to say."""
@@ -236,10 +313,14 @@ def _body(ready: _Ready, raw: bytes, headers: Mapping[str, str]) -> Any:
         raise UnsupportedMediaType(f"the body is {media[:100]!a}, and must be {' or '.join(route.media)}")
     if headers.get("content-encoding", "identity") != "identity":
         raise UnsupportedMediaType("a body is sent as it is, without a content-encoding")
-    if is_too_deep(raw):
-        raise InvalidRequest(f"the body is nested deeper than {JSON_DEPTH_MAX} levels")
+    check_depth(raw)
     try:
-        return route.reads(raw, media) if ready.decode is None and route.reads else ready.decode(raw)  # type: ignore[misc]
+        if ready.decode is None:
+            assert route.reads is not None
+            return route.reads(raw, media)
+        body = ready.decode(raw)
+        check_keys(raw)
+        return body
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise invalid(error, "body", route.body) from None
 
@@ -281,6 +362,8 @@ def _headers_of(error: HoldfastError) -> Mapping[str, str]:
         return {"retry-after": str(RETRY_AFTER_SECS)}
     if isinstance(error, MethodNotAllowed):
         return {"allow": ", ".join(error.allowed)}
+    if isinstance(error, AmbiguousHead):
+        return {"connection": "close"}
     if error.code == "unauthorised":
         return {"www-authenticate": "Bearer"}
     return {}

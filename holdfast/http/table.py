@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar, get_args
 
 import msgspec
+from starlette.responses import Response
 
 from holdfast.errors import HoldfastError
 from holdfast.http.wire import Scope
@@ -64,6 +65,14 @@ class Ask(msgspec.Struct, frozen=True, gc=False):
             task.cancel()
 
 
+class Signed(msgspec.Struct, frozen=True, gc=False):
+    """A body that counts if it is signed: the secret, the signature as it was sent, and the refusal if it does not fit."""
+
+    secret: str
+    given: str
+    refusal: HoldfastError
+
+
 class Reply(msgspec.Struct, frozen=True, gc=False):
     """An answer that says more than its value: another status, or headers."""
 
@@ -96,6 +105,9 @@ class Route(msgspec.Struct, frozen=True, gc=False):
     media: tuple[str, ...] = (JSON,)  # of the body; ANY takes whatever it says it is
     answer_media: str = JSON
     reads: Callable[[bytes, str], Any] | None = None  # body and its media type
+    # Of a route without a scope: asked before the body is read, with an Ask that has none yet. Raises, or gives the
+    # answer, if the sender may not send one; gives Signed if only the body can tell; None if the body is welcome.
+    admits: Callable[[Ask], Reply | Response | Signed | None] | None = None
     body_optional: bool = False  # an empty body stands for the type's defaults
     replays: bool = (
         True  # a POST under the same Idempotency-Key is answered once; else the route sees to that itself

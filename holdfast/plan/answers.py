@@ -43,6 +43,10 @@ def later(answer: Any) -> Later | None:
     task_id, url, seconds = (answer.get(name) for name in ("task_id", "poll_url", "estimated_seconds"))
     if not isinstance(task_id, str):
         return None
+    if not task_id:
+        raise AnswerFailed(
+            "pending is true and the task_id is empty; give the id that the callback will have", "result"
+        )
     if len(task_id) > TASK_ID_CHARS_MAX:
         raise AnswerFailed(f"a task id has at most {TASK_ID_CHARS_MAX:,} characters", "result")
     estimated = None

@@ -271,6 +271,10 @@ class Commands:
         """Deliver the later answer of a call, by the id that its sender gave it."""
         return await self._engine.waits.resume(tenant, task_id, answer, run_id)
 
+    def is_callback(self, address: str) -> bool:
+        """Is this the last part of an address that a call was told? Costs no look into the database."""
+        return opened(self._store.server_key, address, "resume") is not None
+
     async def resume_by(self, address: str, answer: Any) -> Resumed:
         """The same, by the last part of the address that the call was told; one that we did not give out changes nothing."""
         capability = opened(self._store.server_key, address, "resume")

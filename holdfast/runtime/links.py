@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 APPROVE_PATH: Final = "/approve"
 PURPOSE: Final = "approve"
+NO_LINK: Final = "this link does not hold, or holds no more"
 
 
 class Question(msgspec.Struct, frozen=True):
@@ -63,12 +64,16 @@ class Links:
         capability = Capability(tenant, run_id, path, 0, PURPOSE, by)
         return f"{base.rstrip('/')}{APPROVE_PATH}/{sealed(self._store.server_key, capability)}"
 
+    def is_link(self, segment: str) -> bool:
+        """Is this the last part of a link that we made? Costs no look into the database."""
+        return opened(self._store.server_key, segment, PURPOSE) is not None
+
     async def question(self, segment: str) -> Question:
         """What the last part of a link asks; raises NotFound, always in the same words, for one that does not hold."""
         capability = opened(self._store.server_key, segment, PURPOSE)
         found = None if capability is None else await self._asked(capability)
         if capability is None or found is None or found[1].outcome == "expired":
-            raise NotFound("this link does not hold, or holds no more")
+            raise NotFound(NO_LINK)
         row, wait = found
         detail = decode(wait.detail) or {}
         outcome = wait.outcome

@@ -146,6 +146,8 @@ class Waits:
 
     async def resume(self, tenant: str, task_id: str, answer: Any, run_id: str | None = None) -> Resumed:
         """Deliver the later answer of a call, by the id that its sender gave it."""
+        if not task_id:
+            raise InvalidInputs("the task_id is empty; send the id that the pending answer gave")
         if not is_text(task_id) or len(task_id) > TASK_ID_CHARS_MAX:  # nobody can ever wait for such a one
             return Resumed(False, "unknown_task")
         _checked(answer)

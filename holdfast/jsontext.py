@@ -1,10 +1,10 @@
-"""How deep a JSON text nests, found without reading it into objects.
+"""How deep a JSON text nests, and how many members its objects have, found without reading it into objects.
 
-Knows brackets, strings and escapes, nothing else of JSON. Must stay cheap for any text, since it looks at requests
-before they are parsed: the text is taken in chunks, and each step below is one call of the interpreter's C code
-for a whole chunk, never one per character.
+Knows brackets, colons, strings and escapes, nothing else of JSON. Must stay cheap for any text, since it looks at
+requests before they are parsed: the text is taken in chunks, and each step below is one call of the interpreter's C
+code for a whole chunk, never one per character.
 
-    chunk ─► without escapes ─► brackets and quotes ─► without strings ─► eight brackets to a byte ─► depths
+    chunk ─► without escapes ─► marks and quotes ─► without strings ─► eight brackets to a byte ─► depths
 
 For a text that is not JSON the answer is about the part before its first mistake, which is all that a parser reads.
 """
@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from binascii import unhexlify
 from codecs import escape_decode
+from collections.abc import Iterator
 from typing import Final
 
 CHUNK: Final = 32 * 1024
@@ -24,12 +25,9 @@ def is_deeper(text: bytes, limit: int) -> bool:
     assert limit <= _LIMIT_MAX
     if len(text) <= CHUNK and text.count(b"[") + text.count(b"{") <= limit:
         return False  # nearly every value
-    depth, quoted, pending, at = 0, False, b"", 0
-    while at < len(text):
-        chunk = _chunk(text, at)
-        at += len(chunk)
-        brackets, quoted = _outside_strings(chunk, quoted)
-        brackets = pending + brackets
+    depth, pending = 0, b""
+    for marks in _outside_strings(text, _BRACKETS):
+        brackets = pending + marks
         whole = len(brackets) & ~7
         pending = brackets[whole:]
         after = _depth_after(brackets[:whole], depth, limit)
@@ -39,9 +37,59 @@ def is_deeper(text: bytes, limit: int) -> bool:
     return _is_deeper(pending, depth, limit)
 
 
+def count_members(text: bytes) -> int:
+    """How many members the objects of a JSON text have in all: one for each colon outside strings."""
+    return sum(map(len, _outside_strings(text, _COLONS)))
+
+
 # ------------------------------------------------------------------------------------------- what counts
 
 _OPEN, _CLOSE = b"1", b"0"
+
+
+class _Marks:
+    """Characters that count, and what they become. A quote stays a quote.
+
+    Where there are escapes, all characters first become letters that Python's own escapes know: decoding those turns
+    whatever follows a backslash into a control character, and leaves the rest as it is.
+    """
+
+    def __init__(self, shown: dict[bytes, bytes]) -> None:
+        letters, table, escapable = b"abfrtv", bytearray(256), bytearray(b"n" * 256)
+        classes = {b'"': b'"', **shown}
+        for letter, (characters, mark) in zip(letters, classes.items(), strict=False):
+            for character in characters:
+                table[character], escapable[character] = mark[0], letter
+        escapable[ord("\\")] = ord("\\")
+        used = letters[: len(classes)]
+        self.table, self.others = bytes(table), bytes(set(range(256)) - set(b"".join(classes)))
+        self.escapable, self.escaped = bytes(escapable), bytes(set(range(256)) - set(used))
+        self.unescaped = bytes.maketrans(used, b"".join(classes.values()))
+
+    def of(self, chunk: bytes) -> bytes:
+        if b"\\" in chunk:
+            return escape_decode(chunk.translate(self.escapable))[0].translate(self.unescaped, self.escaped)
+        return chunk.translate(self.table, self.others)
+
+
+_BRACKETS: Final = _Marks({b"[{": _OPEN, b"]}": _CLOSE})
+_COLONS: Final = _Marks({b":": b":"})
+
+
+def _outside_strings(text: bytes, wanted: _Marks) -> Iterator[bytes]:
+    """The marks of each chunk that stand outside strings."""
+    at, quoted = 0, False
+    while at < len(text):
+        chunk = _chunk(text, at)
+        at += len(chunk)
+        marks = wanted.of(chunk)
+        if b'"' not in marks:
+            yield b"" if quoted else marks
+            continue
+        # Two quotes beside each other end and begin a string, or begin and end one: neither changes what is inside.
+        pieces = marks.replace(b'""', b"").split(b'"')
+        yield b"".join(pieces[quoted::2])
+        quoted ^= len(pieces) % 2 == 0
 
 
 def _chunk(text: bytes, at: int) -> bytes:
@@ -50,36 +98,6 @@ def _chunk(text: bytes, at: int) -> bytes:
     if (len(chunk) - len(chunk.rstrip(b"\\"))) % 2 == 0:
         return chunk
     return chunk + (text[at + CHUNK : at + CHUNK + 1] or b"\\")
-
-
-def _class_table(opening: bytes, closing: bytes, quote: bytes, rest: bytes) -> bytes:
-    table = bytearray(rest * 256)
-    for characters, shown in ((b"[{", opening), (b"]}", closing), (b'"', quote), (b"\\", b"\\")):
-        for character in characters:
-            table[character] = shown[0]
-    return bytes(table)
-
-
-_MARKS: Final = _class_table(_OPEN, _CLOSE, b'"', b" ")
-_NO_MARK: Final = bytes(set(range(256)) - set(b'[{]}"'))
-# Letters that Python's own escapes know: decoding those turns what follows a backslash into a control character,
-# and leaves the rest as it is.
-_ESCAPABLE: Final = _class_table(b"a", b"b", b"f", b"n")
-_UNESCAPED: Final = bytes.maketrans(b"abf", _OPEN + _CLOSE + b'"')
-_ESCAPED: Final = bytes(set(range(256)) - set(b"abf"))
-
-
-def _outside_strings(chunk: bytes, quoted: bool) -> tuple[bytes, bool]:
-    """The brackets of a chunk that stand outside strings, as `1` and `0`, and whether it ends inside a string."""
-    if b"\\" in chunk:
-        marks = escape_decode(chunk.translate(_ESCAPABLE))[0].translate(_UNESCAPED, _ESCAPED)
-    else:
-        marks = chunk.translate(_MARKS, _NO_MARK)
-    if b'"' not in marks:
-        return (b"" if quoted else marks), quoted
-    # Two quotes beside each other end and begin a string, or begin and end one: neither changes what is inside.
-    pieces = marks.replace(b'""', b"").split(b'"')
-    return b"".join(pieces[quoted::2]), quoted ^ (len(pieces) % 2 == 0)
 
 
 # ------------------------------------------------------------------------------------------ how deep it is

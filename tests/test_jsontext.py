@@ -1,4 +1,4 @@
-"""How deep a JSON text nests: the same answer as reading it character by character, at a bounded cost."""
+"""What a JSON text tells without being parsed: the same as reading it character by character, at a bounded cost."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from holdfast import depth, values
+from holdfast import jsontext, values
 
 LIMIT = values.JSON_DEPTH_MAX
 MIB = 1024 * 1024
@@ -66,9 +66,9 @@ def hostile(size: int) -> dict[str, bytes]:
 
 @pytest.mark.parametrize("name", hostile(8))
 def test_hostile_texts_get_the_answer_of_the_plain_scanner(name: str) -> None:
-    for size in (1_000, depth.CHUNK - 3, depth.CHUNK, depth.CHUNK + 1, 3 * depth.CHUNK + 5):
+    for size in (1_000, jsontext.CHUNK - 3, jsontext.CHUNK, jsontext.CHUNK + 1, 3 * jsontext.CHUNK + 5):
         text = hostile(size)[name]
-        assert depth.is_deeper(text, LIMIT) == is_deeper_one_by_one(text, LIMIT)
+        assert jsontext.is_deeper(text, LIMIT) == is_deeper_one_by_one(text, LIMIT)
 
 
 @pytest.mark.parametrize("name", hostile(8))
@@ -85,16 +85,16 @@ def test_checking_depth_takes_a_bounded_number_of_lines_and_bytes(name: str) -> 
     before = sys.gettrace()
     sys.settrace(count)
     try:
-        depth.is_deeper(text, LIMIT)
+        jsontext.is_deeper(text, LIMIT)
     finally:
         sys.settrace(before)
-    chunks = len(text) // depth.CHUNK + 2
+    chunks = len(text) // jsontext.CHUNK + 2
     # At most one chunk, the last that is looked at, is read bracket by bracket.
-    assert lines < 60 * chunks + 5 * depth.CHUNK
+    assert lines < 60 * chunks + 5 * jsontext.CHUNK
 
     tracemalloc.start()
     try:
-        depth.is_deeper(text, LIMIT)
+        jsontext.is_deeper(text, LIMIT)
         assert tracemalloc.get_traced_memory()[1] < 2 * MIB
     finally:
         tracemalloc.stop()
@@ -115,8 +115,8 @@ def test_the_answer_is_that_of_the_plain_scanner_wherever_chunks_end(
     text: bytes, limit: int, size: int
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(depth, "CHUNK", size)
-        assert depth.is_deeper(text, limit) == is_deeper_one_by_one(text, limit)
+        patch.setattr(jsontext, "CHUNK", size)
+        assert jsontext.is_deeper(text, limit) == is_deeper_one_by_one(text, limit)
 
 
 @given(
@@ -131,8 +131,8 @@ def test_of_encoded_values_the_answer_is_their_depth(value: Any) -> None:
         return 1 + max(map(level, inner), default=0) if isinstance(value, dict | list) else 0
 
     text = values.written(value)
-    assert not depth.is_deeper(text, level(value))
-    assert level(value) == 0 or depth.is_deeper(text, level(value) - 1)
+    assert not jsontext.is_deeper(text, level(value))
+    assert level(value) == 0 or jsontext.is_deeper(text, level(value) - 1)
 
 
 @given(
@@ -142,5 +142,23 @@ def test_of_encoded_values_the_answer_is_their_depth(value: Any) -> None:
 )
 def test_texts_that_are_not_json_get_an_answer_too(text: bytes, limit: int, size: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(depth, "CHUNK", size)
-        assert depth.is_deeper(text, limit) in (True, False)
+        patch.setattr(jsontext, "CHUNK", size)
+        assert jsontext.is_deeper(text, limit) in (True, False)
+
+
+@given(
+    st.recursive(
+        st.one_of(st.none(), st.text(':"\\a,é')),
+        lambda of: st.lists(of) | st.dictionaries(st.text(':{"\\'), of),
+    ),
+    st.integers(1, 40),
+)
+def test_members_are_counted_without_parsing(value: Any, size: int) -> None:
+    def members(value: Any) -> int:
+        inner = list(value.values()) if isinstance(value, dict) else value
+        own = len(value) if isinstance(value, dict) else 0
+        return own + sum(map(members, inner)) if isinstance(value, dict | list) else 0
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(jsontext, "CHUNK", size)
+        assert jsontext.count_members(values.written(value)) == members(value)

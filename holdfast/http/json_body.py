@@ -1,0 +1,94 @@
+"""JSON that a caller sent, read with more care than a decoder takes: not too deep, and no key twice in one object.
+
+Of two equal keys a decoder keeps the last. A proxy, a log or a signature check before this server may have looked at the
+first, so such a body is refused. Knows no route and no type.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any, Final
+
+from holdfast.errors import InvalidRequest, Problem
+from holdfast.jsontext import count_members
+from holdfast.values import JSON_DEPTH_MAX, decode, is_too_deep, written
+
+SMALL_BYTES_MAX: Final = 4 * 1024  # up to here it is quicker to look at each key
+POINTER_BYTES_MAX: Final = (
+    1024 * 1024
+)  # beyond that, the place of a key that is there twice is not looked for
+
+_KEYS = re.compile(rb'"([^"]++)"\s*+:|"[^"]*+"')
+
+
+def read_json(raw: bytes) -> Any:
+    """The value; raises InvalidRequest, or msgspec.DecodeError for what is not JSON."""
+    check_depth(raw)
+    value = decode(raw)
+    if not _is_plain(raw):
+        _check_members(raw, value)
+    return value
+
+
+def check_depth(raw: bytes) -> None:
+    if is_too_deep(raw):
+        raise InvalidRequest(f"the body is nested deeper than {JSON_DEPTH_MAX} levels")
+
+
+def check_keys(raw: bytes) -> None:
+    """Of a body that a typed decoder has read. Raises InvalidRequest if an object has a key twice."""
+    if not _is_plain(raw):
+        _check_members(raw, decode(raw))
+
+
+def _check_members(raw: bytes, value: Any) -> None:
+    """The value, written again, has each key once: if there were more members, one of them was dropped."""
+    if count_members(raw) != count_members(written(value)):
+        raise _has_twice(raw)
+
+
+def _is_plain(raw: bytes) -> bool:
+    """Is every key there once in the whole of a small text? So nearly all of them are."""
+    if (
+        len(raw) > SMALL_BYTES_MAX or b"\\" in raw or b'""' in raw
+    ):  # "a" may be written \u0061, and a key be empty
+        return False
+    keys = [key for key in _KEYS.findall(raw) if key]
+    return len(set(keys)) == len(keys)
+
+
+class _Twice:
+    def __init__(self, key: str) -> None:
+        self.key = key
+
+
+def _object(members: list[tuple[str, Any]]) -> Any:
+    seen: dict[str, Any] = {}
+    for key, value in members:
+        if key in seen:
+            return _Twice(key)
+        seen[key] = value
+    return seen
+
+
+def _has_twice(raw: bytes) -> InvalidRequest:
+    if len(raw) > POINTER_BYTES_MAX:
+        return InvalidRequest("an object in the body has the same key twice; send each key once")
+    stack: list[tuple[str, Any]] = [("", json.loads(raw, object_pairs_hook=_object))]
+    while True:
+        place, value = stack.pop()
+        if isinstance(value, _Twice):
+            pointer = f"{place}/{_token(value.key)}"
+            problem = Problem("duplicate_key", f"duplicate key {value.key[:100]!a}", pointer)
+            return InvalidRequest(
+                f"the body has the same key twice at {pointer[:200]}; send each key once", [problem]
+            )
+        if isinstance(value, dict):
+            stack.extend((f"{place}/{_token(key)}", member) for key, member in value.items())
+        elif isinstance(value, list):
+            stack.extend((f"{place}/{index}", member) for index, member in enumerate(value))
+
+
+def _token(key: str) -> str:
+    return key.replace("~", "~0").replace("/", "~1")

@@ -31,6 +31,7 @@ from holdfast.runtime.advance import Live
 from holdfast.runtime.app import Engine
 from holdfast.runtime.clock import Clock
 from holdfast.runtime.commands import Commands, check_parent, checked_inputs
+from holdfast.runtime.deaths import mark_beside
 from holdfast.runtime.dispatch import ATTEMPTS_MAX, THREADS_MAX
 from holdfast.runtime.feed import RunEvent, job_id
 from holdfast.runtime.letters import Given as FinalCallback
@@ -186,6 +187,7 @@ class Holdfast:
             workdirs=Path(f"{self._path}.work").absolute(),
             upkeep=Upkeep(self._store, self._artefacts, retention_days),
             public_url=public_url,
+            mark=mark_beside(self._path),
         )
         self._commands = Commands(self._engine)
         self._was_opened = False

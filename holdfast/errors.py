@@ -200,6 +200,12 @@ class RunIsOpen(Refused):
         self.run_id, self.status = run_id, status
 
 
+class RunSetAside(Refused):
+    """The run is open and is not driven: a process died of it three times, or there is a defect. Its message says how to retry it."""
+
+    code = "run_set_aside"
+
+
 class Superseded(Refused):
     """The job is not this worker's any more: its lease was over, it was stopped, or somebody has answered it."""
 

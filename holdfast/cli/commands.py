@@ -482,7 +482,7 @@ DOCTOR: Final = Command(
     "Check the database and the machine it is on.",
     "holdfast.cli.upkeep:doctor_command",
     """\
-Reads the file only, unless --forget-key is given: that needs the file for itself, and checks nothing.
+Reads the file only, unless --forget-key or --retry-run is given: these need the file for themselves, and check nothing.
 
 Exit code: 0 all is well, 1 there is a problem.""",
     (
@@ -496,6 +496,11 @@ Exit code: 0 all is well, 1 there is a problem.""",
             "--forget-key",
             "Forget the answer of this global idempotency key: the next step that has it is done anew.",
             "KEY",
+        ),
+        Flag(
+            "--retry-run",
+            "Let the server try this run again, which was set aside because the process died of it three times.",
+            "RUN_ID",
         ),
         *ON_A_FILE,
     ),

@@ -115,6 +115,9 @@ async def _show(settings: Settings, given: Given) -> int:
     lines = [*_headed(run), *given_in, *_tree(names, steps)]
     if run.error is not None:
         lines.append(painted(f"{run.status}: {told(run.error)}", run.status))
+    if run.set_aside is not None:
+        lines.append(painted(f"set aside: {run.set_aside.reason}", "failed"))
+        lines.append(f"to retry it: {run.set_aside.retry}")
     if run.status == "completed":
         lines.append(f"output: {shortened(run.output, OUTPUT_SHOWN_MAX)}")
     code = _written(_put(lines))

@@ -1,4 +1,4 @@
-"""`holdfast backup` and `holdfast doctor`: both only read the database, beside whoever drives it, but to forget a key."""
+"""`holdfast backup` and `holdfast doctor`: both only read the database, but to forget a key or to retry a run."""
 
 from __future__ import annotations
 
@@ -11,11 +11,14 @@ from holdfast.cli.line import Given
 from holdfast.cli.show import painted
 from holdfast.cli.streams import UNWRITTEN, give, put, say
 from holdfast.config import Settings
+from holdfast.errors import Refused
 from holdfast.runtime.backup import back_up
+from holdfast.runtime.deaths import forget_deaths
 from holdfast.runtime.doctor import Finding, examine
 from holdfast.runtime.upkeep import forget_key
 from holdfast.store.sqlite import SqliteStore
 from holdfast.tools.registry import Registry
+from holdfast.values import RunId
 
 UNSOUND: Final = 1
 
@@ -38,10 +41,25 @@ def backup_command(given: Given) -> int:
 
 
 def doctor_command(given: Given) -> int:
-    key, settings, as_json = given.text("--forget-key"), settings_of(given), given.has("--json")
-    return finished(
-        _doctor(settings, as_json=as_json) if key is None else _forget(settings, key, as_json=as_json)
-    )
+    settings, as_json = settings_of(given), given.has("--json")
+    if (key := given.text("--forget-key")) is not None:
+        return finished(_forget(settings, key, as_json=as_json))
+    if (run_id := given.text("--retry-run")) is not None:
+        return finished(_retry(settings, run_id, as_json=as_json))
+    return finished(_doctor(settings, as_json=as_json))
+
+
+async def _retry(settings: Settings, run_id: str, *, as_json: bool) -> int:
+    async with acting(settings, Registry(), may_create=False) as engine:
+        row = await engine.row_of(RunId(run_id))
+        if not await forget_deaths(engine.store, engine.committer, row.no):
+            raise Refused(
+                f"run {run_id} was not set aside; holdfast runs explain {run_id} says what it waits for"
+            )
+    if as_json:
+        return 0 if give({"run_id": run_id}) else UNWRITTEN
+    say(f"run {run_id} is taken up again by the next holdfast up")
+    return 0
 
 
 async def _forget(settings: Settings, key: str, *, as_json: bool) -> int:

@@ -50,6 +50,7 @@ def run(view: RunView, links: Links = no_links) -> wire.Run:
         finished_at=time_or_none(view.finished_at),
         rerun_of=view.rerun_of,
         parent_job_id=view.parent_job_id,
+        set_aside=None if view.set_aside is None else wire.SetAside(*view.set_aside),
     )
 
 

@@ -34,6 +34,7 @@ STATUS: Final[dict[str, int]] = {
     "refused": 409,
     "run_is_over": 409,
     "run_is_open": 409,
+    "run_set_aside": 409,
     "superseded": 409,
     "not_waiting": 409,
     "ambiguous_task": 409,
@@ -245,7 +246,16 @@ class Progress(msgspec.Struct, frozen=True):
     total_steps: int
 
 
+class SetAside(msgspec.Struct, frozen=True):
+    """Why an open run is not driven, and what lets it be tried again."""
+
+    reason: str
+    retry: str
+
+
 class Run(msgspec.Struct, frozen=True):
+    """`set_aside` is null unless the run is open and is not driven, since it killed the process or met a defect."""
+
     run_id: str
     workflow: str
     version: str  # hash of the definition
@@ -262,6 +272,7 @@ class Run(msgspec.Struct, frozen=True):
     finished_at: str | None
     rerun_of: str | None = None
     parent_job_id: str | None = None
+    set_aside: SetAside | None = None
 
 
 class RunLine(msgspec.Struct, frozen=True):

@@ -54,6 +54,7 @@ from holdfast.errors import HoldfastError, NodeIsOver, StoreUnavailable
 from holdfast.plan.graph import Call, Plan
 from holdfast.runtime.clock import Clock
 from holdfast.runtime.committer import Committer
+from holdfast.runtime.deaths import Deaths
 from holdfast.runtime.letters import letters_of
 from holdfast.store.artefacts import named_in
 from holdfast.store.base import (
@@ -64,6 +65,7 @@ from holdfast.store.base import (
     NewRun,
     Request,
     RunChange,
+    SetAside,
     WaitClosed,
     WaitOpened,
 )
@@ -132,16 +134,16 @@ class Hands(Protocol):
     def is_due(self) -> None: ...
     def has_artefact(self, tenant: str, sha256: str) -> bool: ...
     def restored(self) -> None: ...
-    def set_aside(self, no: RunNo, error: BaseException) -> None: ...
+    def set_aside(self, no: RunNo) -> None: ...
     def over(self, error: BaseException) -> None: ...
 
 
 class Advance:
-    def __init__(self, committer: Committer, clock: Clock, hands: Hands) -> None:
-        self.committer, self.clock, self.hands = committer, clock, hands
+    def __init__(self, committer: Committer, clock: Clock, hands: Hands, deaths: Deaths) -> None:
+        self.committer, self.clock, self.hands, self.deaths = committer, clock, hands, deaths
         committer.node = self
         self.live: dict[RunNo, Live] = {}
-        self.quarantined: dict[RunNo, str] = {}
+        self.quarantined: dict[RunNo, SetAside] = {}
         self.listeners: list[Listener] = []  # told of each row once it is durable
         self.watchers: list[Watcher] = []  # told of each commit
         self.away: set[RunNo] = set()  # runs dropped by a commit that failed, until they are loaded again
@@ -177,6 +179,10 @@ class Advance:
         at = self.clock.now()
         if at < run.at:
             at = run.at  # a clock that was set back must not turn a journal around
+        deaths = self.deaths
+        deaths.mark.now[0] = run.no
+        if run.no in deaths.watched:
+            deaths.begins(run.no, _doing(event))
         try:
             short = SHORT_WAYS.get(type(event))
             decisions = None if short is None else short(live.plan, run, event, at)
@@ -188,6 +194,7 @@ class Advance:
             if live.plan.asks_workers:
                 self.hands.put_jobs(live, decisions, self._batch)
         except Exception as error:
+            deaths.mark.now[0] = 0
             return self._quarantine(live, error, reply)
         self._batch.rows.append((run.no, run.seq, run.epoch, at, KINDS[type(event)], body))
         self._entries.append((live, event, decisions, reply))
@@ -200,6 +207,7 @@ class Advance:
         live.journal_bytes += len(body)
         if live.journal_bytes > live.snapshot_at:
             self._snapshot(live)
+        deaths.mark.now[0] = 0
         if not self._scheduled:
             self._schedule()
 
@@ -547,8 +555,9 @@ class Advance:
         _answer(reply, HoldfastError(f"run {live.run.id} was set aside: {error!r}"))
 
     def set_aside(self, no: RunNo, error: BaseException) -> None:
-        self.quarantined[no] = repr(error)
-        self.hands.set_aside(no, error)
+        retry = "it is tried again when the server starts again, or by a newer release"
+        self.quarantined[no] = SetAside(f"this is a defect in holdfast: {error!r:.500}", retry)
+        self.hands.set_aside(no)
 
     def _forget_pending(self, runs: set[RunNo], error: BaseException) -> None:
         for live, _, _, reply in self._entries:
@@ -604,6 +613,10 @@ class Advance:
             _answer(reply, error if isinstance(error, Exception) else NodeIsOver(str(error)))
         self._commit_is_over()
         self._tell_idle()
+
+
+def _doing(event: Event) -> str:
+    return f"{KINDS[type(event)]} {getattr(event, 'path', '')}".rstrip()
 
 
 def _left_behind(live: Live, work: KeyWork, at: Millis) -> KeyEnd:

@@ -30,12 +30,15 @@ from holdfast.errors import (
     NotFound,
     RunIsOpen,
     RunIsOver,
+    RunSetAside,
     StoreUnavailable,
+    Unavailable,
 )
 from holdfast.plan.graph import PENDING_TTL_MS, Plan
 from holdfast.runtime.advance import Advance, Live
 from holdfast.runtime.clock import Clock, SystemClock
 from holdfast.runtime.committer import Committer
+from holdfast.runtime.deaths import LOADED, LOADING, WATCHED_SECONDS, Deaths
 from holdfast.runtime.dispatch import ATTEMPTS_MAX, THREADS_MAX, Dispatch
 from holdfast.runtime.feed import Events, Feed, RunEvent, events_of
 from holdfast.runtime.letters import destinations
@@ -106,12 +109,14 @@ class Engine:
         upkeep: Upkeep | None = None,
         workers: Workers | None = None,
         public_url: str | None = None,
+        mark: Path | None = None,
     ) -> None:
         self.store, self.registry, self._workdirs = store, registry, workdirs
         self.upkeep = upkeep
         self.clock: Clock = clock or SystemClock()
         self.committer = Committer(store)
-        self.advance = Advance(self.committer, self.clock, self)
+        self.deaths = Deaths(store, self.committer, mark)
+        self.advance = Advance(self.committer, self.clock, self, self.deaths)
         self.dispatch = Dispatch(
             self.advance,
             registry,
@@ -140,6 +145,7 @@ class Engine:
         ] = {}  # only this process can change them
         self._filling: asyncio.Task[None] | None = None
         self._restoring: asyncio.Task[None] | None = None
+        self._watching: asyncio.TimerHandle | None = None
         self.is_open = False
         self.drives_all = True
         self._own: set[RunNo] = set()  # what is driven here where not all is
@@ -162,6 +168,7 @@ class Engine:
         if self.dispatch.artefacts is not None:
             self.dispatch.artefacts.divide(self.store.artefacts_of_tenants())
         _spare_the_collector()
+        self.advance.quarantined.update(await self.deaths.open(self.clock))
         await self.workers.open()
         self.is_open = True
         self.drives_all = self.advance.parks = drive
@@ -173,6 +180,7 @@ class Engine:
             self.load_many,
             self._timer_due,
             lambda: self.waits.held_back,
+            set(self.deaths.watched) if drive else set(),
             resident=self.resident,
         )
         if drive:
@@ -180,6 +188,8 @@ class Engine:
             await self.owners.interrupt()
             await self.owners.supply(self.registry.has)
             self._take_up()
+            if self.owners.held:
+                self._watching = asyncio.get_running_loop().call_later(WATCHED_SECONDS, self._take_up_watched)
             self.outbox.look()
             if self.upkeep is not None:
                 self.upkeep.begin(self.clock, self.committer)
@@ -191,6 +201,8 @@ class Engine:
         self.waits.close()
         if self.upkeep is not None:
             await self.upkeep.close()
+        if self._watching is not None:
+            self._watching.cancel()
         if self._filling is not None:
             self._filling.cancel()
         if self._restoring is not None:
@@ -205,6 +217,7 @@ class Engine:
         self.workers.close()
         self.committer.close()
         self.store.close()
+        self.deaths.mark.close()
         self._tell_waiters(
             EngineClosed(
                 "the engine was closed before the run was over; the run goes on when it is opened again"
@@ -233,6 +246,11 @@ class Engine:
         waits = self.dispatch.when_free is not None or self._filling is not None
         return self.is_open and (waits or self.advance.is_stalled)
 
+    def _take_up_watched(self) -> None:
+        """The others have had their time: now those that a process may have died of."""
+        self.owners.let_go()
+        self._take_up()
+
     def _take_up(self) -> None:
         """Take runs up in the background, as far as there is room."""
         self.dispatch.when_free = None
@@ -254,6 +272,9 @@ class Engine:
                 self.dispatch.when_free = self._take_up
             if self.owners.room > 0:
                 await self._sleep_until_due(now)
+        except StoreUnavailable as error:
+            log.warning("runs cannot be read now, and are taken up later: %s", error)
+            self.timers.parked_until(Millis(self.clock.now() + LOOK_AGAIN_MS))
         finally:
             self._filling = None
 
@@ -595,9 +616,8 @@ class Engine:
         return live
 
     def _set_aside(self, no: RunNo) -> HoldfastError:
-        return HoldfastError(
-            f"the run was set aside: {self.advance.quarantined.get(no)}; this is a defect in holdfast"
-        )
+        reason, retry = self.advance.quarantined[no]
+        return RunSetAside(f"the run was set aside: {reason}; {retry}")
 
     async def load(self, no: RunNo) -> Live | None:
         """A run from memory or from the store. An open one is in memory from here on, and its caller acts on it."""
@@ -611,7 +631,9 @@ class Engine:
         """The same for runs that are not in memory: those of them that can be read."""
         try:
             stored = await self.store.load_many(runs)
-        except Exception:  # noqa: BLE001  # whichever it is, it is found by itself
+        except Unavailable:
+            raise  # no run is to blame, and they are read again later
+        except Exception:  # noqa: BLE001  # one of them cannot be read: it is found by itself
             return [live for no in runs if (live := await self.load(no)) is not None]
         taken = [await self._taken_in(each.row.no, self._folded(each)) for each in stored]
         return [live for live in taken if live is not None]
@@ -619,7 +641,9 @@ class Engine:
     async def _taken_in(self, no: RunNo, loading: Awaitable[Live | None]) -> Live | None:
         try:
             live = await loading
-        except Exception as error:  # one run that cannot be read must not keep the others from going on
+        except Unavailable:
+            raise
+        except Exception as error:  # one run whose rows cannot be read must not keep the others from going on
             log.exception("run number %d cannot be loaded and is set aside", no)
             self.advance.set_aside(no, error)
             return None
@@ -634,8 +658,15 @@ class Engine:
         return None if stored is None else await self._folded(stored)
 
     async def _folded(self, stored: Stored) -> Live:
-        plan = await self.plans.of_version(stored.row.tenant, stored.row.version)
-        run = await load_run(self.store, stored)
+        plan, no = await self.plans.of_version(stored.row.tenant, stored.row.version), stored.row.no
+        now = self.deaths.mark.now
+        if no in self.deaths.watched:
+            self.deaths.begins(no, LOADING)
+        now[LOADED] = no
+        try:
+            run = await load_run(self.store, stored)
+        finally:
+            now[LOADED] = 0
         live = Live(run, plan, owned=False, status=stored.row.status, trace=stored.trace)
         live.lacks_tool = run.active > 0 and any(step.reason == "no_tool" for step in run.steps.values())
         live.journal_bytes = sum([len(row[-1]) for row in stored.rows])
@@ -690,7 +721,7 @@ class Engine:
         """A parked run was made due by a commit of another."""
         self.timers.parked_until(self.clock.now())
 
-    def set_aside(self, no: RunNo, error: BaseException) -> None:
+    def set_aside(self, no: RunNo) -> None:
         self.feed.end(self._set_aside(no), no)
         for waiter in self._waiters.pop(no, ()):
             if not waiter.done():
@@ -701,8 +732,15 @@ class Engine:
         self._restoring = asyncio.get_running_loop().create_task(self._restore())
 
     async def _restore(self) -> None:
-        await Restore(self.advance, self.dispatch, self.owners, self.load, self.committed).run(self._drives)
-        await self.waits.look()
+        restore = Restore(self.advance, self.dispatch, self.owners, self.load, self.committed)
+        while self.is_open and not self.committer.is_shut:
+            try:
+                await restore.run(self._drives)
+                await self.waits.look()
+                break
+            except StoreUnavailable as error:
+                log.warning("runs cannot be read now, and are restored later: %s", error)
+                await asyncio.sleep(LOOK_AGAIN_MS / 1000)
         self._take_up()
 
     def over(self, error: BaseException) -> None:

@@ -17,11 +17,12 @@ from holdfast.engine import state
 from holdfast.engine.rows import decode_row
 from holdfast.engine.state import Run, Step, timer_key
 from holdfast.plan.graph import Call, FanOut, Nested, Plan
+from holdfast.runtime.deaths import set_aside_of
 from holdfast.runtime.links import answerers
 from holdfast.runtime.load import load_run_in_turns
 from holdfast.runtime.roster import names_in
 from holdfast.runtime.steps import Steps
-from holdfast.store.base import AssignmentRow, RunRow, Store, WorkerRow
+from holdfast.store.base import AssignmentRow, RunRow, SetAside, Store, WorkerRow
 from holdfast.values import TERMINAL, Millis, RunNo, decode, split
 
 if TYPE_CHECKING:
@@ -114,10 +115,7 @@ class AroundLive(Around):
     def trouble(self, no: RunNo) -> tuple[str, str] | None:
         advance = self._engine.advance
         if no in advance.quarantined:
-            return (
-                "set_aside",
-                f"a new release: this is a defect in holdfast ({advance.quarantined[no]:.200})",
-            )
+            return told_aside(advance.quarantined[no])
         if advance.is_stalled:
             return "store_unavailable", "the database can be written again; that is looked for all the time"
         return None
@@ -129,6 +127,10 @@ class AroundLive(Around):
         left = self._engine.workers.assignments.lease_left((no, path, attempt))
         assert self.now is not None
         return None if left is None else Millis(int(self.now + left * 1000))
+
+
+def told_aside(found: SetAside) -> tuple[str, str]:
+    return "set_aside", f"{found.retry} ({found.reason})"
 
 
 async def explain(
@@ -153,6 +155,10 @@ async def _explained(store: Store, row: RunRow, plan: Plan, around: Around) -> E
     if row.status in TERMINAL:
         over = Reason("", row.status, row.finished_at or row.created_at, None, _RERUN.format(row.id))
         return Explanation(row.id, row.status, None, [over])
+    aside = await set_aside_of(store, row.no)
+    if aside is not None:  # folding it may be what kills the process
+        word, unblocks = told_aside(aside)
+        return Explanation(row.id, row.status, None, [Reason("", word, row.created_at, None, unblocks)])
     stored = await store.load(row.no)
     assert stored is not None
     run = await load_run_in_turns(store, stored)

@@ -13,7 +13,9 @@ from holdfast.engine.events import Outcome
 from holdfast.engine.fold import fold
 from holdfast.engine.rows import blob_of, decode_parts, decode_row, has_blobs, with_output
 from holdfast.engine.state import Run
+from holdfast.errors import RunSetAside
 from holdfast.plan.graph import KEEP_NAMED
+from holdfast.runtime.deaths import set_aside_of
 from holdfast.store.base import ReadRow, RunRow, Store, Stored
 from holdfast.values import Millis, RunNo
 
@@ -30,7 +32,12 @@ async def load_run(store: Store, stored: Stored) -> Run:
 
 
 async def load_run_in_turns(store: Store, stored: Stored) -> Run:
-    """The same for whoever only looks: others get their turn between two pieces of what came after the snapshot."""
+    """The same for a look: other work gets its turn between two pieces of what came after the snapshot.
+
+    A run that processes died of is not folded to be looked at: that may be what they died of.
+    """
+    if (aside := await set_aside_of(store, stored.row.no)) is not None:
+        raise RunSetAside(f"the run was set aside: {aside.reason}; {aside.retry}")
     run = await _from_snapshot(store, stored) if stored.parts else new_run(stored.row)
     for start in range(0, len(stored.rows), ROWS_AT_A_TIME):
         await replay(store, run, stored.rows[start : start + ROWS_AT_A_TIME])

@@ -10,6 +10,7 @@ from holdfast.config import Settings
 from holdfast.runtime.app import Engine
 from holdfast.runtime.backup import artefacts_of
 from holdfast.runtime.clock import Clock, SystemClock
+from holdfast.runtime.deaths import mark_beside
 from holdfast.runtime.dispatch import ATTEMPTS_MAX, THREADS_MAX
 from holdfast.runtime.upkeep import Upkeep
 from holdfast.runtime.workers import Workers
@@ -46,6 +47,7 @@ def engine_of(settings: Settings, registry: Registry, clock: Clock | None = None
         upkeep=Upkeep(store, artefacts, settings.retention_days),
         workers=workers,
         public_url=settings.public_url,
+        mark=mark_beside(path),
     )
 
 

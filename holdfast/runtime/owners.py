@@ -198,12 +198,15 @@ class Owners:
         load_many: LoadMany,
         fire: Callable[[RunNo], None],
         held_back: Callable[[], int],
+        held: set[RunNo],
         *,
         resident: int,
     ) -> None:
         self._store, self._advance, self._dispatch = store, advance, dispatch
         self._load, self._load_many, self._fire, self._held_back = load, load_many, fire, held_back
         self._resident = resident
+        self.held = held  # runs that a process may have died of: the others go first
+        self._passed_over: list[RunNo] = []  # of these, what was left behind
         self._lane = store.lane_of_former()
         self._cursor: RunNo | None = RunNo(
             0
@@ -234,7 +237,7 @@ class Owners:
         after = RunNo(0)
         while found := await self._store.in_need(after, ADOPT_BATCH):
             for no, needs in found:
-                if all(map(has, msgspec.json.decode(needs, type=list[str]))):
+                if no not in self.held and all(map(has, msgspec.json.decode(needs, type=list[str]))):
                     await self.adopt(no)
             await self._advance.drained()
             after = found[-1][0]
@@ -243,21 +246,46 @@ class Owners:
         """Take up as many runs as there is room for: first what was left behind, then what is due. Was there any?"""
         room, taken = min(self.room, self._dispatch.free_places, ADOPT_BATCH), 0
         if self._cursor is not None and room > 0:
-            found = await self._store.left_behind(self._cursor, room)
-            self._cursor = found[-1] if len(found) == room else None
-            for no in found:
-                if no not in self._advance.live:
-                    await self.adopt(no, restarted=True)
-            taken += len(found)
+            taken += await self._take_left_behind(self._cursor, room)
+        if not self.held:
+            taken += await self._take_passed_over()
         self._more_due = True
         room = min(self.room, ADOPT_BATCH)  # a timer needs no place; what it starts waits for one
         if room > 0:
             set_aside = self._advance.quarantined
-            stay_due = len(set_aside) + self._held_back()  # the others must not stand in line behind them
-            due = [no for no in await self._store.due(now, room + stay_due) if no not in set_aside]
+            stay_due = (
+                len(set_aside) + len(self.held) + self._held_back()
+            )  # others must not stand in line behind them
+            found = await self._store.due(now, room + stay_due)
+            due = [no for no in found if no not in set_aside and no not in self.held]
             self._more_due = len(due) >= room
             taken += await self._wake_due([no for no in due if no not in self._advance.live][:room])
         return taken > 0
+
+    async def _take_left_behind(self, after: RunNo, room: int) -> int:
+        found = await self._store.left_behind(after, room)
+        for no in found:
+            if no in self.held:
+                self._passed_over.append(no)
+            elif no not in self._advance.live:
+                await self.adopt(no, restarted=True)
+            self._cursor = no  # where a read fails, the next look begins again
+        if len(found) < room:
+            self._cursor = None
+        return len(found)
+
+    def let_go(self) -> None:
+        """Those that were held are taken up with the next look."""
+        self.held = set()
+
+    async def _take_passed_over(self) -> int:
+        """One after the other: what was decided of the others is durable before each."""
+        count = len(self._passed_over)
+        while self._passed_over:
+            await self._advance.drained()
+            await self.adopt(self._passed_over[0], restarted=True)
+            del self._passed_over[0]
+        return count
 
     async def _wake_due(self, due: list[RunNo]) -> int:
         woken = size = 0

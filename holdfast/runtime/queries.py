@@ -23,6 +23,7 @@ from holdfast.plan.composed import TooLarge
 from holdfast.plan.graph import Plan
 from holdfast.runtime import explain as why
 from holdfast.runtime import tasks
+from holdfast.runtime.deaths import set_aside_of
 from holdfast.runtime.explain import Explanation, Wait
 from holdfast.runtime.load import load_run_in_turns, whole
 from holdfast.runtime.outputs import UNSHOWN, output_text
@@ -34,7 +35,7 @@ from holdfast.runtime.steps import StepPages, StepView
 from holdfast.runtime.tasks import NODE_RUNS_MAX, Courses, NodeRun, NodeRunPages, Task
 from holdfast.spec.notation import Definition
 from holdfast.spec.problems import did_you_mean
-from holdfast.store.base import Ends, Letter, Release, RunRow, Store, Wanted, Workflow
+from holdfast.store.base import Ends, Letter, Release, RunRow, SetAside, Store, Wanted, Workflow
 from holdfast.values import (
     DEFAULT_TENANT,
     OPEN,
@@ -109,6 +110,7 @@ class RunView(msgspec.Struct, frozen=True):
     finished_at: Millis | None
     rerun_of: str | None
     parent_job_id: str | None
+    set_aside: SetAside | None = None
 
 
 def only_callbacks(view: RunView) -> list[str]:
@@ -166,7 +168,9 @@ class Queries:
 
     async def run(self, tenant: str, run_id: str) -> RunView:
         ends = await self._ends(tenant, run_id)
-        waits = [] if ends.row.status in TERMINAL else await self._waits(ends.row.no)
+        aside = None if ends.row.status in TERMINAL else await self._set_aside(ends.row.no)
+        is_still = aside is not None or ends.row.status in TERMINAL
+        waits = [] if is_still else await self._waits(ends.row.no)
         if waits:
             ends = await self._ends(tenant, run_id)  # as it is now that what it waits for is durable
         row, started = ends.row, _started(ends)
@@ -191,7 +195,13 @@ class Queries:
             finished_at=row.finished_at,
             rerun_of=row.rerun_of,
             parent_job_id=row.parent_job_id,
+            set_aside=aside,
         )
+
+    async def _set_aside(self, no: RunNo) -> SetAside | None:
+        if self._engine is None:
+            return await set_aside_of(self.store, no)
+        return self._engine.advance.quarantined.get(no)
 
     async def wait_for(self, tenant: str, run_id: str, seconds: float, *, or_pause: bool = False) -> RunView:
         """The run at its end, or as it is when the time is up; with `or_pause` also once it waits for callbacks alone."""

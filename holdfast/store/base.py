@@ -353,6 +353,13 @@ class TakenEarly(NamedTuple):
 Verdict = tuple[RunNo, str, Literal["granted", "held", "answered"], bytes | None]
 
 
+class SetAside(NamedTuple):
+    """Why a run is not driven although it is open, and what lets it be tried again."""
+
+    reason: str
+    retry: str
+
+
 class Batch:
     """What becomes durable together. Filled by the door, written by the store."""
 
@@ -363,6 +370,7 @@ class Batch:
         "blobs",
         "changes",
         "closed_waits",
+        "deaths",
         "early_results",
         "ended_assignments",
         "expired_early",
@@ -422,6 +430,7 @@ class Batch:
         self.forgotten_keys: list[KeyAnswer] = []
         self.traces: list[tuple[RunNo, str]] = []  # of new runs: what they were started for
         self.lane: str | None = None  # the suspect that is alone from this commit on; "" clears it
+        self.deaths: str | None = None  # what processes died of, whole (runtime/deaths.py)
         self.is_probe = False  # write something that means nothing: can the store write and sync?
         self.probe_bytes = 0  # that many at least: what it could not write before
 
@@ -433,7 +442,8 @@ class Batch:
         jobs = self.assignments or self.ended_assignments
         waits = self.opened_waits or self.closed_waits or self.early_results or self.taken_early
         letters = self.letters or self.tried or self.replies or self.told
-        return bool(some or rare or jobs or waits or letters) or self.lane is not None or self.is_probe
+        single = self.lane is not None or self.deaths is not None or self.is_probe
+        return bool(some or rare or jobs or waits or letters) or single
 
     @property
     def size(self) -> int:
@@ -466,6 +476,7 @@ class Batch:
         part.forgotten_keys, part.api_keys = self.forgotten_keys, self.api_keys
         part.workers, part.forgotten_workers = self.workers, self.forgotten_workers
         part.replies, part.told = self.replies, [told for told in self.told if told[0] in runs]
+        part.deaths = self.deaths
         part.lane, part.is_probe, part.probe_bytes = self.lane, self.is_probe, self.probe_bytes
         return part
 
@@ -585,6 +596,7 @@ class Store(Protocol):
     async def blob(self, no: RunNo, sha256: str) -> bytes: ...
     async def definition(self, tenant: str, version: str) -> tuple[str, str | None] | None: ...
 
+    async def deaths(self) -> str | None: ...
     def lane_of_former(self) -> str | None: ...
     async def left_behind(self, after: RunNo, limit: int) -> list[RunNo]: ...
     async def due(self, now: Millis, limit: int) -> list[RunNo]: ...

@@ -415,6 +415,8 @@ class SqliteStore(SqliteReads):
         self._forget_runs(batch.forgotten)
         if batch.lane is not None:
             execute(sql["set_lane"], (batch.lane or None, self.node))
+        if batch.deaths is not None:
+            execute(sql["set_deaths"], (batch.deaths,))
         if batch.is_probe:
             execute(sql["probe"], (min(max(batch.probe_bytes, PROBE_BYTES_MIN), PROBE_BYTES_MAX),))
 

@@ -209,6 +209,9 @@ class SqliteReads:
     async def run_by_id(self, tenant: str, run_id: RunId) -> RunRow | None:
         return next(iter(self._rows("run_by_id", tenant, run_id)), None)
 
+    async def deaths(self) -> str | None:
+        return self._ask("read_deaths").get  # type: ignore[no-any-return]
+
     async def run_by_no(self, no: RunNo) -> RunRow | None:
         return next(iter(self._rows("run_by_no", no)), None)
 

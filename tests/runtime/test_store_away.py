@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
+import apsw
 import pytest
 
 from holdfast import Context, HoldfastError, RunCancelled, StoreUnavailable, tool
 from holdfast.errors import NodeIsOver
 from holdfast.store.base import Batch
-from tests.runtime.bench import opened, rows
+from tests.runtime.bench import bench, opened, rows
 from tests.runtime.manual import by_hand, clock, settled
 
 CHAIN = "name: n\nsteps: [{id: a, tool: step}, {id: b, tool: step}, {id: c, tool: step}]"
@@ -385,3 +386,110 @@ async def test_a_run_cancelled_after_the_store_is_back_is_cancelled(tmp_path: Pa
         await engine.cancel(run.id)
         with pytest.raises(RunCancelled):
             await run.result()
+
+
+class Unreadable:
+    """While it is entered, every question to the store fails as on a disk that is away."""
+
+    def __init__(self, store: Any) -> None:
+        self._store, self._ask = store, store._ask
+        self.asked = 0
+
+    def __enter__(self) -> Self:
+        self._store._ask = self._fail
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._store._ask = self._ask
+
+    def _fail(self, name: str, args: Any = ()) -> Any:
+        self.asked += 1
+        raise apsw.IOError("disk I/O error")
+
+
+@by_hand
+async def test_a_parked_run_that_cannot_be_read_when_it_is_due_is_read_later(tmp_path: Path) -> None:
+    steps = Gated()
+    definition = "name: n\nsteps: [{id: a, kind: timer, delay_ms: 60000}, {id: b, tool: step}]"
+    async with opened(tmp_path, [steps.tool], clock()) as engine:
+        run = await engine.begin(definition)
+        await clock().advance(30)
+        with Unreadable(engine.store) as away_for_a_while:
+            await clock().advance(60)
+            assert away_for_a_while.asked > 1, "it was not tried again"
+            with pytest.raises(StoreUnavailable, match="cannot be read now"):
+                await engine.cancel(run.id)
+        assert engine.advance.quarantined == {}
+        await clock().advance(5)
+        assert (await run.result())["b"] == "b"
+
+
+@by_hand
+async def test_runs_that_cannot_be_read_when_commits_work_again_are_restored_later(tmp_path: Path) -> None:
+    steps = Gated("b")
+    async with opened(tmp_path, [steps.tool], clock()) as engine:
+        run = await engine.begin(CHAIN)
+        await settled()
+        engine.store.refuse = away
+        steps.gates["b"].set()
+        await clock().advance(1)
+        with Unreadable(engine.store):
+            engine.store.refuse = back
+            await clock().advance(10)
+        assert engine.advance.quarantined == {}
+        await clock().advance(10)
+        assert await run.result() == {"a": "a", "b": "b", "c": "c"}
+    assert steps.calls == ["a", "b", "c"]
+
+
+@by_hand
+async def test_runs_that_cannot_be_read_at_a_takeover_are_taken_up_later(tmp_path: Path) -> None:
+    steps = Gated("b")
+    engine = bench(tmp_path, [steps.tool], clock())
+    await engine.open()
+    runs = [await engine.begin(CHAIN) for _ in range(3)]
+    await settled()
+    engine.crash()
+    steps.gates["b"].set()
+    async with opened(tmp_path, [steps.tool], clock()) as second:
+        with Unreadable(second.store):  # what was left behind is taken up in the background
+            await clock().advance(5)
+        assert second.advance.quarantined == {}
+        await clock().advance(5)
+        for run in runs:
+            assert await (await second.attach(run.id)).result() == {"a": "a", "b": "b", "c": "c"}
+
+
+@by_hand
+async def test_a_commit_that_the_store_cannot_even_take_has_failed(tmp_path: Path) -> None:
+    async with opened(tmp_path, [Gated().tool], clock()) as engine:
+
+        def cannot(batch: Batch) -> BaseException | None:
+            raise RuntimeError("can't start new thread")
+
+        engine.store.refuse = cannot
+        with pytest.raises(StoreUnavailable, match="can't start new thread"):
+            await engine.begin(CHAIN)
+        engine.store.refuse = back
+        await clock().advance(1)
+        assert await (await engine.begin(CHAIN)).result() == {"a": "a", "b": "b", "c": "c"}
+
+
+@by_hand
+async def test_a_commit_of_another_part_that_fails_stops_the_door_too(tmp_path: Path) -> None:
+    steps = Gated("b")
+    async with opened(tmp_path, [steps.tool], clock()) as engine:
+        run = await engine.begin(CHAIN)
+        await settled()
+        engine.store.refuse = away
+        batch = Batch()
+        batch.deaths = "[]"
+        with pytest.raises(StoreUnavailable):
+            await engine.commit(batch)
+        steps.gates["b"].set()
+        with pytest.raises(StoreUnavailable):
+            await engine.begin(CHAIN)
+        engine.store.refuse = back
+        await clock().advance(6)
+        assert await run.result() == {"a": "a", "b": "b", "c": "c"}
+    assert steps.calls == ["a", "b", "c"]

@@ -39,6 +39,12 @@ INSERT INTO node (name, epoch) VALUES (?1, ?2) ON CONFLICT (name) DO UPDATE SET 
 -- name: set_lane
 UPDATE node SET lane = ? WHERE name = ?;
 
+-- name: read_deaths
+SELECT value FROM meta WHERE key = 'deaths';
+
+-- name: set_deaths
+INSERT OR REPLACE INTO meta (key, value) VALUES ('deaths', ?);
+
 -- name: probe
 -- Bytes that mean nothing and are new each time: SQLite does not write a page that stays as it is.
 INSERT OR REPLACE INTO meta (key, value) VALUES ('probe', randomblob(?));

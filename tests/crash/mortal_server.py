@@ -1,0 +1,59 @@
+"""A server that dies while it decides or folds one run: `python -m tests.crash.mortal_server DATABASE PORT WHEN RUN_ID`.
+
+WHEN is the kind of an event, or `load`. Its death is a kill of itself in the middle of `decide` or `fold`, as by a defect in C
+or by the kernel when memory runs out. Without WHEN it is a server like any other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from typing import Any
+
+from holdfast.config import Settings
+from holdfast.http.serve import Serving, serve
+from holdfast.runtime import advance, load
+from holdfast.tools.registry import Registry
+
+
+def deadly(when: str, run_id: str) -> None:
+    door: Any = advance
+    loader: Any = load
+    decide, fold = door.decide, loader.fold
+    door.SHORT_WAYS.clear()
+
+    def die(run: Any) -> None:
+        if run.id == run_id:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def deciding(plan: Any, run: Any, event: Any, at: Any) -> Any:
+        if advance.KINDS[type(event)] == when:
+            die(run)
+        return decide(plan, run, event, at)
+
+    def folding(run: Any, *rest: Any) -> Any:
+        die(run)
+        return fold(run, *rest)
+
+    if when == "load":
+        loader.fold = folding
+    else:
+        door.decide = deciding
+
+
+def main() -> None:
+    database, port, *fatal = sys.argv[1:]
+    if fatal:
+        deadly(*fatal)
+
+    def say(server: Serving) -> None:
+        print(server.address, flush=True)
+
+    settings = Settings(db=f"sqlite:///{database}", port=int(port))
+    asyncio.run(serve(settings, registry=Registry([]), ready=say))
+
+
+if __name__ == "__main__":
+    main()

@@ -271,7 +271,7 @@ def settings() -> str:
         (
             f"`{name}`",
             kind,
-            f"`{flag}`" if (flag := flags.get(name) or flags.get(name.removesuffix("s"))) else "",
+            f"`{flag}`" if (flag := flags.get("artefact_root" if name == "artefact_roots" else name)) else "",
             ", ".join(f"`{variable}`" for variable in variables),
             _shown(getattr(default, name)),
             SETTINGS[name],

@@ -56,6 +56,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     log: str = "text"
     template_env: tuple[str, ...] = ()
     artefact_roots: tuple[str, ...] = ()  # folders that files may be taken from
+    callback_env: tuple[str, ...] = ()  # variables that may sign callbacks on a guarded server
     allow_networks: tuple[str, ...] | None = None  # None: nobody said
     public_url: str | None = None
     resume_secret: str | None = None  # what callbacks without a key are signed with
@@ -72,6 +73,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     worker_ttl_secs: int = WORKER_TTL_SECS
     worker_lease_secs: int = WORKER_LEASE_SECS
     servers: Mapping[str, Mapping[str, Any]] = {}
+    tenants: Mapping[str, Mapping[str, Any]] = {}  # by name: the secrets of the environment that it may use
     folder: Path = Path()  # that of holdfast.toml, else the working folder: tools are looked for in it
     file: Path | None = None
 
@@ -79,6 +81,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 TEXT, LIST, COUNT, CHOICE, TABLES = "text", "a list of texts", "a whole number", "json or text", "tables"
 DAYS = 'a whole number, or "forever"'
 PORT = "a port from 0 (any that is free) to 65535"
+TENANTS = 'a table for each tenant other than default, with secrets = ["NAME"]'
 FOREVER: Final = "forever"
 
 # name → what it is, and the environment variables that say it, the first found counts.
@@ -93,6 +96,7 @@ SETTINGS: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
     "log": (CHOICE, ("HOLDFAST_LOG",)),
     "template_env": (LIST, ("HOLDFAST_TEMPLATE_ENV",)),
     "artefact_roots": (LIST, ("HOLDFAST_ARTEFACT_ROOTS",)),
+    "callback_env": (LIST, ("HOLDFAST_CALLBACK_ENV",)),
     "allow_networks": (LIST, ("HOLDFAST_ALLOW_NETWORKS",)),
     "public_url": (TEXT, ("HOLDFAST_PUBLIC_URL", "PUBLIC_BASE_URL")),
     "resume_secret": (TEXT, ("HOLDFAST_RESUME_SECRET",)),
@@ -109,6 +113,7 @@ SETTINGS: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
     "worker_ttl_secs": (COUNT, ("HOLDFAST_WORKER_TTL_SECS",)),
     "worker_lease_secs": (COUNT, ("HOLDFAST_WORKER_LEASE_SECS",)),
     "servers": (TABLES, ()),
+    "tenants": (TENANTS, ()),
 }
 
 
@@ -178,10 +183,19 @@ def _problem(name: str, value: Any) -> tuple[str, Problem] | None:
         hint = f"did you mean {near[0]}?" if near else f"known keys are {', '.join(SETTINGS)}"
         return name, Problem("unknown_key", f'unknown key "{name}"', f"/{name}", hint=hint)
     wanted, _ = SETTINGS[name]
+    own = [one for one in value if _is_own(name, one)] if isinstance(value, list) else []
+    if own:
+        message = f"{name} names {own[0]}, which is Holdfast's own and may hold a secret"
+        return name, Problem("forbidden_variable", message, f"/{name}")
     if not _fits(wanted, value):
         example = 'such as tools = ["tools"]' if wanted == LIST else ""
         return name, Problem("wrong_type", f"{name} must be {wanted}", f"/{name}", hint=example)
     return None
+
+
+def _is_own(setting: str, variable: Any) -> bool:
+    """What templates or callbacks may read of the environment is never one of Holdfast's own variables."""
+    return setting in ("template_env", "callback_env") and str(variable).upper().startswith("HOLDFAST_")
 
 
 def _fits(wanted: str, value: Any) -> bool:
@@ -195,9 +209,21 @@ def _fits(wanted: str, value: Any) -> bool:
         return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= PORT_MAX
     if wanted == CHOICE:
         return value in ("json", "text")
+    if wanted == TENANTS:
+        return isinstance(value, dict) and all(map(_is_tenant, value, value.values()))
     if wanted == TABLES:
         return isinstance(value, dict) and all(isinstance(one, dict) for one in value.values())
     return isinstance(value, str)
+
+
+def _is_tenant(name: str, table: Any) -> bool:
+    """`default` has every secret of the environment, so nothing is listed for it."""
+    return (
+        name != "default"
+        and isinstance(table, dict)
+        and table.keys() <= {"secrets"}
+        and _fits(LIST, table.get("secrets", []))
+    )
 
 
 def _placed(problem: Problem, key: str, text: str, file: Path) -> Problem:
@@ -238,6 +264,8 @@ def _of_environment(env: Mapping[str, str]) -> dict[str, Any]:
         value = _read(wanted, env[variable])
         if value is None:
             problems.append(Problem("invalid_choice", f"{variable} must be {wanted}, not {env[variable]!r}"))
+        elif wanted == LIST and (found := _problem(name, list(value))) is not None:
+            problems.append(found[1])
         said[name] = value
     if problems:
         raise InvalidSettings([msgspec.structs.replace(one, source="environment") for one in problems])

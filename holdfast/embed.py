@@ -128,7 +128,8 @@ class Holdfast:
             print(await run.result())
 
     Every open run of the file goes on as soon as it is entered. `remote` calls tools on other servers; `secrets` are
-    functions that give the value of a name, or None; `template_env` are the variables that templates may name;
+    functions that give the value of a name, or None: one with a parameter `tenant` is told whose run asks, any other is
+    asked for the tenant `default` alone. `template_env` are the variables that templates may name.
     `artefact_roots` are folders that tools may hand files out of, besides the work folder of each attempt. With `allow_networks`,
     `http_request` calls public addresses and those networks only. `public_url` is where a server on this file is reached:
     calls with `supports_async_callback` are told a `callback_url` there. A later answer is waited for `pending_ttl_secs`,
@@ -166,6 +167,8 @@ class Holdfast:
             processes=processes,
             process_memory_bytes=process_memory_bytes,
         )
+        if own := [name for name in template_env if name.upper().startswith("HOLDFAST_")]:
+            raise ValueError(f"template_env names {own[0]}, which is Holdfast's own and may hold a secret")
         self._path = database_path(database)
         self._lock = Lock(self._path)
         self._store = SqliteStore(self._path, durability=durability)

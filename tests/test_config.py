@@ -92,6 +92,36 @@ def test_servers_are_kept_as_they_stand(tmp_path: Path) -> None:
     assert said(tmp_path).servers == {"maya": {"url": "http://127.0.0.1:9000/mcp"}}
 
 
+def test_secrets_of_tenants_are_listed_in_the_file(tmp_path: Path) -> None:
+    toml(tmp_path, '[tenants.acme]\nsecrets = ["A", "B"]\n[tenants.other]\n')
+    assert said(tmp_path).tenants == {"acme": {"secrets": ["A", "B"]}, "other": {}}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "tenants = 3",
+        '[tenants.acme]\nsecrets = "A"',
+        "[tenants.acme]\nsecrets = [3]",
+        '[tenants.acme]\nsecret = ["A"]',
+        '[tenants.default]\nsecrets = ["A"]',
+    ],
+)
+def test_tables_of_tenants_that_cannot_be_meant_are_refused(tmp_path: Path, text: str) -> None:
+    (problem,) = refused(tmp_path, text).problems
+    assert (problem.code, problem.line) == ("wrong_type", 1)
+    assert "a table for each tenant other than default" in problem.message
+
+
+@pytest.mark.parametrize("name", ["template_env", "callback_env"])
+def test_none_of_holdfasts_own_variables_can_be_listed(tmp_path: Path, name: str) -> None:
+    (problem,) = refused(tmp_path, f'{name} = ["HOME", "HOLDFAST_SECRET_A"]').problems
+    assert "HOLDFAST_SECRET_A, which is Holdfast's own" in problem.message
+    toml(tmp_path, "")
+    with pytest.raises(InvalidSettings, match="HOLDFAST_API_KEY, which is Holdfast's own"):
+        said(tmp_path, {f"HOLDFAST_{name.upper()}": "HOLDFAST_API_KEY"})
+
+
 def test_every_setting_can_be_said_in_the_file(tmp_path: Path) -> None:
     toml(
         tmp_path,

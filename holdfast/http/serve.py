@@ -39,6 +39,7 @@ from holdfast.http.keys import Keys
 from holdfast.http.server import Server
 from holdfast.listening import Listener
 from holdfast.runtime import traces
+from holdfast.runtime.app import Engine
 from holdfast.runtime.clock import Clock
 from holdfast.runtime.folders import Folder
 from holdfast.runtime.opening import Registry, database_path, engine_of
@@ -128,17 +129,23 @@ async def _opened(
     tracing = traces.begin(engine, settings.otel)
     try:
         # Nothing here waits, so no run moves before it is known who may ask, and what may be called.
-        services.api_keys.when_first = partial(setattr, registry.guard, "guarded", True)
+        services.api_keys.when_first = partial(_guard, engine)
         await services.api_keys.load()
         keys = Keys(services.api_keys, settings.host, settings.key)
         keys.check_start()
-        registry.guard.guarded |= keys.is_guarded
+        if keys.is_guarded:
+            _guard(engine)
         yield services, keys
     finally:
         await services.api_keys.close()
         await engine.close()
         if tracing is not None:
             await asyncio.to_thread(tracing.close)
+
+
+def _guard(engine: Engine) -> None:
+    """Callers are strangers from here on: what they name is called and looked up with care."""
+    engine.registry.guard.guarded = engine.dispatch.secrets.is_guarded = True
 
 
 @asynccontextmanager

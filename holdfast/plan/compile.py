@@ -115,7 +115,8 @@ def compile_flow(spec: FlowSpec, uses: Mapping[str, Resolved] | None = None) -> 
         timeout_ms=_millis(spec.timeout_secs),
         interrupted_by_restart=spec.on_restart == "interrupt",
         steps_total=_steps_total(whole),
-        env=tuple(sorted(_env_names(whole))),
+        env=_named_in(whole, "env"),
+        secrets=_named_in(whole, "secrets"),
         advice_when_too_large="return file_refs, or use fewer items",
     )
 
@@ -137,7 +138,8 @@ def compile_workflow(spec: WorkflowSpec, uses: Mapping[str, Resolved] | None = N
         timeout_ms=_millis(spec.timeout_secs),
         interrupted_by_restart=spec.on_restart == "interrupt",
         steps_total=_steps_total(whole),
-        env=tuple(sorted(_env_names(whole))),
+        env=_named_in(whole, "env"),
+        secrets=_named_in(whole, "secrets"),
         advice_when_too_large="use collect: none, or return file_refs",
     )
 
@@ -154,13 +156,14 @@ def _steps_total(whole: Resolved) -> int:
     return total
 
 
-def _env_names(whole: Resolved) -> set[str]:
+def _named_in(whole: Resolved, root: str) -> tuple[str, ...]:
+    """What templates name under `env` or `secrets`, those of nested workflows too."""
     spec, names = whole.spec, set[str]()
     if isinstance(spec, WorkflowSpec):
         texts = _texts([spec.output, *(_templates_of(step) for step in walk(spec.steps))])
         refs = (ref for text in texts for ref in refs_in(parse_template(text)))
-        names = {str(ref.parts[0]) for ref in refs if ref.root == "env" and ref.parts}
-    return names.union(*(_env_names(used) for used in whole.uses.values()))
+        names = {str(ref.parts[0]) for ref in refs if ref.root == root and ref.parts}
+    return tuple(sorted(names.union(*(_named_in(used, root) for used in whole.uses.values()))))
 
 
 def _templates_of(step: WorkflowStep) -> list[Any]:

@@ -332,6 +332,7 @@ class Plan(msgspec.Struct, frozen=True):
     steps_total: int = 0
     env: tuple[str, ...] = ()  # variables of the environment that expressions name
     advice_when_too_large: str = ""  # what its author can do about outputs that are too many to keep
+    secrets: tuple[str, ...] = ()  # that expressions name
 
     def block(self, frame: str) -> Block:
         """The block that runs in a frame: `""` is the top level, `loop[3]` the body of `loop`."""

@@ -59,7 +59,7 @@ from holdfast.spec.problems import did_you_mean
 from holdfast.store.artefacts import Artefacts
 from holdfast.store.base import Batch, NewRun, Request, RunRow, Store, Stored
 from holdfast.tools.registry import Registry
-from holdfast.tools.secrets import Secrets
+from holdfast.tools.secrets import Secrets, SecretUnavailable
 from holdfast.values import (
     DEFAULT_TENANT,
     TERMINAL,
@@ -328,6 +328,7 @@ class Engine:
         trace: str = "",
     ) -> Live:
         spec, plan = ready.whole.spec, ready.plan
+        self._check_callbacks(tenant, started)
         no, at = self.store.next_no(), self.clock.now()
         run = Run(no, self.clock.new_id(), plan.version, tenant)
         live = Live(run, plan, owned=True, status=None, trace=trace)
@@ -349,6 +350,15 @@ class Engine:
         await reply
         self.plans.is_durable(tenant, plan.version)
         return live
+
+    def _check_callbacks(self, tenant: str, started: RunStarted) -> None:
+        """Refuse a start whose callbacks could never be signed, while its caller can still hear of it."""
+        for one in started.destinations:
+            if one.secret_env is not None:
+                try:
+                    self.dispatch.secrets.for_callback(one.secret_env, tenant)
+                except SecretUnavailable as error:
+                    raise InvalidInputs(str(error)) from None
 
     def _environment(self, plan: Plan) -> dict[str, str | None]:
         """What the plan names of the environment, as it is now: a run sees the same for ever."""
@@ -483,7 +493,9 @@ class Engine:
 
     async def cancel(self, run_id: RunId, reason: str = "", *, tenant: str = DEFAULT_TENANT) -> None:
         """Ask a run to stop. When this returns, the request is durable and nothing new starts."""
-        await self.tell(await self._held_open(run_id, tenant), CancelRequested(reason))
+        await self.tell(
+            await self._held_open(run_id, tenant), CancelRequested(self.dispatch.secrets.redact(reason))
+        )
 
     async def signal(
         self,
@@ -497,7 +509,7 @@ class Engine:
     ) -> Status:
         """Say something to a run: a variable of a graph is written, a step that waits for it takes it, or it is kept.
         It is durable when this returns, with the status that the run has by it."""
-        text = _encoded(value, "the value of the signal is")
+        text = await self.dispatch.redacted(_encoded(value, "the value of the signal is"))
         live = await self._held_open(run_id, tenant)
         said = SignalReceived(name, msgspec.Raw(text), correlation)
         _check_room(live, said)
@@ -651,6 +663,7 @@ class Engine:
             return known  # somebody else was quicker
         if live is not None and not live.run.over:
             self.advance.live[no] = live
+            self.dispatch.know_secrets(live)
         return live
 
     async def _load(self, no: RunNo) -> Live | None:

@@ -46,7 +46,7 @@ from holdfast.store.artefacts import Artefacts
 from holdfast.store.base import AssignmentRow, Batch
 from holdfast.tools.failures import ArgumentsMisfit, OutputTooLarge, described
 from holdfast.tools.registry import Context, Registry, Tool
-from holdfast.tools.secrets import Secrets, SecretUnavailable
+from holdfast.tools.secrets import LOOKED_AT_ONCE_BYTES, Secrets, SecretUnavailable
 from holdfast.values import VALUE_BYTES_MAX, Error, RunNo, decode, encode, idempotency_key, written
 
 if TYPE_CHECKING:
@@ -343,7 +343,7 @@ class Dispatch:
         if (live := self.advance.live.get(no)) is None:
             return
         if isinstance(outcome, bytes):
-            output = self.secrets.redact_json(outcome) if self.secrets.are_out else outcome
+            output = self.secrets.redact_json(outcome) if self.secrets.are_known else outcome
             self.advance.offer(live, StepSucceeded(path, number, msgspec.Raw(output)))
         else:
             self.advance.offer(live, StepFailed(path, number, self._error(outcome, path, number)))
@@ -406,7 +406,8 @@ class Dispatch:
 
     def _resolved(self, live: Live, text: bytes | Raw) -> bytes:
         draft = Draft(live.plan, live.run, live.run.at)
-        return resolved(bytes(text), draft.text_at, self.secrets.require)
+        secret_of = functools.partial(self.secrets.require, tenant=live.run.tenant)
+        return resolved(bytes(text), draft.text_at, secret_of)
 
     def _task(self, work: Any) -> asyncio.Task[None]:
         task: asyncio.Task[None] = asyncio.get_running_loop().create_task(work)
@@ -449,7 +450,7 @@ class Dispatch:
             try:  # as _outcome does it, without a coroutine for each
                 output = await tool.fn(**attempt.args)
                 text = written(output) if type(output) in SIMPLE else tool.result(output)
-                is_long = len(text) > SHORT_BYTES_MAX or attempt.answer is not None or secrets.are_out
+                is_long = len(text) > SHORT_BYTES_MAX or attempt.answer is not None or secrets.are_known
                 event: Event = (
                     await self._told(attempt, text, began)
                     if is_long
@@ -510,7 +511,7 @@ class Dispatch:
         return StepSucceeded(path, number, Raw(text), int((self._monotonic() - began) * 1000))
 
     def _later(self, path: str, text: bytes) -> Later | None:
-        answer = decode(self.secrets.redact_json(text) if self.secrets.are_out else text)
+        answer = decode(self.secrets.redact_json(text) if self.secrets.are_known else text)
         found = later(answer)
         if found is None and isinstance(answer, dict) and answer.get("pending") is True:
             log.warning(
@@ -527,11 +528,22 @@ class Dispatch:
             text, attempt.artefacts = await self.with_files(
                 text, attempt.tenant, self._job_id(attempt), workdir, from_outside=attempt.tool.is_remote
             )
-        if self.secrets.are_out:
-            text = self.secrets.redact_json(text)
+        text = await self.redacted(text)
         if len(text) > VALUE_BYTES_MAX:
             raise OutputTooLarge
         return text
+
+    def know_secrets(self, live: Live) -> None:
+        """A run that an earlier process left may have been given secrets there: they are known before it goes on."""
+        for name in live.plan.secrets:
+            with contextlib.suppress(SecretUnavailable):  # the step that needs it says so
+                self.secrets.get(name, live.run.tenant)
+
+    async def redacted(self, text: bytes) -> bytes:
+        """An output with its secrets taken out; a large one in a thread, so that the loop gets its turn."""
+        if not self.secrets.are_known or len(text) <= LOOKED_AT_ONCE_BYTES:
+            return self.secrets.redact_json(text)
+        return await asyncio.to_thread(self.secrets.redact_json, text)
 
     def _job_id(self, attempt: Attempt) -> str:
         live = self.advance.live.get(attempt.no)
@@ -563,7 +575,11 @@ class Dispatch:
         if self._processes is None:
             from holdfast.tools.processes import Processes
 
-            self._processes = Processes(self._lines["process"].limit, memory_bytes=self._process_memory_bytes)
+            self._processes = Processes(
+                self._lines["process"].limit,
+                memory_bytes=self._process_memory_bytes,
+                environment=self.secrets.environment,
+            )
         return await self._processes.call(attempt.tool, attempt.args, attempt.context)
 
     def _is_ours(self, error: BaseException, attempt: Attempt) -> bool:

@@ -18,6 +18,7 @@ from holdfast.store.artefacts import Artefacts
 from holdfast.store.roots import Protected, Roots
 from holdfast.store.sqlite import SqliteStore
 from holdfast.tools.registry import Registry
+from holdfast.tools.secrets import Secrets
 
 __all__ = ["Registry", "database_path", "engine_of"]  # the first is handed on to those who know no tools
 
@@ -42,6 +43,7 @@ def engine_of(settings: Settings, registry: Registry, clock: Clock | None = None
         process_memory_bytes=settings.process_memory_bytes,
         template_env=settings.template_env,
         pending_ttl_ms=1000 * settings.pending_ttl_secs,
+        secrets=secrets_of(settings),
         artefacts=artefacts,
         workdirs=Path(f"{path}.work").absolute(),
         upkeep=Upkeep(store, artefacts, settings.retention_days),
@@ -49,6 +51,12 @@ def engine_of(settings: Settings, registry: Registry, clock: Clock | None = None
         public_url=settings.public_url,
         mark=mark_beside(path),
     )
+
+
+def secrets_of(settings: Settings) -> Secrets:
+    tenants = {name: table.get("secrets", ()) for name, table in settings.tenants.items()}
+    known = (settings.key, settings.resume_secret)
+    return Secrets(tenants=tenants, callback_env=settings.callback_env, known=known)
 
 
 def artefacts_beside(

@@ -13,7 +13,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import os
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
@@ -26,6 +25,7 @@ from holdfast.runtime.writes import Writes
 from holdfast.store.base import Batch, Letter, LetterTried
 from holdfast.tools.failures import ToolError
 from holdfast.tools.http import post
+from holdfast.tools.secrets import SecretUnavailable
 from holdfast.values import Millis, RunNo, is_text
 
 if TYPE_CHECKING:
@@ -143,15 +143,21 @@ class Outbox:
         return delivered(letter, self._clock.now())
 
     async def _post(self, letter: Letter) -> None:
-        secret = _secret(letter.secret_env)
+        secret = self._secret(letter)
         text = text_of(await self._queries.run(letter.tenant, letter.run_id))
         try:
             headers = headers_of(letter, text, self._clock.now(), secret)
         except ValueError as error:
-            raise ToolError(
-                f"the variable {letter.secret_env} holds no key: {error}", kind="inputs"
-            ) from None
+            raise ToolError(f"the secret {letter.secret_env} holds no key: {error}", kind="inputs") from None
         await post(self._engine.registry.guard, letter.url, headers, text, SEND_SECONDS, ANSWER_BYTES_MAX)
+
+    def _secret(self, letter: Letter) -> str | None:
+        if letter.secret_env is None:
+            return None
+        try:
+            return self._engine.dispatch.secrets.for_callback(letter.secret_env, letter.tenant)
+        except SecretUnavailable as error:
+            raise ToolError(str(error), kind=error.kind) from None
 
     def _failed(self, letter: Letter, error: str, *, for_good: bool) -> LetterTried:
         told = self._engine.dispatch.secrets.redact(error)
@@ -235,16 +241,3 @@ class Outbox:
     @property
     def _tasks(self) -> list[asyncio.Task[None]]:
         return [*self._sending.values(), *([] if self._looking is None else [self._looking])]
-
-
-def _secret(variable: str | None) -> str | None:
-    if variable is None:
-        return None
-    secret = os.environ.get(variable)
-    if not secret or variable.startswith("HOLDFAST_"):  # which could be guessed from what it signs
-        raise ToolError(
-            f"the variable {variable}, which holds the key of the signature, is not set where the engine runs, or is its "
-            "own; set another and start the engine anew",
-            kind="inputs",
-        )
-    return secret

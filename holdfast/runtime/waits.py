@@ -157,7 +157,7 @@ class Waits:
             if run_id is not None and not await self._is_open(tenant, run_id):
                 return Resumed(False, "unknown_task")
             taken = TakenEarly(tenant, task_id, run_id or "")
-            if not await self._park(taken, encode(answer).decode()):
+            if not await self._park(taken, await self._engine.dispatch.redacted(encode(answer))):
                 return Resumed(False, "already_resumed")
             found = await self._named(tenant, task_id, run_id)  # the pause may have come
             if found is None:
@@ -196,10 +196,10 @@ class Waits:
         row = await self._store.run_by_id(tenant, RunId(run_id)) if is_text(run_id) else None
         return row is not None and row.status not in TERMINAL
 
-    async def _park(self, early: TakenEarly, text: str) -> bool:
+    async def _park(self, early: TakenEarly, answer: bytes) -> bool:
         """Keep an answer until somebody waits for it; says whether it is the one that is kept, and not another that was
         first."""
-        now, tenant, size = self._clock.now(), early.tenant, len(text.encode())
+        now, tenant, size, text = self._clock.now(), early.tenant, len(answer), answer.decode()
         await self._check_room(tenant, now, size)
         batch = Batch()
         batch.expired_early.append((now,))
@@ -300,8 +300,7 @@ class Waits:
                 text, files = await dispatch.with_files(
                     text, row.tenant, job_id(row.id, path, attempt), from_outside=True
                 )
-            if secrets.are_out:
-                text = secrets.redact_json(text)
+            text = await dispatch.redacted(text)
             if len(text) > VALUE_BYTES_MAX:
                 raise OutputTooLarge
         except (AnswerFailed, OutputTooLarge, NotJson, ArtefactError) as error:
@@ -454,6 +453,7 @@ class Waits:
         keep: Callable[[bool], Kept] | None = None,
     ) -> bool:
         """Answer an approval; tells whether that decided it. The first answers that decide count, later ones are told."""
+        filled_in = msgspec.Raw(await self._engine.dispatch.redacted(_checked(form)))
         row = await self._engine.row_of(RunId(run_id), tenant)
         found = await self.gate(row, path)
         live = await self._engine.hold(row)
@@ -469,7 +469,8 @@ class Waits:
             raise NotWaiting(by, "has answered already")
         if approved:  # whoever declines need not fill anything in
             _check_form(detail, form)
-        event = ApprovalAnswered(found.path, approved, reason, by, msgspec.Raw(_checked(form)))
+        reason = self._engine.dispatch.secrets.redact(reason)
+        event = ApprovalAnswered(found.path, approved, reason, by, filled_in)
         durable: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._engine.advance.offer(live, event, durable)
         now = live.run.steps.get(found.path)

@@ -15,6 +15,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from typing import Any, Final, cast
 
 import msgspec
@@ -23,6 +24,7 @@ from holdfast.tools import child
 from holdfast.tools.context import Context
 from holdfast.tools.failures import ToolError, described
 from holdfast.tools.registry import Tool
+from holdfast.tools.secrets import Secrets
 from holdfast.values import VALUE_BYTES_MAX, written
 
 REPORT_BYTES_MAX: Final = VALUE_BYTES_MAX + 64 * 1024
@@ -44,7 +46,14 @@ class Crashed(ToolError):
 class Processes:
     """Processes for tools, as many as there are cores unless told otherwise. Belongs to one event loop."""
 
-    def __init__(self, limit: int | None = None, *, memory_bytes: int | None = None) -> None:
+    def __init__(
+        self,
+        limit: int | None = None,
+        *,
+        memory_bytes: int | None = None,
+        environment: Callable[[], dict[str, str]] | None = None,
+    ) -> None:
+        self._environment = environment or Secrets().environment
         self.limit = limit or os.cpu_count() or 1
         self.memory_bytes = memory_bytes or default_memory_bytes()
         self._places = asyncio.Semaphore(self.limit)
@@ -98,7 +107,7 @@ class Processes:
                 return process
             self._all.discard(process)  # it ended by itself while nobody asked anything of it
             process.kill()
-        process = Process(self.memory_bytes)
+        process = Process(self.memory_bytes, self._environment())
         self._all.add(process)
         try:
             await process.connect()
@@ -118,7 +127,7 @@ class Processes:
 class Process(asyncio.Protocol):
     """One process: our end of its socket, and a thread that waits for its end."""
 
-    def __init__(self, memory_bytes: int) -> None:
+    def __init__(self, memory_bytes: int, environment: dict[str, str]) -> None:
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
         self._received = bytearray()
@@ -131,6 +140,7 @@ class Process(asyncio.Protocol):
             self.popen = subprocess.Popen(
                 [sys.executable, "-c", _PROGRAM.format(path=sys.path, handle=theirs.fileno(), parent=os.getpid(), memory=memory_bytes)],
                 stdin=subprocess.DEVNULL,
+                env=environment,
                 pass_fds=[theirs.fileno()],
                 start_new_session=True,  # Ctrl-C is for the engine
             )  # fmt: skip

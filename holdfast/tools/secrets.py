@@ -1,24 +1,38 @@
-"""Secrets by name, and their values taken out of whatever is written.
+"""Secrets by tenant and name, and their values taken out of whatever is written.
 
-Knows providers and the values it handed out. Must not know the journal, templates, or who asked.
+Knows where secrets come from, whose they are, and every value that is configured or was handed out. Must not know the
+journal, templates, or which step asked.
+
+The environment's secrets (`HOLDFAST_SECRET_<NAME>`) belong to the tenant `default`; another tenant has those of them
+that the operator lists for it, and what a provider that is told the tenant gives it.
 """
 
 from __future__ import annotations
 
+import base64
+import inspect
 import json
 import os
-from collections.abc import Callable, Iterable
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, Final
 from urllib.parse import quote, quote_plus
 
 import msgspec
 
+from holdfast.values import DEFAULT_TENANT
+
 REDACTED: Final = "***"
 REDACTED_CHARS_MIN: Final = 6  # to take a shorter one out of every text would take words apart
 REMEMBERED_MAX: Final = 1_000  # values; beyond it the oldest, long rotated away, is forgotten
+LOOKED_AT_ONCE_BYTES: Final = (
+    1024 * 1024
+)  # the search holds the interpreter; other threads get their turn in between
+OURS: Final = "HOLDFAST_"
 VARIABLE: Final = "HOLDFAST_SECRET_"
 
-Provider = Callable[[str], str | None]
+# Called with the name, and with `tenant=` if it has such a parameter; without one it knows secrets of `default` alone.
+Provider = Callable[..., str | None]
 
 
 class SecretUnavailable(Exception):
@@ -33,52 +47,113 @@ def from_environment(name: str) -> str | None:
 
 
 class Secrets:
-    """Asks the providers in turn; the environment is the last. Remembers what it handed out, to redact it."""
+    """Asks the providers in turn; the environment is the last.
 
-    def __init__(self, providers: Iterable[Provider] = ()) -> None:
-        self._providers = (*providers, from_environment)
-        self._values: dict[str, tuple[str, ...]] = {}  # value → the ways it may be written
-        self._forms: tuple[str, ...] = ()  # of all values, longest first: one may be part of another
-        self.are_out = False  # was any value handed out that must not be written?
+    `tenants` are the environment's secrets that each other tenant may use; `callback_env` the plain variables that sign
+    callbacks of `default` on a guarded server; `known` are values that are never handed out, and redacted like those
+    that are.
+    """
 
-    def get(self, name: str) -> str | None:
-        for provider in self._providers:
-            try:
-                value = provider(name)
-            except Exception as error:  # its words may hold what it should have kept
-                raise SecretUnavailable(
-                    f"the provider of the secret {name!r} failed with {type(error).__name__}"
-                ) from None
-            if value is not None and not isinstance(value, str):
-                raise SecretUnavailable(f"the secret {name!r} is not text but {type(value).__name__}")
-            if value:
-                self._remember(value)
-                return value
+    def __init__(
+        self,
+        providers: Iterable[Provider] = (),
+        *,
+        tenants: Mapping[str, Collection[str]] | None = None,
+        callback_env: Collection[str] = (),
+        known: Iterable[str | None] = (),
+    ) -> None:
+        self._providers = [(provider, _is_told_the_tenant(provider)) for provider in providers]
+        self._tenants, self._callback_env = dict(tenants or {}), frozenset(callback_env)
+        self.is_guarded = False  # then a plain variable signs nothing unless the operator lists it
+        self._values: dict[str, None] = {}
+        self._text: re.Pattern[str] | None = None  # all forms of all values; made when it is first needed
+        self._json: re.Pattern[bytes] | None = None
+        self.are_known = False  # is there any value that must not be written?
+        listed = (os.environ.get(name) for name in self._callback_env)
+        environment = (value for name, value in os.environ.items() if name.startswith(VARIABLE))
+        for value in (*environment, *listed, *known):
+            self._remember(value or "")
+
+    # --------------------------------------------------------------------------------------------- handing out
+
+    def get(self, name: str, tenant: str = DEFAULT_TENANT) -> str | None:
+        for provider, is_told in self._providers:
+            if is_told or tenant == DEFAULT_TENANT:
+                value = _asked(provider, name, {"tenant": tenant} if is_told else {})
+                if value:
+                    return self._remember(value)
+        listed = self._tenants.get(tenant, ())
+        if tenant == DEFAULT_TENANT or name in listed or name.upper() in listed:
+            return self._remember(from_environment(name) or "") or None
         return None
 
-    def require(self, name: str) -> str:
-        value = self.get(name)
+    def require(self, name: str, tenant: str = DEFAULT_TENANT) -> str:
+        value = self.get(name, tenant)
         if value is None:
+            raise SecretUnavailable(f"there is no secret {name!r}{self._hint(name, tenant)}")
+        return value
+
+    def _hint(self, name: str, tenant: str) -> str:
+        if tenant == DEFAULT_TENANT:
+            return f"; set {VARIABLE}{name} or add a provider that has it"
+        if name in self._tenants.get(tenant, ()):
+            return f" of tenant {tenant!r}; set {VARIABLE}{name} where the engine runs"
+        return (
+            f" of tenant {tenant!r}; the operator lists it under [tenants.{tenant}] secrets in holdfast.toml"
+        )
+
+    def for_callback(self, name: str, tenant: str = DEFAULT_TENANT) -> str:
+        """What `secret_env` of a callback names: a secret of the tenant. A plain variable of the environment, for `default`
+        alone, in local mode or if the operator lists it; it may be guessed from what it signs, so none of our own."""
+        value = self.get(name, tenant)
+        is_open = tenant == DEFAULT_TENANT and (not self.is_guarded or name in self._callback_env)
+        if value is None and is_open and not name.startswith(OURS):
+            value = self._remember(os.environ.get(name, "")) or None
+        if value is None:
+            plain = f", or set {name} itself" if is_open else ""
             raise SecretUnavailable(
-                f"there is no secret {name!r}; set {VARIABLE}{name} or add a provider that has it"
+                f"secret_env: there is no secret {name!r}{self._hint(name, tenant)}{plain}"
             )
         return value
 
+    def environment(self) -> dict[str, str]:
+        """The environment without Holdfast's own variables and without any that holds a known value: what a process that
+        runs a tool is given. A secret that the tool needs is an argument of its step."""
+        return {
+            name: value
+            for name, value in os.environ.items()
+            if not name.startswith(OURS) and name not in self._callback_env and self.redact(value) == value
+        }
+
+    # ----------------------------------------------------------------------------------------------- redaction
+
     def redact(self, text: str) -> str:
-        """The text with every known value replaced, also where it is escaped as in JSON, Python or an address."""
-        for form in self._forms:
-            if form in text:
-                text = text.replace(form, REDACTED)
-        return text
+        """The text with every known value replaced, however it is written: see `_ways_to_write`."""
+        if not self.are_known:
+            return text
+        if self._text is None:
+            self._text = re.compile(_one_pattern(self._forms()))
+        return self._text.sub(REDACTED, text)
 
     def redact_json(self, text: bytes) -> bytes:
         """JSON text with every known value replaced, inside of strings, keys and numbers. It stays JSON."""
-        if not self._forms:
-            return text
-        readable = text.decode()
-        if not any(form in readable for form in self._forms):
+        if not self.are_known or not self._is_in(text):
             return text
         return msgspec.json.encode(self._redacted(msgspec.json.decode(text)))
+
+    def redact_value(self, value: Any) -> Any:
+        """A JSON value that came from outside, with every known value replaced."""
+        return self._redacted(value) if self.are_known else value
+
+    def _is_in(self, text: bytes) -> bool:
+        if self._json is None:
+            escaped = {msgspec.json.encode(form)[1:-1].decode("latin-1") for form in self._forms()}
+            self._json = re.compile(_one_pattern(escaped).encode("latin-1"))
+        search, step = self._json.search, LOOKED_AT_ONCE_BYTES
+        if len(text) <= step:
+            return search(text) is not None
+        longest = max(map(len, self._values)) * 12  # no form takes more bytes for a character
+        return any(search(text, at, at + step + longest) for at in range(0, len(text), step))
 
     def _redacted(self, value: Any) -> Any:
         if isinstance(value, str):
@@ -92,26 +167,80 @@ class Secrets:
             return REDACTED if self.redact(written) != written else value
         return value
 
-    def _remember(self, value: str) -> None:
-        if value in self._values or len(value) < REDACTED_CHARS_MIN:
-            return
-        if len(self._values) >= REMEMBERED_MAX:
-            del self._values[next(iter(self._values))]
-        self._values[value] = _ways_to_write(value)
-        forms = {form for forms in self._values.values() for form in forms}
-        self._forms = tuple(sorted(forms, key=len, reverse=True))
-        self.are_out = True
+    def _forms(self) -> set[str]:
+        return {form for value in self._values for form in _ways_to_write(value)}
+
+    def _remember(self, value: str) -> str:
+        if value not in self._values and len(value) >= REDACTED_CHARS_MIN:
+            if len(self._values) >= REMEMBERED_MAX:
+                del self._values[next(iter(self._values))]
+            self._values[value] = None
+            self._text = self._json = None
+            self.are_known = True
+        return value
 
 
-def _ways_to_write(value: str) -> tuple[str, ...]:
+def _is_told_the_tenant(provider: Provider) -> bool:
+    try:
+        return "tenant" in inspect.signature(provider).parameters
+    except (TypeError, ValueError):  # some functions written in C do not say what they take
+        return False
+
+
+def _asked(provider: Provider, name: str, told: dict[str, str]) -> str | None:
+    try:
+        value = provider(name, **told)
+    except Exception as error:  # its words may hold what it should have kept
+        raise SecretUnavailable(
+            f"the provider of the secret {name!r} failed with {type(error).__name__}"
+        ) from None
+    if value is not None and not isinstance(value, str):
+        raise SecretUnavailable(f"the secret {name!r} is not text but {type(value).__name__}")
+    return value
+
+
+# ----------------------------------------------------------------------------------------------------- the forms
+
+
+def _ways_to_write(value: str) -> set[str]:
+    """As it is; escaped as in JSON, Python or an address; in base64 wherever it begins in what was encoded; in hexadecimal."""
     in_json = json.dumps(value, ensure_ascii=False)[1:-1]
     in_ascii = json.dumps(value)[1:-1]
     in_python = repr(value)[1:-1]
-    in_address = (
+    raw = value.encode("utf-8", "replace")
+    in_address = {
         quote(value, safe="", errors="replace"),
         quote(value, errors="replace"),
         quote_plus(value, errors="replace"),
-    )
+        "".join(f"%{byte:02X}" for byte in raw),
+    }
+    in_address |= {re.sub("%[0-9A-F]{2}", lambda found: found[0].lower(), form) for form in in_address}
     # What is escaped once is often quoted in a text that is escaped again: an error that repeats JSON, for one.
     in_json_twice = json.dumps(in_json, ensure_ascii=False)[1:-1]
-    return (value, in_json, in_ascii, in_python, in_json_twice, in_json.replace("/", "\\/"), *in_address)
+    in_hex = {raw.hex(), raw.hex().upper()}
+    plain = {value, in_json, in_ascii, in_python, in_json_twice, in_json.replace("/", "\\/")}
+    return plain | in_address | in_hex | _in_base64(raw)
+
+
+def _in_base64(raw: bytes) -> set[str]:
+    """The characters that the value alone decides, for each of the three places where it can begin in a group of three
+    bytes. The first and last may hold bits of what stands beside it, and are left out."""
+    found = set()
+    for before in range(3):
+        text = base64.b64encode(bytes(before) + raw + bytes(3)).decode()
+        core = text[(before * 8 + 5) // 6 : (before + len(raw)) * 8 // 6]
+        found |= {core, core.replace("+", "-").replace("/", "_"), core.replace("/", "\\/")}
+    return found
+
+
+def _one_pattern(forms: Iterable[str]) -> str:
+    """All forms as one pattern, the longest first where one is part of another. Parted by their first two characters, so
+    that at most places of a text little is compared."""
+    parted: dict[str, dict[str, list[str]]] = {}
+    for form in sorted(forms, key=len, reverse=True):
+        parted.setdefault(form[0], {}).setdefault(form[1], []).append(re.escape(form[2:]))
+    firsts = []
+    for first, seconds in parted.items():
+        inner = "|".join(f"{re.escape(second)}(?:{'|'.join(rest)})" for second, rest in seconds.items())
+        firsts.append(f"{re.escape(first)}(?:{inner})")
+    return "|".join(firsts)

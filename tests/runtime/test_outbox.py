@@ -188,7 +188,10 @@ async def test_a_letter_without_a_secret_is_not_signed(engine: TestEngine, recei
 async def test_a_letter_whose_secret_is_missing_is_not_sent_and_says_why(
     engine: TestEngine, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run = await engine.start(DOUBLE, {"a": 1}, final_callback={"url": receiver.url, "secret_env": "NO_KEY"})
+    monkeypatch.setenv("NO_KEY", "it is there at the start")
+    waits = {**DOUBLE, "steps": [{"id": "t", "kind": "timer", "delay_ms": 1000}, *DOUBLE["steps"]]}
+    run = await engine.start(waits, {"a": 1}, final_callback={"url": receiver.url, "secret_env": "NO_KEY"})
+    monkeypatch.delenv("NO_KEY")
     await engine.finish(run)
     await engine.advance(seconds=0)
     assert receiver.received == []
@@ -196,6 +199,29 @@ async def test_a_letter_whose_secret_is_missing_is_not_sent_and_says_why(
     monkeypatch.setenv("NO_KEY", "now it is there")
     await engine.advance(seconds=2)
     assert len(receiver.received) == 1
+
+
+@pytest.mark.parametrize("where", ["start", "workflow"])
+async def test_a_start_whose_callback_could_never_be_signed_is_refused(
+    engine: TestEngine, receiver: Receiver, where: str
+) -> None:
+    callback = {"url": receiver.url, "secret_env": "NO_KEY"}
+    spec, given = (DOUBLE, callback) if where == "start" else (telling(callback), None)
+    says = r"no secret 'NO_KEY'; set HOLDFAST_SECRET_NO_KEY .* set NO_KEY itself"
+    with pytest.raises(InvalidInputs, match=says):
+        await engine.start(spec, {"a": 1}, final_callback=given)
+    assert await (await engine.open()).runs() == []
+
+
+async def test_secret_env_names_a_secret_before_a_plain_variable(
+    engine: TestEngine, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CALLBACK_KEY", "plain")
+    monkeypatch.setenv("HOLDFAST_SECRET_CALLBACK_KEY", "a secret")
+    await engine.run(DOUBLE, {"a": 1}, final_callback={"url": receiver.url, "secret_env": "CALLBACK_KEY"})
+    await engine.advance(seconds=0)
+    (got,) = receiver.received
+    assert got.headers["x-hub-signature-256"] == hub_signature(b"a secret", got)
 
 
 @pytest.mark.parametrize("secret", ["whsec_no base64", "whsec_AAA"])

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import json
+import os
 from typing import Any
 from urllib.parse import quote
 
@@ -11,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.tools.secrets import REMEMBERED_MAX, Secrets, SecretUnavailable
+from holdfast.tools.secrets import LOOKED_AT_ONCE_BYTES, REMEMBERED_MAX, Secrets, SecretUnavailable
 
 
 def knowing(*values: str) -> Secrets:
@@ -75,6 +77,120 @@ def test_a_short_value_is_not_taken_out_of_texts() -> None:
 
 def test_the_longest_value_goes_first() -> None:
     assert knowing("secret", "secret-longer").redact("a secret-longer b secret") == "a *** b ***"
+
+
+def test_secrets_of_the_environment_are_those_of_default_and_of_tenants_that_they_are_listed_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("HOLDFAST_SECRET_TOKEN", "from-there")
+    secrets = Secrets(tenants={"acme": ["TOKEN"], "other": ["ELSE"]})
+    assert [secrets.get("TOKEN", tenant) for tenant in ("default", "acme", "other", "fourth")] == [
+        "from-there",
+        "from-there",
+        None,
+        None,
+    ]
+    assert secrets.get("token", "acme") == "from-there"
+    with pytest.raises(
+        SecretUnavailable, match=r"no secret 'TOKEN' of tenant 'other'; .*\[tenants.other\] secrets"
+    ):
+        secrets.require("TOKEN", "other")
+
+
+def test_a_provider_is_told_the_tenant_or_asked_for_default_alone() -> None:
+    def told(name: str, tenant: str) -> str | None:
+        return f"{name} of {tenant}" if name == "A" else None
+
+    secrets = Secrets([told, {"B": "of default"}.get])
+    assert (secrets.get("A", "acme"), secrets.get("A")) == ("A of acme", "A of default")
+    assert (secrets.get("B", "acme"), secrets.get("B")) == (None, "of default")
+
+
+@pytest.mark.parametrize(
+    ("tenant", "is_guarded", "listed", "found"),
+    [
+        ("default", False, (), True),
+        ("default", True, (), False),
+        ("default", True, ("PLAIN",), True),
+        ("acme", False, ("PLAIN",), False),
+        ("acme", True, ("PLAIN",), False),
+    ],
+)
+def test_a_plain_variable_signs_callbacks_of_default_where_the_operator_lets_it(
+    monkeypatch: pytest.MonkeyPatch, tenant: str, is_guarded: bool, listed: tuple[str, ...], found: bool
+) -> None:
+    monkeypatch.setenv("PLAIN", "a plain one")
+    secrets = Secrets(callback_env=listed)
+    secrets.is_guarded = is_guarded
+    if found:
+        assert secrets.for_callback("PLAIN", tenant) == "a plain one"
+    else:
+        with pytest.raises(SecretUnavailable, match="secret_env: there is no secret 'PLAIN'"):
+            secrets.for_callback("PLAIN", tenant)
+
+
+@pytest.mark.parametrize("name", ["HOLDFAST_API_KEY", "HOLDFAST_SECRET_X"])
+def test_none_of_our_own_variables_signs_a_callback(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.setenv(name, "one of ours")
+    with pytest.raises(SecretUnavailable):
+        Secrets(callback_env=[name]).for_callback(name)
+
+
+def test_every_configured_value_is_redacted_before_it_is_handed_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOLDFAST_SECRET_A", "hunter2hunter2")
+    monkeypatch.setenv("LISTED", "listed-value")
+    secrets = Secrets(callback_env=["LISTED"], known=["the-admin-key", None])
+    assert secrets.redact("hunter2hunter2 listed-value the-admin-key") == "*** *** ***"
+
+
+def test_nothing_is_looked_for_where_no_secret_is_configured(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in os.environ if name.startswith("HOLDFAST_SECRET_")]:
+        monkeypatch.delenv(name)
+    secrets = Secrets()
+    assert not secrets.are_known
+    text = b'"any"'
+    assert secrets.redact_json(text) is text
+
+
+@pytest.mark.parametrize("before", ["", "u", "us", "user:", "another name:"])
+@pytest.mark.parametrize("after", ["", "!", "!!", " and more"])
+@pytest.mark.parametrize("value", ["hunter2hunter2", "pässwörd/+?>~~~", "six666"])
+def test_a_value_is_found_in_base64_wherever_it_begins(before: str, after: str, value: str) -> None:
+    raw = (before + value + after).encode()
+    for encode in (base64.b64encode, base64.urlsafe_b64encode):
+        written = encode(raw).decode()
+        for text in (written, written.rstrip("="), f"Basic {written} x"):
+            redacted = knowing(value).redact(text)
+            assert "***" in redacted
+            assert len(redacted) <= len(text) - len(value) + 3
+        found = knowing(value).redact_json(msgspec.json.encode([written]))
+        assert b"***" in found
+
+
+@pytest.mark.parametrize("value", ["hunter2hunter2", "pässwörd/+?>~~~"])
+def test_a_value_is_found_in_hexadecimal_and_in_addresses(value: str) -> None:
+    raw = value.encode()
+    every = "".join(f"%{byte:02x}" for byte in raw)
+    for text in (raw.hex(), raw.hex().upper(), every, every.upper(), quote(value, safe="").lower()):
+        assert knowing(value).redact(f"x={text}&y") == "x=***&y"
+
+
+def test_a_value_across_the_border_of_two_looks_is_found() -> None:
+    secrets = knowing("hunter2hunter2")
+    for shift in range(-20, 20):
+        text = b'"' + b"x" * (LOOKED_AT_ONCE_BYTES + shift) + b'hunter2hunter2"'
+        assert b"hunter2" not in secrets.redact_json(text)
+
+
+def test_the_environment_for_processes_has_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOLDFAST_SECRET_A", "hunter2hunter2")
+    monkeypatch.setenv("HOLDFAST_API_KEY", "the-admin-key")
+    monkeypatch.setenv("LISTED", "listed-value")
+    monkeypatch.setenv("COPY_OF_A", "x=hunter2hunter2")
+    monkeypatch.setenv("HARMLESS", "harmless")
+    found = Secrets(callback_env=["LISTED"]).environment()
+    assert found["HARMLESS"] == "harmless"
+    assert not [name for name in found if name.startswith("HOLDFAST_") or name in ("LISTED", "COPY_OF_A")]
 
 
 ODD = 'pä"ss\\w/örd\n\t1'

@@ -150,9 +150,11 @@ class Roster:
         self.when_here: Callable[[Worker], None] | None = None  # registered, or heard of again
 
     def open(self, rows: list[WorkerRow]) -> None:
-        """Those known from before; who was alive then has the time to live to say so again."""
+        """Those known from before. A worker that was online has the time to live to be heard again; one that was offline
+        stays so, and gets nothing to do, until it is heard."""
+        now = self._clock.monotonic()
         for row in rows:
-            self._put(Worker(row, self._clock.monotonic()))
+            self._put(Worker(row, now if row.status == "online" else now - self.ttl_secs))
             self._places = max(self._places, row.place)
 
     def close(self) -> None:

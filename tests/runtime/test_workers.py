@@ -406,6 +406,25 @@ async def test_a_retry_prefers_the_worker_that_had_the_step(tmp_path: Path) -> N
 
 
 @by_hand
+async def test_a_worker_that_was_silent_before_a_restart_is_offline_until_it_is_heard(tmp_path: Path) -> None:
+    async with opened(tmp_path, [], clock()) as engine:
+        await engine.workers.register(T, "silent", "http://127.0.0.1:1", ["s"])
+        await clock().advance(20)
+        await engine.workers.register(T, "heard", "http://127.0.0.1:2", ["s"])
+    async with opened(tmp_path, [], clock()) as engine:
+        workers = engine.workers
+        assert [view.id for view in workers.list(T, "s")] == ["heard"]
+        assert {view.id: view.status for view in workers.list(T, ttl=3600)} == {
+            "silent": "offline",
+            "heard": "online",
+        }
+        chosen = workers.allocate(T, "s")
+        assert chosen is not None and chosen.id == "heard"
+        workers.heartbeat(T, "silent")
+        assert [view.id for view in workers.list(T, "s")] == ["silent", "heard"]
+
+
+@by_hand
 async def test_a_worker_that_is_silent_for_its_time_is_not_there(tmp_path: Path) -> None:
     async with opened(tmp_path, [], clock()) as engine:
         workers = engine.workers
@@ -428,7 +447,7 @@ async def test_a_worker_that_is_silent_for_its_time_is_not_there(tmp_path: Path)
 
 
 @by_hand
-async def test_workers_known_before_a_restart_have_their_time_anew(tmp_path: Path) -> None:
+async def test_workers_that_were_online_before_a_restart_have_their_time_anew(tmp_path: Path) -> None:
     async with opened(tmp_path, [], clock()) as engine:
         for name in ("b", "a", "c"):
             await engine.workers.register(T, name, "http://127.0.0.1:1", ["s"])
@@ -438,7 +457,7 @@ async def test_workers_known_before_a_restart_have_their_time_anew(tmp_path: Pat
         await clock().advance(10)
         engine.crash()
     async with opened(tmp_path, [], clock()) as engine:
-        assert [view.id for view in engine.workers.list(T)] == ["b", "a", "c"]
+        assert [view.id for view in engine.workers.list(T)] == ["a", "c"]
         await clock().advance(16)
         assert engine.workers.list(T) == []
 

@@ -349,9 +349,9 @@ def _action(node: FlowNode, look: _Look) -> Callable[[View, Any], str]:
         if static:
             return static
         if named is not None and elsewhere is not None:
-            result = {"signal": value} if node.kind == "wait_event" else value
-            in_result = expr.walk(result, named.members) if named.root == "shared" else None
-            for said in (in_result, elsewhere(view, value)):
+            results = ({"signal": value}, value) if node.kind == "wait_event" else (value,)
+            in_result = [expr.walk(result, named.members) for result in results if named.root == "shared"]
+            for said in (*in_result, elsewhere(view, value)):
                 if isinstance(said, str) and said:
                     return said
         return default

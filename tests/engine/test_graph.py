@@ -660,3 +660,20 @@ def test_a_rerun_counts_visits_from_the_node_that_it_begins_with() -> None:
     assert starts(case.succeed("b", {"action": "again"})) == ["b~2"]
     assert starts(case.succeed("b~2", {"action": "back"})) == ["a"]
     assert starts(case.succeed("a")) == ["b~3"]
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("signal", "go"),
+        ("next", {"next": "go"}),
+        ("signal.next", {"next": "go"}),
+        ("a.b", {"a": {"b": "go"}}),
+    ],
+)
+def test_the_action_of_a_wait_event_is_looked_up_in_the_value_of_the_signal_too(key: str, value: Any) -> None:
+    wait = {"kind": "wait_event", "params": {"signal_key": "$shared.flag"}, "post": {"action_key": key}}
+    case = begun(
+        graph("w", {"w": wait, "a": executor(), "b": executor()}, ("w", "go", "a"), ("w", "default", "b"))
+    )
+    assert starts(case.signal("flag", value)) == ["a"]

@@ -501,7 +501,7 @@ def _run_info(row: RunRow) -> RunInfo:
 
 
 def _step_info(run_id: RunId, step: StepView) -> StepInfo:
-    job = job_id(run_id, step.path, step.attempts) if step.attempts else None
+    job = job_id(run_id, step.path, step.attempt) if step.attempt else None
     times = (_moment(step.started), _moment_or_none(step.finished), _moment_or_none(step.due))
     return StepInfo(step.path, step.status, step.attempts, job, decode(step.output), step.error, *times)
 

@@ -74,7 +74,7 @@ def run_line(row: RunRow) -> wire.RunLine:
 
 
 def journal(page: Page[JournalEntry]) -> wire.JournalPage:
-    lines = [wire.JournalLine(one.seq, time_text(one.at), one.kind, one.body) for one in page.items]
+    lines = [wire.JournalLine(one.seq, time_text(one.at), one.kind, one.body, one.jobs) for one in page.items]
     return wire.JournalPage(lines, None if page.cursor is None else int(page.cursor))
 
 
@@ -96,6 +96,7 @@ def step(view: StepView) -> wire.Step:
         worker=list(view.worker),
         task_id=view.task_id,
         waits_since=time_or_none(view.waits_since),
+        job_id=view.job_id,
     )
 
 

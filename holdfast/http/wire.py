@@ -326,6 +326,7 @@ class JournalLine(msgspec.Struct, frozen=True):
     at: str
     kind: str
     body: Any
+    jobs: dict[str, str] = {}  # ids of the attempts that it tells of, by path and number: `a#1`
 
 
 class JournalPage(msgspec.Struct, frozen=True):
@@ -363,6 +364,7 @@ class Step(msgspec.Struct, frozen=True):
     worker: list[str]  # id and address of who did it, if not the server
     task_id: str = ""
     waits_since: str | None = None
+    job_id: str | None = None  # of its latest attempt, as events and artefacts name it
 
 
 class StepPage(msgspec.Struct, frozen=True):

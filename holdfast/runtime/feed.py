@@ -134,7 +134,7 @@ class Events:
     def _moved(self, step: StepView) -> list[RunEvent]:
         path, told = step.path, self._at_work.get(step.path)
         found: list[RunEvent] = []
-        if told is not None and told != step.attempts:  # it failed, and was started again by the same row
+        if told is not None and told != step.attempt:  # it failed, and was started again by the same row
             found.append(self._exit(step, told, "retrying"))
         if step.is_over:
             if path not in self._at_work:  # it was entered and left in one row
@@ -142,18 +142,18 @@ class Events:
             del self._at_work[path]
             if step.status == "completed":
                 self._completed.add(_INSTANCE.sub("", path))
-            found.append(self._exit(step, step.attempts, step.status))
+            found.append(self._exit(step, step.attempt, step.status))
         elif step.status in ("retrying", "ready") or step.reason == "key":
             if told is not None:
                 self._at_work[path] = None
                 found.append(self._exit(step, told, step.status))
-        elif told != step.attempts:
+        elif told != step.attempt:
             found.append(self._enter(step))
         return found
 
     def _enter(self, step: StepView) -> RunEvent:
-        self._at_work[step.path] = step.attempts
-        return self._event("step_enter", step.path, step.attempts, attempt=step.attempts)
+        self._at_work[step.path] = step.attempt
+        return self._event("step_enter", step.path, step.attempt, attempt=step.attempt)
 
     def _exit(self, step: StepView, attempt: int, status: str) -> RunEvent:
         detail: dict[str, Any] = {"attempt": attempt, "status": status, "error": _plain(step.error)}

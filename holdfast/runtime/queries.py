@@ -25,6 +25,7 @@ from holdfast.runtime import explain as why
 from holdfast.runtime import tasks
 from holdfast.runtime.deaths import set_aside_of
 from holdfast.runtime.explain import Explanation, Wait
+from holdfast.runtime.feed import job_id
 from holdfast.runtime.load import load_run_in_turns, whole
 from holdfast.runtime.outputs import UNSHOWN, output_text
 from holdfast.runtime.owners import holder_of
@@ -121,13 +122,15 @@ def only_callbacks(view: RunView) -> list[str]:
 
 
 class JournalEntry(msgspec.Struct, frozen=True):
-    """One row: a fact with what was decided because of it. `body` is `[format, event, decisions]`."""
+    """One row: a fact with what was decided because of it. `body` is `[format, event, decisions]`. `jobs` are the ids of
+    the attempts that the row tells of, by path and number: `a#1`."""
 
     seq: int
     epoch: int
     at: Millis
     kind: str
     body: msgspec.Raw
+    jobs: dict[str, str] = {}
 
 
 class WorkflowView(msgspec.Struct, frozen=True):
@@ -170,7 +173,7 @@ class Queries:
         ends = await self._ends(tenant, run_id)
         aside = None if ends.row.status in TERMINAL else await self._set_aside(ends.row.no)
         is_still = aside is not None or ends.row.status in TERMINAL
-        waits = [] if is_still else await self._waits(ends.row.no)
+        waits = [] if is_still else await self._waits(ends.row)
         if waits:
             ends = await self._ends(tenant, run_id)  # as it is now that what it waits for is durable
         row, started = ends.row, _started(ends)
@@ -292,6 +295,8 @@ class Queries:
         plan = await self._plans.of_version(row.tenant, row.version)
         after = 0 if cursor is None else number_of(cursor)
         found, has_more = await self._pages.page(plan, row, every=every, after=after, limit=limit)
+        for step in found:
+            step.job_id = job_id(row.id, step.path, step.attempt) if step.attempt else None
         return Page(found, cursor_of(found[-1].order) if has_more else None)
 
     async def letters(self, tenant: str, run_id: str) -> list[Letter]:
@@ -319,7 +324,7 @@ class Queries:
         row = await self._row(tenant, run_id)
         rows = await self.store.journal(row.no, after, limit + 1)
         items = [
-            JournalEntry(seq, epoch, Millis(at), kind, msgspec.Raw(body.encode()))
+            JournalEntry(seq, epoch, Millis(at), kind, msgspec.Raw(body.encode()), _jobs(row.id, body))
             for seq, epoch, at, kind, body in rows[:limit]
         ]
         return Page(items, str(items[-1].seq) if len(rows) > limit else None)
@@ -463,9 +468,9 @@ class Queries:
             raise NotFound(f"no run {ascii(run_id)[1:-1]:.100} in this database")
         return ends
 
-    async def _waits(self, no: RunNo) -> list[Wait]:
+    async def _waits(self, row: RunRow) -> list[Wait]:
         """What a run waits for, once that is durable: whoever sees it may answer it the next moment."""
-        found = why.waits(await self._state(no))
+        found = why.waits(await self._state(row.no), await self.plan_of(row))
         if found and self._engine is not None:
             await self._engine.advance.caught_up()
         return found
@@ -491,6 +496,13 @@ class Queries:
             return decode(text), None
         except (TooLarge, RecursionError):
             return None, Error("output_too_large", UNSHOWN)
+
+
+def _jobs(run_id: RunId, body: str) -> dict[str, str]:
+    """The ids of the attempts that a row tells of."""
+    event, decisions = decode_row(body)
+    told = ((getattr(part, "path", ""), getattr(part, "attempt", 0)) for part in (event, *decisions))
+    return {f"{path}#{attempt}": job_id(run_id, path, attempt) for path, attempt in told if attempt}
 
 
 def _started(ends: Ends) -> RunStarted:

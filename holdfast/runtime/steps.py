@@ -62,7 +62,8 @@ _OUTSIDE: Final = frozenset({("ready", "no_tool"), *(("waiting", kind) for kind 
 
 
 class StepView(msgspec.Struct):
-    """One step instance. `attempts` is the number of the latest one; what ends without a call has none.
+    """One step instance. `attempt` is the number of the latest one, and `attempts` is how many there were, without those
+    that were given back because no process here had the tool; what ends without a call has none.
 
     `error` is the last one while a step is tried again, and why it failed once it has. `due` is when a waiting or
     retrying step moves by itself. Of the `children` of a fan-out some are `done`, and some of those `failed`.
@@ -87,6 +88,8 @@ class StepView(msgspec.Struct):
     worker: tuple[str, ...] = ()  # who did its last attempt, if not this process: id and address
     task_id: str = ""  # under which its later answer was announced
     waits_since: Millis | None = None  # when it last began to wait for somebody outside
+    attempt: int = 0
+    job_id: str | None = None  # of the latest attempt
 
     @property
     def is_top(self) -> bool:
@@ -170,7 +173,7 @@ class Steps:
     def _later(self, event: StepPaused | CallbackReceived) -> None:
         """A call says that its answer comes later, or that answer has come: perhaps the other way round."""
         step = self._open.get(event.path)
-        if step is None or step.attempts != event.attempt:
+        if step is None or step.attempt != event.attempt:
             return
         if isinstance(event, CallbackReceived):
             if step.reason in ("callback", "poll"):
@@ -199,13 +202,14 @@ class Steps:
                 step.error, step.worker = error, worker[:2]
                 self._set(step, "retrying")
             case AttemptReleased(reason=reason):
+                step.attempts -= reason == "no_tool"
                 self._set(step, "ready", reason)
 
     def _order(self, decision: Decision) -> None:
         match decision:
             case StartAttempt(path, attempt):
                 step = self._reached(path)
-                step.attempts, step.due = attempt, None
+                step.attempt, step.attempts, step.due = attempt, step.attempts + 1, None
                 self._set(step, "running")
             case ReserveKey(path):
                 self._set(self._reached(path), "ready", "key")
@@ -255,7 +259,7 @@ class Steps:
     def _at_work(self, path: str, attempt: int) -> StepView | None:
         """The step whose attempt this is, if it is still the open one: any other answer is late."""
         step = self._open.get(path)
-        return step if step is not None and step.status == "running" and step.attempts == attempt else None
+        return step if step is not None and step.status == "running" and step.attempt == attempt else None
 
     def _stopped(self, step: StepView) -> bool:
         """An attempt that was told to stop has stopped, whatever it says."""

@@ -18,8 +18,10 @@ from aiohttp import web
 from holdfast import tool
 from holdfast.config import Settings
 from holdfast.http.serve import serving
+from holdfast.runtime.feed import job_id
 from holdfast.signing import signature
 from holdfast.tools.registry import Registry
+from holdfast.values import RunId
 from tests.http.conftest import Answer, Asker, Holds
 from tests.http.test_stream_killed import Mortal
 
@@ -108,11 +110,13 @@ async def test_who_waits_for_the_end_is_told_that_only_callbacks_are_open(local:
 async def test_who_waits_for_the_end_is_not_told_of_a_pause_whose_callback_was_here_first(
     local: Said,
 ) -> None:
-    for number in range(10):
+    for number in range(3):
         name = f"early-{number}"
         _, parked = await local.resume({"task_id": name, "result": number})
         assert parked["reason"] == "parked"
-        start = {"spec": PENDING, "inputs": {"name": name}, "wait_secs": 30}
+        then = {"id": "then", "kind": "timer", "delay_ms": 300}
+        spec = {**PENDING, "steps": [*PENDING["steps"], then]}
+        start = {"spec": spec, "inputs": {"name": name}, "wait_secs": 30}
         answer = await local("POST", "/api/v1/runs", start)
         assert (answer.status, answer.body.get("status")) == (200, "completed"), answer.body
 
@@ -469,3 +473,12 @@ async def test_a_service_calls_back_after_the_server_was_killed(tmp_path: Path) 
         finally:
             await server.die()
             await runner.cleanup()
+
+
+async def test_the_job_id_of_an_attempt_is_in_its_step_and_in_the_journal(local: Said) -> None:
+    run_id = await local.paused()
+    (step,) = (await local("GET", f"/api/v1/runs/{run_id}/steps")).body["items"]
+    lines = (await local("GET", f"/api/v1/runs/{run_id}/journal")).body["items"]
+    job = job_id(RunId(run_id), "a", 1)
+    assert step["job_id"] == job
+    assert [line["jobs"] for line in lines] == [{"a#1": job}, {"a#1": job}]

@@ -360,3 +360,20 @@ steps:
     assert found["large"] == "x" * 50_000
     assert found["both"]["branches"][1]["steps"] == {"two": "x" * 50_000}
     assert ("both[0].one" in found) is every
+
+
+def test_a_start_that_was_given_back_for_a_missing_tool_is_no_attempt() -> None:
+    case = Case(PLAIN)
+    case.start()
+    for _ in range(3):
+        case.release("a", "no_tool")
+        case.crash()
+    steps = Steps(every=True)
+    steps.take_rows(case.rows)
+    assert (steps.by_path["a"].attempts, steps.by_path["a"].attempt) == (1, 4)
+    case.fail("a")
+    case.fire("retry", "a")
+    case.succeed("a", 1)
+    steps = Steps(every=True)
+    steps.take_rows(case.rows)
+    assert (steps.by_path["a"].attempts, steps.by_path["a"].status) == (2, "completed")

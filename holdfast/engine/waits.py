@@ -258,7 +258,7 @@ def enter_approval(draft: Draft, frame: str, path: str, node: Approval) -> None:
     if node.form is not None:
         detail["form"] = node.form
     if node.escalate_ms is not None:
-        detail["escalate_to"] = node.escalate_to
+        detail["escalate_to"] = list(node.escalate_to)
     open_wait(draft, path, "approval", detail, node.timeout_ms, node.keep)
     if node.escalate_ms is not None:
         draft.decisions.append(ArmTimer(path, "escalate", Millis(draft.at + node.escalate_ms)))
@@ -277,7 +277,8 @@ def approval_answered(draft: Draft, event: ApprovalAnswered) -> None:
     agreed = [answer["by"] for answer in answers if answer["approved"]] + [event.by] * event.approved
     refused = len(answers) + 1 - len(agreed)
     if len(agreed) >= node.need:
-        output = {"approved": True, "reason": event.reason, "by": event.by, "form": decode(event.form)}
+        reason = event.reason or None  # null where none was given, as the form is
+        output = {"approved": True, "reason": reason, "by": event.by, "form": decode(event.form)}
         if node.need > 1:
             output["approvers"] = agreed
         return _end(draft, event.path, node, output)
@@ -296,5 +297,5 @@ def _can_be_reached(draft: Draft, path: str, node: Approval, refused: int) -> bo
     """May there still be enough who agree? Where anybody may answer, one who does not is enough to end it."""
     answerers = set(node.of)
     if answerers and node.escalate_ms is not None and timer_key("escalate", path) not in draft.run.timers:
-        answerers.add(node.escalate_to)
+        answerers.update(node.escalate_to)
     return len(answerers) - refused >= node.need

@@ -151,7 +151,7 @@ def links_for(ask: Ask) -> Links:
     def of(run_id: str, wait: Wait) -> list[ApprovalLink]:
         if wait.kind != "approval":
             return []
-        names = _names(ask, wait.detail)
+        names = [name for name in _names(ask, wait.detail) if name not in wait.answered]
         address = ask.services.links.address
         return [ApprovalLink(address(ask.tenant, run_id, wait.path, base, name), name) for name in names]
 

@@ -626,9 +626,13 @@ def _approval(step: WorkflowStep, body: ApproveBody, routes: Routes, scope: Scop
         form=body.form,
         timeout_ms=_millis(body.timeout_secs),
         escalate_ms=None if escalate is None else _millis(escalate.after_secs),
-        escalate_to="" if escalate is None else escalate.to,
+        escalate_to=() if escalate is None else _names(escalate.to),
         keep=keep,
     )
+
+
+def _names(given: str | tuple[str, ...]) -> tuple[str, ...]:
+    return (given,) if isinstance(given, str) else tuple(given)
 
 
 def _taken(condition: Any, label: str) -> dict[str, Any]:

@@ -196,7 +196,7 @@ class Approval(msgspec.Struct, frozen=True):
     form: Mapping[str, Any] | None = None  # JSON Schema of what is to be filled in
     timeout_ms: int | None = None
     escalate_ms: int | None = None
-    escalate_to: str = ""
+    escalate_to: tuple[str, ...] = ()
     keep: int = KEEP_NOTHING
     post: Post | None = None
 

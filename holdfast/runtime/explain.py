@@ -23,7 +23,7 @@ from holdfast.runtime.load import load_run_in_turns
 from holdfast.runtime.roster import names_in
 from holdfast.runtime.steps import Steps
 from holdfast.store.base import AssignmentRow, RunRow, SetAside, Store, WorkerRow
-from holdfast.values import TERMINAL, Millis, RunNo, decode, split
+from holdfast.values import TERMINAL, Millis, RunNo, decode, scope_of, split
 
 if TYPE_CHECKING:
     from holdfast.runtime.app import Engine
@@ -53,6 +53,7 @@ class Wait(msgspec.Struct, frozen=True):
     name: str = ""  # the task id of a callback
     since: Millis | None = None
     detail: dict[str, Any] = {}  # what those need to know who can end it
+    answered: list[str] = []  # who has answered an approval that waits for more
 
 
 class Explanation(msgspec.Struct, frozen=True):
@@ -171,19 +172,42 @@ async def _explained(store: Store, row: RunRow, plan: Plan, around: Around) -> E
     return Explanation(row.id, row.status, drives, found[:REASONS_MAX], max(0, len(found) - REASONS_MAX))
 
 
-def waits(run: Run) -> list[Wait]:
+def waits(run: Run, plan: Plan) -> list[Wait]:
     """What the open steps of a run wait for; those at work wait for nothing."""
     found: list[Wait] = []
     for path, step in run.steps.items():
         if step.state != "running" and len(found) < REASONS_MAX:
-            found.append(_wait_of(run, path, step))
+            wait = _wait_of(run, path, step)
+            if wait.kind == "timer" and (poll := poll_around(plan, path)) is not None:
+                wait = msgspec.structs.replace(wait, path=poll, kind="poll")
+            found.append(msgspec.structs.replace(wait, until=earliest(run, path, wait.until)))
     return found
+
+
+def poll_around(plan: Plan, path: str) -> str | None:
+    """The poll that a timer is the pause of, between two calls."""
+    around = split(path)[0]
+    node = plan.node(around) if around else None
+    return around if isinstance(node, Nested) and node.what == "poll" else None
+
+
+def earliest(run: Run, path: str, until: Millis | None) -> Millis | None:
+    """When a wait ends by itself: at its own time, or with the time of a scope around it or of the run."""
+    ends = [] if until is None else [until]
+    around = path
+    while True:
+        around = scope_of(split(around)[0])[0] if around else ""
+        if (at := run.timers.get(timer_key("deadline", around))) is not None:
+            ends.append(at)
+        if not around:
+            return min(ends, default=None)
 
 
 def _wait_of(run: Run, path: str, step: Step) -> Wait:
     if step.wait is not None:
         wait = step.wait
-        return Wait(path, wait.kind, wait.until, wait.name, wait.since, decode(wait.detail) or {})
+        detail, answered = decode(wait.detail) or {}, list(wait.got) if wait.kind == "approval" else []
+        return Wait(path, wait.kind, wait.until, wait.name, wait.since, detail, answered)
     if step.reason == "key":
         return Wait(path, "key")
     for timer, kind in _TIMERS.items():
@@ -249,7 +273,7 @@ async def _since(store: Store, run: Run) -> dict[str, Millis]:
     while rows := await store.journal(run.no, after, ROWS_AT_A_TIME):
         for seq, _, at, _, body in rows:
             for step in steps.take(*decode_row(body), Millis(at)):
-                state = (step.status, step.reason, step.attempts)
+                state = (step.status, step.reason, step.attempt)
                 if states.get(step.path) != state:
                     states[step.path], since[step.path] = state, Millis(at)
                 if step.is_over:
@@ -319,7 +343,10 @@ class _Looker:
         self._around, self._is_driven = around, is_driven
 
     def of_steps(self) -> list[Reason]:
-        return [self._of_step(path, step) for path, step in self._run.steps.items()]
+        reasons = [(path, self._of_step(path, step)) for path, step in self._run.steps.items()]
+        return [
+            msgspec.structs.replace(one, until=earliest(self._run, path, one.until)) for path, one in reasons
+        ]
 
     def of_scopes(self) -> list[Reason]:
         """Children of a fan-out that wait for a place."""
@@ -354,11 +381,9 @@ class _Looker:
         return self._reason(path, step.state, None, "the answer that it waits for")
 
     def _delayed(self, path: str, due: Millis) -> Reason:
-        around = split(path)[0]
-        node = self._plan.node(around) if around else None
-        if isinstance(node, Nested) and node.what == "poll":  # this is its pause between two calls
+        if (poll := poll_around(self._plan, path)) is not None:
             since = self._since.get(path, self._run.at)
-            return Reason(around, "poll", since, due, "its next call, if that answers what it looks for")
+            return Reason(poll, "poll", since, due, "its next call, if that answers what it looks for")
         return self._reason(path, "timer", due, "that time")
 
     def _retrying(self, path: str, step: Step, due: Millis) -> Reason:

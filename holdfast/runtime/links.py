@@ -103,4 +103,10 @@ class Links:
 def answerers(detail: dict[str, Any]) -> list[str]:
     """Who may answer, those too who may after a while; empty if anybody may."""
     allowed = list(detail.get("of", ()))
-    return [*allowed, detail["escalate_to"]] if allowed and "escalate_to" in detail else allowed
+    return list(dict.fromkeys([*allowed, *escalated_to(detail)])) if allowed else allowed
+
+
+def escalated_to(detail: dict[str, Any]) -> list[str]:
+    """Who may answer after a while. Up to release 0.3 this was one name."""
+    named = detail.get("escalate_to", [])
+    return [named] if isinstance(named, str) else list(named)

@@ -36,6 +36,7 @@ from holdfast.plan.answers import TASK_ID_CHARS_MAX, AnswerFailed, later, refuse
 from holdfast.plan.graph import Call, Plan
 from holdfast.runtime.advance import Live
 from holdfast.runtime.feed import job_id
+from holdfast.runtime.links import answerers
 from holdfast.runtime.places import Places, Slow
 from holdfast.runtime.replies import Kept
 from holdfast.signing import Capability, sealed
@@ -583,8 +584,8 @@ async def _logged(work: Callable[P, Awaitable[None]], *args: P.args, **named: P.
 
 def _check_allowed(detail: Any, by: str, *, is_escalated: bool) -> None:
     allowed = detail.get("of") if isinstance(detail, dict) else None
-    if allowed and is_escalated and "escalate_to" in detail:
-        allowed = [*allowed, detail["escalate_to"]]
+    if allowed and is_escalated:
+        allowed = answerers(detail)
     if allowed and by not in allowed:
         raise Forbidden(f"{by or 'nobody'} may not answer here; it is for {', '.join(allowed)} to say")
     if not by and isinstance(detail, dict) and detail.get("need", 1) > 1:

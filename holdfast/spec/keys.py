@@ -39,6 +39,7 @@ from holdfast.spec.shapes import (
     Share,
     Table,
     Text,
+    TextOrTexts,
     Texts,
     Time,
     Whole,
@@ -172,6 +173,10 @@ _first_look_is_soonest: Final = _ordered("interval_ms", "max_ms")
 
 def _quorum_can_be_met(fields: Fields, quorum: Quorum) -> None:
     names = len(set(quorum.of or ()))  # each counts once
+    if "of" in fields.data and fields.data["of"] is not None and not names:
+        fields.wrong(
+            "invalid_policy", "of", "of is empty, so that no one may approve", "name who may, or leave it out"
+        )
     if names and quorum.need > names:
         message = f"need ({quorum.need}) exceeds the number of names in of ({names})"
         fields.wrong("invalid_policy", "need", message, "name more, or need fewer")
@@ -432,7 +437,11 @@ KINDS: Final[dict[str, Kind]] = {
                     Escalation,
                     {
                         "after_secs": Key(Seconds(), "After how long.", required=True),
-                        "to": Key(Text(), "Who is asked then.", required=True),
+                        "to": Key(
+                            TextOrTexts("name"),
+                            "Who is asked then: a name, or a list of names.",
+                            required=True,
+                        ),
                     },
                 ),
                 "Who is asked when nobody answers.",

@@ -278,6 +278,24 @@ class Texts(NamedTuple):
         return {"type": "array", "items": {"type": "string"}}
 
 
+class TextOrTexts(NamedTuple):
+    """One text, or a list of them that is not empty. `noun` is what one of them is."""
+
+    noun: str
+
+    def read(self, fields: Fields, key: str) -> str | tuple[str, ...] | None:
+        given = fields.data.get(key)
+        if not isinstance(given, list):
+            one: str | None = fields.get(key, str, f"a {self.noun}, or a list of {self.noun}s")
+            return one
+        if not given:
+            fields.wrong("invalid_policy", key, f"{key} is an empty list", f"give at least one {self.noun}")
+        return Texts(self.noun).read(fields, key)
+
+    def schema(self) -> Schema:
+        return {"anyOf": [{"type": "string"}, {**Texts(self.noun).schema(), "minItems": 1}]}
+
+
 class Labels(NamedTuple):
     def read(self, fields: Fields, key: str) -> dict[str, str] | None:
         labels = fields.get(key, dict, "a mapping")

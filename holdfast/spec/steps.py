@@ -90,7 +90,7 @@ class Quorum(msgspec.Struct, frozen=True):
 
 class Escalation(msgspec.Struct, frozen=True):
     after_secs: float
-    to: str
+    to: str | tuple[str, ...]
 
 
 class ApproveBody(msgspec.Struct, frozen=True):

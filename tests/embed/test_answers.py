@@ -211,7 +211,7 @@ def test_a_rerun_from_a_step_copies_what_came_before_and_does_the_rest(tmp_path:
                 "d": "d(b2(None))",
             }
             assert calls == ["c", "c", "d"]
-            with pytest.raises(NotFound, match="no top-level step"):
+            with pytest.raises(NotFound, match="has no step"):
                 await hf.rerun(first.id, from_step="x")
             whole = await hf.rerun(first.id)
             assert (await whole.result(timeout=60))["a"] == "a(None)"

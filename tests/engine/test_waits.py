@@ -511,3 +511,19 @@ def test_a_signal_costs_the_same_however_many_are_kept() -> None:
     assert case.run.status == "completed"
     # Finding a kept signal by its number halves the list each time: a few comparisons more for many.
     assert all(after <= before + 20 for before, after in zip(few, many, strict=True))
+
+
+def test_an_approval_is_escalated_to_each_of_a_list() -> None:
+    case = gate("quorum: {need: 2, of: [Ada, Bob]}, escalate: {after_secs: 60, to: [Boss, Chief]}")
+    case.fire("escalate", "gate")
+    case.approve("gate", approved=False, by="Ada")
+    case.approve("gate", approved=False, by="Bob")
+    case.approve("gate", by="Boss")
+    assert not case.run.over
+    assert starts(case.approve("gate", by="Chief")) == ["b"]
+
+
+def test_the_reason_and_the_form_of_an_approval_are_null_when_not_given() -> None:
+    case = gate("")
+    case.approve("gate", by="Ada")
+    assert case.output()["gate"] == {"approved": True, "reason": None, "by": "Ada", "form": None}

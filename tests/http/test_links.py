@@ -395,6 +395,16 @@ async def test_those_who_may_approve_are_shown_the_links_that_they_may_give_out(
         assert await links_shown(ask, run_id, keys["ron"]) == []
 
 
+async def test_a_link_of_an_approver_who_has_answered_is_not_listed(ask: People) -> None:
+    run_id = await ask.waiting(quorum={"need": 2, "of": ["ada", "bob", "eve"]})
+    keys = await keyed(ask, ("ada", "approve"))
+    path = f"/api/v1/runs/{run_id}/approvals/gate"
+    answer = await ask("POST", path, {"approved": True}, headers=keys["ada"])
+    assert answer.status == 200, answer.body
+    assert await links_shown(ask, run_id, keys["root"]) == ["bob", "eve"]
+    assert await links_shown(ask, run_id, keys["ada"]) == []
+
+
 async def test_nobody_makes_a_link_in_the_name_of_another_but_an_admin(ask: People) -> None:
     path = f"/api/v1/runs/{await ask.waiting()}/approvals/gate/links"
     keys = await keyed(ask, ("ada", "approve"), ("ron", "run"))

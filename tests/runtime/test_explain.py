@@ -7,7 +7,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from holdfast import Context, tool
+from holdfast import Context, WorkflowSpec, tool
 from holdfast.embed import RunHandle
 from holdfast.runtime.explain import REASONS_MAX, Explanation, Reason, explain
 from holdfast.runtime.plans import Plans
@@ -20,6 +20,46 @@ from tests.runtime.manual import by_hand, clock, settled
 
 ONE = "name: n\nsteps: [{id: s, tool: work}]"
 HOLDER = {"pid": 4711}
+
+
+@by_hand
+async def test_until_is_the_earliest_end_of_a_wait_and_of_what_stands_around_it(tmp_path: Path) -> None:
+    gate = "steps: [{id: g, kind: approve, prompt: p, timeout_secs: %s}]"
+    child = "name: child\ntimeout_secs: 50\n" + gate % 1000
+    outer = "name: n\ntimeout_secs: %s\nsteps: [{id: c, workflow: child}]"
+    async with opened(tmp_path, [], clock()) as engine:
+        services = Services(engine)
+        await services.commands.publish(DEFAULT_TENANT, child)
+        for definition, seconds in [
+            ("name: n\ntimeout_secs: 30\n" + gate % 1000, 30),
+            ("name: n\ntimeout_secs: 3000\n" + gate % 1000, 1000),
+            (outer % 20, 20),
+            (outer % 2000, 50),
+        ]:
+            row, _ = await services.commands.start(DEFAULT_TENANT, WorkflowSpec.from_yaml_str(definition))
+            await settled()
+            (reason,) = (await services.queries.explain(DEFAULT_TENANT, row.id)).reasons
+            (wait,) = (await services.queries.run(DEFAULT_TENANT, row.id)).waits
+            assert (reason.reason, reason.until) == ("approval", row.created_at + seconds * 1000)
+            assert (wait.kind, wait.until) == (reason.reason, reason.until)
+
+
+@by_hand
+async def test_waits_and_explain_name_a_poll_by_one_word(tmp_path: Path) -> None:
+    @tool
+    async def look() -> dict[str, bool]:
+        return {"done": False}
+
+    poll = (
+        "name: n\nsteps: [{id: p, kind: poll, tool: look, until: $.done, interval_ms: 60000, max_ms: 60000}]"
+    )
+    async with opened(tmp_path, [look], clock()) as engine:
+        run, services = await engine.begin(poll), Services(engine)
+        await settled()
+        (reason,) = (await services.queries.explain(DEFAULT_TENANT, run.id)).reasons
+        (wait,) = (await services.queries.run(DEFAULT_TENANT, run.id)).waits
+        assert (wait.path, wait.kind, wait.until) == (reason.path, reason.reason, reason.until)
+        assert (wait.path, wait.kind) == ("p", "poll")
 
 
 async def seen(path: Path, run: RunHandle, *, is_held: bool = True) -> Explanation:

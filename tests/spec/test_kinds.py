@@ -343,3 +343,17 @@ def test_names_are_looked_up_wherever_a_template_may_stand(
     except InvalidSpec as refused:
         found = ",".join(problem.code for problem in refused.problems)
     assert found == code
+
+
+@pytest.mark.parametrize(
+    "rules",
+    [
+        {"quorum": {"need": 1, "of": []}},
+        {"escalate": {"after_secs": 1, "to": []}},
+        {"escalate": {"after_secs": 1, "to": [1]}},
+        {"escalate": {"after_secs": 1, "to": 5}},
+    ],
+)
+def test_an_approval_that_no_one_could_answer_is_refused(rules: dict[str, Any]) -> None:
+    with pytest.raises(InvalidSpec):
+        WorkflowSpec.from_data({"name": "n", "steps": [{"id": "a", "kind": "approve", **rules}]})

@@ -33,7 +33,7 @@ class Alive(msgspec.Struct, frozen=True):
 
 class Readiness(msgspec.Struct, frozen=True):
     """`reasons` are words: draining, engine_closed, node_is_over, store_gone, store_damaged, store_stalled, store_slow,
-    store_unavailable."""
+    store_unavailable, disk_full."""
 
     ready: bool
     reasons: list[str] = []

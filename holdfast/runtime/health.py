@@ -16,6 +16,9 @@ PROBED_SECS: Final = (
     5.0  # how long a probe that worked is believed: asking all the time makes no more commits
 )
 PROBE_SECS_MAX: Final = 2.0
+FREE_BYTES_MIN: Final = (
+    4 * 1024 * 1024
+)  # on the disk: the log is grown beforehand, so that small commits still work with less
 
 
 class Health:
@@ -36,7 +39,9 @@ class Health:
             return [self._told(gone)]
         if advance.is_stalled:
             return ["store_stalled"]
-        return [problem] if (problem := await self._store_problem()) else []
+        if problem := await self._store_problem():
+            return [problem]
+        return ["disk_full"] if engine.store.free_bytes() < FREE_BYTES_MIN else []
 
     def _told(self, gone: StoreGone) -> str:
         """Its code. An idle server makes no commit that would log what is wrong."""

@@ -431,6 +431,11 @@ class SqliteReads:
         names = (self._read.filename, self._read.filename_wal)
         return tuple(os.path.getsize(name) if name and os.path.exists(name) else 0 for name in names)  # type: ignore[return-value]
 
+    def free_bytes(self) -> int:
+        """What the disk of the file has left for this process."""
+        found = os.statvfs(os.path.dirname(self._read.filename))
+        return found.f_frsize * (found.f_bfree if os.geteuid() == 0 else found.f_bavail)
+
     async def next_pos(self, after: int) -> int | None:
         """The first position after this one that still has a row, whoever's it is."""
         pos: int | None = self._ask("next_pos", (after,)).get

@@ -68,6 +68,17 @@ async def test_an_idle_engine_finds_out_that_its_store_cannot_write(
     assert (await ask("GET", "/readyz")).status == 200
 
 
+async def test_a_server_without_room_on_its_disk_is_not_ready(
+    ask: Asker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    free = ask.serving.services.engine.store.free_bytes()
+    monkeypatch.setattr(health, "FREE_BYTES_MIN", 2 * free)
+    answer = await ask("GET", "/readyz")
+    assert (answer.status, answer.body["reasons"]) == (503, ["disk_full"])
+    monkeypatch.setattr(health, "FREE_BYTES_MIN", 1)
+    assert (await ask("GET", "/readyz")).status == 200
+
+
 async def test_whoever_asks_all_the_time_makes_no_commits(
     ask: Asker, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -47,6 +47,7 @@ from holdfast.store.base import AssignmentRow, Batch
 from holdfast.tools.failures import ArgumentsMisfit, OutputTooLarge, described
 from holdfast.tools.registry import Context, Registry, Tool
 from holdfast.tools.secrets import LOOKED_AT_ONCE_BYTES, Secrets, SecretUnavailable
+from holdfast.tools.threads import in_thread
 from holdfast.values import VALUE_BYTES_MAX, Error, RunNo, decode, encode, idempotency_key, written
 
 if TYPE_CHECKING:
@@ -491,7 +492,7 @@ class Dispatch:
             if tool.runs_in == "loop":
                 text = tool.result(await tool.fn(**attempt.args))
             elif tool.runs_in == "thread":
-                text = tool.result(await self._threads.call(tool.fn, attempt.args))
+                text = tool.result(await self._threads.call(tool.fn, attempt.args, lambda: attempt.stopped))
             elif tool.runs_in == "process":
                 text = await self._in_process(attempt)
             else:
@@ -567,7 +568,7 @@ class Dispatch:
         if holder is None or self.artefacts is None:
             return text, ()
         keep = functools.partial(self.artefacts.of(tenant).keep, from_outside=from_outside)
-        kept, stored = await asyncio.to_thread(keep, holder["file_refs"], made_by, workdir)
+        kept, stored = await in_thread(keep, holder["file_refs"], made_by, workdir)
         holder["file_refs"] = output["file_refs"] = kept
         return encode(output), stored
 

@@ -24,6 +24,7 @@ import msgspec
 from holdfast import config
 from holdfast.errors import HoldfastError, InvalidSpec, LimitExceeded, NotFound, Problem, Unavailable
 from holdfast.spec.notation import Definition, definition_from_file
+from holdfast.tools.threads import in_thread
 from holdfast.values import DEFAULT_TENANT
 
 log = logging.getLogger("holdfast.flows")
@@ -109,7 +110,7 @@ class Folder:
     async def look(self) -> None:
         """Read what has changed since the last look, and publish what means something new."""
         try:
-            found = await asyncio.to_thread(self._walk)
+            found = await in_thread(self._walk)
         except (OSError, LimitExceeded) as error:
             return self._tell_folder(str(error))
         self._tell_folder("")
@@ -125,7 +126,7 @@ class Folder:
         """Read one file and publish it if it says something new. False: what keeps it from that is not in the file
         itself, so it is looked at again."""
         try:
-            definition = await asyncio.to_thread(self._read, file)
+            definition = await in_thread(self._read, file)
             if (other := self._other_of(file, definition.name)) is not None:
                 return self._break(file, (_duplicate(definition.name, file, other),))
             text = definition.canonical()

@@ -37,6 +37,7 @@ from holdfast.runtime.tasks import NODE_RUNS_MAX, Courses, NodeRun, NodeRunPages
 from holdfast.spec.notation import Definition
 from holdfast.spec.problems import did_you_mean
 from holdfast.store.base import Ends, Letter, Release, RunRow, SetAside, Store, Wanted, Workflow
+from holdfast.tools.threads import in_thread
 from holdfast.values import (
     DEFAULT_TENANT,
     OPEN,
@@ -419,7 +420,7 @@ class Queries:
                 "diff_lines_max", f"two definitions of over {DIFF_LINES_MAX:,} lines together"
             )
         names = (f"{first.name} {a}", f"{second.name} {b}")
-        text = await asyncio.to_thread(lambda: "".join(difflib.unified_diff(lines[0], lines[1], *names)))
+        text = await in_thread(lambda: "".join(difflib.unified_diff(lines[0], lines[1], *names)))
         return Diff(first.name, a, b, text, _pointers(before.to_data(), after.to_data()))
 
     # ------------------------------------------------------------------------------- the dialect of tasks

@@ -7,9 +7,13 @@ import logging
 import queue
 import threading
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
+
+from holdfast.tools.threads import no_thread_now
 
 log = logging.getLogger("holdfast")
+
+AGAIN_SECONDS: Final = 0.5  # until a thread is asked for again that could not be had
 
 
 class Threads:
@@ -18,13 +22,20 @@ class Threads:
     def __init__(self, limit: int) -> None:
         self._limit, self._count, self._busy = limit, 0, 0  # all three belong to the loop
         self._work: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._again: asyncio.TimerHandle | None = None  # when a thread is asked for again
+        self._is_closed = self._is_told = False
 
-    async def call(self, fn: Callable[..., Any], args: dict[str, Any]) -> Any:
+    async def call(
+        self, fn: Callable[..., Any], args: dict[str, Any], is_stopped: Callable[[], bool] = lambda: False
+    ) -> Any:
+        """What `fn` gives. Where it waits for a thread until it `is_stopped`, it is not begun."""
         loop = asyncio.get_running_loop()
         done: asyncio.Future[Any] = loop.create_future()
 
         def work() -> None:
             try:
+                if is_stopped():
+                    raise asyncio.CancelledError
                 result = fn(**args)
             except BaseException as error:
                 _tell(loop, done, None, error)
@@ -33,11 +44,38 @@ class Threads:
 
         self._busy += 1
         done.add_done_callback(self._one_less)
-        if self._busy > self._count and self._count < self._limit:
-            self._count += 1
-            threading.Thread(target=self._run, name="holdfast-tool", daemon=True).start()
         self._work.put(work)
+        self._grow()
         return await asyncio.shield(done)
+
+    def _grow(self) -> None:
+        """Start a thread if there is work for one. If the system gives none now, what was begun waits in line: for a thread
+        that is there, or for the next look."""
+        if self._busy <= self._count or self._count >= self._limit or self._is_closed:
+            return
+        try:
+            threading.Thread(target=self._run, name="holdfast-tool", daemon=True).start()
+        except RuntimeError as error:
+            if not no_thread_now(error):
+                raise
+            if not self._is_told:
+                self._is_told = True
+                log.warning(
+                    "no thread can be started now (%s); %d sync tools wait in line", error, self._busy
+                )
+            if self._again is None:
+                self._again = asyncio.get_running_loop().call_later(AGAIN_SECONDS, self._grow_again)
+        else:
+            self._count += 1
+            self._is_told = False
+
+    def _grow_again(self) -> None:
+        self._again = None
+        before = self._count
+        self._grow()
+        while before < self._count < self._busy:
+            before = self._count
+            self._grow()
 
     def _one_less(self, done: asyncio.Future[Any]) -> None:
         self._busy -= 1
@@ -47,6 +85,9 @@ class Threads:
             work()
 
     def close(self) -> None:
+        self._is_closed = True
+        if self._again is not None:
+            self._again.cancel()
         for _ in range(self._count):
             self._work.put(None)
 

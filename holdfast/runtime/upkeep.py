@@ -14,6 +14,7 @@ from holdfast.runtime.clock import Clock
 from holdfast.runtime.committer import Committer
 from holdfast.store.artefacts import Artefacts
 from holdfast.store.base import Batch, Store
+from holdfast.tools.threads import in_thread
 from holdfast.values import DEFAULT_TENANT, Millis
 
 log = logging.getLogger("holdfast")
@@ -95,13 +96,13 @@ class Upkeep:
         files, now = self._artefacts, self._clock.now()
         if not files.folder.is_dir():
             return
-        await asyncio.to_thread(files.sweep_unfinished, now)
+        await in_thread(files.sweep_unfinished, now)
         kept = await self._store.artefacts_of_keys()
-        for shelf in await asyncio.to_thread(files.shelves):
+        for shelf in await in_thread(files.shelves):
             if self._stopping.is_set():
                 return
             named = await self._store.artefacts_of_shelf(Path(shelf).name)
-            await asyncio.to_thread(files.sweep, shelf, named | kept, now)
+            await in_thread(files.sweep, shelf, named | kept, now)
 
     async def _by_pieces(self, piece: Callable[[], Awaitable[int]]) -> None:
         while not self._stopping.is_set() and await piece():

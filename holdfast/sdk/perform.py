@@ -16,6 +16,7 @@ from holdfast.tools.context import Context
 from holdfast.tools.failures import OutputTooLarge, ToolError, described
 from holdfast.tools.processes import Processes
 from holdfast.tools.registry import Registry
+from holdfast.tools.threads import in_pool
 from holdfast.values import VALUE_BYTES_MAX, encode
 
 log = logging.getLogger("holdfast.worker")
@@ -76,8 +77,7 @@ class Performer:
     async def _in_thread(self, fn: Any, args: dict[str, Any]) -> Any:
         if self._threads is None:
             self._threads = ThreadPoolExecutor(self.concurrency, "holdfast-tool")
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._threads, functools.partial(fn, **args))
+        return await in_pool(self._threads, functools.partial(fn, **args))
 
     async def _in_process(self, tool: Any, args: dict[str, Any], context: Context) -> bytes:
         if self._processes is None:

@@ -8,18 +8,22 @@ that were allowed by name. What is judged is never a name but the addresses it s
 from __future__ import annotations
 
 import asyncio
+import functools
 import ipaddress
 import socket
 from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Final, NamedTuple
 from urllib.parse import SplitResult, urlsplit
 
 from holdfast.tools.failures import ToolError
+from holdfast.tools.threads import in_pool
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 RESOLVE_SECONDS: Final = 10.0
+LOOKUPS_MAX: Final = 32  # names looked up at once
 
 # Python's own `is_global` lets several of these pass, and `is_private` lets others.
 _DENIED_V4: Final = tuple(
@@ -106,17 +110,31 @@ def _split(url: str) -> SplitResult:
 
 
 async def _resolved(host: str, port: int) -> list[Target]:
-    loop = asyncio.get_running_loop()
     try:
         async with asyncio.timeout(RESOLVE_SECONDS):
-            found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+            return await looked_up(host, port)
     except TimeoutError:
         raise ToolError(
             f"the name {host} was not resolved within {RESOLVE_SECONDS:g} s", kind="unsent"
         ) from None
     except (OSError, UnicodeError) as error:
         raise ToolError(f"the name {host} cannot be resolved: {error}", kind="unsent") from None
+
+
+async def looked_up(host: str, port: int) -> list[Target]:
+    """The addresses of a name. Not by the loop: uvloop's way ends the process where no thread can be started. A number needs no thread."""
+    ask = functools.partial(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM)
+    try:
+        found = ask(flags=socket.AI_NUMERICHOST)
+    except socket.gaierror:
+        found = await in_pool(_names(), ask)
     return [Target(int(family), str(address[0]), int(address[1])) for family, _, _, _, address in found]
+
+
+@functools.cache
+def _names() -> ThreadPoolExecutor:
+    """Threads of their own for names: those that hang must not keep files and others waiting."""
+    return ThreadPoolExecutor(LOOKUPS_MAX, "holdfast-names")
 
 
 def _network(text: str) -> Network:

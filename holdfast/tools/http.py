@@ -12,19 +12,20 @@ from __future__ import annotations
 import base64
 import socket
 import textwrap
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import msgspec
 
 from holdfast.tools.context import Context
 from holdfast.tools.failures import ToolError
-from holdfast.tools.guard import Guard, Target
+from holdfast.tools.guard import Guard, Target, looked_up
 from holdfast.tools.limit import Limit
 from holdfast.values import is_too_deep
 
 if TYPE_CHECKING:
     import aiohttp
+    from aiohttp.abc import AbstractResolver
 
 TIMEOUT_SECONDS: Final = 30.0
 TIMEOUT_SECONDS_MAX: Final = 3_600.0
@@ -125,6 +126,8 @@ def session_of(**options: Any) -> aiohttp.ClientSession:
     """
     import aiohttp
 
+    if "connector" not in options:
+        options["connector"] = aiohttp.TCPConnector(resolver=_resolver(looked_up))
     session = aiohttp.ClientSession(trust_env=False, **options)
     session._retry_connection = False  # there is no public switch; tests count the requests on a raw socket
     return session
@@ -271,9 +274,29 @@ def _refuse_unexpected(request: _Request, answer: dict[str, Any], expected: Stat
 def _connector(guard: Guard, targets: list[Target]) -> aiohttp.TCPConnector:
     """Connects to the addresses that were judged. Judged again on the way, since literals pass by the resolver."""
     import aiohttp
+
+    async def pinned(host: str, port: int) -> list[Target]:
+        return targets
+
+    def judged_socket(address_info: Any) -> socket.socket:
+        family, kind, protocol, _, address = address_info
+        guard.judge(str(address[0]))
+        return socket.socket(family, kind, protocol)
+
+    return aiohttp.TCPConnector(
+        resolver=_resolver(pinned),
+        socket_factory=judged_socket,
+        use_dns_cache=False,
+        force_close=True,
+        limit=1,
+    )
+
+
+def _resolver(look_up: Callable[[str, int], Awaitable[list[Target]]]) -> AbstractResolver:
+    """How aiohttp finds addresses: as `look_up` does, never by the loop (see tools/guard.py)."""
     from aiohttp.abc import AbstractResolver, ResolveResult
 
-    class Pinned(AbstractResolver):
+    class Resolver(AbstractResolver):
         async def resolve(
             self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
         ) -> list[ResolveResult]:
@@ -282,17 +305,10 @@ def _connector(guard: Guard, targets: list[Target]) -> aiohttp.TCPConnector:
                     hostname=host, host=target.host, port=port, family=target.family, proto=0,
                     flags=socket.AI_NUMERICHOST,
                 )
-                for target in targets
+                for target in await look_up(host, port)
             ]  # fmt: skip
 
         async def close(self) -> None:
             pass
 
-    def judged_socket(address_info: Any) -> socket.socket:
-        family, kind, protocol, _, address = address_info
-        guard.judge(str(address[0]))
-        return socket.socket(family, kind, protocol)
-
-    return aiohttp.TCPConnector(
-        resolver=Pinned(), socket_factory=judged_socket, use_dns_cache=False, force_close=True, limit=1
-    )
+    return Resolver()

@@ -115,10 +115,8 @@ class Poster:
     async def _connect(self, to: Address) -> _Connection:
         """Where the guard is on, only to an address that it has judged."""
         loop, tls = asyncio.get_running_loop(), self._tls_for(to)
-        hosts = [to.host]
         is_judged = self._guard.guarded
-        if is_judged:
-            hosts = [target.host for target in await self._guard.targets(to.url)]
+        hosts = [target.host for target in await self._guard.targets(to.url)]
         error: Exception = OSError("it has no address")
         for host in hosts:
             try:

@@ -25,6 +25,7 @@ from holdfast.tools.context import Context
 from holdfast.tools.failures import ToolError, described
 from holdfast.tools.registry import Tool
 from holdfast.tools.secrets import Secrets
+from holdfast.tools.threads import AGAIN_SECONDS_MAX, no_thread_now
 from holdfast.values import VALUE_BYTES_MAX, written
 
 REPORT_BYTES_MAX: Final = VALUE_BYTES_MAX + 64 * 1024
@@ -107,7 +108,7 @@ class Processes:
                 return process
             self._all.discard(process)  # it ended by itself while nobody asked anything of it
             process.kill()
-        process = Process(self.memory_bytes, self._environment())
+        process = await self._new()
         self._all.add(process)
         try:
             await process.connect()
@@ -115,6 +116,18 @@ class Processes:
             self._give_back(process, usable=False)
             raise
         return process
+
+    async def _new(self) -> Process:
+        """A new process, once the system gives one: at a limit on processes what is asked for waits in line."""
+        while True:
+            try:
+                return Process(self.memory_bytes, self._environment())
+            except RuntimeError as error:
+                if not no_thread_now(error):
+                    raise
+            except BlockingIOError:
+                pass  # how a fork says so
+            await asyncio.sleep(AGAIN_SECONDS_MAX)
 
     def _give_back(self, process: Process, *, usable: bool) -> None:
         if usable and process.is_alive and process in self._all:
@@ -145,7 +158,13 @@ class Process(asyncio.Protocol):
                 start_new_session=True,  # Ctrl-C is for the engine
             )  # fmt: skip
         self.reaper = threading.Thread(target=self._reap, name="holdfast-reaper", daemon=True)
-        self.reaper.start()
+        try:
+            self.reaper.start()
+        except RuntimeError:
+            self.popen.kill()  # its keeper's end is its own
+            self.popen.wait()
+            self._ours.close()
+            raise
 
     @property
     def is_alive(self) -> bool:

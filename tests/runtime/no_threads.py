@@ -1,0 +1,63 @@
+"""A process that can start no more threads: `prlimit` of its address space, and stacks that do not fit into it.
+
+Run as `python -m tests.runtime.no_threads FILE` with a large soft limit of the stack. Prints one line for each thing that
+it has seen.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import resource
+import sys
+import threading
+from pathlib import Path
+
+import uvloop
+
+from holdfast import Holdfast, RunFailed, tool
+from holdfast.tools import guard
+
+ROOM_BYTES = 200 * 2**20  # for everything but the stack of a thread
+
+
+@tool
+def here() -> str:
+    return threading.current_thread().name
+
+
+def allow_threads(allowed: bool) -> None:
+    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    limit = resource.RLIM_INFINITY if allowed else used + ROOM_BYTES
+    resource.setrlimit(resource.RLIMIT_AS, (limit, resource.RLIM_INFINITY))
+
+
+async def main() -> None:
+    guard.RESOLVE_SECONDS = 1.0  # type: ignore[misc]
+    async with Holdfast(f"sqlite:///{sys.argv[1]}", tools=[here]) as hf:
+        await (
+            await hf.start({"name": "warm", "steps": [{"id": "a", "tool": "echo", "args": {"value": 1}}]})
+        ).result()
+        allow_threads(False)
+        try:
+            threading.Thread(target=print).start()
+        except RuntimeError as error:
+            print(error, flush=True)
+        runs = [
+            await hf.start({"name": "t", "steps": [{"id": f"s{n}", "tool": "here"} for n in range(2)]})
+            for _ in range(10)
+        ]
+        call = {"id": "a", "tool": "http_request", "args": {"url": "http://name.invalid/"}}
+        try:
+            await (await hf.start({"name": "h", "steps": [call]})).result()
+        except RunFailed as failed:
+            print(failed.error.kind, failed.error.message, flush=True)
+        print("waiting", [await run.status() for run in runs].count("running"), flush=True)
+        allow_threads(True)
+        for run in runs:
+            assert (await run.result())["s1"] == "holdfast-tool"
+        print("all done", flush=True)
+
+
+if __name__ == "__main__":
+    uvloop.install() if len(sys.argv) > 2 else None
+    asyncio.run(main())

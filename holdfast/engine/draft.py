@@ -23,8 +23,8 @@ from holdfast.engine.decisions import (
     Take,
 )
 from holdfast.engine.events import Outcome
-from holdfast.engine.gather import NO_FRAME, Gather, added_bytes
-from holdfast.engine.state import Run, Scope, Step, beneath, sizes_of
+from holdfast.engine.gather import NO_FRAME, Gather, added_bytes, frame_bytes
+from holdfast.engine.state import Run, Scope, Step, beneath
 from holdfast.plan.expr import Members, locate, members_of, offsets_of, walk
 from holdfast.plan.graph import Plan
 from holdfast.values import (
@@ -149,10 +149,7 @@ class Draft(msgspec.Struct, gc=False):
         """How far a scope is, decisions of this draft included; None once it is closed."""
         if path not in self.scopes:
             known = self.run.scopes.get(path)
-            ahead = None if known is None else known.ahead()
-            if ahead is not None and ahead.keep:
-                ahead.output_bytes = sizes_of(self.run).get(path, 0)
-            self.note_scope(path, ahead)
+            self.note_scope(path, known.ahead() if known is not None else None)
         return self.scopes[path]
 
     def note_scope(self, path: str, scope: Scope | None) -> None:
@@ -250,8 +247,10 @@ class Draft(msgspec.Struct, gc=False):
         return None if found is None else found.joined.get(tail)
 
     def item(self, frame: str) -> Any:
-        key = f"item {frame}"
-        return self.seen[key] if key in self.seen else self._read(key, item_text(self, frame))
+        if self.seen and (key := f"item {frame}") in self.seen:
+            return self.seen[key]
+        text = item_text(self, frame)
+        return decode(text) if len(text) <= CACHE_BYTES_MIN else self._read(f"item {frame}", text)
 
     def var(self, frame: str, name: str) -> Any:
         raw = self.vars.get((frame, name)) or (self.run.frames.get(frame) or NO_FRAME).vars.get(name)
@@ -305,7 +304,7 @@ class Draft(msgspec.Struct, gc=False):
 
     def output_bytes(self, frame: str) -> int:
         """How large what the steps of a frame gave is together, kept or not."""
-        return sizes_of(self.run).get(frame, 0) + added_bytes(self, frame)
+        return frame_bytes(self.run, frame) + added_bytes(self, frame)
 
     def _read(self, key: str, text: bytes | msgspec.Raw) -> Any:
         """Values are read once for all that one decision renders: to read a large one for each part of it would never end."""

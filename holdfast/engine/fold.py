@@ -53,7 +53,7 @@ from holdfast.engine.events import (
     SuspectsTurn,
     TimerFired,
 )
-from holdfast.engine.gather import ENTRY_BYTES, child_bytes
+from holdfast.engine.gather import ENTRY_BYTES, child_bytes, frame_bytes
 from holdfast.engine.state import (
     SUSPECT_AFTER,
     Frame,
@@ -74,6 +74,7 @@ from holdfast.engine.state import (
     timer_of,
     waits_for_last_look,
 )
+from holdfast.plan import composed
 from holdfast.plan.graph import KEEP_NAMED, KEEP_NOTHING, KEEP_RESULT
 from holdfast.values import NULL, TERMINAL, Error, Millis, Status, scope_of, split
 
@@ -81,9 +82,6 @@ from holdfast.values import NULL, TERMINAL, Error, Millis, Status, scope_of, spl
 RESULT_VALUE_BYTES_MAX: Final = 4 * 1024
 RESULT_BYTES_MAX: Final = 64 * 1024
 RESULT_ENTRY_BYTES: Final = 32  # what an entry costs beside its text
-SMALL_BYTES: Final = (
-    128  # top-level outputs up to this are not counted: a definition has too few steps for it to matter
-)
 
 
 def fold(run: Run, event: Event, decisions: Iterable[Decision], at: Millis) -> None:
@@ -437,7 +435,9 @@ def _complete_step(run: Run, order: CompleteStep) -> None:
         _drop(run, order.path, "answered")
     if scope is not None and not (order.joined and order.keep):
         _drop_children(run, order.path, scope)
-    size = 0 if scope is None else sizes_of(run).pop(order.path, 0)
+    size = 0 if scope is None else frame_bytes(run, order.path)
+    if size:
+        sizes_of(run).pop(order.path, None)
     if order.keep == KEEP_NOTHING:
         return
     if not order.joined:
@@ -514,7 +514,8 @@ def _open_frame(run: Run, frame: str) -> Frame:
 
 
 def _close_child(run: Run, path: str, error: Error | None) -> None:
-    scope = run.scopes[scope_of(path)[0]]
+    opened = scope_of(path)[0]
+    scope = run.scopes[opened]
     if path not in run.frames:
         scope.child_opened()  # nothing happened in it: an empty block
     scope.child_closed(error is not None)
@@ -522,14 +523,15 @@ def _close_child(run: Run, path: str, error: Error | None) -> None:
     if error is not None and keeps:
         scope.errors[int(path[path.rindex("[") + 1 : -1])] = error
         _charge(run, scope.keep, len(error.message) + RESULT_ENTRY_BYTES)
-    if scope.keep:
-        sizes, opened = sizes_of(run), scope_of(path)[0]
-        sizes[opened] = sizes.get(opened, 0) + child_bytes(sizes.pop(path, 0), error)
+    if scope.keep and (error is not None or run.kept_bytes + run.result_bytes > composed.COUNTED_FROM):
+        sizes = sizes_of(run)
+        sizes[opened] = sizes.get(opened, 0) + child_bytes(frame_bytes(run, path), error)
+        sizes.pop(path, None)
     if path in run.frames:
-        if keeps:
-            _charge(run, scope.keep, sum(map(len, run.frames[path].outputs.values())))
-        else:
+        if not keeps:
             _drop_frame(run, path)
+        elif scope.keep == KEEP_RESULT:
+            _charge(run, scope.keep, sum(map(len, run.frames[path].outputs.values())))
 
 
 def _close_scope(run: Run, path: str) -> Scope | None:
@@ -593,13 +595,11 @@ def _drop_frame(run: Run, name: str) -> None:
 
 def keep_output(run: Run, path: str, output: msgspec.Raw, keep: int) -> None:
     size = len(output)
-    if size > SMALL_BYTES or "." in path:
-        note_output(run, path, size)
     if keep == KEEP_RESULT:
         run.result_bytes = spent = run.result_bytes + size + RESULT_ENTRY_BYTES
         if spent > RESULT_BYTES_MAX or size > RESULT_VALUE_BYTES_MAX or not run.result_whole:
             run.result_whole = False
-            return
+            return note_output(run, path, size)
     run.kept_bytes += size
     if "." in path:
         frame, tail = split(path)
@@ -609,7 +609,7 @@ def keep_output(run: Run, path: str, output: msgspec.Raw, keep: int) -> None:
 
 
 def note_output(run: Run, path: str, size: int) -> None:
-    """A step has given so much to what is gathered in its frame."""
+    """A step has given so much to what is gathered in its frame, and it is not kept there."""
     frame, tail = split(path)
     sizes = sizes_of(run)
     sizes[frame] = sizes.get(frame, 0) + size + len(tail) + ENTRY_BYTES

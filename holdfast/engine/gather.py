@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from holdfast.engine.state import Frame, Scope
+from holdfast.engine.state import Frame, Run, Scope
 from holdfast.plan import composed
 from holdfast.plan.composed import TooLarge
 from holdfast.plan.graph import Choice, FanOut, Nested
@@ -86,7 +86,18 @@ ERROR_BYTES: Final = 60
 
 def child_bytes(steps: int, error: Error | None) -> int:
     """What a closed child adds to the output of its scope."""
-    return steps + CHILD_BYTES + (0 if error is None else len(error.message) + len(error.path) + ERROR_BYTES)
+    if error is None:
+        return steps + CHILD_BYTES
+    return steps + CHILD_BYTES + len(error.message) + len(error.path) + ERROR_BYTES
+
+
+def frame_bytes(run: Run, frame: str) -> int:
+    """What the steps of a frame gave so far, kept or not; of a fan-out: its closed children."""
+    found, sizes = run.frames.get(frame), run.__dict__.get("sizes")
+    size = sizes.get(frame, 0) if sizes else 0
+    if found is not None and (outputs := found.outputs):
+        size += sum(map(len, outputs.values())) + sum(map(len, outputs)) + ENTRY_BYTES * len(outputs)
+    return size
 
 
 def added_bytes(draft: Draft, frame: str) -> int:
@@ -99,5 +110,5 @@ def added_bytes(draft: Draft, frame: str) -> int:
     for path, scope in draft.joined.items():
         where, tail = split(path)
         if where == frame:
-            size += scope.output_bytes + len(tail) + ENTRY_BYTES
+            size += frame_bytes(draft.run, path) + scope.output_bytes + len(tail) + ENTRY_BYTES
     return size

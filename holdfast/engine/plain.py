@@ -18,12 +18,10 @@ from holdfast.engine.draft import Draft
 from holdfast.engine.events import StepSucceeded, TimerFired
 from holdfast.engine.fold import finish_run, keep_output
 from holdfast.engine.scopes import BROKEN
-from holdfast.engine.state import Run, Step, sizes_of, timer_key
+from holdfast.engine.state import Run, Step, timer_key
 from holdfast.plan import composed
 from holdfast.plan.graph import END, Call, Plan, Timer
 from holdfast.values import Millis
-
-NAME_BYTES: Final = 1024  # more than the name of a step takes in the output of its run
 
 
 def _call_is_over(plan: Plan, run: Run, event: StepSucceeded, at: Millis) -> list[Decision] | None:
@@ -40,7 +38,7 @@ def _call_is_over(plan: Plan, run: Run, event: StepSucceeded, at: Millis) -> lis
     if name == END:
         if plan.output is not None or run.keyed or run.waits:
             return None
-        if sizes_of(run).get("", 0) + len(event.output) > composed.LIMIT - NAME_BYTES:
+        if run.kept_bytes + run.result_bytes + len(event.output) > composed.COUNTED_FROM:
             return None  # its output may be too large
         order = FinishRun("completed")
         if keep:

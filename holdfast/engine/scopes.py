@@ -18,7 +18,7 @@ from holdfast.engine.decisions import (
     StopAttempt,
 )
 from holdfast.engine.draft import Draft
-from holdfast.engine.gather import child_bytes
+from holdfast.engine.gather import added_bytes, child_bytes, frame_bytes
 from holdfast.engine.state import Scope
 from holdfast.errors import LimitExceeded
 from holdfast.plan import composed
@@ -143,16 +143,18 @@ def end_block(draft: Draft, frame: str) -> None:
         return _end_only_child(draft, scope_path, scope)
     draft.decisions.append(CompleteStep(frame))
     scope.child_closed(failed=False)
-    _child_is_closed(draft, scope_path, scope, frame, None)
+    if scope.keep and draft.run.kept_bytes + draft.run.result_bytes > composed.COUNTED_FROM:
+        return _count_child(draft, scope_path, scope, frame, None)
+    draft.work.append(("fill", scope_path, ""))
 
 
-def _child_is_closed(draft: Draft, path: str, scope: Scope, frame: str, error: Error | None) -> None:
+def _count_child(draft: Draft, path: str, scope: Scope, frame: str, error: Error | None) -> None:
     """Go on with a fan-out, unless what its children gave is too large already to be gathered."""
-    if scope.keep:
-        scope.output_bytes += child_bytes(draft.output_bytes(frame), error)
-        if scope.output_bytes > composed.LIMIT and draft.plan.node(path).is_named:  # type: ignore[union-attr]  # a fan-out
-            advice = "use `collect: none`, or return file_refs"
-            return stop(draft, path, broken_output(TooLarge(), path, f"step {path}", advice))
+    scope.output_bytes += child_bytes(draft.output_bytes(frame), error)
+    size = frame_bytes(draft.run, path) + scope.output_bytes
+    if scope.keep and size > composed.LIMIT and draft.plan.node(path).is_named:  # type: ignore[union-attr]  # a fan-out
+        advice = "use `collect: none`, or return file_refs"
+        return stop(draft, path, broken_output(TooLarge(), path, f"step {path}", advice))
     draft.work.append(("fill", path, ""))
 
 
@@ -162,8 +164,8 @@ def _end_only_child(draft: Draft, path: str, scope: Scope) -> None:
     if isinstance(node, Nested):
         what = f"{node.what} {node.workflow}"
         if node.output is None and node.post is None:
-            scope.output_bytes = draft.output_bytes(path)
-            if node.keep and scope.output_bytes > composed.LIMIT:
+            scope.output_bytes = added_bytes(draft, path)
+            if node.keep and frame_bytes(draft.run, path) + scope.output_bytes > composed.LIMIT:
                 return fail_step(draft, path, broken_output(TooLarge(), path, what, CHOOSE_OUTPUT))
             draft.join(path, node.keep)
             return leave(draft, path, node, NULL)
@@ -296,7 +298,7 @@ def _fail_block(draft: Draft, frame: str, error: Error) -> None:
     draft.fail(frame, error)
     scope.child_closed(failed=True)
     if node.goes_on:
-        _child_is_closed(draft, scope_path, scope, frame, error)
+        _count_child(draft, scope_path, scope, frame, error)
     else:
         stop(draft, scope_path, wrapped(error, f"{node.noun} {index} failed", scope_path))
 

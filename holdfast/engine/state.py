@@ -143,7 +143,7 @@ class Scope(msgspec.Struct, omit_defaults=True):
     errors: dict[int, Error] = {}
     is_nested: bool = False  # a plan of its own: `items` is what it was given
     is_gathered: bool = False  # what its children gave is forgotten with it
-    output_bytes: int = 0  # what its closed children gave together; counted in a decision, see `sizes_of`
+    output_bytes: int = 0  # what the children gave that a decision closes; the others stand in `sizes_of`
 
     def child_opened(self) -> None:
         self.next += 1
@@ -284,8 +284,8 @@ class Run(msgspec.Struct, omit_defaults=True, dict=True):
 
 
 def sizes_of(run: Run) -> dict[str, int]:
-    """How many bytes the steps of each open frame, and the closed children of each open fan-out, gave together, whether
-    they are still kept or not: what is gathered of them is refused before it is built. Counted anew by every fold, so that
+    """How many bytes the steps of each open frame gave that are not kept in it, and the closed children of each open
+    fan-out: what is gathered of them is refused before it is built. Counted by fold and no part of the state, so that
     journals fold to what they always did; snapshots have it beside the state."""
     sizes: dict[str, int] = run.__dict__.setdefault("sizes", {})
     return sizes

@@ -12,6 +12,9 @@ from typing import Any, Final
 from holdfast.values import VALUE_BYTES_MAX, written
 
 LIMIT: Final = VALUE_BYTES_MAX  # bytes of a composed value, with every reference followed
+COUNTED_FROM: Final = (
+    256 * 1024
+)  # bytes that a run gave before what it gathers is added up: a hundredth more or less
 CHUNK_CHARS: Final = 1024 * 1024  # long text is escaped piece by piece, so that no second copy of it is made
 
 

@@ -31,6 +31,7 @@ def loop(count: int, at_once: int = 1) -> Case:
 @pytest.fixture(autouse=True)
 def limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(composed, "LIMIT", 20_000)
+    monkeypatch.setattr(composed, "COUNTED_FROM", 0)
 
 
 def test_a_loop_ends_with_the_iteration_that_is_too_much() -> None:

@@ -529,7 +529,8 @@ class Dispatch:
             text, attempt.artefacts = await self.with_files(
                 text, attempt.tenant, self._job_id(attempt), workdir, from_outside=attempt.tool.is_remote
             )
-        text = await self.redacted(text)
+        if self.secrets.are_known:
+            text = await self.redacted(text)
         if len(text) > VALUE_BYTES_MAX:
             raise OutputTooLarge
         return text

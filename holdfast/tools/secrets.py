@@ -28,7 +28,9 @@ REMEMBERED_MAX: Final = 1_000  # values; beyond it the oldest, long rotated away
 LOOKED_AT_ONCE_BYTES: Final = (
     1024 * 1024
 )  # the search holds the interpreter; other threads get their turn in between
+FORM_BYTES_MAX: Final = 16  # for a character of a value: "\\\\ud83d\\\\ude00" is 14
 OURS: Final = "HOLDFAST_"
+PLAIN_IN_ADDRESSES: Final = "/?:@!$'()*,;~"  # what clients leave as it is in a path or query
 VARIABLE: Final = "HOLDFAST_SECRET_"
 
 # Called with the name, and with `tenant=` if it has such a parameter; without one it knows secrets of `default` alone.
@@ -83,9 +85,11 @@ class Secrets:
                 if value:
                     return self._remember(value)
         listed = self._tenants.get(tenant, ())
-        if tenant == DEFAULT_TENANT or name in listed or name.upper() in listed:
-            return self._remember(from_environment(name) or "") or None
-        return None
+        if tenant != DEFAULT_TENANT and name not in listed:
+            name = name.upper()  # as the environment is asked, but never for a variable that is not listed
+            if name not in listed:
+                return None
+        return self._remember(from_environment(name) or "") or None
 
     def require(self, name: str, tenant: str = DEFAULT_TENANT) -> str:
         value = self.get(name, tenant)
@@ -131,9 +135,11 @@ class Secrets:
         """The text with every known value replaced, however it is written: see `_ways_to_write`."""
         if not self.are_known:
             return text
-        if self._text is None:
-            self._text = re.compile(_one_pattern(self._forms()))
-        return self._text.sub(REDACTED, text)
+        # Tools log from their own threads, and meanwhile the loop may learn another value.
+        pattern = self._text
+        if pattern is None:
+            pattern = self._text = re.compile(_one_pattern(self._forms()))
+        return pattern.sub(REDACTED, text)
 
     def redact_json(self, text: bytes) -> bytes:
         """JSON text with every known value replaced, inside of strings, keys and numbers. It stays JSON."""
@@ -146,13 +152,14 @@ class Secrets:
         return self._redacted(value) if self.are_known else value
 
     def _is_in(self, text: bytes) -> bool:
-        if self._json is None:
+        pattern = self._json
+        if pattern is None:
             escaped = {msgspec.json.encode(form)[1:-1].decode("latin-1") for form in self._forms()}
-            self._json = re.compile(_one_pattern(escaped).encode("latin-1"))
-        search, step = self._json.search, LOOKED_AT_ONCE_BYTES
+            pattern = self._json = re.compile(_one_pattern(escaped).encode("latin-1"))
+        search, step = pattern.search, LOOKED_AT_ONCE_BYTES
         if len(text) <= step:
             return search(text) is not None
-        longest = max(map(len, self._values)) * 12  # no form takes more bytes for a character
+        longest = max(map(len, list(self._values))) * FORM_BYTES_MAX
         return any(search(text, at, at + step + longest) for at in range(0, len(text), step))
 
     def _redacted(self, value: Any) -> Any:
@@ -168,7 +175,7 @@ class Secrets:
         return value
 
     def _forms(self) -> set[str]:
-        return {form for value in self._values for form in _ways_to_write(value)}
+        return {form for value in list(self._values) for form in _ways_to_write(value)}
 
     def _remember(self, value: str) -> str:
         if value not in self._values and len(value) >= REDACTED_CHARS_MIN:
@@ -212,6 +219,8 @@ def _ways_to_write(value: str) -> set[str]:
         quote(value, safe="", errors="replace"),
         quote(value, errors="replace"),
         quote_plus(value, errors="replace"),
+        quote(value, safe=PLAIN_IN_ADDRESSES, errors="replace"),
+        quote(value, safe=PLAIN_IN_ADDRESSES + "=+&", errors="replace"),
         "".join(f"%{byte:02X}" for byte in raw),
     }
     in_address |= {re.sub("%[0-9A-F]{2}", lambda found: found[0].lower(), form) for form in in_address}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import os
+import threading
 from typing import Any
 from urllib.parse import quote
 
@@ -97,6 +98,14 @@ def test_secrets_of_the_environment_are_those_of_default_and_of_tenants_that_the
         secrets.require("TOKEN", "other")
 
 
+def test_a_variable_that_differs_in_case_from_the_listed_one_is_not_the_tenants(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("HOLDFAST_SECRET_TOKEN", "listed-one")
+    monkeypatch.setenv("HOLDFAST_SECRET_token", "another-one")
+    assert Secrets(tenants={"acme": ["TOKEN"]}).get("token", "acme") == "listed-one"
+
+
 def test_a_provider_is_told_the_tenant_or_asked_for_default_alone() -> None:
     def told(name: str, tenant: str) -> str | None:
         return f"{name} of {tenant}" if name == "A" else None
@@ -173,6 +182,28 @@ def test_a_value_is_found_in_hexadecimal_and_in_addresses(value: str) -> None:
     every = "".join(f"%{byte:02x}" for byte in raw)
     for text in (raw.hex(), raw.hex().upper(), every, every.upper(), quote(value, safe="").lower()):
         assert knowing(value).redact(f"x={text}&y") == "x=***&y"
+
+
+def test_threads_redact_while_new_values_become_known() -> None:
+    values = iter(f"value-{n:06}" for n in range(300))
+    secrets = Secrets([lambda _: next(values), {"A": "hunter2hunter2"}.get])
+    secrets._remember("hunter2hunter2")
+    seen: set[str] = set()
+    stop = threading.Event()
+
+    def redact() -> None:
+        while not stop.is_set():
+            seen.add(secrets.redact("x hunter2hunter2 y"))
+            seen.add(secrets.redact_json(b'"x hunter2hunter2 y"').decode().strip('"'))
+
+    thread = threading.Thread(target=redact)
+    thread.start()
+    for _ in range(300):
+        secrets.get("rotating")
+        secrets.redact("nothing")
+    stop.set()
+    thread.join()
+    assert seen == {"x *** y"}
 
 
 def test_a_value_across_the_border_of_two_looks_is_found() -> None:

@@ -346,7 +346,6 @@ ROUTES: Final = (
         status=202,
         also={200: Run | Paused},
         errors=("not_found", "invalid_spec", "invalid_inputs", "limit_exceeded"),
-        replays=False,
     ),
     Route(
         "GET",
@@ -418,7 +417,6 @@ ROUTES: Final = (
         status=202,
         also={200: RerunPreview},
         errors=("run_is_open", "invalid_inputs", "limit_exceeded"),
-        replays=False,
     ),
     Route(
         "GET",

@@ -253,6 +253,26 @@ async def test_the_same_key_for_other_inputs_is_refused(ask: Asker) -> None:
     assert (answer.status, answer.code) == (422, "request_conflict")
 
 
+@pytest.mark.parametrize("wait", [{}, {"wait_secs": 30}])
+async def test_a_start_under_its_key_is_answered_as_the_first_time_after_the_run_moved_on(
+    ask: Asker, wait: dict[str, int]
+) -> None:
+    body, headers = {"workflow": "held", **wait}, {"Idempotency-Key": "order-7"}
+    if wait:
+        body["workflow"], body["inputs"] = "sum", {"a": 1}
+    first = await ask("POST", "/api/v1/runs", body, headers=headers)
+    run_id = first.body["run_id"]
+    if not wait:
+        await ask("POST", f"/api/v1/runs/{run_id}/cancel", {})
+    await ask.serving.services.queries.wait_for("default", run_id, 120)
+    second = await ask("POST", "/api/v1/runs", body, headers=headers)
+    assert (second.status, second.body) == (first.status, first.body)
+    for other in ({**body, "wait_secs": 7}, {**body, "labels": {"x": "y"}}, {**body, "inputs": {"a": 2}}):
+        refused = await ask("POST", "/api/v1/runs", other, headers=headers)
+        assert (refused.status, refused.code) == (422, "request_conflict")
+    assert len((await ask("GET", "/api/v1/runs")).body["items"]) == 1
+
+
 async def test_two_keys_that_differ_are_refused(ask: Asker) -> None:
     body = {"workflow": "sum", "inputs": {"a": 1}, "request_id": "one"}
     answer = await ask("POST", "/api/v1/runs", body, headers={"Idempotency-Key": "two"})

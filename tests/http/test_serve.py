@@ -125,6 +125,19 @@ async def test_what_was_answered_under_a_key_is_answered_again_after_a_restart(s
     assert answers[2][0] == 422 and answers[2][1]["error"] == "request_conflict"
 
 
+async def test_a_start_under_a_key_is_answered_byte_for_byte_after_a_restart(settings: Settings) -> None:
+    headers, answers = {"Idempotency-Key": "once"}, []
+    for wait in (0, 0, 5):
+        async with serving(settings) as server, aiohttp.ClientSession(headers=headers) as session:
+            body = {"spec": HELD, "inputs": {}, **({"wait_secs": wait} if wait else {})}
+            async with session.post(f"{server.address}/api/v1/runs", json=body) as answer:
+                answers.append((answer.status, await answer.read()))
+            async with session.get(f"{server.address}/api/v1/runs") as listed:
+                assert len((await listed.json())["items"]) == 1
+    assert answers[0] == answers[1] and answers[0][0] == 202
+    assert answers[2][0] == 422
+
+
 async def test_whoever_is_let_in_finds_the_folder_published(settings: Settings, tmp_path: Path) -> None:
     (tmp_path / "flows").mkdir()
     (tmp_path / "flows" / "held.json").write_bytes(msgspec.json.encode(HELD))

@@ -180,7 +180,7 @@ class Engine:
             self.load_many,
             self._timer_due,
             lambda: self.waits.held_back,
-            set(self.deaths.watched) if drive else set(),
+            self.deaths.held if drive else set(),
             resident=self.resident,
         )
         if drive:

@@ -2,9 +2,9 @@
 
 Before a run is decided or loaded its number is written into a page of a file that is mapped into memory: that costs as much as
 writing to a list, and the kernel keeps it however the process ends. A process that finds a number there knows what its
-predecessor died of. The first death may be chance (a power cut has to meet some run), so from then on the run is watched:
-it is taken up later than the others, and what is decided of it is written down too. Three deaths of it, the last two at
-the same event, set it aside. Knows no rule of the engine.
+predecessor died of. The first death may be chance (a kill has to meet some run), so from then on the run is watched: what is
+decided of it is written down too. After the second it is taken up later than the others. Three deaths, the last two at the
+same event, set it aside. Knows no rule of the engine.
 """
 
 from __future__ import annotations
@@ -28,7 +28,9 @@ log = logging.getLogger("holdfast")
 
 DEATHS_MAX: Final = 3
 DEATHS_REMEMBERED_MAX: Final = 1_000  # the newest: a process dies of one run at a time
-WATCHED_SECONDS: Final = 5.0  # how long the other runs have for themselves before a watched one is taken up
+WATCHED_SECONDS: Final = (
+    5.0  # how long the other runs have for themselves before one with two deaths is taken up
+)
 LOADING: Final = "loading its rows"
 
 DECIDING, LOADED = (
@@ -116,6 +118,11 @@ class Deaths:
             await self._committer.commit(self._batch())
         self.watched = {no: death for no, death in self._known.items() if not death.is_enough}
         return [(no, set_aside(death)) for no, death in self._known.items() if death.is_enough]
+
+    @property
+    def held(self) -> set[RunNo]:
+        """Runs that are taken up after the others: one death may be chance, and a run is not to wait for that."""
+        return {no for no, death in self.watched.items() if death.count > 1}
 
     async def _is_open(self, no: RunNo) -> RunRow | None:
         row = await self._store.run_by_no(no)

@@ -482,7 +482,8 @@ DOCTOR: Final = Command(
     "Check the database and the machine it is on.",
     "holdfast.cli.upkeep:doctor_command",
     """\
-Reads the file only, unless --forget-key or --retry-run is given: these need the file for themselves, and check nothing.
+Reads the file only, unless --forget-key, --retry-run or --accept-loss is given: these need the file for themselves, and check
+nothing.
 
 Exit code: 0 all is well, 1 there is a problem.""",
     (
@@ -492,6 +493,10 @@ Exit code: 0 all is well, 1 there is a problem.""",
     ),
     (),
     (
+        Flag(
+            "--accept-loss",
+            "Go on without acknowledged commits that are missing in the file, as after going back to an older copy.",
+        ),
         Flag(
             "--forget-key",
             "Forget the answer of this global idempotency key: the next step that has it is done anew.",

@@ -15,7 +15,9 @@ from holdfast.errors import Refused
 from holdfast.runtime.backup import back_up
 from holdfast.runtime.deaths import forget_deaths
 from holdfast.runtime.doctor import Finding, examine
+from holdfast.runtime.owners import Lock
 from holdfast.runtime.upkeep import forget_key
+from holdfast.store.mark import forget_mark
 from holdfast.store.sqlite import SqliteStore
 from holdfast.tools.registry import Registry
 from holdfast.values import RunId
@@ -42,6 +44,8 @@ def backup_command(given: Given) -> int:
 
 def doctor_command(given: Given) -> int:
     settings, as_json = settings_of(given), given.has("--json")
+    if given.has("--accept-loss"):
+        return _accept_loss(settings, as_json=as_json)
     if (key := given.text("--forget-key")) is not None:
         return finished(_forget(settings, key, as_json=as_json))
     if (run_id := given.text("--retry-run")) is not None:
@@ -59,6 +63,20 @@ async def _retry(settings: Settings, run_id: str, *, as_json: bool) -> int:
     if as_json:
         return 0 if give({"run_id": run_id}) else UNWRITTEN
     say(f"run {run_id} is taken up again by the next holdfast up")
+    return 0
+
+
+def _accept_loss(settings: Settings, *, as_json: bool) -> int:
+    path = path_of(settings, must_exist=True)
+    lock = Lock(path)
+    lock.take()
+    try:
+        forget_mark(path)
+    finally:
+        lock.free()
+    if as_json:
+        return 0 if give({"accepted": path}) else UNWRITTEN
+    say(f"what {path} has now counts as all that was committed; the next start takes it up")
     return 0
 
 
@@ -90,4 +108,5 @@ def _lines(finding: Finding) -> list[str]:
     if not finding.problems:
         return [f"{painted('ok', 'completed')}       {finding.check}{note}"]
     head = f"{painted('problem', 'failed')}  {finding.check}{note}"
-    return [head, *(f"           {problem}" for problem in finding.problems)]
+    hint = [f"           what to do: {finding.hint}"] if finding.hint else []
+    return [head, *(f"           {problem}" for problem in finding.problems), *hint]

@@ -135,8 +135,10 @@ async def _opened(
         keys.check_start()
         if keys.is_guarded:
             _guard(engine)
+        services.health.begin_check()
         yield services, keys
     finally:
+        await services.health.end_check()
         await services.api_keys.close()
         await engine.close()
         if tracing is not None:

@@ -8,7 +8,7 @@ from typing import Final
 
 from holdfast.errors import HoldfastError, StoreGone
 from holdfast.runtime.app import Engine
-from holdfast.store.base import Batch
+from holdfast.store.base import Batch, FileCheck
 
 log = logging.getLogger("holdfast")
 
@@ -19,6 +19,7 @@ PROBE_SECS_MAX: Final = 2.0
 FREE_BYTES_MIN: Final = (
     4 * 1024 * 1024
 )  # on the disk: the log is grown beforehand, so that small commits still work with less
+CHECK_SECS_MAX: Final = 0.5  # for a look at every page, which goes on after that
 
 
 class Health:
@@ -27,6 +28,27 @@ class Health:
         self._written_at = float("-inf")  # when the store was last seen to write
         self._logged = ""
         self._probing: asyncio.Future[str] | None = None
+        self._check: FileCheck | None = None
+        self._checking: asyncio.Task[None] | None = None
+
+    def begin_check(self) -> None:
+        """Look at every page of the file in the background: damage shows before a run meets it."""
+        self._check = self._engine.store.file_check()
+        self._checking = asyncio.get_running_loop().create_task(self._check_file(self._check))
+
+    async def end_check(self) -> None:
+        if self._check is not None and self._checking is not None:
+            self._check.stop()
+            await self._checking
+
+    async def _check_file(self, check: FileCheck) -> None:
+        try:
+            wrong = await asyncio.to_thread(check.run)
+        except RuntimeError as error:  # no thread can be started
+            log.warning("the pages of the database are not checked: %s", error)
+            return
+        if wrong and self._engine.is_open:
+            self._engine.store.condemn(wrong)
 
     async def reasons(self) -> list[str]:
         """Why it is not ready; nothing if it is."""
@@ -35,6 +57,8 @@ class Health:
             return ["engine_closed"]
         if advance.is_over:
             return ["node_is_over"]
+        if self._checking is not None and not self._checking.done():
+            await asyncio.wait([self._checking], timeout=CHECK_SECS_MAX)
         if (gone := engine.store.problem()) is not None:
             return [self._told(gone)]
         if advance.is_stalled:

@@ -68,9 +68,7 @@ class Lock:
     def _take(self) -> None:
         self._fd = _locked(self.path, lambda: _in_use(self.database, read_lock(self.path)))
         if sys.platform == "linux":  # elsewhere such a lock would stand in the way of SQLite's own
-            self._database_fd = _locked(
-                self.database, lambda: _in_use(self.database, holder_of(self.database))
-            )
+            self._lock_database()
         for name in other_names(self.database):
             if os.path.exists(f"{name}-wal"):
                 raise DatabaseInUse(
@@ -82,6 +80,18 @@ class Lock:
         self._is_held = True
         os.ftruncate(self._fd, 0)
         os.pwrite(self._fd, msgspec.json.encode({"pid": os.getpid(), "address": self._address}), 0)
+
+    def _lock_database(self) -> None:
+        """Where the file has one name, the lock file alone decides: an operator may delete that to take a database from a
+        process that hangs, which the epoch makes harmless."""
+        try:
+            self._database_fd = _locked(
+                self.database, lambda: _in_use(self.database, holder_of(self.database))
+            )
+        except DatabaseInUse:
+            if os.stat(self.database).st_nlink > 1:
+                raise
+            log.warning("%s is taken over from a process that still has it open", self.database)
 
     def free(self) -> None:
         """To be called when the database is closed: to close another descriptor of it would free SQLite's locks."""

@@ -11,12 +11,18 @@ import os
 import stat
 from pathlib import Path
 from typing import Final
+from urllib.parse import unquote, urlsplit
 
 log = logging.getLogger("holdfast")
 
 FILE_MODE: Final = 0o600
 FOLDER_MODE: Final = 0o700
 OTHERS: Final = 0o077
+
+
+def file_of(database: str) -> str:
+    """The path of a database that may be given as a URI of SQLite, `file:path?vfs=name`."""
+    return unquote(urlsplit(database).path) if database.startswith("file:") else database
 
 
 def create(path: str | Path) -> int:

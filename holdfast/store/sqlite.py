@@ -41,6 +41,7 @@ from holdfast.store.base import (
 )
 from holdfast.store.files import claim
 from holdfast.store.lists import Tallies
+from holdfast.store.mark import Mark, forget_mark, lost, read_mark
 from holdfast.store.place import Place, is_failed_sync
 from holdfast.store.sqlite_reads import SqliteReads
 from holdfast.store.statements import migrations
@@ -91,6 +92,8 @@ class SqliteStore(SqliteReads):
         self._thread: threading.Thread | None = None
         self._write: apsw.Connection
         self._place: Place
+        self._mark: Mark
+        self._last_pos = 0  # that the last commit wrote; 0 if it appended to no journal
         self._tallies: Tallies
 
     # --------------------------------------------------------------------------------------- open and close
@@ -105,7 +108,7 @@ class SqliteStore(SqliteReads):
             raise StoreUnavailable(f"{self.path} cannot be written: {error.strerror}") from error
 
     def _open(self) -> None:
-        claim(self.path)
+        claim(self._file)
         self._write = self._connect()
         self._tallies = Tallies(self._write, self._sql)
         self._settle()
@@ -116,12 +119,13 @@ class SqliteStore(SqliteReads):
             self._write.execute(self._sql["join_node"], (self.node, self.epoch))
             self._write.execute(self._sql["make_server_key"], (new_key(),))
             self.server_key = self._value(self._write, "read_server_key")
-            self._note_place()
+            is_copy = self._note_place()
         self._read = self._connect()
         self._last_no = self._value(self._read, "last_no")
         self._write.set_busy_timeout(BUSY_MS_LATER)
         self._grow_wal()
         self._place = Place(self._write)
+        self._begin_mark(is_copy=is_copy)
         self._write.set_wal_hook(self._note_pages)
         if self.threads:
             self._start_writer()
@@ -138,12 +142,25 @@ class SqliteStore(SqliteReads):
                 "the limit of processes or memory is reached; see ulimit -u"
             ) from error
 
-    def _note_place(self) -> None:
-        """Say so if this file is a copy of another, which may be in use."""
-        inode, known = os.stat(self._write.filename).st_ino, self._value(self._write, "read_place")
-        if known not in (None, inode):
+    def _note_place(self) -> bool:
+        """Is this file a copy of another, which may be in use? Then say so."""
+        inode, known = os.stat(self._file).st_ino, self._value(self._write, "read_place")
+        is_copy = known not in (None, inode)
+        if is_copy:
             log.warning("%s", COPIED.format(path=self.path))
         self._write.execute(self._sql["set_place"], (inode,))
+        return is_copy
+
+    def _begin_mark(self, *, is_copy: bool) -> None:
+        """A copy that was put in the place of a database is behind it, as was meant."""
+        pos = int(self._value(self._read, "last_pos"))
+        marked = None if is_copy else read_mark(self._file)
+        if why := lost(self.path, marked, pos):
+            if self.durability == "full":
+                self._place.condemn(why)
+            else:
+                log.warning("%s", why)
+        self._mark = Mark(self._file, max(pos, marked.pos if marked else 0))
 
     def close(self) -> None:
         if self._thread is not None:
@@ -153,8 +170,11 @@ class SqliteStore(SqliteReads):
         self._end_look()
         self._read.close()
         if self.epoch:  # else it was opened to be read
-            self._place.close()
+            is_sound = self._place.close()
+            self._mark.close()
             self._write.close()
+            if is_sound and not os.path.exists(self._place.log_path):
+                forget_mark(self._file)  # all is in the file
 
     def problem(self) -> StoreGone | None:
         """What is wrong with the files of the database, as far as a look tells."""
@@ -184,6 +204,8 @@ class SqliteStore(SqliteReads):
             with self._write:
                 self._write.execute(script)
                 self._write.execute(self._sql["set_schema_version"], (number,))
+        if owed:  # a database that loses its WAL still says what it is
+            self._write.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
 
     def _keep_copy(self, schema: int) -> None:
         """The file as an older release left it, beside it, before anything of it is changed: the way back."""
@@ -254,6 +276,7 @@ class SqliteStore(SqliteReads):
                 self._checkpoint()  # before it: a reader sees all that is in the log now, and holds none of it back
             self._commit(batch)
             self._place.check_commit()
+            self._mark.note(self._last_pos)
         except BaseException as error:
             try:
                 return self._meaning(error, batch)
@@ -285,6 +308,7 @@ class SqliteStore(SqliteReads):
             if self._value(db, "read_epoch") != self.epoch:
                 raise NodeIsOver("another process has taken this file over; this one can write nothing more")
             self._put_many("append", batch.rows)
+            pos = db.last_insert_rowid() if batch.rows else 0
             if batch.new_runs or batch.changes:
                 self._put_runs(batch)
             if batch.versions or batch.requests or batch.published or batch.workflows:
@@ -294,6 +318,7 @@ class SqliteStore(SqliteReads):
             began = time.perf_counter()
             db.execute("COMMIT")
             self._sync_seconds += 0.1 * (time.perf_counter() - began - self._sync_seconds)
+            self._last_pos = pos
         except BaseException:
             if not db.get_autocommit():
                 db.execute("ROLLBACK")

@@ -9,7 +9,7 @@ import asyncio
 import inspect
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from functools import wraps
 from typing import Any, Final, TypeVar
 
@@ -38,13 +38,16 @@ from holdfast.store.base import (
     WorkerRow,
     Workflow,
 )
-from holdfast.store.files import create
+from holdfast.store.files import create, file_of
 from holdfast.store.lists import EVERY_RUN, Lists
+from holdfast.store.mark import Marked, lost, read_mark
 from holdfast.store.statements import migrations, statements
 from holdfast.values import Millis, RunId, RunNo
 
 STATEMENTS_KEPT: Final = 500  # prepared; apsw forgets one after as many uses of others
 BUSY_MS: Final = 5_000  # how long opening waits for whoever writes to the file
+MEND: Final = "Stop the server, keep a copy of the files, run holdfast doctor, and restore a backup"
+NO_PLACE: Final = 0  # no file has this inode: a backup is a copy wherever it lies
 ENDS_LOOKED_AT_MAX: Final = 10_000  # runs that are looked for by the end of their id
 FIRST_ROWS: Final = 5  # of a journal: enough to see when its run was begun
 
@@ -92,6 +95,7 @@ def _errors_in_our_words(cls: type[SqliteReads]) -> type[SqliteReads]:
 class SqliteReads:
     def __init__(self, path: str) -> None:
         self.path, self.epoch = path, 0
+        self._file = file_of(path)
         self._sql = statements("sqlite")
         self._read: apsw.Connection
         self._ending: asyncio.Handle | None = None  # of the look, at the end of this turn of the loop
@@ -120,6 +124,8 @@ class SqliteReads:
             raise StoreUnavailable(f"{self.path} cannot be read as a database: {error}") from error
         if found < newest and not any_release:
             self._read.close()
+            if why := lost(self.path, read_mark(self._file), 0):
+                raise StoreDamaged(why)  # the WAL that brought it up to date is not there
             raise SchemaTooOld(
                 f"{self.path} was written by an older release (schema {found}, this one needs {newest}); "
                 "holdfast run brings it up to date"
@@ -149,11 +155,7 @@ class SqliteReads:
     ) -> BaseException:
         """What an error of SQLite means: the file is damaged, or away for now; any other is a mistake of ours."""
         if isinstance(error, apsw.CorruptError | apsw.NotADBError) or _is_cut(error):
-            return self.condemn(
-                f"{self.path} is damaged ({error}). Stop the server, keep a copy of the files, run holdfast doctor, and "
-                "restore a backup",
-                db,
-            )
+            return self.condemn(f"{self.path} is damaged: {error}. {MEND}", db)
         if isinstance(error, AWAY):
             return StoreUnavailable(f"{self.path} cannot be {what} now: {error}")
         return error
@@ -497,6 +499,20 @@ class SqliteReads:
         """The newest runs of all tenants."""
         return self._rows("newest_of_all", limit)
 
+    def open_runs(self) -> list[RunNo]:
+        """Every run that has not ended."""
+        return [no for (no,) in self._ask("open_runs")]
+
+    def marked(self) -> Marked | None:
+        """How far the database was committed, by what is written down beside it."""
+        return read_mark(self._file)
+
+    def last_pos_now(self) -> int:
+        return int(self._ask("last_pos").get)
+
+    def file_check(self) -> FileCheck:
+        return FileCheck(self.path)
+
     def blobs_named(self) -> Iterator[tuple[RunNo, str]]:
         """Journal rows that refer to large values: run, body."""
         yield from self._ask("rows_with_blobs")
@@ -512,13 +528,17 @@ class SqliteReads:
     def has_blob(self, no: RunNo, sha256: str) -> bool:
         return bool(self._ask("has_blob", (no, sha256)).get)
 
+    def blobs(self) -> Iterator[tuple[RunNo, str, bytes | str]]:
+        """Every large value: run, sha256, text."""
+        yield from self._ask("every_blob")
+
     def epoch_now(self) -> int:
         """The newest incarnation of an engine on this file."""
         return int(self._ask("read_epoch").get)
 
     def is_copied(self) -> bool:
         """Was this database last opened in another file?"""
-        return self._ask("read_place").get not in (None, os.stat(self.path).st_ino)
+        return self._ask("read_place").get not in (None, os.stat(self._file).st_ino)
 
     def schema(self) -> int:
         return self._schema(self._read)
@@ -534,6 +554,7 @@ class SqliteReads:
                 with copy.backup("main", self._read, "main") as backup:
                     backup.step(-1)
                 copy.pragma("journal_mode", "delete")  # one file, that can be carried away
+                copy.execute(self._sql["set_place"], (NO_PLACE,))
                 if as_copy:
                     self._renew(copy)
                 wrong = _unsound(copy)
@@ -550,6 +571,35 @@ class SqliteReads:
             copy.execute(self._sql["renew_server_key"], (new_key(),))
             copy.execute(self._sql["forget_place"])
             copy.execute(self._sql["free_assignments"])
+
+
+class FileCheck:
+    """Every page of the file, looked at on a connection of its own, by a thread that may take its time."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._db: apsw.Connection | None = None
+        self._is_stopped = False
+
+    def run(self) -> str:
+        """What is wrong with the first pages that are damaged; empty if none is, or if it was stopped."""
+        try:
+            with closing(apsw.Connection(self._path, flags=apsw.SQLITE_OPEN_READONLY)) as self._db:
+                found = [str(line) for (line,) in self._db.execute("PRAGMA quick_check(3)")]
+        except apsw.InterruptError:
+            return ""
+        except (apsw.CorruptError, apsw.NotADBError) as error:
+            found = [str(error)]
+        except apsw.Error:
+            return ""  # it cannot be read now: commits and reads find that out
+        wrong = "; ".join(found)
+        return "" if self._is_stopped or wrong == "ok" else f"{self._path} is damaged: {wrong}. {MEND}"
+
+    def stop(self) -> None:
+        self._is_stopped = True
+        if self._db is not None:
+            with suppress(apsw.ConnectionClosedError):
+                self._db.interrupt()
 
 
 def _is_cut(error: BaseException) -> bool:

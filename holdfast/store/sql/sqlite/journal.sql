@@ -58,3 +58,6 @@ SELECT run, body FROM journal WHERE instr(body, '{"$blob":"') > 0;
 
 -- name: has_blob
 SELECT 1 FROM blob WHERE run = ? AND sha256 = ?;
+
+-- name: every_blob
+SELECT run, sha256, body FROM blob;

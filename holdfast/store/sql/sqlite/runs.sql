@@ -162,3 +162,6 @@ SELECT no, (SELECT coalesce(max(seq), 0) FROM journal WHERE journal.run = no) FR
 -- name: forget_run_row
 -- Every statement whose name begins with forget_run_ is given the number of a finished run that is deleted.
 DELETE FROM run WHERE no = ?;
+
+-- name: open_runs
+SELECT no FROM run WHERE finished_at IS NULL ORDER BY no;

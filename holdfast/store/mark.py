@@ -1,0 +1,71 @@
+"""How far a database was committed, written down beside it: `<database>.mark`.
+
+Database and WAL cannot tell by themselves that commits at the end of the WAL are missing: SQLite passes over them. The mark
+is written after each commit that appends to a journal, without a sync, so it is never ahead of what was synced. Holds the
+last position of the journal and the inode of the database, both as text.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Final, NamedTuple
+
+from holdfast.store.files import FILE_MODE
+
+DIGITS: Final = 20
+
+
+class Marked(NamedTuple):
+    pos: int
+    inode: int
+
+
+class Mark:
+    def __init__(self, database: str, pos: int) -> None:
+        self._fd = os.open(_path(database), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
+        self._pos = pos
+        inode = os.stat(database).st_ino
+        os.pwrite(self._fd, b"%0*d %0*d\n" % (DIGITS, pos, DIGITS, inode), 0)
+
+    def note(self, pos: int) -> None:
+        """A commit is on disk, and so is all up to this position."""
+        if pos > self._pos:
+            self._pos = pos
+            os.pwrite(self._fd, b"%0*d" % (DIGITS, pos), 0)
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+def read_mark(database: str) -> Marked | None:
+    """What is written down for a database, if it can be read and is meant for this very file."""
+    try:
+        with open(_path(database), "rb") as file:
+            marked = Marked(*map(int, file.read(2 * DIGITS + 1).split()))
+        return marked if marked.inode == os.stat(database).st_ino else None
+    except (OSError, ValueError, TypeError):
+        return None
+
+
+def forget_mark(database: str) -> None:
+    """Take what the database has now for all that there was."""
+    if os.path.exists(_path(database)):
+        os.unlink(_path(database))
+
+
+def lost(database: str, marked: Marked | None, pos: int) -> str:
+    """What is wrong if a database ends at this position; empty if nothing is."""
+    if marked is None or marked.pos <= pos:
+        return ""
+    return (
+        f"commits are missing at the end of {database}: its journal ends at position {pos:,}, but was acknowledged up to "
+        f"{marked.pos:,}. Its WAL was removed, cut or damaged, or an older copy was put in its place. Stop the server and "
+        "restore the newest files or backup. If you do not have them, or meant to go back, accept the loss: "
+        "holdfast doctor --accept-loss"
+    )
+
+
+def _path(database: str) -> str:
+    return f"{database}.mark"

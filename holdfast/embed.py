@@ -47,7 +47,7 @@ from holdfast.spec.flow import FlowSpec
 from holdfast.spec.notation import Definition
 from holdfast.spec.workflow import WorkflowSpec
 from holdfast.store.base import RunRow
-from holdfast.store.sqlite import SqliteStore
+from holdfast.store.sqlite import DURABILITIES, SqliteStore
 from holdfast.tools.guard import Guard
 from holdfast.tools.registry import Registry
 from holdfast.tools.remote import RemoteCaller
@@ -169,6 +169,8 @@ class Holdfast:
         )
         if own := [name for name in template_env if name.upper().startswith("HOLDFAST_")]:
             raise ValueError(f"template_env names {own[0]}, which is Holdfast's own and may hold a secret")
+        if durability not in DURABILITIES:
+            raise InvalidInputs(f"durability must be {' or '.join(DURABILITIES)}, not {durability!a:.50}")
         self._path = database_path(database)
         self._lock = Lock(self._path)
         self._store = SqliteStore(self._path, durability=durability)

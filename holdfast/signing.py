@@ -15,6 +15,7 @@ import msgspec
 
 KEY_BYTES: Final = 32
 WEBHOOK_SECRET: Final = "whsec_"
+SIGNATURE_PREFIX: Final = "sha256="
 SEGMENT_CHARS_MAX: Final = 4_096  # of an address: a path in a run may be long, but not that long
 
 
@@ -56,11 +57,15 @@ def opened(key: bytes, segment: str, purpose: str) -> Capability | None:
 
 def signature(secret: str, body: bytes) -> str:
     """The signature of a body, as `sha256=<hex>`."""
-    return "sha256=" + hmac.new(secret.encode(), body, hashlib.sha256).hexdigest()
+    return SIGNATURE_PREFIX + hmac.new(secret.encode(), body, hashlib.sha256).hexdigest()
 
 
 def is_signed(secret: str, body: bytes, given: str) -> bool:
-    return hmac.compare_digest(signature(secret, body).encode(), given.encode("utf-8", "surrogateescape"))
+    """Whether a body has this signature. The prefix may be in any case, as senders write it; the hex is lower case."""
+    prefix, digits = given[: len(SIGNATURE_PREFIX)], given[len(SIGNATURE_PREFIX) :]
+    wanted = signature(secret, body).removeprefix(SIGNATURE_PREFIX)
+    is_same = hmac.compare_digest(wanted.encode(), digits.encode("utf-8", "surrogateescape"))
+    return is_same and prefix.lower() == SIGNATURE_PREFIX
 
 
 def webhook_signature(secret: str, message_id: str, timestamp: int, body: bytes) -> str:

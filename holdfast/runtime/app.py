@@ -54,6 +54,7 @@ from holdfast.runtime.timers import Timers
 from holdfast.runtime.upkeep import Upkeep
 from holdfast.runtime.waits import Waits
 from holdfast.runtime.workers import Workers
+from holdfast.spec.labels import LABELS_MAX, label_problem
 from holdfast.spec.notation import Definition, path_beside
 from holdfast.spec.problems import did_you_mean
 from holdfast.store.artefacts import Artefacts
@@ -79,8 +80,6 @@ log = logging.getLogger("holdfast")
 LOOK_AGAIN_MS: Final = 1_000
 SIGNALS_MAX: Final = 10_000  # of one run, that nothing waits for yet
 SIGNALS_OF_KEY_MAX: Final = 1_000  # of those, under one key
-LABELS_MAX: Final = 100  # of one run
-LABEL_CHARS_MAX: Final = 1_000
 NAMES_LOOKED_AT_MAX: Final = 1_000  # for the nearest to a name that is not there
 MEANINGS_MAX: Final = 1_000  # published names whose definition is remembered
 GC_THRESHOLD_OF_PYTHON: Final = (700, 10, 10)
@@ -332,7 +331,9 @@ class Engine:
         no, at = self.store.next_no(), self.clock.now()
         run = Run(no, self.clock.new_id(), plan.version, tenant)
         live = Live(run, plan, owned=True, status=None, trace=trace)
-        merged = {**spec.labels, **_checked(labels)} if labels else spec.labels
+        merged = {**spec.labels, **labels} if labels else spec.labels
+        if labels and rerun_of is None:
+            _check_labels(labels, len(merged))
         on_restart = "interrupt" if plan.interrupted_by_restart else None
         new = NewRun(
             no, run.tenant, run.id, plan.version, on_restart, encode(merged).decode() if merged else None, at
@@ -831,18 +832,16 @@ def _check_room(live: Live, said: SignalReceived) -> None:
     )
 
 
-def _checked(labels: Mapping[Any, Any]) -> Mapping[str, str]:
-    if len(labels) > LABELS_MAX:
-        raise LimitExceeded("too_many_labels", f"a run has at most {LABELS_MAX} labels, not {len(labels):,}")
+def _check_labels(labels: Mapping[Any, Any], count: int) -> None:
+    """Refuse labels that a start may not give; `count` is how many its run would have, with those of its workflow."""
+    if count > LABELS_MAX:
+        raise LimitExceeded("too_many_labels", f"a run has at most {LABELS_MAX} labels, not {count:,}")
     for name, value in labels.items():
-        for what, text in (("the name of a label", name), (f"label {name!r}", value)):
-            if not isinstance(text, str):
-                raise InvalidInputs(f"{what} must be text, not {type(text).__name__} ({text!r:.50})")
-            if len(text) > LABEL_CHARS_MAX:
-                raise LimitExceeded("label_too_long", f"{what:.50} is over {LABEL_CHARS_MAX:,} characters")
-            if not is_text(text):
-                raise InvalidInputs(f"{what!a} has half of a surrogate pair in it, which no text can hold")
-    return labels
+        problem = label_problem(name, value)
+        if problem is not None and problem.is_limit:
+            raise LimitExceeded(problem.code, problem.message)
+        if problem is not None:
+            raise InvalidInputs(problem.message)
 
 
 def _encoded(value: Any, what: str = "the inputs are") -> bytes:

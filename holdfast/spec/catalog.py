@@ -1,6 +1,9 @@
 """Workflows that lie beside a skill: found by the patterns in its metadata, read, and searched.
 
     metadata: {dcc-mcp.workflows: "workflows/*.yaml, more/**/*.yml", dcc-mcp.workflows.search-hint: "render, export"}
+    metadata: {dcc-mcp: {workflow: {specs: [workflows/*.yaml], schedules: [schedules/*.yaml]}}}
+
+A key may be written flat or nested, and patterns as a list or as one text with commas.
 
 Knows folders and patterns; the only file here that reads the disk. Must not know databases, or who asks.
 
@@ -21,7 +24,8 @@ import msgspec
 from holdfast.errors import InvalidSpec, LimitExceeded, Problem
 from holdfast.spec.notation import definition_from_file
 
-PATTERNS_KEY: Final = "dcc-mcp.workflows"
+WORKFLOW_KEYS: Final = ("dcc-mcp.workflows", "dcc-mcp.workflow.specs")
+SCHEDULES_KEY: Final = "dcc-mcp.workflow.schedules"
 HINT_KEY: Final = "dcc-mcp.workflows.search-hint"
 CATALOG_FILES_MAX: Final = 1_000
 CATALOG_WALK_MAX: Final = 100_000  # files and folders that are looked at; more are hardly a skill
@@ -45,17 +49,30 @@ class CatalogEntry(msgspec.Struct, frozen=True):
 
 
 class WorkflowCatalog:
-    def __init__(self, entries: Sequence[CatalogEntry]) -> None:
+    """`schedules` are the schedule files that the metadata points at, and `warnings` the patterns that match no file."""
+
+    def __init__(
+        self,
+        entries: Sequence[CatalogEntry],
+        schedules: Sequence[str] = (),
+        warnings: Sequence[Problem] = (),
+    ) -> None:
         self._entries = tuple(sorted(entries, key=lambda entry: (entry.skill, entry.name, entry.path)))
+        self.schedules, self.warnings = tuple(schedules), tuple(warnings)
 
     @classmethod
     def from_skill(cls, meta: Any, root: str | os.PathLike[str]) -> WorkflowCatalog:
         """The workflows of a skill. `meta` has its `name` and `metadata`, as keys or as attributes."""
         skill, metadata = _part(meta, "name", ""), _part(meta, "metadata", {}) or {}
-        patterns = _patterns(metadata.get(PATTERNS_KEY))
-        hint = str(metadata.get(HINT_KEY) or "")
-        files = _files(Path(root), patterns) if patterns else []
-        return cls([_entry(file, str(skill), hint) for file in files])
+        warnings: list[Problem] = []
+        workflows = [text for key in WORKFLOW_KEYS for text in _texts(metadata, key, warnings)]
+        schedules = _texts(metadata, SCHEDULES_KEY, warnings)
+        hint = next((str(said) for said in _said(metadata, HINT_KEY) if said), "")
+        matched = _matched(Path(root), _patterns([*workflows, *schedules]))
+        warnings += [_matches_nothing(text) for text, files in matched.items() if not files]
+        files = sorted({file for text in workflows for file in matched[text]})
+        named = sorted({str(file) for text in schedules for file in matched[text]})
+        return cls([_entry(file, str(skill), hint) for file in files], named, warnings)
 
     def entries(self) -> tuple[CatalogEntry, ...]:
         return self._entries
@@ -95,14 +112,48 @@ def _entry(file: Path, skill: str, hint: str) -> CatalogEntry:
 # ----------------------------------------------------------------------------------------------------- patterns
 
 
-def _patterns(given: Any) -> list[tuple[str, ...]]:
-    """Patterns, each as the parts between its slashes; raises InvalidSpec for one that cannot be followed."""
-    texts = given if isinstance(given, list | tuple) else str(given or "").split(",")
-    patterns = [str(text).strip() for text in texts if str(text).strip()]
-    problems = [problem for pattern in patterns if (problem := _wrong(pattern))]
+def _said(metadata: Any, key: str) -> list[Any]:
+    """What stands under a dotted key, wherever the dots are: `a.b`, `a: {b: …}` or both."""
+    if not isinstance(metadata, Mapping):
+        return []
+    found = [] if metadata.get(key) is None else [metadata[key]]
+    parts = key.split(".")
+    for count in range(1, len(parts)):
+        inner = metadata.get(".".join(parts[:count]))
+        found += _said(inner, ".".join(parts[count:]))
+    return found
+
+
+def _texts(metadata: Any, key: str, warnings: list[Problem]) -> list[str]:
+    """The patterns under a key: a text with commas, or a list of texts."""
+    texts: list[Any] = []
+    for said in _said(metadata, key):
+        if isinstance(said, str):
+            texts += said.split(",")
+        elif isinstance(said, list | tuple):
+            texts += said
+        else:
+            texts.append(said)
+    wrong = [text for text in texts if not isinstance(text, str)]
+    hint = "write a list of patterns, or one text with commas"
+    warnings += [
+        Problem("wrong_type", f"{key} holds {type(one).__name__}, not a pattern", hint=hint) for one in wrong
+    ]
+    stripped = (text.strip() for text in texts if isinstance(text, str))
+    return list(dict.fromkeys(text for text in stripped if text))
+
+
+def _matches_nothing(pattern: str) -> Problem:
+    hint = "patterns are relative to the folder of the skill"
+    return Problem("matches_nothing", f'the pattern "{pattern[:100]}" matches no file', hint=hint)
+
+
+def _patterns(texts: list[str]) -> dict[str, tuple[str, ...]]:
+    """Patterns, each as the parts between its slashes; raises InvalidSpec if one cannot be followed."""
+    problems = [problem for pattern in texts if (problem := _wrong(pattern))]
     if problems:
         raise InvalidSpec(problems)
-    return [tuple(part for part in pattern.split("/") if part not in ("", ".")) for pattern in patterns]
+    return {text: tuple(part for part in text.split("/") if part not in ("", ".")) for text in texts}
 
 
 def _wrong(pattern: str) -> Problem | None:
@@ -120,17 +171,22 @@ def _wrong(pattern: str) -> Problem | None:
     return Problem("invalid_pattern", f'the pattern "{pattern[:100]}" cannot be followed', hint=reason)
 
 
-def _files(root: Path, patterns: list[tuple[str, ...]]) -> list[Path]:
-    home = root.resolve()
-    found = []
+def _matched(root: Path, patterns: dict[str, tuple[str, ...]]) -> dict[str, list[Path]]:
+    """The files that each pattern matches; the folder is walked once."""
+    found: dict[str, list[Path]] = {text: [] for text in patterns}
+    if not patterns:
+        return found
+    home, count = root.resolve(), 0
     for parts in _walked(home):
-        if any(_matches(parts, pattern) for pattern in patterns) and _is_inside(
-            file := home.joinpath(*parts), home
-        ):
-            found.append(file)
-            if len(found) > CATALOG_FILES_MAX:
-                message = f"the patterns of the skill in {root} match more than {CATALOG_FILES_MAX:,} files"
-                raise LimitExceeded("catalog_files_max", message)
+        fitting = [text for text, pattern in patterns.items() if _matches(parts, pattern)]
+        if not fitting or not _is_inside(file := home.joinpath(*parts), home):
+            continue
+        count += 1
+        if count > CATALOG_FILES_MAX:
+            message = f"the patterns of the skill in {root} match more than {CATALOG_FILES_MAX:,} files"
+            raise LimitExceeded("catalog_files_max", message)
+        for text in fitting:
+            found[text].append(file)
     return found
 
 

@@ -73,7 +73,7 @@ class FlowSpec(FlowDefinition, frozen=True):
     def validate(self, template_env: Collection[str] = ()) -> None:
         """Raise InvalidSpec with every problem unless each name and reference can be used. There are no templates that
         could name the environment."""
-        if self.origin.document is None:
+        if self.origin.document is None and not self.origin.is_stored:
             # Records made by hand have met no rule yet; as data they meet those of any other definition.
             FlowSpec.from_data(self.to_data(), self.origin.source)
         report = Report(self.origin.document, self.origin.source, is_stored=self.origin.is_stored)

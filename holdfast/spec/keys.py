@@ -26,6 +26,7 @@ from holdfast.spec.policy import (
 from holdfast.spec.problems import Fields, quoted
 from holdfast.spec.shapes import (
     Anything,
+    Arguments,
     Choice,
     Flag,
     Key,
@@ -291,9 +292,9 @@ ANSWER_KEYS: Final[dict[str, Key]] = {
     "supports_async_callback": Key(Flag(), "Whether the call is given an address to send its answer to."),
 }
 
-_ARGS: Final = Key(Anything(), "The arguments, with placeholders such as {{ inputs.name }}.")
+_ARGS: Final = Key(Arguments(), "The arguments, with placeholders such as {{ inputs.name }}.")
 _INPUT: Final = Key(Anything(), "What the service works on, with placeholders.")
-_PARAMS: Final = Key(Anything(), "The parameters of the service, with placeholders.")
+_PARAMS: Final = Key(Arguments(), "The parameters of the service, with placeholders.")
 _STEPS_OF_BODY: Final = Key(Steps(), "The steps inside.")
 _ON_ANY_FAIL: Final = Key(
     Choice(("abort", "continue")),

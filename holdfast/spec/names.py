@@ -12,7 +12,8 @@ from holdfast.spec.policy import NAME_CHARS_MAX
 from holdfast.spec.problems import Report, Where, quoted
 
 # Those that move the cursor, break a line or turn the direction of what follows. A joiner within an emoji is none of them.
-_CONTROL: Final = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
+CONTROL_RANGES: Final = r"\u0000-\u001f\u007f-\u009f\u2028\u2029\u202a-\u202e\u2066-\u2069"
+_CONTROL: Final = re.compile(f"[{CONTROL_RANGES}]")
 
 
 def control_in(name: str) -> str | None:

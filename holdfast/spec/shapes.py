@@ -13,7 +13,8 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
-from holdfast.spec.expr import ExprError, parse_template
+from holdfast.spec.expr import ExprError, Ref, parse_template
+from holdfast.spec.labels import LABEL_CHARS_MAX, LABEL_PATTERN, LABELS_MAX, label_problem
 from holdfast.spec.policy import TIMEOUT_SECS_MAX
 from holdfast.spec.problems import Fields, Where, did_you_mean, hint_for_type, quoted, type_name
 
@@ -258,6 +259,32 @@ class Mapped(NamedTuple):
         return {"type": "object"}
 
 
+class Arguments(NamedTuple):
+    """A mapping whose texts may have placeholders, or one placeholder that stands for a whole mapping."""
+
+    def read(self, fields: Fields, key: str) -> Any:
+        value = fields.data[key]
+        if isinstance(value, dict) or fields.report.is_stored or _may_be_mapping(value):
+            return value
+        message = f"{key} must be a mapping of names to values, not {type_name(value)}"
+        fields.wrong("wrong_type", key, message, f"write `{key}: {{name: value}}`")
+        return value  # so that its placeholders are judged too
+
+    def schema(self) -> Schema:
+        placeholder = {"type": "string", "pattern": r"^\s*\{\{.*\}\}\s*$"}
+        return {"anyOf": [{"type": "object"}, placeholder]}
+
+
+def _may_be_mapping(value: Any) -> bool:
+    """Is it one placeholder, whose value is known when it is run? One that cannot be read is reported as such, elsewhere."""
+    if not isinstance(value, str):
+        return False
+    try:
+        return isinstance(parse_template(value), Ref)
+    except ExprError:
+        return True
+
+
 class Texts(NamedTuple):
     """A list of texts. `noun` is what one of them is."""
 
@@ -302,10 +329,29 @@ class Labels(NamedTuple):
         if labels is None:
             return None
         inner = Fields(fields.report, labels, (*fields.at, key), "label ")
-        return {name: inner.get(name, str, "text") or "" for name in labels}
+        found = {name: inner.get(name, str, "text") or "" for name in labels}
+        if not fields.report.is_stored:
+            self._check(fields, key, found)
+        return found
+
+    def _check(self, fields: Fields, key: str, labels: dict[str, str]) -> None:
+        if len(labels) > LABELS_MAX:
+            message = f"a run has at most {LABELS_MAX} labels, not {len(labels):,}"
+            fields.wrong("too_many_labels", key, message, "leave some out")
+        for name, value in labels.items():
+            problem = label_problem(name, value)
+            if problem is not None:
+                hint = "use one line of text that is not empty"
+                fields.report.add(problem.code, (*fields.at, key, name), problem.message, hint, of_key=True)
 
     def schema(self) -> Schema:
-        return {"type": "object", "additionalProperties": {"type": ["string", "null"]}}
+        line = {"pattern": LABEL_PATTERN, "maxLength": LABEL_CHARS_MAX}
+        return {
+            "type": "object",
+            "additionalProperties": {"type": ["string", "null"], **line},
+            "propertyNames": {"allOf": [line, {"pattern": r"\S"}]},
+            "maxProperties": LABELS_MAX,
+        }
 
 
 class Nested(NamedTuple):

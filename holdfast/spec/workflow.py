@@ -58,7 +58,7 @@ class WorkflowSpec(Definition, frozen=True):
 
         `template_env` are the variables of the environment that templates may name.
         """
-        if self.origin.document is None:
+        if self.origin.document is None and not self.origin.is_stored:
             # Records made by hand have met no rule yet; as data they meet those of any other definition.
             WorkflowSpec.from_data(self.to_data(), self.origin.source)
         report = Report(self.origin.document, self.origin.source, is_stored=self.origin.is_stored)

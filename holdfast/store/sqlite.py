@@ -65,6 +65,8 @@ log = logging.getLogger("holdfast")
 
 Done = Callable[[BaseException | None], None]
 
+DURABILITIES: Final = ("full", "relaxed")  # relaxed: what was committed last may be lost with the power
+
 
 class SqliteStore(SqliteReads):
     def __init__(

@@ -11,7 +11,7 @@ import pathlib
 import sys
 import types
 import typing
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -229,10 +229,16 @@ def _pydantic_form(annotation: Any) -> Form:
 def result_text(value: Any) -> bytes:
     """The JSON text of what a tool returned, or NotJson saying the type and the place of what has none."""
     try:
-        return encode(value)
+        text = encode(value)
     except NotJson as error:
         first = error
+    else:
+        if type(value) not in _LEAVES and _is_bent(value):
+            raise NotJson(_bent_at(value))
+        return text
     _refuse_unfinished(value)
+    if misfit := _bent_at(value):
+        raise NotJson(misfit)
     try:
         text = encode(msgspec.to_builtins(value, str_keys=True, enc_hook=_to_json))
     except RecursionError:
@@ -287,6 +293,44 @@ def _misfit_in(value: Any) -> str:
             stack.extend((part, where + step, depth + 1) for step, part in parts)
         elif not _has_text(top):
             return f"{_a(top)} at {where}; return {_ACCEPTED}"
+    return ""
+
+
+# msgspec writes a set as a list and bytes as base64, which come back as something else.
+_BENT: Final = (set, frozenset, bytes, bytearray, memoryview)
+_LEAVES: Final = frozenset({str, int, bool, float, type(None)})
+
+
+def _is_bent(value: Any) -> bool:
+    """Whether JSON would make something else of a part of a value that can be written. Looks at a whole level at once."""
+    level = [value]
+    while level:
+        kinds = set(map(type, level)) - _LEAVES
+        if any(issubclass(kind, _BENT) for kind in kinds):
+            return True
+        level = [part for one in level if type(one) in kinds for part in _members(one)]
+    return False
+
+
+def _members(value: Any) -> Iterable[Any]:
+    if type(value) is dict:
+        return value.values()
+    if type(value) is list:
+        return value
+    return [part for _, part in _parts(value) or ()]
+
+
+def _bent_at(value: Any) -> str:
+    """The first part of a value that JSON would make something else of, in words."""
+    stack: list[tuple[Any, str, int]] = [(value, "$", 0)]
+    while stack:
+        top, where, depth = stack.pop()
+        if isinstance(top, _BENT):
+            other = "a list" if isinstance(top, set | frozenset) else "text, or a file in file_refs"
+            return f"{_a(top)} at {where} has no JSON form; return {other}"
+        if depth > JSON_DEPTH_MAX:
+            return ""  # circular or too deep, which is said elsewhere
+        stack.extend((part, where + step, depth + 1) for step, part in _parts(top) or ())
     return ""
 
 

@@ -407,3 +407,40 @@ async def test_a_later_answer_is_waited_for_as_long_as_the_engine_says_unless_it
         with pytest.raises(RunFailed) as raised:
             await run.result()
     assert raised.value.error.kind == "resume_timeout"
+
+
+@pytest.mark.parametrize("word", ["x", "", "FULL", "none"])
+def test_a_durability_that_does_not_exist_is_refused_with_those_that_do(tmp_path: Path, word: str) -> None:
+    with pytest.raises(InvalidInputs, match="durability must be full or relaxed"):
+        Holdfast(address(tmp_path), durability=word)
+    assert list(tmp_path.iterdir()) == []
+
+
+BAD_LABELS: list[dict[str, str]] = [
+    {"": "x"},
+    {"  ": "x"},
+    {"a\x1b[31m": "x"},
+    {"a": "x\ny"},
+    {"a": "\u202eevil"},
+    {"a": "\ud800"},
+]
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("labels", BAD_LABELS, ids=ascii)
+async def test_labels_that_cannot_be_shown_are_refused_and_start_nothing(
+    tmp_path: Path, labels: dict[str, str]
+) -> None:
+    async with Holdfast(address(tmp_path), tools=[add]) as hf:
+        with pytest.raises(InvalidInputs, match="label"):
+            await hf.start(SUM, {"a": 1}, labels=labels)
+        assert await hf.runs() == []
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("labels", [{"k" * 1001: "v"}, {"k": "v" * 1001}, {f"k{i}": "v" for i in range(100)}])
+async def test_too_many_and_too_long_labels_are_limits(tmp_path: Path, labels: dict[str, str]) -> None:
+    async with Holdfast(address(tmp_path), tools=[add]) as hf:
+        with pytest.raises(holdfast.LimitExceeded, match="label"):
+            await hf.start(SUM, {"a": 1}, labels=labels)  # the workflow has one of its own
+        assert await hf.runs() == []

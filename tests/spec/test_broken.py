@@ -61,19 +61,19 @@ def test_names_are_judged_although_other_steps_have_the_wrong_shape() -> None:
 name: w
 steps:
   - {id: a, kind: forech, items: $.inputs.x, steps: [{id: b, tool: bad/t}, {id: c, tol: x}]}
-  - {id: d, tool: t, args: "{{ nope }} {{ b }} {{ steps.aa.output }}"}
+  - {id: d, tool: t, args: {v: "{{ nope }} {{ b }} {{ steps.aa.output }}"}}
   - 5
   - {id: e, tool: bad.tool, retry: {}}
-  - {id: [1], tool: t, args: "{{ a }}"}
+  - {id: [1], tool: t, args: {v: "{{ a }}"}}
 output: "{{ zz }}"
 """
     ) == [
         (3, "unknown_kind", "/steps/0/kind"),
         (3, "invalid_tool_name", "/steps/0/steps/0/tool"),
         (3, "unknown_key", "/steps/0/steps/1/tol"),
-        (4, "unknown_root", "/steps/1/args"),
-        (4, "out_of_scope", "/steps/1/args"),
-        (4, "unknown_step", "/steps/1/args"),
+        (4, "unknown_root", "/steps/1/args/v"),
+        (4, "out_of_scope", "/steps/1/args/v"),
+        (4, "unknown_step", "/steps/1/args/v"),
         (5, "wrong_type", "/steps/2"),
         (6, "invalid_tool_name", "/steps/3/tool"),
         (6, "missing_key", "/steps/3/retry/max_attempts"),
@@ -117,7 +117,7 @@ inputs:
 on_complete: [{url: x}, {secret_env: 3}]
 timeout_secs: 0
 steps:
-  - {id: a, tool: t, args: "{{ inputs.nn }} {{ n }}", idempotency_key: "{{ m }}", on_conflict: no}
+  - {id: a, tool: t, args: {v: "{{ inputs.nn }} {{ n }}"}, idempotency_key: "{{ m }}", on_conflict: no}
   - {id: a, kind: approve, form: {type: 3}, timeout_secs: -1}
   - {id: '', kind: poll, tool: t, until: x, interval_ms: 0}
 """
@@ -131,7 +131,7 @@ steps:
         (7, "missing_key", "/on_complete/1/url"),
         (7, "wrong_type", "/on_complete/1/secret_env"),
         (8, "invalid_policy", "/timeout_secs"),
-        (10, "unknown_input", "/steps/0/args"),
+        (10, "unknown_input", "/steps/0/args/v"),
         (10, "unknown_root", "/steps/0/idempotency_key"),
         (10, "invalid_choice", "/steps/0/on_conflict"),
         (11, "duplicate_id", "/steps/1/id"),
@@ -161,10 +161,10 @@ def test_a_hole_in_a_list_of_branches_does_not_move_those_after_it() -> None:
 @pytest.mark.parametrize(
     "steps",
     [
-        "[{id: z, kind: zzz, steps: [{id: inner, tool: t}]}, {id: b, tool: t, args: '{{ inner }}'}]",
-        "[{id: z, kind: branch, on: $.inputs, thn: [{id: inner, tool: t}]}, {id: b, tool: t, args: '{{ inner }}'}]",
-        "[{id: [inner], tool: t}, {id: b, tool: t, args: '{{ steps.inner.output }}'}]",
-        "[{id: p, kind: parallel, branches: [{id: inner, tool: t}]}, {id: b, tool: t, args: '{{ inner }}'}]",
+        "[{id: z, kind: zzz, steps: [{id: inner, tool: t}]}, {id: b, tool: t, args: {v: '{{ inner }}'}}]",
+        "[{id: z, kind: branch, on: $.inputs, thn: [{id: inner, tool: t}]}, {id: b, tool: t, args: {v: '{{ inner }}'}}]",
+        "[{id: [inner], tool: t}, {id: b, tool: t, args: {v: '{{ steps.inner.output }}'}}]",
+        "[{id: p, kind: parallel, branches: [{id: inner, tool: t}]}, {id: b, tool: t, args: {v: '{{ inner }}'}}]",
     ],
 )
 def test_a_name_that_stands_in_an_unreadable_part_is_not_called_unknown(steps: str) -> None:
@@ -172,7 +172,7 @@ def test_a_name_that_stands_in_an_unreadable_part_is_not_called_unknown(steps: s
 
 
 def test_an_input_of_an_unreadable_declaration_is_not_called_unknown() -> None:
-    text = "name: w\ninputs: [x]\nsteps: [{id: a, tool: t, args: '{{ x }} {{ inputs.x }}'}]\n"
+    text = "name: w\ninputs: [x]\nsteps: [{id: a, tool: t, args: {v: '{{ x }} {{ inputs.x }}'}}]\n"
     assert told(text) == [(2, "wrong_type", "/inputs")]
 
 

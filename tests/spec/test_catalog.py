@@ -132,3 +132,63 @@ def test_graphs_are_found_beside_steps(tmp_path: Path) -> None:
         ("odd", ["unknown_node"]),
         ("one", []),
     ]
+
+
+FORMS: list[dict[str, Any]] = [
+    {"dcc-mcp.workflow.specs": "w/a.yaml, w/b.yaml"},
+    {"dcc-mcp.workflow.specs": ["w/a.yaml", "w/b.yaml"]},
+    {"dcc-mcp": {"workflow": {"specs": ["w/*.yaml"]}}},
+    {"dcc-mcp": {"workflow": {"specs": "w/*.yaml"}}},
+    {"dcc-mcp": {"workflow.specs": ["w/*.yaml"]}},
+    {"dcc-mcp.workflow": {"specs": ["w/*.yaml"]}},
+    {"dcc-mcp": {"workflows": "w/a.yaml,w/b.yaml"}},
+    {"dcc-mcp": {"workflows": ["w/*.yaml"]}},
+    {
+        "dcc-mcp.workflows": "w/a.yaml",
+        "dcc-mcp": {"workflows": ["w/a.yaml"], "workflow": {"specs": "w/b.yaml"}},
+    },
+]
+
+
+@pytest.mark.parametrize("metadata", FORMS, ids=str)
+def test_patterns_are_found_flat_and_nested_as_text_and_as_list(
+    tmp_path: Path, metadata: dict[str, Any]
+) -> None:
+    write(tmp_path, "w/b.yaml")
+    write(tmp_path, "w/a.yaml")
+    found = WorkflowCatalog.from_skill({"name": "maya", "metadata": metadata}, tmp_path)
+    assert (names(found), found.warnings) == (["a", "b"], ())
+
+
+@pytest.mark.parametrize(
+    "metadata",
+    [
+        {"dcc-mcp.workflow.schedules": "s/*.yaml"},
+        {"dcc-mcp.workflow.schedules": ["s/*.yaml", "s/b.yaml"]},
+        {"dcc-mcp": {"workflow": {"schedules": ["s/*.yaml"]}}},
+    ],
+    ids=str,
+)
+def test_schedule_files_are_named_and_are_not_workflows(tmp_path: Path, metadata: dict[str, Any]) -> None:
+    write(tmp_path, "s/b.yaml")
+    write(tmp_path, "s/a.yaml")
+    found = WorkflowCatalog.from_skill({"name": "maya", "metadata": metadata}, tmp_path)
+    assert found.schedules == (str(tmp_path / "s/a.yaml"), str(tmp_path / "s/b.yaml"))
+    assert found.entries() == ()
+
+
+def test_a_pattern_that_matches_nothing_is_reported(tmp_path: Path) -> None:
+    write(tmp_path, "w/a.yaml")
+    found = skill(tmp_path, "w/*.yaml, workflow/*.yaml, w/*.yml")
+    assert names(found) == ["a"]
+    assert [(one.code, one.message) for one in found.warnings] == [
+        ("matches_nothing", 'the pattern "workflow/*.yaml" matches no file'),
+        ("matches_nothing", 'the pattern "w/*.yml" matches no file'),
+    ]
+
+
+@pytest.mark.parametrize("said", [5, {"a": 1}, [["w/*.yaml"]], True])
+def test_a_value_that_is_no_pattern_is_reported_and_matches_nothing(tmp_path: Path, said: Any) -> None:
+    write(tmp_path, "w/a.yaml")
+    found = skill(tmp_path, said)
+    assert (names(found), [one.code for one in found.warnings]) == ([], ["wrong_type"])

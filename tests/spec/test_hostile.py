@@ -48,8 +48,8 @@ def workflow(**top: Any) -> str:
     return json.dumps({"name": "w", "steps": [{"id": "a", "tool": "t"}], **top})
 
 
-def args(text: str) -> str:
-    return f"name: w\nsteps:\n  - id: a\n    tool: t\n    args: {text}\n"
+def given(text: str) -> str:
+    return f"name: w\nsteps:\n  - id: a\n    service: t\n    input: {text}\n"
 
 
 ALIASES = "".join(f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]\n" for i in range(1, 10))
@@ -67,43 +67,43 @@ def nested(depth: int, opening: str, closing: str) -> str:
 
 TEXTS: dict[str, tuple[Any, str]] = {
     "50 KB of brackets": (lambda: "[" * 50_000, "too_deep"),
-    "50 KB of brackets in arguments": (lambda: args("[" * 50_000), "too_deep"),
+    "50 KB of brackets in arguments": (lambda: given("[" * 50_000), "too_deep"),
     "50 KB of braces": (lambda: "{a: " * 12_500, "too_deep"),
     "deep blocks": (lambda: "name: w\nsteps:\n" + "".join(" " * i + "-\n" for i in range(300)), "too_deep"),
     "deep JSON": (lambda: workflow(output=0).replace(": 0", ": " + nested(5_000, "[", "]")), "too_deep"),
     "an alias bomb": (lambda: "a0: &a0 x\n" + ALIASES, "anchor"),
     "a merge bomb": (lambda: "m0: &m0 {a: b}\n" + MERGES, "anchor"),
-    "a line of 10 MB": (lambda: args("x" * 10_000_000), "too_large"),
+    "a line of 10 MB": (lambda: given("x" * 10_000_000), "too_large"),
     "10 MB of lines": (lambda: "a: 1\n" * 2_000_000, "too_large"),
     "10 MB of bytes": (lambda: b"\xff" * 10_000_000, "too_large"),
-    "a NUL": (lambda: args("a\x00b"), "invalid_character"),
-    "an escaped NUL": (lambda: args('"a\\0b"'), "valid"),
-    "an escape sequence for terminals": (lambda: args("\x1b[2J"), "invalid_character"),
+    "a NUL": (lambda: given("a\x00b"), "invalid_character"),
+    "an escaped NUL": (lambda: given('"a\\0b"'), "valid"),
+    "an escape sequence for terminals": (lambda: given("\x1b[2J"), "invalid_character"),
     "bytes that are not UTF-8": (lambda: b"name: \xc3\x28", "not_utf8"),
-    "UTF-16": (lambda: args("x").encode("utf-16"), "not_utf8"),
-    "a byte order mark": (lambda: b"\xef\xbb\xbf" + args("x").encode(), "valid"),
+    "UTF-16": (lambda: given("x").encode("utf-16"), "not_utf8"),
+    "a byte order mark": (lambda: b"\xef\xbb\xbf" + given("x").encode(), "valid"),
     "a tab for indentation": (lambda: "name: w\nsteps:\n\t- id: a\n", "syntax"),
     "tabs in JSON": (lambda: '{\n\t"name": "w",\n\t"steps": [{"id": "a", "tool": "t"}]}', "valid"),
-    "a number of 5,000 digits": (lambda: args("9" * 5_000), "not_json"),
-    "a number of 300 digits": (lambda: args("9" * 300), "valid"),
-    "a time-out of 300 digits": (lambda: args(f"1\n    timeout_secs: {'9' * 300}"), "invalid_policy"),
-    "infinity": (lambda: args(".inf"), "not_json"),
-    "a float beyond all floats": (lambda: args("1e999"), "not_json"),
-    "a tag that makes objects": (lambda: args("!!python/object/apply:os.system [id]"), "tag"),
-    "a tag": (lambda: args("!!binary aGk="), "tag"),
-    "a duplicate key": (lambda: args("{a: 1, a: 2}"), "duplicate_key"),
-    "a key that is true": (lambda: args("{true: 1}"), "invalid_key"),
-    "a key that is a list": (lambda: args("{[a]: 1}"), "invalid_key"),
-    "two documents": (lambda: args("1") + "---\nname: x\n", "many_documents"),
+    "a number of 5,000 digits": (lambda: given("9" * 5_000), "not_json"),
+    "a number of 300 digits": (lambda: given("9" * 300), "valid"),
+    "a time-out of 300 digits": (lambda: given(f"1\n    timeout_secs: {'9' * 300}"), "invalid_policy"),
+    "infinity": (lambda: given(".inf"), "not_json"),
+    "a float beyond all floats": (lambda: given("1e999"), "not_json"),
+    "a tag that makes objects": (lambda: given("!!python/object/apply:os.system [id]"), "tag"),
+    "a tag": (lambda: given("!!binary aGk="), "tag"),
+    "a duplicate key": (lambda: given("{a: 1, a: 2}"), "duplicate_key"),
+    "a key that is true": (lambda: given("{true: 1}"), "invalid_key"),
+    "a key that is a list": (lambda: given("{[a]: 1}"), "invalid_key"),
+    "two documents": (lambda: given("1") + "---\nname: x\n", "many_documents"),
     "nothing": (lambda: "", "wrong_type"),
     "a comment": (lambda: "# nothing\n", "wrong_type"),
     "10,000 unknown keys": (lambda: "".join(f"k{i}: 1\n" for i in range(10_000)), "unknown_key"),
-    "10,000 unknown names": (lambda: args('"' + "{{ x }} " * 10_000 + '"'), "unknown_root"),
-    "10,000 open braces": (lambda: args('"' + "{{ " * 10_000 + '"'), "invalid_template"),
-    "a placeholder of 100 KB": (lambda: args('"{{ ' + "b." * 50_000 + 'b }}"'), "unknown_root"),
-    "a placeholder with many quotes": (lambda: args("'{{ a" + '["' * 20_000 + " }}'"), "invalid_template"),
+    "10,000 unknown names": (lambda: given('"' + "{{ x }} " * 10_000 + '"'), "unknown_root"),
+    "10,000 open braces": (lambda: given('"' + "{{ " * 10_000 + '"'), "invalid_template"),
+    "a placeholder of 100 KB": (lambda: given('"{{ ' + "b." * 50_000 + 'b }}"'), "unknown_root"),
+    "a placeholder with many quotes": (lambda: given("'{{ a" + '["' * 20_000 + " }}'"), "invalid_template"),
     "a key with many quotes": (
-        lambda: args("1\n    idempotency_key: '" + "{{ a" * 20_000 + "'"),
+        lambda: given("1\n    idempotency_key: '" + "{{ a" * 20_000 + "'"),
         "invalid_template",
     ),
     "a path of 100 KB": (

@@ -42,7 +42,7 @@ def step_of(**keys: Any) -> WorkflowStep:
 BODIES: list[tuple[dict[str, Any], str, Body]] = [
     ({"tool": "t"}, "tool", ToolBody("t")),
     ({"tool": "t", "dcc": "maya"}, "tool_remote", RemoteBody("maya", "t")),
-    ({"tool": "t", "server": "maya", "args": [1]}, "tool_remote", RemoteBody("maya", "t", [1])),
+    ({"tool": "t", "server": "maya", "args": {"n": 1}}, "tool_remote", RemoteBody("maya", "t", {"n": 1})),
     ({"kind": "tool_remote", "tool": "t", "dcc": "maya"}, "tool_remote", RemoteBody("maya", "t")),
     ({"service": "s"}, "service", ServiceBody("s")),
     (
@@ -268,9 +268,9 @@ SECRET = "Bearer {{ secrets.KEY }}"
     "step",
     [
         {"tool": "t", "args": {"a": [SECRET]}},
-        {"tool": "t", "dcc": "maya", "args": SECRET},
+        {"tool": "t", "dcc": "maya", "args": {"v": SECRET}},
         {"service": "s", "input": SECRET, "params": {"p": SECRET}},
-        {"kind": "poll", "tool": "t", "args": SECRET, "until": "$.x"},
+        {"kind": "poll", "tool": "t", "args": {"v": SECRET}, "until": "$.x"},
     ],
 )
 def test_secrets_may_stand_in_what_a_call_is_given(step: dict[str, Any]) -> None:
@@ -318,12 +318,12 @@ def test_a_path_cannot_reach_a_secret(path: str) -> None:
     [
         {"service": "s", "input": "ARGS"},
         {"service": "s", "params": {"x": "ARGS"}},
-        {"tool": "t", "dcc": "maya", "args": ["ARGS"]},
+        {"tool": "t", "dcc": "maya", "args": {"v": ["ARGS"]}},
         {"workflow": "other", "inputs": {"x": "ARGS"}},
         {"kind": "approve", "prompt": "ARGS"},
         {"kind": "wait_event", "signal_key": "ARGS"},
         {"kind": "wait_event", "signal_key": "x", "correlation": ["ARGS"]},
-        {"kind": "poll", "tool": "t", "args": "ARGS", "until": "$.x"},
+        {"kind": "poll", "tool": "t", "args": {"v": "ARGS"}, "until": "$.x"},
     ],
 )
 def test_names_are_looked_up_wherever_a_template_may_stand(

@@ -68,7 +68,7 @@ steps:
     collect: none
     retry: {max_attempts: 2}
     steps:
-      - {id: show, tool: echo, args: ["{{ file.name }}", "{{ item }}", "{{ list }}"]}
+      - {id: show, tool: echo, args: {all: ["{{ file.name }}", "{{ item }}", "{{ list }}"]}}
       - id: maybe
         kind: branch
         on: $.steps.show.output.ok
@@ -78,7 +78,7 @@ steps:
   - id: both
     kind: parallel
     branches:
-      - [{id: left, tool: a}, {id: left_too, tool: a, args: "{{ left }}"}]
+      - [{id: left, tool: a}, {id: left_too, tool: a, args: {v: "{{ left }}"}}]
       - [{id: right, tool: b}]
   - {id: pause, kind: timer, delay_ms: "{{ inputs.limit }}"}
 output: {all: "{{ steps.list.output }}", left: "{{ left_too }}", text: "{{ right }} of {{ inputs.root }}"}
@@ -102,7 +102,7 @@ def problems_of(text: str) -> list[Problem]:
 
 def reference_problem(args: str, before: str = "", **top: str) -> str:
     """The code of what is wrong with a template in the last of some steps; empty if nothing is."""
-    text = workflow(before + f"  - {{id: last, tool: t, args: '{args}'}}\n", **top)
+    text = workflow(before + f"  - {{id: last, tool: t, args: {{v: '{args}'}}}}\n", **top)
     try:
         WorkflowSpec.from_yaml_str(text).validate()
     except InvalidSpec as refused:
@@ -207,7 +207,7 @@ def test_a_policy_mistake_is_found_when_the_text_is_read() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["name: w\nsteps: []", workflow("  - {id: a, tool: t, args: '{{ nope }}'}\n")]
+    "text", ["name: w\nsteps: []", workflow("  - {id: a, tool: t, args: {v: '{{ nope }}'}}\n")]
 )
 def test_a_mistake_in_the_contents_is_found_by_validation(text: str) -> None:
     spec = WorkflowSpec.from_yaml_str(text)
@@ -229,7 +229,7 @@ def test_the_canonical_form_is_the_definition_itself() -> None:
 
 
 def test_the_canonical_form_of_the_largest_text_can_be_read_again() -> None:
-    text = workflow("  - {id: a, tool: t, args: [" + "~," * 45_000 + f"{'x' * 100_000}]}}\n")
+    text = workflow("  - {id: a, tool: t, args: {v: [" + "~," * 45_000 + f"{'x' * 100_000}]}}}}\n")
     spec = WorkflowSpec.from_yaml_str(text)
     assert len(spec.canonical()) > SPEC_BYTES_MAX > len(text)
     assert WorkflowSpec.from_stored(spec.canonical()) == spec
@@ -266,9 +266,9 @@ def test_the_canonical_form_tells_different_definitions_apart() -> None:
     texts = [
         workflow("  - {id: a, tool: t}\n"),
         workflow("  - {id: a, tool: t, args: {}}\n"),
-        workflow("  - {id: a, tool: t, args: 1}\n"),
-        workflow("  - {id: a, tool: t, args: 1.0}\n"),
-        workflow("  - {id: a, tool: t, args: '1'}\n"),
+        workflow("  - {id: a, tool: t, args: {v: 1}}\n"),
+        workflow("  - {id: a, tool: t, args: {v: 1.0}}\n"),
+        workflow("  - {id: a, tool: t, args: {v: '1'}}\n"),
         workflow("  - {id: a, tool: t, retry: {max_attempts: 1}}\n"),
         workflow("  - {id: a, tool: t, retry: {max_attempts: 1, retry_on: []}}\n"),
         workflow("  - {id: a, kind: parallel, steps: []}\n"),
@@ -335,13 +335,15 @@ def step_of(kind: str, bodies: Any, policies: Any = no_policies, answers: Any = 
     return st.builds(WorkflowStep, names, st.just(kind), bodies, st.just("") | names, policies, answers)
 
 
+arguments = st.none() | st.dictionaries(st.text(max_size=5), json_values, max_size=3)
+label_texts = st.text(st.characters(exclude_categories=["C", "Zl", "Zp"]), min_size=1).filter(str.strip)
 calls = (
-    step_of("tool", st.builds(ToolBody, st.just("t"), json_values), call_policies, answers)
-    | step_of("tool_remote", st.builds(RemoteBody, names, st.just("t"), json_values), call_policies, answers)
+    step_of("tool", st.builds(ToolBody, st.just("t"), arguments), call_policies, answers)
+    | step_of("tool_remote", st.builds(RemoteBody, names, st.just("t"), arguments), call_policies, answers)
     | step_of(
         "service",
         st.builds(
-            ServiceBody, names, json_values, json_values, st.integers(0, 9), st.integers(0, 9), st.booleans()
+            ServiceBody, names, json_values, arguments, st.integers(0, 9), st.integers(0, 9), st.booleans()
         ),
         call_policies,
         answers,
@@ -362,7 +364,7 @@ others = (
     )
     | step_of("wait_event", st.builds(WaitEventBody, names, correlation=json_values, timeout_secs=seconds))
     | step_of("wait_event", st.builds(WaitEventBody, any_=st.lists(names, min_size=1, max_size=2).map(tuple)))
-    | step_of("poll", st.builds(PollBody, st.just("$.x"), st.just("t"), args=json_values, **intervals))
+    | step_of("poll", st.builds(PollBody, st.just("$.x"), st.just("t"), args=arguments, **intervals))
 )
 timers = step_of(
     "timer",
@@ -406,7 +408,7 @@ specs = st.builds(
     output=json_values,
     on_restart=st.sampled_from(["resume", "interrupt"]),
     timeout_secs=st.none() | st.floats(0.001, 1e6),
-    labels=st.dictionaries(names, names, max_size=2),
+    labels=st.dictionaries(label_texts, label_texts, max_size=2),
     on_complete=st.lists(st.builds(FinalCallback, st.just("https://x.y"), st.none() | names), max_size=2).map(
         tuple
     ),
@@ -457,6 +459,24 @@ BROKEN: list[tuple[str, str, int]] = [
     (workflow(A, timeout_secs="-1"), "invalid_policy", 2),
     (workflow(A, labels="{a: 1}"), "wrong_type", 2),
     (workflow(A, labels="[a]"), "wrong_type", 2),
+    (workflow(A, labels="{'': a}"), "invalid_label", 2),
+    (workflow(A, labels="{' ': a}"), "invalid_label", 2),
+    (workflow(A, labels='{"a\\e[2J": b}'), "invalid_label", 2),
+    (workflow(A, labels='{a: "b\\nc"}'), "invalid_label", 2),
+    (workflow(A, labels=f"{{{'k' * 1001}: a}}"), "label_too_long", 2),
+    (workflow(A, labels=f"{{a: {'v' * 1001}}}"), "label_too_long", 2),
+    (workflow(A, labels="{" + ", ".join(f"k{i}: v" for i in range(101)) + "}"), "too_many_labels", 2),
+    # what a call is given
+    (workflow("  - id: a\n    tool: t\n    args: [1, 2]\n"), "wrong_type", 5),
+    (workflow("  - id: a\n    tool: t\n    args: text\n"), "wrong_type", 5),
+    (workflow("  - id: a\n    tool: t\n    args: 5\n"), "wrong_type", 5),
+    (workflow("  - id: a\n    tool: t\n    args: false\n"), "wrong_type", 5),
+    (workflow("  - id: a\n    tool: t\n    args: 'x {{ inputs }}'\n"), "wrong_type", 5),
+    (workflow("  - id: a\n    tool: t\n    dcc: d\n    args: [1]\n"), "wrong_type", 6),
+    (workflow("  - id: a\n    service: s\n    params: [1]\n"), "wrong_type", 5),
+    (workflow("  - id: a\n    workflow: w2\n    inputs: [1]\n"), "wrong_type", 5),
+    (workflow("  - id: a\n    kind: poll\n    until: $.x\n    tool: t\n    args: [1]\n"), "wrong_type", 7),
+    (workflow("  - id: a\n    kind: poll\n    until: $.x\n    service: s\n    params: x\n"), "wrong_type", 7),
     (workflow(A, output="'{{ nope }}'"), "unknown_root", 2),
     (workflow(A, output="'{{ secrets.K }}'"), "misplaced_secret", 2),
     # inputs
@@ -570,10 +590,22 @@ BROKEN: list[tuple[str, str, int]] = [
     (workflow("  - id: p\n    kind: timer\n    until: 2026-01-31T09:00:00\n"), "wrong_type", 5),
     # templates
     (workflow("  - id: a\n    tool: t\n    args:\n      x: '{{ inputs.x'\n"), "invalid_template", 6),
-    (workflow("  - id: a\n    tool: t\n    args:\n      - b: ['{{}}']\n"), "invalid_template", 6),
-    (workflow("  - id: a\n    tool: t\n    args: '{{ a b }}'\n"), "invalid_template", 5),
+    (workflow("  - id: a\n    tool: t\n    args:\n      b: ['{{}}']\n"), "invalid_template", 6),
+    (workflow("  - id: a\n    tool: t\n    args: {v: '{{ a b }}'}\n"), "invalid_template", 5),
     (workflow("  - id: p\n    kind: timer\n    delay_ms: '{{ secrets.X }}'\n"), "misplaced_secret", 5),
 ]
+
+
+@pytest.mark.parametrize("args", ["{{ inputs }}", "  {{ inputs.all }} "])
+def test_arguments_may_be_one_placeholder_for_a_whole_mapping(args: str) -> None:
+    WorkflowSpec.from_yaml_str(workflow(f"  - {{id: a, tool: t, args: '{args}'}}\n")).validate()
+
+
+def test_a_stored_definition_keeps_arguments_and_labels_that_are_refused_today() -> None:
+    stored = '{"name":"w","labels":{"":"x"},"steps":[{"id":"a","kind":"tool","tool":"t","args":[1]}]}'
+    spec = WorkflowSpec.from_stored(stored)
+    spec.validate()
+    assert (spec.labels, spec.to_data()["steps"][0]["args"]) == ({"": "x"}, [1])
 
 
 @pytest.mark.parametrize(("text", "code", "line"), BROKEN)
@@ -598,7 +630,7 @@ def test_a_problem_says_where_and_what(text: str) -> None:
         (workflow(A + A), 'duplicate step id: "a"'),
         (workflow("  - {id: a, tool: bad/tool}\n"), 'step "a": invalid tool name "bad/tool": '),
         (workflow("  - {id: g, kind: branch, on: a.b}\n"), 'step "g": invalid JSONPath expression '),
-        (workflow("  - {id: a, tool: t, args: '{{ nope }}'}\n"), 'references unknown identifier "nope"'),
+        (workflow("  - {id: a, tool: t, args: {v: '{{ nope }}'}}\n"), 'references unknown identifier "nope"'),
         (
             workflow("  - {id: a, kind: x}\n"),
             "the kinds are tool, tool_remote, service, foreach, parallel, branch, workflow, approve, timer, wait",
@@ -617,10 +649,10 @@ def test_messages_have_the_words_that_users_know(text: str, message: str) -> Non
         (workflow("  - {id: a, kind: forech, items: $.x}\n"), "foreach"),
         (workflow("  - {id: a, items: $.x}\n"), "kind: foreach"),
         (workflow("  - {id: a, tool: bad/tool}\n"), "bad_tool"),
-        (workflow("  - {id: a, tool: t, args: '{{ input.x }}'}\n"), "inputs"),
-        (workflow(A + "  - {id: b, tool: t, args: '{{ steps.aa.output }}'}\n"), "did you mean a?"),
+        (workflow("  - {id: a, tool: t, args: {v: '{{ input.x }}'}}\n"), "inputs"),
+        (workflow(A + "  - {id: b, tool: t, args: {v: '{{ steps.aa.output }}'}}\n"), "did you mean a?"),
         (workflow(A, inputs="{root: {type: str}}"), "string"),
-        (workflow("  - {id: a, tool: t, args: '{{ inputs.rot }}'}\n", inputs="{root: {}}"), "root"),
+        (workflow("  - {id: a, tool: t, args: {v: '{{ inputs.rot }}'}}\n", inputs="{root: {}}"), "root"),
         (workflow(A + A), "line 3"),
         (workflow("  - {id: a, tool: t, on_crash: retri}\n"), "retry"),
         (workflow("  - {id: a, tool: t, retry: {max_attempts: 2, backoff: LINEAR}}\n"), "linear"),
@@ -636,7 +668,7 @@ def test_all_problems_of_a_file_are_reported_at_once_in_their_order() -> None:
         "  - {id: a, tool: bad/tool, retry: {}}\n"
         "  - {id: a, kind: foreach, as: 3, steps: [{id: '', tool: t, arg: 1}]}\n"
         "  - {id: c, kind: branch, on: x, then: 5}\n"
-        "  - {id: d, tool: t, args: '{{'}\n",
+        "  - {id: d, tool: t, args: {v: '{{'}}\n",
         onrestart="x",
     )
     assert [(problem.line, problem.code) for problem in problems_of(text)] == [
@@ -655,13 +687,13 @@ def test_all_problems_of_a_file_are_reported_at_once_in_their_order() -> None:
 
 
 def test_every_unknown_name_of_a_text_is_reported() -> None:
-    assert len(problems_of(workflow("  - {id: a, tool: t, args: '{{ x }} {{ y }}'}\n"))) == 2
+    assert len(problems_of(workflow("  - {id: a, tool: t, args: {v: '{{ x }} {{ y }}'}}\n"))) == 2
 
 
 def test_names_are_not_judged_while_the_steps_they_could_mean_are_unreadable() -> None:
     text = workflow(
         "  - {id: a, kind: zzz, steps: [{id: inner_of_a, tool: t}]}\n"
-        "  - {id: b, tool: t, args: '{{ inner_of_a }}'}\n"
+        "  - {id: b, tool: t, args: {v: '{{ inner_of_a }}'}}\n"
     )
     assert [problem.code for problem in problems_of(text)] == ["unknown_kind"]
 
@@ -742,7 +774,7 @@ VISIBLE = [
     tool: t
   - id: p
     kind: parallel
-    branches: [[{id: x, tool: t}, {id: y, tool: t, args: "{{ x }} {{ a }}"}]]
+    branches: [[{id: x, tool: t}, {id: y, tool: t, args: {v: "{{ x }} {{ a }}"}}]]
 """,
     """
   - id: p
@@ -754,13 +786,13 @@ VISIBLE = [
         kind: foreach
         items: $.f.parts
         as: g
-        steps: [{id: x, tool: t, args: "{{ f }} {{ g }} {{ item }}"}]
+        steps: [{id: x, tool: t, args: {v: "{{ f }} {{ g }} {{ item }}"}}]
 """,
     """
   - id: p
     kind: parallel
     steps: [{id: b, kind: branch, on: $.inputs, then: [{id: x, tool: t}]}]
-  - {id: y, tool: t, args: "{{ x }}"}
+  - {id: y, tool: t, args: {v: "{{ x }}"}}
 """,
 ]
 
@@ -772,30 +804,30 @@ def test_what_can_be_seen_can_be_named(steps: str) -> None:
 
 HIDDEN = {
     "a later step": """
-  - {id: b, tool: t, args: "{{ c }}"}
+  - {id: b, tool: t, args: {v: "{{ c }}"}}
   - {id: c, tool: t}
 """,
     "a sibling step of a parallel": """
   - id: p
     kind: parallel
-    steps: [{id: x, tool: t}, {id: y, tool: t, args: "{{ x }}"}]
+    steps: [{id: x, tool: t}, {id: y, tool: t, args: {v: "{{ x }}"}}]
 """,
     "a sibling branch of a parallel": """
   - id: p
     kind: parallel
-    branches: [[{id: x, tool: t}], [{id: y, tool: t, args: "{{ x }}"}]]
+    branches: [[{id: x, tool: t}], [{id: y, tool: t, args: {v: "{{ x }}"}}]]
 """,
     "the other side of a branch": """
   - id: p
     kind: branch
     on: $.inputs
     then: [{id: x, tool: t}]
-    else: [{id: y, tool: t, args: "{{ x }}"}]
+    else: [{id: y, tool: t, args: {v: "{{ x }}"}}]
 """,
     "the step around it": """
   - id: p
     kind: parallel
-    steps: [{id: x, tool: t, args: "{{ p }}"}]
+    steps: [{id: x, tool: t, args: {v: "{{ p }}"}}]
 """,
     "a step of an inner loop, after it": """
   - id: p
@@ -803,13 +835,13 @@ HIDDEN = {
     items: $.inputs.x
     steps:
       - {id: q, kind: foreach, items: $.item, steps: [{id: x, tool: t}]}
-      - {id: y, tool: t, args: "{{ x }}"}
+      - {id: y, tool: t, args: {v: "{{ x }}"}}
 """,
     "a step of a loop in a parallel, after it": """
   - id: p
     kind: parallel
     steps: [{id: q, kind: foreach, items: $.inputs, steps: [{id: z, tool: t}]}]
-  - {id: y, tool: t, args: "{{ z }}"}
+  - {id: y, tool: t, args: {v: "{{ z }}"}}
 """,
 }
 
@@ -845,7 +877,7 @@ def test_inputs_are_seen_by_their_names(inputs: str, args: str, code: str) -> No
 
 @pytest.mark.parametrize("inputs", ["{}", "{env: {}}"])
 def test_a_name_of_the_environment_is_unknown_unless_a_setting_allows_it(inputs: str) -> None:
-    text = workflow("  - {id: a, tool: t, args: '{{ env.HOME }}'}\n", inputs=inputs)
+    text = workflow("  - {id: a, tool: t, args: {v: '{{ env.HOME }}'}}\n", inputs=inputs)
     (problem,) = problems_of(text)
     assert problem.code == "unknown_root"
     assert '"env.HOME"' in problem.message
@@ -853,7 +885,7 @@ def test_a_name_of_the_environment_is_unknown_unless_a_setting_allows_it(inputs:
 
 
 def test_the_environment_is_never_proposed() -> None:
-    (problem,) = problems_of(workflow("  - {id: a, tool: t, args: '{{ envs.HOME }}'}\n"))
+    (problem,) = problems_of(workflow("  - {id: a, tool: t, args: {v: '{{ envs.HOME }}'}}\n"))
     assert (problem.code, problem.hint) == ("unknown_root", "known here are inputs, secrets, steps")
 
 
@@ -886,7 +918,7 @@ def test_jitter_outside_its_range_is_clamped_and_noted() -> None:
 def test_two_containers_of_one_id_confuse_nobody() -> None:
     text = workflow(
         "  - {id: p, kind: parallel}\n"
-        "  - {id: b, tool: t, args: '{{ x }}'}\n"
+        "  - {id: b, tool: t, args: {v: '{{ x }}'}}\n"
         "  - {id: p, kind: parallel, steps: [{id: x, tool: t}]}\n"
     )
     assert [problem.code for problem in problems_of(text)] == ["out_of_scope", "duplicate_id"]

@@ -51,7 +51,6 @@ RETURNS: list[tuple[Any, str]] = [
     (dt.timedelta(seconds=90), '"PT90S"'),
     (Decimal("1.50"), '"1.50"'),
     (uuid.UUID(int=1), '"00000000-0000-0000-0000-000000000001"'),
-    (b"hi", '"aGk="'),
     (Colour.RED, '"red"'),
     (Path("/tmp/x"), '"/tmp/x"'),
     ({"files": [Path("a")]}, '{"files":["a"]}'),
@@ -87,7 +86,23 @@ def deep() -> Any:
     return value
 
 
+def branching_circle() -> Any:
+    around: dict[str, Any] = {}
+    around["a"] = around["b"] = [around, Path("x")]
+    return around
+
+
 MISFITS: list[tuple[Any, str]] = [
+    ({1, 2}, "a set at $ has no JSON form; return a list"),
+    ({"a": [frozenset()]}, "a frozenset at $.a[0]"),
+    ({"a": b"raw"}, "a bytes at $.a has no JSON form; return text, or a file in file_refs"),
+    ([1, bytearray(b"raw")], "a bytearray at $[1]"),
+    (({"a": memoryview(b"raw")},), "a memoryview at $[0].a"),
+    (Line({1}), "a set at $.sku"),
+    (Order([Line({"x": b""})]), "a bytes at $.lines[0].sku.x"),
+    (Person(name={1}), "a set at $.name"),
+    ([Path("a"), {1}], "a set at $[1]"),
+    (branching_circle(), "circular or nested"),
     (Foreign(), "a Foreign at $; return JSON data"),
     ({"rows": [1, Foreign()]}, "a Foreign at $.rows[1]"),
     (Line(Foreign()), "a Foreign at $.sku"),

@@ -1,0 +1,38 @@
+"""Labels: the words by which runs are found. What a name and a value may be, in a definition and at a start alike."""
+
+from __future__ import annotations
+
+from typing import Any, Final, NamedTuple
+
+from holdfast.spec.names import CONTROL_RANGES, control_in
+from holdfast.values import is_text
+
+LABELS_MAX: Final = 100  # of one run
+LABEL_CHARS_MAX: Final = 1_000  # of a name, and of a value
+
+LABEL_PATTERN: Final = f"^[^{CONTROL_RANGES}]*$"
+
+
+class LabelProblem(NamedTuple):
+    code: str
+    message: str
+    is_limit: bool = False
+
+
+def label_problem(name: Any, value: Any) -> LabelProblem | None:
+    """What is wrong with one label, if anything is."""
+    for what, text in (("the name of a label", name), (f"label {name!a:.60}", value)):
+        if not isinstance(text, str):
+            return LabelProblem(
+                "wrong_type", f"{what} must be text, not {type(text).__name__} ({text!r:.50})"
+            )
+        if len(text) > LABEL_CHARS_MAX:
+            message = f"{what} has {len(text):,} characters, and at most {LABEL_CHARS_MAX:,} are allowed"
+            return LabelProblem("label_too_long", message, is_limit=True)
+        if not is_text(text):
+            return LabelProblem("invalid_label", f"{what} has half of a surrogate pair in it")
+        if (found := control_in(text)) is not None:
+            return LabelProblem("invalid_label", f"{what} has a control character in it, {found}")
+    if not name.strip():
+        return LabelProblem("invalid_label", "the name of a label must not be empty")
+    return None

@@ -11,7 +11,7 @@ from holdfast.cli.file import finished
 from holdfast.cli.given import Usage, settings_of, value_of
 from holdfast.cli.line import Given
 from holdfast.cli.source import Answer, FileSource, Source, opened
-from holdfast.cli.streams import UNWRITTEN, give, put, say
+from holdfast.cli.streams import UNWRITTEN, give, say, show
 from holdfast.config import Settings
 from holdfast.errors import NotWaiting
 from holdfast.values import TERMINAL, decode
@@ -74,7 +74,7 @@ def _decided(approved: bool, decided: bool) -> str:
 def _give_link(given: Given, url: str, run_id: str, path: str) -> int:
     if given.has("--json"):
         return _written(give({"run_id": run_id, "path": path, "by": given.text("--by") or "", "url": url}))
-    return _written(put(f"{url}\n".encode()))
+    return _written(show(f"{url}\n"))
 
 
 # ------------------------------------------------------------------------------------------------------ signal

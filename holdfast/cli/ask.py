@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from holdfast.cli.logs import harmless
+from holdfast.cli.safe import harmless
 from holdfast.cli.streams import say
 
 _WORDS: Final = {"y": True, "yes": True, "n": False, "no": False}

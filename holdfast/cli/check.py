@@ -9,7 +9,7 @@ from typing import Any, Final
 from holdfast.cli.given import load_tools, settings_of
 from holdfast.cli.line import Given
 from holdfast.cli.show import problem_data, problem_lines
-from holdfast.cli.streams import UNWRITTEN, give, put, reserve_stdout, say
+from holdfast.cli.streams import UNWRITTEN, give, reserve_stdout, say, show
 from holdfast.config import Settings
 from holdfast.errors import InvalidSpec, Problem
 from holdfast.spec import flow_nodes, steps
@@ -88,7 +88,7 @@ def _tell(file: Path, problems: Sequence[Problem], notes: Sequence[Problem]) -> 
     lines = [*problem_lines(problems), *problem_lines(notes, "note")]
     if not problems:
         say(f"{file}: valid")
-    return put("".join(f"{line}\n" for line in lines).encode(errors="surrogateescape"))
+    return show("".join(f"{line}\n" for line in lines))
 
 
 def _data(file: Path, problems: Sequence[Problem], notes: Sequence[Problem]) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from holdfast.cli.given import Usage, load_tools, settings_of
 from holdfast.cli.line import Given
 from holdfast.cli.show import instant, ms_of, shortened, table
 from holdfast.cli.source import PAGE, PATIENCE_SECS, server_of
-from holdfast.cli.streams import UNWRITTEN, give, put, say
+from holdfast.cli.streams import UNWRITTEN, give, say, show
 from holdfast.config import Settings
 from holdfast.http import shown
 from holdfast.http.wire import Letter, LetterPage
@@ -43,11 +43,11 @@ def discard_command(given: Given) -> int:
 async def _list(settings: Settings, given: Given) -> int:
     found = await _all(settings)
     if given.has("--json"):
-        return 0 if give({"dead_letters": found}) else UNWRITTEN
+        return 0 if give({"items": found}) else UNWRITTEN
     if not found:
         say("there are no dead letters")
         return 0
-    return 0 if put(table(HEADS, [_cells(one) for one in found]).encode()) else UNWRITTEN
+    return 0 if show(table(HEADS, [_cells(one) for one in found])) else UNWRITTEN
 
 
 def _cells(one: Letter) -> tuple[str, ...]:

@@ -18,7 +18,7 @@ from holdfast.cli.file import finished
 from holdfast.cli.given import Usage, settings_of
 from holdfast.cli.line import Given
 from holdfast.cli.show import painted, shortened, table
-from holdfast.cli.streams import UNWRITTEN, give, put, reserve_stdout, say
+from holdfast.cli.streams import UNWRITTEN, give, reserve_stdout, say, show
 from holdfast.config import DEFAULT_HOST, DEFAULT_PORT, Settings
 from holdfast.errors import HoldfastError
 from holdfast.http.serve import serving
@@ -122,7 +122,7 @@ async def _demo(settings: Settings, *, as_json: bool) -> int:
     if as_json:
         is_written = give({"server": server, "flow_id": flow_id, "tasks": tasks, "runs": runs})
     else:
-        is_written = put("\n".join(_tables(tasks, runs)).encode())
+        is_written = show("\n".join(_tables(tasks, runs)))
     if not is_written:
         return UNWRITTEN
     return 0 if is_well else 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 from typing import Any, Final
@@ -13,7 +14,7 @@ from holdfast.cli.given import Usage, read_spec, settings_of
 from holdfast.cli.line import Given
 from holdfast.cli.show import ms_of, now_ms, painted, problem_lines, span, table
 from holdfast.cli.source import opened
-from holdfast.cli.streams import UNWRITTEN, give, put, say
+from holdfast.cli.streams import UNWRITTEN, give, put, say, show
 from holdfast.config import Settings
 from holdfast.errors import InvalidSpec, Problem
 from holdfast.http.wire import FolderFile, FolderReport, Release, WorkflowLine
@@ -50,7 +51,7 @@ async def _publish(settings: Settings, specs: list[Definition], *, is_draft: boo
     async with opened(settings) as source:
         made = [await source.publish(spec.to_data(), draft=is_draft) for spec in specs]
     if as_json:
-        return _written(give({"workflows": made}))
+        return _written(give({"items": made}))
     for release in made:
         done = "stored as a draft" if release.status == "draft" else "published"
         say(
@@ -70,11 +71,11 @@ async def _list(settings: Settings, *, as_json: bool) -> int:
     async with opened(settings) as source:
         found, folder = await source.workflows(), await source.folder()
     if as_json:
-        return _written(give({"workflows": found, "folder": folder}))
+        return _written(give({"items": found, "folder": folder}))
     code = 0
     if found:
         now = now_ms()
-        code = _written(put(table(_HEADS, [_cells(one, now) for one in found]).encode()))
+        code = _written(show(table(_HEADS, [_cells(one, now) for one in found])))
     else:
         say(f"no workflows are published in {source.place}")
     for line in _folder_lines(folder):
@@ -130,7 +131,9 @@ async def _show(settings: Settings, name: str, number: int | None, *, as_json: b
     say(
         f"{found.name}, number {found.number} ({found.version[:VERSION_SHOWN]}), {found.status}; versions: {others}"
     )
-    return _written(put(definition_from(found.definition).to_yaml().encode(errors="surrogateescape")))
+    text = definition_from(found.definition).to_yaml()
+    # To a file it goes byte for byte; on a terminal nothing in it may speak to the terminal.
+    return _written(show(text) if os.isatty(1) else put(text.encode(errors="surrogateescape")))
 
 
 def _numbered(release: Release) -> str:
@@ -153,7 +156,7 @@ async def _diff(settings: Settings, name: str, a: int, b: int, *, as_json: bool)
         return _written(give(found))
     if not found.text:
         say(f"{name} {a} and {b} are the same")
-    return _written(put(found.text.encode(errors="surrogateescape")))
+    return _written(show(found.text))
 
 
 def rollback_command(given: Given) -> int:

@@ -17,7 +17,7 @@ from typing import Any, Final
 import msgspec
 
 from holdfast.cli.ask import decision, may_ask
-from holdfast.cli.logs import harmless
+from holdfast.cli.safe import harmless
 from holdfast.cli.show import (
     FRAMES_PER_SECOND,
     Lines,

@@ -12,7 +12,7 @@ from holdfast.cli.given import Usage, settings_of
 from holdfast.cli.line import Given
 from holdfast.cli.show import instant, ms_of, now_ms, table
 from holdfast.cli.source import PAGE, PATIENCE_SECS, server_of
-from holdfast.cli.streams import UNWRITTEN, give, put, say
+from holdfast.cli.streams import UNWRITTEN, give, put, say, show
 from holdfast.config import Settings
 from holdfast.http.key_routes import key_view, made_view
 from holdfast.http.wire import KeyPage, KeyView, MadeKey
@@ -75,11 +75,11 @@ async def _list(settings: Settings, given: Given) -> int:
         async with _opened(settings, tenant) as keys:
             found = await keys.all()
     if given.has("--json"):
-        return 0 if give({"keys": found}) else UNWRITTEN
+        return 0 if give({"items": found}) else UNWRITTEN
     if not found:
         say("there are no keys; holdfast keys create NAME --scope admin makes one")
         return 0
-    return 0 if put(table(HEADS, [_cells(key, now_ms()) for key in found]).encode()) else UNWRITTEN
+    return 0 if show(table(HEADS, [_cells(key, now_ms()) for key in found])) else UNWRITTEN
 
 
 async def _revoke(settings: Settings, given: Given) -> int:

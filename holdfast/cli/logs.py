@@ -13,20 +13,10 @@ from typing import Any, Final, TextIO
 
 import msgspec
 
+from holdfast.cli.safe import BEYOND_JSON, CONTROLS, harmless
 from holdfast.cli.streams import speak_through
 
-# C0 and C1 controls, and the two that some readers take for the end of a line; JSON itself escapes the first 32.
-_CONTROLS: Final = {
-    code: f"\\u{code:04x}" for code in (*range(32), *range(0x7F, 0xA0), 0x2028, 0x2029) if chr(code) != "\t"
-}
-_BEYOND_JSON: Final = {code: text for code, text in _CONTROLS.items() if code >= 0x7F}
-_BUT_LINES: Final = {code: text for code, text in _CONTROLS.items() if chr(code) != "\n"}
 _ABOUT: Final = ("run_id", "step", "attempt")  # fields of their own, where a line is about a run
-
-
-def harmless(text: str) -> str:
-    """What others wrote, so that it can be shown on a terminal: it moves nothing there, and hides nothing."""
-    return text.translate(_BUT_LINES)
 
 
 class ToStderr(logging.StreamHandler[TextIO]):
@@ -54,14 +44,14 @@ class AsText(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         said = getattr(record, "said", None)
         if said is None:
-            return super().format(record).translate(_BUT_LINES)
+            return harmless(super().format(record))
         fields = "".join(f" {name}={value}" for name, value in said["fields"].items())
-        text = f"{record.__dict__['step']}  {said['message']}{fields}".translate(_BUT_LINES)
+        text = harmless(f"{record.__dict__['step']}  {said['message']}{fields}")
         return "  · " + text.replace("\n", "\n    ")
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802  # the name that logging calls
         """The message alone: an exception below it has lines of its own."""
-        return super().formatMessage(record).translate(_CONTROLS)
+        return super().formatMessage(record).translate(CONTROLS)
 
 
 class AsJson(logging.Formatter):
@@ -78,7 +68,7 @@ class AsJson(logging.Formatter):
             line |= {"message": said["message"], "fields": said["fields"]}
         if record.exc_info:
             line["trace"] = self.formatException(record.exc_info)
-        return msgspec.json.encode(line).decode().translate(_BEYOND_JSON)
+        return msgspec.json.encode(line).decode().translate(BEYOND_JSON)
 
 
 def begin(form: str) -> None:

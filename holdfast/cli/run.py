@@ -29,7 +29,7 @@ from holdfast.cli.follow import (
 )
 from holdfast.cli.given import Usage, load_tools, read_inputs, read_spec, settings_of
 from holdfast.cli.line import Given
-from holdfast.cli.logs import harmless
+from holdfast.cli.safe import harmless
 from holdfast.cli.show import View, is_in, problem_lines
 from holdfast.cli.source import ServerSource, server_of, serving
 from holdfast.cli.streams import UNWRITTEN, give, reserve_stdout, say

@@ -9,8 +9,8 @@ import msgspec
 from holdfast.cli.file import finished
 from holdfast.cli.given import Usage, edited_inputs, settings_of
 from holdfast.cli.line import Given
-from holdfast.cli.logs import harmless
 from holdfast.cli.run import drive
+from holdfast.cli.safe import harmless, one_line
 from holdfast.cli.show import (
     MARKS,
     instant,
@@ -26,7 +26,7 @@ from holdfast.cli.show import (
     told,
 )  # fmt: skip
 from holdfast.cli.source import ServerSource, Source, opened
-from holdfast.cli.streams import UNWRITTEN, give, put, reserve_stdout, say
+from holdfast.cli.streams import UNWRITTEN, give, reserve_stdout, say, show
 from holdfast.config import Settings
 from holdfast.http.wire import Explanation, Reason, Run, RunLine
 from holdfast.runtime.advance import Live
@@ -60,10 +60,10 @@ async def _list(settings: Settings, given: Given, limit: int) -> int:
     async with opened(settings) as source:
         runs, after = await _listed(source, wanted, before, limit)
     if given.has("--json"):
-        return _written(give({"runs": runs, "cursor": after}))
+        return _written(give({"items": runs, "cursor": after}))
     if runs:
         now = now_ms()
-        code = _written(put(table(_HEADS, [_cells(run, now) for run in runs]).encode()))
+        code = _written(show(table(_HEADS, [_cells(run, now) for run in runs])))
     else:
         code = 0
         say(f"no runs in {source.place}" + (" that match" if any(wanted.values()) or before else ""))
@@ -283,7 +283,7 @@ def _preview(found: Previewed) -> list[str]:
 
 
 def _put(lines: list[str]) -> bool:
-    return put(("\n".join(lines) + "\n").encode(errors="surrogateescape"))
+    return show("".join(f"{one_line(line)}\n" for line in lines))
 
 
 def _written(is_written: Any) -> int:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import time
 from collections.abc import Iterable, Sequence
 from datetime import datetime
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import msgspec
 
-from holdfast.cli.logs import harmless
+from holdfast.cli.safe import coloured, harmless, one_line, width_of
 from holdfast.cli.streams import say
 from holdfast.errors import Problem
 from holdfast.values import Error, base_of, split
@@ -86,24 +85,23 @@ def painted(text: str, state: str, fd: int = 1) -> str:
     colour = _PAINT.get(_STYLES.get(state, ""))
     if colour is None or not os.isatty(fd) or os.environ.get("NO_COLOR"):
         return text
-    return f"\x1b[{colour}m{text}\x1b[0m"
+    return coloured(text, colour)
 
 
 def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Columns as wide as what stands in them; one in which nothing stands is left out."""
     columns = [
-        (head, [row[at] for row in rows]) for at, head in enumerate(heads) if any(row[at] for row in rows)
+        (head, [one_line(row[at]) for row in rows])
+        for at, head in enumerate(heads)
+        if any(row[at] for row in rows)
     ]
-    widths = [max(len(head), *(len(_BARE.sub("", cell)) for cell in cells)) for head, cells in columns]
+    widths = [max(len(head), *map(width_of, cells)) for head, cells in columns]
     lines = [[head for head, _ in columns], *zip(*(cells for _, cells in columns), strict=True)]
     return "".join("  ".join(map(_padded, line, widths)).rstrip() + "\n" for line in lines)
 
 
-_BARE: Final = re.compile(r"\x1b\[[0-9]*m")
-
-
 def _padded(cell: str, width: int) -> str:
-    return cell + " " * (width - len(_BARE.sub("", cell)))
+    return cell + " " * (width - width_of(cell))
 
 
 def told(error: Error, at: str = "") -> str:
@@ -301,7 +299,9 @@ class Tree(Silence):
         now = now_ms()
         for mark, name, state, style in self._rows(now, max(height - 4, INNER_SHOWN_MAX)):
             table.add_row(
-                Text(mark, style), Text(name, style), Text(state, style, overflow="ellipsis", no_wrap=True)
+                Text(mark, style),
+                Text(harmless(name), style),
+                Text(harmless(state), style, overflow="ellipsis", no_wrap=True),
             )
         return table
 

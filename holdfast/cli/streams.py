@@ -11,6 +11,8 @@ from typing import Any, Final
 
 import msgspec
 
+from holdfast.cli.safe import BEYOND_JSON, shown
+
 UNWRITTEN: Final = 2  # not 1: whether the result could be written says nothing about how the run ended
 _CLOSED: Final = -1
 
@@ -60,13 +62,19 @@ def say(text: str) -> None:
     if _speaker is not None:
         return _speaker(text.strip())
     with contextlib.suppress(OSError):  # the terminal is gone: there is nobody to tell, and work to finish
-        print(text, file=sys.stderr, flush=True)
+        print(shown(text), file=sys.stderr, flush=True)
 
 
 def give(data: Any) -> bool:
     """Hand data over as JSON, whatever the locale says. If it cannot be written, the person is told, and it is False."""
     text = data if isinstance(data, bytes) else msgspec.json.encode(data)
-    return put(msgspec.json.format(text, indent=2) + b"\n")
+    formatted = msgspec.json.format(text, indent=2).decode()
+    return put(formatted.translate(BEYOND_JSON).encode() + b"\n")
+
+
+def show(text: str) -> bool:
+    """The same for text that people read, in which foreign text may stand."""
+    return put(shown(text).encode(errors="surrogateescape"))
 
 
 def put(text: bytes) -> bool:

@@ -9,7 +9,7 @@ from holdfast.cli.file import acting, finished, path_of, reading
 from holdfast.cli.given import settings_of
 from holdfast.cli.line import Given
 from holdfast.cli.show import painted
-from holdfast.cli.streams import UNWRITTEN, give, put, say
+from holdfast.cli.streams import UNWRITTEN, give, say, show
 from holdfast.config import Settings
 from holdfast.errors import Refused
 from holdfast.runtime.backup import back_up
@@ -96,7 +96,7 @@ async def _doctor(settings: Settings, *, as_json: bool) -> int:
     if as_json:
         is_written = give({"ok": is_sound, "checks": findings})
     else:
-        is_written = put("".join(f"{line}\n" for finding in findings for line in _lines(finding)).encode())
+        is_written = show("".join(f"{line}\n" for finding in findings for line in _lines(finding)))
         say("all is well" if is_sound else "there are problems; keep a copy of the file before anything else")
     if not is_written:
         return UNWRITTEN

@@ -11,9 +11,10 @@ from holdfast.cli.file import finished
 from holdfast.cli.follow import EXIT_CODES, Follower, chosen_view
 from holdfast.cli.given import settings_of
 from holdfast.cli.line import Given
+from holdfast.cli.safe import one_line
 from holdfast.cli.show import instant, now_ms, painted
 from holdfast.cli.source import Source, opened
-from holdfast.cli.streams import UNWRITTEN, put, reserve_stdout
+from holdfast.cli.streams import UNWRITTEN, reserve_stdout, show
 from holdfast.config import Settings
 
 if TYPE_CHECKING:
@@ -43,8 +44,8 @@ async def _tell_events(source: Source, run_id: str | None, *, as_json: bool) -> 
     code = 0
     async with aclosing(source.events(run_id)) as events:
         async for event in events:
-            line = msgspec.json.encode(event) if as_json else _line(event).encode()
-            if not put(line + b"\n"):
+            line = msgspec.json.encode(event).decode() if as_json else one_line(_line(event))
+            if not show(f"{line}\n"):
                 return UNWRITTEN
             if event.kind == "workflow_terminal":
                 code = EXIT_CODES[event.status] if run_id is not None else 0

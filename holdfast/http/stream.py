@@ -3,9 +3,11 @@
     retry: 2000            how long to wait before coming back
     id: 41                 where the reader is; sent first, so that nothing is missed before the first event
 
+    event: $/dcc.workflowUpdated
     id: 41.1               one event of row 42 was told; whoever keeps only the 41 misses nothing
     data: {"workflow_id": …}
 
+    event: $/dcc.workflowUpdated
     id: 42                 row 42 was told whole
     data: {…}
 
@@ -43,6 +45,7 @@ GOODBYE_SECS_MAX: Final = 1.0
 STREAMS_PER_KEY_MAX: Final = 500
 STREAMS_PER_TENANT_MAX: Final = 1_000
 MEDIA: Final = "text/event-stream"
+EVENT_NAME: Final = b"$/dcc.workflowUpdated"
 
 
 class RunEventsQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -263,11 +266,8 @@ def _chunks(told: Iterable[Told]) -> Iterator[bytes]:
     frames: list[bytes] = []
     size = 0
     for position, data, *_ in told:
-        frames.append(
-            b"data: %b\n\n" % data
-            if position is None
-            else b"id: %b\ndata: %b\n\n" % (str(position).encode(), data)
-        )
+        place = b"" if position is None else b"id: %b\n" % str(position).encode()
+        frames.append(b"event: %b\n%bdata: %b\n\n" % (EVENT_NAME, place, data))
         size += len(frames[-1])
         if size >= CHUNK_BYTES:
             yield b"".join(frames)

@@ -10,6 +10,7 @@ import gc
 import logging
 import os
 import shutil
+import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -82,7 +83,10 @@ SIGNALS_MAX: Final = 10_000  # of one run, that nothing waits for yet
 SIGNALS_OF_KEY_MAX: Final = 1_000  # of those, under one key
 NAMES_LOOKED_AT_MAX: Final = 1_000  # for the nearest to a name that is not there
 MEANINGS_MAX: Final = 1_000  # published names whose definition is remembered
-GC_THRESHOLD_OF_PYTHON: Final = (700, 10, 10)
+# What interpreters begin with: up to 3.12, 3.13, 3.14, and builds without the global lock.
+GC_THRESHOLDS_OF_PYTHON: Final = frozenset({(700, 10, 10), (2_000, 10, 10), (2_000, 10, 0), (10_000, 10, 10)})
+GC_LISTED_BEFORE: Final = (3, 15)
+GC_THRESHOLD_AT_IMPORT: Final = gc.get_threshold()
 GC_THRESHOLD: Final = (50_000, 20, 20)
 
 Waiter = asyncio.Future[Live]
@@ -857,8 +861,15 @@ def _encoded(value: Any, what: str = "the inputs are") -> bytes:
 def _spare_the_collector() -> None:
     """What is loaded now stays: let the garbage collector pass it over, and look less often than for a small script.
 
-    With a thousand runs in flight it would look at all of them again and again. Thresholds that somebody chose are left.
+    With a thousand runs in flight it would look at all of them again and again. Thresholds that the user chose are left.
     """
     gc.freeze()
-    if gc.get_threshold() == GC_THRESHOLD_OF_PYTHON:
+    if _is_of_python(gc.get_threshold()):
         gc.set_threshold(*GC_THRESHOLD)
+
+
+def _is_of_python(threshold: tuple[int, ...]) -> bool:
+    """Are these the thresholds that the interpreter begins with? Of one that is newer than the list, those that it had
+    when the engine was imported."""
+    is_listed = sys.version_info < GC_LISTED_BEFORE
+    return threshold in GC_THRESHOLDS_OF_PYTHON or (not is_listed and threshold == GC_THRESHOLD_AT_IMPORT)

@@ -25,7 +25,7 @@ def told(cli: Cli, receiver: Receiver, *statuses: int) -> None:
 
 
 def listed(cli: Cli, *words: str) -> list[dict[str, Any]]:
-    return list(cli.json("dead-letters", "list", *words)["dead_letters"])
+    return list(cli.json("dead-letters", "list", *words)["items"])
 
 
 def test_a_run_of_the_command_line_tells_its_end_before_it_is_over(cli: Cli, receiver: Receiver) -> None:

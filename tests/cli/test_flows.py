@@ -24,7 +24,7 @@ def place(request: pytest.FixtureRequest, cli: Cli) -> Cli:
 
 
 def published(cli: Cli, steps: str, *args: str) -> dict[str, Any]:
-    found: dict[str, Any] = cli.json("flows", "publish", cli.flow(steps), *args)["workflows"][0]
+    found: dict[str, Any] = cli.json("flows", "publish", cli.flow(steps), *args)["items"][0]
     return found
 
 
@@ -49,7 +49,7 @@ def test_a_former_version_counts_again_after_a_rollback(place: Cli) -> None:
     published(place, FIRST)
     published(place, SECOND)
     assert place.json("flows", "rollback", "flow", "1")["number"] == 1
-    assert [one["number"] for one in place.json("flows", "list")["workflows"]] == [1]
+    assert [one["number"] for one in place.json("flows", "list")["items"]] == [1]
 
 
 def test_a_diff_shows_what_changed(place: Cli) -> None:
@@ -66,7 +66,7 @@ def test_of_several_files_none_is_published_if_one_is_broken(place: Cli) -> None
     place.json("run", place.flow(FIRST), "--tools", "tools")  # so that there is a file
     refused = place.run("flows", "publish", "flow.yaml", "bad.yaml")
     assert (refused.returncode, "bad.yaml:2" in refused.stderr) == (2, True)
-    assert place.json("flows", "list")["workflows"] == []
+    assert place.json("flows", "list")["items"] == []
 
 
 @pytest.mark.parametrize(

@@ -35,4 +35,4 @@ def test_every_example_is_published_from_its_folder(cli: Cli) -> None:
     shutil.copytree(EXAMPLES, cli.folder / "graph")
     cli.up("--flows", "graph")
     found = cli.json("flows", "list")
-    assert {one["name"] for one in found["workflows"]} == {path.stem for path in EXAMPLES.iterdir()}
+    assert {one["name"] for one in found["items"]} == {path.stem for path in EXAMPLES.iterdir()}

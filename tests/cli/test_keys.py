@@ -14,7 +14,7 @@ def test_a_key_is_made_listed_and_revoked_in_a_file_that_nobody_has(cli: Cli) ->
     made = cli.run("keys", "create", "me", "--scope", "admin", "--tenant", "acme")
     assert made.returncode == 0
     assert re.fullmatch(r"hf_[\w-]{43}\n", made.stdout)
-    (listed,) = json.loads(cli.run("keys", "list", "--tenant", "acme", "--json").stdout)["keys"]
+    (listed,) = json.loads(cli.run("keys", "list", "--tenant", "acme", "--json").stdout)["items"]
     assert (listed["name"], listed["scopes"], listed["revoked_at"]) == ("me", ["admin"], None)
     revoked = cli.run("keys", "revoke", listed["id"], "--tenant", "acme", "--json")
     assert json.loads(revoked.stdout)["revoked_at"] is not None

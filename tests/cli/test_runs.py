@@ -43,7 +43,7 @@ def killed(cli: Cli) -> str:
 
 def test_a_list_has_the_newest_run_first(cli: Cli) -> None:
     ids = [done(cli) for _ in range(3)]
-    assert [run["run_id"] for run in cli.json("runs", "list")["runs"]] == ids[::-1]
+    assert [run["run_id"] for run in cli.json("runs", "list")["items"]] == ids[::-1]
 
 
 def test_a_list_shows_workflow_status_age_time_and_labels(cli: Cli) -> None:
@@ -75,14 +75,14 @@ def three_runs(tmp_path_factory: pytest.TempPathFactory) -> Cli:
     ],
 )
 def test_a_list_is_of_what_was_asked_for(three_runs: Cli, filters: tuple[str, ...], count: int) -> None:
-    assert len(three_runs.json("runs", "list", *filters)["runs"]) == count
+    assert len(three_runs.json("runs", "list", *filters)["items"]) == count
 
 
 def test_a_long_list_goes_on_after_its_cursor(cli: Cli) -> None:
     ids = [done(cli) for _ in range(3)]
     first = cli.json("runs", "list", "--limit", "2")
     rest = cli.json("runs", "list", "--limit", "2", "--cursor", first["cursor"])
-    assert [run["run_id"] for run in first["runs"] + rest["runs"]] == ids[::-1]
+    assert [run["run_id"] for run in first["items"] + rest["items"]] == ids[::-1]
     assert rest["cursor"] is None
 
 
@@ -155,7 +155,7 @@ def test_what_a_killed_process_did_can_be_seen(cli: Cli) -> None:
 def test_reading_works_while_another_process_has_the_file(cli: Cli) -> None:
     process = cli.start("run", cli.flow(HELD), "--tools", "tools")
     cli.until(process, "at work")
-    assert [run["status"] for run in cli.json("runs", "list")["runs"]] == ["running"]
+    assert [run["status"] for run in cli.json("runs", "list")["items"]] == ["running"]
     assert cli.json("runs", "show", "last")["steps"]["held"]["status"] == "running"
     why = cli.json("runs", "explain", "last")
     assert (why["driven_by"], why["reasons"][0]["reason"]) == (process.pid, "at_work")
@@ -240,7 +240,7 @@ def test_a_preview_says_what_would_run_and_runs_nothing(cli: Cli) -> None:
     run_id = failed(cli)
     data = cli.json("runs", "rerun", run_id, "--from", "second", "--preview")
     assert data == {"run_id": run_id, "taken_over": ["first"], "runs": ["second", "third"]}
-    assert len(cli.json("runs", "list")["runs"]) == 1
+    assert len(cli.json("runs", "list")["items"]) == 1
 
 
 def test_a_step_that_is_not_there_is_met_with_the_one_that_was_perhaps_meant(cli: Cli) -> None:
@@ -300,7 +300,7 @@ def test_settings_of_a_folder_above_are_used(cli: Cli) -> None:
     ran = cli.shell('cd below && "$@"', "run", "../flow.yaml")
     assert ran.returncode == 0, ran.stderr
     assert Path(cli.folder / "here.db").exists()
-    assert len(cli.json("runs", "list")["runs"]) == 1
+    assert len(cli.json("runs", "list")["items"]) == 1
 
 
 def test_a_wrong_key_in_the_settings_is_refused_with_its_line(cli: Cli) -> None:

@@ -122,7 +122,7 @@ def test_inputs_that_do_not_fit_are_refused_before_the_server_is_asked(cli: Cli)
     cli.up("--tools", "tools")
     ran = cli.run("run", cli.flow(SUM, inputs="{a: {type: integer}}"), "-i", "a=text")
     assert ran.returncode == 2
-    assert cli.json("runs", "list")["runs"] == []
+    assert cli.json("runs", "list")["items"] == []
 
 
 def test_a_tool_that_the_server_has_not_is_told_with_what_unblocks_it(cli: Cli) -> None:
@@ -190,7 +190,7 @@ def test_the_server_that_is_named_is_asked_and_not_the_file(cli: Cli, tmp_path: 
     cli.run("run", cli.flow(SUM), "--server", server.address)
     assert not (tmp_path / "holdfast.db").exists()
     listed = cli.run("runs", "list", "--json", SCHEDULER_BASE=server.address)
-    assert len(json.loads(listed.stdout)["runs"]) == 1
+    assert len(json.loads(listed.stdout)["items"]) == 1
 
 
 def test_a_file_that_is_named_counts_more_than_a_server_of_the_environment(cli: Cli) -> None:
@@ -198,7 +198,7 @@ def test_a_file_that_is_named_counts_more_than_a_server_of_the_environment(cli: 
     listed = cli.run(
         "runs", "list", "--db", "sqlite:///other.db", "--json", HOLDFAST_SERVER="http://127.0.0.1:1"
     )
-    assert len(json.loads(listed.stdout)["runs"]) == 1
+    assert len(json.loads(listed.stdout)["items"]) == 1
 
 
 def test_a_server_that_is_not_there_is_told_in_words(cli: Cli) -> None:

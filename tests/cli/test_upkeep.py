@@ -94,7 +94,7 @@ def test_a_key_that_is_held_is_refused_with_its_holder(cli: Cli) -> None:
     process.kill()
     process.wait()
     refused = cli.run("doctor", "--forget-key", "order-7")
-    run_id = cli.json("runs", "list")["runs"][0]["run_id"]
+    run_id = cli.json("runs", "list")["items"][0]["run_id"]
     assert refused.returncode == 2
     assert f"is held by step pay of run {run_id}" in refused.stderr
 

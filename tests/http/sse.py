@@ -32,6 +32,7 @@ class Reader:
     def __init__(self, response: aiohttp.ClientResponse, last_id: str) -> None:
         self.response, self.last_id = response, last_id
         self.comments: list[str] = []
+        self.names: list[str] = []  # of the events, as they came
         self.retry_ms = 0
 
     async def events(self) -> AsyncIterator[Heard]:
@@ -52,6 +53,8 @@ class Reader:
                 own = value
             elif name == "data":
                 data.append(value)
+            elif name == "event":
+                self.names.append(value)
             elif name == "retry":
                 self.retry_ms = int(value)
 

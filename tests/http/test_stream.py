@@ -71,6 +71,15 @@ async def test_a_stream_tells_a_run_from_its_first_event_to_its_last_and_ends(as
     assert heard[-1].data["workflow_id"] == run_id and heard[-1].data["status"] == "completed"
 
 
+async def test_every_event_has_its_name_and_one_of_them_closes_the_stream(ask: Asker) -> None:
+    run_id = await two(ask)
+    async with listening(ask.session, of(ask, run_id)) as reader:
+        heard = await reader.rest()
+    assert reader.names == ["$/dcc.workflowUpdated"] * len(SIX)
+    assert [one.kind for one in heard].count("workflow_terminal") == 1
+    assert heard[-1].kind == "workflow_terminal"
+
+
 async def test_the_last_event_of_a_row_has_the_number_of_the_row_and_those_before_it_that_of_the_row_before(
     ask: Asker,
 ) -> None:

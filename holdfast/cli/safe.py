@@ -1,0 +1,67 @@
+"""Text on a terminal: what users, tools and callers wrote is shown and never obeyed.
+
+Every plain text that a command writes passes through `shown`, so a character that moves the cursor, starts another line,
+turns the direction of what follows or cannot be seen stands there as an escape (`\\u001b`, `\\u202e`). Colours of our own
+carry a mark that is new in each process, which no foreign text can know.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import Final
+
+_INVISIBLE: Final = (
+    *range(0x7F, 0xA0),  # DEL and the C1 controls: U+009B alone begins an escape sequence
+    0xAD,  # soft hyphen
+    0x061C,  # Arabic letter mark
+    0x180E,
+    *range(0x200B, 0x2010),  # zero width, and marks of direction
+    *range(0x2028, 0x202F),  # line and paragraph separator, embeddings and overrides of direction
+    *range(0x2060, 0x2070),  # word joiner, isolates of direction
+    0xFEFF,
+    *range(0xFFF9, 0xFFFC),
+    *range(0xE0000, 0xE0080),  # tags
+)
+
+
+def _escape(code: int) -> str:
+    """As JSON has it: beyond the first plane, two halves."""
+    if code < 0x10000:
+        return f"\\u{code:04x}"
+    high, low = divmod(code - 0x10000, 0x400)
+    return f"\\u{0xD800 + high:04x}\\u{0xDC00 + low:04x}"
+
+
+BEYOND_JSON: Final = {code: _escape(code) for code in _INVISIBLE}  # JSON itself escapes the first 32
+CONTROLS: Final = {code: _escape(code) for code in range(32) if chr(code) != "\t"} | BEYOND_JSON
+_BUT_LINES: Final = {code: text for code, text in CONTROLS.items() if chr(code) != "\n"}
+
+_MARK: Final = os.urandom(8).hex()
+_OURS: Final = re.compile(rf"\\u001b{_MARK}\[([0-9]+)m")
+_OURS_UNSHOWN: Final = re.compile(rf"\x1b{_MARK}\[[0-9]+m")
+
+
+def harmless(text: str) -> str:
+    """What others wrote, so that it can be shown on a terminal: it moves nothing there, and hides nothing."""
+    return text.translate(_BUT_LINES)
+
+
+def one_line(text: str) -> str:
+    """A text that begins no other line."""
+    return text.replace("\n", CONTROLS[10])
+
+
+def coloured(text: str, colour: str) -> str:
+    """A text that `shown` gives a colour."""
+    return f"\x1b{_MARK}[{colour}m{text}\x1b{_MARK}[0m"
+
+
+def shown(text: str) -> str:
+    """A text as it is written out: harmless, with the colours that we gave it."""
+    return _OURS.sub("\x1b[\\1m", harmless(text))
+
+
+def width_of(cell: str) -> int:
+    """How many characters of it are seen."""
+    return len(harmless(_OURS_UNSHOWN.sub("", cell)))

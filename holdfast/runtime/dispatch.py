@@ -545,7 +545,7 @@ class Dispatch:
         """An output with its secrets taken out; a large one in a thread, so that the loop gets its turn."""
         if not self.secrets.are_known or len(text) <= LOOKED_AT_ONCE_BYTES:
             return self.secrets.redact_json(text)
-        return await asyncio.to_thread(self.secrets.redact_json, text)
+        return await in_thread(self.secrets.redact_json, text)
 
     def _job_id(self, attempt: Attempt) -> str:
         live = self.advance.live.get(attempt.no)

@@ -72,17 +72,20 @@ class Artefacts:
         mark = self.folder / DIVIDED
         if not self.folder.is_dir() or mark.exists():
             return
-        moved = set()
+        moved, folders = set(), {self.folder}
         for tenant, sha256, is_shared in made:
             source, target = self._place(sha256), self.of(tenant)._place(sha256)
-            target.parent.mkdir(parents=True, exist_ok=True)
+            create_folder(target.parent)
+            folders |= {target.parent, target.parent.parent}
             with contextlib.suppress(FileExistsError, FileNotFoundError):
                 os.link(source, target)
             if not is_shared:
                 moved.add(source)
+        for folder in folders:  # a power cut must not find a file without any name
+            sync(folder)
         for source in moved:  # after all were linked: several tenants may have made the same
             source.unlink(missing_ok=True)
-        mark.touch()
+        os.close(create(mark))
 
     def keep(
         self, entries: Any, job_id: str, workdir: Path | None, *, from_outside: bool = False
@@ -129,8 +132,11 @@ class Artefacts:
     def put(self, pieces: Iterator[bytes], where: str = "the artefact") -> tuple[str, int]:
         """Store bytes under their hash; when this returns, they and their name survive a power cut."""
         if not self.folder.is_dir():
+            is_first = not self.folder.parent.is_dir()  # of any tenant
             create_folder(self.folder)
             sync(self.folder.parent)
+            if is_first:
+                sync(self.folder.parent.parent)
         made = self.folder / f".new-{os.getpid()}-{os.urandom(8).hex()}"
         digest, size = hashlib.sha256(), 0
         try:

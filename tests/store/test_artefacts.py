@@ -82,6 +82,18 @@ def test_files_of_one_tenant_are_not_there_for_another(kept: Artefacts) -> None:
             other.path(SCHEME + SHA)
 
 
+def test_folders_and_files_of_tenants_are_private(kept: Artefacts, tmp_path: Path) -> None:
+    umask = os.umask(0)
+    try:
+        kept.of("acme").put(iter([TEXT]))
+        kept.divide([("other", SHA, False)])
+    finally:
+        os.umask(umask)
+    found = [kept.folder, *kept.folder.rglob("*")]
+    assert len(found) >= 6
+    assert [path for path in found if path.stat().st_mode & 0o077] == []
+
+
 def test_files_that_an_older_release_kept_together_go_to_their_tenants_once(kept: Artefacts) -> None:
     shared, own = (kept.put(iter([text]))[0] for text in (b"shared", b"own"))
     kept.divide(

@@ -109,7 +109,7 @@ async def _show(settings: Settings, given: Given) -> int:
         run = await source.run(run_id)
         steps, names = await source.steps(run_id, every=given.has("--all-steps"))
     if given.has("--json"):
-        data = {path: step_data(step) for path, step in steps.items()}
+        data = {path: {**step_data(step), "job_id": step.job_id} for path, step in steps.items()}
         return _written(give(msgspec.to_builtins(run) | {"steps": data}))
     given_in = [f"inputs: {shortened(run.inputs, OUTPUT_SHOWN_MAX)}"] if run.inputs else []
     lines = [*_headed(run), *given_in, *_tree(names, steps)]

@@ -326,6 +326,7 @@ def view_of(step: Step) -> StepView:
         step.failed,
         task_id=step.task_id,
         waits_since=None if step.waits_since is None else Millis(ms_of(step.waits_since)),
+        job_id=step.job_id,
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import signal
+import uuid
 from pathlib import Path
 
 import pytest
@@ -130,7 +131,9 @@ def test_json_of_show_has_the_run_whole(cli: Cli) -> None:
     run_id = done(cli, inputs="{a: {type: integer, default: 7}}")
     data = cli.json("runs", "show", run_id)
     assert data["output"] == {"sum": 3} and data["inputs"] == {"a": 7}
+    job = data["steps"]["sum"].pop("job_id")
     assert data["steps"]["sum"] == {"status": "completed", "attempts": 1, "output": 3, "error": None}
+    assert str(uuid.UUID(job)) == job
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", data["created_at"])
 
 

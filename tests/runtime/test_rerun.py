@@ -413,6 +413,25 @@ def test_a_step_that_cannot_be_the_first_is_refused_with_the_reason(path: str, e
     run(work, picky.tool)
 
 
+def test_a_rerun_takes_over_the_same_outcomes_when_it_is_begun_by_another_process(tmp_path: Path) -> None:
+    """Accepted and not begun yet: what it takes over stands in its first row."""
+    file = f"sqlite:///{tmp_path / 'r.db'}"
+
+    async def main() -> None:
+        async with Holdfast(file, tools=[mix]) as hf:
+            first = await hf.start(SEEN_LATER)
+            expected = await first.result(timeout=10)
+            calls.clear()
+            hf._engine.resident = 0
+            again = await hf.rerun(first.id, from_step="d")
+            assert await again.status() == "pending" and calls == []
+        async with Holdfast(file, tools=[mix]) as hf:
+            assert await (await hf.run(again.id)).result(timeout=10) == expected
+            assert len(calls) == 2
+
+    asyncio.run(main())
+
+
 def test_a_run_without_a_failed_step_has_nothing_failed_to_do_again() -> None:
     async def work(hf: Holdfast) -> None:
         first = await hf.start(SEEN_LATER)

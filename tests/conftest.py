@@ -1,9 +1,16 @@
-"""What holds for all tests: a random search finds today what it found yesterday, and looks elsewhere by command.
+"""What holds for all tests: a random search finds today what it found yesterday, and looks elsewhere by command;
+and no test leaves this machine.
 
 `pytest --hypothesis-profile=search` takes new seeds and more examples each time. Knows nothing of the product.
 """
 
 from __future__ import annotations
+
+import ipaddress
+import socket
+import sys
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -22,3 +29,57 @@ def pytest_configure(config: pytest.Config) -> None:
     if not config.getoption("hypothesis_profile", None):
         # It draws constants of whatever modules are loaded, and those are others in each process of a run.
         providers._get_local_constants = lambda: providers._local_constants
+
+
+# ------------------------------------------------------------------------------------------- nothing leaves the machine
+
+OUTSIDE: list[str] = []  # what the test at work has tried to reach
+
+
+def _is_inside(host: Any) -> bool:
+    text = host.decode("ascii", "replace") if isinstance(host, bytes) else host
+    if text in (None, "", "localhost", "<broadcast>"):
+        return True
+    try:
+        address = ipaddress.ip_address(str(text).partition("%")[0])
+    except ValueError:
+        return False
+    mapped = getattr(address, "ipv4_mapped", None)
+    return (mapped or address).is_loopback or address.is_unspecified
+
+
+def _is_number(host: Any) -> bool:
+    try:
+        socket.inet_aton(host if isinstance(host, str) else host.decode())  # also 0177.1 and the like
+    except (OSError, ValueError):
+        return ":" in str(host)
+    return True
+
+
+def _watch(event: str, args: tuple[Any, ...]) -> None:
+    """Refuse connections and lookups that would leave the machine, before anything is sent."""
+    if event == "socket.getaddrinfo":
+        host = args[0]
+        if _is_inside(host) or _is_number(host):  # a number is not looked up
+            return
+        if (
+            not str(host).rstrip(".").endswith("invalid")
+        ):  # this name may be tried: here is the resolver that has none
+            OUTSIDE.append(f"a lookup of {host!r}")
+        raise socket.gaierror(socket.EAI_NONAME, "no name is looked up outside of this machine in tests")
+    if event in ("socket.connect", "socket.sendto"):
+        made, address = args[0], args[1]
+        if made.family in (socket.AF_INET, socket.AF_INET6) and not _is_inside(address[0]):
+            OUTSIDE.append(f"a connection to {address!r}")
+            raise PermissionError(f"a test connects to {address!r}, which is not this machine")
+
+
+sys.addaudithook(_watch)
+
+
+@pytest.fixture(autouse=True)
+def stays_on_this_machine() -> Iterator[None]:
+    """Whether another address may be called is tested by the resolver and the decision alone."""
+    OUTSIDE.clear()
+    yield
+    assert not OUTSIDE, f"this test tried to leave the machine: {', '.join(OUTSIDE)}"

@@ -82,7 +82,7 @@ def test_a_public_address_needs_a_key(cli: Cli) -> None:
 
 
 @pytest.mark.parametrize(
-    "args", [("--port", "no"), ("--port", "70000"), ("--host", "nowhere.invalid"), ("--flows", "gone")]
+    "args", [("--port", "no"), ("--port", "70000"), ("--host", "192.0.2.1"), ("--flows", "gone")]
 )
 def test_what_cannot_be_served_is_refused_in_words(cli: Cli, args: tuple[str, ...]) -> None:
     refused = cli.run("up", *args, *(() if "--port" in args else ("--port", "0")))

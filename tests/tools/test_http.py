@@ -292,7 +292,7 @@ def test_a_guarded_engine_calls_nothing_inside() -> None:
 
 
 def test_a_resolver_that_changes_its_mind_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Public when judged, this machine when connected to: the connection goes to what was judged, so not here."""
+    """One address when judged, the server's when connected to: the connection goes to what was judged, so not there."""
     asked = []
     real = socket.getaddrinfo
 
@@ -300,14 +300,14 @@ def test_a_resolver_that_changes_its_mind_is_asked_once(monkeypatch: pytest.Monk
         if host != "rebind.example":
             return real(host, port, *args, **kwargs)
         asked.append(host)
-        address = "192.0.2.1" if len(asked) == 1 else "127.0.0.1"
+        address = "127.0.0.2" if len(asked) == 1 else "127.0.0.1"
         return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, port))]
 
     monkeypatch.setattr(socket, "getaddrinfo", answers)
 
     async def run() -> list[bytes]:
         async with serving(lambda _: answer(b"1")) as server:
-            guard = Guard(guarded=True, allowed=["192.0.2.0/24"])
+            guard = Guard(guarded=True, allowed=["127.0.0.2/32"])
             with pytest.raises(ToolError):
                 await request(guard, url=f"http://rebind.example:{server.port}/", timeout_secs=0.3)
             return server.seen

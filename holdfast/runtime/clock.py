@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import os
 import time
-from typing import Protocol
+from typing import Final, Protocol
 
 from holdfast.values import Millis, RunId
+
+SET_BACK_MS_LEAST: Final = 1_000  # smaller steps are corrections that every clock makes
 
 
 class Clock(Protocol):
@@ -38,3 +40,22 @@ def uuid7(at: Millis, noise: bytes) -> RunId:
     time, drawn = f"{at:012x}", noise.hex()
     variant = "89ab"[noise[2] & 3]
     return f"{time[:8]}-{time[8:]}-7{drawn[:3]}-{variant}{drawn[5:8]}-{drawn[8:]}"  # type: ignore[return-value]
+
+
+class Steady:
+    """The time of another clock, which goes on by the monotonic one where the wall clock is set back.
+
+    For what is due some time after something else, such as the next try of a delivery: set back by five hours, the wall
+    clock would hold it up for as long. Set forward, or after a suspend, it is the wall clock again.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock, self.monotonic, self.new_id = clock, clock.monotonic, clock.new_id
+        self._ahead = clock.now() - int(clock.monotonic() * 1000)  # of the monotonic clock
+
+    def now(self) -> Millis:
+        wall, passed = self._clock.now(), int(self.monotonic() * 1000)
+        if self._ahead + passed - wall >= SET_BACK_MS_LEAST:
+            return Millis(self._ahead + passed)
+        self._ahead = wall - passed
+        return wall

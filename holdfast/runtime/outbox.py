@@ -17,6 +17,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 from holdfast.errors import NodeIsOver, NotFound, Refused
+from holdfast.runtime.clock import Steady
 from holdfast.runtime.letters import delivered, discarded, failed, headers_of, replayed, text_of
 from holdfast.runtime.places import Slow
 from holdfast.runtime.queries import Queries
@@ -43,9 +44,9 @@ LOOK_AGAIN_MS: Final = 5_000  # after a look that failed
 
 class Outbox:
     def __init__(self, engine: Engine) -> None:
-        self._engine, self._store, self._clock = engine, engine.store, engine.clock
+        self._engine, self._store, self._clock = engine, engine.store, Steady(engine.clock)
         self._queries = Queries(engine.store, engine.plans, engine)
-        self.timers = Timers(engine.clock, lambda no: None, self.look)
+        self.timers = Timers(self._clock, lambda no: None, self.look)
         self.writes = Writes(engine.committer)
         self._sending: dict[int, asyncio.Task[None]] = {}
         self._to: Counter[str] = Counter()  # of these, by the server that they go to

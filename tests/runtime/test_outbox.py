@@ -550,3 +550,17 @@ async def test_a_result_that_cannot_be_written_is_written_later_and_not_sent_twi
     await engine.advance(seconds=3)
     assert receiver.ids == [dead.id] * 2
     assert (await letter(engine, dead.run_id)).outcome == "delivered"
+
+
+async def test_a_wall_clock_that_is_set_back_does_not_hold_up_deliveries(
+    engine: TestEngine, receiver: Receiver
+) -> None:
+    receiver.statuses = [503]
+    run = await engine.start(DOUBLE, {"a": 1}, final_callback=receiver.url)
+    await engine.finish(run)
+    await engine.advance(seconds=0)
+    assert len(receiver.received) == 1
+    engine.clock.wall_offset_ms -= 5 * 3_600_000
+    await engine.advance(seconds=2 * DELAYS_SECS[0] + 1)
+    assert len(receiver.received) == 2
+    assert (await letter(engine, run.id)).outcome == "delivered"

@@ -7,14 +7,21 @@
 # made before with `holdfast keys create` on the same volume. Names other than localhost by which it is called stand in
 # HOLDFAST_ALLOW_HOSTS.
 
-FROM python:3.11-slim AS build
+# The base is named by an exact version. Its digest is not known where this file is kept; to pin it, append the one that
+# `docker buildx imagetools inspect` prints: python:3.11.14-slim-bookworm@sha256:…
+ARG BASE=python:3.11.14-slim-bookworm
+
+FROM ${BASE} AS build
 WORKDIR /src
 RUN python -m venv /opt/holdfast
-COPY pyproject.toml README.md LICENSE ./
+COPY requirements.txt pyproject.toml README.md LICENSE ./
+# Every package comes from the lock file and is checked against its hash; from those alone, with no look elsewhere,
+# Holdfast and what it needs are installed. The tools of developers stand in the lock file too, and are left here.
+RUN pip download --no-cache-dir --require-hashes --dest /wheels -r requirements.txt
 COPY holdfast holdfast
-RUN /opt/holdfast/bin/pip install --no-cache-dir --compile ".[otel]"
+RUN /opt/holdfast/bin/pip install --no-cache-dir --compile --no-index --find-links /wheels ".[otel]"
 
-FROM python:3.11-slim
+FROM ${BASE}
 RUN useradd --uid 10001 --user-group --no-create-home --shell /usr/sbin/nologin holdfast \
  && install --directory --owner=holdfast --group=holdfast --mode=0750 /data
 COPY --from=build /opt/holdfast /opt/holdfast

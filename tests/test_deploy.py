@@ -5,6 +5,8 @@ from __future__ import annotations
 import configparser
 import re
 import shlex
+import shutil
+import subprocess
 from pathlib import Path
 
 import msgspec
@@ -88,3 +90,41 @@ def test_the_unit_waits_for_a_graceful_stop_and_starts_again() -> None:
     assert int(service["TimeoutStopSec"]) > DRAIN_SECS
     assert (service["Type"], service["Restart"], service["KillSignal"]) == ("exec", "always", "SIGTERM")
     assert service["StateDirectory"] == "holdfast"
+
+
+def test_the_container_installs_from_the_lock_file_and_from_nowhere_else() -> None:
+    installs = [line for line in lines_of("RUN") if re.search(r"\bpip (install|download)\b", line)]
+    (download, install) = installs
+    assert "--require-hashes" in download and "-r requirements.txt" in download
+    assert "--no-index" in install and "--find-links /wheels" in install and "--dest /wheels" in download
+    locked = (ROOT / "requirements.txt").read_text("utf-8")
+    packages = re.findall(r"^\S+==.*\\\n    --hash=sha256:[0-9a-f]{64}", locked, re.MULTILINE)
+    assert len(packages) == len(re.findall(r"^[A-Za-z0-9]", locked, re.MULTILINE)) > 0
+
+
+def test_the_base_of_the_container_is_an_exact_version() -> None:
+    (base,) = lines_of("ARG")
+    assert re.fullmatch(r"BASE=python:3\.\d+\.\d+-slim-\w+(@sha256:[0-9a-f]{64})?", base)
+    assert [line.split()[0] for line in lines_of("FROM")] == ["${BASE}", "${BASE}"]
+
+
+def test_the_unit_keeps_its_database_out_of_the_working_folder() -> None:
+    service = unit()["Service"]
+    folders = {"%S/holdfast": "/var/lib/holdfast", "%E/holdfast": "/etc/holdfast"}
+    (database,) = re.findall(r"HOLDFAST_DB=sqlite:///(\S+)/holdfast\.db", service["Environment"])
+    working = Path(folders[service["WorkingDirectory"]])
+    assert database == "%S/holdfast" and service["ConfigurationDirectory"] == "holdfast"
+    assert not Path(folders[database]).is_relative_to(working)
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not installed here")
+def test_systemd_understands_the_unit(tmp_path: Path) -> None:
+    program = tmp_path / "holdfast"
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    copy = tmp_path / "holdfast.service"
+    copy.write_text(UNIT.replace("/opt/holdfast/bin/holdfast", str(program)))
+    found = subprocess.run(
+        ["systemd-analyze", "verify", str(copy)], capture_output=True, text=True, check=False
+    )
+    assert [line for line in found.stderr.splitlines() if "holdfast.service" in line] == []

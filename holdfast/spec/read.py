@@ -34,8 +34,9 @@ if TYPE_CHECKING:
 SPEC_BYTES_MAX: Final = 256 * 1024
 # The same as JSON, where each text has its quotation marks and `~` is `null`: several times as long at most.
 SPEC_DATA_BYTES_MAX: Final = 8 * SPEC_BYTES_MAX
-# Each key, value, and bracket of a text is an event: 256 KiB of `[],` would be 170,000 of them.
-EVENTS_MAX: Final = 50_000
+# Each key, value, and bracket of a text is an event: 256 KiB of `[],` would be 170,000 of them. A text of 256 KiB with
+# 10,000 steps has 26 bytes for each, which are at most 12 events.
+EVENTS_MAX: Final = 120_000
 # No one reads more at once, and a hostile text could be made of nothing but mistakes.
 PROBLEMS_MAX: Final = 100
 # Python itself refuses to read integers of more than 4,300 digits; nothing that is counted needs a tenth of
@@ -259,7 +260,7 @@ def _events(text: str, builder: _Builder) -> Iterable[yaml.Event]:
     try:
         for count, event in enumerate(yaml.parse(text, Loader=yaml.CSafeLoader)):
             if count >= EVENTS_MAX:
-                message = f"the text has more than {EVENTS_MAX:,} keys, values and brackets"
+                message = f"the text has more than {EVENTS_MAX:,} keys, values and brackets (nodes_max)"
                 builder.stop("too_many_values", message, _mark_of(event), "give data as inputs")
             yield event
     except yaml.YAMLError as error:

@@ -1150,3 +1150,12 @@ def test_a_default_is_not_shared_between_runs() -> None:
 def test_the_two_forms_of_inputs_are_told_apart(declared: str, names_known: set[str] | None) -> None:
     spec = WorkflowSpec.from_yaml_str(workflow(A, inputs=declared))
     assert input_names(spec.inputs) == names_known
+
+
+@pytest.mark.parametrize("step", ["- {{id: s{}, tool: t}}\n", "- {{id: s{},tool: t,args: {{a: 1}}}}\n"])
+def test_ten_thousand_steps_in_a_text_of_the_largest_size_are_valid(step: str) -> None:
+    count = min(10_000, (SPEC_BYTES_MAX - 20) // len(step.format(9_999)))
+    text = "name: w\nsteps:\n" + "".join(step.format(i) for i in range(count))
+    assert count > 7_000 and len(text) <= SPEC_BYTES_MAX
+    spec = WorkflowSpec.from_yaml_str(text)
+    assert spec.step_count == count

@@ -110,7 +110,7 @@ class SqliteStore(SqliteReads):
             raise StoreUnavailable(f"{self.path} cannot be written: {error.strerror}") from error
 
     def _open(self) -> None:
-        claim(self._file)
+        self._claim()
         self._write = self._connect()
         self._tallies = Tallies(self._write, self._sql)
         self._settle()
@@ -126,11 +126,17 @@ class SqliteStore(SqliteReads):
         self._last_no = self._value(self._read, "last_no")
         self._write.set_busy_timeout(BUSY_MS_LATER)
         self._grow_wal()
-        self._place = Place(self._write)
-        self._begin_mark(is_copy=is_copy)
+        self._watch_files(is_copy=is_copy)
         self._write.set_wal_hook(self._note_pages)
         if self.threads:
             self._start_writer()
+
+    def _claim(self) -> None:
+        claim(self._file)
+
+    def _watch_files(self, *, is_copy: bool) -> None:
+        self._place = Place(self._write)
+        self._begin_mark(is_copy=is_copy)
 
     def _start_writer(self) -> None:
         """Now, and not with the first slow commit: then there might be no thread left to have."""

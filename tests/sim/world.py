@@ -91,8 +91,17 @@ class SimClock:
         return RunId(f"run-{self._world.rng.getrandbits(64):016x}")
 
 
+class Nowhere:
+    """A database in memory has no files: nothing happens to them, and nothing is written beside them."""
+
+    log_path = ""
+
+    def __getattr__(self, name: str) -> Callable[..., None]:
+        return lambda *args, **named: None
+
+
 class SimStore(SqliteStore):
-    """The real store. Its commits happen when, and if, the world lets them."""
+    """The real store, in memory. Its commits happen when, and if, the world lets them."""
 
     def __init__(self, world: World, node: SimNode) -> None:
         super().__init__(world.path, threads=False)
@@ -102,6 +111,15 @@ class SimStore(SqliteStore):
     def _open(self) -> None:
         self.world.end_looks(self)
         super()._open()
+
+    def _claim(self) -> None:
+        pass
+
+    def _note_place(self) -> bool:
+        return False
+
+    def _watch_files(self, *, is_copy: bool) -> None:
+        self._place = self._mark = Nowhere()  # type: ignore[assignment]
 
     def close(self) -> None:
         """As the writer's thread does it: what was submitted is written first."""

@@ -190,7 +190,7 @@ def receiver() -> Iterator[Receiver]:
 async def dead(client: Both, receiver: Receiver) -> Letter:
     """A letter that its receiver does not want, and never will."""
     receiver.statuses = [410]
-    run = await client.start(later(""), final_callback=receiver.url)
+    run = await client.start(later("never answered"), final_callback=receiver.url)
     await client.cancel(run.run_id)
     end = time.monotonic() + PATIENCE_SECONDS
     while True:

@@ -427,6 +427,15 @@ KEYS_LIST: Final = Command(
     (),
     (TENANT, *ON_EITHER),
 )
+NODES: Final = Command(
+    "nodes",
+    "List the engine processes of a server.",
+    "holdfast.cli.nodes:command",
+    "Each with its name, epoch, address, version, when it began, the runs in its memory and its state.",
+    ("holdfast nodes", "holdfast nodes --server http://127.0.0.1:8070 --json"),
+    (),
+    ON_EITHER,
+)
 KEYS_REVOKE: Final = Command(
     "keys revoke",
     "Let a key count no longer, at once and for good.",
@@ -527,7 +536,7 @@ SHELVES: Final = {
     "Write and run": (INIT, RUN, VALIDATE, SCHEMA),
     "Look after runs": (RUNS_LIST, RUNS_SHOW, RUNS_WATCH, RUNS_EXPLAIN, RUNS_CANCEL, RUNS_RERUN),
     "Answer what runs wait for": (APPROVE, SIGNAL, RESUME),
-    "Serve": (UP, WORKER, DEMO),
+    "Serve": (UP, WORKER, NODES, DEMO),
     "Look after workflows": (FLOWS_PUBLISH, FLOWS_LIST, FLOWS_SHOW, FLOWS_DIFF, FLOWS_ROLLBACK),
     "Look after keys": (KEYS_CREATE, KEYS_LIST, KEYS_REVOKE),
     "Look after final callbacks": (DEAD_LETTERS_LIST, DEAD_LETTERS_REPLAY, DEAD_LETTERS_DISCARD),

@@ -48,7 +48,7 @@ from holdfast.http.wire import (
 from holdfast.runtime import traces
 from holdfast.runtime.queries import only_callbacks
 from holdfast.runtime.rerun import Again
-from holdfast.values import DEFAULT_TENANT, TERMINAL, RunId
+from holdfast.values import DEFAULT_TENANT, TERMINAL, RunId, rfc3339
 
 YAML: Final = "application/yaml"
 _NUMBER: Final = re.compile(r"[1-9][0-9]{0,9}")
@@ -232,6 +232,9 @@ async def nodes(ask: Ask) -> NodePage:
         release=version("holdfast"),
         runs=len(engine.advance.live),
         is_leaving=ask.leaving.is_set(),
+        version=version("holdfast"),
+        since=rfc3339(ask.services.since),
+        state="leaving" if ask.leaving.is_set() else "ready",
     )
     return NodePage([one], None)
 

@@ -522,6 +522,9 @@ class Node(msgspec.Struct, frozen=True):
     release: str
     runs: int  # in its memory
     is_leaving: bool
+    version: str = ""  # of Holdfast; the same as `release`
+    since: str = ""
+    state: Literal["ready", "leaving"] = "ready"
 
 
 class NodePage(msgspec.Struct, frozen=True):

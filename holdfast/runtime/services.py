@@ -25,6 +25,7 @@ class Services:
     ) -> None:
         self.engine, self.workers = engine, engine.workers
         self.clock: Clock = engine.clock
+        self.since = engine.clock.now()
         self.settings = settings or Settings()
         self.commands = Commands(engine)
         self.queries = Queries(engine.store, engine.plans, engine)

@@ -35,6 +35,7 @@ from holdfast.http.wire import (
     Letter,
     LetterPage,
     MadeKey,
+    NodePage,
     Release,
     ReleasePage,
     RerunPreview,
@@ -372,6 +373,11 @@ class Client:
     ) -> WorkerPage:
         """The workers that were heard of lately, or those of them who do a service."""
         return await self._get("/workers", WorkerPage, {"service": service, "cursor": cursor, "limit": limit})
+
+    @checked
+    async def nodes(self) -> NodePage:
+        """The engine processes of the server, each with its address, version, runs and state."""
+        return await self._get("/nodes", NodePage, {})
 
     @checked
     async def create_key(

@@ -24,6 +24,7 @@ from holdfast.http.wire import (
     Letter,
     LetterPage,
     MadeKey,
+    NodePage,
     Release,
     ReleasePage,
     RerunPreview,
@@ -215,6 +216,9 @@ class SyncClient:
 
     def publish(self, definition: Spec, *, number: int | None = None, draft: bool = False) -> Release:
         return self._do(self._client.publish(definition, number=number, draft=draft))
+
+    def nodes(self) -> NodePage:
+        return self._do(self._client.nodes())
 
     def workflows(self, *, cursor: str | None = None, limit: int = 100) -> WorkflowPage:
         return self._do(self._client.workflows(cursor=cursor, limit=limit))

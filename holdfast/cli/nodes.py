@@ -1,0 +1,56 @@
+"""`holdfast nodes`: the engine processes of a server."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from holdfast.cli.file import finished
+from holdfast.cli.given import Usage, settings_of
+from holdfast.cli.line import Given
+from holdfast.cli.show import instant, ms_of, table
+from holdfast.cli.source import PATIENCE_SECS, server_of
+from holdfast.cli.streams import UNWRITTEN, give, say, show
+from holdfast.config import Settings
+from holdfast.http.wire import Node, NodePage
+from holdfast.sdk.connection import Connection
+
+HEADS: Final = ("NAME", "EPOCH", "ADDRESS", "VERSION", "SINCE", "RUNS", "STATE")
+
+
+def command(given: Given) -> int:
+    return finished(_list(settings_of(given), as_json=given.has("--json")))
+
+
+async def _list(settings: Settings, *, as_json: bool) -> int:
+    server = server_of(settings)
+    page = NodePage([], None) if server is None else await _asked(server, settings.key)
+    if as_json:
+        return 0 if give(page) else UNWRITTEN
+    if not page.items:
+        say("no server has this file; holdfast up starts one, and --server names another")
+        return 0
+    return 0 if show(table(HEADS, [_cells(one) for one in page.items])) else UNWRITTEN
+
+
+async def _asked(server: str, key: str | None) -> NodePage:
+    try:
+        connection = Connection(server, key, patience=PATIENCE_SECS)
+    except ValueError as error:
+        raise Usage(str(error)) from None
+    try:
+        return await connection.ask("GET", "/api/v1/nodes", NodePage)
+    finally:
+        await connection.close()
+
+
+def _cells(node: Node) -> tuple[str, ...]:
+    since = instant(ms_of(node.since)) if node.since else ""
+    return (
+        node.name,
+        str(node.epoch),
+        node.address or "",
+        node.version or node.release,
+        since,
+        str(node.runs),
+        node.state,
+    )

@@ -362,6 +362,11 @@ and what was filled in is never read again. A path that finds nothing gives null
 `$.inputs.x`. `select`, and `until` of a poll, are JSONPaths over the answer. Of `items` a path that names one list means its members; one
 that finds nothing is an empty list.
 
+A path that searches (`$..id`, `$.*`, a filter) looks at the inputs first and then at the outputs of the steps in the order of their ids; inside a value
+it keeps the order of the data, and `..` gives what it finds in a value before what it finds deeper in it. Each value is found once: bare names
+and loop variables are second names of what stands under `inputs` or `steps`, and are found by name alone. A path or condition that would look at
+too much of the data (about 0.1 s of work) fails its step with kind `expression_too_costly`; `validate` cannot tell, since it depends on the data.
+
 Steps see those before them. After a `parallel` or `branch`, the steps inside can be named too, null where they did not run. After a
 `foreach` only its whole output can.
 """

@@ -168,6 +168,15 @@ class LimitExceeded(HoldfastError):
         self.limit = limit
 
 
+class ExpressionTooCostly(LimitExceeded):
+    """A JSONPath or a condition looks at more than one evaluation may. Nothing of it is used."""
+
+    code = "expression_too_costly"
+
+    def __init__(self, message: str) -> None:
+        super().__init__("expression_work_max", message)
+
+
 class NotFound(HoldfastError):
     """There is no run, tool or published workflow of that name."""
 

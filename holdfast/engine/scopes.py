@@ -20,7 +20,7 @@ from holdfast.engine.decisions import (
 from holdfast.engine.draft import Draft
 from holdfast.engine.gather import added_bytes, child_bytes, frame_bytes
 from holdfast.engine.state import Scope
-from holdfast.errors import LimitExceeded
+from holdfast.errors import ExpressionTooCostly, LimitExceeded
 from holdfast.plan import composed
 from holdfast.plan.composed import TooLarge
 from holdfast.plan.graph import (
@@ -52,6 +52,8 @@ def broken(error: Exception, path: str) -> Error:
     """An expression that gives nothing usable fails its step; no attempt is made."""
     if isinstance(error, TooLarge):
         return Error("input_too_large", f"what {path} is given is over {MIB} MiB; {PASS_FILES}", path)
+    if isinstance(error, ExpressionTooCostly):
+        return Error(error.code, str(error), path)
     return Error("limit" if isinstance(error, LimitExceeded) else "template", str(error), path)
 
 

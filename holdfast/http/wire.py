@@ -45,6 +45,7 @@ STATUS: Final[dict[str, int]] = {
     "invalid_spec": 422,
     "invalid_inputs": 422,
     "limit_exceeded": 422,
+    "expression_too_costly": 422,
     "request_conflict": 422,
     "too_many_requests": 429,
     "headers_too_large": 431,

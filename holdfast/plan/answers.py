@@ -6,10 +6,12 @@ callback are read alike.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Final
 
 import msgspec
 
+from holdfast.errors import ExpressionTooCostly
 from holdfast.plan.composed import TooLarge, refuse_large
 from holdfast.plan.graph import Answer
 from holdfast.spec.expr import compiled, parse_jsonpath
@@ -62,18 +64,21 @@ def answer_of(rule: ResultRule) -> Answer:
         if rule.envelope:
             refuse_failure(value)
         if find is not None:
-            hits = find(value)
-            _refuse_large(hits)
+            hits = _found(find, value)
             value = hits[0] if len(hits) == 1 else hits or None
         return _read(value) if rule.parse == "json" and isinstance(value, str) else value
 
     return output
 
 
-def _refuse_large(hits: list[Any]) -> None:
+def _found(find: Callable[[Any], list[Any]], value: Any) -> list[Any]:
     try:
+        hits = find(value)
         if len(hits) > 1:
             refuse_large(hits)
+        return hits
+    except ExpressionTooCostly as error:
+        raise AnswerFailed(f"`select`: {error}", error.code) from None
     except TooLarge:
         message = "what `select` finds is over 25 MiB together; select less of it"
         raise AnswerFailed(message, "output_too_large") from None

@@ -304,20 +304,21 @@ def _of_step(step_id: str, members: tuple[Member, ...], scope: Scope) -> expr.So
 
 
 def _document(scope: Scope) -> expr.Document:
-    """All that can be seen: bare names first, so that `inputs`, `steps` and `item` win where they clash."""
-    members: list[tuple[tuple[Member, ...], expr.Source]] = []
-    for name in sorted(scope.names()):
-        source = _source((name,), scope)
-        if source is not None and name not in ("inputs", "steps", "item"):
-            members.append(((name,), source))
-    members.append((("inputs",), _inputs_source((), scope)))
+    """All that can be seen, in the order in which it is searched: the inputs, then the steps by their ids.
+
+    Bare names, loop variables and `file_refs` of a step are second names of what stands there.
+    """
+    members: list[tuple[tuple[Member, ...], expr.Source, bool]] = [
+        (("inputs",), _inputs_source((), scope), False)
+    ]
     for step_id in sorted(scope.step_ids()):
         for part in ("output", "file_refs"):
             source = _step_source((step_id, part), scope)
             assert source is not None
-            members.append((("steps", step_id, part), source))
-    if (depth := scope.binding("item")) is not None:
-        members.append((("item",), expr.Source("item", (), depth)))
+            members.append((("steps", step_id, part), source, part == "file_refs"))
+    bare = sorted((scope.names() | {"item"}) - {"inputs", "steps"})
+    sources = ((name, _source((name,), scope)) for name in bare)
+    members += [((name,), source, True) for name, source in sources if source is not None]
     return expr.Document(tuple(members))
 
 

@@ -29,43 +29,62 @@ from holdfast.spec.condition import (
     Some,
 )
 from holdfast.spec.reference import Literal, Reference
+from holdfast.spec.work import CHARS_OF_A_UNIT, Work
 from holdfast.values import canonical
 
 Look = Callable[[Reference], Any]  # what a reference holds now; null where there is nothing
 Condition = Callable[[Look], bool]
 
+
+class _Looking:
+    """One evaluation: how to look, and what it may still cost."""
+
+    __slots__ = ("at", "work")
+
+    def __init__(self, look: Look) -> None:
+        self.at, self.work = look, Work()
+
+
+Asked = Callable[[_Looking], bool]
+
 NUMBER_CHARS_MAX: Final = 300  # a longer text of digits is a text; Python itself refuses some of them
+MEMBERS_OF_A_UNIT: Final = 4  # of a list that is searched for a number or a text
 _NUMBER_BEGINS: Final = frozenset("0123456789+-.")
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?\Z")
 
 
 def condition(expr: Expr) -> Condition:
-    """What answers whether a condition holds."""
+    """What answers whether a condition holds. It raises ExpressionTooCostly before it compares too much."""
+    holds = _asked(expr)
+    return lambda look: holds(_Looking(look))
+
+
+def _asked(expr: Expr) -> Asked:
     match expr:
         case Every(parts):
-            all_parts = [condition(part) for part in parts]
+            all_parts = [_asked(part) for part in parts]
             return lambda look: all(part(look) for part in all_parts)
         case Some(parts):
-            any_parts = [condition(part) for part in parts]
+            any_parts = [_asked(part) for part in parts]
             return lambda look: any(part(look) for part in any_parts)
         case Not(part):
-            inner = condition(part)
+            inner = _asked(part)
             return lambda look: not inner(look)
         case Exists(what):
-            return lambda look: look(what) is not None
+            return lambda look: look.at(what) is not None
         case IsTrue(what):
-            return lambda look: is_equal(look(what), True)
+            return lambda look: is_equal(look.at(what), True, look.work)
         case Always(value):
             return lambda look: value
         case Compare(word, left, right):
             first, second, holds = _value(left), _value(right), _COMPARISONS[word]
-            return lambda look: holds(first(look), second(look))
+            return lambda look: holds(first(look), second(look), look.work)
 
 
-def _value(operand: Operand) -> Callable[[Look], Any]:
+def _value(operand: Operand) -> Callable[[_Looking], Any]:
     match operand:
         case Reference():
-            return lambda look: look(operand)
+            return lambda look: look.at(operand)
         case Literal(value):
             return lambda look: value
         case Listed(items):
@@ -76,39 +95,45 @@ def _value(operand: Operand) -> Callable[[Look], Any]:
 # ------------------------------------------------------------------------------------------------- comparing
 
 
-def is_equal(left: Any, right: Any) -> bool:
-    return _compared(operator.eq, left, right)
+def is_equal(left: Any, right: Any, work: Work) -> bool:
+    return _compared(operator.eq, left, right, work)
 
 
-def is_within(item: Any, whole: Any) -> bool:
+def is_within(item: Any, whole: Any, work: Work) -> bool:
     """Whether a list has a value that is equal, or a text a part. Null is a part of no text."""
     if isinstance(whole, list):
-        return _has(whole, item)
+        return _has(whole, item, work)
     if isinstance(whole, str):
-        return item is not None and _text(item) in whole
+        work.spend(len(whole) // CHARS_OF_A_UNIT)
+        return item is not None and _text(item, work) in whole
     return False
 
 
-def _has(items: list[Any], item: Any) -> bool:
+def _has(items: list[Any], item: Any, work: Work) -> bool:
     """The same as asking `is_equal` of each, which would take seconds for a million of them."""
+    work.spend(len(items) // MEMBERS_OF_A_UNIT)
     number = _number(item)
     if number is not None:  # which only numbers can be equal to
-        return any(
-            member == number if type(member) in (int, float) else _number(member) == number
-            for member in items
-        )
-    text = _text(item)
+        return any(_is_number(member, number, work) for member in items)
+    text = _text(item, work)
     if text in items:
         return True
     others = (list, dict) if text[:1] in ("[", "{") else (bool, NoneType)
-    return any(isinstance(member, others) and _text(member) == text for member in items)
+    return any(isinstance(member, others) and _text(member, work) == text for member in items)
 
 
-def _ordered(compare: Callable[[Any, Any], bool]) -> Callable[[Any, Any], bool]:
-    return lambda left, right: _compared(compare, left, right)
+def _is_number(member: Any, number: float, work: Work) -> bool:
+    if type(member) in (int, float):
+        return bool(member == number)
+    work.spend(1)
+    return _number(member) == number
 
 
-_COMPARISONS: Final[dict[CompareWord, Callable[[Any, Any], bool]]] = {
+def _ordered(compare: Callable[[Any, Any], bool]) -> Callable[[Any, Any, Work], bool]:
+    return lambda left, right, work: _compared(compare, left, right, work)
+
+
+_COMPARISONS: Final[dict[CompareWord, Callable[[Any, Any, Work], bool]]] = {
     "eq": is_equal,
     "ne": _ordered(operator.ne),
     "gt": _ordered(operator.gt),
@@ -116,15 +141,15 @@ _COMPARISONS: Final[dict[CompareWord, Callable[[Any, Any], bool]]] = {
     "ge": _ordered(operator.ge),
     "le": _ordered(operator.le),
     "in": is_within,
-    "contains": lambda whole, item: is_within(item, whole),
+    "contains": lambda whole, item, work: is_within(item, whole, work),
 }
 
 
-def _compared(compare: Callable[[Any, Any], bool], left: Any, right: Any) -> bool:
+def _compared(compare: Callable[[Any, Any], bool], left: Any, right: Any, work: Work) -> bool:
     first = _number(left)
     second = None if first is None else _number(right)
     if first is None or second is None:
-        return compare(_text(left), _text(right))
+        return compare(_text(left, work), _text(right, work))
     return compare(first, second)
 
 
@@ -143,9 +168,11 @@ def _number_in(text: str) -> int | float | None:
     return number if math.isfinite(number) else None
 
 
-def _text(value: Any) -> str:
+def _text(value: Any, work: Work) -> str:
     if isinstance(value, str):
+        work.spend(len(value) // CHARS_OF_A_UNIT)
         return value
+    work.weigh(value)
     text = canonical(value)
     # JSON has one kind of numbers: 1.0 is the same text as 1, inside of lists and objects too.
     return (canonical(_with_whole(value)) if b".0" in text else text).decode()

@@ -14,6 +14,7 @@ import msgspec
 from holdfast.plan import composed
 from holdfast.plan.composed import TooLarge, escaped_chunks, printed, refuse_large
 from holdfast.plan.graph import Evaluate, ItemsOf, Render, View
+from holdfast.spec.expr import Aliased
 from holdfast.values import JSON_DEPTH_MAX, NotJson, decode, encode, is_too_deep, written
 
 # A part over this size that is wholly an existing value is stored as a reference to it, so that a large output
@@ -71,9 +72,12 @@ class Merged(msgspec.Struct, frozen=True):
 
 
 class Document(msgspec.Struct, frozen=True):
-    """The whole document that a step can see, for paths that search it: names → values."""
+    """The whole document that a step can see, for paths that search it: names → values.
 
-    members: tuple[tuple[Members, Source], ...]
+    `True` marks a second name of a value that stands in the document anyway.
+    """
+
+    members: tuple[tuple[Members, Source, bool], ...]
 
 
 class Lookup(msgspec.Struct, frozen=True):
@@ -133,12 +137,15 @@ def _input_named(source: Source) -> str | None:
 
 def document(doc: Document) -> Callable[[View], dict[str, Any]]:
     def build(view: View) -> dict[str, Any]:
-        root: dict[str, Any] = {}
-        for members, source in doc.members:
+        root = Aliased()
+        for members, source, is_alias in doc.members:
             place = root
             for member in members[:-1]:
-                place = place.setdefault(str(member), {})
-            place[str(members[-1])] = walk(source.whole(view), source.members)
+                place = place.setdefault(str(member), Aliased())
+            name = str(members[-1])
+            place[name] = walk(source.whole(view), source.members)
+            if is_alias:
+                place.aliases.add(name)
         return root
 
     return build

@@ -1,41 +1,50 @@
-"""RFC 9535 by the library: for the paths that are more than names and indices, with a bound on their work.
+"""RFC 9535: paths that are more than names and indices. Parsed by the library, evaluated here, with a bound on their work.
 
-Knows the library, which is slow to import: whoever needs this page imports it when the first such path is met.
+Knows the library, which is slow to import: a module that needs this one imports it when the first such path is met.
 Must not know templates, or what a path is for.
 
-Regular expressions are left out, since one of them can take for ever. Each look at a value is counted where
-segments are applied to nodes, since all work grows from there: what a filter asks is again made of segments.
-To bound the size of the data instead would refuse harmless paths over large data, and would let pass nested
-filters, whose work grows with its square.
+A query becomes closures over plain values. Each value that is looked at or compared is counted before that is done
+(work.py), so no path over any data takes longer than about 0.1 s. What stands under `$` in a filter does not depend
+on the value that is filtered, and is looked for once. Regular expressions are left out, since one of them can take
+for ever.
+
+Order: that of the data. `..` gives what it selects from a value before what it selects from that value's children.
 """
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
+from functools import partial
 from typing import Any, Final
 
-from jsonpath_rfc9535 import JSONPathEnvironment, JSONPathError, JSONPathNode, JSONPathQuery
+from jsonpath_rfc9535 import JSONPathEnvironment, JSONPathError, JSONPathQuery
 from jsonpath_rfc9535.filter_expressions import (
     ComparisonExpression,
     Expression,
-    FilterContext,
+    FilterExpression,
     FilterExpressionLiteral,
+    FilterQuery,
+    FunctionExtension,
+    LogicalExpression,
+    PrefixExpression,
     RootFilterQuery,
 )
-from jsonpath_rfc9535.parse import Parser
 from jsonpath_rfc9535.segments import (
     JSONPathChildSegment,
     JSONPathRecursiveDescentSegment,
     JSONPathSegment,
 )
-from jsonpath_rfc9535.selectors import IndexSelector, NameSelector, WildcardSelector
-from jsonpath_rfc9535.tokens import TokenStream
+from jsonpath_rfc9535.selectors import (
+    FilterSelector,
+    IndexSelector,
+    JSONPathSelector,
+    NameSelector,
+    SliceSelector,
+    WildcardSelector,
+)
 
-from holdfast.errors import LimitExceeded
-
-# What one evaluation may look at. `$..*..*` over a few thousand values would otherwise look at billions.
-NODES_VISITED_MAX: Final = 1_000_000
+from holdfast.spec.expr import Aliased
+from holdfast.spec.work import CHARS_OF_A_UNIT, Work, is_same
 
 
 class NotAPath(ValueError):
@@ -54,16 +63,16 @@ class Query:
     """
 
     def __init__(self, text: str) -> None:
-        self._query = _parsed(text)
-        self.reads = tuple(_fixed_members(query) for query in _queries_from_root(self._query))
-        beyond = self._query.segments[len(self.reads[0]) :]
+        query = _parsed(text)
+        self._select = _selection(query)
+        self.reads = tuple(_fixed_members(query) for query in _queries_from_root(query))
+        beyond = query.segments[len(self.reads[0]) :]
         self.star = len(beyond) == 1 and _is_star(beyond[0])
         self.singular = self.reads[0] if self.star or not beyond else None
 
     def find(self, data: Any) -> list[Any]:
-        """All values that the path names in the data, or LimitExceeded if it looks at too many."""
-        _budget.left = NODES_VISITED_MAX
-        return [node.value for node in self._query.finditer(data)]
+        """All values that the path names in the data, or ExpressionTooCostly if it looks at too much."""
+        return self._select([data], _Evaluation(data))
 
 
 def _parsed(text: str) -> JSONPathQuery:
@@ -117,86 +126,204 @@ def _queries_from_root(query: JSONPathQuery) -> Iterator[JSONPathQuery]:
         )
 
 
-# ----------------------------------------------------------------------------------------- bounded evaluation
+# ------------------------------------------------------------------------------------------------- evaluation
 
 
-class _Budget(threading.local):
-    """How many nodes the evaluation that runs in this thread may still visit. Evaluation never awaits."""
+class _Evaluation:
+    """One evaluation: what it may still do, and what the queries from `$` in its filters gave."""
 
-    left = NODES_VISITED_MAX
+    __slots__ = ("found", "root", "work")
 
-    def spend(self, nodes: int) -> None:
-        self.left -= nodes
-        if self.left < 0:
-            message = f"the JSONPath looks at more than {NODES_VISITED_MAX:,} values"
-            raise LimitExceeded("nodes_visited_max", message)
+    def __init__(self, root: Any) -> None:
+        self.root, self.work = root, Work()
+        self.found: dict[int, list[Any]] = {}
 
 
-_budget = _Budget()
+Select = Callable[[list[Any], _Evaluation], list[Any]]  # from these values
+Pick = Callable[[Any, _Evaluation], Iterable[Any]]  # from one value
+Test = Callable[[Any, _Evaluation], Any]  # of one value
+
+# What they cost beside a value that is only passed on, as measured.
+VISIT: Final = 2  # a selector applied to one value
+TEST: Final = 3  # a filter asked of one value
+
+_NOTHING: Final = object()  # what a query without a hit compares as: equal only to itself
 
 
-def _counted(nodes: Iterable[JSONPathNode], selectors: int) -> Iterator[JSONPathNode]:
-    """Each selector looks at a node and perhaps at all its children, whether or not they are selected."""
-    for node in nodes:
-        children = len(node.value) if isinstance(node.value, dict | list) else 0
-        _budget.spend((1 + children) * selectors)
-        yield node
+def _children(value: Any) -> Collection[Any]:
+    if type(value) is dict:
+        return value.values()
+    if type(value) is list:
+        return value
+    if isinstance(value, Aliased):
+        return [member for name, member in value.items() if name not in value.aliases]
+    return ()
 
 
-def _size(value: Any) -> int:
-    """How many values a value holds, counted no further than the budget goes."""
-    stack, count = [value], 0
-    while stack and count <= _budget.left:
-        top = stack.pop()
-        count += 1
-        if isinstance(top, dict):
-            stack.extend(top.values())
-        elif isinstance(top, list):
-            # What a path inside a filter yields is a list of nodes, which stand for their values.
-            stack.extend(getattr(item, "value", item) for item in top)
-    return count
+def _selection(query: JSONPathQuery) -> Select:
+    steps = [_segment(segment) for segment in query.segments]
+
+    def select(values: list[Any], evaluation: _Evaluation) -> list[Any]:
+        for step in steps:
+            values = step(values, evaluation)
+        return values
+
+    return select
 
 
-class _CountingChild(JSONPathChildSegment):
-    def resolve(self, nodes: Iterable[JSONPathNode]) -> Iterable[JSONPathNode]:
-        return super().resolve(_counted(nodes, len(self.selectors)))
+def _segment(segment: JSONPathSegment) -> Select:
+    picks = [_pick(selector) for selector in segment.selectors]
+    descends = isinstance(segment, JSONPathRecursiveDescentSegment)
+
+    def select(values: list[Any], evaluation: _Evaluation) -> list[Any]:
+        found: list[Any] = []
+        spend = evaluation.work.spend
+        stack = values[::-1]
+        while stack:
+            value = stack.pop()
+            children = _children(value) if descends else ()
+            spend(VISIT * len(picks) + len(children))
+            for pick in picks:
+                found += pick(value, evaluation)
+            if children:
+                stack += [child for child in children if isinstance(child, dict | list)][::-1]
+        return found
+
+    return select
 
 
-class _CountingDescent(JSONPathRecursiveDescentSegment):
-    def resolve(self, nodes: Iterable[JSONPathNode]) -> Iterable[JSONPathNode]:
-        for node in nodes:
-            for visited in _counted(self._visit(node), len(self.selectors)):
-                for selector in self.selectors:
-                    yield from selector.resolve(visited)
+def _pick(selector: JSONPathSelector) -> Pick:
+    """Whoever picks among all children spends their number first."""
+    match selector:
+        case NameSelector(name=name):
+            return lambda value, _: (value[name],) if isinstance(value, dict) and name in value else ()
+        case IndexSelector(index=index):
+            return lambda value, _: (
+                value[index:][:1] if isinstance(value, list) and -len(value) <= index else ()
+            )
+        case SliceSelector(slice=part):
+            return lambda value, at: (
+                _spent(value[part], at) if isinstance(value, list) and part.step != 0 else ()
+            )
+        case FilterSelector(expression=expression):
+            holds = _test(expression)
+            return lambda value, at: [
+                child for child in _spent(_children(value), at, TEST) if holds(child, at)
+            ]
+    assert isinstance(selector, WildcardSelector)
+    return lambda value, at: _spent(_children(value), at)
 
 
-class _CountingComparison(ComparisonExpression):
-    """Comparing two large values looks at every value in them."""
-
-    def evaluate(self, context: FilterContext) -> bool:
-        sides = (self.left, self.right)
-        if not any(isinstance(side, FilterExpressionLiteral) for side in sides):
-            _budget.spend(min(_size(side.evaluate(context)) for side in sides))
-        return super().evaluate(context)
+def _spent(values: Collection[Any], evaluation: _Evaluation, each: int = 1) -> Collection[Any]:
+    evaluation.work.spend(each * len(values))
+    return values
 
 
-class _CountingParser(Parser):
-    def parse_query(self, stream: TokenStream, *, in_filter: bool = False) -> Iterable[JSONPathSegment]:
-        for segment in super().parse_query(stream, in_filter=in_filter):
-            descends = isinstance(segment, JSONPathRecursiveDescentSegment)
-            counting = _CountingDescent if descends else _CountingChild
-            yield counting(env=self.env, token=segment.token, selectors=segment.selectors)
+# --------------------------------------------------------------------------------------------------- filters
 
-    def parse_infix_expression(self, stream: TokenStream, left: Expression) -> Expression:
-        parsed = super().parse_infix_expression(stream, left)
-        if not isinstance(parsed, ComparisonExpression):
-            return parsed
-        return _CountingComparison(parsed.token, parsed.left, parsed.operator, parsed.right)
+
+def _test(expression: Expression) -> Test:
+    """Does a value pass?"""
+    match expression:
+        case FilterExpression(expression=inner):
+            return _test(inner)
+        case PrefixExpression(right=right):
+            refused = _test(right)
+            return lambda value, at: not refused(value, at)
+        case LogicalExpression(left=left, operator=operator, right=right):
+            return _logical(_test(left), _test(right), is_both=operator == "&&")
+        case ComparisonExpression(left=left, operator=operator, right=right):
+            return _comparison(_operand(left), operator, _operand(right))
+        case FilterQuery():
+            nodes = _nodes(expression)
+            return lambda value, at: bool(nodes(value, at))
+    operand = _operand(expression)
+    return lambda value, at: operand(value, at) not in (_NOTHING, False)
+
+
+def _logical(first: Test, second: Test, *, is_both: bool) -> Test:
+    def holds(value: Any, at: _Evaluation) -> Any:
+        at.work.spend(VISIT)
+        decided = first(value, at)
+        return second(value, at) if bool(decided) is is_both else decided
+
+    return holds
+
+
+def _nodes(expression: Expression) -> Callable[[Any, _Evaluation], list[Any]]:
+    assert isinstance(expression, FilterQuery)
+    select, key = _selection(expression.query), id(expression)
+    if not isinstance(expression, RootFilterQuery):
+        return lambda value, at: select([value], at)
+
+    def once(_: Any, at: _Evaluation) -> list[Any]:
+        if key not in at.found:
+            at.found[key] = select([at.root], at)
+        return at.found[key]
+
+    return once
+
+
+def _operand(expression: Expression) -> Test:
+    """What stands at one side of a comparison, or is given to a function."""
+    if isinstance(expression, FilterExpressionLiteral):
+        constant = expression.value
+        return lambda value, at: constant
+    if isinstance(expression, FunctionExtension):
+        return _function(expression.name, expression.args[0])
+    nodes = _nodes(expression)
+
+    def single(value: Any, at: _Evaluation) -> Any:
+        found = nodes(value, at)
+        return found[0] if len(found) == 1 else _NOTHING
+
+    return single
+
+
+def _function(name: str, argument: Expression) -> Test:
+    if name == "count":
+        nodes = _nodes(argument)
+        return lambda value, at: len(nodes(value, at))
+    operand = _operand(argument)
+    if name == "value":
+        return operand
+
+    def length(value: Any, at: _Evaluation) -> Any:
+        measured = operand(value, at)
+        return len(measured) if isinstance(measured, str | list | dict) else _NOTHING
+
+    return length
+
+
+def _comparison(left: Test, operator: str, right: Test) -> Test:
+    def is_equal(value: Any, at: _Evaluation) -> bool:
+        return is_same(left(value, at), right(value, at), at.work)
+
+    def is_less(value: Any, at: _Evaluation, *, or_equal: bool, turned: bool) -> bool:
+        one, other = left(value, at), right(value, at)
+        if turned:
+            one, other = other, one
+        at.work.spend(1)
+        if or_equal and is_same(one, other, at.work):
+            return True
+        return _is_less(one, other, at.work)
+
+    if operator == "==":
+        return is_equal
+    if operator == "!=":
+        return lambda value, at: not is_equal(value, at)
+    return partial(is_less, or_equal="=" in operator, turned=operator[0] == ">")
+
+
+def _is_less(one: Any, other: Any, work: Work) -> bool:
+    if isinstance(one, str) and isinstance(other, str):
+        work.spend(min(len(one), len(other)) // CHARS_OF_A_UNIT)
+        return one < other
+    numbers = isinstance(one, int | float) and isinstance(other, int | float)
+    return numbers and not isinstance(one, bool) and not isinstance(other, bool) and one < other
 
 
 class _Environment(JSONPathEnvironment):
-    parser_class = _CountingParser
-
     def setup_function_extensions(self) -> None:
         super().setup_function_extensions()
         del self.function_extensions["match"], self.function_extensions["search"]

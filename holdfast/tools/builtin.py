@@ -12,6 +12,7 @@ from typing import Annotated, Any, Final
 
 import msgspec
 
+from holdfast.errors import ExpressionTooCostly
 from holdfast.tools.context import Context
 from holdfast.tools.failures import ToolError
 from holdfast.tools.guard import Guard
@@ -76,7 +77,10 @@ async def transform(
 
 def _selected(value: Any, path: str, default: Any, *, first: bool) -> Any:
     query = _query(path)
-    found = query.find(value)
+    try:
+        found = query.find(value)
+    except ExpressionTooCostly as error:
+        raise ToolError(str(error), kind=error.code) from None
     if query.singular is not None and not query.star or first:
         return found[0] if found else default
     return found

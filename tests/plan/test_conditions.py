@@ -12,6 +12,7 @@ from holdfast.plan.conditions import condition, is_equal, is_within
 from holdfast.spec.condition import condition_from
 from holdfast.spec.problems import Report
 from holdfast.spec.reference import Reference
+from holdfast.spec.work import Work
 from tests.spec.flows import CONDITIONS, JSON
 
 HELD: dict[str, Any] = {
@@ -174,8 +175,8 @@ def holds_between(word: str, left: Any, right: Any) -> bool:
 
 @given(JSON, st.lists(JSON, max_size=4))
 def test_a_list_has_what_is_equal_to_one_of_its_items(item: Any, items: list[Any]) -> None:
-    assert is_within(item, items) is any(is_equal(item, member) for member in items)
-    assert is_within(item, [*items, item])
+    assert is_within(item, items, Work()) is any(is_equal(item, member, Work()) for member in items)
+    assert is_within(item, [*items, item], Work())
 
 
 ALIKE: st.SearchStrategy[Any] = st.sampled_from(
@@ -187,17 +188,17 @@ ALIKE: st.SearchStrategy[Any] = st.sampled_from(
 def test_a_list_has_what_is_equal_to_one_of_its_items_also_where_all_are_alike(
     item: Any, items: list[Any]
 ) -> None:
-    assert is_within(item, items) is any(is_equal(item, member) for member in items)
+    assert is_within(item, items, Work()) is any(is_equal(item, member, Work()) for member in items)
 
 
 @given(st.text("0123456789.+-eE", max_size=12), st.text("0123456789.+-eE", max_size=400))
 def test_texts_that_nearly_are_numbers_are_compared_all_the_same(left: str, right: str) -> None:
-    assert is_equal(left, right) is is_equal(right, left)
+    assert is_equal(left, right, Work()) is is_equal(right, left, Work())
 
 
 @pytest.mark.parametrize(
     "text", ["9" * 301, "1e999", "-1e999", "0x10", "1_0", "\uff11", "--1", ".", "e5", ""]
 )
 def test_what_is_no_number_of_ours_is_a_text(text: str) -> None:
-    assert is_equal(text, text)
-    assert not is_equal(text, 1)
+    assert is_equal(text, text, Work())
+    assert not is_equal(text, 1, Work())

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from jsonpath_rfc9535 import JSONPathEnvironment
 
 from holdfast.errors import LimitExceeded
 from holdfast.spec.expr import (
@@ -220,23 +221,51 @@ def nest(depth: int, width: int) -> Any:
     [
         ("$..*..*..*", nest(6, 8)),
         ("$..*..*..*..*", nest(10, 3)),
-        ("$[?$[?$[?@ == 5]]]", list(range(2000))),
-        ("$[?count($..*) > 0]", list(range(5000))),
+        ("$[?@[?@[?@ == 5]]]", [[list(range(100)) for _ in range(100)] for _ in range(100)]),
+        ("$[?count(@..*) > 0]", [nest(4, 6) for _ in range(200)]),
+        ("$.a[?@ == $.a[0]]", {"a": [list(range(500)) for _ in range(500)]}),
+        ("$[?@ == $[0]]", [{str(i): i for i in range(1000)} for _ in range(1000)]),
+        ("$[?@ <= $[0]]", ["x" * 10_000_000] * 50),
         ("$[" + "*," * 200 + "*]", list(range(10_000))),
-        # Few nodes are visited, but each pair of rows is compared down to the last value.
+        # Few values are visited, but each row is compared down to its last value.
         ("$[?count($[?@ == $[0]]) > 0]", [[list(range(1000))] for _ in range(900)]),
     ],
 )
 def test_a_path_that_looks_at_too_much_is_stopped(text: str, data: Any) -> None:
     with pytest.raises(LimitExceeded) as error:
         compiled(parse_jsonpath(text))(data)
-    assert error.value.limit == "nodes_visited_max"
+    assert error.value.limit == "expression_work_max"
 
 
 def test_each_evaluation_has_the_whole_budget() -> None:
     find = compiled(parse_jsonpath("$..x"))
-    data = [{"x": i} for i in range(100_000)]
-    assert [len(find(data)) for _ in range(5)] == [100_000] * 5
+    data = [{"x": i} for i in range(40_000)]
+    assert [len(find(data)) for _ in range(5)] == [40_000] * 5
+
+
+def test_what_a_filter_reads_from_the_root_is_looked_for_once() -> None:
+    """Looked for at each of the values, it would be the square of them, or the cube."""
+    rows = [list(range(500)) for _ in range(500)]
+    assert compiled(parse_jsonpath("$.a[?@ == $.a]"))({"a": rows}) == []
+    assert compiled(parse_jsonpath("$[?$[?$[?@ == 5]]]"))(list(range(2000))) == list(range(2000))
+    assert len(compiled(parse_jsonpath("$[?count($..*) > 0]"))(list(range(5000)))) == 5000
+
+
+_LEAF = st.one_of(st.none(), st.integers(2, 5), st.sampled_from(["", "a", "b", 2.5]))
+_DATA = st.recursive(
+    _LEAF, lambda of: st.lists(of, max_size=4) | st.dictionaries(st.sampled_from("abx"), of, max_size=3)
+)
+_PATHS = (
+    "$", "$.a", "$..a", "$..*", "$.*", "$..*..*", "$[0]", "$[-1]", "$[-2]", "$..[0]", "$[1:]", "$[::-1]", "$[:-1]", "$[::2]",
+    "$[0,'a',*]", "$..['a','b']", "$..[?@.a]", "$[?@.a == 2]", "$[?@.a != $.b]", "$..[?@ > 2]", "$..[?@ >= 'a']", "$..[?@ <= 3]",
+    "$..[?@ < 3 || @ == 'a']", "$..[?!@.a && @.b]", "$..[?count(@.*) > 1]", "$..[?length(@) == 1]", "$..[?length(@.a) != 2]",
+    "$..[?value(@..a) == 2]", "$..[?@ == $.a]", "$..[?@ == null]", "$..[?@.a == @.b]", "$..[?@.x < $.x]", "$..[?@[?@ == 2]]",
+)  # fmt: skip
+
+
+@given(_DATA, st.sampled_from(_PATHS))
+def test_paths_find_what_the_library_finds_in_the_same_order(data: Any, text: str) -> None:
+    assert compiled(parse_jsonpath(text))(data) == JSONPathEnvironment().find(text, data).values()
 
 
 def test_plain_templates_and_paths_need_no_library() -> None:

@@ -1,0 +1,69 @@
+"""How much work an expression may be, counted in what it looks at. Knows no clock: the same data costs the same everywhere."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+from holdfast.errors import ExpressionTooCostly
+
+# One unit is a value that is passed over; looking closer costs several. The whole is at most about 0.1 s.
+WORK_MAX: Final = 250_000
+CHARS_OF_A_UNIT: Final = 1_000  # of text that is compared or searched
+
+
+class Work:
+    """What one evaluation may still do. Raises ExpressionTooCostly before it is done, not after."""
+
+    __slots__ = ("left",)
+
+    def __init__(self) -> None:
+        self.left = WORK_MAX
+
+    def spend(self, units: int) -> None:
+        self.left -= units
+        if self.left < 0:
+            message = f"the expression takes more than {WORK_MAX:,} units of work; give it a smaller part of the data"
+            raise ExpressionTooCostly(message)
+
+    def weigh(self, value: Any) -> None:
+        """Spend what it costs to look at all of a value."""
+        stack = [value]
+        while stack:
+            top = stack.pop()
+            if isinstance(top, str):
+                self.spend(1 + len(top) // CHARS_OF_A_UNIT)
+            elif isinstance(top, dict):
+                self.spend(1 + len(top))
+                stack.extend(top.values())
+            elif isinstance(top, list):
+                self.spend(1 + len(top))
+                stack.extend(top)
+
+
+def is_same(left: Any, right: Any, work: Work) -> bool:
+    """Are two JSON values equal? Numbers by value, and true is not 1. Costs what is looked at up to the first difference."""
+    pairs: list[Iterator[tuple[Any, Any]]] = [iter([(left, right)])]
+    while pairs:
+        pair = next(pairs[-1], None)
+        if pair is None:
+            pairs.pop()
+            continue
+        one, other = pair
+        work.spend(1)
+        if isinstance(one, list) and isinstance(other, list):
+            if len(one) != len(other):
+                return False
+            pairs.append(zip(one, other, strict=True))
+        elif isinstance(one, dict) and isinstance(other, dict):
+            work.spend(min(len(one), len(other)))
+            if one.keys() != other.keys():
+                return False
+            pairs.append(zip(one.values(), map(other.__getitem__, one), strict=True))
+        elif isinstance(one, str) and isinstance(other, str):
+            work.spend(min(len(one), len(other)) // CHARS_OF_A_UNIT)
+            if one != other:
+                return False
+        elif isinstance(one, bool) is not isinstance(other, bool) or one != other:
+            return False
+    return True

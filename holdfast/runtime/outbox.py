@@ -44,9 +44,10 @@ LOOK_AGAIN_MS: Final = 5_000  # after a look that failed
 
 class Outbox:
     def __init__(self, engine: Engine) -> None:
-        self._engine, self._store, self._clock = engine, engine.store, Steady(engine.clock)
+        self._engine, self._store = engine, engine.store
+        self.clock = Steady(engine.clock)  # when a try is due; what others read is by the wall clock
         self._queries = Queries(engine.store, engine.plans, engine)
-        self.timers = Timers(self._clock, lambda no: None, self.look)
+        self.timers = Timers(self.clock, lambda no: None, self.look)
         self.writes = Writes(engine.committer)
         self._sending: dict[int, asyncio.Task[None]] = {}
         self._to: Counter[str] = Counter()  # of these, by the server that they go to
@@ -80,12 +81,12 @@ class Outbox:
         try:
             while self._is_asked:
                 self._is_asked = False
-                looked_at = self._clock.now()  # what comes due while it is looked is not passed over
+                looked_at = self.clock.now()  # what comes due while it is looked is not passed over
                 await self._take(looked_at)
             self.timers.parked_until(await self._store.next_letter(looked_at))
         except Exception:  # one look that went wrong must not be the last
             log.exception("letters cannot be looked for now")
-            self.timers.parked_until(Millis(self._clock.now() + LOOK_AGAIN_MS))
+            self.timers.parked_until(Millis(self.clock.now() + LOOK_AGAIN_MS))
         finally:
             self._looking = None
 
@@ -118,10 +119,10 @@ class Outbox:
         self._sending[letter.pos] = asyncio.get_running_loop().create_task(self._send(letter))
 
     async def _send(self, letter: Letter) -> None:
-        began = self._clock.monotonic()
+        began = self.clock.monotonic()
         try:
             result = await self._tried(letter)
-            self._slow.took(letter.origin, self._clock.monotonic() - began)
+            self._slow.took(letter.origin, self.clock.monotonic() - began)
             await self._written(result)
         except NodeIsOver:
             pass  # whoever has the file now sends it again
@@ -141,13 +142,13 @@ class Outbox:
         except Exception as error:  # a letter that cannot be made must not stop the others
             log.exception("letter %s cannot be sent", letter.id)
             return self._failed(letter, f"it cannot be sent: {error!r}", for_good=False)
-        return delivered(letter, self._clock.now())
+        return delivered(letter, self._engine.clock.now())
 
     async def _post(self, letter: Letter) -> None:
         secret = self._secret(letter)
         text = text_of(await self._queries.run(letter.tenant, letter.run_id))
         try:
-            headers = headers_of(letter, text, self._clock.now(), secret)
+            headers = headers_of(letter, text, self._engine.clock.now(), secret)
         except ValueError as error:
             raise ToolError(f"the secret {letter.secret_env} holds no key: {error}", kind="inputs") from None
         await post(self._engine.registry.guard, letter.url, headers, text, SEND_SECONDS, ANSWER_BYTES_MAX)
@@ -162,7 +163,7 @@ class Outbox:
 
     def _failed(self, letter: Letter, error: str, *, for_good: bool) -> LetterTried:
         told = self._engine.dispatch.secrets.redact(error)
-        result = failed(letter, self._clock.now(), told, for_good=for_good)
+        result = failed(letter, self.clock.now(), told, for_good=for_good)
         if result.outcome is None:
             log.warning("the end of run %s could not be told yet: %s", letter.run_id, told)
         else:
@@ -189,12 +190,12 @@ class Outbox:
     async def replay(self, tenant: str, letter_id: str) -> Letter:
         """Send a dead letter again, as if it were new."""
         letter = await self._dead(tenant, letter_id)
-        return await self._decided(letter, replayed(letter, self._clock.now()))
+        return await self._decided(letter, replayed(letter, self.clock.now()))
 
     async def discard(self, tenant: str, letter_id: str) -> Letter:
         """Give a dead letter up: it is not listed any more, and stays with its run."""
         letter = await self._dead(tenant, letter_id)
-        return await self._decided(letter, discarded(letter, self._clock.now()))
+        return await self._decided(letter, discarded(letter, self._engine.clock.now()))
 
     async def _dead(self, tenant: str, letter_id: str) -> Letter:
         letter = await self._store.letter(tenant, letter_id) if is_text(letter_id) else None

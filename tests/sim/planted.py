@@ -286,7 +286,7 @@ BUGS: Final = (
     Bug("who opens the file does not look for what came early", "world-waits", "runtime/app.py",
         "        if drive:\n            await self.waits.look()\n", "        if drive:\n"),
     Bug("after commits failed nobody looks for what came early", "world-waits", "runtime/app.py",
-        "        await self.waits.look()\n        self._take_up()\n", "        self._take_up()\n"),
+        "                await self.waits.look()\n                break\n", "                break\n"),
     Bug("one answer that cannot be given now ends the look for others", "world-waits", "runtime/waits.py",
         "            await _logged(self._take_early, row.tenant, row.id, wait.path, wait.name)\n",
         "            await self._take_early(row.tenant, row.id, wait.path, wait.name)\n"),

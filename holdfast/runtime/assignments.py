@@ -33,7 +33,7 @@ from holdfast.runtime.roster import Roster, Worker
 from holdfast.runtime.writes import Writes
 from holdfast.store.base import AssignmentRow, Batch, Store
 from holdfast.tools.failures import ToolError
-from holdfast.values import NotJson, RunNo, encode
+from holdfast.values import NotJson, RunId, RunNo, encode
 
 log = logging.getLogger("holdfast")
 
@@ -113,7 +113,6 @@ class Assignment:
     def __init__(self, row: AssignmentRow) -> None:
         self.row = row
         self.key: Key = (row.no, row.path, row.attempt)
-        self.id = id_of(self.key)
         self.job: Job | None = None
         self.worker: Worker | None = None
         self.tokens: set[str] = {row.token} if row.token else set()
@@ -123,6 +122,11 @@ class Assignment:
         self.result: asyncio.Future[bytes] | None = None
         self.told: asyncio.Future[None] | None = None  # answered when the outcome is durable
         self.digest = b""
+
+    @property
+    def id(self) -> str:
+        assert self.job is not None
+        return id_of(self.job.run_id, self.job.path, self.job.attempt)
 
     @property
     def is_leased(self) -> bool:
@@ -150,7 +154,8 @@ class Assignments:
         self._offered: dict[Queue, dict[Key, Assignment]] = {}  # the oldest first
         self._to_be_told: dict[Queue, dict[Key, Assignment]] = {}  # by worker: those that it is to stop
         self._pollers: dict[Queue, dict[asyncio.Event, None]] = {}  # who came first is woken first
-        self._ended: OrderedDict[str, _Ended] = OrderedDict()
+        self._named: dict[str, Assignment] = {}  # those that workers were told of
+        self._ended: OrderedDict[Key, _Ended] = OrderedDict()
         self._sweep: asyncio.TimerHandle | None = None
         self._sweep_at = 0.0
         roster.when_gone = lambda worker: self._wake(worker.tenant, f"@{worker.id}")
@@ -236,6 +241,7 @@ class Assignments:
             assignment = self._add(Assignment(AssignmentRow(job.no, job.path, job.attempt, job.service)))
             self._note(assignment)
         assignment.job = job
+        self._named[assignment.id] = assignment
         _take_out(self._not_begun, job.no, job.key)
         if assignment.is_leased:
             self._lease_again(assignment)
@@ -284,7 +290,7 @@ class Assignments:
             self._end(assignment)
         elif isinstance(error, Superseded):
             self._end(assignment)
-            self._ended[assignment.id].is_shown = True  # where there is anything to show it in
+            self._ended[assignment.key].is_shown = True  # where there is anything to show it in
         elif error is None:
             self._end(assignment, accepted=(assignment.row.token, assignment.digest))
         if assignment.told is None:
@@ -349,7 +355,7 @@ class Assignments:
         self, tenant: str, name: str, token: str, progress: Progress | None = None, load: int | None = None
     ) -> Renewed:
         """The worker is still at it."""
-        assignment = await self._leased(tenant, name, token)
+        assignment = self._leased(await self._key(tenant, name), name, token)
         if assignment.worker is not None:
             self._roster.hear(assignment.worker)
             if load is not None:
@@ -374,19 +380,20 @@ class Assignments:
             repr((error_kind, error, outcome if isinstance(outcome, bytes) else b"")).encode()
         ).digest()
         receipt = hashlib.sha256(token.encode() + digest).hexdigest()[:32]
+        key = await self._key(tenant, name)
         try:
-            assignment = await self._leased(tenant, name, token)
+            assignment = self._leased(key, name, token)
         except Superseded:
-            if self._was_accepted(name, token, digest) or await self._was_written(name, receipt):
+            if self._was_accepted(key, token, digest) or await self._was_written(key, receipt):
                 return
-            self._late(name, token, outcome)
+            self._late(key, token, outcome)
             raise
         if assignment.told is not None:
             if assignment.digest != digest:
                 raise Superseded(f"assignment {name} has just been answered otherwise")
             return await asyncio.shield(assignment.told)
         if assignment.result is None or assignment.result.done():
-            if await self._was_written(name, receipt):
+            if await self._was_written(key, receipt):
                 return
             raise Unavailable("the run of this job is being taken up; answer again in a moment")
         told = assignment.told = asyncio.get_running_loop().create_future()
@@ -530,28 +537,34 @@ class Assignments:
 
     # ------------------------------------------------------------------------------------------- late and again
 
-    async def _leased(self, tenant: str, name: str, token: str) -> Assignment:
-        """The job of that name, if the token is that of its lease. Another tenant's does not exist, and never did."""
-        key = key_of(name)
-        assignment = self._open.get(key)
-        if assignment is None or assignment.job is None:
-            run = await self._store.run_by_no(key[0])
-            owner = None if run is None else run.tenant
+    async def _key(self, tenant: str, name: str) -> Key:
+        """The job of that name. Another tenant's does not exist, and never did."""
+        assignment = self._named.get(name)
+        if assignment is not None and assignment.job is not None and assignment.job.tenant == tenant:
+            return assignment.key
+        run, path, attempt = parts_of(name)
+        if isinstance(run, int):
+            row = await self._store.run_by_no(RunNo(run))
         else:
-            owner = assignment.job.tenant
-        if owner != tenant:
+            row = await self._store.run_by_id(tenant, RunId(run))
+        if row is None or row.tenant != tenant:
             raise _unknown(name)
+        return row.no, path, attempt
+
+    def _leased(self, key: Key, name: str, token: str) -> Assignment:
+        """The open job, if the token is that of its lease."""
+        assignment = self._open.get(key)
         if assignment is None:
             raise Superseded(f"assignment {name} is over: it was answered, stopped or given up")
         if not secrets.compare_digest(assignment.row.token.encode(), token.encode()):
             raise Superseded(f"assignment {name} is with somebody else: the lease of this token is over")
         return assignment
 
-    async def _was_written(self, name: str, receipt: str) -> bool:
+    async def _was_written(self, key: Key, receipt: str) -> bool:
         """Did an engine before this one take this very answer? Then its receipt stands in the run's journal."""
-        no, path, attempt = key = key_of(name)
+        no, path, attempt = key
         found, run = self._open.get(key), await self._store.run_by_no(no)
-        if name in self._ended or run is None or (found is not None and found.job is not None):
+        if key in self._ended or run is None or (found is not None and found.job is not None):
             return False  # it came to its end here, or has not come to it
         ends = await self._store.ends(run.tenant, run.id)
         last = 0 if ends is None else ends.last[0]
@@ -568,14 +581,13 @@ class Assignments:
             await asyncio.sleep(0)
         return False
 
-    def _was_accepted(self, name: str, token: str, digest: bytes) -> bool:
-        ended = self._ended.get(name)
+    def _was_accepted(self, key: Key, token: str, digest: bytes) -> bool:
+        ended = self._ended.get(key)
         return ended is not None and ended.accepted == (token, digest)
 
-    def _late(self, name: str, token: str, outcome: bytes | ToolError) -> None:
+    def _late(self, key: Key, token: str, outcome: bytes | ToolError) -> None:
         """Show an answer that came too late, once, if it is from somebody who had the job."""
-        key = key_of(name)
-        open_one, ended = self._open.get(key), self._ended.get(name)
+        open_one, ended = self._open.get(key), self._ended.get(key)
         if open_one is not None:
             if open_one.job is not None and token in open_one.tokens:
                 open_one.job.context.log("a worker answered after its lease was over")
@@ -602,7 +614,7 @@ class Assignments:
         job = assignment.job
         if job is not None:
             self._withdraw(assignment)
-            self._ended[assignment.id] = _Ended(frozenset(assignment.tokens), accepted)
+            self._ended[assignment.key] = _Ended(frozenset(assignment.tokens), accepted)
             if len(self._ended) > ENDED_MAX:
                 self._ended.popitem(last=False)
             _take_out(self._to_be_told, _place(assignment), assignment.key)
@@ -612,6 +624,8 @@ class Assignments:
 
     def _take_off(self, assignment: Assignment) -> None:
         del self._open[assignment.key]
+        if assignment.job is not None:
+            self._named.pop(assignment.id, None)
         for places in (self._of_run, self._not_begun):
             _take_out(places, assignment.row.no, assignment.key)
 
@@ -723,22 +737,24 @@ def _take_out(places: dict[Place, dict[Key, Entry]], place: Place, key: Key) -> 
         del places[place]
 
 
-def id_of(key: Key) -> str:
-    """One name for a job, which says whose it is to whoever made it."""
-    return "asg-" + base64.urlsafe_b64encode(msgspec.json.encode(key)).rstrip(b"=").decode()
+def id_of(run_id: RunId, path: str, attempt: int) -> str:
+    """The name of a job. It says whose attempt it is, and not how many runs there are."""
+    text = msgspec.json.encode((run_id, path, attempt))
+    return "asg-" + base64.urlsafe_b64encode(text).rstrip(b"=").decode()
 
 
-def key_of(name: str) -> Key:
+def parts_of(name: str) -> tuple[str | int, str, int]:
+    """Run, path and attempt of a job. Releases up to 0.3 gave out names with the number of the run in place of its id."""
     try:
         text = name.removeprefix("asg-").encode("ascii")
-        no, path, attempt = msgspec.json.decode(
-            base64.urlsafe_b64decode(text + b"=" * (-len(text) % 4)), type=tuple[int, str, int]
+        run, path, attempt = msgspec.json.decode(
+            base64.urlsafe_b64decode(text + b"=" * (-len(text) % 4)), type=tuple[int | str, str, int]
         )
     except (ValueError, msgspec.MsgspecError):
         raise _unknown(name) from None
-    if not 0 < no < NO_MAX:
+    if isinstance(run, int) and not 0 < run < NO_MAX:
         raise _unknown(name)
-    return RunNo(no), path, attempt
+    return run, path, attempt
 
 
 def _unknown(name: str) -> NotFound:

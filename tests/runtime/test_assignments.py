@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from holdfast import FlowSpec, RunCancelled, RunFailed, RunHandle
 from holdfast.errors import Forbidden, InvalidRequest, NotFound, StoreUnavailable, Superseded, Unavailable
 from holdfast.runtime.assignments import Offer, id_of
 from holdfast.store.base import AssignmentRow, Batch
-from holdfast.values import RunNo
+from holdfast.values import RunId, RunNo
 from tests.runtime.bench import Bench, opened, rows
 from tests.runtime.manual import by_hand, clock, settled
 
@@ -405,10 +406,53 @@ async def test_a_late_answer_stands_in_the_journal_of_its_open_run_once(tmp_path
     assert [("late" in body, "right" in body) for (body,) in told] == [(True, False), (False, True)]
 
 
+def by_number(no: int, path: str, attempt: int) -> str:
+    """The id of a job as release 0.3 gave it out."""
+    return "asg-" + base64.urlsafe_b64encode(msgspec.json.encode((no, path, attempt))).rstrip(b"=").decode()
+
+
+@by_hand
+async def test_the_id_of_a_job_does_not_depend_on_how_many_runs_there_are(tmp_path: Path) -> None:
+    async with opened(tmp_path, [], clock()) as engine:
+        await register(engine)
+        await engine.begin(step())
+        offer = await fetched(engine)
+        text = offer.id.removeprefix("asg-")
+        said = msgspec.json.decode(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)))
+        assert said == [offer.run_id, "a", 1]
+
+
+@pytest.mark.parametrize("killed", [False, True])
+@by_hand
+async def test_a_job_that_was_given_out_under_its_old_id_is_answered_by_it(
+    tmp_path: Path, killed: bool
+) -> None:
+    async with opened(tmp_path, [], clock()) as engine:
+        await register(engine)
+        await engine.begin(step())
+        offer = await fetched(engine)
+        ((no,),) = rows(tmp_path, "SELECT no FROM run")
+        old = msgspec.structs.replace(offer, id=by_number(no, "a", 1))
+        if not killed:
+            await engine.workers.job_heartbeat(T, old.id, old.token)
+            with pytest.raises(NotFound):
+                await engine.workers.complete("other", old.id, old.token, 1)
+            await complete(engine, old)
+        else:
+            engine.crash()
+    async with opened(tmp_path, [], clock()) as engine:
+        await clock().advance(2)
+        await complete(engine, old)
+        await complete(engine, offer)
+        await settled()
+    assert rows(tmp_path, "SELECT status FROM run") == [("completed",)]
+
+
 @by_hand
 async def test_names_of_jobs_that_never_were_are_not_found(tmp_path: Path) -> None:
     async with opened(tmp_path, [], clock()) as engine:
-        for name in ("", "x", "asg-", "asg-!!", "asg-W10", "ä", id_of((RunNo(10**30), "a", 1))):
+        never = (by_number(10**30, "a", 1), by_number(1, "a", 1), id_of(RunId("run-1"), "a", 1))
+        for name in ("", "x", "asg-", "asg-!!", "asg-W10", "ä", *never):
             with pytest.raises(NotFound):
                 await engine.workers.complete(T, name, "t", 1)
 

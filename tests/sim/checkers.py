@@ -48,6 +48,7 @@ from holdfast.engine.events import (
     KeyAnswered,
     KeyGranted,
     KeyHeld,
+    Outcome,
     RunStarted,
     StepFailed,
     StepSucceeded,
@@ -156,6 +157,7 @@ class Shadow:
         self.timers: dict[str, int] = {}
         self.finished: dict[str, Any] = {}  # path → output as raw JSON, or None where it is gathered
         self.failures: dict[str, Error] = {}
+        self.copied: dict[str, Outcome] = {}  # of the run that this one is a rerun of, until they are met
         self.fan_outs: dict[str, Fan] = {}  # closed ones, for the output
         self.counts: Counter[str] = Counter()
         self.event: Event = Continued()
@@ -201,7 +203,8 @@ class Shadow:
             hold(self.run.seq == 0, "a run starts once")
             self.begun, self.created_at = event.drive, self.at
             self.finished.update({path: bytes(output) for path, output in event.copied.items()})
-            self.counts["rerun"] += event.first is not None
+            self.copied = dict(event.taken)
+            self.counts["rerun"] += event.first is not None or bool(event.taken)
         elif isinstance(event, Adopted):
             self.adopted(event, epoch_before)
         elif isinstance(event, StepSucceeded | StepFailed | AttemptTimedOut | AttemptReleased):
@@ -322,6 +325,7 @@ class Shadow:
     def start(self, order: StartAttempt) -> None:
         path = order.path
         self.may_begin(path)
+        hold(path not in self.copied, "a rerun does not do again what it takes over", path)
         hold(not self.ending, "nothing starts once the run is being stopped", path, self.ending)
         call = self.calls.get(path)
         if call is None:
@@ -584,6 +588,8 @@ class Shadow:
         _, name, index = parts_of(path)
         if index is not None:
             return self.child_closes(path, index, failed=False)
+        if (outcome := self.copied.pop(path, None)) is not None:
+            return self.ends_as_before(order, outcome)
         kind = self.load.steps[name].kind
         fan = self.fans.pop(path, None)
         if fan is not None:
@@ -604,6 +610,14 @@ class Shadow:
         gathered = kind in ("foreach", "parallel") and info.data.get("collect") != "none"
         gathered = gathered or (info.child is not None and "output" not in info.child)
         self.finished[path] = None if gathered else bytes(order.value)
+
+    def ends_as_before(self, order: CompleteStep, outcome: Outcome) -> None:
+        """A step that a rerun does not do again."""
+        self.may_begin(order.path)
+        hold(outcome.error is None, "a rerun takes a failure over as a failure", order.path, outcome.error)
+        same = decode(order.value) == decode(outcome.output)
+        hold(same, "a rerun takes an output over as it was", order.path, order.value, outcome.output)
+        self.finished[order.path] = bytes(order.value)
 
     def joined(self, path: str, fan: Fan) -> None:
         if fan.info.is_single:
@@ -663,7 +677,10 @@ class Shadow:
         index = parts_of(path)[2]
         if index is not None:
             return self.child_closes(path, index, failed=True)
-        if path not in self.fans and path not in self.calls:
+        if (outcome := self.copied.pop(path, None)) is not None:
+            self.may_begin(path)
+            hold(order.error == outcome.error, "a rerun takes an error over as it was", path, order.error)
+        elif path not in self.fans and path not in self.calls:
             self.may_begin(path)
             unbegun = order.error.kind in ("template", "input_too_large")
             hold(unbegun, "only what cannot begin fails unbegun", path)
@@ -1029,6 +1046,8 @@ def whole(part: Any, blobs: dict[str, bytes]) -> Any:
         value = getattr(part, name)
         if isinstance(value, msgspec.Raw) and (sha256 := blob_of(value)) is not None:
             changed[name] = msgspec.Raw(blobs[sha256])
+        elif name == "taken":
+            changed[name] = {path: whole(outcome, blobs) for path, outcome in value.items()}
         elif type(value) is dict:
             found = {path: blob_of(output) for path, output in value.items()}
             changed[name] = {

@@ -50,6 +50,8 @@ class Restore:
     async def _reload(self, drives: Callable[[RunNo], bool]) -> None:
         advance = self._advance
         adopted = {no: event for no, event in advance.again if isinstance(event, Adopted)}
+        for no in [no for no in adopted if no not in advance.away]:  # taken up while no commit could be made
+            await self._owners.adopt(no, drive=drives(no), restarted=adopted[no].restarted)
         while advance.away and not advance.is_stalled:
             no = next(iter(advance.away))
             if no in adopted:

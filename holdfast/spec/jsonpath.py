@@ -70,9 +70,10 @@ class Query:
         self.star = len(beyond) == 1 and _is_star(beyond[0])
         self.singular = self.reads[0] if self.star or not beyond else None
 
-    def find(self, data: Any) -> list[Any]:
-        """All values that the path names in the data, or ExpressionTooCostly if it looks at too much."""
-        return self._select([data], _Evaluation(data))
+    def find(self, data: Any, work: Work | None = None) -> list[Any]:
+        """All values that the path names in the data, or ExpressionTooCostly if it looks at too much: by itself, or
+        together with other searches that spend the same work."""
+        return self._select([data], _Evaluation(data, work or Work()))
 
 
 def _parsed(text: str) -> JSONPathQuery:
@@ -134,8 +135,8 @@ class _Evaluation:
 
     __slots__ = ("found", "root", "work")
 
-    def __init__(self, root: Any) -> None:
-        self.root, self.work = root, Work()
+    def __init__(self, root: Any, work: Work) -> None:
+        self.root, self.work = root, work
         self.found: dict[int, list[Any]] = {}
 
 

@@ -15,15 +15,15 @@ CHARS_OF_A_UNIT: Final = 1_000  # of text that is compared or searched
 class Work:
     """What one evaluation may still do. Raises ExpressionTooCostly before it is done, not after."""
 
-    __slots__ = ("left",)
+    __slots__ = ("left", "most")
 
-    def __init__(self) -> None:
-        self.left = WORK_MAX
+    def __init__(self, most: int = WORK_MAX) -> None:
+        self.left = self.most = most
 
     def spend(self, units: int) -> None:
         self.left -= units
         if self.left < 0:
-            message = f"the expression takes more than {WORK_MAX:,} units of work; give it a smaller part of the data"
+            message = f"the expression takes more than {self.most:,} units of work; give it a smaller part of the data"
             raise ExpressionTooCostly(message)
 
     def weigh(self, value: Any) -> None:

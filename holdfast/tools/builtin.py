@@ -13,12 +13,15 @@ from typing import Annotated, Any, Final
 import msgspec
 
 from holdfast.errors import ExpressionTooCostly
+from holdfast.spec.work import Work
 from holdfast.tools.context import Context
 from holdfast.tools.failures import ToolError
 from holdfast.tools.guard import Guard
 
 SLEEP_SECONDS_MAX: Final = 3_600.0  # a timer step waits longer, at no cost
 PATH_CHARS_MAX: Final = 1_024
+SEARCH: Final = 2  # units of work that a search costs before it looks at anything
+MEMBERS_MAX: Final = 2_000_000  # that one transform looks at or copies: about 0.1 s
 
 
 def builtins(guard: Guard) -> list[Callable[..., Any]]:
@@ -63,40 +66,61 @@ async def transform(
     `first` only the first of them); where there is nothing, `default`. `pick`: keep these keys, or make new keys from
     JSONPaths (`{name: "$.person.name"}`), of an object or of each object in a list. `omit`: leave these keys out.
     `merge`: lay this object over it.
+
+    All paths together may do the work of one expression, and at most 2,000,000 members are looked at or copied.
     """
-    if select is not None:
-        value = _selected(value, select, default, first=first)
-    if pick is not None:
-        value = _each(value, "pick", lambda one: _picked(one, pick, default))
-    if omit is not None:
-        value = _each(value, "omit", lambda one: {key: part for key, part in one.items() if key not in omit})
-    if merge is not None:
-        value = _each(value, "merge", lambda one: {**one, **merge})
+    paths, members = Work(), Work(MEMBERS_MAX)
+    try:
+        if select is not None:
+            value = _selected(value, select, default, paths, first=first)
+        if isinstance(pick, dict):
+            value = _each(value, "pick", members, len(pick), lambda one: _made(one, pick, default, paths))
+        elif pick is not None:
+            value = _each(value, "pick", members, len(pick), lambda one: _picked(one, pick))
+        if omit is not None:
+            left_out = frozenset(omit)
+            value = _each(value, "omit", members, 0, lambda one: _without(one, left_out))
+        if merge is not None:
+            value = _each(value, "merge", members, len(merge), lambda one: {**one, **merge})
+    except ExpressionTooCostly as error:
+        raise ToolError(str(error), kind=error.code) from None
     return value
 
 
-def _selected(value: Any, path: str, default: Any, *, first: bool) -> Any:
+def _selected(value: Any, path: str, default: Any, work: Work, *, first: bool) -> Any:
     query = _query(path)
-    try:
-        found = query.find(value)
-    except ExpressionTooCostly as error:
-        raise ToolError(str(error), kind=error.code) from None
+    work.spend(SEARCH)
+    found = query.find(value, work)
     if query.singular is not None and not query.star or first:
         return found[0] if found else default
     return found
 
 
-def _picked(value: dict[str, Any], pick: list[str] | dict[str, str], default: Any) -> dict[str, Any]:
-    if isinstance(pick, dict):
-        return {key: _selected(value, path, default, first=False) for key, path in pick.items()}
+def _made(value: dict[str, Any], pick: dict[str, str], default: Any, work: Work) -> dict[str, Any]:
+    return {key: _selected(value, path, default, work, first=False) for key, path in pick.items()}
+
+
+def _picked(value: dict[str, Any], pick: list[str]) -> dict[str, Any]:
     return {key: value[key] for key in pick if key in value}
 
 
-def _each(value: Any, word: str, change: Callable[[dict[str, Any]], Any]) -> Any:
+def _without(value: dict[str, Any], keys: frozenset[str]) -> dict[str, Any]:
+    return {key: part for key, part in value.items() if key not in keys}
+
+
+def _each(
+    value: Any, word: str, members: Work, added: int, change: Callable[[dict[str, Any]], dict[str, Any]]
+) -> Any:
+    """An object, or each object of a list, changed. What each costs is its members and those `added`."""
+
+    def changed(one: dict[str, Any]) -> dict[str, Any]:
+        members.spend(1 + len(one) + added)
+        return change(one)
+
     if isinstance(value, dict):
-        return change(value)
+        return changed(value)
     if isinstance(value, list) and all(isinstance(one, dict) for one in value):
-        return [change(one) for one in value]
+        return [changed(one) for one in value]
     raise ToolError(
         f"`{word}` wants an object or a list of objects, not {type(value).__name__}", kind="inputs"
     )

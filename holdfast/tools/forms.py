@@ -16,7 +16,8 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from holdfast.values import JSON_DEPTH_MAX, NotJson, encode, written
+from holdfast.tools.failures import OutputTooLarge
+from holdfast.values import JSON_DEPTH_MAX, VALUE_BYTES_MAX, NotJson, encode, written
 
 REF_TEMPLATE: Final = "#/$defs/{name}"
 _ACCEPTED: Final = "JSON data, dataclasses, TypedDict, Enum, Literal, msgspec and pydantic models, datetime, Decimal, UUID, Path"
@@ -227,13 +228,18 @@ def _pydantic_form(annotation: Any) -> Form:
 
 
 def result_text(value: Any) -> bytes:
-    """The JSON text of what a tool returned, or NotJson saying the type and the place of what has none."""
+    """The JSON text of what a tool returned, or NotJson saying the type and the place of what has none.
+
+    Raises OutputTooLarge before the text is written: a value that holds one part many times takes little memory, and its
+    text may take all there is.
+    """
+    is_bent = type(value) not in _LEAVES and _is_bent(value)
     try:
         text = encode(value)
     except NotJson as error:
         first = error
     else:
-        if type(value) not in _LEAVES and _is_bent(value):
+        if is_bent:
             raise NotJson(_bent_at(value))
         return text
     _refuse_unfinished(value)
@@ -298,18 +304,50 @@ def _misfit_in(value: Any) -> str:
 
 # msgspec writes a set as a list and bytes as base64, which come back as something else.
 _BENT: Final = (set, frozenset, bytes, bytearray, memoryview)
+CIRCLES_LOOKED_FOR_AT: Final = (
+    12  # levels: few values have so many, and each level of a circle may be twice as wide
+)
 _LEAVES: Final = frozenset({str, int, bool, float, type(None)})
 
 
 def _is_bent(value: Any) -> bool:
-    """Whether JSON would make something else of a part of a value that can be written. Looks at a whole level at once."""
-    level = [value]
-    while level:
-        kinds = set(map(type, level)) - _LEAVES
-        if any(issubclass(kind, _BENT) for kind in kinds):
-            return True
+    """Whether JSON would make something else of a part of a value. Looks at a whole level at once, and stops as soon as
+    what was seen is more than a value may have."""
+    level, size = [value], 0
+    for depth in range(JSON_DEPTH_MAX + 1):
+        kinds = set(map(type, level))
+        if str in kinds:
+            size += sum([len(part) for part in level if type(part) is str])
+        if kinds := kinds - _LEAVES:
+            if any(issubclass(kind, _BENT) for kind in kinds):
+                return True
+            size += sum([_width(part) for part in level if type(part) in kinds])
+        is_large = size > VALUE_BYTES_MAX
+        if (is_large or depth == CIRCLES_LOOKED_FOR_AT) and _is_too_deep(value):
+            break
+        if is_large:
+            raise OutputTooLarge
+        if not kinds:
+            return False
         level = [part for one in level if type(one) in kinds for part in _members(one)]
-    return False
+    raise NotJson(f"the value is circular or nested deeper than {JSON_DEPTH_MAX} levels")
+
+
+def _is_too_deep(value: Any) -> bool:
+    """Asked of a value that may hold one part many times: looks at each part of a level once."""
+    level = [value]
+    for _ in range(JSON_DEPTH_MAX + 1):
+        parts = (part for one in level for part in _members(one) if type(part) not in _LEAVES)
+        if not (level := list({id(part): part for part in parts}.values())):
+            return False
+    return True
+
+
+def _width(value: Any) -> int:
+    """The least that the members take as text, without what is in them: keys, a comma and one character more."""
+    if type(value) is dict:
+        return 4 * len(value) + sum([len(key) for key in value if type(key) is str])
+    return 2 * len(value) if type(value) is list or type(value) is tuple else 0
 
 
 def _members(value: Any) -> Iterable[Any]:

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from holdfast import Context, ToolError, tool
-from holdfast.tools.failures import ArgumentsMisfit
+from holdfast.tools.failures import ArgumentsMisfit, OutputTooLarge, described
 from holdfast.tools.registry import Registry
 from holdfast.values import RunId
 
@@ -136,3 +136,33 @@ def test_a_path_that_is_none_is_refused(args: dict[str, Any]) -> None:
 def test_picking_from_what_has_no_keys_is_refused() -> None:
     with pytest.raises(ToolError, match=r"`pick` wants an object or a list of objects, not int"):
         call("transform", value=3, pick=["a"])
+
+
+MANY = [{"id": number} for number in range(50_000)]
+
+
+@pytest.mark.parametrize(
+    ("kind", "args"),
+    [
+        ("output_too_large", {"value": MANY, "merge": {"text": "x" * 200_000}}),
+        ("output_too_large", {"value": {"a": "x" * 500_000}, "pick": {f"k{n}": "$" for n in range(3_000)}}),
+        ("expression_too_costly", {"value": MANY, "merge": {f"k{n}": n for n in range(1_000)}}),
+        ("expression_too_costly", {"value": MANY, "pick": [f"k{n}" for n in range(1_000)]}),
+        ("expression_too_costly", {"value": MANY, "pick": {f"k{n}": "$" for n in range(1_000)}}),
+        ("expression_too_costly", {"value": MANY, "pick": {f"k{n}": "$.id" for n in range(30)}}),
+        (
+            "expression_too_costly",
+            {"value": {"a": list(range(50_000))}, "pick": {f"k{n}": "$..*" for n in range(100)}},
+        ),
+    ],
+)
+def test_transform_makes_nothing_huge_and_takes_no_long_time(kind: str, args: dict[str, Any]) -> None:
+    with pytest.raises((ToolError, OutputTooLarge)) as caught:
+        call("transform", **args)
+    assert described(caught.value)[0] == kind
+
+
+def test_transform_takes_a_list_of_many_objects() -> None:
+    made = call("transform", value=MANY, pick={"number": "$.id"}, merge={"is_new": True})
+    assert made == [{"number": number, "is_new": True} for number in range(50_000)]
+    assert call("transform", value=MANY, omit=[f"k{n}" for n in range(20_000)]) == MANY

@@ -15,6 +15,7 @@ import msgspec
 import pydantic
 import pytest
 
+from holdfast.tools.failures import OutputTooLarge
 from holdfast.tools.registry import Tool
 from holdfast.values import NotJson
 
@@ -149,3 +150,25 @@ def test_an_async_generator_says_what_to_do() -> None:
 
 def test_twenty_megabytes_of_text_are_a_result() -> None:
     assert len(result("x" * 20_000_000)) == 20_000_002
+
+
+def test_a_part_that_a_value_holds_many_times_counts_each_time() -> None:
+    megabyte = "x" * 2**20
+    doubled: Any = [megabyte]
+    for _ in range(40):  # 2**40 megabytes of text, in a few kilobytes of memory
+        doubled = [doubled, doubled]
+    shared: list[Any] = [
+        [megabyte] * 10_000,
+        [{megabyte: 1}] * 10_000,
+        {str(number): (megabyte,) for number in range(10_000)},
+        [[[]] * 10_000] * 10_000,
+        [Line(megabyte)] * 10_000,
+        doubled,
+    ]
+    for value in shared:
+        with pytest.raises(OutputTooLarge, match="25 MiB"):
+            result(value)
+
+
+def test_a_value_of_nearly_the_limit_is_written() -> None:
+    assert len(result(["x" * 2**20] * 24)) == 24 * (2**20 + 3) + 1

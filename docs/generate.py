@@ -22,8 +22,10 @@ import msgspec
 
 import holdfast
 from holdfast import config, errors, testing
+from holdfast import limits as bounds
 from holdfast.cli import commands, help, init  # noqa: A004  # its own name for the texts of --help
 from holdfast.http import centre, openapi, serve, wire
+from holdfast.runtime.dispatch import ATTEMPTS_MAX, THREADS_MAX
 from holdfast.spec.flow_keys import EDGE_KEYS, FLOW_KEYS, FLOW_KINDS, NODE_KEYS, FlowKind
 from holdfast.spec.flow_nodes import NO_POST, NO_PREP, FlowDefinition, FlowNode
 from holdfast.spec.keys import ANSWER_KEYS, IMPLIED_KINDS, KINDS, POLICY_KEYS, SPEC_KEYS, STEP_KEYS, Kind
@@ -48,6 +50,7 @@ PROBLEMS: Final[dict[str, str]] = WORDS["problems"]
 ERROR_KINDS: Final[dict[str, str]] = WORDS["error_kinds"]
 SETTINGS: Final[dict[str, str]] = WORDS["settings"]
 LIMITS: Final[dict[str, dict[str, str]]] = WORDS["limits"]
+FIXED_LIMITS: Final[dict[str, dict[str, str]]] = WORDS["fixed"]
 NOT_PUBLIC: Final = {
     *(
         f"Context.{name}"
@@ -253,11 +256,33 @@ async def _exposed() -> str:
 
 
 def limits() -> str:
-    parts = ["# Limits\n", "Everything is bounded, and whoever meets a bound is told which one.\n"]
+    parts = [
+        "# Limits\n",
+        (
+            "Everything is bounded. An error says which limit was met and which setting changes it. A limit is set in `holdfast.toml` "
+            "below `[limits]`, by the environment variable `HOLDFAST_LIMIT_<NAME>`, or in Python with `Holdfast(limits={...})`. "
+            "It holds for the whole process. Runs and definitions that are stored already are not refused by a lower limit; "
+            "new starts, values and requests are.\n"
+        ),
+        "```toml holdfast.toml\n[limits]\nsignals_max = 100\nvisits_max = 1_000_000\n```\n",
+    ]
     for title, names in LIMITS.items():
-        rows = [(says, _amount(name), f"`{name}`") for name, says in names.items()]
-        parts += [f"## {title}\n", _rows(("limit", "value", "name"), rows)]
+        rows = [(says, *_setting_of_limit(name)) for name, says in names.items()]
+        parts += [f"## {title}\n", _rows(("limit", "default", "may be", "setting"), rows)]
+    parts.append("## Limits without a setting\n")
+    for reason, names in FIXED_LIMITS.items():
+        fixed = [(says, _amount(name), f"`{name}`") for name, says in names.items()]
+        parts += [f"{reason}:\n", _rows(("limit", "value", "name"), fixed)]
     return "\n".join(parts)
+
+
+def _setting_of_limit(name: str) -> tuple[str, str, str]:
+    if name in bounds.NAMES:
+        low, high = (_bytes_or_number(name, number) for number in bounds.bounds(name))
+        return _bytes_or_number(name, getattr(bounds.DEFAULTS, name)), f"{low} to {high}", f"`limits.{name}`"
+    default = {"attempts_max": ATTEMPTS_MAX, "threads": THREADS_MAX, "processes": "one per core"}
+    value = default.get(name) or getattr(config.Settings(), name)
+    return value if isinstance(value, str) else _number(value), "1 or more", f"`{name}`"
 
 
 def settings() -> str:
@@ -657,9 +682,13 @@ def _shown(value: Any) -> str:
 def _amount(name: str) -> str:
     module, _, constant = name.rpartition(".")
     value = getattr(importlib.import_module(f"holdfast.{module}"), constant)
-    if "BYTES" in constant and value >= 1024:
+    return _bytes_or_number(constant, value)
+
+
+def _bytes_or_number(name: str, value: float) -> str:
+    if "BYTES" in name.upper() and value >= 1024:
         unit, size = next((u, s) for u, s in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)) if value >= s)
-        return f"{value // size} {unit}"
+        return f"{value / size:g} {unit}"
     return _number(value)
 
 

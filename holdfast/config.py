@@ -16,6 +16,7 @@ from typing import Any, Final
 
 import msgspec
 
+from holdfast import limits
 from holdfast.errors import HoldfastError, Problem
 
 FILE: Final = "holdfast.toml"
@@ -24,6 +25,7 @@ DEFAULT_DB: Final = "sqlite:///holdfast.db"
 DEFAULT_HOST: Final = "127.0.0.1"
 DEFAULT_PORT: Final = 8070
 PORT_MAX: Final = 65_535
+DIGITS_MAX: Final = 20  # of a number in the environment
 WORKER_TTL_SECS: Final = 15
 PENDING_TTL_SECS: Final = 86_400
 WORKER_LEASE_SECS: Final = 30
@@ -74,6 +76,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     worker_lease_secs: int = WORKER_LEASE_SECS
     servers: Mapping[str, Mapping[str, Any]] = {}
     tenants: Mapping[str, Mapping[str, Any]] = {}  # by name: the secrets of the environment that it may use
+    limits: Mapping[str, int] = {}  # by name, those that are not the default
     folder: Path = Path()  # that of holdfast.toml, else the working folder: tools are looked for in it
     file: Path | None = None
 
@@ -82,6 +85,7 @@ TEXT, LIST, COUNT, CHOICE, TABLES = "text", "a list of texts", "a whole number",
 DAYS = 'a whole number, or "forever"'
 PORT = "a port from 0 (any that is free) to 65535"
 TENANTS = 'a table for each tenant other than default, with secrets = ["NAME"]'
+LIMITS = "a table of limits by name"
 FOREVER: Final = "forever"
 
 # name → what it is, and the environment variables that say it, the first found counts.
@@ -114,6 +118,7 @@ SETTINGS: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
     "worker_lease_secs": (COUNT, ("HOLDFAST_WORKER_LEASE_SECS",)),
     "servers": (TABLES, ()),
     "tenants": (TENANTS, ()),
+    "limits": (LIMITS, ()),  # and HOLDFAST_LIMIT_<NAME> for each
 }
 
 
@@ -126,7 +131,11 @@ def load(
     start = folder or Path.cwd()
     file = find(start)
     said: dict[str, Any] = {} if file is None else _of_file(file)
-    said |= _of_environment(os.environ if env is None else env)
+    variables = os.environ if env is None else env
+    of_file = said.get("limits", {})
+    said |= _of_environment(variables)
+    if own := {**of_file, **_limits_of_environment(variables)}:
+        said["limits"] = own
     said |= {name: value for name, value in (flags or {}).items() if value is not None and value != ()}
     if said.get("retention_days") == FOREVER:
         said["retention_days"] = None
@@ -160,6 +169,7 @@ def _of_file(file: Path) -> dict[str, Any]:
     except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise InvalidSettings([_not_toml(str(error), str(file))]) from None
     problems = [found for name, value in data.items() if (found := _problem(name, value))]
+    problems += _wrong_limits(data.get("limits"))
     if problems:
         raise InvalidSettings([_placed(problem, name, text, file) for name, problem in problems])
     said: dict[str, Any] = {
@@ -193,6 +203,13 @@ def _problem(name: str, value: Any) -> tuple[str, Problem] | None:
     return None
 
 
+def _wrong_limits(table: Any) -> list[tuple[str, Problem]]:
+    """What is wrong with the limits of the file, each with its name."""
+    given = table if isinstance(table, dict) else {}
+    wrong = [one for name, value in given.items() if (one := limits.check(name, value)) is not None]
+    return [(one.name, Problem(one.code, one.message, f"/limits/{one.name}", hint=one.hint)) for one in wrong]
+
+
 def _is_own(setting: str, variable: Any) -> bool:
     """What templates or callbacks may read of the environment is never one of Holdfast's own variables."""
     return setting in ("template_env", "callback_env") and str(variable).upper().startswith("HOLDFAST_")
@@ -211,6 +228,8 @@ def _fits(wanted: str, value: Any) -> bool:
         return value in ("json", "text")
     if wanted == TENANTS:
         return isinstance(value, dict) and all(map(_is_tenant, value, value.values()))
+    if wanted == LIMITS:
+        return isinstance(value, dict)
     if wanted == TABLES:
         return isinstance(value, dict) and all(isinstance(one, dict) for one in value.values())
     return isinstance(value, str)
@@ -269,6 +288,26 @@ def _of_environment(env: Mapping[str, str]) -> dict[str, Any]:
         said[name] = value
     if problems:
         raise InvalidSettings([msgspec.structs.replace(one, source="environment") for one in problems])
+    return said
+
+
+def _limits_of_environment(env: Mapping[str, str]) -> dict[str, int]:
+    """`HOLDFAST_LIMIT_<NAME>` says the limit `<name>`."""
+    said: dict[str, int] = {}
+    problems = []
+    for variable, text in env.items():
+        if not variable.startswith(limits.VARIABLE_PREFIX) or not text:
+            continue
+        name = variable.removeprefix(limits.VARIABLE_PREFIX).lower()
+        value = int(text) if text.isdecimal() and len(text) <= DIGITS_MAX else text
+        if (wrong := limits.check(name, value)) is not None:
+            problems.append(
+                Problem(wrong.code, f"{variable}: {wrong.message}", hint=wrong.hint, source="environment")
+            )
+        elif isinstance(value, int):
+            said[name] = value
+    if problems:
+        raise InvalidSettings(problems)
     return said
 
 

@@ -10,10 +10,11 @@ from contextlib import aclosing
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Self, TypedDict
+from typing import Any, Self, TypedDict
 
 import msgspec
 
+from holdfast import limits as bounds
 from holdfast.arguments import checked
 from holdfast.config import PENDING_TTL_SECS, RETENTION_DAYS
 from holdfast.errors import (
@@ -68,8 +69,6 @@ __all__ = [
 ]
 
 Spec = WorkflowSpec | FlowSpec | str | os.PathLike[str] | Mapping[str, Any]
-
-PAGE_MAX: Final = 500
 
 _ENDED: dict[str, type[RunEnded]] = {
     "failed": RunFailed,
@@ -136,6 +135,8 @@ class Holdfast:
     where its step does not say. Finished runs are deleted after `retention_days`
     (None: never). `attempts_max` attempts are at work at a time; of these sync tools have `threads`, and isolated ones
     `processes` (None: one per core), each with `process_memory_bytes` at most (None: half of the machine's).
+    `limits` are those of `[limits]` in the settings by name, such as `{"signals_max": 100}`. They hold for the whole process:
+    while one engine is open, another with different limits is refused.
     """
 
     @checked
@@ -157,6 +158,7 @@ class Holdfast:
         processes: int | None = None,
         process_memory_bytes: int | None = None,
         durability: str = "full",
+        limits: Mapping[str, int] | None = None,
         clock: Clock | None = None,
     ) -> None:
         _check_limits(
@@ -193,6 +195,7 @@ class Holdfast:
             upkeep=Upkeep(self._store, self._artefacts, retention_days),
             public_url=public_url,
             mark=mark_beside(self._path),
+            bounds=None if limits is None else _limits(limits),
         )
         self._commands = Commands(self._engine)
         self._was_opened = False
@@ -279,8 +282,8 @@ class Holdfast:
         before: str | None = None,
     ) -> list[RunInfo]:
         """Runs, the newest first. `label` is `team=x`, or `team` for any value; `before` is the id that the page begins after."""
-        if not 1 <= limit <= PAGE_MAX:
-            raise LimitExceeded("page_max", f"limit is a number from 1 to {PAGE_MAX}, not {limit}")
+        if not 1 <= limit <= bounds.now.page_max:
+            raise LimitExceeded("page_max", f"limit is a number from 1 to {bounds.now.page_max}, not {limit}")
         after = None if before is None else (await self._engine.row_of(RunId(before))).no
         rows = await list_runs(
             self._engine.store, status=status, workflow=workflow, label=label, before=after, limit=limit
@@ -481,6 +484,13 @@ def _check_limits(**limits: float | None) -> None:
     for name, value in limits.items():
         if value is not None and value <= 0:
             raise ValueError(f"{name} is more than 0, not {value}")
+
+
+def _limits(given: Mapping[str, int]) -> bounds.Limits:
+    try:
+        return bounds.chosen(given)
+    except bounds.WrongLimit as wrong:
+        raise InvalidInputs(str(wrong)) from None
 
 
 def _published_name(spec: Spec) -> str | None:

@@ -46,6 +46,7 @@ from typing import ClassVar
 
 import msgspec
 
+from holdfast import limits
 from holdfast.values import Error, RunId
 
 
@@ -148,7 +149,8 @@ class TooManyRequests(HoldfastError):
     code = "too_many_requests"
 
     def __init__(self, limit: str, message: str, retry_after_secs: int) -> None:
-        super().__init__(f"{message}; come back in {retry_after_secs} s (limit {limit})")
+        where = f", setting limits.{limit}" if limit in limits.NAMES else ""
+        super().__init__(f"{message}; come back in {retry_after_secs} s (limit {limit}{where})")
         self.limit, self.retry_after_secs = limit, retry_after_secs
 
 
@@ -163,9 +165,11 @@ class LimitExceeded(HoldfastError):
 
     code = "limit_exceeded"
 
-    def __init__(self, limit: str, message: str) -> None:
-        super().__init__(f"{message} (limit {limit})")
-        self.limit = limit
+    def __init__(self, limit: str, message: str, setting: str | None = None) -> None:
+        """`setting` is the name in `[limits]` that changes it, where that is not the name of the limit."""
+        setting = setting or (limit if limit in limits.NAMES else None)
+        super().__init__(f"{message} (limit {limit}{f', setting limits.{setting}' if setting else ''})")
+        self.limit, self.setting = limit, setting
 
 
 class ExpressionTooCostly(LimitExceeded):

@@ -16,6 +16,7 @@ from typing import Any, Final, Literal, NewType
 
 import msgspec
 
+from holdfast import limits
 from holdfast.jsontext import is_deeper
 
 RunId = NewType("RunId", str)  # UUIDv7, the name of a run at every door
@@ -57,7 +58,7 @@ JSON_DEPTH_MAX: Final = 64  # of what is given to us: inputs, results, answers, 
 GATHERED_DEPTH_MAX: Final = (
     100  # of what is made of the outputs of scopes, which put levels of their own around
 )
-VALUE_BYTES_MAX: Final = 25 * 1024 * 1024
+VALUE_BYTES_MAX: Final = limits.DEFAULTS.value_bytes_max  # the most that its setting can be
 
 
 class Error(msgspec.Struct, frozen=True, omit_defaults=True):

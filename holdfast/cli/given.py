@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast import config
+from holdfast import config, limits
 from holdfast.cli import logs
 from holdfast.cli.line import Given
 from holdfast.config import Settings
@@ -68,6 +68,7 @@ def settings_of(given: Given) -> Settings:
             settings, server=None
         )  # a file was named: it is meant, or who has it
     logs.begin(settings.log)
+    limits.put_in_force(limits.chosen(settings.limits))
     return settings
 
 

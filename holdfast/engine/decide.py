@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
+from holdfast import limits
 from holdfast.engine import retry, scopes, waits
 from holdfast.engine.decisions import Decision
 from holdfast.engine.draft import Draft
@@ -36,8 +37,6 @@ from holdfast.engine.events import (
 from holdfast.engine.state import SUSPECT_AFTER, Run, is_open, timer_key
 from holdfast.plan.graph import Call, Plan
 from holdfast.values import TERMINAL, Error, Millis, split
-
-KEPT_BYTES_MAX: Final = 256 * 1024 * 1024  # outputs of one run that later expressions can name
 
 
 def decide(plan: Plan, run: Run, event: Event, at: Millis) -> list[Decision]:
@@ -67,7 +66,7 @@ def _step_succeeded(draft: Draft, event: StepSucceeded) -> None:
         return _answered(draft, path, step.target)
     plan = draft.plan
     if step.keep:
-        if run.kept_bytes > KEPT_BYTES_MAX:
+        if run.kept_bytes > limits.now.kept_bytes_max:
             return scopes.fail_step(draft, path, _state_too_large(plan, path, step.attempt))
         draft.outputs[path] = event.output
     draft.subject = path
@@ -122,7 +121,8 @@ def _answered(draft: Draft, path: str, target: str) -> None:
 
 
 def _state_too_large(plan: Plan, path: str, attempt: int) -> Error:
-    message = f"the outputs that later steps can name are over 256 MiB; {plan.advice_when_too_large}"
+    most = f"{limits.size(limits.now.kept_bytes_max)} ({limits.met('kept_bytes_max')})"
+    message = f"the outputs that later steps can name are over {most}; {plan.advice_when_too_large}"
     return Error("state_too_large", message, path, attempt)
 
 
@@ -158,7 +158,7 @@ def _callback_received(draft: Draft, event: CallbackReceived) -> None:
     run, path = draft.run, event.path
     step = run.steps.get(path)
     is_awaited = step is not None and step.wait is not None and step.attempt == event.attempt
-    if is_awaited and step.keep and event.error is None and run.kept_bytes > KEPT_BYTES_MAX:  # type: ignore[union-attr]
+    if is_awaited and step.keep and event.error is None and run.kept_bytes > limits.now.kept_bytes_max:  # type: ignore[union-attr]
         draft.subject = path
         return scopes.fail_step(draft, path, _state_too_large(draft.plan, path, event.attempt))
     waits.callback_received(draft, event)

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
+from holdfast import limits
 from holdfast.engine.decisions import ArmTimer, OpenScope, ReserveKey, StartAttempt
 from holdfast.engine.draft import Draft
 from holdfast.engine.events import Outcome
@@ -37,9 +38,6 @@ from holdfast.plan.graph import (
 from holdfast.values import NULL, Error, Millis, decode, written
 
 KEY_CHARS_MAX: Final = 1_000
-AT_WORK_BYTES_MAX: Final = (
-    256 * 1024 * 1024
-)  # what the open steps of one run were given, as text that is not a reference
 LARGE_BYTES: Final = (
     32 * 1024
 )  # smaller ones are not added up: no run has so many open steps that it would matter
@@ -64,7 +62,7 @@ def enter(draft: Draft, frame: str, name: str) -> None:
         text = node.inputs(draft.seen_from(frame) if frame or len(draft.frames) > 1 else draft)
     except BROKEN as error:
         return fail_step(draft, path, broken(error, path))
-    if len(text) > LARGE_BYTES and _at_work_bytes(draft) + len(text) > AT_WORK_BYTES_MAX:
+    if len(text) > LARGE_BYTES and _at_work_bytes(draft) + len(text) > limits.now.at_work_bytes_max:
         return fail_step(draft, path, _too_much_at_work(path))
     draft.value_bytes += len(text)
     if node.key is not None:
@@ -77,7 +75,7 @@ def _at_work_bytes(draft: Draft) -> int:
 
 
 def _too_much_at_work(path: str) -> Error:
-    message = f"what the open steps of the run were given is over {AT_WORK_BYTES_MAX // 2**20} MiB; lower `concurrency`"
+    message = f"what the open steps of the run were given is over {limits.size(limits.now.at_work_bytes_max)} ({limits.met('at_work_bytes_max')}); lower `concurrency`"
     return Error("state_too_large", message, path)
 
 

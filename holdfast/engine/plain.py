@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
-from holdfast.engine.decide import KEPT_BYTES_MAX
+from holdfast import limits
 from holdfast.engine.decisions import CompleteStep, Decision, FinishRun, StartAttempt
 from holdfast.engine.draft import Draft
 from holdfast.engine.events import StepSucceeded, TimerFired
@@ -32,7 +32,7 @@ def _call_is_over(plan: Plan, run: Run, event: StepSucceeded, at: Millis) -> lis
         return None
     if node.post is not None or step.key is not None or step.target is not None:
         return None
-    if run.stops or run.status != "running" or run.kept_bytes > KEPT_BYTES_MAX or run.taken:
+    if run.stops or run.status != "running" or run.kept_bytes > limits.now.kept_bytes_max or run.taken:
         return None
     name, keep = node.routes.ok, step.keep
     if name == END:

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
+from holdfast import limits
 from holdfast.engine.decisions import (
     ArmTimer,
     BeginStop,
@@ -35,23 +36,24 @@ from holdfast.plan.graph import (
     Post,
     Timer,
 )
-from holdfast.values import NULL, VALUE_BYTES_MAX, Error, Millis, decode, encode, scope_of, split, written
+from holdfast.values import NULL, Error, Millis, decode, encode, scope_of, split, written
 
 BROKEN: Final = (ValueError, OverflowError, RecursionError, LimitExceeded)
-VARS_BYTES_MAX: Final = 25 * 1024 * 1024  # variables of one run
-VISITS_MAX: Final = 10_000_000  # of nodes on cycles, in one run
 CANCEL_GRACE_MS: Final = 10_000  # how long what was told to stop may take to answer
 
-MIB: Final = VALUE_BYTES_MAX // 2**20
 PASS_FILES: Final = "pass files, or less of it"
 RETURN_FILES: Final = "return file_refs instead"
 CHOOSE_OUTPUT: Final = "say with `output` what of it is wanted, or return file_refs"
 
 
+def _value_max() -> str:
+    return f"{limits.size(composed.LIMIT)} ({limits.met('value_bytes_max')})"
+
+
 def broken(error: Exception, path: str) -> Error:
     """An expression that gives nothing usable fails its step; no attempt is made."""
     if isinstance(error, TooLarge):
-        return Error("input_too_large", f"what {path} is given is over {MIB} MiB; {PASS_FILES}", path)
+        return Error("input_too_large", f"what {path} is given is over {_value_max()}; {PASS_FILES}", path)
     if isinstance(error, ExpressionTooCostly):
         return Error(error.code, str(error), path)
     return Error("limit" if isinstance(error, LimitExceeded) else "template", str(error), path)
@@ -60,7 +62,7 @@ def broken(error: Exception, path: str) -> Error:
 def broken_output(error: Exception, path: str, what: str, advice: str = "") -> Error:
     """The same for what a step, a scope or the run gives."""
     if isinstance(error, TooLarge):
-        message = f"the output of {what} is over {MIB} MiB; {advice or RETURN_FILES}"
+        message = f"the output of {what} is over {_value_max()}; {advice or RETURN_FILES}"
         return Error("output_too_large", message, path)
     return broken(error, path)
 
@@ -111,8 +113,8 @@ def _write(
     except BROKEN as error:
         fail_step(draft, path, broken_output(error, path, f"step {path}, as it is to be written,"))
         return False
-    if draft.run.vars_bytes + sum(map(len, texts.values())) > VARS_BYTES_MAX:
-        message = f"the variables of the run are over {VARS_BYTES_MAX // 2**20} MiB; return file_refs instead of large results"
+    if draft.run.vars_bytes + sum(map(len, texts.values())) > limits.now.vars_bytes_max:
+        message = f"the variables of the run are over {limits.size(limits.now.vars_bytes_max)} ({limits.met('vars_bytes_max')}); return file_refs instead of large results"
         fail_step(draft, path, Error("vars_too_large", message, path))
         return False
     for name, text in texts.items():
@@ -121,8 +123,10 @@ def _write(
 
 
 def _take(draft: Draft, frame: str, path: str, action: str, to: str) -> None:
-    if draft.run.visits >= VISITS_MAX and to != END:
-        message = f"the run has gone round its cycles {VISITS_MAX:,} times"
+    if draft.run.visits >= limits.now.visits_max and to != END:
+        message = (
+            f"the run has gone round its cycles {limits.now.visits_max:,} times ({limits.met('visits_max')})"
+        )
         return _fail_block(draft, frame, Error("limit", message, path))
     draft.take(frame, path, action, to)
 

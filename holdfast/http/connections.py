@@ -13,15 +13,10 @@ from typing import Any, Final
 import msgspec
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
+from holdfast import limits
 from holdfast.http.wire import Fault, status_of
 
-HEAD_BYTES_MAX: Final = 32 * 1024
-HEAD_SECS_MAX: Final = 10.0  # from the first byte of a request, or from connecting, to the end of its head
-REQUEST_SECS_MAX: Final = 60.0  # to the end of its body
-STALLED_SECS_MAX: Final = 30.0  # without taking a byte of what was answered
-CONNECTIONS_MAX: Final = 2_000
 FILES_KEPT: Final = 200  # for the database, artefacts and calls of our own
-FILES_WANTED: Final = CONNECTIONS_MAX + FILES_KEPT
 LOOK_SECS: Final = 1.0
 PAUSE_SECS: Final = 0.5  # a look that comes so much later shows that this process could not read meanwhile
 LAST_LOOK_SECS: Final = 0.1  # at a kept connection before it is closed: a request may be there already
@@ -30,19 +25,18 @@ LAST_LOOK_SECS: Final = 0.1  # at a kept connection before it is closed: a reque
 def connections_max() -> int:
     """How many connections there may be, with the files that this process may open."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = FILES_WANTED if hard == resource.RLIM_INFINITY else min(FILES_WANTED, hard)
+    most = limits.now.connections_max
+    wanted = most + FILES_KEPT if hard == resource.RLIM_INFINITY else min(most + FILES_KEPT, hard)
     if soft != resource.RLIM_INFINITY and soft < wanted:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
         soft = wanted
-    return (
-        CONNECTIONS_MAX if soft == resource.RLIM_INFINITY else max(1, min(CONNECTIONS_MAX, soft - FILES_KEPT))
-    )
+    return most if soft == resource.RLIM_INFINITY else max(1, min(most, soft - FILES_KEPT))
 
 
 class Connection(HttpToolsProtocol):
     """`since` is when the request that is being read began, or the connection if none did; None once it is read."""
 
-    max: int = CONNECTIONS_MAX
+    max: int = limits.DEFAULTS.connections_max
 
     def __init__(self, *args: Any, **rest: Any) -> None:
         super().__init__(*args, **rest)
@@ -56,7 +50,10 @@ class Connection(HttpToolsProtocol):
         super().connection_made(transport)
         self.since = self.loop.time()
         if len(self.connections) > self.max and not self._make_room():
-            self._refuse("too_many_connections", f"there are {self.max:,} connections already; try again")
+            self._refuse(
+                "too_many_connections",
+                f"there are {self.max:,} connections already; try again ({limits.met('connections_max')})",
+            )
 
     def data_received(self, data: bytes) -> None:
         if self.transport.is_closing():
@@ -64,9 +61,14 @@ class Connection(HttpToolsProtocol):
         self._head_bytes += len(data)
         super().data_received(data)
         # A body may have come along with its head, so a head is too large only if it is not over yet.
-        if self.is_in_head and self._head_bytes > HEAD_BYTES_MAX and not self.transport.is_closing():
+        if (
+            self.is_in_head
+            and self._head_bytes > limits.now.head_bytes_max
+            and not self.transport.is_closing()
+        ):
             self._refuse(
-                "headers_too_large", f"the head of a request has at most {HEAD_BYTES_MAX // 1024} KiB"
+                "headers_too_large",
+                f"the head of a request has at most {limits.size(limits.now.head_bytes_max)} ({limits.met('head_bytes_max')})",
             )
 
     def on_message_begin(self) -> None:
@@ -105,14 +107,14 @@ class Connection(HttpToolsProtocol):
             return False
         # What comes after the answer is read by nobody: a body that was refused.
         is_read = not self.is_in_head and not self._is_idle
-        return now - self.since > (REQUEST_SECS_MAX if is_read else HEAD_SECS_MAX)
+        return now - self.since > (limits.now.request_secs_max if is_read else limits.now.head_secs_max)
 
     def _is_stalled(self, now: float) -> bool:
         unread = self.transport.get_write_buffer_size()
         if not unread or unread != self._unread:
             self._unread, self._unread_since = unread, now
             return False
-        return now - self._unread_since > STALLED_SECS_MAX
+        return now - self._unread_since > limits.now.stalled_secs_max
 
     def _make_room(self) -> bool:
         """End another connection that waits for no answer: one that is idle, or the slowest at sending its head."""

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 from urllib.parse import urlsplit
 
+from holdfast import limits
 from holdfast.config import Settings
 from holdfast.errors import Forbidden, MisdirectedRequest, TooManyRequests, Unauthorised
 from holdfast.http.keys import LOCAL, NOBODY, Keys, Principal
@@ -23,9 +24,6 @@ EVERY_ADDRESS: Final = frozenset({"0.0.0.0", "::"})
 DEFAULT_PORTS: Final = {"http": 80, "https": 443}
 BURST_SECS: Final = 2  # an idle caller may send what this many seconds would have allowed at once
 GOOD_MAX: Final = 1_000  # Host headers that need not be taken apart again
-CALLERS_MAX: Final = (
-    10_000  # callers whose rate is remembered; the one that was quiet longest is forgotten first
-)
 
 
 class Guard:
@@ -149,7 +147,7 @@ class Rate:
         is_allowed = tokens >= 1
         self._buckets[caller] = (tokens - 1 if is_allowed else tokens, now)
         self._buckets.move_to_end(caller)
-        if len(self._buckets) > CALLERS_MAX:
+        if len(self._buckets) > limits.now.callers_max:
             self._buckets.popitem(last=False)
         if not is_allowed:
             raise TooManyRequests(

@@ -28,6 +28,7 @@ import msgspec
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from holdfast import limits
 from holdfast.errors import HoldfastError, InvalidRequest, TooManyRequests
 from holdfast.http.keys import check_again
 from holdfast.http.table import Ask, Route
@@ -42,8 +43,6 @@ GATHER_SECS: Final = (
 )
 CHUNK_BYTES: Final = 64 * 1024
 GOODBYE_SECS_MAX: Final = 1.0
-STREAMS_PER_KEY_MAX: Final = 500
-STREAMS_PER_TENANT_MAX: Final = 1_000
 MEDIA: Final = "text/event-stream"
 EVENT_NAME: Final = b"$/dcc.workflowUpdated"
 
@@ -162,13 +161,13 @@ class Places:
     def __init__(self, ask: Ask) -> None:
         self._taken = ask.services.history.places
         self._at = (ask.tenant, ask.principal.key_id)
-        if self._taken[self._at] >= STREAMS_PER_KEY_MAX:
-            raise _too_many("streams_per_key", STREAMS_PER_KEY_MAX)
+        if self._taken[self._at] >= limits.now.streams_per_key_max:
+            raise _too_many("streams_per_key_max", limits.now.streams_per_key_max)
         if (
             sum(count for (tenant, _), count in self._taken.items() if tenant == ask.tenant)
-            >= STREAMS_PER_TENANT_MAX
+            >= limits.now.streams_per_tenant_max
         ):
-            raise _too_many("streams_per_tenant", STREAMS_PER_TENANT_MAX)
+            raise _too_many("streams_per_tenant_max", limits.now.streams_per_tenant_max)
         self._taken[self._at] += 1
 
     def leave(self) -> None:

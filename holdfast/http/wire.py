@@ -10,12 +10,13 @@ from typing import Annotated, Any, Final, Literal
 
 import msgspec
 
+from holdfast import limits
 from holdfast.errors import HoldfastError, Problem
 from holdfast.values import Error, Millis, Status, StepState
 
-PAGE_MAX: Final = 500
+PAGE_MAX: Final = limits.DEFAULTS.page_max
 PAGE: Final = 100
-WAIT_SECS_MAX: Final = 60
+WAIT_SECS_MAX: Final = limits.DEFAULTS.wait_secs_max
 RETRY_AFTER_SECS: Final = 1
 NAME_CHARS_MAX: Final = 200
 ID_CHARS_MAX: Final = 255

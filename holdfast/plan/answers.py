@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
+from holdfast import limits
 from holdfast.errors import ExpressionTooCostly
 from holdfast.plan.composed import TooLarge, refuse_large
 from holdfast.plan.graph import Answer
@@ -80,7 +81,7 @@ def _found(find: Callable[[Any], list[Any]], value: Any) -> list[Any]:
     except ExpressionTooCostly as error:
         raise AnswerFailed(f"`select`: {error}", error.code) from None
     except TooLarge:
-        message = "what `select` finds is over 25 MiB together; select less of it"
+        message = f"what `select` finds is over {limits.size(limits.now.value_bytes_max)} together ({limits.met('value_bytes_max')}); select less of it"
         raise AnswerFailed(message, "output_too_large") from None
 
 

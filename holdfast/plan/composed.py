@@ -9,13 +9,23 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
-from holdfast.values import VALUE_BYTES_MAX, written
+from holdfast import limits
+from holdfast.values import written
 
-LIMIT: Final = VALUE_BYTES_MAX  # bytes of a composed value, with every reference followed
+LIMIT = limits.now.value_bytes_max  # bytes of a composed value, with every reference followed
 COUNTED_FROM: Final = (
     256 * 1024
 )  # bytes that a run gave before what it gathers is added up: a hundredth more or less
 CHUNK_CHARS: Final = 1024 * 1024  # long text is escaped piece by piece, so that no second copy of it is made
+
+
+def _adopt(chosen: limits.Limits) -> None:
+    """Rendering reads the limit for every piece, so it stands here as a plain number."""
+    global LIMIT  # noqa: PLW0603
+    LIMIT = chosen.value_bytes_max
+
+
+limits.follow(_adopt)
 
 
 class TooLarge(ValueError):
@@ -24,7 +34,9 @@ class TooLarge(ValueError):
     kind = "input_too_large"
 
     def __init__(self) -> None:
-        super().__init__(f"the value is over {LIMIT // 2**20} MiB with its references followed")
+        super().__init__(
+            f"the value is over {limits.size(LIMIT)} with its references followed ({limits.met('value_bytes_max')})"
+        )
 
 
 def printed(value: Any) -> str:

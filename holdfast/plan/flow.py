@@ -14,6 +14,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, Protocol
 
+from holdfast import limits
 from holdfast.plan import composed, expr
 from holdfast.plan.answers import answer_of
 from holdfast.plan.composed import TooLarge, printed
@@ -49,7 +50,6 @@ from holdfast.spec.reference import Literal, Reference, given, is_reference, key
 from holdfast.values import Error, Millis, NotJson, decode, encode, segment, written
 
 CALL_TIMEOUT_MS: Final = 10_000  # of one call of a worker, where a node says nothing
-CONCURRENCY_MAX: Final = 10_000
 CALL: Final = "call"  # the only step of a child of a fan-out
 
 
@@ -403,7 +403,7 @@ def _condition(node: FlowNode, rules: _Rules, look: _Look) -> Condition:
 
 
 def _fan_out(node: FlowNode, rules: _Rules, items: ItemsOf, child: Call) -> FanOut:
-    at_once = node.max_parallel or CONCURRENCY_MAX
+    at_once = node.max_parallel or limits.now.concurrency_max
     return FanOut(
         name=rules.name,
         routes=rules.routes,

@@ -16,6 +16,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from holdfast import limits
 from holdfast.errors import HoldfastError, InvalidInputs, LimitExceeded, NotFound
 from holdfast.runtime.app import Engine
 from holdfast.store.base import ApiKey, Batch
@@ -29,7 +30,6 @@ SCOPES: Final = ("read", "run", "approve", "resume", "worker", "admin")
 EVERYTHING: Final = frozenset(SCOPES)
 PREFIX: Final = "hf_"  # lets people, and those who scan for leaked keys, see what it is
 KEY_BYTES: Final = 32
-KEYS_MAX: Final = 10_000  # of one file, revoked ones too: all are held in memory
 SERVICES_MAX: Final = 100
 NAME_CHARS_MAX: Final = 200
 USED_MS: Final = 3_600_000  # last_used_at is written this often at most
@@ -101,8 +101,10 @@ class ApiKeys:
         now = self.clock.now()
         if expires_at is not None and expires_at <= now:
             raise InvalidInputs("the key would have expired before it is made; give a later time")
-        if len(self._rows) >= KEYS_MAX:
-            raise LimitExceeded("too_many_keys", f"there are {KEYS_MAX:,} keys, revoked ones counted")
+        if len(self._rows) >= limits.now.keys_max:
+            raise LimitExceeded(
+                "too_many_keys", f"there are {limits.now.keys_max:,} keys, revoked ones counted", "keys_max"
+            )
         key = PREFIX + secrets.token_urlsafe(KEY_BYTES)
         words = " ".join(scope for scope in SCOPES if scope in scopes)
         row = ApiKey(

@@ -18,8 +18,8 @@ from typing import Any, Final
 
 import msgspec
 
+from holdfast import limits
 from holdfast.engine.events import CancelRequested, Destination, Event, RunStarted, SignalReceived, TimerFired
-from holdfast.engine.scopes import VARS_BYTES_MAX
 from holdfast.engine.state import Run, timer_of
 from holdfast.engine.waits import would_keep
 from holdfast.errors import (
@@ -45,7 +45,7 @@ from holdfast.runtime.feed import Events, Feed, RunEvent, events_of
 from holdfast.runtime.letters import destinations
 from holdfast.runtime.load import load_run
 from holdfast.runtime.outbox import Outbox
-from holdfast.runtime.owners import RESIDENT_MAX, Owners
+from holdfast.runtime.owners import Owners
 from holdfast.runtime.plans import Plans, Ready
 from holdfast.runtime.replies import Kept
 from holdfast.runtime.requests import Requests, Started, checked, digest_of
@@ -55,7 +55,7 @@ from holdfast.runtime.timers import Timers
 from holdfast.runtime.upkeep import Upkeep
 from holdfast.runtime.waits import Waits
 from holdfast.runtime.workers import Workers
-from holdfast.spec.labels import LABELS_MAX, label_problem
+from holdfast.spec.labels import label_problem
 from holdfast.spec.notation import Definition, path_beside
 from holdfast.spec.problems import did_you_mean
 from holdfast.store.artefacts import Artefacts
@@ -65,7 +65,6 @@ from holdfast.tools.secrets import Secrets, SecretUnavailable
 from holdfast.values import (
     DEFAULT_TENANT,
     TERMINAL,
-    VALUE_BYTES_MAX,
     Millis,
     NotJson,
     RunId,
@@ -79,8 +78,6 @@ from holdfast.values import (
 log = logging.getLogger("holdfast")
 
 LOOK_AGAIN_MS: Final = 1_000
-SIGNALS_MAX: Final = 10_000  # of one run, that nothing waits for yet
-SIGNALS_OF_KEY_MAX: Final = 1_000  # of those, under one key
 NAMES_LOOKED_AT_MAX: Final = 1_000  # for the nearest to a name that is not there
 MEANINGS_MAX: Final = 1_000  # published names whose definition is remembered
 # What interpreters begin with: up to 3.12, 3.13, 3.14, and builds without the global lock.
@@ -100,7 +97,7 @@ class Engine:
         clock: Clock | None = None,
         *,
         places: int = ATTEMPTS_MAX,
-        resident: int = RESIDENT_MAX,
+        resident: int | None = None,
         template_env: Collection[str] = (),
         pending_ttl_ms: int = PENDING_TTL_MS,
         secrets: Secrets | None = None,
@@ -113,6 +110,7 @@ class Engine:
         workers: Workers | None = None,
         public_url: str | None = None,
         mark: Path | None = None,
+        bounds: limits.Limits | None = None,
     ) -> None:
         self.store, self.registry, self._workdirs = store, registry, workdirs
         self.upkeep = upkeep
@@ -138,7 +136,8 @@ class Engine:
         self.start_attempt, self.stop_attempt = self.dispatch.start, self.dispatch.stop
         self.put_jobs, self.jobs_are_put = self.dispatch.put_jobs, self.dispatch.jobs_are_put
         self.timers = Timers(self.clock, self._timer_due, self._take_up)
-        self.resident = resident
+        self._limits = bounds  # None: those of the process
+        self.resident = resident or (bounds or limits.now).resident_max
         self.template_env = frozenset(template_env)
         self.plans: Plans = Plans(store, self.template_env, pending_ttl_ms)
         self.owners: Owners
@@ -155,7 +154,7 @@ class Engine:
         self.listeners = self.advance.listeners
         self.feed = Feed(self.advance.watchers, self.dispatch.hearers)
         self.requests = Requests(store)
-        self.waits = Waits(self, public_url)
+        self.waits = Waits(self, public_url, (bounds or limits.now).polls_max)
         self.outbox = Outbox(self)
         if public_url is not None:
             self.dispatch.callback_url = self.waits.address
@@ -165,7 +164,12 @@ class Engine:
 
     async def open(self, *, drive: bool = True) -> None:
         """Make the file ours. With `drive`, go on with every open run in it; without, touch only what is asked for."""
-        self.store.open()
+        limits.hold(self, self._limits)
+        try:
+            self.store.open()
+        except BaseException:
+            limits.let_go(self)
+            raise
         if self._workdirs is not None:
             shutil.rmtree(self._workdirs, ignore_errors=True)  # of attempts that a former process left behind
         if self.dispatch.artefacts is not None:
@@ -221,6 +225,7 @@ class Engine:
         self.committer.close()
         self.store.close()
         self.deaths.mark.close()
+        limits.let_go(self)
         self._tell_waiters(
             EngineClosed(
                 "the engine was closed before the run was over; the run goes on when it is opened again"
@@ -810,40 +815,51 @@ class Engine:
 def _check_room(live: Live, said: SignalReceived) -> None:
     """Is there room for a signal, which may be written, or kept until something waits for it?"""
     run, size, key = live.run, len(said.value), said.name
-    if run.vars_bytes + size - len(run.frames[""].vars.get(key, b"")) > VARS_BYTES_MAX:
+    if run.vars_bytes + size - len(run.frames[""].vars.get(key, b"")) > limits.now.vars_bytes_max:
         raise LimitExceeded(
-            "vars_too_large", f"the variables of the run would be over {VARS_BYTES_MAX // 2**20} MiB"
+            "vars_too_large",
+            f"the variables of the run would be over {limits.size(limits.now.vars_bytes_max)}",
+            "vars_bytes_max",
         )
     shelf = run.shelf
     of_key, in_all = len(shelf.by_name.get(key, ())), len(run.signals)
-    is_full = of_key >= SIGNALS_OF_KEY_MAX or in_all >= SIGNALS_MAX or shelf.bytes + size > VALUE_BYTES_MAX
+    is_full = (
+        of_key >= limits.now.signals_of_key_max
+        or in_all >= limits.now.signals_max
+        or shelf.bytes + size > limits.now.value_bytes_max
+    )
     if not is_full or not would_keep(live.plan, run, said):
         return  # a signal that is awaited is never refused
-    if of_key >= SIGNALS_OF_KEY_MAX:
+    if of_key >= limits.now.signals_of_key_max:
         raise LimitExceeded(
             "signals_of_key_max",
             f"{of_key:,} signals {key!a:.100} of the run are kept and nothing waits for them yet; the limit is "
-            f"{SIGNALS_OF_KEY_MAX:,} per key",
+            f"{limits.now.signals_of_key_max:,} per key",
         )
-    if in_all >= SIGNALS_MAX:
+    if in_all >= limits.now.signals_max:
         raise LimitExceeded(
             "signals_max",
-            f"{in_all:,} signals of the run are kept and nothing waits for them yet; the limit is {SIGNALS_MAX:,}",
+            f"{in_all:,} signals of the run are kept and nothing waits for them yet; the limit is {limits.now.signals_max:,}",
         )
     raise LimitExceeded(
         "signals_too_large",
-        f"the signals that the run keeps would be over {VALUE_BYTES_MAX // 2**20} MiB together",
+        f"the signals that the run keeps would be over {limits.size(limits.now.value_bytes_max)} together",
+        "value_bytes_max",
     )
 
 
 def _check_labels(labels: Mapping[Any, Any], count: int) -> None:
     """Refuse labels that a start may not give; `count` is how many its run would have, with those of its workflow."""
-    if count > LABELS_MAX:
-        raise LimitExceeded("too_many_labels", f"a run has at most {LABELS_MAX} labels, not {count:,}")
+    if count > limits.now.labels_max:
+        raise LimitExceeded(
+            "too_many_labels",
+            f"a run has at most {limits.now.labels_max} labels, not {count:,}",
+            "labels_max",
+        )
     for name, value in labels.items():
         problem = label_problem(name, value)
         if problem is not None and problem.is_limit:
-            raise LimitExceeded(problem.code, problem.message)
+            raise LimitExceeded(problem.code, problem.message, "label_chars_max")
         if problem is not None:
             raise InvalidInputs(problem.message)
 
@@ -853,8 +869,12 @@ def _encoded(value: Any, what: str = "the inputs are") -> bytes:
         text = encode(value)
     except NotJson as error:
         raise InvalidInputs(f"{what} not JSON: {error}") from None
-    if len(text) > VALUE_BYTES_MAX:
-        raise LimitExceeded("input_too_large", f"{what} over 25 MiB; pass a path or a reference instead")
+    if len(text) > limits.now.value_bytes_max:
+        raise LimitExceeded(
+            "input_too_large",
+            f"{what} over {limits.size(limits.now.value_bytes_max)}; pass a path or a reference instead",
+            "value_bytes_max",
+        )
     return text
 
 

@@ -22,6 +22,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
+from holdfast import limits
 from holdfast.engine.events import StepFailed, StepPaused, StepSucceeded
 from holdfast.engine.rows import decode_row
 from holdfast.engine.scopes import CANCEL_GRACE_MS
@@ -37,9 +38,6 @@ from holdfast.values import NotJson, RunId, RunNo, encode
 
 log = logging.getLogger("holdfast")
 
-OFFERS_MAX: Final = 5  # leases of one attempt, after which it is lost
-POLL_MAX: Final = 100  # jobs that one poll gives out
-WAIT_SECS_MAX: Final = 60
 SWEEP_SECONDS: Final = 1.0
 ENDED_MAX: Final = 10_000  # answered jobs that are remembered, for those who answer again
 GRACE_SECONDS: Final = CANCEL_GRACE_MS / 1000
@@ -321,12 +319,15 @@ class Assignments:
             raise InvalidRequest(f"worker {worker.id!r} is called at {worker.name[1]}, and fetches nothing")
         wanted = frozenset(worker.services if services is None else set(services) & set(worker.services))
         queues = frozenset((worker.tenant, service) for service in wanted)
-        until = self._clock.monotonic() + min(max(0.0, wait_secs), WAIT_SECS_MAX)
+        until = self._clock.monotonic() + min(max(0.0, wait_secs), limits.now.wait_secs_max)
         taken, cancel = list[Assignment](), list[str]()
         while not worker.is_gone:
             check()
             self._roster.hear(worker)
-            taken, cancel = self._take(worker, queues, min(max(1, limit), POLL_MAX)), self._to_stop(worker)
+            taken, cancel = (
+                self._take(worker, queues, min(max(1, limit), limits.now.poll_jobs_max)),
+                self._to_stop(worker),
+            )
             left = until - self._clock.monotonic()
             if taken or cancel or left <= 0 or (leaving is not None and leaving.is_set()):
                 break
@@ -703,7 +704,7 @@ class Assignments:
             self._fail(assignment, f"worker {row.worker} fell silent", "cancelled")
         elif job.only_once:
             self._fail(assignment, f"worker {row.worker} fell silent, and it must not be done twice", "lost")
-        elif row.offers >= OFFERS_MAX:
+        elif row.offers >= limits.now.leases_max:
             self._fail(assignment, f"{row.offers} workers in turn fell silent with it", "lost")
         else:
             self._take_back(assignment)

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 from msgspec import Raw
 
+from holdfast import limits
 from holdfast.engine.decisions import Decision, StartAttempt
 from holdfast.engine.draft import Draft
 from holdfast.engine.events import (
@@ -48,7 +49,7 @@ from holdfast.tools.failures import ArgumentsMisfit, OutputTooLarge, described
 from holdfast.tools.registry import Context, Registry, Tool
 from holdfast.tools.secrets import LOOKED_AT_ONCE_BYTES, Secrets, SecretUnavailable
 from holdfast.tools.threads import in_thread
-from holdfast.values import VALUE_BYTES_MAX, Error, RunNo, decode, encode, idempotency_key, written
+from holdfast.values import Error, RunNo, decode, encode, idempotency_key, written
 
 if TYPE_CHECKING:
     from holdfast.tools.processes import Processes
@@ -531,7 +532,7 @@ class Dispatch:
             )
         if self.secrets.are_known:
             text = await self.redacted(text)
-        if len(text) > VALUE_BYTES_MAX:
+        if len(text) > limits.now.value_bytes_max:
             raise OutputTooLarge
         return text
 

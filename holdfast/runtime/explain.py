@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from holdfast import limits
 from holdfast.engine import state
 from holdfast.engine.rows import decode_row
 from holdfast.engine.state import Run, Step, timer_key
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
 ROWS_READ_MAX: Final = 10_000  # of a journal, to see since when something is as it is
 ROWS_AT_THE_END: Final = 2_000
 ROWS_AT_A_TIME: Final = 200
-REASONS_MAX: Final = 100  # nobody reads more; the rest is counted
 
 
 class Reason(msgspec.Struct, frozen=True):
@@ -61,7 +61,7 @@ class Explanation(msgspec.Struct, frozen=True):
     status: str
     driven_by: int | None  # the process that drives it now
     reasons: list[Reason]
-    more: int = 0  # reasons beyond REASONS_MAX
+    more: int = 0  # reasons beyond the limit explain_reasons_max
 
 
 class Around:
@@ -169,14 +169,20 @@ async def _explained(store: Store, row: RunRow, plan: Plan, around: Around) -> E
     )
     found = [*_of_the_run(run, row, around, is_driven=is_driven), *looker.of_steps(), *looker.of_scopes()]
     drives = around.pid if is_driven and isinstance(around.pid, int) else None
-    return Explanation(row.id, row.status, drives, found[:REASONS_MAX], max(0, len(found) - REASONS_MAX))
+    return Explanation(
+        row.id,
+        row.status,
+        drives,
+        found[: limits.now.explain_reasons_max],
+        max(0, len(found) - limits.now.explain_reasons_max),
+    )
 
 
 def waits(run: Run, plan: Plan) -> list[Wait]:
     """What the open steps of a run wait for; those at work wait for nothing."""
     found: list[Wait] = []
     for path, step in run.steps.items():
-        if step.state != "running" and len(found) < REASONS_MAX:
+        if step.state != "running" and len(found) < limits.now.explain_reasons_max:
             wait = _wait_of(run, path, step)
             if wait.kind == "timer" and (poll := poll_around(plan, path)) is not None:
                 wait = msgspec.structs.replace(wait, path=poll, kind="poll")
@@ -299,7 +305,7 @@ async def _holders(store: Store, run: Run) -> dict[str, str]:
     """Who holds the idempotency keys that steps wait for, by the paths of those steps."""
     holders: dict[str, str] = {}
     for path, step in run.steps.items():
-        if step.key is not None and step.reason == "key" and len(holders) < REASONS_MAX:
+        if step.key is not None and step.reason == "key" and len(holders) < limits.now.explain_reasons_max:
             held = await store.key_holder(run.tenant, "" if step.key.is_global else run.id, step.key.text)
             holders[path] = f"step {held[1]} of run {held[0]}" if held else "the step"
     return holders

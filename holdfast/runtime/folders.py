@@ -21,7 +21,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from holdfast import config
+from holdfast import config, limits
 from holdfast.errors import HoldfastError, InvalidSpec, LimitExceeded, NotFound, Problem, Unavailable
 from holdfast.spec.notation import Definition, definition_from_file
 from holdfast.tools.threads import in_thread
@@ -32,10 +32,6 @@ log = logging.getLogger("holdfast.flows")
 SUFFIXES: Final = (".yaml", ".yml", ".json")
 SCHEMA: Final = (
     ".schema.json"  # what `holdfast init` and `holdfast schema` put beside definitions, for editors
-)
-FOLDER_FILES_MAX: Final = 1_000
-FOLDER_WALK_MAX: Final = (
-    100_000  # files and folders that are looked at; more are hardly a folder of definitions
 )
 BURST_MS: Final = 50  # quiet for so long, a burst of changes is over
 BURST_MS_MAX: Final = 1_000
@@ -190,9 +186,10 @@ class Folder:
             except OSError:  # gone meanwhile, or a link to nothing
                 continue
             found[str(path.relative_to(self.root))] = (stat.st_ino, stat.st_size, stat.st_mtime_ns)
-            if len(found) > FOLDER_FILES_MAX:
+            if len(found) > limits.now.folder_files_max:
                 raise LimitExceeded(
-                    "folder_files_max", f"{self.root} holds more than {FOLDER_FILES_MAX:,} definitions"
+                    "folder_files_max",
+                    f"{self.root} holds more than {limits.now.folder_files_max:,} definitions",
                 )
         return found
 
@@ -205,9 +202,9 @@ def _definitions(root: Path) -> Iterator[Path]:
     for folder, folders, files in os.walk(root):
         folders[:] = sorted(one for one in folders if not (one.startswith(".") or _is_project(folder, one)))
         looked_at += 1 + len(files)
-        if looked_at > FOLDER_WALK_MAX:
+        if looked_at > limits.now.folder_walk_max:
             raise LimitExceeded(
-                "folder_walk_max", f"{root} holds more than {FOLDER_WALK_MAX:,} files and folders"
+                "folder_walk_max", f"{root} holds more than {limits.now.folder_walk_max:,} files and folders"
             )
         yield from (Path(folder, file) for file in sorted(files) if _is_definition(file))
 

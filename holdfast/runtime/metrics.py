@@ -20,6 +20,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from holdfast import limits
 from holdfast.engine.events import StepFailed, StepSucceeded
 from holdfast.runtime.advance import Entry
 from holdfast.runtime.app import Engine
@@ -27,7 +28,6 @@ from holdfast.runtime.history import History
 from holdfast.store.base import Batch, OpenWait
 from holdfast.values import OPEN, TERMINAL, RunNo
 
-WORKFLOWS_MAX: Final = 100  # that have a label of their own; user text, so never more
 WORKFLOW_CHARS_MAX: Final = 100
 NUMBERS_MAX: Final = 1_000  # different ones before a histogram takes them up
 LOOKED_AT_MAX: Final = (
@@ -154,7 +154,7 @@ class Metrics:
         if workflow in self._workflows:
             return workflow
         is_plain = workflow.isprintable() and len(workflow) <= WORKFLOW_CHARS_MAX
-        if len(self._workflows) >= WORKFLOWS_MAX or not is_plain:
+        if len(self._workflows) >= limits.now.metrics_workflows_max or not is_plain:
             return OTHER
         self._workflows.add(workflow)
         return workflow

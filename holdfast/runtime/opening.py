@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
+from holdfast import limits
 from holdfast.config import Settings
 from holdfast.runtime.app import Engine
 from holdfast.runtime.backup import artefacts_of
@@ -50,6 +51,7 @@ def engine_of(settings: Settings, registry: Registry, clock: Clock | None = None
         workers=workers,
         public_url=settings.public_url,
         mark=mark_beside(path),
+        bounds=limits.chosen(settings.limits) if settings.limits else None,
     )
 
 

@@ -16,6 +16,7 @@ import logging
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
+from holdfast import limits
 from holdfast.errors import NodeIsOver, NotFound, Refused
 from holdfast.runtime.clock import Steady
 from holdfast.runtime.letters import delivered, discarded, failed, headers_of, replayed, text_of
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("holdfast")
 
-SENDING_MAX: Final = 64  # letters on their way at a time
 SENDING_TO_ONE_MAX: Final = 16  # of these, to one server, or to all that are slow: the others find a place
 SEND_SECONDS: Final = 30.0
 ANSWER_BYTES_MAX: Final = 64 * 1024
@@ -92,7 +92,7 @@ class Outbox:
 
     async def _take(self, now: Millis) -> None:
         """Send what is due, as far as there is room."""
-        while (room := SENDING_MAX - len(self._sending)) > 0 and not self._is_closed:
+        while (room := limits.now.final_callbacks_max - len(self._sending)) > 0 and not self._is_closed:
             full = [origin for origin, count in self._to.items() if count >= SENDING_TO_ONE_MAX]
             if self._slow_sending >= SENDING_TO_ONE_MAX:
                 full += self._slow

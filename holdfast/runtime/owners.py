@@ -27,7 +27,6 @@ from holdfast.values import Millis, RunNo
 log = logging.getLogger("holdfast")
 
 ADOPT_BATCH: Final = 500  # runs taken up between two looks at the loop
-RESIDENT_MAX: Final = 20_000  # runs in memory; more than this wait in the store until there is room
 
 LOADED_AT_ONCE: Final = 50  # of those that are due, with the same questions
 WOKEN_BYTES_MAX: Final = 4 * 1024 * 1024  # of their journals, between two looks at the loop

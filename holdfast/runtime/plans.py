@@ -13,6 +13,7 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
+from holdfast import limits
 from holdfast.errors import InvalidSpec, Problem
 from holdfast.plan.compile import Resolved, compile_definition, names_used
 from holdfast.plan.graph import PENDING_TTL_MS, Plan
@@ -24,7 +25,7 @@ from holdfast.spec.notation import (
     definition_from_stored,
     definition_from_text,
 )
-from holdfast.spec.read import SPEC_BYTES_MAX, plain_text, text_of
+from holdfast.spec.read import plain_text, text_of
 from holdfast.store.base import Batch, Store, Version
 from holdfast.values import Millis, decode, sha256, written
 
@@ -34,7 +35,6 @@ TEXT_BYTES_REMEMBERED_MAX: Final = (
 )  # as given; with the places of its values, 55 times as much in memory
 PLAN_BYTES_REMEMBERED_MAX: Final = 8 * 1024 * 1024  # as JSON; a definition and its plan take 30 times as much
 DURABLE_REMEMBERED_MAX: Final = 10_000
-NESTING_MAX: Final = 16  # workflows within workflows
 
 Given = Definition | Mapping[str, Any] | str  # a definition, as a record, as data or as text
 Find = Callable[[str, Definition], Awaitable[Definition]]  # what a name means in the definition that uses it
@@ -94,7 +94,7 @@ class Plans:
         return self._read_text(text_of(path), os.fspath(path), None)
 
     def _read_text(self, text: str | bytes, source: str, name: str | None) -> Definition:
-        if len(text) > SPEC_BYTES_MAX:
+        if len(text) > limits.now.spec_bytes_max:
             return definition_from_text(text, source, name)  # refused there, before anything is made of it
         known = self._by_text.get((text, source, name))
         if known is None:
@@ -142,9 +142,10 @@ class Plans:
             raise _refused(
                 f"workflow {spec.name!r} contains itself: {' → '.join((*around, spec.name))}", "nested_cycle"
             )
-        if len(around) >= NESTING_MAX:
+        if len(around) >= limits.now.nesting_max:
             raise _refused(
-                f"workflows are nested deeper than {NESTING_MAX}: {' → '.join(around)}", "nested_too_deep"
+                f"workflows are nested deeper than {limits.now.nesting_max}: {' → '.join(around)} ({limits.met('nesting_max')})",
+                "nested_too_deep",
             )
         uses = {}
         for name in sorted(self._look_at(spec).names):

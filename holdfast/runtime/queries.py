@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 import msgspec
 
+from holdfast import limits
 from holdfast.engine.decisions import FinishRun
 from holdfast.engine.events import Adopted, RunStarted
 from holdfast.engine.rows import decode_row
@@ -75,10 +76,8 @@ __all__ = [  # records too, for those who know no store
 ]
 
 PAGE: Final = 100
-PAGE_MAX: Final = 500
 NAMES_LOOKED_AT_MAX: Final = 1_000  # for the nearest to a name that is not there
 ID_PART_MIN: Final = 4  # characters of an id that are enough to look for it
-DIFF_LINES_MAX: Final = 20_000
 NO_BOUND: Final = 2**62
 
 Item = TypeVar("Item")
@@ -212,7 +211,7 @@ class Queries:
         assert self._engine is not None, "a file that nobody drives has nothing to wait for"
         row = await self._row(tenant, run_id)
         try:
-            async with asyncio.timeout(seconds):
+            async with asyncio.timeout(min(seconds, limits.now.wait_secs_max)):
                 if not or_pause:
                     await self._engine.ended(row.no)
                 while or_pause:
@@ -253,7 +252,7 @@ class Queries:
         limit: int = PAGE,
     ) -> Page[RunRow]:
         """Runs, the newest first. `label` is `team=x`, or `team` for any value; `id_part` the beginning or the end of one."""
-        _check_limit(limit)
+        limit = _page(limit)
         if id_part is not None:
             return await self._like(tenant, id_part, limit)
         before = None if cursor is None else RunNo(number_of(cursor))
@@ -291,7 +290,7 @@ class Queries:
         self, tenant: str, run_id: str, *, every: bool = False, cursor: str | None = None, limit: int = PAGE
     ) -> Page[StepView]:
         """Steps in the order in which they were reached: those of the top level and those that failed, or every one."""
-        _check_limit(limit)
+        limit = _page(limit)
         row = await self._row(tenant, run_id)
         plan = await self._plans.of_version(row.tenant, row.version)
         after = 0 if cursor is None else number_of(cursor)
@@ -306,7 +305,7 @@ class Queries:
 
     async def dead_letters(self, tenant: str, *, cursor: str | None, limit: int) -> Page[Letter]:
         """Letters that nobody took, the oldest first."""
-        _check_limit(limit)
+        limit = _page(limit)
         after = 0 if cursor is None else number_of(cursor)
         found = await self.store.dead_letters(tenant, after, limit + 1)
         return Page(found[:limit], cursor_of(found[limit - 1].pos) if len(found) > limit else None)
@@ -321,7 +320,7 @@ class Queries:
         self, tenant: str, run_id: str, after: int = 0, limit: int = PAGE
     ) -> Page[JournalEntry]:
         """Rows whose number is over `after`; the cursor is the number of the last of them, as text."""
-        _check_limit(limit)
+        limit = _page(limit)
         row = await self._row(tenant, run_id)
         rows = await self.store.journal(row.no, after, limit + 1)
         items = [
@@ -357,7 +356,7 @@ class Queries:
         self, tenant: str, cursor: str | None = None, limit: int = PAGE
     ) -> Page[WorkflowView]:
         """Workflows by name."""
-        _check_limit(limit)
+        limit = _page(limit)
         after = "" if cursor is None else _text_of(cursor)
         found = await self.store.workflows(tenant, after, limit + 1)
         items = [await self._view(tenant, workflow) for workflow in found[:limit]]
@@ -382,7 +381,7 @@ class Queries:
         self, tenant: str, name: str, cursor: str | None = None, limit: int = PAGE
     ) -> Page[Release]:
         """What was published under a name, and its drafts: the newest first."""
-        _check_limit(limit)
+        limit = _page(limit)
         below = NO_BOUND if cursor is None else number_of(cursor)
         found = await self.store.releases(tenant, name, below, limit + 1) if is_text(name) else []
         if not found:
@@ -415,9 +414,9 @@ class Queries:
         """What changed from release `a` to release `b`."""
         (first, before), (second, after) = [await self.definition(tenant, name, number) for number in (a, b)]
         lines = [spec.to_yaml().splitlines(keepends=True) for spec in (before, after)]
-        if sum(map(len, lines)) > DIFF_LINES_MAX:
+        if sum(map(len, lines)) > limits.now.diff_lines_max:
             raise LimitExceeded(
-                "diff_lines_max", f"two definitions of over {DIFF_LINES_MAX:,} lines together"
+                "diff_lines_max", f"two definitions of over {limits.now.diff_lines_max:,} lines together"
             )
         names = (f"{first.name} {a}", f"{second.name} {b}")
         text = await in_thread(lambda: "".join(difflib.unified_diff(lines[0], lines[1], *names)))
@@ -446,7 +445,7 @@ class Queries:
         self, tenant: str, run_id: str, *, cursor: str | None = None, limit: int = NODE_RUNS_MAX
     ) -> Page[NodeRun]:
         """What each attempt at a node did, in the order of their beginning."""
-        _check_limit(limit, NODE_RUNS_MAX)
+        limit = _page(limit, NODE_RUNS_MAX)
         row = await self._row(tenant, run_id)
         after = 0 if cursor is None else number_of(cursor)
         found, last = await self._node_run_pages.page(row, after=after, limit=limit)
@@ -603,9 +602,11 @@ def _text_of(cursor: str) -> str:
         raise InvalidInputs(f"{cursor!a:.50} is no cursor; take the one that the page before gave") from None
 
 
-def _check_limit(limit: int, most: int = PAGE_MAX) -> None:
+def _page(limit: int, most: int = limits.DEFAULTS.page_max) -> int:
+    """How many items a page has. A server with a lower page_max gives shorter pages, so that clients need not know."""
     if not 1 <= limit <= most:
         raise LimitExceeded("page_max", f"limit is a number from 1 to {most:,}, not {limit}")
+    return min(limit, limits.now.page_max)
 
 
 # --------------------------------------------------------------------------------------------------------- diff

@@ -16,6 +16,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from holdfast import limits
 from holdfast.engine.decisions import Decision, OpenScope, SetVar, Take
 from holdfast.engine.draft import Draft
 from holdfast.engine.events import ApprovalAnswered, Event, Outcome, RunStarted, SignalReceived
@@ -28,10 +29,8 @@ from holdfast.runtime.outputs import JOURNAL_PAGE, whole_run
 from holdfast.runtime.steps import Steps, StepView
 from holdfast.spec.problems import did_you_mean
 from holdfast.store.base import Store
-from holdfast.values import NULL, VALUE_BYTES_MAX, base_of, encode, scope_of, split
+from holdfast.values import NULL, base_of, encode, scope_of, split
 
-TAKEN_BYTES_MAX: Final = 256 * 1024 * 1024  # outputs that one rerun takes over
-TARGETS_MAX: Final = 10_000  # paths named by one request
 NAMES_TOLD_MAX: Final = 20  # in a message
 
 
@@ -61,8 +60,8 @@ async def restart(store: Store, plan: Plan, run: Run, again: Again) -> Restart:
     """What a rerun of a finished run begins with; raises where it cannot begin so."""
     if again.is_whole:
         return Restart({}, None, {}, [], [node.name for node in plan.root.nodes.values()])
-    if len(again.paths) > TARGETS_MAX:
-        raise LimitExceeded("rerun_paths_max", f"a rerun names at most {TARGETS_MAX:,} paths")
+    if len(again.paths) > limits.now.rerun_paths_max:
+        raise LimitExceeded("rerun_paths_max", f"a rerun names at most {limits.now.rerun_paths_max:,} paths")
     named = _paths(plan, again.paths)
     for path in named:
         _check_known(plan, run, path)
@@ -365,17 +364,19 @@ def _renamed(path: str, first: str | None) -> str:
 
 
 def _check_size(path: str, size: int, total: int) -> None:
-    if size > VALUE_BYTES_MAX:
+    if size > limits.now.value_bytes_max:
         raise LimitExceeded(
             "output_too_large",
-            f"the output of {path} is over {VALUE_BYTES_MAX // 2**20} MiB, which is too large to take over; "
+            f"the output of {path} is over {limits.size(limits.now.value_bytes_max)}, which is too large to take over; "
             f"begin with {path} or before it",
+            "value_bytes_max",
         )
-    if total > TAKEN_BYTES_MAX:
+    if total > limits.now.rerun_bytes_max:
         raise LimitExceeded(
             "state_too_large",
-            f"the outputs that the rerun would take over are over {TAKEN_BYTES_MAX // 2**20} MiB; "
+            f"the outputs that the rerun would take over are over {limits.size(limits.now.rerun_bytes_max)}; "
             "begin with an earlier step",
+            "rerun_bytes_max",
         )
 
 

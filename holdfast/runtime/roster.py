@@ -12,6 +12,7 @@ from typing import Final, Literal
 
 import msgspec
 
+from holdfast import limits
 from holdfast.errors import Forbidden, InvalidRequest, LimitExceeded, NotFound
 from holdfast.runtime.clock import Clock
 from holdfast.runtime.pulse import Pulse
@@ -26,8 +27,6 @@ from holdfast.values import Millis, is_text
 
 Kind = Literal["http", "pull"]
 
-WORKERS_MAX: Final = 10_000  # of one tenant
-SERVICES_MAX: Final = 1_000  # of one worker
 NAME_CHARS_MAX: Final = 200
 URL_CHARS_MAX: Final = 2_000
 LOAD_MAX: Final = 1_000_000_000
@@ -362,12 +361,12 @@ class Roster:
 
     def _make_room(self, tenant: str) -> None:
         workers = self._tenants.get(tenant, {})
-        if len(workers) < WORKERS_MAX:
+        if len(workers) < limits.now.workers_max:
             return
         stalest = min(workers.values(), key=lambda worker: worker.heard)
         if self._clock.monotonic() - stalest.heard <= self.ttl_secs:
             raise LimitExceeded(
-                "workers_max", f"there are {WORKERS_MAX:,} workers already, all of them alive"
+                "workers_max", f"there are {limits.now.workers_max:,} workers already, all of them alive"
             )
         self._drop(stalest)
 
@@ -423,8 +422,10 @@ def _check(worker_id: str, url: str | None, services: list[str], kind: str) -> N
         problems.append(f"id {why}")
     if kind == "http" and (not url or len(url) > URL_CHARS_MAX):
         problems.append(f"url is where the worker is called, up to {URL_CHARS_MAX:,} characters")
-    if not 1 <= len(services) <= SERVICES_MAX:
-        problems.append(f"services has 1 to {SERVICES_MAX:,} names")
+    if not 1 <= len(services) <= limits.now.worker_services_max:
+        problems.append(
+            f"services has 1 to {limits.now.worker_services_max:,} names ({limits.met('worker_services_max')})"
+        )
     if why := next(filter(None, map(_misnamed, services)), None):
         problems.append(f"the name of a service {why}")
     if problems:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from holdfast import limits
 from holdfast.engine.decisions import (
     ArmTimer,
     BeginStop,
@@ -65,9 +66,7 @@ COURSE_ROWS_MAX: Final = (
 )
 TELLING_ROWS: Final = 20  # one of so many in a row tells where a run is
 LARGE_BYTES_MAX: Final = 16 * 1024 * 1024  # large values that one answer shows in full, together
-OFFSET_MAX: Final = 100_000  # tasks that a page may lie behind
 PASSED_MAX: Final = 20_000  # of these, how many are passed over in one go
-PAGE_MAX: Final = 500
 PAGE_CHARS_MAX: Final = 64 * 1024 * 1024  # params and shared state of the tasks of one page, together
 REMEMBERED_MAX: Final = 1_000
 CALL: Final = "call"  # the one step inside a child of a node that calls many
@@ -678,10 +677,12 @@ async def tasks_page(
     queries: Queries, tenant: str, *, status: str | None, release_id: str | None, page: int, size: int
 ) -> tuple[list[Task], int]:
     wanted = await _wanted(queries, tenant, status, release_id)
-    if page < 1 or not 1 <= size <= PAGE_MAX:
-        raise LimitExceeded("page_max", f"a page has from 1 to {PAGE_MAX} tasks, and the first is 1")
-    if (page - 1) * size > OFFSET_MAX:
-        raise LimitExceeded("offset_max", f"a page lies behind at most {OFFSET_MAX:,} tasks")
+    if page < 1 or not 1 <= size <= limits.now.page_max:
+        raise LimitExceeded(
+            "page_max", f"a page has from 1 to {limits.now.page_max} tasks, and the first is 1"
+        )
+    if (page - 1) * size > limits.now.offset_max:
+        raise LimitExceeded("offset_max", f"a page lies behind at most {limits.now.offset_max:,} tasks")
     if wanted is None:
         return [], 0
     total = await queries.store.count_runs(tenant, wanted)

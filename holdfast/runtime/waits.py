@@ -20,6 +20,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from holdfast import limits
 from holdfast.engine.events import ApprovalAnswered, CallbackReceived, TimerFired
 from holdfast.engine.state import timer_key
 from holdfast.errors import (
@@ -48,7 +49,6 @@ from holdfast.tools.http import get_json
 from holdfast.values import (
     NULL,
     TERMINAL,
-    VALUE_BYTES_MAX,
     Error,
     Millis,
     NotJson,
@@ -66,12 +66,9 @@ if TYPE_CHECKING:
 log = logging.getLogger("holdfast")
 
 EARLY_MS: Final = 86_400_000  # how long an answer is kept that nobody waits for yet
-EARLY_MAX: Final = 10_000  # of one tenant
-EARLY_BYTES_MAX: Final = 256 * 1024 * 1024  # of one tenant: some of the largest, or ten thousand usual ones
 NAMED_MAX: Final = 100  # waits of one task id that are looked at
 WAITS_SHOWN_MAX: Final = 1_000
 POLL_SECONDS: Final = 8.0  # of one look at an address: less than a last look may take
-POLLS_MAX: Final = 100  # at once
 POLLS_TO_ONE_MAX: Final = 32  # of these, to one server, or to all that are slow
 QUEUED_SECONDS_LEAST: Final = (
     0.1  # a look that waited longer than this for a place gives its wait that time back
@@ -101,12 +98,12 @@ class Resumed(msgspec.Struct, frozen=True):
 class Waits:
     """`public_url` is where others reach us; without one nobody is told an address to answer to."""
 
-    def __init__(self, engine: Engine, public_url: str | None = None) -> None:
+    def __init__(self, engine: Engine, public_url: str | None, polls_max: int) -> None:
         self._engine, self._store, self._clock = engine, engine.store, engine.clock
         self._public_url = None if public_url is None else public_url.rstrip("/")
         self._polled: dict[tuple[RunNo, str], asyncio.Task[None]] = {}
         self._last_looks: set[tuple[RunNo, str]] = set()  # those of them whose failure ends the wait
-        self._polls, self._slow = Places(POLLS_MAX, POLLS_TO_ONE_MAX), Slow[tuple[str, str]]()
+        self._polls, self._slow = Places(polls_max, POLLS_TO_ONE_MAX), Slow[tuple[str, str]]()
         self._queued: OrderedDict[tuple[RunNo, str, int], float] = (
             OrderedDict()
         )  # seconds in which looks waited for a place
@@ -218,16 +215,21 @@ class Waits:
     async def _check_room(self, tenant: str, now: Millis, size: int) -> None:
         """Is there room for one more answer that nobody waits for yet? To look takes the longer the more are kept: it is
         done where there might be none."""
-        count, total = self._kept.get(tenant, (EARLY_MAX, 0))
-        if count >= EARLY_MAX or total + size > EARLY_BYTES_MAX:
+        count, total = self._kept.get(tenant, (limits.now.parked_callbacks_max, 0))
+        if count >= limits.now.parked_callbacks_max or total + size > limits.now.parked_bytes_max:
             count, total = await self._store.early_room(tenant, now)
             total += self._parking[tenant]
-        if count >= EARLY_MAX:
-            raise LimitExceeded("early_results", f"{EARLY_MAX:,} answers wait for calls that nobody knows of")
-        if total + size > EARLY_BYTES_MAX:
+        if count >= limits.now.parked_callbacks_max:
+            raise LimitExceeded(
+                "early_results",
+                f"{limits.now.parked_callbacks_max:,} callbacks came early, before their calls said that they are pending",
+                "parked_callbacks_max",
+            )
+        if total + size > limits.now.parked_bytes_max:
             raise LimitExceeded(
                 "early_results_too_large",
-                f"answers that wait for calls which nobody knows of would be over {EARLY_BYTES_MAX // 2**20} MiB",
+                f"callbacks that came early would be over {limits.size(limits.now.parked_bytes_max)} together",
+                "parked_bytes_max",
             )
         self._kept[tenant] = (count + 1, total + size)
 
@@ -302,7 +304,7 @@ class Waits:
                     text, row.tenant, job_id(row.id, path, attempt), from_outside=True
                 )
             text = await dispatch.redacted(text)
-            if len(text) > VALUE_BYTES_MAX:
+            if len(text) > limits.now.value_bytes_max:
                 raise OutputTooLarge
         except (AnswerFailed, OutputTooLarge, NotJson, ArtefactError) as error:
             kind, message = described(error, secrets.redact)
@@ -329,7 +331,9 @@ class Waits:
 
     async def look(self) -> None:
         """Give answers that are here to those who wait for them. Asked when nobody knows what was looked for before."""
-        for wait in await self._store.early_waits(EARLY_MAX):
+        for wait in await self._store.early_waits(
+            max(limits.now.parked_callbacks_max, limits.DEFAULTS.parked_callbacks_max)
+        ):
             row = await self._store.run_by_no(wait.no)
             assert row is not None
             await _logged(self._take_early, row.tenant, row.id, wait.path, wait.name)
@@ -569,8 +573,12 @@ def _checked(answer: Any) -> bytes:
         text = encode(answer)
     except NotJson as error:
         raise InvalidInputs(f"the answer is not JSON: {error}") from None
-    if len(text) > VALUE_BYTES_MAX:
-        raise LimitExceeded("input_too_large", f"an answer is at most {VALUE_BYTES_MAX // 2**20} MiB")
+    if len(text) > limits.now.value_bytes_max:
+        raise LimitExceeded(
+            "input_too_large",
+            f"an answer is at most {limits.size(limits.now.value_bytes_max)}",
+            "value_bytes_max",
+        )
     return text
 
 

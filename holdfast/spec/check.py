@@ -10,12 +10,13 @@ from collections.abc import Collection, Iterator
 from datetime import datetime
 from typing import Any, Final
 
+from holdfast import limits
 from holdfast.spec.expr import ExprError, JsonPath, Template, parse_jsonpath, parse_template, refs_in
 from holdfast.spec.inputs import check_inputs, declared_inputs, input_names
 from holdfast.spec.jsonschema import check_schema
 from holdfast.spec.keys import CALLBACK_URL, TOOL_NAME
 from holdfast.spec.names import check_name
-from holdfast.spec.policy import NO_POLICY, SPEC_STEPS_MAX
+from holdfast.spec.policy import NO_POLICY
 from holdfast.spec.problems import Report, Where, did_you_mean, one_of, quoted
 from holdfast.spec.read import Key
 from holdfast.spec.scope import ROOTS, Scope
@@ -59,8 +60,10 @@ def check(spec: Definition, report: Report, template_env: Collection[str] | None
     if not spec.steps:
         hint = "add `- {id: name, tool: name}`"
         report.add("no_steps", ("steps",), "workflow spec must declare at least one step", hint)
-    if sum(1 for _ in walk(spec.steps)) > SPEC_STEPS_MAX:
-        message = f"the workflow has more than {SPEC_STEPS_MAX:,} steps"
+    if sum(1 for _ in walk(spec.steps)) > limits.now.spec_steps_max:
+        message = (
+            f"the workflow has more than {limits.now.spec_steps_max:,} steps ({limits.met('spec_steps_max')})"
+        )
         report.add("too_many_steps", ("steps",), message, "use a foreach, or several workflows")
         return
     scope = Scope.of(spec)

@@ -8,20 +8,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Final
+from typing import Any
 
+from holdfast import limits
 from holdfast.spec.expr import ExprError, parse_jsonpath
 from holdfast.spec.flow_keys import CALL_ONLY, FLOW_KINDS, TIMEOUT_MS_MAX
 from holdfast.spec.flow_nodes import DEFAULT_ACTION, END, FlowDefinition, FlowNode, Graph, graphs, placed
 from holdfast.spec.inputs import check_inputs
 from holdfast.spec.keys import TOOL_NAME
 from holdfast.spec.names import check_name
-from holdfast.spec.policy import DELAY_MS_MAX, SPEC_STEPS_MAX
+from holdfast.spec.policy import DELAY_MS_MAX
 from holdfast.spec.problems import Report, Where, did_you_mean, hint_for_type, one_of, quoted, type_name
 from holdfast.spec.reference import given, is_reference, key_parts, reference
 from holdfast.spec.shapes import quoted_number
-
-SUBFLOWS_DEEP_MAX: Final = 16  # as deep as workflows may name each other
 
 _TOOL_NAME = re.compile(TOOL_NAME)
 
@@ -32,8 +31,10 @@ def check_flow(spec: FlowDefinition, report: Report) -> None:
         report.add("empty_name", ("name",), "the name of a workflow must not be empty", "give it one")
     check_name(report, ("name",), spec.name)
     check_inputs(spec.inputs, report)
-    if sum(1 for _ in placed(spec.graph)) > SPEC_STEPS_MAX:
-        message = f"the graph has more than {SPEC_STEPS_MAX:,} nodes"
+    if sum(1 for _ in placed(spec.graph)) > limits.now.spec_steps_max:
+        message = (
+            f"the graph has more than {limits.now.spec_steps_max:,} nodes ({limits.met('spec_steps_max')})"
+        )
         return report.add("too_many_nodes", ("nodes",), message, "use a foreach, or several workflows")
     for at, graph in graphs(spec.graph):
         _Checker(report, graph, at).check()
@@ -47,8 +48,10 @@ class _Checker:
 
     def check(self) -> None:
         depth = self._at.count("subflow")
-        if depth > SUBFLOWS_DEEP_MAX:
-            message = f"subflows are nested deeper than {SUBFLOWS_DEEP_MAX}"
+        if depth > limits.now.nesting_max:
+            message = (
+                f"subflows are nested deeper than {limits.now.nesting_max} ({limits.met('nesting_max')})"
+            )
             return self._report.add("nested_too_deep", self._at, message, "use a flow_ref for the inner part")
         if self._graph.nodes:  # else there is nothing to lead to, which has been said
             self._start()

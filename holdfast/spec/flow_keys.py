@@ -268,7 +268,9 @@ _GROUP: Final[dict[str, Key]] = {
     "parallel_mode": Key(
         Option(get_args(ParallelMode)), "Whether the calls are made one by one, or at once."
     ),
-    "max_parallel": Key(Whole(0, CONCURRENCY_MAX), "How many are made at once; 0 means all of them."),
+    "max_parallel": Key(
+        Whole(0, CONCURRENCY_MAX, "concurrency_max"), "How many are made at once; 0 means all of them."
+    ),
     "failure_strategy": Key(
         Option(get_args(FailureStrategy)),
         "What a failed call means: no more are begun; all are made and errors kept; errors are passed over.",

@@ -379,7 +379,9 @@ KINDS: Final[dict[str, Kind]] = {
             "items": Key(_PATH, "The list, as a JSONPath: $.list.files", required=True),
             "as": Key(Text(), "The name of the item inside; `item` always works too."),
             "steps": _STEPS_OF_BODY,
-            "concurrency": Key(Whole(1, CONCURRENCY_MAX), "How many items are worked on at once."),
+            "concurrency": Key(
+                Whole(1, CONCURRENCY_MAX, "concurrency_max"), "How many items are worked on at once."
+            ),
             "on_any_fail": _ON_ANY_FAIL,
             "collect": Key(Choice(("outputs", "none")), "Whether the outputs are kept, or only counted."),
         },

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Final, NamedTuple
 
+from holdfast import limits
 from holdfast.spec.names import CONTROL_RANGES, control_in
 from holdfast.values import is_text
-
-LABELS_MAX: Final = 100  # of one run
-LABEL_CHARS_MAX: Final = 1_000  # of a name, and of a value
 
 LABEL_PATTERN: Final = f"^[^{CONTROL_RANGES}]*$"
 
@@ -26,8 +24,10 @@ def label_problem(name: Any, value: Any) -> LabelProblem | None:
             return LabelProblem(
                 "wrong_type", f"{what} must be text, not {type(text).__name__} ({text!r:.50})"
             )
-        if len(text) > LABEL_CHARS_MAX:
-            message = f"{what} has {len(text):,} characters, and at most {LABEL_CHARS_MAX:,} are allowed"
+        if len(text) > limits.now.label_chars_max:
+            message = (
+                f"{what} has {len(text):,} characters, and at most {limits.now.label_chars_max:,} are allowed"
+            )
             return LabelProblem("label_too_long", message, is_limit=True)
         if not is_text(text):
             return LabelProblem("invalid_label", f"{what} has half of a surrogate pair in it")

@@ -11,9 +11,12 @@ from typing import Final, Literal
 
 import msgspec
 
-SPEC_STEPS_MAX: Final = 10_000  # more than that is a loop written out
+from holdfast import limits
+
 NAME_CHARS_MAX: Final = 200  # names and ids become parts of paths, which stand in every row of a run
-CONCURRENCY_MAX: Final = 10_000  # as many iterations of one foreach may be open at once
+CONCURRENCY_MAX: Final = (
+    limits.DEFAULTS.concurrency_max
+)  # as many iterations of one foreach may be open at once
 ATTEMPTS_MAX: Final = 1_000_000  # more is an endless loop that looks like a number
 TIMEOUT_SECS_MAX: Final = 366 * 86_400  # a call that may run for a year is a mistake in the unit
 DELAY_MS_MAX: Final = 10 * 366 * 86_400_000  # ten years; any instant computed from it is still a timestamp

@@ -24,19 +24,17 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
 
 import msgspec
 
+from holdfast import limits
 from holdfast.errors import InvalidSpec, Problem
 from holdfast.values import JSON_DEPTH_MAX, NotJson, decode, encode
 
 if TYPE_CHECKING:
     import yaml
 
-# A definition is written by a person or an agent: this is some five thousand lines.
-SPEC_BYTES_MAX: Final = 256 * 1024
-# The same as JSON, where each text has its quotation marks and `~` is `null`: several times as long at most.
-SPEC_DATA_BYTES_MAX: Final = 8 * SPEC_BYTES_MAX
-# Each key, value, and bracket of a text is an event: 256 KiB of `[],` would be 170,000 of them. A text of 256 KiB with
-# 10,000 steps has 26 bytes for each, which are at most 12 events.
-EVENTS_MAX: Final = 120_000
+# A definition as JSON, where each text has its quotation marks and `~` is `null`, is several times as long as its text at
+# most. Each key, value, and bracket of a text is an event (nodes_max): a text of 256 KiB with 10,000 steps has 26 bytes for
+# each step, which are at most 12 events.
+DATA_PER_TEXT: Final = 8
 # No one reads more at once, and a hostile text could be made of nothing but mistakes.
 PROBLEMS_MAX: Final = 100
 # Python itself refuses to read integers of more than 4,300 digits; nothing that is counted needs a tenth of
@@ -127,7 +125,7 @@ def text_of(path: str | os.PathLike[str]) -> bytes:
     )  # to open a FIFO would wait for a writer, and to open a device may do anything
     with open(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK), "rb") as file:
         _refuse_special(os.fstat(file.fileno()), path)  # what is there may be another one by now
-        return file.read(SPEC_BYTES_MAX + 1)
+        return file.read(limits.now.spec_bytes_max + 1)
 
 
 def _refuse_special(found: os.stat_result, path: str | os.PathLike[str]) -> None:
@@ -158,8 +156,9 @@ def plain_text(data: Any, source: str = "") -> bytes:
     except NotJson as error:
         message, hint = f"the definition is not JSON: {error}", "use texts, numbers, lists and dicts"
         raise InvalidSpec([Problem("not_json", message, hint=hint, source=source)]) from None
-    if len(text) > SPEC_DATA_BYTES_MAX:
-        message = f"the definition is larger than {SPEC_DATA_BYTES_MAX // 1024} KiB"
+    most = DATA_PER_TEXT * limits.now.spec_bytes_max
+    if len(text) > most:
+        message = f"the definition is larger than {limits.size(most)} ({limits.met('spec_bytes_max')})"
         hint = "use several workflows, and give data as inputs"
         raise InvalidSpec([Problem("too_large", message, hint=hint, source=source)])
     return text
@@ -200,9 +199,14 @@ _SURROGATE_PAIR = re.compile(r"\\u([dD][89abAB][0-9a-fA-F]{2})\\u([dD][c-fC-F][0
 
 def _decoded(text: str | bytes, builder: _Builder) -> str:
     # The cheap test comes first: a text of gigabytes is not copied to learn that it is too long.
-    if len(text) > SPEC_BYTES_MAX or len(_encoded(text)) > SPEC_BYTES_MAX:
+    if len(text) > limits.now.spec_bytes_max or len(_encoded(text)) > limits.now.spec_bytes_max:
         hint = "use several workflows, and give data as inputs"
-        builder.stop("too_large", f"the text is larger than {SPEC_BYTES_MAX // 1024} KiB", (1, 1), hint)
+        builder.stop(
+            "too_large",
+            f"the text is larger than {limits.size(limits.now.spec_bytes_max)} ({limits.met('spec_bytes_max')})",
+            (1, 1),
+            hint,
+        )
     if isinstance(text, bytes):
         text = _from_utf8(text, builder)
     text = text.removeprefix("\ufeff")
@@ -259,8 +263,8 @@ def _events(text: str, builder: _Builder) -> Iterable[yaml.Event]:
 
     try:
         for count, event in enumerate(yaml.parse(text, Loader=yaml.CSafeLoader)):
-            if count >= EVENTS_MAX:
-                message = f"the text has more than {EVENTS_MAX:,} keys, values and brackets (nodes_max)"
+            if count >= limits.now.nodes_max:
+                message = f"the text has more than {limits.now.nodes_max:,} keys, values and brackets ({limits.met('nodes_max')})"
                 builder.stop("too_many_values", message, _mark_of(event), "give data as inputs")
             yield event
     except yaml.YAMLError as error:

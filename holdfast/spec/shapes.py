@@ -13,8 +13,9 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
+from holdfast import limits
 from holdfast.spec.expr import ExprError, Ref, parse_template
-from holdfast.spec.labels import LABEL_CHARS_MAX, LABEL_PATTERN, LABELS_MAX, label_problem
+from holdfast.spec.labels import LABEL_PATTERN, label_problem
 from holdfast.spec.policy import TIMEOUT_SECS_MAX
 from holdfast.spec.problems import Fields, Where, did_you_mean, hint_for_type, quoted, type_name
 
@@ -126,15 +127,21 @@ class Choice(NamedTuple):
 
 
 class Whole(NamedTuple):
+    """A number from `low` to `high`, or to what the setting of `limit` says. A stored definition had its limits then."""
+
     low: int
     high: int
+    limit: str | None = None
 
     def read(self, fields: Fields, key: str) -> int | None:
         value: int | None = fields.get(key, int, "a whole number")
-        if value is None or self.low <= value <= self.high:
+        is_set = self.limit is not None and not fields.report.is_stored
+        high = min(self.high, getattr(limits.now, str(self.limit))) if is_set else self.high
+        if value is None or self.low <= value <= high:
             return value
-        message = f"{key} must be from {self.low:,} to {self.high:,}, not {quoted_number(value)}"
-        fields.wrong(fields.misfit, key, message, f"write a number from {self.low:,} to {self.high:,}")
+        which = f" ({limits.met(str(self.limit))})" if is_set and value > high else ""
+        message = f"{key} must be from {self.low:,} to {high:,}, not {quoted_number(value)}{which}"
+        fields.wrong(fields.misfit, key, message, f"write a number from {self.low:,} to {high:,}")
         return None
 
     def schema(self) -> Schema:
@@ -335,8 +342,8 @@ class Labels(NamedTuple):
         return found
 
     def _check(self, fields: Fields, key: str, labels: dict[str, str]) -> None:
-        if len(labels) > LABELS_MAX:
-            message = f"a run has at most {LABELS_MAX} labels, not {len(labels):,}"
+        if len(labels) > limits.now.labels_max:
+            message = f"a run has at most {limits.now.labels_max} labels, not {len(labels):,}"
             fields.wrong("too_many_labels", key, message, "leave some out")
         for name, value in labels.items():
             problem = label_problem(name, value)
@@ -345,12 +352,12 @@ class Labels(NamedTuple):
                 fields.report.add(problem.code, (*fields.at, key, name), problem.message, hint, of_key=True)
 
     def schema(self) -> Schema:
-        line = {"pattern": LABEL_PATTERN, "maxLength": LABEL_CHARS_MAX}
+        line = {"pattern": LABEL_PATTERN, "maxLength": limits.now.label_chars_max}
         return {
             "type": "object",
             "additionalProperties": {"type": ["string", "null"], **line},
             "propertyNames": {"allOf": [line, {"pattern": r"\S"}]},
-            "maxProperties": LABELS_MAX,
+            "maxProperties": limits.now.labels_max,
         }
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final
 
+from holdfast import limits
 from holdfast.errors import ExpressionTooCostly
 
 # One unit is a value that is passed over; looking closer costs several. The whole is at most about 0.1 s.
-WORK_MAX: Final = 250_000
 CHARS_OF_A_UNIT: Final = 1_000  # of text that is compared or searched
 
 
@@ -17,8 +17,8 @@ class Work:
 
     __slots__ = ("left", "most")
 
-    def __init__(self, most: int = WORK_MAX) -> None:
-        self.left = self.most = most
+    def __init__(self, most: int | None = None) -> None:
+        self.left = self.most = limits.now.expression_work_max if most is None else most
 
     def spend(self, units: int) -> None:
         self.left -= units

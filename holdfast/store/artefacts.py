@@ -17,13 +17,12 @@ from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
+from holdfast import limits
 from holdfast.store.files import create, create_folder, sync
 from holdfast.store.roots import FileRefused, Roots
 from holdfast.values import DEFAULT_TENANT, Millis
 
 SCHEME: Final = "artefact://sha256/"
-ARTEFACT_BYTES_MAX: Final = 4 * 1024**3
-FILE_REFS_MAX: Final = 1_000  # of one output
 PIECE_BYTES: Final = 1024 * 1024
 PATH_CHARS_SHOWN: Final = 200  # of a path in an error
 TENANT: Final = "tenant-"  # the folder of a tenant, before its name
@@ -92,8 +91,10 @@ class Artefacts:
     ) -> tuple[list[Any], list[tuple[str, int]]]:
         """Store what file_refs name; the entries with their addresses, and (sha256, size) of what was stored. Who answers
         from outside brings files along: to name one of this machine would be to read it."""
-        if not isinstance(entries, list) or len(entries) > FILE_REFS_MAX:
-            raise ArtefactError(f"file_refs must be a list of at most {FILE_REFS_MAX:,} entries")
+        if not isinstance(entries, list) or len(entries) > limits.now.file_refs_max:
+            raise ArtefactError(
+                f"file_refs must be a list of at most {limits.now.file_refs_max:,} entries ({limits.met('file_refs_max')})"
+            )
         kept, stored = [], []
         for index, entry in enumerate(entries):
             where = f"file_refs[{index}]"
@@ -143,8 +144,10 @@ class Artefacts:
             with os.fdopen(create(made), "wb") as file:
                 for piece in pieces:
                     size += len(piece)
-                    if size > ARTEFACT_BYTES_MAX:
-                        raise ArtefactError(f"{where} is over {ARTEFACT_BYTES_MAX // 1024**3} GiB")
+                    if size > limits.now.artefact_bytes_max:
+                        raise ArtefactError(
+                            f"{where} is over {limits.size(limits.now.artefact_bytes_max)} ({limits.met('artefact_bytes_max')})"
+                        )
                     digest.update(piece)
                     file.write(piece)
                 file.flush()

@@ -24,11 +24,12 @@ from typing import Any, ClassVar, Final
 
 import msgspec
 
+from holdfast import limits
 from holdfast.tools.context import Context
 from holdfast.tools.failures import OutputTooLarge, ToolError, described
 from holdfast.tools.keeper import die_with_parent
 from holdfast.tools.registry import Tool
-from holdfast.values import VALUE_BYTES_MAX, RunId
+from holdfast.values import RunId
 
 HEADER: Final = struct.Struct("!I")
 MAIN: Final = (
@@ -158,7 +159,7 @@ class Child:
         finally:
             self._context = None
             _flush()
-        if len(text) > VALUE_BYTES_MAX:
+        if len(text) > limits.now.value_bytes_max:
             return Failure(*described(OutputTooLarge()))
         return Answer(msgspec.Raw(text))
 
@@ -246,7 +247,8 @@ def _die_with_parent(parent: int) -> None:
         os._exit(1)
 
 
-def main(handle: int, parent: int, memory_bytes: int) -> None:
+def main(handle: int, parent: int, memory_bytes: int, given: dict[str, int]) -> None:
+    limits.put_in_force(limits.Limits(**given))
     _die_with_parent(parent)
     _limit(memory_bytes)
     Child(socket.socket(fileno=handle), memory_bytes).run()

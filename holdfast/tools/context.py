@@ -13,15 +13,13 @@ import shutil
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Protocol
 
+from holdfast import limits
 from holdfast.values import RunId
 
 log = logging.getLogger("holdfast.tool")
 
-LOG_LINES_MAX: Final = 1_000  # of one attempt
-LOG_BYTES_MAX: Final = 64 * 1024
-PROGRESS_MAX: Final = 10_000  # of one attempt; those beyond it are dropped, as any of them may be
 
 Tell = Callable[[str, dict[str, Any]], None]
 
@@ -67,16 +65,16 @@ class Context:
 
     def log(self, message: str, /, **fields: Any) -> None:
         """Say a line about this attempt. After 1,000 lines or 64 KiB a note says that the rest is dropped."""
-        if self._lines > LOG_LINES_MAX:
+        if self._lines > limits.now.log_lines_max:
             return
         message = str(message)
         self._lines += 1
         self._bytes += len(message.encode("utf-8", "replace")) + sum(
             len(f"{k}{v}") for k, v in fields.items()
         )
-        if self._lines > LOG_LINES_MAX or self._bytes > LOG_BYTES_MAX:
-            self._lines = LOG_LINES_MAX + 1
-            message = f"further lines were dropped: an attempt may log {LOG_LINES_MAX} lines or {LOG_BYTES_MAX} bytes"
+        if self._lines > limits.now.log_lines_max or self._bytes > limits.now.log_bytes_max:
+            self._lines = limits.now.log_lines_max + 1
+            message = f"further lines were dropped: an attempt may log {limits.now.log_lines_max} lines or {limits.now.log_bytes_max} bytes ({limits.met('log_lines_max')}, {limits.met('log_bytes_max')})"
             fields = {}
         self._say("log", {"message": message, "fields": fields})
 
@@ -84,7 +82,7 @@ class Context:
         """How far it is: a fraction from 0 to 1, or done of total. Those that nobody could tell apart are dropped."""
         fraction = min(max(done / total if total else float(done), 0.0), 1.0)
         shown = (round(fraction * 1_000), message)
-        if shown == self._shown or self._progress >= PROGRESS_MAX:
+        if shown == self._shown or self._progress >= limits.now.progress_max:
             return
         self._shown = shown
         self._progress += 1

@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Final
 
+from holdfast import limits
 from holdfast.values import NotJson
 
 MESSAGE_CHARS_MAX: Final = 4_000
@@ -33,7 +34,7 @@ class OutputTooLarge(ValueError):
     kind = "output_too_large"
 
     def __str__(self) -> str:
-        return "the output is over 25 MiB; write it to a file and return file_refs instead"
+        return f"the output is over {limits.size(limits.now.value_bytes_max)} ({limits.met('value_bytes_max')}); write it to a file and return file_refs instead"
 
 
 def described(

@@ -20,6 +20,7 @@ from typing import Any, Final, cast
 
 import msgspec
 
+from holdfast import limits
 from holdfast.tools import child
 from holdfast.tools.context import Context
 from holdfast.tools.failures import ToolError, described
@@ -151,7 +152,7 @@ class Process(asyncio.Protocol):
         self._ours, theirs = socket.socketpair()
         with theirs:
             self.popen = subprocess.Popen(
-                [sys.executable, "-c", _PROGRAM.format(path=sys.path, handle=theirs.fileno(), parent=os.getpid(), memory=memory_bytes)],
+                [sys.executable, "-c", _PROGRAM.format(path=sys.path, handle=theirs.fileno(), parent=os.getpid(), memory=memory_bytes, limits=limits.differing())],
                 stdin=subprocess.DEVNULL,
                 env=environment,
                 pass_fds=[theirs.fileno()],
@@ -266,7 +267,7 @@ sys.path[:] = {path!r}
 from holdfast.tools.keeper import keep
 parent = keep({parent}, {handle})
 from holdfast.tools.child import main
-main({handle}, parent, {memory})
+main({handle}, parent, {memory}, {limits!r})
 """
 
 

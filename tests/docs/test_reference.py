@@ -12,6 +12,7 @@ from types import ModuleType
 import pytest
 
 import holdfast
+from holdfast import limits
 from holdfast.cli.commands import COMMANDS
 from holdfast.config import SETTINGS
 from holdfast.http.centre import ROUTES as TASK_ROUTES
@@ -115,6 +116,16 @@ def test_every_route_is_in_the_reference() -> None:
 
 def test_every_setting_is_explained() -> None:
     assert set(generate.SETTINGS) == set(SETTINGS)
+
+
+def test_every_limit_of_the_reference_has_a_setting() -> None:
+    documented = [name for names in generate.LIMITS.values() for name in names]
+    assert len(documented) == len(set(documented))
+    assert {name for name in documented if name not in SETTINGS} == set(limits.NAMES)
+    page = generate.text_of("limits.md")
+    assert [
+        name for name in documented if f"`limits.{name}` |" not in page and f"`{name}` |" not in page
+    ] == []
 
 
 def test_every_command_and_public_name_is_in_the_reference() -> None:

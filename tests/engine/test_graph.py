@@ -12,6 +12,7 @@ from holdfast.engine.decisions import Decision, Take
 from holdfast.engine.events import RunStarted
 from holdfast.values import decode, encode
 from tests.engine.driver import Case, armed, failures, finish, starts
+from tests.small_limits import with_limits
 
 
 def graph(start: str, nodes: dict[str, Any], *edges: tuple[str, str, str], **more: Any) -> str:
@@ -314,7 +315,7 @@ def test_a_failure_may_lead_back() -> None:
 
 
 def test_an_endless_cycle_ends_at_its_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.engine.scopes.VISITS_MAX", 2_000)
+    with_limits(monkeypatch, visits_max=2_000)
     case = Case(graph("c", {"c": choice(("on", {"eq": [1, 1]}))}, ("c", "on", "c")), checks=False)
     case.start()
     case.go_on()

@@ -7,6 +7,7 @@ import pytest
 from holdfast.engine import fold
 from holdfast.engine.fold import RESULT_BYTES_MAX, RESULT_VALUE_BYTES_MAX
 from tests.engine.driver import Case, state_of
+from tests.small_limits import with_limits
 
 
 def loop(keys: str, after: str = "", count: int = 50) -> Case:
@@ -188,7 +189,7 @@ def test_the_items_of_a_finished_loop_are_not_kept_with_its_result() -> None:
 def test_a_run_that_must_keep_too_much_fails_with_kind_state_too_large(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("holdfast.engine.decide.KEPT_BYTES_MAX", 10_000)  # the real one is 256 MiB
+    with_limits(monkeypatch, kept_bytes_max=10_000)  # the real one is 256 MiB
     case = loop("collect: outputs", ", args: {all: '{{ loop }}'}", count=200)
     index = 0
     while not case.run.over:

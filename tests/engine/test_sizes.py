@@ -9,6 +9,7 @@ from holdfast.engine.rows import decode_parts, encode_parts
 from holdfast.plan import composed
 from tests.engine.driver import Case, failures, finish, starts
 from tests.engine.test_graph import begun, graph
+from tests.small_limits import with_limits
 
 LOOP = """
 name: n
@@ -143,7 +144,7 @@ def test_signals_that_are_waited_for_together_are_one_value() -> None:
 
 
 def test_what_the_open_steps_of_a_run_were_given_is_limited_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(enter, "AT_WORK_BYTES_MAX", 50_000)
+    with_limits(monkeypatch, at_work_bytes_max=50_000)
     monkeypatch.setattr(enter, "LARGE_BYTES", 1_000)
     definition = LOOP.replace("AT_ONCE", "10").replace("tool: t}", "tool: t, args: {x: '<{{ inputs.a }}>'}}")
     case = Case(definition, {"xs": list(range(6)), "a": "x" * 12_000})

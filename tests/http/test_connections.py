@@ -10,9 +10,11 @@ from collections.abc import Awaitable, Callable
 import msgspec
 import pytest
 
+from holdfast import limits
 from holdfast.http import connections
 from holdfast.http.connections import Connection
 from tests.http.conftest import Asker
+from tests.small_limits import with_limits
 
 pytestmark = pytest.mark.anyio
 
@@ -22,8 +24,7 @@ CLIENTS = 200
 @pytest.fixture
 def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
     """Limits of time that are over at the next look, and a look at every turn of the loop."""
-    for name in ("HEAD_SECS_MAX", "REQUEST_SECS_MAX", "STALLED_SECS_MAX"):
-        monkeypatch.setattr(connections, name, 0.0)
+    with_limits(monkeypatch, head_secs_max=0, request_secs_max=0, stalled_secs_max=0)
     monkeypatch.setattr(connections, "LOOK_SECS", 0.001)
 
 
@@ -59,7 +60,7 @@ async def test_whoever_does_not_finish_a_request_is_cut_off(ask: Asker, part: st
 
 
 async def test_a_head_that_does_not_end_is_refused(ask: Asker) -> None:
-    endless = head(ask, "X: ").ljust(connections.HEAD_BYTES_MAX + 1, b"x")
+    endless = head(ask, "X: ").ljust(limits.now.head_bytes_max + 1, b"x")
     said = await end_of(*await sent(ask, endless))
     assert said.startswith(b"HTTP/1.1 431") and msgspec.json.decode(said.split(b"\r\n\r\n")[1])["error"]
 
@@ -96,7 +97,7 @@ async def test_when_all_places_are_at_work_the_next_is_told_to_come_back(
     waits = asyncio.ensure_future(ask("POST", "/api/v1/runs", {"workflow": "held", "wait_secs": 60}))
     while len((await ask("GET", "/api/v1/runs")).body["items"]) < 2:
         await asyncio.sleep(0)
-    monkeypatch.setattr(connections, "HEAD_SECS_MAX", 0.1)  # for whoever comes first and says nothing
+    with_limits(monkeypatch, head_secs_max=0.1)  # for whoever comes first and says nothing
     monkeypatch.setattr(Connection, "max", 0)  # the one that waits, and an idle one that makes room
     refused = [await end_of(*await sent(ask, b"")) for _ in range(2)]
     assert refused[-1].startswith(b"HTTP/1.1 503") and b"retry-after: 1" in refused[-1]

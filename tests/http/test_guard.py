@@ -9,7 +9,6 @@ import pytest
 
 from holdfast.config import Settings
 from holdfast.errors import Forbidden, KeyNeeded, MisdirectedRequest, TooManyRequests, Unauthorised
-from holdfast.http import guard as guards
 from holdfast.http.guard import Guard, Hosts, Rate
 from holdfast.http.keys import LOCAL, NOBODY, Keys
 from holdfast.runtime.api_keys import SCOPES, ApiKeys
@@ -17,6 +16,7 @@ from holdfast.runtime.app import Engine
 from holdfast.store.sqlite import SqliteStore
 from holdfast.testing import ManualClock
 from holdfast.tools.registry import Registry
+from tests.small_limits import with_limits
 
 BOOTSTRAP = "bootstrap-0123456789"
 CLIENT = "192.0.2.7"
@@ -268,7 +268,7 @@ def test_one_caller_does_not_use_up_what_another_has(clock: ManualClock) -> None
 
 
 def test_only_so_many_callers_are_remembered(clock: ManualClock, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(guards, "CALLERS_MAX", 3)
+    with_limits(monkeypatch, callers_max=3)
     rate = Rate("rate_per_address", 1, clock.monotonic)
     for number in range(100):
         rate.take(str(number))

@@ -19,6 +19,7 @@ from holdfast.values import Millis, RunNo
 from tests.http.conftest import Asker
 from tests.http.sse import listening
 from tests.runtime.receiver import receiving
+from tests.small_limits import with_limits
 
 pytestmark = pytest.mark.anyio
 
@@ -167,7 +168,7 @@ async def test_requests_are_counted_by_the_template_of_their_route(ask: Asker) -
 async def test_there_are_only_so_many_labels_whatever_workflows_are_called(
     ask: Asker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(metrics, "WORKFLOWS_MAX", 2)
+    with_limits(monkeypatch, metrics_workflows_max=2)
     for name in ("one", "two", "three", "four"):
         spec = {"name": name, "steps": [{"id": "s", "tool": "add", "args": {"a": 1, "b": 1}}]}
         await ask.done(spec=spec)

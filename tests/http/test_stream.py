@@ -22,6 +22,7 @@ from holdfast.tools.registry import Registry
 from holdfast.values import Millis
 from tests.http.conftest import Asker
 from tests.http.sse import Heard, listening
+from tests.small_limits import with_limits
 
 pytestmark = pytest.mark.anyio
 
@@ -369,16 +370,16 @@ async def test_a_reader_who_goes_frees_its_place(ask: Asker) -> None:
     assert ask.serving.services.engine.advance.watchers == [ask.serving.services.metrics._committed]
 
 
-@pytest.mark.parametrize("limit", ["STREAMS_PER_KEY_MAX", "STREAMS_PER_TENANT_MAX"])
+@pytest.mark.parametrize("limit", ["streams_per_key_max", "streams_per_tenant_max"])
 async def test_there_are_only_so_many_streams(
     ask: Asker, monkeypatch: pytest.MonkeyPatch, limit: str
 ) -> None:
-    monkeypatch.setattr(stream, limit, 1)
+    with_limits(monkeypatch, **{limit: 1})
     async with listening(ask.session, all_of(ask)) as reader:
         await reader.response.content.readuntil(b"\n\n")
         answer = await ask("GET", "/api/v1/events")
         assert (answer.status, answer.code) == (429, "too_many_requests")
-        assert limit.removesuffix("_MAX").lower() in answer.body["message"]
+        assert f"setting limits.{limit}" in answer.body["message"]
         assert answer.headers["retry-after"] == "15"
     assert len(ask.serving.services.history.readers) <= 1
 

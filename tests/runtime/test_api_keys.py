@@ -11,13 +11,13 @@ import apsw
 import pytest
 
 from holdfast.errors import InvalidInputs, LimitExceeded, NotFound
-from holdfast.runtime import api_keys
 from holdfast.runtime.api_keys import ApiKeys
 from holdfast.runtime.app import Engine
 from holdfast.store.sqlite import SqliteStore
 from holdfast.testing import ManualClock
 from holdfast.tools.registry import Registry
 from holdfast.values import Millis
+from tests.small_limits import with_limits
 
 HOUR = 3600
 
@@ -213,7 +213,7 @@ async def test_a_key_that_would_have_expired_already_is_refused(keys: ApiKeys, c
 
 @pytest.mark.anyio
 async def test_keys_are_limited_in_number(keys: ApiKeys, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(api_keys, "KEYS_MAX", 1)
+    with_limits(monkeypatch, keys_max=1)
     await keys.create("default", "one", ["read"])
     with pytest.raises(LimitExceeded, match="too_many_keys"):
         await keys.create("default", "two", ["read"])

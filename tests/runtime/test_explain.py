@@ -7,9 +7,9 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from holdfast import Context, WorkflowSpec, tool
+from holdfast import Context, WorkflowSpec, limits, tool
 from holdfast.embed import RunHandle
-from holdfast.runtime.explain import REASONS_MAX, Explanation, Reason, explain
+from holdfast.runtime.explain import Explanation, Reason, explain
 from holdfast.runtime.plans import Plans
 from holdfast.runtime.services import Services
 from holdfast.store.sqlite import SqliteStore
@@ -158,7 +158,7 @@ async def test_reasons_beyond_the_limit_are_counted(tmp_path: Path) -> None:
     async with opened(tmp_path, [endless], clock()) as engine:
         run = await begun(engine, f"name: n\nsteps: [{loop}]", of=list(range(150)))
         why = await seen(tmp_path, run)
-    assert (len(why.reasons), why.more) == (REASONS_MAX, 50)
+    assert (len(why.reasons), why.more) == (limits.now.explain_reasons_max, 50)
 
 
 @by_hand

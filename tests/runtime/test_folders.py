@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from holdfast import limits
 from holdfast.errors import NotFound, StoreUnavailable
-from holdfast.runtime.folders import FOLDER_FILES_MAX, Folder
+from holdfast.runtime.folders import Folder
 from holdfast.spec.notation import Definition
-from holdfast.spec.read import SPEC_BYTES_MAX
 
 pytestmark = pytest.mark.anyio
 
@@ -200,13 +200,13 @@ async def test_a_name_is_free_again_when_its_file_is_gone(shelf: Shelf) -> None:
 
 
 async def test_a_file_that_is_too_large_is_broken(shelf: Shelf) -> None:
-    shelf.write("a.yaml", "a", "x" * SPEC_BYTES_MAX)
+    shelf.write("a.yaml", "a", "x" * limits.now.spec_bytes_max)
     await shelf.folder.load()
     assert shelf.codes() == {"a.yaml": ["too_large"]}
 
 
 async def test_a_folder_with_too_many_files_says_so_and_publishes_none(shelf: Shelf) -> None:
-    for number in range(FOLDER_FILES_MAX + 1):
+    for number in range(limits.now.folder_files_max + 1):
         (shelf.root / f"{number}.yaml").touch()
     await shelf.folder.load()
     assert shelf.published == []

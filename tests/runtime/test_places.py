@@ -10,11 +10,12 @@ from typing import Any
 
 import pytest
 
-from holdfast import Holdfast, RunHandle, tool
+from holdfast import Holdfast, RunHandle, limits, tool
 from holdfast.runtime import calls, outbox, waits
 from holdfast.runtime.places import SLOW_SECONDS, Places, Slow
 from holdfast.tools.http import get_json
 from tests.runtime.served import Asked, said, served
+from tests.small_limits import with_limits
 
 PATIENCE_SECONDS = 60.0
 
@@ -125,7 +126,7 @@ async def test_hanging_poll_urls_do_not_keep_those_of_other_servers_waiting(tmp_
         get_server(said({"n": 1})) as good,
         polling(tmp_path, 3_600) as start,
     ):
-        for number in range(waits.POLLS_MAX + 20):
+        for number in range(limits.now.polls_max + 20):
             await start(f"{hanging}/{number}")
         run = await start(good)
         async with asyncio.timeout(waits.POLL_SECONDS - 1):
@@ -135,7 +136,7 @@ async def test_hanging_poll_urls_do_not_keep_those_of_other_servers_waiting(tmp_
 async def test_a_look_that_waits_for_a_place_does_not_count_against_the_wait(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(waits, "POLLS_MAX", 2)
+    with_limits(monkeypatch, polls_max=2)
     monkeypatch.setattr(waits, "POLLS_TO_ONE_MAX", 2, raising=False)
     monkeypatch.setattr(waits, "POLL_SECONDS", 0.4)
     looked: list[str] = []

@@ -25,7 +25,7 @@ from holdfast import (
 from holdfast.embed import RunHandle
 from holdfast.engine.events import CallbackReceived
 from holdfast.errors import StoreUnavailable
-from holdfast.runtime import app, waits
+from holdfast.runtime import waits
 from holdfast.runtime.advance import KINDS
 from holdfast.runtime.explain import explain_live
 from holdfast.runtime.queries import Queries
@@ -34,6 +34,7 @@ from holdfast.testing import TestEngine
 from holdfast.values import DEFAULT_TENANT, RunId
 from tests.runtime.bench import opened as bench_opened
 from tests.runtime.manual import by_hand, clock, settled
+from tests.small_limits import with_limits
 
 LATER = {"pending": True, "task_id": "T1", "poll_url": "http://127.0.0.1:9/t1", "estimated_seconds": 30}
 CALL = """
@@ -328,7 +329,7 @@ async def test_a_result_that_nobody_comes_for_is_forgotten_after_a_day(engine: T
 async def test_results_that_nobody_waits_for_have_a_limit(
     engine: TestEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(waits, "EARLY_MAX", 2)
+    with_limits(monkeypatch, parked_callbacks_max=2)
     await engine.open()
     await engine.resume("X1", 1)
     await engine.resume("X2", 1)
@@ -339,7 +340,7 @@ async def test_results_that_nobody_waits_for_have_a_limit(
 async def test_the_bytes_of_results_that_nobody_waits_for_have_a_limit(
     engine: TestEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(waits, "EARLY_BYTES_MAX", 100)
+    with_limits(monkeypatch, parked_bytes_max=100)
     hf = await engine.open()
     told = await asyncio.gather(*(hf.resume(f"X{n}", "x" * 38) for n in range(4)), return_exceptions=True)
     assert [getattr(one, "limit", None) for one in told] == [None, None] + ["early_results_too_large"] * 2
@@ -351,7 +352,7 @@ async def test_the_bytes_of_results_that_nobody_waits_for_have_a_limit(
 async def test_room_for_results_that_nobody_waits_for_is_made_by_the_pause_that_takes_one(
     engine: TestEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(waits, "EARLY_BYTES_MAX", 10)
+    with_limits(monkeypatch, parked_bytes_max=10)
     await engine.open()
     await engine.resume("T1", "12345678")
     assert await engine.finish(await paused(engine)) == "12345678"
@@ -750,14 +751,14 @@ async def test_only_the_signal_that_belongs_to_it_ends_a_wait(engine: TestEngine
 
 
 @pytest.mark.parametrize(("limit", "code", "first"), [
-    ("SIGNALS_MAX", "signals_max", ["x", "y"]),
-    ("SIGNALS_OF_KEY_MAX", "signals_of_key_max", ["x", "x"]),
-    ("VALUE_BYTES_MAX", "signals_too_large", ["x"]),
+    ("signals_max", "signals_max", ["x", "y"]),
+    ("signals_of_key_max", "signals_of_key_max", ["x", "x"]),
+    ("value_bytes_max", "signals_too_large", ["x"]),
 ])  # fmt: skip
 async def test_kept_signals_have_a_limit_that_an_awaited_signal_passes(
     engine: TestEngine, monkeypatch: pytest.MonkeyPatch, limit: str, code: str, first: list[str]
 ) -> None:
-    monkeypatch.setattr(app, limit, 2)
+    with_limits(monkeypatch, **{limit: 2})
     run = await engine.start(SIGNAL.replace(", RULES", ""))
     for key in first:
         await engine.signal(run, key, 1)
@@ -770,7 +771,7 @@ async def test_kept_signals_have_a_limit_that_an_awaited_signal_passes(
 async def test_the_limit_of_one_key_leaves_room_for_others(
     engine: TestEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(app, "SIGNALS_OF_KEY_MAX", 2)
+    with_limits(monkeypatch, signals_of_key_max=2)
     run = await engine.start(SIGNAL.replace("RULES", 'correlation: "7"'))
     for key in ("x", "x", "y", "go", "go"):
         await engine.signal(run, key, 1, correlation="8")

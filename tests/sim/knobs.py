@@ -7,6 +7,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
+import msgspec
+
+from holdfast import limits
 from holdfast.engine import draft, rows
 from holdfast.runtime import advance, outbox, owners, timers
 
@@ -23,7 +26,7 @@ SMALL_FOR_WAITS: Final[Knobs] = (
     *SMALL,
     (timers, "WOKEN_AT_ONCE", (1, 2)),
     (owners, "ADOPT_BATCH", (1, 2)),
-    (outbox, "SENDING_MAX", (1, 2)),
+    (limits, "final_callbacks_max", (1, 2)),
     (outbox, "SENDING_TO_ONE_MAX", (1,)),
 )
 
@@ -34,11 +37,15 @@ def small_limits(rng: random.Random, knobs: Knobs = SMALL) -> Iterator[dict[str,
     chosen = [
         (module, name, rng.choice(values))
         for module, name, values in knobs
-        if rng.random() < 0.4 and hasattr(module, name)
+        if rng.random() < 0.4 and (module is limits or hasattr(module, name))
     ]
-    former = [(module, name, getattr(module, name)) for module, name, _ in chosen]
+    set_ones = {name: value for module, name, value in chosen if module is limits}
+    plain = [(module, name, value) for module, name, value in chosen if module is not limits]
+    former = [(module, name, getattr(module, name)) for module, name, _ in plain]
+    former.append((limits, "now", limits.now))
     try:
-        for module, name, value in chosen:
+        limits.now = msgspec.structs.replace(limits.now, **set_ones)
+        for module, name, value in plain:
             setattr(module, name, value)
         yield {name: value for _, name, value in chosen}
     finally:

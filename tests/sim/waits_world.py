@@ -23,6 +23,7 @@ from functools import partial
 from typing import Any, Final
 from unittest import mock
 
+from holdfast import limits
 from holdfast.engine.decisions import StartAttempt
 from holdfast.engine.events import Destination
 from holdfast.engine.rows import decode_row
@@ -188,7 +189,7 @@ class Receiver:
             all(row[6] for row in earlier), "letters of a run to one address go in their order", name, earlier
         )
         self.check_signed(name, url, headers, content)
-        if tries and world.is_calm and outbox.SENDING_MAX > 2 and outbox.SENDING_TO_ONE_MAX > 1:
+        if tries and world.is_calm and limits.now.final_callbacks_max > 2 and outbox.SENDING_TO_ONE_MAX > 1:
             late = min(world.now() - due_at, (world.loop.time() - world.jumped_at) * 1000)
             hold(late <= LATE_MS_MAX + 1, "a letter is told again when its time has come", name, late)
 

@@ -13,9 +13,10 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from holdfast import limits
 from holdfast.errors import InvalidSpec, Problem
 from holdfast.spec import read as module
-from holdfast.spec.read import EVENTS_MAX, PROBLEMS_MAX, SPEC_BYTES_MAX, pointer_to, read, text_of, write
+from holdfast.spec.read import PROBLEMS_MAX, pointer_to, read, text_of, write
 
 json_values = st.recursive(
     st.none()
@@ -206,18 +207,18 @@ def test_problems_are_no_more_than_anyone_reads() -> None:
     ("text", "code"),
     [
         ("[" * 50_000, "too_deep"),
-        ("[" * SPEC_BYTES_MAX, "too_deep"),
-        ("- " * (SPEC_BYTES_MAX // 2), "too_deep"),
-        ("{a: " * (SPEC_BYTES_MAX // 4), "too_deep"),
-        ("{" * SPEC_BYTES_MAX, "invalid_key"),
-        ("? " * (SPEC_BYTES_MAX // 2), "invalid_key"),
-        ("[" * (SPEC_BYTES_MAX + 1), "too_large"),
+        ("[" * limits.now.spec_bytes_max, "too_deep"),
+        ("- " * (limits.now.spec_bytes_max // 2), "too_deep"),
+        ("{a: " * (limits.now.spec_bytes_max // 4), "too_deep"),
+        ("{" * limits.now.spec_bytes_max, "invalid_key"),
+        ("? " * (limits.now.spec_bytes_max // 2), "invalid_key"),
+        ("[" * (limits.now.spec_bytes_max + 1), "too_large"),
         ("a: " + "b" * 10_000_000, "too_large"),
-        ("é" * (SPEC_BYTES_MAX // 2 + 1), "too_large"),
-        ("[" + "[]," * (SPEC_BYTES_MAX // 3 - 1) + "]", "too_many_values"),
-        ("-\n" * (SPEC_BYTES_MAX // 2), "too_many_values"),
-        ("'" + "\n" * (SPEC_BYTES_MAX - 1), "syntax"),
-        ("&a " * (SPEC_BYTES_MAX // 3), "anchor"),
+        ("é" * (limits.now.spec_bytes_max // 2 + 1), "too_large"),
+        ("[" + "[]," * (limits.now.spec_bytes_max // 3 - 1) + "]", "too_many_values"),
+        ("-\n" * (limits.now.spec_bytes_max // 2), "too_many_values"),
+        ("'" + "\n" * (limits.now.spec_bytes_max - 1), "syntax"),
+        ("&a " * (limits.now.spec_bytes_max // 3), "anchor"),
         ("a: &a [x]\nb: &b [*a, *a]\nc: [*b, *b]", "anchor"),
     ],
 )
@@ -233,7 +234,7 @@ def test_depth_is_allowed_up_to_the_limit(depth: int) -> None:
 
 
 def test_long_keys_do_not_multiply_in_memory() -> None:
-    key, count = "k" * 100_000, EVENTS_MAX // 2
+    key, count = "k" * 100_000, limits.now.nodes_max // 2
     document = read(f'? "{key}"\n: [' + "1," * count + "]")
     assert document.mark(f"/{key}/{count - 1}")[0] == 2
 

@@ -11,10 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from holdfast import limits
 from holdfast.errors import InvalidInputs, InvalidSpec, Problem
 from holdfast.spec.inputs import input_names
 from holdfast.spec.policy import NO_POLICY, BackoffKind, RetryPolicy, StepPolicy
-from holdfast.spec.read import SPEC_BYTES_MAX, SPEC_DATA_BYTES_MAX
+from holdfast.spec.read import DATA_PER_TEXT
 from holdfast.spec.scope import Scope, StepAddress
 from holdfast.spec.steps import (
     PLAIN_ANSWER,
@@ -231,12 +232,12 @@ def test_the_canonical_form_is_the_definition_itself() -> None:
 def test_the_canonical_form_of_the_largest_text_can_be_read_again() -> None:
     text = workflow("  - {id: a, tool: t, args: {v: [" + "~," * 45_000 + f"{'x' * 100_000}]}}}}\n")
     spec = WorkflowSpec.from_yaml_str(text)
-    assert len(spec.canonical()) > SPEC_BYTES_MAX > len(text)
+    assert len(spec.canonical()) > limits.now.spec_bytes_max > len(text)
     assert WorkflowSpec.from_stored(spec.canonical()) == spec
 
 
 def test_data_that_no_text_could_spell_is_too_large() -> None:
-    steps = [{"id": "a", "tool": "t", "args": "x" * SPEC_DATA_BYTES_MAX}]
+    steps = [{"id": "a", "tool": "t", "args": "x" * DATA_PER_TEXT * limits.now.spec_bytes_max}]
     with pytest.raises(InvalidSpec) as refused:
         WorkflowSpec.from_data({"name": "w", "steps": steps})
     assert [problem.code for problem in refused.value.problems] == ["too_large"]
@@ -1154,8 +1155,8 @@ def test_the_two_forms_of_inputs_are_told_apart(declared: str, names_known: set[
 
 @pytest.mark.parametrize("step", ["- {{id: s{}, tool: t}}\n", "- {{id: s{},tool: t,args: {{a: 1}}}}\n"])
 def test_ten_thousand_steps_in_a_text_of_the_largest_size_are_valid(step: str) -> None:
-    count = min(10_000, (SPEC_BYTES_MAX - 20) // len(step.format(9_999)))
+    count = min(10_000, (limits.now.spec_bytes_max - 20) // len(step.format(9_999)))
     text = "name: w\nsteps:\n" + "".join(step.format(i) for i in range(count))
-    assert count > 7_000 and len(text) <= SPEC_BYTES_MAX
+    assert count > 7_000 and len(text) <= limits.now.spec_bytes_max
     spec = WorkflowSpec.from_yaml_str(text)
     assert spec.step_count == count

@@ -13,12 +13,14 @@ from typing import Any
 
 import pytest
 
+from holdfast import limits
 from holdfast.store import artefacts as module
 from holdfast.store.artefacts import SCHEME, ArtefactError, Artefacts
 from holdfast.store.base import Batch
 from holdfast.store.roots import Roots
 from holdfast.store.sqlite import SqliteStore
 from holdfast.values import Millis, RunNo
+from tests.small_limits import with_limits
 from tests.store.conformance import T0, commit, started
 
 TEXT = b"hello"
@@ -135,7 +137,7 @@ def test_an_entry_that_cannot_be_stored_says_which_and_why(kept: Artefacts, entr
 
 
 def test_file_refs_are_a_list_of_bounded_length(kept: Artefacts) -> None:
-    wrong: list[Any] = [{}, "x", [{"uri": "x"}] * (module.FILE_REFS_MAX + 1)]
+    wrong: list[Any] = [{}, "x", [{"uri": "x"}] * (limits.now.file_refs_max + 1)]
     for entries in wrong:
         with pytest.raises(ArtefactError, match="must be a list"):
             kept.keep(entries, "job", None)
@@ -144,7 +146,7 @@ def test_file_refs_are_a_list_of_bounded_length(kept: Artefacts) -> None:
 def test_a_file_that_is_too_large_is_refused_and_leaves_nothing(
     kept: Artefacts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "ARTEFACT_BYTES_MAX", 4)
+    with_limits(monkeypatch, artefact_bytes_max=4)
     with pytest.raises(ArtefactError, match="is over"):
         kept.put(iter([TEXT]))
     assert files(kept) == []

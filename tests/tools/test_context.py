@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import Context
-from holdfast.tools.context import LOG_BYTES_MAX, LOG_LINES_MAX, PROGRESS_MAX
+from holdfast import Context, limits
 from holdfast.values import RunId
 
 
@@ -27,17 +26,17 @@ def test_cancelled_is_true_from_the_moment_it_is_said() -> None:
 
 def test_lines_beyond_the_limit_are_dropped_with_one_note() -> None:
     context, told = telling()
-    for n in range(LOG_LINES_MAX + 50):
+    for n in range(limits.now.log_lines_max + 50):
         context.log(f"line {n}")
-    assert len(told) == LOG_LINES_MAX + 1
-    assert told[-2][1]["message"] == f"line {LOG_LINES_MAX - 1}"
+    assert len(told) == limits.now.log_lines_max + 1
+    assert told[-2][1]["message"] == f"line {limits.now.log_lines_max - 1}"
     assert "further lines were dropped" in told[-1][1]["message"]
 
 
 def test_bytes_beyond_the_limit_are_dropped_with_one_note() -> None:
     context, told = telling()
     for _ in range(5):
-        context.log("ü" * (LOG_BYTES_MAX // 4), field="x")
+        context.log("ü" * (limits.now.log_bytes_max // 4), field="x")
     context.log("short")
     assert len(told) == 2
     assert "further lines were dropped" in told[-1][1]["message"]
@@ -61,9 +60,9 @@ def test_progress_that_nobody_could_tell_apart_is_dropped() -> None:
 
 def test_progress_is_bounded() -> None:
     context, told = telling()
-    for n in range(PROGRESS_MAX + 10):
+    for n in range(limits.now.progress_max + 10):
         context.progress(n % 2)
-    assert len(told) == PROGRESS_MAX
+    assert len(told) == limits.now.progress_max
 
 
 @pytest.mark.parametrize("total", [0, None])

@@ -49,6 +49,7 @@ from holdfast.spec.notation import Definition
 from holdfast.spec.workflow import WorkflowSpec
 from holdfast.store.base import RunRow
 from holdfast.store.sqlite import DURABILITIES, SqliteStore
+from holdfast.tools.forms import refuse_bent
 from holdfast.tools.guard import Guard
 from holdfast.tools.registry import Registry
 from holdfast.tools.remote import RemoteCaller
@@ -239,6 +240,7 @@ class Holdfast:
         `final_callback`: an address, or `{"url": …, "secret_env": …}` to have it signed.
         """
         given = checked_inputs(inputs)
+        refuse_bent(given, "inputs")
         check_parent(parent_job_id)
         name, number = _published_name(spec), None
         if name is None:
@@ -307,6 +309,7 @@ class Holdfast:
         `inputs` replace those of the same name.
         """
         again = Again((*(() if from_step is None else (from_step,)), *paths), failed)
+        refuse_bent(inputs, "inputs")
         live = await self._engine.rerun(RunId(run_id), again, inputs)
         return RunHandle(self._engine, live.run.no, live.run.id)
 
@@ -335,6 +338,7 @@ class Holdfast:
 
         In a graph it is written to shared state, and what waits there looks again. Durable when this returns.
         """
+        refuse_bent(value, "the value of the signal")
         await self._commands.signal(DEFAULT_TENANT, run_id, key, value, correlation)
 
     @checked
@@ -352,6 +356,7 @@ class Holdfast:
 
         `by` is who answers. A gate that is not open, or was answered already, raises NotWaiting.
         """
+        refuse_bent(form, "form")
         return await self._commands.approve(
             DEFAULT_TENANT, run_id, path, approved=approved, reason=reason, by=by, form=form
         )
@@ -362,6 +367,7 @@ class Holdfast:
 
         One that comes before its pause is kept for a day. `{"success": false, "error": …}` is the failure of the step.
         """
+        refuse_bent(answer, "the answer")
         told = await self._commands.resume(DEFAULT_TENANT, task_id, answer, run_id)
         return {"resumed": told.resumed, "reason": told.reason}
 

@@ -18,6 +18,7 @@ import msgspec
 from holdfast import errors
 from holdfast.errors import HoldfastError, Problem, ServerUnreachable
 from holdfast.sdk.sse import Message, Parser, TooLarge
+from holdfast.tools.forms import refuse_bent
 from holdfast.tools.http import session_of
 from holdfast.values import encode
 
@@ -76,6 +77,7 @@ class Connection:
         """
         key = str(uuid.uuid4()) if request_key is None else request_key
         headers = {"Idempotency-Key": key} if method == "POST" and key else {}
+        refuse_bent(body, "the request")
         data = None if body is None else encode(body)
         if data is not None:
             headers["Content-Type"] = "application/json"

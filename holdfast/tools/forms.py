@@ -16,8 +16,10 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from holdfast import limits
+from holdfast.errors import InvalidInputs, LimitExceeded
 from holdfast.tools.failures import OutputTooLarge
-from holdfast.values import JSON_DEPTH_MAX, VALUE_BYTES_MAX, NotJson, encode, written
+from holdfast.values import JSON_DEPTH_MAX, NotJson, encode, written
 
 REF_TEMPLATE: Final = "#/$defs/{name}"
 _ACCEPTED: Final = "JSON data, dataclasses, TypedDict, Enum, Literal, msgspec and pydantic models, datetime, Decimal, UUID, Path"
@@ -256,6 +258,23 @@ def result_text(value: Any) -> bytes:
     return text
 
 
+def refuse_bent(value: Any, what: str) -> None:
+    """Raises InvalidInputs if JSON would make something else of a part of what a program gives, such as a set."""
+    kind = type(value)
+    if kind in _LEAVES or (kind is dict and _LEAVES.issuperset(map(type, (*value, *value.values())))):
+        return  # most inputs are flat, and every start comes by here
+    try:
+        is_bent = _is_bent(value)
+    except NotJson as error:
+        raise InvalidInputs(f"{what}: {error}") from None
+    except OutputTooLarge:
+        most = limits.size(limits.now.value_bytes_max)
+        message = f"{what}: over {most}; pass a path or a reference instead"
+        raise LimitExceeded("input_too_large", message, "value_bytes_max") from None
+    if is_bent:
+        raise InvalidInputs(f"{what}: {_bent_at(value, 'pass', 'text')}")
+
+
 def _refuse_unfinished(value: Any) -> None:
     if inspect.iscoroutine(value):
         value.close()  # or Python would warn that nobody awaited it
@@ -319,10 +338,10 @@ def _is_bent(value: Any) -> bool:
         if str in kinds:
             size += sum([len(part) for part in level if type(part) is str])
         if kinds := kinds - _LEAVES:
-            if any(issubclass(kind, _BENT) for kind in kinds):
+            if any(issubclass(kind, _BENT) for kind in kinds | _kinds_of_keys(level, kinds)):
                 return True
             size += sum([_width(part) for part in level if type(part) in kinds])
-        is_large = size > VALUE_BYTES_MAX
+        is_large = size > limits.now.value_bytes_max
         if (is_large or depth == CIRCLES_LOOKED_FOR_AT) and _is_too_deep(value):
             break
         if is_large:
@@ -331,6 +350,12 @@ def _is_bent(value: Any) -> bool:
             return False
         level = [part for one in level if type(one) in kinds for part in _members(one)]
     raise NotJson(f"the value is circular or nested deeper than {JSON_DEPTH_MAX} levels")
+
+
+def _kinds_of_keys(level: list[Any], kinds: set[type]) -> set[type]:
+    if not any(issubclass(kind, dict) for kind in kinds):
+        return set()
+    return {type(key) for part in level if isinstance(part, dict) for key in part}
 
 
 def _is_too_deep(value: Any) -> bool:
@@ -358,14 +383,16 @@ def _members(value: Any) -> Iterable[Any]:
     return [part for _, part in _parts(value) or ()]
 
 
-def _bent_at(value: Any) -> str:
-    """The first part of a value that JSON would make something else of, in words."""
+def _bent_at(value: Any, do: str = "return", files: str = "text, or a file in file_refs") -> str:
+    """The first part of a value that JSON would make something else of, in words, and what to `do` instead."""
     stack: list[tuple[Any, str, int]] = [(value, "$", 0)]
     while stack:
         top, where, depth = stack.pop()
         if isinstance(top, _BENT):
-            other = "a list" if isinstance(top, set | frozenset) else "text, or a file in file_refs"
-            return f"{_a(top)} at {where} has no JSON form; return {other}"
+            other = "a list" if isinstance(top, set | frozenset) else files
+            return f"{_a(top)} at {where} has no JSON form; {do} {other}"
+        if isinstance(top, dict) and (keys := [key for key in top if isinstance(key, _BENT)]):
+            return f"{_a(keys[0])} as a key of the object at {where} has no JSON form; use text"
         if depth > JSON_DEPTH_MAX:
             return ""  # circular or too deep, which is said elsewhere
         stack.extend((part, where + step, depth + 1) for step, part in _parts(top) or ())

@@ -37,9 +37,10 @@ from holdfast.errors import (
 )
 from holdfast.plan.graph import PENDING_TTL_MS, Plan
 from holdfast.runtime.advance import Advance, Live
-from holdfast.runtime.clock import Clock, SystemClock
+from holdfast.runtime.clock import SET_BACK_MS_LEAST, Clock, SystemClock
 from holdfast.runtime.committer import Committer
 from holdfast.runtime.deaths import LOADED, LOADING, WATCHED_SECONDS, Deaths
+from holdfast.runtime.delays import Delays
 from holdfast.runtime.dispatch import ATTEMPTS_MAX, THREADS_MAX, Dispatch
 from holdfast.runtime.feed import Events, Feed, RunEvent, events_of
 from holdfast.runtime.letters import destinations
@@ -78,6 +79,8 @@ from holdfast.values import (
 log = logging.getLogger("holdfast")
 
 LOOK_AGAIN_MS: Final = 1_000
+FOR_EVER: Final = Millis(2**62)
+ROWS_LOOKED_AT: Final = 1_000  # of the journal, the last ones, for times that are in the future
 NAMES_LOOKED_AT_MAX: Final = 1_000  # for the nearest to a name that is not there
 MEANINGS_MAX: Final = 1_000  # published names whose definition is remembered
 # What interpreters begin with: up to 3.12, 3.13, 3.14, and builds without the global lock.
@@ -135,7 +138,10 @@ class Engine:
         self.workers.writes.committer = self.committer
         self.start_attempt, self.stop_attempt = self.dispatch.start, self.dispatch.stop
         self.put_jobs, self.jobs_are_put = self.dispatch.put_jobs, self.dispatch.jobs_are_put
-        self.timers = Timers(self.clock, self._timer_due, self._take_up)
+        self.timers = Timers(self.clock, self._timer_due, self._take_up, self._set_back)
+        self.delays = Delays(self.clock)
+        self._waking: set[asyncio.Task[None]] = set()
+        self._has_filled = False
         self._limits = bounds  # None: those of the process
         self.resident = resident or (bounds or limits.now).resident_max
         self.template_env = frozenset(template_env)
@@ -205,6 +211,8 @@ class Engine:
         """Stop gracefully: give open attempts back, write that down, and let the file go."""
         self.is_open = False
         self.timers.close()
+        for task in self._waking:
+            task.cancel()
         self.waits.close()
         if self.upkeep is not None:
             await self.upkeep.close()
@@ -270,6 +278,8 @@ class Engine:
         try:
             while not self.advance.is_stalled:
                 now = self.clock.now()
+                if not self._has_filled:
+                    await self._look_for_set_back(now)
                 found = await self.owners.fill(now)
                 if not (found and self.owners.has_more) or self.owners.room <= 0:
                     break
@@ -702,6 +712,7 @@ class Engine:
     def run_ended(self, live: Live) -> None:
         no = live.run.no
         self.timers.disarm(no)
+        self.delays.forget(no)
         if live.run.destinations:
             self.outbox.note(no)
         if self.dispatch.when_free is not None:
@@ -722,7 +733,7 @@ class Engine:
         """A run has timers or suspects: see that they get their turn."""
         if self._resting:
             self._tell_resting(live)
-        wake_at = live.run.wake_at
+        wake_at = self.delays.next(live.run)
         if wake_at is not None:
             self.timers.arm(live.run.no, wake_at)
         for path in live.run.suspects():
@@ -733,6 +744,7 @@ class Engine:
             self._tell_resting(live)
         self.timers.disarm(live.run.no)
         self.timers.parked_until(wake_at)
+        self._arm_parked(live)
         if self.dispatch.when_free is not None:
             self.dispatch.when_free()
 
@@ -791,16 +803,20 @@ class Engine:
     def _timer_due(self, no: RunNo) -> None:
         live = self.advance.live.get(no)
         if live is None:
+            if self.delays.has(no):
+                self._in_background(partial(self._wake_delayed, no))
             return
-        now = self.clock.now()
-        due = [key for key, at in live.run.timers.items() if at <= now]
+        now, run = self.clock.now(), live.run
+        due = [(key, run.timers[key]) for key, at in self.delays.hours(run).items() if at <= now]
         is_held = False
-        for key in due:
+        for key, at in due:
             timer, path = timer_of(key)
             if timer == "expiry" and self.waits.looks_first(live, path):
                 is_held = True
-            else:
-                self.advance.offer(live, TimerFired(path, timer))
+                continue
+            if at > now:
+                run.at = max(run.at, at)  # its own time goes on where that of the wall clock was set back
+            self.advance.offer(live, TimerFired(path, timer))
         if is_held:
             self._arm_others(live, now)
         elif not due:
@@ -808,8 +824,71 @@ class Engine:
 
     def _arm_others(self, live: Live, now: Millis) -> None:
         """The end of a wait is held back: that must not keep the other timers of the run from firing."""
-        others = [at for at in live.run.timers.values() if at > now]
+        others = [at for at in self.delays.hours(live.run).values() if at > now]
         self.timers.arm(live.run.no, min([*others, Millis(now + LOOK_AGAIN_MS)]))
+
+    # ------------------------------------------------------------------------------ a wall clock that was set back
+
+    def _set_back(self) -> None:
+        """The wall clock was set back: delays go on by the monotonic clock, of runs in memory and of parked ones."""
+        log.warning("the wall clock was set back; retries and polls go on by the monotonic clock")
+        self.delays.is_on = True
+        for live in list(self.advance.live.values()):
+            self.committed(live)
+        if self.drives_all:
+            self._in_background(self._look_for_delayed)
+
+    async def _look_for_set_back(self, now: Millis) -> None:
+        """Was the wall clock set back while no process had the file, or while another had it?"""
+        latest = await self.store.latest_at(ROWS_LOOKED_AT)
+        self._has_filled = True
+        if latest is not None and latest - now >= SET_BACK_MS_LEAST:
+            self.outbox.clock.at_least(latest)
+            self.outbox.look()
+            self._set_back()
+
+    async def _look_for_delayed(self) -> None:
+        """Read the parked runs that are due next, as many as may be in memory, for delays among their timers."""
+        for no in await self.store.due(FOR_EVER, self.resident):
+            if no in self.advance.live or no in self.advance.quarantined:
+                continue
+            try:
+                live = await self._load(no)
+            except Unavailable:
+                raise
+            except Exception:
+                log.exception("run number %d cannot be read for its delays", no)
+                continue
+            if live is not None and no not in self.advance.live:
+                self._arm_parked(live)
+            await asyncio.sleep(0)
+
+    def _arm_parked(self, live: Live) -> None:
+        at = self.delays.next(live.run) if self.delays.is_on else None
+        if at is not None and self.delays.has(live.run.no):
+            self.timers.arm(live.run.no, at)
+
+    async def _wake_delayed(self, no: RunNo) -> None:
+        if self.advance.is_stalled:
+            return self.timers.arm(no, Millis(self.clock.now() + LOOK_AGAIN_MS))
+        live = await self.owners.wake(no)
+        if live is not None and not live.run.over:
+            self._timer_due(no)
+        else:
+            self.delays.forget(no)
+
+    def _in_background(self, work: Callable[[], Awaitable[None]]) -> None:
+        async def tried_until_it_is_done() -> None:
+            while self.is_open:
+                try:
+                    return await work()
+                except Unavailable as error:
+                    log.warning("delays are looked at again later: %s", error)
+                    await asyncio.sleep(LOOK_AGAIN_MS / 1000)
+
+        task = asyncio.get_running_loop().create_task(tried_until_it_is_done())
+        self._waking.add(task)
+        task.add_done_callback(self._waking.discard)
 
 
 def _check_room(live: Live, said: SignalReceived) -> None:

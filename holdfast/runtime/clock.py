@@ -53,6 +53,10 @@ class Steady:
         self._clock, self.monotonic, self.new_id = clock, clock.monotonic, clock.new_id
         self._ahead = clock.now() - int(clock.monotonic() * 1000)  # of the monotonic clock
 
+    def at_least(self, at: Millis) -> None:
+        """It was this late when the wall clock was set back, before this process began."""
+        self._ahead = max(self._ahead, at - int(self.monotonic() * 1000))
+
     def now(self) -> Millis:
         wall, passed = self._clock.now(), int(self.monotonic() * 1000)
         if self._ahead + passed - wall >= SET_BACK_MS_LEAST:

@@ -12,7 +12,7 @@ import heapq
 from collections.abc import Callable
 from typing import Final
 
-from holdfast.runtime.clock import Clock
+from holdfast.runtime.clock import SET_BACK_MS_LEAST, Clock
 from holdfast.values import Millis, RunNo
 
 SLEEP_SECONDS_MAX: Final = 1.0
@@ -24,8 +24,15 @@ WOKEN_AT_ONCE: Final = 500  # runs; what they do next begins before more of them
 
 
 class Timers:
-    def __init__(self, clock: Clock, wake: Callable[[RunNo], None], look: Callable[[], None]) -> None:
-        self._clock, self._wake, self._look = clock, wake, look
+    def __init__(
+        self,
+        clock: Clock,
+        wake: Callable[[RunNo], None],
+        look: Callable[[], None],
+        set_back: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._clock, self._wake, self._look, self._set_back = clock, wake, look, set_back
+        self._ahead: int | None = None  # of the monotonic clock, in ms, when the wall clock was last read
         self._heap: list[tuple[Millis, RunNo]] = []
         self._armed: dict[RunNo, Millis] = {}
         self._parked: Millis | None = None
@@ -75,16 +82,25 @@ class Timers:
         at = self._next()
         if at is not None and not self._is_closed:
             self._until = at
-            delay = (at - self._clock.now()) / 1000
+            now = self._clock.now()
+            if self._ahead is None:
+                self._ahead = self._ahead_of_monotonic(now)
+            delay = (at - now) / 1000
             if delay > 2 * self.last_stretch_seconds:
                 delay -= self.last_stretch_seconds
             self._handle = asyncio.get_running_loop().call_later(
                 min(max(0.0, delay), self.sleep_seconds_max), self._tick
             )
 
+    def _ahead_of_monotonic(self, now: Millis) -> int:
+        return now - int(self._clock.monotonic() * 1000)
+
     def _tick(self) -> None:
         self._handle = None
         now = self._clock.now()
+        before, self._ahead = self._ahead, self._ahead_of_monotonic(now)
+        if before is not None and before - self._ahead >= SET_BACK_MS_LEAST:
+            self._set_back()
         if self._parked is not None and self._parked <= now:
             self._parked = None
             self._look()

@@ -461,6 +461,10 @@ class SqliteReads:
         at: Millis | None = self._ask("next_wake", (after,)).get
         return at
 
+    async def latest_at(self, rows: int) -> Millis | None:
+        at: Millis | None = self._ask("latest_at", (rows,)).get
+        return at
+
     async def in_need(self, after: RunNo, limit: int) -> list[tuple[RunNo, str]]:
         return list(self._ask("runs_in_need", (after, limit)))
 

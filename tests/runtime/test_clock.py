@@ -1,9 +1,11 @@
 """A clock that is set by hours, a machine that sleeps, a process that is killed, in any order: every wait ends when its
-hour has come by the wall clock, never before, and once."""
+hour has come by the wall clock, never before, and once. Back-offs and polls have no hour: a clock that is set back does
+not hold them up, and none is too short by the monotonic clock."""
 
 from __future__ import annotations
 
 import asyncio
+import itertools
 import random
 from collections import Counter
 from pathlib import Path
@@ -16,6 +18,7 @@ from holdfast.engine.decisions import ArmTimer, Poll
 from holdfast.engine.events import TimerFired
 from holdfast.runtime import waits
 from holdfast.runtime.advance import Entry
+from holdfast.runtime.delays import COUNTED
 from holdfast.spec.workflow import WorkflowSpec
 from holdfast.store.base import Batch
 from tests.runtime.bench import Bench, opened, rows
@@ -63,6 +66,7 @@ class Watch:
 
     def __init__(self) -> None:
         self.set: dict[tuple[int, str, str], int] = {}
+        self.counts_until: dict[tuple[int, str, str], float] = {}  # by the monotonic clock
         self.fired: Counter[tuple[int, str, str, int]] = Counter()
         self.early: list[tuple[int, str, str, int]] = []
         self.last_looks: set[tuple[int, str]] = set()
@@ -71,16 +75,19 @@ class Watch:
         for live, event, decisions, _ in entries:
             no = live.run.no
             if isinstance(event, TimerFired):
-                due = self.set[no, event.path, event.timer]
+                due = self.set[key := (no, event.path, event.timer)]
                 self.fired[no, event.path, event.timer, due] += 1
                 is_last_look = (no, event.path) in self.last_looks  # its hour has come: it ends with the look
-                if clock().now() < due and not (is_last_look and event.timer == "expiry"):
+                is_over = event.timer in COUNTED and clock().monotonic() >= self.counts_until[key]
+                if clock().now() < due and not is_over and not (is_last_look and event.timer == "expiry"):
                     self.early.append((no, event.path, event.timer, due - clock().now()))
                 if event.timer == "expiry" and any(isinstance(order, Poll) for order in decisions):
                     self.last_looks.add((no, event.path))
             for order in decisions:
                 if isinstance(order, ArmTimer):
                     self.set[no, order.path, order.timer] = order.at
+                    delay = (order.at - live.run.at) / 1000
+                    self.counts_until[no, order.path, order.timer] = clock().monotonic() + delay - 0.001
 
 
 async def began(engine: Bench) -> None:
@@ -173,3 +180,99 @@ async def test_timers_that_are_all_due_at_one_instant_all_fire_once(tmp_path: Pa
         assert (len(watch.fired), set(watch.fired.values())) == (AT_ONCE, {1})
         assert watch.early == []
         assert rows(tmp_path, "SELECT status, count(*) FROM run GROUP BY 1") == [("completed", AT_ONCE)]
+
+
+PATIENT = "retry: {max_attempts: 2, backoff: fixed, initial_delay_ms: %d, max_delay_ms: 60000}"
+
+
+@pytest.mark.parametrize("delay_ms", [2_000, 20_000])  # one stays in memory, the other is parked
+@pytest.mark.parametrize("seconds", [0.5, 1.5])
+@by_hand
+async def test_a_clock_that_is_set_back_by_hours_does_not_hold_up_a_retry(
+    tmp_path: Path, delay_ms: int, seconds: float
+) -> None:
+    began: list[float] = []
+
+    @tool
+    async def fails() -> None:
+        began.append(clock().monotonic())
+        raise ValueError("no")
+
+    async with opened(tmp_path, [fails], clock()) as engine:
+        run = await engine.begin(f"name: n\nsteps: [{{id: a, tool: fails, {PATIENT % delay_ms}}}]")
+        await clock().advance(seconds)
+        clock().wall_offset_ms -= 5 * HOUR_MS
+        await clock().advance(2 * delay_ms / 1000 + 3)
+        assert await run.status() == "failed"
+        assert began[1] - began[0] >= delay_ms / 1000
+
+
+@by_hand
+async def test_polls_go_on_at_their_pace_however_often_the_clock_is_set_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked: list[float] = []
+
+    async def look(*_: Any) -> dict[str, Any]:
+        looked.append(clock().monotonic())
+        return {"pending": True, "task_id": "T"}
+
+    monkeypatch.setattr(waits, "get_json", look)
+    poll = "{id: a, tool: ask_at, pending_ttl_secs: 80000, poll: {interval_ms: 10000, max_ms: 10000}}"
+    async with opened(tmp_path, [ask_at], clock()) as engine:
+        run = await engine.begin(f"name: n\nsteps: [{poll}]")
+        for _ in range(3):
+            await clock().advance(60)
+            clock().wall_offset_ms -= 5 * HOUR_MS
+        await clock().advance(60)
+        assert await run.status() == "waiting"
+    gaps = [after - before for before, after in itertools.pairwise(looked)]
+    assert len(looked) >= 18
+    assert min(gaps) >= 9.9 and max(gaps) < 22
+
+
+@by_hand
+async def test_a_run_that_was_answered_after_the_clock_was_set_back_waits_as_long_as_it_says(
+    tmp_path: Path,
+) -> None:
+    began: list[float] = []
+
+    @tool
+    async def fails() -> None:
+        began.append(clock().monotonic())
+        raise ValueError("no")
+
+    retry = PATIENT % 20_000
+    steps = (
+        f"[{{id: w, kind: wait_event, signal_key: go, timeout_secs: 90000}}, {{id: a, tool: fails, {retry}}}]"
+    )
+    async with opened(tmp_path, [fails], clock()) as engine:
+        run = await engine.begin(f"name: n\nsteps: {steps}")
+        await clock().advance(10)
+        clock().wall_offset_ms -= 5 * HOUR_MS
+        await clock().advance(10)
+        await engine.signal(run.id, "go", {})
+        await clock().advance(45)
+        assert await run.status() == "failed"
+        assert 20 <= began[1] - began[0] <= 41
+
+
+@pytest.mark.parametrize("delay_ms", [2_000, 20_000])
+@pytest.mark.parametrize("killed", [False, True])
+@by_hand
+async def test_a_clock_that_was_set_back_while_no_process_ran_does_not_hold_up_a_retry(
+    tmp_path: Path, delay_ms: int, killed: bool
+) -> None:
+    @tool
+    async def fails() -> None:
+        raise ValueError("no")
+
+    async with opened(tmp_path, [fails], clock()) as engine:
+        await engine.begin(f"name: n\nsteps: [{{id: a, tool: fails, {PATIENT % delay_ms}}}]")
+        await clock().advance(0.5)
+        if killed:
+            engine.crash()
+    clock().wall_offset_ms -= 5 * HOUR_MS
+    async with opened(tmp_path, [fails], clock()) as engine:
+        await clock().advance(2 * delay_ms / 1000 + 3)
+        assert rows(tmp_path, "SELECT status FROM run") == [("failed",)]

@@ -564,3 +564,29 @@ async def test_a_wall_clock_that_is_set_back_does_not_hold_up_deliveries(
     await engine.advance(seconds=2 * DELAYS_SECS[0] + 1)
     assert len(receiver.received) == 2
     assert (await letter(engine, run.id)).outcome == "delivered"
+
+
+async def test_a_wall_clock_that_was_set_back_before_a_restart_does_not_hold_up_deliveries(
+    engine: TestEngine, receiver: Receiver
+) -> None:
+    receiver.statuses = [503]
+    run = await engine.start(DOUBLE, {"a": 1}, final_callback=receiver.url)
+    await engine.finish(run)
+    await engine.advance(seconds=0)
+    engine.clock.wall_offset_ms -= 5 * 3_600_000
+    await engine.restart()
+    await engine.advance(seconds=2 * DELAYS_SECS[0] + 1)
+    assert len(receiver.received) == 2
+    assert (await letter(engine, run.id)).outcome == "delivered"
+
+
+async def test_a_callback_carries_the_time_of_the_wall_clock_after_it_was_set_back(
+    engine: TestEngine, receiver: Receiver
+) -> None:
+    engine.clock.wall_offset_ms -= 5 * 3_600_000
+    run = await engine.start(DOUBLE, {"a": 1}, final_callback=receiver.url)
+    await engine.finish(run)
+    await engine.advance(seconds=0)
+    (told,) = receiver.received
+    assert int(told.headers["webhook-timestamp"]) == engine.clock.now() // 1000
+    assert (await letter(engine, run.id)).done_at == engine.clock.now()

@@ -130,6 +130,10 @@ SELECT no FROM run
  WHERE owner IS NULL AND wake_at <= ? AND finished_at IS NULL
  ORDER BY wake_at LIMIT ?;
 
+-- name: latest_at
+-- The latest time in the rows that were written last. It is in the future where the clock was set back since.
+SELECT max(at) FROM (SELECT at FROM journal ORDER BY pos DESC LIMIT ?);
+
 -- name: next_wake
 SELECT min(wake_at) FROM run
  WHERE owner IS NULL AND wake_at > ? AND finished_at IS NULL;

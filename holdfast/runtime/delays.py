@@ -1,0 +1,59 @@
+"""Delays of runs that were written before the wall clock was set back. Not the timers themselves.
+
+Timers are due by the wall clock. One that counts from an event (a retry, a poll, the grace of a stop, the pause before a
+suspect starts) would be stretched by as much as that clock is set back. A run whose last event is later than the wall
+clock was written before that: what was left of such a delay at the event is counted again by the monotonic clock, from
+when it is first seen here. So it is never too short, and at most twice as long. What has an hour of its own (a deadline,
+the end of a wait, a timer step) waits for that hour.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from holdfast.engine.state import Run, timer_of
+from holdfast.runtime.clock import SET_BACK_MS_LEAST, Clock
+from holdfast.values import Millis, RunNo
+
+COUNTED: Final = frozenset({"retry", "poll", "grace", "suspect"})  # timers that count from an event
+
+
+class Delays:
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._over: dict[RunNo, dict[str, tuple[Millis, int]]] = {}  # by timer: its hour, monotonic end
+        self.is_on = False  # the wall clock was set back while this process ran
+
+    def has(self, no: RunNo) -> bool:
+        return no in self._over
+
+    def forget(self, no: RunNo) -> None:
+        self._over.pop(no, None)
+
+    def next(self, run: Run) -> Millis | None:
+        """When the run next moves by itself, by the wall clock as it is set now."""
+        return min(self.hours(run).values(), default=None) if self.is_on else run.wake_at
+
+    def hours(self, run: Run) -> dict[str, Millis]:
+        """The timers of a run, and when they are due by the wall clock as it is set now."""
+        if not self.is_on:
+            return run.timers
+        now, passed = self._clock.now(), self._passed()
+        self._look(run, now, passed)
+        ends = self._over.get(run.no, {})
+        return {
+            key: Millis(now + ends[key][1] - passed) if key in ends else at for key, at in run.timers.items()
+        }
+
+    def _look(self, run: Run, now: Millis, passed: int) -> None:
+        known, ends = self._over.pop(run.no, {}), {}
+        if run.at - now >= SET_BACK_MS_LEAST:
+            for key, at in run.timers.items():
+                if timer_of(key)[0] in COUNTED:
+                    was = known.get(key, (at, passed + max(0, at - run.at)))
+                    ends[key] = was if was[0] == at else (at, passed + max(0, at - run.at))
+        if ends:
+            self._over[run.no] = ends
+
+    def _passed(self) -> int:
+        return int(self._clock.monotonic() * 1000)

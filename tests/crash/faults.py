@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable
+from contextlib import suppress
 from types import TracebackType
 from typing import Self
 
@@ -54,8 +55,10 @@ class Faults:
     def begin(self) -> None:
         """To be called when the connections have their files open."""
         for db in self._connections:
-            self._replace(db, apsw.SQLITE_FCNTL_FILE_POINTER, "db")
-            self._replace(db, apsw.SQLITE_FCNTL_JOURNAL_POINTER, "wal")
+            # that of the look at every page is used by its thread, or closed already
+            with suppress(apsw.ConnectionClosedError, apsw.ThreadingViolationError):
+                self._replace(db, apsw.SQLITE_FCNTL_FILE_POINTER, "db")
+                self._replace(db, apsw.SQLITE_FCNTL_JOURNAL_POINTER, "wal")
         self._connections.clear()
 
     def _replace(self, db: apsw.Connection, which: int, name: str) -> None:

@@ -37,7 +37,7 @@ from holdfast.runtime.dispatch import ATTEMPTS_MAX, THREADS_MAX
 from holdfast.runtime.feed import RunEvent, job_id
 from holdfast.runtime.letters import Given as FinalCallback
 from holdfast.runtime.letters import destination
-from holdfast.runtime.opening import artefacts_beside, database_path
+from holdfast.runtime.opening import artefacts_beside, database_name, database_path
 from holdfast.runtime.outputs import output_of
 from holdfast.runtime.owners import Lock
 from holdfast.runtime.queries import list_runs
@@ -176,7 +176,7 @@ class Holdfast:
             raise InvalidInputs(f"durability must be {' or '.join(DURABILITIES)}, not {durability!a:.50}")
         self._path = database_path(database)
         self._lock = Lock(self._path)
-        self._store = SqliteStore(self._path, durability=durability)
+        self._store = SqliteStore(self._path, durability=durability, name=database_name(database))
         guard = Guard(guarded=allow_networks is not None, allowed=allow_networks or ())
         registry = Registry(tools, guard=guard, remote=remote)
         self._artefacts = artefacts_beside(self._path, artefact_roots, registry)

@@ -57,6 +57,8 @@ class Health:
             return ["engine_closed"]
         if advance.is_over:
             return ["node_is_over"]
+        if self._checking is not None and self._checking.done() and engine.store.was_touched():
+            self.begin_check()
         if self._checking is not None and not self._checking.done():
             await asyncio.wait([self._checking], timeout=CHECK_SECS_MAX)
         if (gone := engine.store.problem()) is not None:

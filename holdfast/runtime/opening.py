@@ -26,7 +26,7 @@ __all__ = ["Registry", "database_path", "engine_of"]  # the first is handed on t
 
 def engine_of(settings: Settings, registry: Registry, clock: Clock | None = None) -> Engine:
     path = database_path(settings.db)
-    store = SqliteStore(path, shares_loop=True)
+    store = SqliteStore(path, shares_loop=True, name=database_name(settings.db))
     settled = {"the settings": settings.file, "the flows": settings.flows and Path(settings.flows)}
     others = [(what, place) for what, place in settled.items() if place]
     artefacts = artefacts_beside(path, settings.artefact_roots, registry, others)
@@ -74,17 +74,21 @@ def artefacts_beside(
 
 
 def database_path(database: str) -> str:
-    """`sqlite:///file.db` (or a plain path) → the path of the file."""
+    """`sqlite:///file.db` (or a plain path) → the path of the file.
+
+    A link is another name of its file: lock, log and artefacts are found beside the file itself.
+    """
+    name = database_name(database)
+    return os.path.realpath(name) if os.path.islink(name) else name
+
+
+def database_name(database: str) -> str:
+    """The same, but links are left as they are."""
     if ":memory:" in database:
         raise ValueError("a database in memory would survive nothing; give the name of a file")
     for prefix in ("sqlite:///", "sqlite://"):
         if database.startswith(prefix):
-            return _followed(database[len(prefix) :])
+            return database[len(prefix) :]
     if "://" in database:
         raise ValueError(f"{database!r} is no SQLite address; write sqlite:///holdfast.db")
-    return _followed(database)
-
-
-def _followed(path: str) -> str:
-    """A link is another name of its file: lock, log and artefacts are found beside the file itself."""
-    return os.path.realpath(path) if os.path.islink(path) else path
+    return database

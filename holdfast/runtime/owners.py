@@ -21,7 +21,7 @@ from holdfast.errors import DatabaseInUse, StoreUnavailable
 from holdfast.runtime.advance import Advance, Live
 from holdfast.runtime.dispatch import Dispatch
 from holdfast.store.base import Store
-from holdfast.store.files import FILE_MODE, other_names
+from holdfast.store.files import FILE_MODE, NOT_REGULAR, is_regular, other_names
 from holdfast.values import Millis, RunNo
 
 log = logging.getLogger("holdfast")
@@ -55,6 +55,8 @@ class Lock:
             raise DatabaseInUse(
                 f"{self.path} would be on a network file system ({kind}), where locks do not hold; use a local disk"
             )
+        if not is_regular(self.database):
+            raise StoreUnavailable(NOT_REGULAR.format(path=self.database))
         try:
             self._take()
         except OSError as error:

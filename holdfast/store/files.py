@@ -18,6 +18,7 @@ log = logging.getLogger("holdfast")
 FILE_MODE: Final = 0o600
 FOLDER_MODE: Final = 0o700
 OTHERS: Final = 0o077
+NOT_REGULAR: Final = "{path} is not a regular file; give the name of another file with --db"
 
 
 def file_of(database: str) -> str:
@@ -91,6 +92,17 @@ def sync(path: str | Path) -> None:
         os.fsync(fd)
     finally:
         os.close(fd)
+
+
+def is_regular(path: str) -> bool:
+    """Is it a regular file, or nothing yet? A device must be neither opened nor given other rights."""
+    return os.path.isfile(path) or not os.path.exists(path)
+
+
+def log_of(database: str) -> str:
+    """The log beside a database, if it has anything in it; else empty."""
+    path = f"{database}-wal"
+    return path if os.path.exists(path) and os.path.getsize(path) else ""
 
 
 def other_names(database: str) -> list[str]:

@@ -39,7 +39,7 @@ from holdfast.store.base import (
     RunChange,
     Verdict,
 )
-from holdfast.store.files import claim
+from holdfast.store.files import claim, file_of
 from holdfast.store.lists import Tallies
 from holdfast.store.mark import Mark, forget_mark, lost, read_mark
 from holdfast.store.place import Place, is_failed_sync
@@ -77,8 +77,10 @@ class SqliteStore(SqliteReads):
         durability: str = "full",
         threads: bool = True,
         shares_loop: bool = False,
+        name: str = "",
     ) -> None:
         super().__init__(path)
+        self.name = name or path  # what the operator calls it, which may be a link
         self.node, self.durability, self.threads, self.shares_loop = node, durability, threads, shares_loop
         self.server_key = b""
         self._many = {name: _many_rows(self._sql[name]) for name in ("append", "add_run", "change_run")}
@@ -112,6 +114,7 @@ class SqliteStore(SqliteReads):
     def _open(self) -> None:
         self._claim()
         self._write = self._connect()
+        self._refuse_file_without_log(self._write)
         self._tallies = Tallies(self._write, self._sql)
         self._settle()
         self._migrate()
@@ -121,7 +124,9 @@ class SqliteStore(SqliteReads):
             self._write.execute(self._sql["join_node"], (self.node, self.epoch))
             self._write.execute(self._sql["make_server_key"], (new_key(),))
             self.server_key = self._value(self._write, "read_server_key")
-            is_copy = self._note_place()
+            is_moved, is_copy = self._note_place()
+        if is_moved:  # written into the file now: it has to say so if it is opened without its log
+            self._write.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
         self._read = self._connect()
         self._last_no = self._value(self._read, "last_no")
         self._write.set_busy_timeout(BUSY_MS_LATER)
@@ -132,10 +137,11 @@ class SqliteStore(SqliteReads):
             self._start_writer()
 
     def _claim(self) -> None:
+        self._recognise()
         claim(self._file)
 
     def _watch_files(self, *, is_copy: bool) -> None:
-        self._place = Place(self._write)
+        self._place = Place(self._write, file_of(self.name))
         self._begin_mark(is_copy=is_copy)
 
     def _start_writer(self) -> None:
@@ -150,14 +156,18 @@ class SqliteStore(SqliteReads):
                 "the limit of processes or memory is reached; see ulimit -u"
             ) from error
 
-    def _note_place(self) -> bool:
-        """Is this file a copy of another, which may be in use? Then say so."""
+    def _note_place(self) -> tuple[bool, bool]:
+        """Has the file another name than last time? And is it a copy of another, which may be in use? Then say so."""
+        name = self._write.filename
+        is_moved = self._value(self._write, "read_place_name") != name
+        if is_moved:
+            self._write.execute(self._sql["set_place_name"], (name,))
         inode, known = os.stat(self._file).st_ino, self._value(self._write, "read_place")
         is_copy = known not in (None, inode)
         if is_copy:
             log.warning("%s", COPIED.format(path=self.path))
         self._write.execute(self._sql["set_place"], (inode,))
-        return is_copy
+        return is_moved, is_copy
 
     def _begin_mark(self, *, is_copy: bool) -> None:
         """A copy that was put in the place of a database is behind it, as was meant."""
@@ -183,6 +193,11 @@ class SqliteStore(SqliteReads):
             self._write.close()
             if is_sound and not os.path.exists(self._place.log_path):
                 forget_mark(self._file)  # all is in the file
+
+    def was_touched(self) -> bool:
+        """May another program have written to the file since this was last asked?"""
+        was, self._place.was_touched = self._place.was_touched, False
+        return was
 
     def problem(self) -> StoreGone | None:
         """What is wrong with the files of the database, as far as a look tells."""

@@ -38,15 +38,21 @@ from holdfast.store.base import (
     WorkerRow,
     Workflow,
 )
-from holdfast.store.files import create, file_of
+from holdfast.store.files import NOT_REGULAR, create, file_of, is_regular, log_of
 from holdfast.store.lists import EVERY_RUN, Lists
 from holdfast.store.mark import Marked, lost, read_mark
+from holdfast.store.place import header_of
 from holdfast.store.statements import migrations, statements
 from holdfast.values import Millis, RunId, RunNo
 
 STATEMENTS_KEPT: Final = 500  # prepared; apsw forgets one after as many uses of others
 BUSY_MS: Final = 5_000  # how long opening waits for whoever writes to the file
 MEND: Final = "Stop the server, keep a copy of the files, run holdfast doctor, and restore a backup"
+MAGIC: Final = b"SQLite format 3\0"
+LOGS_AT: Final = (
+    18  # in the header of a database: whether it has a log, or a rollback journal as a backup has
+)
+HAS_NO_LOG: Final = 1
 NO_PLACE: Final = 0  # no file has this inode: a backup is a copy wherever it lies
 ENDS_LOOKED_AT_MAX: Final = 10_000  # runs that are looked for by the end of their id
 FIRST_ROWS: Final = 5  # of a journal: enough to see when its run was begun
@@ -118,7 +124,9 @@ class SqliteReads:
         if not os.path.exists(self.path):
             raise NotFound(f"there is no database {self.path}; holdfast run makes it, --db names another")
         try:
+            self._recognise()
             self._read = self._connect(apsw.SQLITE_OPEN_READONLY)
+            self._refuse_file_without_log(self._read)
             found, newest = self._schema(self._read), migrations("sqlite")[-1][0]
         except apsw.Error as error:
             raise StoreUnavailable(f"{self.path} cannot be read as a database: {error}") from error
@@ -129,6 +137,42 @@ class SqliteReads:
             raise SchemaTooOld(
                 f"{self.path} was written by an older release (schema {found}, this one needs {newest}); "
                 "holdfast run brings it up to date"
+            )
+
+    def _recognise(self) -> None:
+        """Refuse a file that is no database, or that has the log of another beside it, before anything is changed."""
+        if not is_regular(self._file):
+            raise StoreUnavailable(NOT_REGULAR.format(path=self.path))
+        header = header_of(self._file) if os.path.exists(self._file) else b""
+        if header and not header.startswith(MAGIC):
+            raise StoreUnavailable(
+                f"{self.path} cannot be read as a database: it is something else; give another file with --db"
+            )
+        if not (log_file := log_of(self._file)):
+            return
+        if not header:  # SQLite would delete the log, with all that was committed to it
+            raise StoreUnavailable(
+                f"{self.path} is not there, but its log {log_file} is, with commits in it. Put the database back beside it; "
+                "to begin with a new database, move the log away first"
+            )
+        if header[LOGS_AT] == HAS_NO_LOG:  # SQLite would write the log into it all the same
+            raise StoreUnavailable(
+                f"{self.path} is a backup, and {log_file} is the log of the database that was here before. To use the "
+                f"backup, move the log and {self.path}-shm away first"
+            )
+
+    def _refuse_file_without_log(self, db: apsw.Connection) -> None:
+        """A database that was moved or linked, while its log stayed beside its former name, lacks the last commits."""
+        if not db.execute("SELECT 1 FROM sqlite_schema WHERE name = 'meta'").get:
+            return
+        former, name = db.execute(self._sql["read_place_name"]).get, db.filename
+        if former in (None, name) or (os.path.exists(former) and not os.path.samefile(former, name)):
+            return
+        if log_file := log_of(former):
+            db.close()
+            raise StoreUnavailable(
+                f"{name} was last used as {former}, and its log {log_file} has commits in it. Use it by that name, or move "
+                f"the log to {name}-wal; to do without these commits, move the log away"
             )
 
     def _schema(self, db: apsw.Connection) -> int:
@@ -558,6 +602,7 @@ class SqliteReads:
                 with copy.backup("main", self._read, "main") as backup:
                     backup.step(-1)
                 copy.pragma("journal_mode", "delete")  # one file, that can be carried away
+                copy.execute(self._sql["forget_place"])
                 copy.execute(self._sql["set_place"], (NO_PLACE,))
                 if as_copy:
                     self._renew(copy)

@@ -115,8 +115,8 @@ class SimStore(SqliteStore):
     def _claim(self) -> None:
         pass
 
-    def _note_place(self) -> bool:
-        return False
+    def _note_place(self) -> tuple[bool, bool]:
+        return False, False
 
     def _watch_files(self, *, is_copy: bool) -> None:
         self._place = self._mark = Nowhere()  # type: ignore[assignment]

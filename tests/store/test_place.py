@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,6 +14,7 @@ import apsw
 import pytest
 
 from holdfast.errors import StoreDamaged, StoreGone, StoreUnavailable
+from holdfast.runtime.owners import Lock
 from holdfast.store import sqlite
 from holdfast.store.base import Batch
 from holdfast.store.sqlite import SqliteStore
@@ -248,3 +250,138 @@ def test_a_checkpoint_by_another_program_is_no_harm(served: Served, mode: str) -
 def test_touching_the_file_is_no_harm(served: Served) -> None:
     os.utime(served.path, (1, 1))
     assert served.commit() is None
+
+
+# --------------------------------------------------------------------------------------------------- links and names
+
+
+def test_a_link_that_leads_to_another_file_stops_commits_until_it_leads_back(tmp_path: Path) -> None:
+    for folder in ("one", "two"):
+        (tmp_path / folder).mkdir()
+    for link, there, elsewhere in (
+        (tmp_path / "folder", tmp_path / "one", tmp_path / "two"),
+        (tmp_path / "link.db", tmp_path / "one" / "test.db", tmp_path / "two" / "test.db"),
+    ):
+        link.symlink_to(there)
+        name = link if link.suffix else link / "test.db"
+        store = SqliteStore(os.path.realpath(name), threads=False, name=str(name))
+        store.open()
+        number = store.next_no()
+        assert _submitted(store, started(number)) is None
+        link.unlink()
+        link.symlink_to(elsewhere)
+        assert isinstance(store.problem(), StoreGone)
+        assert isinstance(_submitted(store, appended(row(number, 2))), StoreGone)
+        link.unlink()
+        link.symlink_to(there)
+        assert store.problem() is None
+        assert _submitted(store, appended(row(number, 2))) is None
+        store.close()
+
+
+def _submitted(store: SqliteStore, batch: Batch) -> BaseException | None:
+    told: list[BaseException | None] = []
+    store.submit(batch, told.append)
+    return told[0]
+
+
+def test_the_index_of_the_log_is_missed_too(served: Served) -> None:
+    index = served.folder / "test.db-shm"
+    index.rename(served.folder / "away")
+    assert isinstance(served.store.problem(), StoreGone)
+    assert isinstance(served.commit(), StoreGone)
+    (served.folder / "away").rename(index)
+    assert served.store.problem() is None
+    assert served.commit() is None
+
+
+def _left(served: Served, to: Path) -> None:
+    """The files as a process leaves them that is killed."""
+    to.mkdir()
+    for file in served.folder.glob("*"):
+        if not file.name.endswith("-shm"):
+            shutil.copy(file, to / file.name)
+
+
+@pytest.mark.parametrize("harm", [os.link, os.rename])
+def test_a_database_is_not_opened_by_a_name_that_its_log_is_not_beside(
+    tmp_path: Path, harm: Callable[[Path, Path], None]
+) -> None:
+    folder = tmp_path / "data"
+    folder.mkdir()
+    path = folder / "test.db"
+    pid = os.fork()
+    if not pid:  # dies as by kill -9, with commits in the log
+        store = SqliteStore(str(path), threads=False)
+        store.open()
+        _submitted(store, started(*RUNS))
+        os._exit(0)
+    os.waitpid(pid, 0)
+    other = tmp_path / "other" / "new.db"
+    other.parent.mkdir()
+    harm(path, other)
+    for open_it in (SqliteStore(str(other), threads=False).open, SqliteStore(str(other)).open_to_read):
+        with pytest.raises(StoreUnavailable, match=re.escape(f"its log {path}-wal has commits in it")):
+            open_it()
+    for end in ("-wal", "-shm"):
+        other.with_name(f"new.db{end}").unlink(missing_ok=True)
+    (folder / "test.db-wal").rename(other.with_name("new.db-wal"))
+    store = SqliteStore(str(other), threads=False)
+    store.open()
+    assert store.next_no() == len(RUNS) + 1
+    store.close()
+
+
+def test_a_new_database_is_not_made_beside_the_log_of_one_that_is_missing(
+    served: Served, tmp_path: Path
+) -> None:
+    _left(served, tmp_path / "left")
+    path = tmp_path / "left" / "test.db"
+    path.rename(tmp_path / "kept.db")
+    with pytest.raises(StoreUnavailable, match="is not there, but its log"):
+        SqliteStore(str(path), threads=False).open()
+    (tmp_path / "kept.db").rename(path)
+    assert rows_in(path) == [(no, served.seq) for no in RUNS]
+
+
+def test_a_program_that_writes_into_the_database_is_noticed_once(served: Served) -> None:
+    assert not served.store.was_touched()
+    with open(served.path, "r+b") as file:
+        file.seek(5 * 4096)
+        file.write(bytes(4096))
+    assert served.commit() is None
+    assert served.store.was_touched()
+    assert not served.store.was_touched()
+
+
+def test_a_backup_is_not_mixed_with_the_log_of_the_database_that_was_there_before(
+    served: Served, tmp_path: Path
+) -> None:
+    _left(served, tmp_path / "left")
+    path, backup = tmp_path / "left" / "test.db", tmp_path / "backup.db"
+    served.store.copy_to(str(backup))
+    kept = backup.read_bytes()
+    backup.replace(path)
+    for open_it in (SqliteStore(str(path), threads=False).open, SqliteStore(str(path)).open_to_read):
+        with pytest.raises(StoreUnavailable, match="is the log of the database that was here before"):
+            open_it()
+    assert path.read_bytes() == kept
+    path.with_name("test.db-wal").unlink()
+    store = SqliteStore(str(path), threads=False)
+    store.open()
+    assert store.next_no() == len(RUNS) + 1
+    store.close()
+
+
+def test_what_is_no_database_keeps_its_rights_and_content(tmp_path: Path) -> None:
+    text, pipe = tmp_path / "flow.json", tmp_path / "pipe"
+    text.write_text('{"name": "a flow"}')
+    text.chmod(0o644)
+    os.mkfifo(pipe, 0o644)
+    for path, why in ((text, "cannot be read as a database"), (pipe, "is not a regular file")):
+        with pytest.raises(StoreUnavailable, match=why):
+            SqliteStore(str(path), threads=False).open()
+        assert path.stat().st_mode & 0o777 == 0o644
+    with pytest.raises(StoreUnavailable, match="is not a regular file"):
+        Lock(str(pipe)).take()
+    assert sorted(tmp_path.iterdir()) == [text, pipe]

@@ -28,7 +28,14 @@ SELECT value FROM meta WHERE key = 'place';
 INSERT OR REPLACE INTO meta (key, value) VALUES ('place', ?);
 
 -- name: forget_place
-DELETE FROM meta WHERE key = 'place';
+DELETE FROM meta WHERE key IN ('place', 'place_name');
+
+-- name: read_place_name
+-- The path that this database was last opened by: its log is beside that one.
+SELECT value FROM meta WHERE key = 'place_name';
+
+-- name: set_place_name
+INSERT OR REPLACE INTO meta (key, value) VALUES ('place_name', ?);
 
 -- name: read_lane
 SELECT lane FROM node WHERE name = ?;

@@ -20,41 +20,32 @@ from holdfast.engine.fold import finish_run, keep_output
 from holdfast.engine.scopes import BROKEN
 from holdfast.engine.state import Run, Step, timer_key
 from holdfast.plan import composed
-from holdfast.plan.graph import END, Call, Plan, Timer
+from holdfast.plan.graph import Call, Plan, Timer
 from holdfast.values import Millis
 
 
 def _call_is_over(plan: Plan, run: Run, event: StepSucceeded, at: Millis) -> list[Decision] | None:
     """Take a success into the run and give what follows from it; None if there is more to it than that."""
-    nodes, steps, path = plan.root.nodes, run.steps, event.path
-    step, node = steps.get(path), nodes.get(path)
-    if step is None or node is None or step.attempt != event.attempt or step.state != "running":
+    steps, path = run.steps, event.path
+    step, way = steps.get(path), plan.root.plain.get(path)
+    if step is None or way is None or step.attempt != event.attempt or step.state != "running":
         return None
-    if node.post is not None or step.key is not None or step.target is not None:
+    if step.key is not None or step.target is not None:
         return None
     if run.stops or run.status != "running" or run.kept_bytes > limits.now.kept_bytes_max or run.taken:
         return None
-    name, keep = node.routes.ok, step.keep
-    if name == END:
-        if plan.output is not None or run.keyed or run.waits:
-            return None
-        if run.kept_bytes + run.result_bytes + len(event.output) > composed.COUNTED_FROM:
-            return None  # its output may be too large
-        order = FinishRun("completed")
-        if keep:
-            keep_output(run, path, event.output, keep)
-        finish_run(run, order)
-        run.seq += 1
-        run.at = at
-        return [order]
-    after = nodes.get(name)
-    if type(after) is not Call or after.key is not None:
-        return None
+    name, after = way
+    keep = step.keep
+    if after is None:
+        return _end(plan, run, event, at, keep)
     draft = Draft(plan, run, at)
     if keep:
         draft.outputs[path] = event.output
-    inputs = _inputs(after, draft)
-    if inputs is None or name in steps:
+    try:
+        inputs = msgspec.Raw(after.inputs(draft))
+    except BROKEN:
+        return None  # a failure, for decide to handle
+    if name in steps:
         return None
     del steps[path]
     if keep:
@@ -63,6 +54,21 @@ def _call_is_over(plan: Plan, run: Run, event: StepSucceeded, at: Millis) -> lis
     run.seq += 1
     run.at = at
     return [StartAttempt(name, 1, inputs, after.keep)]
+
+
+def _end(plan: Plan, run: Run, event: StepSucceeded, at: Millis, keep: int) -> list[Decision] | None:
+    """The last call of a run is done, and so is the run."""
+    if plan.output is not None or run.keyed or run.waits:
+        return None
+    if run.kept_bytes + run.result_bytes + len(event.output) > composed.COUNTED_FROM:
+        return None  # its output may be too large
+    order = FinishRun("completed")
+    if keep:
+        keep_output(run, event.path, event.output, keep)
+    finish_run(run, order)
+    run.seq += 1
+    run.at = at
+    return [order]
 
 
 def _timer_is_over(plan: Plan, run: Run, event: TimerFired, at: Millis) -> list[Decision] | None:
@@ -81,8 +87,9 @@ def _timer_is_over(plan: Plan, run: Run, event: TimerFired, at: Millis) -> list[
     output = msgspec.Raw(node.show(draft, at))
     if keep:
         draft.outputs[path] = output
-    inputs = _inputs(after, draft)
-    if inputs is None:
+    try:
+        inputs = msgspec.Raw(after.inputs(draft))
+    except BROKEN:
         return None
     del run.timers[key]
     if keep:
@@ -92,14 +99,6 @@ def _timer_is_over(plan: Plan, run: Run, event: TimerFired, at: Millis) -> list[
     run.seq += 1
     run.at = at
     return [CompleteStep(path, output, keep), StartAttempt(name, 1, inputs, after.keep)]
-
-
-def _inputs(call: Call, draft: Draft) -> msgspec.Raw | None:
-    try:
-        text = call.inputs(draft)
-    except BROKEN:
-        return None  # a failure, for the others to decide on
-    return msgspec.Raw(text)
 
 
 SHORT_WAYS: Final[dict[type, Callable[[Plan, Run, Any, Millis], list[Decision] | None]]] = {

@@ -35,7 +35,8 @@ class View(Protocol):
     """What an expression may see of a run: committed values, by the frame it stands in."""
 
     frames: tuple[str, ...]  # the frames around the step, outermost first; frames[0] is the top level
-    size: int  # of the value that is being rendered, in bytes, with its references followed
+    size: int  # of the larger parts of the value that is being rendered, in bytes, with their references followed
+    excess: int  # how much larger that value is than its text
     depth_max: int  # of such a value; more once something was gathered for it
 
     def env(self) -> Any: ...
@@ -279,6 +280,20 @@ class Block(msgspec.Struct, frozen=True):
     nodes: Mapping[str, Node]
     first: str  # END when there is nothing to do
     again: frozenset[str] = frozenset()  # nodes that may be met again: each visit of one is a step of its own
+    # Calls that are followed by another call, or by the end (None), whatever they give: name → what follows.
+    plain: Mapping[str, tuple[str, Call | None]] = {}
+
+    def __post_init__(self) -> None:
+        found = {name: way for name, node in self.nodes.items() if (way := self._plain_way(node)) is not None}
+        msgspec.structs.force_setattr(self, "plain", found)
+
+    def _plain_way(self, node: Node) -> tuple[str, Call | None] | None:
+        after = self.nodes.get(node.routes.ok)
+        if not isinstance(node, Call) or node.post is not None:
+            return None
+        if node.routes.ok == END:
+            return END, None
+        return (node.routes.ok, after) if isinstance(after, Call) and after.key is None else None
 
     def node(self, tail: str) -> Node:
         return self.nodes.get(tail) or self.nodes[base_of(tail)]

@@ -33,7 +33,8 @@ class Gather:
         """The output of a joined scope: data with texts among it."""
         node = self._draft.plan.node(path)
         if isinstance(node, Choice):
-            return self._part("", scope.value)
+            self._spend(len(scope.value))
+            return scope.value
         if isinstance(node, Nested):
             return self.steps(path)
         assert isinstance(node, FanOut)
@@ -54,19 +55,19 @@ class Gather:
         draft = self._draft
         found = draft.run.frames.get(frame) or NO_FRAME
         prefix = f"{frame}." if frame else ""
+        self._spend(_bytes_of(found.outputs))
         outputs: dict[str, Any] = {}
         for tail, node in draft.plan.block(frame).nodes.items():
-            raw = found.outputs.get(tail) or draft.outputs.get(prefix + tail)
+            raw = found.outputs.get(tail)
             if raw is not None:
-                outputs[node.name] = self._part(node.name, raw)
+                outputs[node.name] = raw
+            elif (raw := draft.outputs.get(prefix + tail)) is not None:
+                self._spend(len(raw) + len(tail) + ENTRY_BYTES)
+                outputs[node.name] = raw
             elif (scope := draft.joined_at(prefix + tail)) is not None:
-                self._spend(len(node.name))
+                self._spend(len(tail) + ENTRY_BYTES)
                 outputs[node.name] = self.scope(prefix + tail, scope)
         return outputs
-
-    def _part(self, name: str, raw: msgspec.Raw) -> msgspec.Raw:
-        self._spend(len(raw) + len(name) + ENTRY_BYTES)
-        return raw
 
     def _spend(self, size: int) -> None:
         self._left -= size
@@ -95,9 +96,12 @@ def frame_bytes(run: Run, frame: str) -> int:
     """What the steps of a frame gave so far, kept or not; of a fan-out: its closed children."""
     found, sizes = run.frames.get(frame), run.__dict__.get("sizes")
     size = sizes.get(frame, 0) if sizes else 0
-    if found is not None and (outputs := found.outputs):
-        size += sum(map(len, outputs.values())) + sum(map(len, outputs)) + ENTRY_BYTES * len(outputs)
-    return size
+    return size if found is None else size + _bytes_of(found.outputs)
+
+
+def _bytes_of(outputs: dict[str, msgspec.Raw]) -> int:
+    """What some steps gave together, each under its name."""
+    return sum(map(len, outputs.values())) + sum(map(len, outputs)) + ENTRY_BYTES * len(outputs)
 
 
 def added_bytes(draft: Draft, frame: str) -> int:

@@ -178,12 +178,15 @@ def members_all(source: Source) -> Evaluate:
 
 # --------------------------------------------------------------------------------------------- rendering
 #
-# `view.size` is the size of the value so far, as it will be with its references followed: a reference counts what it
-# stands for, and an escaped key what it was. Each piece is counted as it is made, so a value that is too large is not
-# built, and whatever refers to it is not resolved.
+# Two numbers are kept while a value is rendered. `view.size` is what its larger parts come to so far, with their references
+# followed: once that is over the limit nothing more is built. `view.excess` is how much larger the value is than its text,
+# since a reference stands for more than it is and an escaped key was shorter: it makes the size of the whole exact.
 
 Piece = Callable[[View], bytes]
 SHORT: Final = 2 * JSON_DEPTH_MAX  # a shorter text cannot be too deep
+COUNTED_BYTES_MIN: Final = (
+    64  # parts up to this are not counted one by one: a definition has too few of them to matter
+)
 
 
 class Text(msgspec.Struct, frozen=True):
@@ -206,50 +209,42 @@ def render(template: Any, *, refers: bool = True, levels: int = 0) -> Render:
     if len(pieces) == 1 and isinstance(pieces[0], bytes):
         constant = pieces[0]
         return lambda view: constant
-    fixed = sum(len(piece) for piece in pieces if isinstance(piece, bytes))
-    fixed -= _escapes(template) if refers else 0
+    escapes = _escapes(template) if refers else 0
     if len(pieces) == 3 and callable(one := pieces[1]):  # one value in an object: the commonest of all
         head, tail = pieces[0], pieces[2]
         assert isinstance(head, bytes) and isinstance(tail, bytes)
 
         def around(view: View) -> bytes:
-            view.size = fixed
-            part = one(view)
-            if view.size + len(part) > composed.LIMIT:
-                raise TooLarge
-            text = head + part + tail
-            return text if len(text) <= SHORT else _checked(text, view, levels)
+            view.size = view.excess = 0
+            text = head + one(view) + tail
+            if len(text) <= SHORT and not view.excess:
+                return text
+            return _checked(text, view, levels, escapes)
 
         return around
     join = _joined(pieces)
 
     def counted(view: View) -> bytes:
-        view.size = fixed
-        return _checked(join(view), view, levels)
+        view.size = view.excess = 0
+        return _checked(join(view), view, levels, escapes)
 
     return counted
 
 
 def _joined(pieces: Sequence[bytes | Piece]) -> Piece:
-    """Pieces put together; of those that are made now, each is counted before the next one is made."""
-
-    def joined(view: View) -> bytes:
-        parts = []
-        for piece in pieces:
-            if type(piece) is bytes:
-                parts.append(piece)
-            else:
-                part = piece(view)  # type: ignore[operator]  # what is not text is a closure
-                view.size += len(part)
-                if view.size > composed.LIMIT:
-                    raise TooLarge
-                parts.append(part)
-        return b"".join(parts)
-
-    return joined
+    return lambda view: b"".join([piece if isinstance(piece, bytes) else piece(view) for piece in pieces])
 
 
-def _checked(text: bytes, view: View, around: int) -> bytes:
+def _counted(size: int, view: View) -> None:
+    """A larger part of the value is about to be built, or referred to."""
+    view.size += size
+    if view.size > composed.LIMIT:
+        raise TooLarge
+
+
+def _checked(text: bytes, view: View, around: int, escapes: int) -> bytes:
+    if len(text) + view.excess - escapes > composed.LIMIT:
+        raise TooLarge
     if len(text) > SHORT and is_too_deep(text, view.depth_max + around):
         raise NotJson(f"the value is nested deeper than {view.depth_max} levels")
     return text
@@ -310,33 +305,33 @@ def _whole(source: Source, refers: bool) -> Piece:
     """A placeholder that is the whole string keeps the type of its value."""
     value_of, name = evaluate(source), _input_named(source)
 
-    def piece(view: View) -> bytes:
-        value = value_of(view) if name is None else view.inputs().get(name)
+    def of_input(view: View) -> bytes:
+        value = view.inputs().get(name)
         return written(value) if type(value) is int else _passed_on(value, source, view, refers)
 
-    return piece
+    def piece(view: View) -> bytes:
+        value = value_of(view)
+        return written(value) if type(value) is int else _passed_on(value, source, view, refers)
+
+    return piece if name is None else of_input
 
 
 def _over(merged: Merged, refers: bool) -> Piece:
     """Members that are only passed on are referred to one by one, as far as they are large."""
     if not merged.own:
         return _whole(merged.base, refers)
-    pieces = _merged(_pieces(merged.own, refers))
-    value_of, own, names = evaluate(merged.base), _joined(pieces), frozenset(merged.own)
-    fixed = sum(len(piece) for piece in pieces if isinstance(piece, bytes))
-    fixed -= _escapes(merged.own) if refers else 0
+    own = _joined(_merged(_pieces(merged.own, refers)))
+    value_of, names = evaluate(merged.base), frozenset(merged.own)
+    escapes = _escapes(merged.own) if refers else 0
 
     def piece(view: View) -> bytes:
-        text = own(view)
-        view.size -= (
-            len(text) - fixed
-        )  # counted again with the whole piece; what references stand for stays counted
-        parts = [text[1:-1]]
+        view.excess -= escapes
+        parts = [own(view)[1:-1]]
         for key, value in (value_of(view) or {}).items():
             if key not in names:
                 at = msgspec.structs.replace(merged.base, members=(*merged.base.members, key))
                 part = _passed_on(value, at, view, refers)
-                view.size -= refers and key.startswith("$")
+                view.excess -= refers and key.startswith("$")
                 parts.append(encode(_escaped_key(key) if refers else key) + b":" + part)
         return b"{" + b",".join(parts) + b"}"
 
@@ -345,16 +340,15 @@ def _over(merged: Merged, refers: bool) -> Piece:
 
 def _passed_on(value: Any, source: Source | None, view: View, refers: bool) -> bytes:
     text = written(value)
-    if len(text) > REFERENCE_BYTES_MIN:
-        if view.size + len(text) > composed.LIMIT:
-            raise TooLarge
-        if refers and source is not None and source.stays:
+    if len(text) > COUNTED_BYTES_MIN:
+        _counted(len(text), view)
+        if len(text) > REFERENCE_BYTES_MIN and refers and source is not None and source.stays:
             reference = encode({"$of": source.path(view), "at": pointer_of(source.members)})
-            view.size += len(text) - len(reference)
+            view.excess += len(text) - len(reference)
             return reference
     if refers and b'"$' in text and not isinstance(value, str):
         escaped = written(_escaped(value))
-        view.size += len(text) - len(escaped)
+        view.excess += len(text) - len(escaped)
         return escaped
     return text
 
@@ -381,12 +375,10 @@ def _text(text: Text) -> Piece:
     ]
 
     def piece(view: View) -> bytes:
-        parts, size = [b'"'], view.size + 2
+        parts = [b'"']
         for each in pieces:
             for chunk in (each,) if type(each) is bytes else escaped_chunks(printed(each(view))):  # type: ignore[operator]
-                size += len(chunk)
-                if size > composed.LIMIT:
-                    raise TooLarge
+                _counted(len(chunk), view)
                 parts.append(chunk)
         parts.append(b'"')
         return b"".join(parts)
@@ -399,12 +391,10 @@ def _secret_text(text: Text) -> Piece:
     pieces = [part if isinstance(part, str | Secret) else evaluate(part) for part in text.parts]
 
     def piece(view: View) -> bytes:
-        parts, size = [], view.size
+        parts = []
         for each in pieces:
             for chunk in _secret_parts(each, view):
-                size += len(chunk) + 1
-                if size > composed.LIMIT:
-                    raise TooLarge
+                _counted(len(chunk) + 1, view)
                 parts.append(chunk)
         return b'{"$text":[' + b",".join(parts) + b"]}"
 

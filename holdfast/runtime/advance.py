@@ -140,8 +140,9 @@ class Hands(Protocol):
 
 class Advance:
     def __init__(self, committer: Committer, clock: Clock, hands: Hands, deaths: Deaths) -> None:
-        self.committer, self.clock, self.hands, self.deaths = committer, clock, hands, deaths
+        self.committer, self.clock, self.hands = committer, clock, hands
         committer.node = self
+        self.watch(deaths)
         self.live: dict[RunNo, Live] = {}
         self.quarantined: dict[RunNo, SetAside] = {}
         self.listeners: list[Listener] = []  # told of each row once it is durable
@@ -157,6 +158,10 @@ class Advance:
         self._idle: list[Reply] = []
         self._begun = self._over = 0  # commits
         self._followers: list[Reply] = []  # told whenever a commit is over
+
+    def watch(self, deaths: Deaths) -> None:
+        """Mark which run is being decided from now on; asked at every event, so the parts are at hand."""
+        self.deaths, self.deciding, self.watched = deaths, deaths.mark.now, deaths.watched
 
     @property
     def is_stalled(self) -> bool:
@@ -179,24 +184,25 @@ class Advance:
         at = self.clock.now()
         if at < run.at:
             at = run.at  # a clock that was set back must not turn a journal around
-        deaths = self.deaths
-        deaths.mark.now[0] = run.no
-        if run.no in deaths.watched:
-            deaths.begins(run.no, _doing(event))
+        deciding, no = self.deciding, run.no
+        deciding[0] = no
+        if self.watched and no in self.watched:
+            self.deaths.begins(no, _doing(event))
         try:
-            short = SHORT_WAYS.get(type(event))
-            decisions = None if short is None else short(live.plan, run, event, at)
+            plan, kind = live.plan, type(event)
+            short = SHORT_WAYS.get(kind)
+            decisions = None if short is None else short(plan, run, event, at)
             is_plain = decisions is not None
             if decisions is None:
-                decisions = decide(live.plan, run, event, at)
+                decisions = decide(plan, run, event, at)
                 fold(run, event, decisions, at)
             body, blobs = encode_row(event, decisions)
-            if live.plan.asks_workers:
+            if plan.asks_workers:
                 self.hands.put_jobs(live, decisions, self._batch)
         except Exception as error:
-            deaths.mark.now[0] = 0
+            deciding[0] = 0
             return self._quarantine(live, error, reply)
-        self._batch.rows.append((run.no, run.seq, run.epoch, at, KINDS[type(event)], body))
+        self._batch.rows.append((no, run.seq, run.epoch, at, KINDS[kind], body))
         self._entries.append((live, event, decisions, reply))
         if blobs:
             self._put_aside(live, blobs)
@@ -207,7 +213,7 @@ class Advance:
         live.journal_bytes += len(body)
         if live.journal_bytes > live.snapshot_at:
             self._snapshot(live)
-        deaths.mark.now[0] = 0
+        deciding[0] = 0
         if not self._scheduled:
             self._schedule()
 

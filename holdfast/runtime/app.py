@@ -182,6 +182,7 @@ class Engine:
             self.dispatch.artefacts.divide(self.store.artefacts_of_tenants())
         _spare_the_collector()
         self.advance.quarantined.update(await self.deaths.open(self.clock))
+        self.advance.watch(self.deaths)
         await self.workers.open()
         self.is_open = True
         self.drives_all = self.advance.parks = drive

@@ -206,7 +206,8 @@ class Plans:
         )
 
     def is_durable(self, tenant: str, version: str) -> None:
-        self._stored.put((tenant, version), True, 1)
+        if (tenant, version) not in self._stored:
+            self._stored.put((tenant, version), True, 1)
 
 
 def _size(whole: Resolved) -> int:

@@ -18,6 +18,9 @@ class Remembered(Generic[Key, Value]):
     def __len__(self) -> int:
         return len(self._entries)
 
+    def __contains__(self, key: Key) -> bool:
+        return key in self._entries
+
     def get(self, key: Key) -> Value | None:
         found = self._entries.get(key)
         if found is None:

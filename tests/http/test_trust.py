@@ -731,7 +731,7 @@ async def test_the_command_line_goes_through_the_server_that_has_the_file(bare: 
     shown = await keys("list", "--tenant", "acme", HOLDFAST_API_KEY=key)
     assert "worker" in shown.stdout
     gone = json.loads((await keys("list", "--tenant", "acme", "--json", HOLDFAST_API_KEY=key)).stdout)[
-        "keys"
+        "items"
     ][0]
     await keys("revoke", gone["id"], "--tenant", "acme", HOLDFAST_API_KEY=key)
     assert (await bare.ask("POST", "/heartbeat", worker.stdout.strip(), json={"id": "w"})).status == 401

@@ -45,8 +45,8 @@ from holdfast.runtime.folders import Folder
 from holdfast.runtime.opening import Registry, database_path, engine_of
 from holdfast.runtime.owners import Lock
 from holdfast.runtime.services import Services
+from holdfast.runtime.threads import thread_or_here
 from holdfast.stopping import stop_signals
-from holdfast.tools.threads import no_thread_now
 
 KEEP_ALIVE_SECS: Final = 30
 DRAIN_SECS: Final = 20  # for requests that are being answered when the server is told to stop
@@ -143,17 +143,7 @@ async def _opened(
         await services.api_keys.close()
         await engine.close()
         if tracing is not None:
-            await closed(tracing.close)
-
-
-async def closed(close: Callable[[], None]) -> None:
-    """Beside the loop where there is a thread for it; where the system gives none, here: nothing is served any more."""
-    try:
-        await asyncio.to_thread(close)
-    except RuntimeError as error:
-        if not no_thread_now(error):
-            raise
-        close()
+            await thread_or_here(tracing.close)
 
 
 def _guard(engine: Engine) -> None:

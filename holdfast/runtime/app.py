@@ -815,7 +815,7 @@ class Engine:
             if timer == "expiry" and self.waits.looks_first(live, path):
                 is_held = True
                 continue
-            if at > now:
+            if at > now and self.delays.has(no):
                 run.at = max(run.at, at)  # its own time goes on where that of the wall clock was set back
             self.advance.offer(live, TimerFired(path, timer))
         if is_held:

@@ -92,6 +92,16 @@ class Threads:
             self._work.put(None)
 
 
+async def thread_or_here(work: Callable[[], None]) -> None:
+    """Do this in a thread; where the system gives none, on the loop. For the end of a process, which serves nothing else."""
+    try:
+        await asyncio.to_thread(work)
+    except RuntimeError as error:
+        if not no_thread_now(error):
+            raise
+        work()
+
+
 def _tell(
     loop: asyncio.AbstractEventLoop, done: asyncio.Future[Any], result: Any, error: BaseException | None
 ) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.http.serve import closed
+from holdfast.runtime.threads import thread_or_here
 
 
 @pytest.mark.anyio
@@ -17,5 +17,5 @@ async def test_traces_are_closed_where_no_thread_can_be_started(monkeypatch: pyt
 
     monkeypatch.setattr(asyncio, "to_thread", no_thread)
     seen: list[str] = []
-    await closed(lambda: seen.append("closed"))
+    await thread_or_here(lambda: seen.append("closed"))
     assert seen == ["closed"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
 
 import pytest
 
@@ -11,6 +12,7 @@ from holdfast.cli.safe import coloured, harmless, shown, width_of
 from holdfast.cli.show import table, told
 from holdfast.values import Error
 from tests.cli.conftest import Cli
+from tests.runtime.receiver import receiving
 
 HOSTILE = "\x1b[2J\x1b]0;owned\x07\x9b31m\u202edne\u2066\u200bz\u200f\u2028\x7f\ufeff\U000e0041"
 DANGEROUS = re.compile(
@@ -70,3 +72,79 @@ def test_no_command_writes_what_others_wrote_as_it_is(cli: Cli) -> None:
         assert found.stdout or found.stderr
         assert DANGEROUS.search(found.stdout + found.stderr) is None
     assert json.loads(asked[2].stdout)["steps"]["say"]["output"] == HOSTILE
+
+
+def in_yaml(text: str) -> str:
+    return json.dumps(text).replace("\x7f", "\\u007f").replace("\\udb40\\udc41", "\\U000e0041")
+
+
+def assert_harmless(found: subprocess.CompletedProcess[str]) -> None:
+    assert found.stdout or found.stderr
+    assert DANGEROUS.search(found.stdout + found.stderr) is None, found.args
+
+
+def test_prompts_and_the_keys_of_signals_are_shown_harmlessly(cli: Cli) -> None:
+    flow = cli.flow(f"""
+- id: both
+  kind: parallel
+  steps:
+    - {{id: gate, kind: approve, prompt: {in_yaml(HOSTILE)}}}
+    - {{id: word, kind: wait_event, signal_key: {in_yaml(HOSTILE)}}}
+""")
+    begun = cli.run("run", flow)
+    run_id = json.loads(cli.run("runs", "list", "--json").stdout)["items"][0]["run_id"]
+    asked = [
+        cli.run("runs", "show", run_id),
+        cli.run("runs", "show", run_id, "--json"),
+        cli.run("runs", "explain", run_id),
+        cli.run("runs", "explain", run_id, "--json"),
+        cli.run("approve", run_id, HOSTILE),
+        cli.run("approve", run_id, "both[0].gate", "--deny", "--reason", HOSTILE, "--by", HOSTILE),
+        cli.run("signal", run_id, HOSTILE, json.dumps(HOSTILE)),
+        cli.run("resume", HOSTILE, "--result", json.dumps(HOSTILE)),
+        cli.run("runs", "cancel", run_id, "--reason", HOSTILE),
+        cli.run("runs", "show", run_id, "--all-steps"),
+    ]
+    for found in (begun, *asked):
+        assert_harmless(found)
+    waits = json.loads(asked[1].stdout)["waits"]
+    assert HOSTILE in [wait["detail"].get("prompt") for wait in waits]
+
+
+def test_dead_letters_are_shown_harmlessly(cli: Cli) -> None:
+    with receiving() as receiver:
+        receiver.statuses, receiver.answer = [410], HOSTILE.encode()
+        flow = cli.flow(
+            f"- {{id: s, tool: echo, args: {{value: {in_yaml(HOSTILE)}}}}}",
+            on_complete=f"[{{url: '{receiver.url}'}}]",
+        )
+        assert_harmless(cli.run("run", flow))
+        assert_harmless(cli.run("dead-letters", "list"))
+        listed = cli.run("dead-letters", "list", "--json")
+        assert_harmless(listed)
+        (letter,) = json.loads(listed.stdout)["items"]
+        assert_harmless(cli.run("dead-letters", "replay", HOSTILE))
+        assert_harmless(cli.run("dead-letters", "discard", letter["id"]))
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("keys", "create", HOSTILE, "--scope", "read"),
+        ("keys", "create", "me", "--scope", HOSTILE),
+        ("keys", "create", "me", "--scope", "worker", "--service", HOSTILE),
+        ("keys", "create", "me", "--scope", "read", "--tenant", HOSTILE),
+        ("keys", "revoke", HOSTILE),
+        ("runs", "show", HOSTILE),
+        ("run", HOSTILE),
+        (HOSTILE,),
+        ("runs", "list", f"--{HOSTILE}"),
+    ],
+    ids=range(9),
+)
+def test_words_of_the_command_line_are_repeated_harmlessly(cli: Cli, words: tuple[str, ...]) -> None:
+    found = cli.run(*words)
+    assert found.returncode != 0
+    assert_harmless(found)
+    listed = cli.run("keys", "list")
+    assert DANGEROUS.search(listed.stdout + listed.stderr) is None

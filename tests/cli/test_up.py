@@ -211,7 +211,7 @@ def test_a_guarded_server_wants_a_key(cli: Cli) -> None:
     assert server.said["mode"] == "guarded"
     assert cli.json("runs", "list")["error"] == "unauthorised"
     listed = cli.run("runs", "list", "--json", HOLDFAST_API_KEY=KEY)
-    assert json.loads(listed.stdout) == {"runs": [], "cursor": None}
+    assert json.loads(listed.stdout) == {"items": [], "cursor": None}
 
 
 def test_looking_at_a_file_loads_no_http_client_and_no_server() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import Holdfast, InvalidSpec, RunFailed, config, limits, tool
+from holdfast import Context, Holdfast, InvalidSpec, RunFailed, config, limits, tool
 from holdfast.errors import InvalidInputs, LimitExceeded
 from holdfast.plan import composed
 from holdfast.spec.notation import definition_from_stored, definition_from_text
@@ -31,6 +31,13 @@ def _defaults_again() -> Iterator[None]:
     yield
     assert limits.now is limits.DEFAULTS, "a test left limits in force"
     assert limits.DEFAULTS.value_bytes_max == composed.LIMIT
+
+
+@tool(isolate="process")
+def apart(count: int, context: Context) -> str:
+    for number in range(5):
+        context.log(f"line {number}")
+    return "x" * count
 
 
 def settings(folder: Path, text: str = "", **env: str) -> config.Settings:
@@ -133,6 +140,18 @@ async def test_composed_values_and_results_have_the_limit_that_is_set(tmp_path: 
         with pytest.raises(RunFailed, match=r"limits\.value_bytes_max") as failed:
             await run.result(10)
         assert failed.value.error.kind == "output_too_large"
+
+
+async def test_processes_of_isolated_tools_have_the_limits_that_are_set(tmp_path: Path) -> None:
+    text = "name: m\nsteps: [{id: a, tool: apart, args: {count: '{{inputs.count}}'}}]\n"
+    small = {"value_bytes_max": 1024, "log_lines_max": 2}
+    async with Holdfast(str(tmp_path / "a.db"), tools=[apart], limits=small) as hf:
+        with pytest.raises(RunFailed, match=r"over 1 KiB.*limits\.value_bytes_max"):
+            await (await hf.start(text, {"count": 2000})).result(60)
+        run = await hf.start(text, {"count": 2})
+        said = [event["detail"] async for event in run.events() if event["detail"].get("kind") == "log"]
+        assert [one["message"] for one in said[:2]] == ["line 0", "line 1"]
+        assert len(said) == 3 and "limits.log_lines_max" in said[2]["message"]
 
 
 def test_a_lower_limit_refuses_new_definitions_and_reads_stored_ones() -> None:

@@ -65,6 +65,9 @@ Start = tuple[RunNo, str, int]
 
 STALE_ENTRIES: Final = 1_000
 SIMPLE: Final = frozenset({int, bool, type(None)})  # nothing about these can be bent or refused
+TURN_SECONDS: Final = (
+    0.05  # for tools that never wait, one after another, before the event loop gets its turn
+)
 SHORT_BYTES_MAX: Final = len(
     '{"file_refs":[]'
 )  # a shorter answer can neither name a file nor say that it is not the answer
@@ -437,9 +440,12 @@ class Dispatch:
         """Begin and perform what is queued, one after another: all that a step touches is still warm for its answer."""
         me, advance, queue, room = asyncio.current_task(), self.advance, self.queue, self._room
         monotonic, secrets = self._monotonic, self.secrets
+        began, until = 0.0, monotonic() + TURN_SECONDS
         for _ in range(len(queue)):  # no more than this, so that the loop gets its turn
             if not queue or len(self.open) >= room:
                 break  # whoever makes room sees to the rest
+            if began > until:
+                break  # large values take their time: those who ask meanwhile are answered between them
             no, path, number = queue[0]
             live = advance.live.get(no)
             if live is None and no in advance.away:

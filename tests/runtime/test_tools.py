@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,8 @@ import msgspec
 import pytest
 
 from holdfast import Context, RunFailed, ToolError, tool
+from holdfast.runtime.clock import SystemClock
+from holdfast.runtime.dispatch import TURN_SECONDS
 from tests.runtime.bench import opened
 from tests.runtime.manual import by_hand, clock, settled
 
@@ -152,7 +155,7 @@ RETURNS: list[tuple[str, Callable[[], Any], str]] = [
     ("object", object, "not JSON"),
     ("lambda", lambda: {"f": print}, "not JSON"),
     ("deep", lambda: deep(65), "deeper than 64"),
-    ("very deep", lambda: deep(100_000), "nested too deeply"),
+    ("very deep", lambda: deep(100_000), "nested deeper than 64 levels"),
     ("surrogate", lambda: "\ud800", "not JSON"),
     ("tuple keys", lambda: {(1, 2): 3}, "not JSON"),
 ]
@@ -398,3 +401,29 @@ async def test_a_secret_that_is_missing_fails_the_step_and_its_placeholder_is_ne
         with pytest.raises(RunFailed) as caught:
             await (await engine.begin(definition)).result()
         assert (caught.value.error.kind, handed) == ("secret", [])
+
+
+def test_calls_that_never_wait_let_the_event_loop_take_its_turn(tmp_path: Path) -> None:
+    turns, seen = 0, []
+
+    async def count() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    @tool
+    async def odd() -> None:
+        seen.append(turns)
+        time.sleep(2 * TURN_SECONDS)  # noqa: ASYNC251  # a large value keeps the loop as busy
+
+    definition = "name: n\nsteps: [{id: f, kind: foreach, items: $.inputs.list, concurrency: 8, steps: [{id: a, tool: odd}]}]"
+
+    async def main() -> None:
+        async with opened(tmp_path, [odd], SystemClock()) as engine:
+            counting = asyncio.create_task(count())
+            await (await engine.begin(definition, {"list": list(range(8))})).result()
+            counting.cancel()
+
+    asyncio.run(main())
+    assert len(set(seen)) == 4  # a turn ends when the time is up as the next call begins: two calls to each

@@ -111,6 +111,11 @@ class Live:
         self.journal_bytes = 0
         self.snapshot_at = SNAPSHOT_BYTES  # journal since the last snapshot that makes the next one due
 
+    @property
+    def bytes(self) -> int:
+        """About what has to be read to load it."""
+        return self.journal_bytes + self.run.kept_bytes + (self.run.shelf.bytes if self.run.signals else 0)
+
 
 Listener = Callable[[Live, Event, list[Decision]], None]
 Entry = tuple[Live, Event, list[Decision], Reply | None]

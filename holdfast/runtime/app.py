@@ -48,6 +48,7 @@ from holdfast.runtime.load import load_run
 from holdfast.runtime.outbox import Outbox
 from holdfast.runtime.owners import Owners
 from holdfast.runtime.plans import Plans, Ready
+from holdfast.runtime.remembered import Remembered
 from holdfast.runtime.replies import Kept
 from holdfast.runtime.requests import Requests, Started, checked, digest_of
 from holdfast.runtime.rerun import Again, restart
@@ -79,6 +80,11 @@ from holdfast.values import (
 log = logging.getLogger("holdfast")
 
 LOOK_AGAIN_MS: Final = 1_000
+EVICTED_BYTES_MIN: Final = (
+    4 * 1024
+)  # states of evicted runs that are kept at hand; smaller ones are read as quickly
+EVICTED_BYTES_MAX: Final = 32 * 1024 * 1024
+EVICTED_MAX: Final = 1_000
 FOR_EVER: Final = Millis(2**62)
 ROWS_LOOKED_AT: Final = 1_000  # of the journal, the last ones, for times that are in the future
 NAMES_LOOKED_AT_MAX: Final = 1_000  # for the nearest to a name that is not there
@@ -165,6 +171,10 @@ class Engine:
         if public_url is not None:
             self.dispatch.callback_url = self.waits.address
         self._resting: dict[RunNo, list[Waiter]] = {}
+        # A run that is signalled often would be folded anew from its whole journal each time.
+        self._evicted: Remembered[RunNo, Live] = Remembered(
+            count_max=EVICTED_MAX, bytes_max=EVICTED_BYTES_MAX
+        )
 
     # ------------------------------------------------------------------------------------------ open and close
 
@@ -658,7 +668,12 @@ class Engine:
             return known
         if no in self.advance.quarantined:
             return None
-        return await self._taken_in(no, self._load(no))
+        return await self._taken_in(no, self._remembered(no))
+
+    async def _remembered(self, no: RunNo) -> Live | None:
+        """An evicted run whose state is still at hand, else the run as it is stored. Only this process appends to it, so
+        both are the same."""
+        return self._evicted.take(no) or await self._load(no)
 
     async def load_many(self, runs: Sequence[RunNo]) -> list[Live]:
         """The same for runs that are not in memory: those of them that can be read."""
@@ -684,6 +699,7 @@ class Engine:
             return known  # somebody else was quicker
         if live is not None and not live.run.over:
             self.advance.live[no] = live
+            self._evicted.take(no)  # it goes on from here, and that state would be an old one
             self.dispatch.know_secrets(live)
         return live
 
@@ -741,6 +757,8 @@ class Engine:
             self.dispatch.suspect(live.run.no, path)
 
     def parked(self, live: Live, wake_at: Millis | None) -> None:
+        if (size := live.bytes) > EVICTED_BYTES_MIN:
+            self._evicted.put(live.run.no, live, size)
         if self._resting:
             self._tell_resting(live)
         self.timers.disarm(live.run.no)

@@ -28,6 +28,14 @@ class Remembered(Generic[Key, Value]):
         self._entries.move_to_end(key)
         return found[0]
 
+    def take(self, key: Key) -> Value | None:
+        """The value, which is forgotten by that."""
+        found = self._entries.pop(key, None)
+        if found is None:
+            return None
+        self.bytes -= found[1]
+        return found[0]
+
     def put(self, key: Key, value: Value, size: int) -> None:
         """Remember a value that takes `size` bytes; the newest one is kept, however large it is."""
         known = self._entries.pop(key, None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,9 @@ CYCLE = {
 
 
 @pytest.fixture(autouse=True)
-def _defaults_again() -> Iterator[None]:
+def _defaults_again(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    # Tests of crashes leave engines behind that were never closed, as a killed process does; no other process shares them.
+    monkeypatch.setattr(limits, "_holders", weakref.WeakSet())
     yield
     assert limits.now is limits.DEFAULTS, "a test left limits in force"
     assert limits.DEFAULTS.value_bytes_max == composed.LIMIT

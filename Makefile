@@ -3,7 +3,7 @@ BIN := .venv/bin
 UV := .tools/bin/uv
 STAMP := .venv/.ready
 
-.PHONY: setup test up bench docs lock clean
+.PHONY: setup test up bench bench-instructions docs lock clean
 setup: $(STAMP)
 
 $(UV):
@@ -29,6 +29,10 @@ up: setup
 
 bench: setup
 	$(BIN)/python -m bench
+
+# Instruction counts of the hot path, held against bench/instructions.toml; WRITE=1 lets today's counts stand.
+bench-instructions: setup
+	$(BIN)/python -m bench.instructions $(if $(WRITE),--write)
 
 # The pages that are made from the code.
 docs: setup

@@ -14,12 +14,15 @@ import msgspec
 
 
 @dataclass(frozen=True, slots=True)
-class Post:
+class Request:
+    method: str
     path: str
     body: bytes
 
     def encoded(self, host: str, port: int) -> bytes:
-        head = f"POST {self.path} HTTP/1.1\r\nHost: {host}:{port}\r\nContent-Type: application/json\r\n"
+        head = (
+            f"{self.method} {self.path} HTTP/1.1\r\nHost: {host}:{port}\r\nContent-Type: application/json\r\n"
+        )
         return f"{head}Content-Length: {len(self.body)}\r\n\r\n".encode() + self.body
 
 
@@ -42,16 +45,16 @@ class Asked:
         return round(self.cpu_seconds / self.seconds, 2)
 
 
-async def ask(host: str, port: int, posts: list[Post], *, connections: int) -> Asked:
+async def ask(host: str, port: int, requests: list[Request], *, connections: int) -> Asked:
     """Every request once, on so many connections, each with the next one as soon as it has its answer."""
     loop = asyncio.get_running_loop()
-    requests = iter([post.encoded(host, port) for post in posts])
+    encoded = iter([request.encoded(host, port) for request in requests])
     latencies: list[float] = []
     bodies: list[bytes] = []
     callers = []
     for _ in range(connections):
         transport, caller = await loop.create_connection(
-            lambda: _Caller(requests, latencies, bodies), host, port
+            lambda: _Caller(encoded, latencies, bodies), host, port
         )
         caller.transport = transport
         callers.append(caller)
@@ -107,5 +110,5 @@ class _Caller(asyncio.Protocol):
             self.done.set_exception(error)
 
 
-def post(path: str, body: object) -> Post:
-    return Post(path, msgspec.json.encode(body))
+def post(path: str, body: object) -> Request:
+    return Request("POST", path, msgspec.json.encode(body))

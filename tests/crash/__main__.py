@@ -1,5 +1,5 @@
 """The full campaigns, each ending in one line: `python -m tests.crash --kills 200 --runs 1000`, `--cuts 20000`,
-`--server-kills 50 --runs 500`, `--wait-kills 50 --runs 200`."""
+`--server-kills 50 --runs 500`, `--wait-kills 50 --runs 200`, `--soak-seconds 3600`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.crash import kills, power, servers, waiting
+from tests.crash import kills, power, servers, soak, waiting
+
+HEALTH_MS_MAX = 250.0  # of /healthz at the 99th percentile during a soak
 
 
 def main() -> int:
@@ -21,6 +23,9 @@ def main() -> int:
     parser.add_argument("--server-kills", type=int, default=0, help="kill -9 of `holdfast up` under load")
     parser.add_argument(
         "--wait-kills", type=int, default=0, help="kill -9 of `holdfast up` under runs that wait"
+    )
+    parser.add_argument(
+        "--soak-seconds", type=float, default=0, help="honest and hostile clients and kills, this long"
     )
     parser.add_argument("--seed", type=int, default=1)
     asked = parser.parse_args()
@@ -41,6 +46,13 @@ def main() -> int:
             None,
             lambda folder: waiting.campaign(folder, seed=asked.seed, kills=asked.wait_kills, runs=asked.runs),
         )
+    if asked.soak_seconds:
+        problems += _in_folder(
+            None,
+            lambda folder: soak.campaign(
+                folder, seed=asked.seed, seconds=asked.soak_seconds, health_ms_max=HEALTH_MS_MAX
+            ),
+        )
     if asked.cuts:
         memory = "/dev/shm" if Path("/dev/shm").is_dir() else None
         problems += _in_folder(
@@ -51,7 +63,9 @@ def main() -> int:
 
 def _in_folder(
     where: str | None,
-    run: Callable[[Path], kills.Campaign | power.Campaign | servers.Campaign | waiting.Campaign],
+    run: Callable[
+        [Path], kills.Campaign | power.Campaign | servers.Campaign | soak.Campaign | waiting.Campaign
+    ],
 ) -> list[str]:
     """Run a campaign, print its line, and keep its files if something is wrong with them."""
     folder = Path(tempfile.mkdtemp(prefix="holdfast-crash-", dir=where))

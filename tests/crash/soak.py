@@ -31,7 +31,7 @@ MIB: Final = 1024 * 1024
 
 HONEST: Final[dict[str, Any]] = {
     "name": "honest",
-    "inputs": {"n": {"type": "integer"}},
+    "inputs": {"n": {"type": "integer"}, "xs": {"type": "array"}},
     "steps": [
         {"id": "first", "tool": "echo", "args": {"value": "{{inputs.n}}"}},
         {"id": "pause", "kind": "timer", "delay_ms": 20},

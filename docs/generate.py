@@ -261,8 +261,8 @@ def limits() -> str:
         (
             "Everything is bounded. An error says which limit was met and which setting changes it. A limit is set in `holdfast.toml` "
             "below `[limits]`, by the environment variable `HOLDFAST_LIMIT_<NAME>`, or in Python with `Holdfast(limits={...})`. "
-            "It holds for the whole process. Runs and definitions that are stored already are not refused by a lower limit; "
-            "new starts, values and requests are.\n"
+            "It holds for the whole process. Definitions that are stored already can be read under a lower limit; "
+            "new starts, reruns, values and requests are held to it, and so is the next step of an open run.\n"
         ),
         "```toml holdfast.toml\n[limits]\nsignals_max = 100\nvisits_max = 1_000_000\n```\n",
     ]

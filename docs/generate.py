@@ -50,7 +50,7 @@ PROBLEMS: Final[dict[str, str]] = WORDS["problems"]
 ERROR_KINDS: Final[dict[str, str]] = WORDS["error_kinds"]
 SETTINGS: Final[dict[str, str]] = WORDS["settings"]
 LIMITS: Final[dict[str, dict[str, str]]] = WORDS["limits"]
-FIXED_LIMITS: Final[dict[str, dict[str, str]]] = WORDS["fixed"]
+FIXED_LIMITS: Final[dict[str, tuple[str, str]]] = WORDS["fixed"]
 NOT_PUBLIC: Final = {
     *(
         f"Context.{name}"
@@ -261,7 +261,8 @@ def limits() -> str:
         (
             "Everything is bounded. An error says which limit was met and which setting changes it. A limit is set in `holdfast.toml` "
             "below `[limits]`, by the environment variable `HOLDFAST_LIMIT_<NAME>`, or in Python with `Holdfast(limits={...})`. "
-            "It holds for the whole process. Definitions that are stored already can be read under a lower limit; "
+            "Limits belong to the process: every engine that is open in it has the same ones, and a second engine that is given others "
+            "is refused while the first is open. Definitions that are stored already can be read under a lower limit; "
             "new starts, reruns, values and requests are held to it, and so is the next step of an open run.\n"
         ),
         "```toml holdfast.toml\n[limits]\nsignals_max = 100\nvisits_max = 1_000_000\n```\n",
@@ -270,9 +271,8 @@ def limits() -> str:
         rows = [(says, *_setting_of_limit(name)) for name, says in names.items()]
         parts += [f"## {title}\n", _rows(("limit", "default", "may be", "setting"), rows)]
     parts.append("## Limits without a setting\n")
-    for reason, names in FIXED_LIMITS.items():
-        fixed = [(says, _amount(name), f"`{name}`") for name, says in names.items()]
-        parts += [f"{reason}:\n", _rows(("limit", "value", "name"), fixed)]
+    fixed = [(says, _amount(name), f"`{name}`", why) for name, (says, why) in FIXED_LIMITS.items()]
+    parts.append(_rows(("limit", "value", "name", "why it is fixed"), fixed))
     return "\n".join(parts)
 
 

@@ -149,8 +149,7 @@ class TooManyRequests(HoldfastError):
     code = "too_many_requests"
 
     def __init__(self, limit: str, message: str, retry_after_secs: int) -> None:
-        where = f", setting limits.{limit}" if limit in limits.NAMES else ""
-        super().__init__(f"{message}; come back in {retry_after_secs} s (limit {limit}{where})")
+        super().__init__(f"{message}; come back in {retry_after_secs} s ({limits.met(limit)})")
         self.limit, self.retry_after_secs = limit, retry_after_secs
 
 
@@ -167,9 +166,8 @@ class LimitExceeded(HoldfastError):
 
     def __init__(self, limit: str, message: str, setting: str | None = None) -> None:
         """`setting` is the name in `[limits]` that changes it, where that is not the name of the limit."""
-        setting = setting or (limit if limit in limits.NAMES else None)
-        super().__init__(f"{message} (limit {limit}{f', setting limits.{setting}' if setting else ''})")
-        self.limit, self.setting = limit, setting
+        super().__init__(f"{message} ({limits.met(limit, setting)})")
+        self.limit, self.setting = limit, setting or (limit if limit in limits.NAMES else None)
 
 
 class ExpressionTooCostly(LimitExceeded):
@@ -177,8 +175,8 @@ class ExpressionTooCostly(LimitExceeded):
 
     code = "expression_too_costly"
 
-    def __init__(self, message: str) -> None:
-        super().__init__("expression_work_max", message)
+    def __init__(self, message: str, limit: str = "expression_work_max") -> None:
+        super().__init__(limit, message)
 
 
 class NotFound(HoldfastError):

@@ -30,6 +30,11 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     concurrency_max: int = 10_000
     nesting_max: int = 16
     expression_work_max: int = 250_000
+    step_attempts_max: int = 1_000_000  # more is an endless loop that looks like a number
+    timeout_secs_max: int = 366 * 86_400  # a call that may run for a year is a mistake in the unit
+    schema_rules_max: int = 10_000  # with every reference written out
+    schema_patterns_max: int = 100  # compiling one can take two milliseconds
+    schema_work_max: int = 100_000_000  # rules times values: a second or two
     # A run
     value_bytes_max: int = 25 * MIB
     kept_bytes_max: int = 256 * MIB
@@ -42,12 +47,23 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     signals_of_key_max: int = 1_000
     rerun_paths_max: int = 10_000
     rerun_bytes_max: int = 256 * MIB
+    idempotency_key_chars_max: int = 1_000
+    text_chars_max: int = 10_000  # a description, or the reason of an approval
+    url_chars_max: int = 2_000
+    losses_max: int = 3  # losses while alone in the lane, after which a step fails
+    cancel_grace_secs_max: int = 10
     # An attempt
     log_lines_max: int = 1_000
     log_bytes_max: int = 64 * KIB
     progress_max: int = 10_000
     file_refs_max: int = 1_000
     artefact_bytes_max: int = 4 * GIB
+    error_chars_max: int = 4_000
+    sleep_secs_max: int = 3_600  # a timer step waits longer, at no cost
+    transform_members_max: int = 2_000_000  # about 0.1 s
+    http_answer_bytes_max: int = 20 * MIB
+    http_secs_max: int = 3_600
+    connect_secs_max: int = 10
     # A process
     resident_max: int = 20_000
     parked_callbacks_max: int = 10_000
@@ -62,14 +78,22 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     # A server
     connections_max: int = 2_000
     head_bytes_max: int = 32 * KIB
+    body_bytes_max: int = MIB
+    large_signed_bodies_max: int = 4
+    query_names_max: int = 100
     head_secs_max: int = 10
     request_secs_max: int = 60
     stalled_secs_max: int = 30
+    drain_secs_max: int = 20
+    burst_secs_max: int = 2
     page_max: int = 500
+    page_chars_max: int = 64 * MIB  # params and shared state of the tasks of one page, together
+    node_runs_max: int = 10_000
     wait_secs_max: int = 60
     streams_per_key_max: int = 500
     streams_per_tenant_max: int = 1_000
     keys_max: int = 10_000
+    key_services_max: int = 100
     callers_max: int = 10_000
     folder_files_max: int = 1_000
     folder_walk_max: int = 100_000
@@ -101,6 +125,24 @@ BOUNDS: Final[dict[str, tuple[int, int]]] = {
     "poll_jobs_max": (1, 100),  # the OpenAPI document says so
     "expression_work_max": (1_000, 25_000_000),
     "visits_max": (1, 1_000_000_000),
+    "label_chars_max": (
+        1,
+        1_000,
+    ),  # runs are found by a label in a query, which must fit into the head of a request
+    "step_attempts_max": (1, 1_000_000),  # the schema of definitions says so
+    "timeout_secs_max": (1, 366 * 86_400),  # the schema of definitions says so
+    "schema_work_max": (1_000, 1_000_000_000),
+    "error_chars_max": (100, 100_000),
+    "sleep_secs_max": (1, 3_600),  # the tool's published schema says so
+    "http_secs_max": (1, 3_600),  # the tool's published schema says so
+    "http_answer_bytes_max": (
+        KIB,
+        20 * MIB,
+    ),  # a text in it grows when it is written as JSON, to 25 MiB at most
+    "transform_members_max": (1_000, 20_000_000),
+    "body_bytes_max": (KIB, 25 * MIB),
+    "page_chars_max": (MIB, 640 * MIB),
+    "node_runs_max": (1, 10_000),  # the OpenAPI document says so
 }
 
 
@@ -138,9 +180,19 @@ def chosen(given: Mapping[str, Any]) -> Limits:
     return Limits(**given)
 
 
-def met(name: str) -> str:
-    """Which limit was met, for the end of an error's message."""
-    return f"limit {name}, setting limits.{name}"
+# Limits that are settings of their own, because they stood there before the table did.
+OWN_SETTINGS: Final = frozenset({"attempts_max", "threads", "processes", "rate_per_key", "rate_per_address"})
+
+
+def met(name: str, setting: str | None = None) -> str:
+    """Which limit was met and which setting changes it: what every error of an exceeded limit ends with.
+
+    `setting` is the name in `[limits]`, where that is not the name of the limit. A limit without a setting is only named.
+    """
+    setting = setting or (name if name in NAMES or name in OWN_SETTINGS else None)
+    if setting is None:
+        return f"limit {name}"
+    return f"limit {name}, setting {setting if setting in OWN_SETTINGS else f'limits.{setting}'}"
 
 
 def size(count: int) -> str:

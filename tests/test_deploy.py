@@ -12,10 +12,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from holdfast import config
+from holdfast import config, limits
 from holdfast.cli.commands import COMMANDS
 from holdfast.http.ops import ROUTES
-from holdfast.http.serve import DRAIN_SECS
 
 ROOT = Path(__file__).parents[1]
 DOCKERFILE = (ROOT / "Dockerfile").read_text("utf-8").replace("\\\n", " ")
@@ -87,7 +86,7 @@ def test_the_health_check_asks_an_address_that_needs_no_key() -> None:
 
 def test_the_unit_waits_for_a_graceful_stop_and_starts_again() -> None:
     service = unit()["Service"]
-    assert int(service["TimeoutStopSec"]) > DRAIN_SECS
+    assert int(service["TimeoutStopSec"]) > limits.DEFAULTS.drain_secs_max
     assert (service["Type"], service["Restart"], service["KillSignal"]) == ("exec", "always", "SIGTERM")
     assert service["StateDirectory"] == "holdfast"
 

@@ -37,7 +37,6 @@ from holdfast.plan.graph import (
 )
 from holdfast.values import NULL, Error, Millis, decode, written
 
-KEY_CHARS_MAX: Final = 1_000
 LARGE_BYTES: Final = (
     32 * 1024
 )  # smaller ones are not added up: no run has so many open steps that it would matter
@@ -96,8 +95,12 @@ def _ask_for_key(draft: Draft, path: str, node: Call, inputs: msgspec.Raw) -> No
         text = node.key.text(draft)
     except BROKEN as error:
         return fail_step(draft, path, broken(error, path))
-    if not 0 < len(text) <= KEY_CHARS_MAX:
-        message = f"the idempotency key of {path} must have 1 to {KEY_CHARS_MAX} characters, not {len(text)}"
+    most = limits.now.idempotency_key_chars_max
+    if not 0 < len(text) <= most:
+        which = limits.met("idempotency_key_chars_max")
+        message = (
+            f"the idempotency key of {path} must have 1 to {most:,} characters ({which}), not {len(text):,}"
+        )
         return fail_step(draft, path, Error("template", message, path))
     draft.decisions.append(ReserveKey(path, text, node.key.is_global, inputs, node.keep))
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 from typing import Final
 
+from holdfast import limits
 from holdfast.engine.decisions import ArmTimer, ReserveKey, StartAttempt
 from holdfast.engine.draft import Draft
 from holdfast.engine.state import Step
@@ -16,7 +17,6 @@ from holdfast.plan.graph import Call
 from holdfast.spec.policy import NEVER_RETRIED, RetryPolicy
 from holdfast.values import NULL, Error, Millis
 
-MAX_LOST: Final = 3  # losses while alone in the lane, after which a step fails
 SUSPECT_DELAY_MS: Final = 1_000
 SUSPECT_DELAY_MS_MAX: Final = 60_000
 
@@ -81,8 +81,8 @@ def why_lost_for_good(draft: Draft, path: str, lost_alone: int) -> str:
     assert isinstance(node, Call)
     if node.fails_on_crash:
         return "its process ended while it ran, and it must not be done twice"
-    if lost_alone >= MAX_LOST:
-        return f"its process ended {lost_alone} times while it ran alone"
+    if lost_alone >= limits.now.losses_max:
+        return f"its process ended {lost_alone} times while it ran alone ({limits.met('losses_max')})"
     return ""
 
 

@@ -39,7 +39,6 @@ from holdfast.plan.graph import (
 from holdfast.values import NULL, Error, Millis, decode, encode, scope_of, split, written
 
 BROKEN: Final = (ValueError, OverflowError, RecursionError, LimitExceeded)
-CANCEL_GRACE_MS: Final = 10_000  # how long what was told to stop may take to answer
 
 PASS_FILES: Final = "pass files, or less of it"
 RETURN_FILES: Final = "return file_refs instead"
@@ -314,6 +313,11 @@ def wrapped(error: Error, what: str, path: str) -> Error:
     return Error(error.kind, f"{what}: {error.message}", path, 0, error)
 
 
+def cancel_grace_ms() -> int:
+    """How long an attempt may take to answer after it was asked to stop."""
+    return limits.now.cancel_grace_secs_max * 1000
+
+
 def stop(draft: Draft, target: str, error: Error) -> None:
     """Stop all that is open beneath a target and go on when it has answered; at once with nothing at work."""
     steps = draft.open_steps(target)
@@ -322,14 +326,14 @@ def stop(draft: Draft, target: str, error: Error) -> None:
         return stopped(draft, target, error)
     draft.stopped = (*draft.stopped, target)
     draft.decisions.append(BeginStop(target, error))
-    draft.decisions.append(ArmTimer(target, "grace", Millis(draft.at + CANCEL_GRACE_MS)))
+    draft.decisions.append(ArmTimer(target, "grace", Millis(draft.at + cancel_grace_ms())))
 
 
 def stop_step(draft: Draft, path: str, error: Error) -> None:
     """Stop one attempt whose time is over; a retry or the failure waits for its answer."""
     draft.decisions.append(StopAttempt(path, path))
     draft.decisions.append(BeginStop(path, error))
-    draft.decisions.append(ArmTimer(path, "grace", Millis(draft.at + CANCEL_GRACE_MS)))
+    draft.decisions.append(ArmTimer(path, "grace", Millis(draft.at + cancel_grace_ms())))
 
 
 def arm_deadline(draft: Draft, timeout_ms: int) -> None:

@@ -13,6 +13,7 @@ from urllib.parse import urlencode
 
 import msgspec
 
+from holdfast import limits
 from holdfast.errors import (
     HoldfastError,
     InvalidInputs,
@@ -30,7 +31,7 @@ from holdfast.http.wire import ID_CHARS_MAX, PAGE, PAGE_MAX, Name, Text
 from holdfast.http.workers import check_services, offered
 from holdfast.runtime import traces
 from holdfast.runtime.roster import Service, WorkerView
-from holdfast.runtime.tasks import NODE_RUNS_MAX, NodeRun, Task
+from holdfast.runtime.tasks import NodeRun, Task
 
 TAG: Final = "tasks"
 WORKERS: Final = "workers"
@@ -124,7 +125,9 @@ class RunsQuery(msgspec.Struct, frozen=True):
 
     task_id: Text
     cursor: str = ""
-    limit: Annotated[int, msgspec.Meta(ge=1, le=NODE_RUNS_MAX)] = NODE_RUNS_MAX
+    limit: Annotated[int, msgspec.Meta(ge=1, le=limits.DEFAULTS.node_runs_max)] = (
+        limits.DEFAULTS.node_runs_max
+    )
 
 
 class WorkersQuery(msgspec.Struct, frozen=True):

@@ -22,7 +22,6 @@ from holdfast.http.keys import LOCAL, NOBODY, Keys, Principal
 LOOPBACK_NAMES: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 EVERY_ADDRESS: Final = frozenset({"0.0.0.0", "::"})
 DEFAULT_PORTS: Final = {"http": 80, "https": 443}
-BURST_SECS: Final = 2  # an idle caller may send what this many seconds would have allowed at once
 GOOD_MAX: Final = 1_000  # Host headers that need not be taken apart again
 
 
@@ -136,7 +135,7 @@ class Rate:
 
     def __init__(self, limit: str, per_sec: int, monotonic: Callable[[], float]) -> None:
         self.limit, self._per_sec, self._monotonic = limit, per_sec, monotonic
-        self._full = float(per_sec * BURST_SECS)
+        self._full = float(per_sec * limits.now.burst_secs_max)
         self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()  # caller → tokens, and when
 
     def take(self, caller: str) -> None:

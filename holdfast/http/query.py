@@ -12,10 +12,9 @@ from urllib.parse import parse_qsl
 import msgspec
 from msgspec import inspect
 
+from holdfast import limits
 from holdfast.errors import InvalidRequest
 from holdfast.http.misfit import invalid
-
-WORDS_MAX: Final = 100
 
 _WRITTEN: Final = (inspect.IntType, inspect.FloatType, inspect.BoolType)
 
@@ -55,9 +54,10 @@ def _value(text: str) -> Any:
 
 def _words(text: bytes) -> dict[str, str]:
     try:
-        pairs = parse_qsl(
-            text.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=WORDS_MAX
-        )
+        if text.count(b"&") >= limits.now.query_names_max:
+            most = f"{limits.now.query_names_max:,} names ({limits.met('query_names_max')})"
+            raise ValueError(f"it has more than {most}")
+        pairs = parse_qsl(text.decode("ascii"), keep_blank_values=True, errors="strict")
     except ValueError as error:  # that it is not ASCII or UTF-8 too
         raise InvalidRequest(f"the query cannot be read: {error}") from None
     words = dict(pairs)

@@ -19,6 +19,7 @@ from typing import Final, Literal
 
 import uvicorn
 
+from holdfast import limits
 from holdfast.config import Settings
 from holdfast.http import (
     centre,
@@ -49,7 +50,6 @@ from holdfast.runtime.threads import thread_or_here
 from holdfast.stopping import stop_signals
 
 KEEP_ALIVE_SECS: Final = 30
-DRAIN_SECS: Final = 20  # for requests that are being answered when the server is told to stop
 BACKLOG: Final = 2_048
 
 ROUTES: Final = (
@@ -184,7 +184,7 @@ async def _listening(app: Server, listener: socket.socket) -> AsyncIterator[None
         proxy_headers=False,  # who asks is who is connected; a header can say anything
         backlog=BACKLOG,
         timeout_keep_alive=KEEP_ALIVE_SECS,
-        timeout_graceful_shutdown=DRAIN_SECS,
+        timeout_graceful_shutdown=limits.now.drain_secs_max,
     )
     server = Listener(config)
     work = asyncio.create_task(server.serve([listener]))

@@ -20,6 +20,7 @@ from typing import Any, Final
 import msgspec
 from starlette.responses import Response
 
+from holdfast import limits
 from holdfast.errors import (
     BodyTooLarge,
     HoldfastError,
@@ -37,7 +38,7 @@ from holdfast.http.misfit import invalid
 from holdfast.http.ops import answered, request_id_of
 from holdfast.http.query import reader
 from holdfast.http.router import Router
-from holdfast.http.table import ANY, BODY_BYTES_MAX, Ask, Reply, Route, Signed
+from holdfast.http.table import ANY, Ask, Reply, Route, Signed
 from holdfast.http.wire import ID_CHARS_MAX, KEY_PATTERN, RETRY_AFTER_SECS, fault_of, status_of
 from holdfast.runtime.replies import Kept, Replies
 from holdfast.runtime.services import Services
@@ -48,7 +49,6 @@ log = logging.getLogger("holdfast.http")
 
 # Whether a body is signed can be seen only when all of it is there. So many over 1 MiB are read at once for senders
 # that may turn out to be strangers: together they hold 100 MiB at most, and small ones are never kept waiting.
-LARGE_UNPROVED_MAX: Final = 4
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -143,7 +143,7 @@ class Server:
         query = None if ready.query is None else ready.query(request.query_string)
         raw, body = b"", None
         if route.method != "GET":
-            raw = await self._raw(request, route.body_max, admitted)
+            raw = await self._raw(request, _body_max(route), admitted)
             body = _body(ready, raw, request.headers)
         ask = self._ask(request, principal, path, query, body, raw)
         if route.method == "POST" and route.replays and "idempotency-key" in request.headers:
@@ -184,11 +184,11 @@ class Server:
     @contextmanager
     def _large_unproved(self, request: _Request) -> Generator[None]:
         """A body that must be read whole before its sender is known: of large ones there are few at a time."""
-        if request.says_at_most(BODY_BYTES_MAX):
+        if request.says_at_most(limits.now.body_bytes_max):
             yield
             return
-        if self._unproved >= LARGE_UNPROVED_MAX:
-            message = f"{LARGE_UNPROVED_MAX} large signed bodies are being read"
+        if self._unproved >= limits.now.large_signed_bodies_max:
+            message = f"{self._unproved} large signed bodies are being read"
             raise TooManyRequests("large_signed_bodies_max", message, RETRY_AFTER_SECS)
         self._unproved += 1
         try:
@@ -295,8 +295,14 @@ def _check_key(route: Route, headers: Mapping[str, str]) -> None:
         raise InvalidRequest(f"an Idempotency-Key has 1 to {ID_CHARS_MAX} visible ASCII characters")
 
 
+def _body_max(route: Route) -> int:
+    """A body that carries a value has room for what stands around it."""
+    return limits.now.body_bytes_max if route.body_max is None else route.body_max
+
+
 def _too_large(bytes_max: int) -> BodyTooLarge:
-    return BodyTooLarge(f"a body has at most {bytes_max:,} bytes here")
+    name = "body_bytes_max" if bytes_max == limits.now.body_bytes_max else "value_bytes_max"
+    return BodyTooLarge(f"a body has at most {bytes_max:,} bytes here ({limits.met(name)})")
 
 
 def _body(ready: _Ready, raw: bytes, headers: Mapping[str, str]) -> Any:

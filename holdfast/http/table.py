@@ -25,7 +25,6 @@ T = TypeVar("T")
 Method = Literal["GET", "POST", "DELETE", "PUT", "PATCH"]
 SCOPES: Final[tuple[Scope, ...]] = get_args(Scope)
 
-BODY_BYTES_MAX: Final = 1024 * 1024
 JSON: Final = "application/json"
 ANY: Final = "*/*"
 
@@ -101,7 +100,7 @@ class Route(msgspec.Struct, frozen=True, gc=False):
     status: int = 200
     also: Mapping[int, Any] = {}
     errors: tuple[str, ...] = ()  # codes that this route gives besides those of all
-    body_max: int = BODY_BYTES_MAX
+    body_max: int | None = None  # bytes of its body; None: what limits.body_bytes_max says
     media: tuple[str, ...] = (JSON,)  # of the body; ANY takes whatever it says it is
     answer_media: str = JSON
     reads: Callable[[bytes, str], Any] | None = None  # body and its media type

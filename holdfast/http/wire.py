@@ -92,6 +92,12 @@ def time_or_none(at: Millis | None) -> str | None:
 
 # --------------------------------------------------------------------------------------------- words of requests
 
+
+def most(limit: str) -> int:
+    """What a shape of the wire lets pass: as much as any server may be set to take. The limit itself is checked inside."""
+    return limits.bounds(limit)[1]
+
+
 Text = Annotated[str, msgspec.Meta(min_length=1, max_length=ID_CHARS_MAX)]
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=NAME_CHARS_MAX)]
 StepPath = Annotated[str, msgspec.Meta(min_length=1, max_length=10_000)]
@@ -191,7 +197,7 @@ class AnswerApproval(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """`by` is who answers, where that is not plain from the key: an admin, or anybody on a server without keys, says it."""
 
     approved: bool
-    reason: Annotated[str, msgspec.Meta(max_length=10_000)] = ""
+    reason: Annotated[str, msgspec.Meta(max_length=most("text_chars_max"))] = ""
     form: Any = None
     by: Annotated[str, msgspec.Meta(max_length=NAME_CHARS_MAX)] = ""
 
@@ -206,7 +212,7 @@ class AnswerLink(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Who answers is whom the link was made for."""
 
     approved: bool
-    reason: Annotated[str, msgspec.Meta(max_length=10_000)] = ""
+    reason: Annotated[str, msgspec.Meta(max_length=most("text_chars_max"))] = ""
     form: Any = None
 
 
@@ -297,7 +303,9 @@ class RunsQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     id: Annotated[str, msgspec.Meta(min_length=4, max_length=36)] | None = None
     status: Status | None = None
     workflow: Name | None = None
-    label: Annotated[str, msgspec.Meta(min_length=1, max_length=2_001)] | None = None
+    label: Annotated[str, msgspec.Meta(min_length=1, max_length=2 * most("label_chars_max") + 1)] | None = (
+        None
+    )
     cursor: Cursor | None = None
     limit: Limit = PAGE
 
@@ -411,7 +419,7 @@ class RerunRun(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     from_step: StepPath | None = None
     preview: bool = False
     failed: bool = False
-    paths: Annotated[list[StepPath], msgspec.Meta(max_length=10_000)] = []
+    paths: Annotated[list[StepPath], msgspec.Meta(max_length=most("rerun_paths_max"))] = []
     inputs: dict[str, Any] | None = None
 
 
@@ -561,7 +569,7 @@ class LetterPage(msgspec.Struct, frozen=True):
 
 WorkerId = Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
 Service = Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
-Services = Annotated[list[Service], msgspec.Meta(min_length=1, max_length=1_000)]
+Services = Annotated[list[Service], msgspec.Meta(min_length=1, max_length=most("worker_services_max"))]
 Load = Annotated[int, msgspec.Meta(ge=0, le=1_000_000_000)]
 Token = Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
 ANSWER_BYTES_MAX: Final = 25 * 1024 * 1024 + 64 * 1024  # a value, and what stands around it
@@ -579,9 +587,11 @@ class RegisterWorker(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     name, or an object that says more of it."""
 
     id: WorkerId
-    services: Annotated[list[Service | OfferService], msgspec.Meta(min_length=1, max_length=1_000)]
+    services: Annotated[
+        list[Service | OfferService], msgspec.Meta(min_length=1, max_length=most("worker_services_max"))
+    ]
     kind: Literal["http", "pull"] = "http"
-    url: Annotated[str, msgspec.Meta(max_length=2_000)] | None = None
+    url: Annotated[str, msgspec.Meta(max_length=most("url_chars_max"))] | None = None
 
 
 class WorkerBeat(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -696,7 +706,7 @@ class NewKey(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     name: Name
     scopes: Annotated[list[Scope], msgspec.Meta(min_length=1)]
-    services: Annotated[list[Name], msgspec.Meta(max_length=100)] = []
+    services: Annotated[list[Name], msgspec.Meta(max_length=most("key_services_max"))] = []
     tenant: Name | None = None
     expires_in_secs: Annotated[int, msgspec.Meta(ge=1, le=10 * 366 * 86_400)] | None = None
 

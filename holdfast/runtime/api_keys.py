@@ -30,7 +30,6 @@ SCOPES: Final = ("read", "run", "approve", "resume", "worker", "admin")
 EVERYTHING: Final = frozenset(SCOPES)
 PREFIX: Final = "hf_"  # lets people, and those who scan for leaked keys, see what it is
 KEY_BYTES: Final = 32
-SERVICES_MAX: Final = 100
 NAME_CHARS_MAX: Final = 200
 USED_MS: Final = 3_600_000  # last_used_at is written this often at most
 
@@ -201,5 +200,6 @@ def checked(tenant: str, name: str, scopes: Collection[str], services: Sequence[
         raise InvalidInputs(f"{said}; the scopes are {', '.join(SCOPES)}")
     if services and "worker" not in scopes:
         raise InvalidInputs("services are named for keys of the scope worker only")
-    if len(services) > SERVICES_MAX or not all(_SERVICE.match(service) for service in services):
-        raise InvalidInputs(f"services are at most {SERVICES_MAX} names without spaces")
+    if len(services) > limits.now.key_services_max or not all(map(_SERVICE.match, services)):
+        most = f"{limits.now.key_services_max:,} names without spaces ({limits.met('key_services_max')})"
+        raise InvalidInputs(f"services are at most {most}")

@@ -25,7 +25,7 @@ import msgspec
 from holdfast import limits
 from holdfast.engine.events import StepFailed, StepPaused, StepSucceeded
 from holdfast.engine.rows import decode_row
-from holdfast.engine.scopes import CANCEL_GRACE_MS
+from holdfast.engine.scopes import cancel_grace_ms
 from holdfast.errors import EngineClosed, InvalidRequest, NotFound, Superseded, Unavailable
 from holdfast.runtime.calls import Job, failure_of
 from holdfast.runtime.clock import Clock
@@ -40,7 +40,6 @@ log = logging.getLogger("holdfast")
 
 SWEEP_SECONDS: Final = 1.0
 ENDED_MAX: Final = 10_000  # answered jobs that are remembered, for those who answer again
-GRACE_SECONDS: Final = CANCEL_GRACE_MS / 1000
 ROWS_LOOKED_AT_MAX: Final = 20_000  # at the end of a journal, for an answer that was taken before a restart
 ROWS_AT_A_TIME: Final = 200
 NO_MAX: Final = 2**62  # no run has such a number, and no store could be asked for it
@@ -267,7 +266,7 @@ class Assignments:
         if not assignment.is_leased:
             self._fail(assignment, "nobody had fetched the job", "cancelled")
         elif assignment.stop_until is None:
-            assignment.stop_until = self._clock.monotonic() + GRACE_SECONDS
+            assignment.stop_until = self._clock.monotonic() + cancel_grace_ms() / 1000
             self._to_be_told.setdefault(_place(assignment), {})[assignment.key] = assignment
             self._wake_pollers(assignment)
             self._watch(assignment.due)
@@ -705,7 +704,8 @@ class Assignments:
         elif job.only_once:
             self._fail(assignment, f"worker {row.worker} fell silent, and it must not be done twice", "lost")
         elif row.offers >= limits.now.leases_max:
-            self._fail(assignment, f"{row.offers} workers in turn fell silent with it", "lost")
+            message = f"the leases of {row.offers} workers in turn expired ({limits.met('leases_max')})"
+            self._fail(assignment, message, "lost")
         else:
             self._take_back(assignment)
 

@@ -16,11 +16,12 @@ from urllib.parse import quote
 
 import msgspec
 
+from holdfast import limits
 from holdfast.plan.graph import ServiceRule
 from holdfast.runtime.places import Places
 from holdfast.runtime.roster import Roster, Worker
 from holdfast.tools.context import Context
-from holdfast.tools.failures import KIND_CHARS_MAX, MESSAGE_CHARS_MAX, ToolError
+from holdfast.tools.failures import KIND_CHARS_MAX, ToolError
 from holdfast.tools.guard import Guard
 from holdfast.tools.limit import Limit
 from holdfast.tools.post import Broken, Poster
@@ -118,7 +119,7 @@ class Calls:
             )
         self._remember(job)
         failed = ToolError if answers else Unreached
-        raise failed(f"all workers failed: {last}"[:MESSAGE_CHARS_MAX], kind=last.kind)
+        raise failed(f"all workers failed: {last}"[: limits.now.error_chars_max], kind=last.kind)
 
     def _next(self, job: Job, tried: set[str]) -> Worker | None:
         """Whoever is next: the same as in the attempt before, else by load or in order. Asked anew each time."""
@@ -186,4 +187,4 @@ def _result(text: bytes, worker: Worker) -> bytes:
 
 
 def failure_of(error: str, kind: str | None) -> WorkerFailed:
-    return WorkerFailed(error[:MESSAGE_CHARS_MAX], kind=(kind or "worker_error")[:KIND_CHARS_MAX])
+    return WorkerFailed(error[: limits.now.error_chars_max], kind=(kind or "worker_error")[:KIND_CHARS_MAX])

@@ -12,6 +12,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
+from holdfast import limits
 from holdfast.errors import InvalidInputs, LimitExceeded, NotFound, RunIsOver, VersionConflict
 from holdfast.plan.compile import Resolved
 from holdfast.runtime.advance import Live
@@ -28,7 +29,6 @@ from holdfast.spec.policy import NAME_CHARS_MAX
 from holdfast.store.base import Batch, Publication, Release, RunRow, Workflow
 from holdfast.values import RunId, Status, encode, is_text
 
-DESCRIPTION_CHARS_MAX: Final = 10_000
 NUMBER_MAX: Final = 2**31 - 1
 NO_BOUND: Final = 2**62
 
@@ -50,8 +50,7 @@ class Commands:
     async def create_flow(self, tenant: str, name: str, description: str = "") -> str:
         """A workflow of which nothing is published yet; gives its id. One of that name that is there already stays."""
         _check_text("the name of a workflow", name, NAME_CHARS_MAX)
-        if len(description) > DESCRIPTION_CHARS_MAX or not is_text(description):
-            raise InvalidInputs(f"a description is text of at most {DESCRIPTION_CHARS_MAX:,} characters")
+        _check_prose("a description", description)
         return await self._to_its_end(self._create_flow(tenant, name, description))
 
     async def _create_flow(self, tenant: str, name: str, description: str) -> str:
@@ -259,8 +258,7 @@ class Commands:
         """Answer an approval; tells whether that decided it. One that is not open raises NotWaiting. What `keep` makes of
         that is written in the same commit."""
         for what, text in (("a reason", reason), ("who answers", by)):
-            if not is_text(text) or len(text) > DESCRIPTION_CHARS_MAX:
-                raise InvalidInputs(f"{what} is text of at most {DESCRIPTION_CHARS_MAX:,} characters")
+            _check_prose(what, text)
         if not isinstance(approved, bool):
             raise InvalidInputs(f"an answer to an approval is true or false, not {approved!a}")
         return await self._engine.waits.approve(
@@ -342,6 +340,12 @@ def check_parent(parent_job_id: Any) -> None:
 def _check_number(number: Any) -> None:
     if number is not None and (type(number) is not int or not 1 <= number <= NUMBER_MAX):
         raise InvalidInputs(f"the number of a release is from 1 to {NUMBER_MAX:,}, not {number!r:.50}")
+
+
+def _check_prose(what: str, text: str) -> None:
+    if not is_text(text) or len(text) > limits.now.text_chars_max:
+        most = f"{limits.now.text_chars_max:,} characters ({limits.met('text_chars_max')})"
+        raise InvalidInputs(f"{what} is text of at most {most}")
 
 
 def _check_text(what: str, text: Any, chars_max: int) -> None:

@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from holdfast import limits
 from holdfast.engine.events import Destination
 from holdfast.engine.state import Run
 from holdfast.errors import InvalidInputs
@@ -26,7 +27,6 @@ from holdfast.values import Millis, is_text, rfc3339, written
 if TYPE_CHECKING:
     from holdfast.runtime.queries import RunView
 
-URL_CHARS_MAX: Final = 2_000
 ERROR_CHARS_MAX: Final = 1_000
 FIRST_DELAYS_SECS: Final = (1, 5, 30)
 GROWTH: Final = 4  # from then on
@@ -80,8 +80,9 @@ def _check_url(url: Any) -> None:
             f"{url!a:.80} is not the address of a final callback; it starts with https:// or http://, and names no "
             "user or password"
         )
-    if len(url) > URL_CHARS_MAX:
-        raise InvalidInputs(f"the address of a final callback has at most {URL_CHARS_MAX:,} characters")
+    if len(url) > limits.now.url_chars_max:
+        most = f"{limits.now.url_chars_max:,} characters ({limits.met('url_chars_max')})"
+        raise InvalidInputs(f"the address of a final callback has at most {most}")
     try:
         _ = urlsplit(url).port  # reading it is what checks it
     except ValueError as error:

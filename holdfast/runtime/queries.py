@@ -34,7 +34,7 @@ from holdfast.runtime.plans import Plans
 from holdfast.runtime.progress import Progress, Progresses
 from holdfast.runtime.rerun import Again, restart
 from holdfast.runtime.steps import StepPages, StepView
-from holdfast.runtime.tasks import NODE_RUNS_MAX, Courses, NodeRun, NodeRunPages, Task
+from holdfast.runtime.tasks import Courses, NodeRun, NodeRunPages, Task
 from holdfast.spec.notation import Definition
 from holdfast.spec.problems import did_you_mean
 from holdfast.store.base import Ends, Letter, Release, RunRow, SetAside, Store, Wanted, Workflow
@@ -442,10 +442,15 @@ class Queries:
         )
 
     async def node_runs(
-        self, tenant: str, run_id: str, *, cursor: str | None = None, limit: int = NODE_RUNS_MAX
+        self,
+        tenant: str,
+        run_id: str,
+        *,
+        cursor: str | None = None,
+        limit: int = limits.DEFAULTS.node_runs_max,
     ) -> Page[NodeRun]:
         """What each attempt at a node did, in the order of their beginning."""
-        limit = _page(limit, NODE_RUNS_MAX)
+        limit = _page(limit, "node_runs_max")
         row = await self._row(tenant, run_id)
         after = 0 if cursor is None else number_of(cursor)
         found, last = await self._node_run_pages.page(row, after=after, limit=limit)
@@ -602,11 +607,12 @@ def _text_of(cursor: str) -> str:
         raise InvalidInputs(f"{cursor!a:.50} is no cursor; take the one that the page before gave") from None
 
 
-def _page(limit: int, most: int = limits.DEFAULTS.page_max) -> int:
-    """How many items a page has. A server with a lower page_max gives shorter pages, so that clients need not know."""
+def _page(limit: int, name: str = "page_max") -> int:
+    """How many items a page has. A server with a lower limit gives shorter pages, so that clients need not know."""
+    most: int = getattr(limits.DEFAULTS, name)
     if not 1 <= limit <= most:
-        raise LimitExceeded("page_max", f"limit is a number from 1 to {most:,}, not {limit}")
-    return min(limit, limits.now.page_max)
+        raise LimitExceeded(name, f"limit is a number from 1 to {most:,}, not {limit}")
+    return min(limit, int(getattr(limits.now, name)))
 
 
 # --------------------------------------------------------------------------------------------------------- diff

@@ -28,7 +28,6 @@ from holdfast.values import Millis, is_text
 Kind = Literal["http", "pull"]
 
 NAME_CHARS_MAX: Final = 200
-URL_CHARS_MAX: Final = 2_000
 LOAD_MAX: Final = 1_000_000_000
 FORGET_SECONDS: Final = 86_400.0  # after which one that is stale is forgotten
 SWEEP_SECONDS: Final = 1.0
@@ -420,8 +419,9 @@ def _check(worker_id: str, url: str | None, services: list[str], kind: str) -> N
     problems = []
     if why := _misnamed(worker_id):
         problems.append(f"id {why}")
-    if kind == "http" and (not url or len(url) > URL_CHARS_MAX):
-        problems.append(f"url is where the worker is called, up to {URL_CHARS_MAX:,} characters")
+    if kind == "http" and (not url or len(url) > limits.now.url_chars_max):
+        most = f"{limits.now.url_chars_max:,} characters ({limits.met('url_chars_max')})"
+        problems.append(f"url is where the worker is called, up to {most}")
     if not 1 <= len(services) <= limits.now.worker_services_max:
         problems.append(
             f"services has 1 to {limits.now.worker_services_max:,} names ({limits.met('worker_services_max')})"

@@ -58,7 +58,6 @@ if TYPE_CHECKING:
     from holdfast.runtime.queries import Queries
 
 ROWS_AT_A_TIME: Final = 200
-NODE_RUNS_MAX: Final = 10_000  # in one answer
 NODE_RUN_CHARS_MAX: Final = 16 * 1024 * 1024  # of what those of one answer were given and gave, about
 NODE_RUN_PAGES_REMEMBERED_MAX: Final = 8
 COURSE_ROWS_MAX: Final = (
@@ -67,7 +66,6 @@ COURSE_ROWS_MAX: Final = (
 TELLING_ROWS: Final = 20  # one of so many in a row tells where a run is
 LARGE_BYTES_MAX: Final = 16 * 1024 * 1024  # large values that one answer shows in full, together
 PASSED_MAX: Final = 20_000  # of these, how many are passed over in one go
-PAGE_CHARS_MAX: Final = 64 * 1024 * 1024  # params and shared state of the tasks of one page, together
 REMEMBERED_MAX: Final = 1_000
 CALL: Final = "call"  # the one step inside a child of a node that calls many
 
@@ -137,7 +135,7 @@ class NodeRuns:
     """Node runs as rows tell of them, with the values as they stand in the rows: those of one page, from the one behind
     `after` on. `further` is the reading of the next page as it begins, once there is one."""
 
-    def __init__(self, run_id: str, *, after: int = 0, limit: int = NODE_RUNS_MAX) -> None:
+    def __init__(self, run_id: str, *, after: int = 0, limit: int = limits.DEFAULTS.node_runs_max) -> None:
         self.found: dict[int, NodeRun] = {}  # by which one it was to begin, from 1
         self.further: NodeRuns | None = None
         self.seq = 0
@@ -700,14 +698,14 @@ async def tasks_page(
 async def _tasks_of(queries: Queries, rows: list[RunRow]) -> list[Task]:
     """Tasks with all that they hold, as long as that is not too much together: each may be as large as a run can be."""
     found: list[Task] = []
-    left = PAGE_CHARS_MAX
+    left = most = limits.now.page_chars_max
     for row in rows:
         found.append(await task_of(queries, row))
         left -= len(found[-1].shared_json) + len(found[-1].params_json)
         if left < 0 and len(found) > 1:
             raise LimitExceeded(
                 "page_chars_max",
-                f"{len(found)} tasks of this page hold more than {PAGE_CHARS_MAX:,} characters; ask for a smaller"
+                f"{len(found)} tasks of this page hold more than {most:,} characters; ask for a smaller"
                 " page_size",
             )
         await asyncio.sleep(0)

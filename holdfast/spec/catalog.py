@@ -21,14 +21,13 @@ from typing import Any, Final
 
 import msgspec
 
+from holdfast import limits
 from holdfast.errors import InvalidSpec, LimitExceeded, Problem
 from holdfast.spec.notation import definition_from_file
 
 WORKFLOW_KEYS: Final = ("dcc-mcp.workflows", "dcc-mcp.workflow.specs")
 SCHEDULES_KEY: Final = "dcc-mcp.workflow.schedules"
 HINT_KEY: Final = "dcc-mcp.workflows.search-hint"
-CATALOG_FILES_MAX: Final = 1_000
-CATALOG_WALK_MAX: Final = 100_000  # files and folders that are looked at; more are hardly a skill
 PATTERN_PARTS_MAX: Final = 32
 
 
@@ -182,9 +181,11 @@ def _matched(root: Path, patterns: dict[str, tuple[str, ...]]) -> dict[str, list
         if not fitting or not _is_inside(file := home.joinpath(*parts), home):
             continue
         count += 1
-        if count > CATALOG_FILES_MAX:
-            message = f"the patterns of the skill in {root} match more than {CATALOG_FILES_MAX:,} files"
-            raise LimitExceeded("catalog_files_max", message)
+        if count > limits.now.folder_files_max:
+            message = (
+                f"the patterns of the skill in {root} match more than {limits.now.folder_files_max:,} files"
+            )
+            raise LimitExceeded("catalog_files_max", message, "folder_files_max")
         for text in fitting:
             found[text].append(file)
     return found
@@ -196,10 +197,9 @@ def _walked(home: Path) -> Iterator[tuple[str, ...]]:
     for folder, folders, files in os.walk(home):
         folders.sort()
         seen += 1 + len(files)
-        if seen > CATALOG_WALK_MAX:
-            raise LimitExceeded(
-                "catalog_walk_max", f"{home} holds more than {CATALOG_WALK_MAX:,} files and folders"
-            )
+        if seen > limits.now.folder_walk_max:
+            message = f"{home} holds more than {limits.now.folder_walk_max:,} files and folders"
+            raise LimitExceeded("catalog_walk_max", message, "folder_walk_max")
         around = Path(folder).relative_to(home).parts
         yield from ((*around, file) for file in sorted(files))
 

@@ -241,7 +241,9 @@ NODE_KEYS: Final[dict[str, Key]] = {
     "default_action": Key(Word(), "The action where nothing else says one."),
     "max_retries": Key(Whole(0, ATTEMPTS_MAX - 1), "How often a failed call is made again."),
     "wait_ms": Key(Whole(0, DELAY_MS_MAX), "The delay before it is made again."),
-    "max_attempts": Key(Whole(0, ATTEMPTS_MAX), "How many workers are tried; 0 means all of them."),
+    "max_attempts": Key(
+        Whole(0, ATTEMPTS_MAX, "step_attempts_max"), "How many workers are tried; 0 means all of them."
+    ),
     "attempt_delay_ms": Key(Whole(0, DELAY_MS_MAX), "The delay before the next worker is tried."),
     "weighted_by_load": Key(Flag(), "Whether the least busy worker is tried first."),
 }

@@ -15,17 +15,14 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from holdfast import values
+from holdfast import limits, values
 from holdfast.spec.problems import Report, Where, did_you_mean, quoted, type_name
 
 if TYPE_CHECKING:
     import jsonschema_rs
 
-SCHEMA_RULES_MAX: Final = 10_000  # with every reference written out
 SCHEMA_DEPTH_MAX: Final = 128  # references included
-PATTERNS_MAX: Final = 100  # compiling one can take two milliseconds
 PATTERN_BYTES_MAX: Final = 256 * 1024  # of a compiled regular expression
-WORK_MAX: Final = 100_000_000  # rules times values: a second or two
 ALL_MISFITS_WORK_MAX: Final = 100_000  # beyond it only the first misfit is told, since each costs much
 MISFITS_MAX: Final = 100
 CHARS_READ: Final = 64  # of a text are as much work as one more value,
@@ -145,10 +142,9 @@ def check_whole(schema: Any, report: Report, at: Where, who: str, unwritten: int
     """What can only be said of a schema whose parts are right. Places in it begin with so many unwritten keys."""
     try:
         rules = count_rules(schema)
-        if rules > SCHEMA_RULES_MAX:
-            message = (
-                f"{who}the schema has more than {SCHEMA_RULES_MAX:,} rules, with its references written out"
-            )
+        if rules > limits.now.schema_rules_max and not report.is_stored:
+            most = f"{limits.now.schema_rules_max:,} rules ({limits.met('schema_rules_max')})"
+            message = f"{who}the schema has more than {most}, with its references written out"
             report.add("schema_too_large", at, message, "say less about the inner parts")
         else:
             Judge(schema, rules)
@@ -227,9 +223,10 @@ class Parts:
 
     def _pattern(self, pattern: str, at: Where) -> None:
         self._patterns += 1
-        if self._patterns > PATTERNS_MAX:
-            if self._patterns == PATTERNS_MAX + 1:
-                message = f"{self._who}the schema has more than {PATTERNS_MAX} regular expressions"
+        most = limits.now.schema_patterns_max
+        if self._patterns > most and not self._report.is_stored:
+            if self._patterns == most + 1:
+                message = f"{self._who}the schema has more than {most:,} regular expressions ({limits.met('schema_patterns_max')})"
                 self._report.add("schema_too_large", at, message, "use fewer")
             return
         try:
@@ -358,8 +355,14 @@ class Judge:
         except values.NotJson as error:
             return [Misfit("not_json", (), f"not JSON: {error}")]
         work = self._rules * _size(value, CHARS_MATCHED if self._heavy_text else CHARS_READ)
-        if work > WORK_MAX:
-            return [Misfit("too_large", (), "too large to be checked against this schema")]
+        if work > limits.now.schema_work_max:
+            return [
+                Misfit(
+                    "too_large",
+                    (),
+                    f"too large to be checked against this schema ({limits.met('schema_work_max')})",
+                )
+            ]
         if self._validator.is_valid(value):
             return []
         if work > ALL_MISFITS_WORK_MAX:

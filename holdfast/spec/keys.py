@@ -233,7 +233,9 @@ POLICY_KEYS: Final[dict[str, Key]] = {
             RetryPolicy,
             {
                 "max_attempts": Key(
-                    Whole(1, ATTEMPTS_MAX), "How often it is tried in all; 1 means once.", required=True
+                    Whole(1, ATTEMPTS_MAX, "step_attempts_max"),
+                    "How often it is tried in all; 1 means once.",
+                    required=True,
                 ),
                 "backoff": Key(Backoff(), "How the delay grows from attempt to attempt."),
                 "initial_delay_ms": Key(Whole(0, DELAY_MS_MAX), "The delay before the second attempt."),
@@ -366,7 +368,10 @@ KINDS: Final[dict[str, Kind]] = {
             "service": Key(_NAME, "The name of the service.", required=True),
             "input": _INPUT,
             "params": _PARAMS,
-            "max_attempts": Key(Whole(0, ATTEMPTS_MAX), "How many workers are tried; 0 means all of them."),
+            "max_attempts": Key(
+                Whole(0, ATTEMPTS_MAX, "step_attempts_max"),
+                "How many workers are tried; 0 means all of them.",
+            ),
             "attempt_delay_ms": Key(Whole(0, DELAY_MS_MAX), "The delay before the next worker is tried."),
             "weighted_by_load": Key(Flag(), "Whether the least busy worker is tried first."),
         },

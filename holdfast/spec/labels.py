@@ -25,9 +25,8 @@ def label_problem(name: Any, value: Any) -> LabelProblem | None:
                 "wrong_type", f"{what} must be text, not {type(text).__name__} ({text!r:.50})"
             )
         if len(text) > limits.now.label_chars_max:
-            message = (
-                f"{what} has {len(text):,} characters, and at most {limits.now.label_chars_max:,} are allowed"
-            )
+            most = f"{limits.now.label_chars_max:,} are allowed ({limits.met('label_chars_max')})"
+            message = f"{what} has {len(text):,} characters, and at most {most}"
             return LabelProblem("label_too_long", message, is_limit=True)
         if not is_text(text):
             return LabelProblem("invalid_label", f"{what} has half of a surrogate pair in it")

@@ -17,8 +17,8 @@ NAME_CHARS_MAX: Final = 200  # names and ids become parts of paths, which stand 
 CONCURRENCY_MAX: Final = (
     limits.DEFAULTS.concurrency_max
 )  # as many iterations of one foreach may be open at once
-ATTEMPTS_MAX: Final = 1_000_000  # more is an endless loop that looks like a number
-TIMEOUT_SECS_MAX: Final = 366 * 86_400  # a call that may run for a year is a mistake in the unit
+ATTEMPTS_MAX: Final = limits.DEFAULTS.step_attempts_max
+TIMEOUT_SECS_MAX: Final = limits.DEFAULTS.timeout_secs_max
 DELAY_MS_MAX: Final = 10 * 366 * 86_400_000  # ten years; any instant computed from it is still a timestamp
 
 # These say that trying again is pointless (the same template, inputs, secret or limit will be met) or not

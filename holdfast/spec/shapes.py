@@ -153,10 +153,10 @@ class Seconds(NamedTuple):
         value = fields.get(key, (int, float), "a number of seconds")
         if value is None:
             return None
-        if not 0 < value <= TIMEOUT_SECS_MAX:
-            message = (
-                f"{key} must be more than 0 and at most {TIMEOUT_SECS_MAX:,}, not {quoted_number(value)}"
-            )
+        high = TIMEOUT_SECS_MAX if fields.report.is_stored else limits.now.timeout_secs_max
+        if not 0 < value <= high:
+            which = f" ({limits.met('timeout_secs_max')})" if value > high else ""
+            message = f"{key} must be more than 0 and at most {high:,}, not {quoted_number(value)}{which}"
             fields.wrong(fields.misfit, key, message, "write seconds, or leave it out")
             return None
         return float(value)
@@ -343,7 +343,8 @@ class Labels(NamedTuple):
 
     def _check(self, fields: Fields, key: str, labels: dict[str, str]) -> None:
         if len(labels) > limits.now.labels_max:
-            message = f"a run has at most {limits.now.labels_max} labels, not {len(labels):,}"
+            most = f"{limits.now.labels_max} labels ({limits.met('labels_max')})"
+            message = f"a run has at most {most}, not {len(labels):,}"
             fields.wrong("too_many_labels", key, message, "leave some out")
         for name, value in labels.items():
             problem = label_problem(name, value)

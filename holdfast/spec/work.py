@@ -15,16 +15,20 @@ CHARS_OF_A_UNIT: Final = 1_000  # of text that is compared or searched
 class Work:
     """What one evaluation may still do. Raises ExpressionTooCostly before it is done, not after."""
 
-    __slots__ = ("left", "most")
+    __slots__ = ("left", "limit")
 
-    def __init__(self, most: int | None = None) -> None:
-        self.left = self.most = limits.now.expression_work_max if most is None else most
+    def __init__(self, limit: str = "expression_work_max") -> None:
+        self.limit = limit
+        self.left: int = getattr(limits.now, limit)
 
     def spend(self, units: int) -> None:
         self.left -= units
         if self.left < 0:
-            message = f"the expression takes more than {self.most:,} units of work; give it a smaller part of the data"
-            raise ExpressionTooCostly(message)
+            most = getattr(limits.now, self.limit)
+            message = (
+                f"the expression takes more than {most:,} units of work; give it a smaller part of the data"
+            )
+            raise ExpressionTooCostly(message, self.limit)
 
     def weigh(self, value: Any) -> None:
         """Spend what it costs to look at all of a value."""

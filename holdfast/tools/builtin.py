@@ -12,16 +12,16 @@ from typing import Annotated, Any, Final
 
 import msgspec
 
+from holdfast import limits
 from holdfast.errors import ExpressionTooCostly
 from holdfast.spec.work import Work
 from holdfast.tools.context import Context
 from holdfast.tools.failures import ToolError
 from holdfast.tools.guard import Guard
 
-SLEEP_SECONDS_MAX: Final = 3_600.0  # a timer step waits longer, at no cost
+SLEEP_SECONDS_MAX: Final = float(limits.bounds("sleep_secs_max")[1])
 PATH_CHARS_MAX: Final = 1_024
 SEARCH: Final = 2  # units of work that a search costs before it looks at anything
-MEMBERS_MAX: Final = 2_000_000  # that one transform looks at or copies: about 0.1 s
 
 
 def builtins(guard: Guard) -> list[Callable[..., Any]]:
@@ -48,6 +48,11 @@ async def fail(message: str = "failed on purpose", kind: str = "error") -> None:
 
 async def sleep(seconds: Annotated[float, msgspec.Meta(ge=0, le=SLEEP_SECONDS_MAX)]) -> None:
     """Waits within the attempt, up to an hour; a crash begins it anew. A `timer` step is durable and has no such bound."""
+    if seconds > limits.now.sleep_secs_max:
+        which = limits.met("sleep_secs_max")
+        raise ToolError(
+            f"`seconds` is at most {limits.now.sleep_secs_max:,} ({which}); use a timer step", kind="inputs"
+        )
     await asyncio.sleep(seconds)
 
 
@@ -69,7 +74,7 @@ async def transform(
 
     All paths together may do the work of one expression, and at most 2,000,000 members are looked at or copied.
     """
-    paths, members = Work(), Work(MEMBERS_MAX)
+    paths, members = Work(), Work("transform_members_max")
     try:
         if select is not None:
             value = _selected(value, select, default, paths, first=first)

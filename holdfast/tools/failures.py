@@ -12,7 +12,6 @@ from typing import Final
 from holdfast import limits
 from holdfast.values import NotJson
 
-MESSAGE_CHARS_MAX: Final = 4_000
 KIND_CHARS_MAX: Final = 100
 
 
@@ -38,14 +37,14 @@ class OutputTooLarge(ValueError):
 
 
 def described(
-    error: BaseException, redact: Callable[[str], str] = str, *, chars_max: int = MESSAGE_CHARS_MAX
+    error: BaseException, redact: Callable[[str], str] = str, *, chars_max: int | None = None
 ) -> tuple[str, str]:
     """Kind and message of what a tool raised; both are data, whatever the exception does when it is printed.
 
     Redacted before it is cut: half a secret would not be known for one.
     """
     kind, message = _described(error)
-    return redact(kind)[:KIND_CHARS_MAX], redact(message)[:chars_max]
+    return redact(kind)[:KIND_CHARS_MAX], redact(message)[: chars_max or limits.now.error_chars_max]
 
 
 def _described(error: BaseException) -> tuple[str, str]:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import msgspec
 
+from holdfast import limits
 from holdfast.tools.context import Context
 from holdfast.tools.failures import ToolError
 from holdfast.tools.guard import Guard, Target, looked_up
@@ -28,9 +29,8 @@ if TYPE_CHECKING:
     from aiohttp.abc import AbstractResolver
 
 TIMEOUT_SECONDS: Final = 30.0
-TIMEOUT_SECONDS_MAX: Final = 3_600.0
-CONNECT_SECONDS: Final = 10.0
-ANSWER_BYTES_MAX: Final = 20 * 1024 * 1024
+TIMEOUT_SECONDS_MAX: Final = float(limits.bounds("http_secs_max")[1])
+ANSWER_BYTES_MAX: Final = limits.bounds("http_answer_bytes_max")[1]
 EXCERPT_CHARS_MAX: Final = 300  # of an unexpected answer, in the error
 CHUNK_BYTES: Final = 64 * 1024
 FRAMING: Final = ("content-length", "transfer-encoding")  # headers that follow from the body
@@ -64,6 +64,10 @@ def requester(guard: Guard) -> Callable[..., Any]:
         """
         if json is not msgspec.UNSET and body is not None:
             raise ToolError("give `json` or `body`, not both", kind="inputs")
+        if timeout_secs > limits.now.http_secs_max:
+            most = f"{limits.now.http_secs_max:,} ({limits.met('http_secs_max')})"
+            raise ToolError(f"`timeout_secs` is at most {most}", kind="inputs")
+        max_bytes = min(max_bytes, limits.now.http_answer_bytes_max)
         sent = dict(headers or {})
         names = {name.lower() for name in sent}
         if method in ("POST", "PUT", "PATCH", "DELETE") and "idempotency-key" not in names:
@@ -84,7 +88,9 @@ def requester(guard: Guard) -> Callable[..., Any]:
 
 async def get_json(guard: Guard, url: str, timeout_secs: float) -> Any:
     """What is at an address, if it is JSON, whatever it says of itself; raises ToolError if it cannot be had."""
-    request = _Request("GET", url, {"Accept": "application/json"}, [], None, timeout_secs, ANSWER_BYTES_MAX)
+    request = _Request(
+        "GET", url, {"Accept": "application/json"}, [], None, timeout_secs, limits.now.http_answer_bytes_max
+    )
     answer = await request.send(guard)
     _refuse_unexpected(request, answer, None)
     if is_too_deep(request.received):
@@ -180,7 +186,9 @@ class _Request(msgspec.Struct):
             self.connected = True
 
         trace.on_connection_create_end.append(has_connected)
-        timeout = aiohttp.ClientTimeout(total=None, sock_connect=min(CONNECT_SECONDS, self.timeout_secs))
+        timeout = aiohttp.ClientTimeout(
+            total=None, sock_connect=min(limits.now.connect_secs_max, self.timeout_secs)
+        )
         try:
             async with (
                 Limit(self.timeout_secs),
@@ -209,15 +217,21 @@ class _Request(msgspec.Struct):
         except ValueError as error:  # a header with a line break, for one
             raise ToolError(f"no request can be made of this: {error}", kind="inputs") from None
 
+    def _most(self) -> str:
+        which = (
+            "max_bytes"
+            if self.max_bytes < limits.now.http_answer_bytes_max
+            else limits.met("http_answer_bytes_max")
+        )
+        return f"{self.max_bytes} bytes ({which})"
+
     async def _answer(self, response: aiohttp.ClientResponse) -> dict[str, Any]:
         self.status = response.status
         content = bytearray()
         async for chunk in response.content.iter_chunked(CHUNK_BYTES):
             content += chunk
             if len(content) > self.max_bytes:
-                raise ToolError(
-                    f"{self.place} answered more than {self.max_bytes} bytes (max_bytes)", kind="too_large"
-                )
+                raise ToolError(f"{self.place} answered more than {self._most()}", kind="too_large")
         self.received = bytes(content)
         headers: dict[str, str] = {}
         for name, value in response.headers.items():

@@ -15,12 +15,11 @@ from urllib.parse import urlsplit
 
 import httptools
 
+from holdfast import limits
 from holdfast.tools.failures import ToolError
 from holdfast.tools.guard import Guard
-from holdfast.values import VALUE_BYTES_MAX
 
-CONNECT_SECONDS: Final = 10.0
-ANSWER_BYTES_MAX: Final = VALUE_BYTES_MAX
+ENVELOPE_BYTES: Final = 64 * 1024  # of an answer, around its value
 HEAD_BYTES_MAX: Final = 64 * 1024  # of an answer, its chunks' marks included
 KEPT_MAX: Final = 100  # idle connections to one address
 QUICK_ACK: Final = getattr(socket, "TCP_QUICKACK", None)  # Linux
@@ -120,7 +119,7 @@ class Poster:
         error: Exception = OSError("it has no address")
         for host in hosts:
             try:
-                async with asyncio.timeout(CONNECT_SECONDS):
+                async with asyncio.timeout(limits.now.connect_secs_max):
                     _, connection = await loop.create_connection(
                         lambda: _Connection(to, is_judged=is_judged),
                         host,
@@ -130,7 +129,8 @@ class Poster:
                     )
                     return connection
             except TimeoutError:
-                error = OSError(f"no connection within {CONNECT_SECONDS:g} s")
+                which = limits.met("connect_secs_max")
+                error = OSError(f"no connection within {limits.now.connect_secs_max} s ({which})")
             except (OSError, UnicodeError, ssl.SSLError) as failed:
                 error = failed
         raise Unsent(f"no connection to {to.authority}: {error}")
@@ -219,8 +219,9 @@ class _Connection(asyncio.Protocol):
 
     def on_body(self, body: bytes) -> None:
         self._size += len(body)
-        if self._size > ANSWER_BYTES_MAX:
-            self._fail(Broken(f"the answer is over {ANSWER_BYTES_MAX // 2**20} MiB"))
+        most = limits.now.value_bytes_max
+        if self._size > most + ENVELOPE_BYTES:
+            self._fail(Broken(f"the answer is over {limits.size(most)} ({limits.met('value_bytes_max')})"))
         else:
             self._pieces.append(body)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from holdfast.engine.decisions import FinishRun
-from holdfast.engine.scopes import CANCEL_GRACE_MS
+from holdfast.engine.scopes import cancel_grace_ms
 from tests.engine.driver import BEGAN, Case, armed, finish, starts, stops
 
 SIDE_BY_SIDE = """
@@ -42,7 +42,7 @@ def test_a_cancel_reaches_everything_that_is_open() -> None:
 def test_a_cancel_ends_timers_and_back_offs_and_leaves_one_grace() -> None:
     case = side_by_side()
     case.cancel()
-    assert case.run.timers == {"grace ": BEGAN + CANCEL_GRACE_MS}
+    assert case.run.timers == {"grace ": BEGAN + cancel_grace_ms()}
     assert sorted(case.run.steps) == ["p[0].a", "p[1].b"]
 
 
@@ -96,7 +96,7 @@ def test_a_second_cancel_does_not_lengthen_the_grace() -> None:
     case.cancel()
     case.wait(5_000)
     assert case.cancel() == []
-    assert case.run.timers["grace "] == BEGAN + CANCEL_GRACE_MS
+    assert case.run.timers["grace "] == BEGAN + cancel_grace_ms()
 
 
 def test_a_step_given_back_counts_as_an_answer() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.engine.scopes import CANCEL_GRACE_MS
+from holdfast.engine.scopes import cancel_grace_ms
 from tests.engine.driver import BEGAN, Case, armed, failures, finish, starts, stops
 
 STEPS = """
@@ -68,7 +68,7 @@ def test_the_first_failing_branch_stops_its_siblings() -> None:
     case = started(STEPS)
     decisions = case.fail("p[1].b")
     assert sorted(stops(decisions)) == ["p[0].a", "p[2].c"]
-    assert armed(decisions) == {"grace p": BEGAN + CANCEL_GRACE_MS}
+    assert armed(decisions) == {"grace p": BEGAN + cancel_grace_ms()}
     assert case.run.status == "running"
 
 

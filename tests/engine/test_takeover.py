@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from holdfast import limits
 from holdfast.engine import draft
 from holdfast.engine.events import Adopted, StepSucceeded, SuspectsTurn
-from holdfast.engine.retry import MAX_LOST
 from holdfast.values import NULL
 from tests.engine.driver import Case, armed, failures, finish, starts, was_cut
 
@@ -150,7 +150,7 @@ def test_a_loss_beside_others_does_not_count() -> None:
 def test_losses_alone_count_and_delay_the_next_turn_longer_each_time() -> None:
     case = suspected()
     waits = []
-    for _ in range(MAX_LOST - 1):
+    for _ in range(limits.DEFAULTS.losses_max - 1):
         case.turn("a")
         waits.append(armed(case.crash(alone="a"))["suspect a"] - case.now)
         case.fire("suspect", "a")
@@ -159,19 +159,19 @@ def test_losses_alone_count_and_delay_the_next_turn_longer_each_time() -> None:
 
 def test_a_step_lost_three_times_alone_fails_with_kind_lost() -> None:
     case = suspected()
-    for _ in range(MAX_LOST - 1):
+    for _ in range(limits.DEFAULTS.losses_max - 1):
         case.turn("a")
         case.crash(alone="a")
         case.fire("suspect", "a")
     case.turn("a")
     error = finish(case.crash(alone="a")).error
     assert error is not None and (error.kind, error.path) == ("lost", "a")
-    assert error.message == "step a was lost: its process ended 3 times while it ran alone"
+    assert error.message.startswith("step a was lost: its process ended 3 times while it ran alone")
 
 
 def test_lost_is_never_retried_by_policy() -> None:
     case = suspected("name: n\nsteps: [{id: a, tool: t, retry: {max_attempts: 50, initial_delay_ms: 0}}]")
-    for _ in range(MAX_LOST):
+    for _ in range(limits.DEFAULTS.losses_max):
         case.turn("a")
         decisions = case.crash(alone="a")
         if not case.run.over:
@@ -181,7 +181,7 @@ def test_lost_is_never_retried_by_policy() -> None:
 
 def test_one_step_that_kills_the_process_does_not_wear_its_neighbours_out() -> None:
     case = suspected(THREE)
-    for _ in range(MAX_LOST):
+    for _ in range(limits.DEFAULTS.losses_max):
         case.turn("p[0].a")
         case.turn("p[1].b")  # a has lived its time: the lane went on to b
         decisions = case.crash(alone="p[1].b")

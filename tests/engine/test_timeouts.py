@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from holdfast.engine.decisions import BeginStop, StartAttempt
 from holdfast.engine.events import AttemptTimedOut, StepSucceeded, TimerFired
-from holdfast.engine.scopes import CANCEL_GRACE_MS
+from holdfast.engine.scopes import cancel_grace_ms
 from holdfast.plan.graph import Call
 from holdfast.values import NULL
 from tests.engine.driver import BEGAN, Case, armed, finish, starts, stops
@@ -29,7 +29,7 @@ def test_an_attempt_whose_time_is_over_is_told_to_stop_and_gets_its_grace() -> N
     case = started(SLOW)
     decisions = case.time_out("a")
     assert stops(decisions) == ["a"]
-    assert armed(decisions) == {"grace a": BEGAN + CANCEL_GRACE_MS}
+    assert armed(decisions) == {"grace a": BEGAN + cancel_grace_ms()}
     assert case.open == ["a"]
 
 

@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 
+from holdfast import limits
 from holdfast.config import Settings
 from holdfast.http.docs import with_docs
 from holdfast.http.serve import ROUTES
-from holdfast.http.server import LARGE_UNPROVED_MAX, SINGLE
+from holdfast.http.server import SINGLE
 from holdfast.http.table import Route
 from holdfast.signing import signature
 from tests.http.conftest import Asker
@@ -105,7 +106,10 @@ async def test_a_signature_is_refused_at_once_where_no_secret_is_set(tmp_path: P
 
 async def test_few_large_bodies_are_read_at_once_for_senders_that_are_not_known_yet(guarded: Said) -> None:
     lines = "\r\n".join([*head(RESUME, "X-Hub-Signature-256: sha256=00"), "", ""]).encode()
-    open_ones = [await asyncio.open_connection(guarded.host, guarded.port) for _ in range(LARGE_UNPROVED_MAX)]
+    open_ones = [
+        await asyncio.open_connection(guarded.host, guarded.port)
+        for _ in range(limits.DEFAULTS.large_signed_bodies_max)
+    ]
     for _, writer in open_ones:
         writer.write(lines + b"[")
     async with asyncio.timeout(30):

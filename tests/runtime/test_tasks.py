@@ -32,6 +32,7 @@ from holdfast.testing import BEGAN
 from holdfast.values import Error, RunId, RunNo
 from tests.runtime.bench import opened, rows
 from tests.runtime.manual import by_hand, clock, settled
+from tests.small_limits import with_limits
 
 T = "default"
 
@@ -182,10 +183,21 @@ async def test_pages_of_tasks_go_from_the_newest_back(tmp_path: Path) -> None:
 
 
 @by_hand
+async def test_node_runs_of_a_task_have_a_page_limit_of_their_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with_limits(monkeypatch, page_max=1)
+    async with opened(tmp_path, TOOLS, clock()) as engine:
+        chain = graph("a", [("a", "default", "b")], a=local("upper"), b=local("upper"))
+        _, runs = await ran(Services(engine), chain, x="x")
+    assert [run.node_key for run in runs] == ["a", "b"]
+
+
+@by_hand
 async def test_a_page_of_tasks_that_hold_too_much_is_refused_and_a_smaller_one_is_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tasks, "PAGE_CHARS_MAX", 100)
+    with_limits(monkeypatch, page_chars_max=100)
     async with opened(tmp_path, TOOLS, clock()) as engine:
         services = Services(engine)
         for _ in range(2):

@@ -76,7 +76,7 @@ BUGS: Final = (
     Bug("on_crash: fail is retried", "pure", "engine/retry.py",
         "    if node.fails_on_crash:\n", "    if False:\n"),
     Bug("a suspect is never given up", "pure", "engine/retry.py",
-        "lost_alone >= MAX_LOST", "lost_alone > MAX_LOST"),
+        "lost_alone >= limits.now.losses_max", "lost_alone > limits.now.losses_max"),
     Bug("the deadline is not armed", "pure", "engine/decide.py",
         "        scopes.arm_deadline(draft, timeout_ms)\n", "        pass\n"),
     Bug("the end of the grace is ignored", "pure", "engine/decide.py",

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from holdfast.errors import InvalidSpec, LimitExceeded
-from holdfast.spec import catalog
 from holdfast.spec.catalog import WorkflowCatalog
+from tests.small_limits import with_limits
 
 
 def skill(root: Path, patterns: Any, hint: str = "") -> WorkflowCatalog:
@@ -109,7 +109,7 @@ def test_a_link_out_of_the_skill_is_not_followed(tmp_path: Path) -> None:
 
 
 def test_too_many_files_are_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(catalog, "CATALOG_FILES_MAX", 2)
+    with_limits(monkeypatch, folder_files_max=2)
     for i in range(3):
         write(tmp_path, f"{i}.yaml")
     with pytest.raises(LimitExceeded, match="catalog_files_max"):

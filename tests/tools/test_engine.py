@@ -17,10 +17,9 @@ import psutil
 import pydantic
 import pytest
 
-from holdfast import Context, RunCancelled, RunFailed, tool
+from holdfast import Context, RunCancelled, RunFailed, limits, tool
 from holdfast.embed import RunHandle
 from holdfast.runtime.clock import SystemClock
-from holdfast.tools.failures import MESSAGE_CHARS_MAX
 from tests.runtime.bench import Bench, opened
 from tests.tools import isolated
 from tests.tools.test_processes import ended, patient, written
@@ -234,7 +233,9 @@ def test_a_secret_at_the_end_of_a_long_message_is_not_cut_in_half(
     async def run() -> None:
         async with engine(tmp_path, blurt, isolated.long_words) as hf:
             hf.dispatch.secrets.require("WORD")
-            error = await failure(await hf.begin(one_step(name, {"size": MESSAGE_CHARS_MAX - 7})))
+            error = await failure(
+                await hf.begin(one_step(name, {"size": limits.DEFAULTS.error_chars_max - 7}))
+            )
             assert error.message.endswith("xxx***")
 
     asyncio.run(run())

@@ -7,12 +7,14 @@ that is looked at where they are used.
 from __future__ import annotations
 
 import inspect
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from functools import wraps
 from typing import Any, Final, NamedTuple, TypeVar, cast
 
 from holdfast.errors import InvalidInputs
+
+RIGHT_MAX: Final = 100  # combinations of types that one method remembers
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -62,40 +64,51 @@ KINDS: Final[dict[str, Kind]] = {
 }
 
 
-def checked(method: F) -> F:
-    """Let a method refuse what is of another kind than its annotation says; others than those above are its own to look at."""
-    parameters = inspect.signature(method).parameters
-    places = tuple(parameters)
-    left_out = {name for name, found in parameters.items() if str(found.annotation).endswith(" | None")}
-    kinds = {name: kind_of(found) for name, found in parameters.items()}
-    in_order = tuple(kinds.values())
+class _Declared:
+    """What a method says that it takes."""
 
-    def look(args: tuple[Any, ...], named: dict[str, Any]) -> None:
-        for kind, given in zip(in_order, args, strict=False):  # most calls are right: see that first
-            if kind is not None and type(given) is not kind.usual:
-                return look_closely((*zip(places, args, strict=False), *named.items()))
-        return look_closely(named.items()) if named else None
+    def __init__(self, method: Callable[..., Any]) -> None:
+        parameters = inspect.signature(method).parameters
+        self._places = tuple(parameters)
+        self._left_out = {
+            name for name, found in parameters.items() if str(found.annotation).endswith(" | None")
+        }
+        self._kinds = {name: kind_of(found) for name, found in parameters.items()}
+        # Most calls are like one before, and right: the types of the arguments tell, unless a list has to be gone through.
+        self.right: set[tuple[type, ...]] = set()
+        self._by_type = all(kind is None or kind.usual is not None for kind in self._kinds.values())
 
-    def look_closely(given: Iterable[tuple[str, Any]]) -> None:
-        for name, value in given:
-            kind = kinds.get(name)
-            if kind is None or kind.is_one(value) or (value is None and name in left_out):
+    def look(self, args: tuple[Any, ...], named: dict[str, Any]) -> None:
+        for name, value in (*zip(self._places, args, strict=False), *named.items()):
+            kind = self._kinds.get(name)
+            if kind is None or kind.is_one(value) or (value is None and name in self._left_out):
                 continue
             raise InvalidInputs(f"{name} must be {kind.word}, not {type(value).__name__} ({value!r:.50})")
+        if self._by_type and not named and len(self.right) < RIGHT_MAX:
+            self.right.add(tuple(map(type, args)))
+
+
+def checked(method: F) -> F:
+    """Let a method refuse what is of another kind than its annotation says; others than those above are its own to look at."""
+    declared = _Declared(method)
+    right, look = declared.right, declared.look
 
     @wraps(method)
     def call(*args: Any, **named: Any) -> Any:
-        look(args, named)
+        if named or tuple(map(type, args)) not in right:
+            look(args, named)
         return method(*args, **named)
 
     @wraps(method)
     async def call_later(*args: Any, **named: Any) -> Any:
-        look(args, named)
+        if named or tuple(map(type, args)) not in right:
+            look(args, named)
         return await method(*args, **named)
 
     @wraps(method)
     async def call_each(*args: Any, **named: Any) -> AsyncGenerator[Any, None]:
-        look(args, named)
+        if named or tuple(map(type, args)) not in right:
+            look(args, named)
         async with aclosing(method(*args, **named)) as found:
             async for one in found:
                 yield one

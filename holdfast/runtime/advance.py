@@ -278,8 +278,10 @@ class Advance:
                 self._batch.requests.append(request)
             self.live[new.no] = live
             self._note_artefacts(live, bytes(event.inputs))
-            for value in (*event.vars.values(), *(outcome.output for outcome in event.taken.values())):
-                self._note_artefacts(live, bytes(value))
+            if event.vars or event.taken:  # of a run that this one repeats
+                outputs = [outcome.output for outcome in event.taken.values()]
+                for value in (*event.vars.values(), *outputs):
+                    self._note_artefacts(live, bytes(value))
         self.offer(live, event, reply)
 
     def deliver(self, no: RunNo, event: Event, reply: Reply | None = None) -> None:

@@ -370,7 +370,8 @@ class Engine:
         )
         new.parent_job_id, new.rerun_of = parent_job_id, rerun_of
         new.workflow, new.number = spec.name, number
-        self.plans.store_with(self.advance.batch, run.tenant, ready.whole, plan.version, at)
+        if ready.stored_for != tenant:
+            self.plans.store_with(self.advance.batch, tenant, ready.whole, plan.version, at)
         if trace and not (self.advance.is_stalled or self.advance.is_over):
             self.advance.batch.traces.append((no, trace))
         self._makes_own(no)
@@ -379,7 +380,9 @@ class Engine:
         asked = None if request is None else Request(run.tenant, *request, no, at)
         self.advance.begin(live, new, started, reply, asked)
         await reply
-        self.plans.is_durable(tenant, plan.version)
+        if ready.stored_for != tenant:
+            ready.stored_for = tenant
+            self.plans.is_durable(tenant, plan.version)
         return live
 
     def _check_callbacks(self, tenant: str, started: RunStarted) -> None:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from functools import partial
 from typing import Final, Protocol
 
 from holdfast.errors import NodeIsOver, StoreUnavailable
@@ -52,7 +53,7 @@ class Committer:
         """Write a batch. `done` is called once, with what went wrong or with None when it is durable."""
         if self.is_shut:
             return done(self._refusal())
-        self._send(batch, lambda error: self._settled(batch, done, error))
+        self._send(batch, partial(self._settled, batch, done))
 
     async def commit(self, batch: Batch, after: Callable[[], None] = lambda: None) -> None:
         """Write a batch; it is durable when this returns. A caller that goes away meanwhile stops neither it nor `after`."""
@@ -80,22 +81,16 @@ class Committer:
 
     def _send(self, batch: Batch, done: Done) -> None:
         """An exception before the store has taken the batch is an outcome like any other: the commit failed."""
-        is_told = False
-
-        def told(error: BaseException | None) -> None:
-            nonlocal is_told
-            is_told = True
-            done(error)
-
         try:
-            self._store.submit(batch, told)
+            self._store.submit(batch, done)
         except Exception as error:
-            if is_told:
+            if batch.is_settled:
                 raise  # by what was done about the outcome
             log.exception("a commit could not be handed to the store")
-            told(StoreUnavailable(f"the database cannot be written now: {error}"))
+            done(StoreUnavailable(f"the database cannot be written now: {error}"))
 
     def _settled(self, batch: Batch, done: Done, error: BaseException | None) -> None:
+        batch.is_settled = True
         if error is None:
             if not batch.is_probe:
                 self._delay = PROBE_SECONDS
@@ -138,9 +133,10 @@ class Committer:
     def _probe(self) -> None:
         probe = Batch()
         probe.is_probe, probe.probe_bytes = True, self._owed
-        self._send(probe, self._probed)
+        self._send(probe, partial(self._probed, probe))
 
-    def _probed(self, error: BaseException | None) -> None:
+    def _probed(self, probe: Batch, error: BaseException | None) -> None:
+        probe.is_settled = True
         if self._is_closed:
             return
         if isinstance(error, NodeIsOver | SystemExit):

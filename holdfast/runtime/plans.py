@@ -42,12 +42,15 @@ Find = Callable[[str, Definition], Awaitable[Definition]]  # what a name means i
 Content: TypeAlias = tuple[str, tuple[tuple[str, "Content"], ...]]
 
 
-class Ready(msgspec.Struct, frozen=True):
+class Ready(msgspec.Struct):
     """A definition that runs can be made of."""
 
     whole: Resolved
     plan: Plan
     inputs: Inputs
+    stored_for: str | None = (
+        None  # a tenant for whom it is known to be durable: nearly every start is of the same one
+    )
 
 
 class Known(msgspec.Struct):
@@ -108,7 +111,7 @@ class Plans:
 
     def of_spec(self, spec: Definition) -> Ready | None:
         """What runs of a definition need; None if it names others. Refused with every problem if it is not valid."""
-        known = self._look_at(spec)
+        known = self._known.get(id(spec)) or self._look_at(spec)
         if known.ready is None and not known.names:
             known.ready = self._ready(Resolved(spec, {}))
         return known.ready

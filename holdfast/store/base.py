@@ -73,6 +73,7 @@ class NewRun(msgspec.Struct, gc=False):
     rerun_of: RunId | None = None
     workflow: str = ""
     number: int | None = None
+    series: int = 0  # filled by the store: the runs that it is counted with
 
 
 class RunChange(msgspec.Struct, gc=False):
@@ -379,6 +380,7 @@ class Batch:
         "forgotten_keys",
         "forgotten_workers",
         "is_probe",
+        "is_settled",
         "keys",
         "lane",
         "letters",
@@ -434,6 +436,7 @@ class Batch:
         self.deaths: str | None = None  # what processes died of, whole (runtime/deaths.py)
         self.is_probe = False  # write something that means nothing: can the store write and sync?
         self.probe_bytes = 0  # that many at least: what it could not write before
+        self.is_settled = False  # its outcome is known
 
     @property
     def has_rest(self) -> bool:

@@ -187,7 +187,8 @@ class Tallies:
         unknown: list[RunNo] = []
         for no, change in changes.items():
             if (new := new_runs.get(no)) is not None:
-                self._move(moved, no, (self.series(new.tenant, new.workflow, new.number), ""), change)
+                new.series = self.series(new.tenant, new.workflow, new.number)
+                self._move(moved, no, (new.series, ""), change)
             elif (place := known.pop(no, None)) is not None:
                 self._move(moved, no, place, change)
             else:

@@ -294,11 +294,12 @@ class SqliteStore(SqliteReads):
     def _try(self, batch: Batch) -> BaseException | None:
         """The outcome of a commit. Whatever goes wrong is one: the thread lives on, and the committer is told."""
         try:
-            self._place.check()
+            self._place.check_before_commit()
             if self._wal_pages > CHECKPOINT_PAGES:
+                self._place.check()
                 self._checkpoint()  # before it: a reader sees all that is in the log now, and holds none of it back
             self._commit(batch)
-            self._place.check_commit()
+            self._place.check_after_commit()
             self._mark.note(self._last_pos)
         except BaseException as error:
             try:
@@ -387,7 +388,7 @@ class SqliteStore(SqliteReads):
             change.finished_at,
             new.parent_job_id,
             new.rerun_of,
-            self._tallies.series(new.tenant, new.workflow, new.number),
+            new.series,
         )
         return (*identity, change.needs, *rest)
 

@@ -45,7 +45,9 @@ from holdfast.store.place import header_of
 from holdfast.store.statements import migrations, statements
 from holdfast.values import Millis, RunId, RunNo
 
-STATEMENTS_KEPT: Final = 500  # prepared; apsw forgets one after as many uses of others
+STATEMENTS_KEPT: Final = (
+    128  # prepared; apsw forgets one after as many uses of others, and searches all of them at each use
+)
 BUSY_MS: Final = 5_000  # how long opening waits for whoever writes to the file
 MEND: Final = "Stop the server, keep a copy of the files, run holdfast doctor, and restore a backup"
 MAGIC: Final = b"SQLite format 3\0"

@@ -22,7 +22,7 @@ def statements(dialect: str) -> dict[str, str]:
         _, *pieces = _NAME.split(file.read_text("utf-8"))
         for name, text in zip(pieces[::2], pieces[1::2], strict=True):
             assert name not in found, f"two queries are called {name}"
-            found[name] = _without_comments(text)
+            found[name] = _plain(text)
     return found
 
 
@@ -39,6 +39,7 @@ def _folder(dialect: str):  # type: ignore[no-untyped-def]  # Traversable moved 
     return files("holdfast.store") / "sql" / dialect
 
 
-def _without_comments(text: str) -> str:
+def _plain(text: str) -> str:
+    """Without comments and line breaks: a driver that looks a statement up by its text hashes every character, each time."""
     lines = [line for line in text.splitlines() if not line.lstrip().startswith("--")]
-    return "\n".join(lines).strip().removesuffix(";")
+    return " ".join(" ".join(lines).split()).removesuffix(";")

@@ -47,7 +47,7 @@ from holdfast.runtime.upkeep import Upkeep
 from holdfast.spec.flow import FlowSpec
 from holdfast.spec.notation import Definition
 from holdfast.spec.workflow import WorkflowSpec
-from holdfast.store.base import RunRow
+from holdfast.store.records import RunRow
 from holdfast.store.sqlite import DURABILITIES, SqliteStore
 from holdfast.tools.forms import refuse_bent
 from holdfast.tools.guard import Guard

@@ -16,7 +16,8 @@ from holdfast.errors import NotFound
 from holdfast.runtime.app import Engine
 from holdfast.runtime.opening import database_path, engine_of
 from holdfast.runtime.owners import Lock
-from holdfast.store.base import RunRow, Store, Wanted
+from holdfast.store.base import Store
+from holdfast.store.records import RunRow, Wanted
 from holdfast.store.sqlite import SqliteStore
 from holdfast.tools.registry import Registry
 from holdfast.values import DEFAULT_TENANT, OPEN, RunId

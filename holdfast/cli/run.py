@@ -44,7 +44,7 @@ from holdfast.runtime.steps import Steps, StepView, read_steps, steps_so_far
 from holdfast.spec.notation import Definition, definition_from_stored
 from holdfast.spec.problems import Report, did_you_mean
 from holdfast.stopping import stop_signals
-from holdfast.store.base import RunRow
+from holdfast.store.records import RunRow
 from holdfast.tools.registry import Registry
 from holdfast.values import RunNo
 

@@ -46,7 +46,7 @@ from holdfast.runtime.plans import Plans
 from holdfast.runtime.queries import Queries
 from holdfast.runtime.rerun import Again
 from holdfast.runtime.steps import StepView
-from holdfast.store.base import ReadRow
+from holdfast.store.records import ReadRow
 from holdfast.store.sqlite import SqliteStore
 from holdfast.tools.registry import Registry
 from holdfast.values import DEFAULT_TENANT, OPEN, TERMINAL, Millis, RunId, written

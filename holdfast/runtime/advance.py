@@ -22,15 +22,7 @@ from typing import Final, Protocol
 import msgspec
 
 from holdfast.engine.decide import decide
-from holdfast.engine.decisions import (
-    Continue,
-    Decision,
-    FinishRun,
-    OpenWait,
-    Poll,
-    StartAttempt,
-    StopAttempt,
-)
+from holdfast.engine.decisions import Continue, Decision, FinishRun, OpenWait, Poll, StartAttempt, StopAttempt
 from holdfast.engine.events import (
     Adopted,
     AttemptReleased,
@@ -57,9 +49,9 @@ from holdfast.runtime.committer import Committer
 from holdfast.runtime.deaths import Deaths
 from holdfast.runtime.letters import letters_of
 from holdfast.store.artefacts import named_in
-from holdfast.store.base import (
-    Batch,
-    Fenced,
+from holdfast.store.base import Fenced
+from holdfast.store.batch import Batch
+from holdfast.store.records import (
     KeyEnd,
     KeyName,
     NewRun,
@@ -372,7 +364,7 @@ class Advance:
             asyncio.get_running_loop().call_soon(self._flush)
 
     def _is_empty(self) -> bool:
-        return not self._entries and not self._batch.changes and self._batch.lane is None
+        return not self._entries and not self._batch.is_due
 
     def _flush(self) -> None:
         self._scheduled = False
@@ -394,10 +386,11 @@ class Advance:
             return self._failed(batch, entries, error)
         if self.watchers:
             self._tell_watchers(batch, entries)
-        if batch.assignments or batch.ended_assignments:
+        has_rest = batch.has_rest
+        if has_rest:
             self.hands.jobs_are_put(batch)
         self._durable(entries)
-        if batch.verdicts:
+        if has_rest:
             self._tell_verdicts(batch)
         self._commit_is_over()
         if self.is_stalled:  # by a commit of another part, while this one was on its way

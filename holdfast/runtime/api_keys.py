@@ -19,7 +19,8 @@ import msgspec
 from holdfast import limits
 from holdfast.errors import HoldfastError, InvalidInputs, LimitExceeded, NotFound
 from holdfast.runtime.app import Engine
-from holdfast.store.base import ApiKey, Batch
+from holdfast.store.batch import Batch
+from holdfast.store.records import ApiKey
 from holdfast.values import DEFAULT_TENANT, Millis, sha256
 
 __all__ = ["ApiKey", "ApiKeys", "Made"]  # the record is handed on to those who know no store

@@ -61,7 +61,9 @@ from holdfast.spec.labels import label_problem
 from holdfast.spec.notation import Definition, path_beside
 from holdfast.spec.problems import did_you_mean
 from holdfast.store.artefacts import Artefacts
-from holdfast.store.base import Batch, NewRun, Request, RunRow, Store, Stored
+from holdfast.store.base import Store
+from holdfast.store.batch import Batch
+from holdfast.store.records import NewRun, Request, RunRow, Stored
 from holdfast.tools.registry import Registry
 from holdfast.tools.secrets import Secrets, SecretUnavailable
 from holdfast.values import (
@@ -567,7 +569,7 @@ class Engine:
         self.advance.offer(live, event, reply)
         status = live.run.status
         if keep is not None and not reply.done():
-            self.advance.batch.told.append((live.run.no, keep(status).row()))
+            self.advance.batch.run_replies.append((live.run.no, keep(status).row()))
         await reply
         return status
 

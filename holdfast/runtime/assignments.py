@@ -32,7 +32,9 @@ from holdfast.runtime.clock import Clock
 from holdfast.runtime.pulse import Pulse
 from holdfast.runtime.roster import Roster, Worker
 from holdfast.runtime.writes import Writes
-from holdfast.store.base import AssignmentRow, Batch, Store
+from holdfast.store.base import Store
+from holdfast.store.batch import Batch
+from holdfast.store.records import AssignmentRow
 from holdfast.tools.failures import ToolError
 from holdfast.values import NotJson, RunId, RunNo, encode
 

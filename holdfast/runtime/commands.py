@@ -26,7 +26,8 @@ from holdfast.runtime.waits import Resumed
 from holdfast.signing import opened
 from holdfast.spec.notation import Definition
 from holdfast.spec.policy import NAME_CHARS_MAX
-from holdfast.store.base import Batch, Publication, Release, RunRow, Workflow
+from holdfast.store.batch import Batch
+from holdfast.store.records import Publication, Release, RunRow, Workflow
 from holdfast.values import RunId, Status, encode, is_text
 
 NUMBER_MAX: Final = 2**31 - 1

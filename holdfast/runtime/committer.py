@@ -18,7 +18,8 @@ from functools import partial
 from typing import Final, Protocol
 
 from holdfast.errors import NodeIsOver, StoreUnavailable
-from holdfast.store.base import Batch, Store
+from holdfast.store.base import Store
+from holdfast.store.batch import Batch
 
 log = logging.getLogger("holdfast")
 

@@ -21,7 +21,9 @@ import msgspec
 
 from holdfast.runtime.clock import Clock
 from holdfast.runtime.committer import Committer
-from holdfast.store.base import Batch, RunRow, SetAside, Store
+from holdfast.store.base import Store
+from holdfast.store.batch import Batch
+from holdfast.store.records import RunRow, SetAside
 from holdfast.values import TERMINAL, Millis, RunId, RunNo
 
 log = logging.getLogger("holdfast")

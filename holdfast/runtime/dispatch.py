@@ -44,7 +44,8 @@ from holdfast.runtime.feed import Hearer, job_id
 from holdfast.runtime.threads import Threads
 from holdfast.runtime.workers import Workers
 from holdfast.store.artefacts import Artefacts
-from holdfast.store.base import AssignmentRow, Batch
+from holdfast.store.batch import Batch
+from holdfast.store.records import AssignmentRow
 from holdfast.tools.failures import ArgumentsMisfit, OutputTooLarge, described
 from holdfast.tools.registry import Context, Registry, Tool
 from holdfast.tools.secrets import LOOKED_AT_ONCE_BYTES, Secrets, SecretUnavailable

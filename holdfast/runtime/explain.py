@@ -23,7 +23,8 @@ from holdfast.runtime.links import answerers
 from holdfast.runtime.load import load_run_in_turns
 from holdfast.runtime.roster import names_in
 from holdfast.runtime.steps import Steps
-from holdfast.store.base import AssignmentRow, RunRow, SetAside, Store, WorkerRow
+from holdfast.store.base import Store
+from holdfast.store.records import AssignmentRow, RunRow, SetAside, WorkerRow
 from holdfast.values import TERMINAL, Millis, RunNo, decode, scope_of, split
 
 if TYPE_CHECKING:

@@ -27,7 +27,9 @@ from holdfast.engine.events import Adopted, Event, RunStarted, StepFailed, StepS
 from holdfast.engine.rows import decode_row
 from holdfast.runtime.advance import Entry, Watcher
 from holdfast.runtime.steps import Steps, StepView
-from holdfast.store.base import Batch, ReadRow, Store
+from holdfast.store.base import Store
+from holdfast.store.batch import Batch
+from holdfast.store.records import ReadRow
 from holdfast.values import Error, Millis, RunId, RunNo, decode
 
 SAID_MAX: Final = 1_000  # words of tools that one reader has not read yet; the oldest are dropped

@@ -8,7 +8,8 @@ from typing import Final
 
 from holdfast.errors import HoldfastError, StoreGone
 from holdfast.runtime.app import Engine
-from holdfast.store.base import Batch, FileCheck
+from holdfast.store.base import FileCheck
+from holdfast.store.batch import Batch
 
 log = logging.getLogger("holdfast")
 

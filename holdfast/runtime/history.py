@@ -24,7 +24,8 @@ from holdfast.errors import NotFound
 from holdfast.runtime.feed import Events, Feed, Position, RunEvent, Tail, numbered
 from holdfast.runtime.outputs import JOURNAL_PAGE
 from holdfast.runtime.plans import Plans
-from holdfast.store.base import Committed, Store
+from holdfast.store.base import Store
+from holdfast.store.records import Committed
 from holdfast.values import TERMINAL, RunId, RunNo, is_text
 
 PAGE_POSITIONS: Final = 50  # others get their turn between two pages, some milliseconds later

@@ -21,7 +21,7 @@ from holdfast.signing import signature, webhook_signature
 from holdfast.spec.keys import CALLBACK_URL
 from holdfast.spec.notation import Definition
 from holdfast.spec.workflow import WorkflowSpec
-from holdfast.store.base import Letter, LetterTried, NewLetter
+from holdfast.store.records import Letter, LetterTried, NewLetter
 from holdfast.values import Millis, is_text, rfc3339, written
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ import msgspec
 
 from holdfast.errors import InvalidInputs, NotFound
 from holdfast.signing import Capability, opened, sealed
-from holdfast.store.base import RunRow, WaitRow
+from holdfast.store.records import RunRow, WaitRow
 from holdfast.values import Millis, RunId, decode
 
 if TYPE_CHECKING:

@@ -16,7 +16,8 @@ from holdfast.engine.state import Run
 from holdfast.errors import RunSetAside
 from holdfast.plan.graph import KEEP_NAMED
 from holdfast.runtime.deaths import set_aside_of
-from holdfast.store.base import ReadRow, RunRow, Store, Stored
+from holdfast.store.base import Store
+from holdfast.store.records import ReadRow, RunRow, Stored
 from holdfast.values import Millis, RunNo
 
 Part = TypeVar("Part", bound=msgspec.Struct)

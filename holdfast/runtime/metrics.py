@@ -25,7 +25,8 @@ from holdfast.engine.events import StepFailed, StepSucceeded
 from holdfast.runtime.advance import Entry
 from holdfast.runtime.app import Engine
 from holdfast.runtime.history import History
-from holdfast.store.base import Batch, OpenWait
+from holdfast.store.batch import Batch
+from holdfast.store.records import OpenWait
 from holdfast.values import OPEN, TERMINAL, RunNo
 
 WORKFLOW_CHARS_MAX: Final = 100

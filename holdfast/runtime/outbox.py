@@ -24,7 +24,8 @@ from holdfast.runtime.places import Slow
 from holdfast.runtime.queries import Queries
 from holdfast.runtime.timers import Timers
 from holdfast.runtime.writes import Writes
-from holdfast.store.base import Batch, Letter, LetterTried
+from holdfast.store.batch import Batch
+from holdfast.store.records import Letter, LetterTried
 from holdfast.tools.failures import ToolError
 from holdfast.tools.http import post
 from holdfast.tools.secrets import SecretUnavailable

@@ -19,14 +19,11 @@ from holdfast.plan.compile import Resolved, compile_definition, names_used
 from holdfast.plan.graph import PENDING_TTL_MS, Plan
 from holdfast.runtime.remembered import Remembered
 from holdfast.spec.inputs import Inputs
-from holdfast.spec.notation import (
-    Definition,
-    definition_from,
-    definition_from_stored,
-    definition_from_text,
-)
+from holdfast.spec.notation import Definition, definition_from, definition_from_stored, definition_from_text
 from holdfast.spec.read import plain_text, text_of
-from holdfast.store.base import Batch, Store, Version
+from holdfast.store.base import Store
+from holdfast.store.batch import Batch
+from holdfast.store.records import Version
 from holdfast.values import Millis, decode, sha256, written
 
 DEFINITIONS_REMEMBERED_MAX: Final = 1_000  # in each of the caches below

@@ -15,7 +15,8 @@ from holdfast.engine.decisions import CompleteStep
 from holdfast.engine.events import StepSucceeded
 from holdfast.engine.rows import decode_row
 from holdfast.runtime.steps import Steps
-from holdfast.store.base import ReadRow, Store
+from holdfast.store.base import Store
+from holdfast.store.records import ReadRow
 from holdfast.values import NULL, Millis, RunNo
 
 ROWS_READ_MAX: Final = 4_000  # from the beginning of a journal

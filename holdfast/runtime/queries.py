@@ -37,7 +37,8 @@ from holdfast.runtime.steps import StepPages, StepView
 from holdfast.runtime.tasks import Courses, NodeRun, NodeRunPages, Task
 from holdfast.spec.notation import Definition
 from holdfast.spec.problems import did_you_mean
-from holdfast.store.base import Ends, Letter, Release, RunRow, SetAside, Store, Wanted, Workflow
+from holdfast.store.base import Store
+from holdfast.store.records import Ends, Letter, Release, RunRow, SetAside, Wanted, Workflow
 from holdfast.tools.threads import in_thread
 from holdfast.values import (
     DEFAULT_TENANT,

@@ -14,7 +14,9 @@ from typing import Final
 from holdfast.errors import InvalidRequest, RequestConflict
 from holdfast.runtime.clock import Clock
 from holdfast.runtime.committer import Committer
-from holdfast.store.base import Batch, ReplyRow, Store
+from holdfast.store.base import Store
+from holdfast.store.batch import Batch
+from holdfast.store.records import ReplyRow
 from holdfast.values import is_text
 
 KEY_CHARS_MAX: Final = 255

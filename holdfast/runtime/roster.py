@@ -18,7 +18,7 @@ from holdfast.runtime.clock import Clock
 from holdfast.runtime.pulse import Pulse
 from holdfast.runtime.writes import Writes
 from holdfast.spec.names import control_in
-from holdfast.store.base import WorkerRow
+from holdfast.store.records import WorkerRow
 from holdfast.tools.failures import ToolError
 from holdfast.tools.guard import Guard
 from holdfast.tools.limit import Limit

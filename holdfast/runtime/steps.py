@@ -48,7 +48,8 @@ from holdfast.plan.composed import TooLarge
 from holdfast.plan.graph import Plan
 from holdfast.runtime.load import whole
 from holdfast.runtime.outputs import JOURNAL_PAGE, READ_BYTES_MAX, whole_run
-from holdfast.store.base import ReadRow, RunRow, Store
+from holdfast.store.base import Store
+from holdfast.store.records import ReadRow, RunRow
 from holdfast.values import NULL, TERMINAL, Error, Millis, RunNo, StepState, scope_of, split
 
 ROWS_AT_A_TIME: Final = 200  # of a journal; some milliseconds

@@ -51,7 +51,8 @@ from holdfast.plan.composed import TooLarge
 from holdfast.plan.graph import Block, Plan
 from holdfast.runtime.load import load_run_in_turns, whole
 from holdfast.runtime.outputs import UNSHOWN, output_text
-from holdfast.store.base import ReadRow, RunRow, Store, Wanted
+from holdfast.store.base import Store
+from holdfast.store.records import ReadRow, RunRow, Wanted
 from holdfast.values import NULL, TERMINAL, Error, Millis, RunNo, base_of, scope_of, split, written
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from holdfast.engine.decisions import FinishRun
 from holdfast.engine.events import StepFailed, StepSucceeded
 from holdfast.runtime.advance import Entry, Live
-from holdfast.store.base import Batch
+from holdfast.store.batch import Batch
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.resources import Resource

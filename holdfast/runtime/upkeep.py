@@ -13,7 +13,8 @@ from holdfast.errors import HoldfastError, NodeIsOver, NotFound, Refused, StoreU
 from holdfast.runtime.clock import Clock
 from holdfast.runtime.committer import Committer
 from holdfast.store.artefacts import Artefacts
-from holdfast.store.base import Batch, Store
+from holdfast.store.base import Store
+from holdfast.store.batch import Batch
 from holdfast.tools.threads import in_thread
 from holdfast.values import DEFAULT_TENANT, Millis
 

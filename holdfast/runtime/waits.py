@@ -43,7 +43,8 @@ from holdfast.runtime.replies import Kept
 from holdfast.signing import Capability, sealed
 from holdfast.spec.jsonschema import Judge, count_rules
 from holdfast.store.artefacts import ArtefactError
-from holdfast.store.base import Batch, EarlyResult, RunRow, TakenEarly, WaitRow
+from holdfast.store.batch import Batch
+from holdfast.store.records import EarlyResult, RunRow, TakenEarly, WaitRow
 from holdfast.tools.failures import OutputTooLarge, ToolError, described
 from holdfast.tools.http import get_json
 from holdfast.values import (
@@ -481,7 +482,7 @@ class Waits:
         now = live.run.steps.get(found.path)
         decides = now is None or now.wait is None  # seen here: until it is durable another answer may decide
         if keep is not None and not durable.done():
-            self._engine.advance.batch.told.append((row.no, keep(decides).row()))
+            self._engine.advance.batch.run_replies.append((row.no, keep(decides).row()))
         await durable
         return decides
 

@@ -12,7 +12,7 @@ from typing import Final
 
 from holdfast.errors import NodeIsOver
 from holdfast.runtime.committer import Committer
-from holdfast.store.base import Batch
+from holdfast.store.batch import Batch
 
 log = logging.getLogger("holdfast")
 

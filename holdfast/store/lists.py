@@ -16,7 +16,8 @@ from typing import Any, Final, NamedTuple
 import apsw
 import msgspec
 
-from holdfast.store.base import Batch, RunChange, Wanted
+from holdfast.store.batch import Batch
+from holdfast.store.records import RunChange, Wanted
 from holdfast.values import RunNo
 
 CHUNK_MAX: Final = 128  # numbers that are read from one stretch at a time; the first time only a few

@@ -28,21 +28,13 @@ import msgspec
 
 from holdfast.errors import NodeIsOver, StoreDamaged, StoreGone, StoreUnavailable
 from holdfast.signing import new_key
-from holdfast.store.base import (
-    COPIED,
-    Batch,
-    Fenced,
-    KeyEnd,
-    KeyName,
-    NewRun,
-    Publication,
-    RunChange,
-    Verdict,
-)
+from holdfast.store.base import COPIED, Fenced
+from holdfast.store.batch import Batch
 from holdfast.store.files import claim, file_of
 from holdfast.store.lists import Tallies
 from holdfast.store.mark import Mark, forget_mark, lost, read_mark
 from holdfast.store.place import Place, is_failed_sync
+from holdfast.store.records import KeyEnd, KeyName, NewRun, Publication, ReplyRow, RunChange, Verdict
 from holdfast.store.sqlite_reads import SqliteReads
 from holdfast.store.statements import migrations
 from holdfast.values import Millis, RunNo
@@ -87,6 +79,13 @@ class SqliteStore(SqliteReads):
         doomed = [name for name in self._sql if name.startswith("forget_run_")]
         doomed.sort(key=lambda name: name == "forget_run_row")  # last: the others may still ask it for its id
         self._forget = [self._sql[name] for name in doomed]
+        self._put_own: dict[str, Callable[[Batch], None]] = {
+            "published": self._publish,
+            "keys": self._settle_keys,
+            "replies": self._put_replies,
+            "run_replies": self._put_run_replies,
+            "forgotten": self._forget_all,
+        }
         self._last_no = 0
         self._lane: str | None = None
         self._sync_seconds = 0.0
@@ -335,8 +334,6 @@ class SqliteStore(SqliteReads):
             pos = db.last_insert_rowid() if batch.rows else 0
             if batch.new_runs or batch.changes:
                 self._put_runs(batch)
-            if batch.versions or batch.requests or batch.published or batch.workflows:
-                self._put_names(batch)
             if batch.has_rest:
                 self._put_rest(batch)
             began = time.perf_counter()
@@ -396,20 +393,7 @@ class SqliteStore(SqliteReads):
         owner = (self.node, self.epoch) if change.owned else (None, None)
         return (no, change.status, *owner, change.epoch, change.wake_at, change.needs, change.finished_at)
 
-    def _put_names(self, batch: Batch) -> None:
-        """What users name: definitions, what a name means, and their own ids of starts."""
-        execute, sql = self._write.execute, self._sql
-        for version in batch.versions:
-            execute(sql["add_version"], msgspec.structs.astuple(version))
-        for tenant, workflow in batch.workflows:
-            named = (tenant, workflow.name, workflow.id, workflow.description, workflow.created_at)
-            execute(sql["add_workflow"], named)
-        for publication in batch.published:
-            self._publish(publication)
-        for request in batch.requests:
-            execute(sql["add_request"], msgspec.structs.astuple(request))
-
-    def _publish(self, publication: Publication) -> None:
+    def _publish_one(self, publication: Publication) -> None:
         release = publication.release
         named: dict[str, Any] = {
             "tenant": publication.tenant,
@@ -428,46 +412,42 @@ class SqliteStore(SqliteReads):
             self._write.execute(self._sql["make_current"], named | {"at": publication.at})
 
     def _put_rest(self, batch: Batch) -> None:
-        execute, sql = self._write.execute, self._sql
-        if batch.keys:
-            Keys(self._write, sql).settle(batch)
-        replies = [*batch.replies, *(row for _, row in batch.told)]
-        if replies:
-            execute(sql["forget_replies"], (replies[-1].created_at - REPLY_MS,))
-        records: tuple[tuple[str, Sequence[msgspec.Struct]], ...] = (
-            ("put_api_key", batch.api_keys),
-            ("put_reply", replies),
-            ("put_worker", batch.workers),
-            ("put_assignment", batch.assignments),
-        )
-        for name, structs in records:
-            for struct in structs:
-                execute(sql[name], msgspec.structs.astuple(struct))
-        for name, tuples in (  # after the records: one that was written and is over already is gone
-            ("put_blob", batch.blobs),
-            ("put_snapshot", batch.snapshots),
-            ("put_artefact", batch.artefacts),
-            ("put_trace", batch.traces),
-            ("forget_key", batch.forgotten_keys),
-            ("forget_worker", batch.forgotten_workers),
-            ("end_assignment", batch.ended_assignments),
-            ("open_wait", batch.opened_waits),
-            ("close_wait", batch.closed_waits),
-            ("forget_early", batch.expired_early),
-            ("put_early", batch.early_results),
-            ("take_early", [taken[:3] for taken in batch.taken_early]),
-            ("put_letter", batch.letters),
-            ("letter_tried", batch.tried),
-        ):
-            if tuples:
-                self._write.executemany(sql[name], tuples)
-        self._forget_runs(batch.forgotten)
+        """What few commits have, field by field."""
+        for field in batch.fields():
+            rows = getattr(batch, field.name)
+            if field.statement:
+                self._write.executemany(
+                    self._sql[field.statement], map(field.values, rows) if field.values else rows
+                )
+            else:
+                self._put_own[field.name](batch)
         if batch.lane is not None:
-            execute(sql["set_lane"], (batch.lane or None, self.node))
+            self._write.execute(self._sql["set_lane"], (batch.lane or None, self.node))
         if batch.deaths is not None:
-            execute(sql["set_deaths"], (batch.deaths,))
+            self._write.execute(self._sql["set_deaths"], (batch.deaths,))
         if batch.is_probe:
-            execute(sql["probe"], (min(max(batch.probe_bytes, PROBE_BYTES_MIN), PROBE_BYTES_MAX),))
+            size = min(max(batch.probe_bytes, PROBE_BYTES_MIN), PROBE_BYTES_MAX)
+            self._write.execute(self._sql["probe"], (size,))
+
+    def _settle_keys(self, batch: Batch) -> None:
+        Keys(self._write, self._sql).settle(batch)
+
+    def _publish(self, batch: Batch) -> None:
+        for publication in batch.published:
+            self._publish_one(publication)
+
+    def _put_replies(self, batch: Batch) -> None:
+        self._keep_replies(batch.replies)
+
+    def _put_run_replies(self, batch: Batch) -> None:
+        self._keep_replies([row for _, row in batch.run_replies])
+
+    def _keep_replies(self, rows: list[ReplyRow]) -> None:
+        self._write.execute(self._sql["forget_replies"], (rows[-1].created_at - REPLY_MS,))
+        self._write.executemany(self._sql["put_reply"], map(msgspec.structs.astuple, rows))
+
+    def _forget_all(self, batch: Batch) -> None:
+        self._forget_runs(batch.forgotten)
 
     def _forget_runs(self, runs: Sequence[RunNo]) -> None:
         self._tallies.without(runs)

@@ -19,7 +19,11 @@ import msgspec
 from holdfast.errors import NotFound, SchemaTooNew, SchemaTooOld, StoreDamaged, StoreUnavailable
 from holdfast.signing import new_key
 from holdfast.store.artefacts import named_in
-from holdfast.store.base import (
+from holdfast.store.files import NOT_REGULAR, create, file_of, is_regular, log_of
+from holdfast.store.lists import EVERY_RUN, Lists
+from holdfast.store.mark import Marked, lost, read_mark
+from holdfast.store.place import header_of
+from holdfast.store.records import (
     ApiKey,
     AssignmentRow,
     Committed,
@@ -38,10 +42,6 @@ from holdfast.store.base import (
     WorkerRow,
     Workflow,
 )
-from holdfast.store.files import NOT_REGULAR, create, file_of, is_regular, log_of
-from holdfast.store.lists import EVERY_RUN, Lists
-from holdfast.store.mark import Marked, lost, read_mark
-from holdfast.store.place import header_of
 from holdfast.store.statements import migrations, statements
 from holdfast.values import Millis, RunId, RunNo
 

@@ -26,7 +26,7 @@ from holdfast import Context, Holdfast, RunEnded, tool
 from holdfast.embed import RunHandle
 from holdfast.errors import HoldfastError
 from holdfast.runtime.clock import SystemClock
-from holdfast.store.base import Batch
+from holdfast.store.batch import Batch
 from holdfast.store.sqlite import SqliteStore
 from holdfast.values import Millis
 from tests.crash.faults import Faults

@@ -21,7 +21,7 @@ from holdfast import (
     run_sync,
     tool,
 )
-from holdfast.store.base import Batch
+from holdfast.store.batch import Batch
 from holdfast.store.sqlite import SqliteStore
 
 ECHO = "name: echo\ninputs: {x: {default: 0}, y: {default: 0}}\nsteps: [{id: e, tool: echo, args: {x: '{{ x }}'}}]"

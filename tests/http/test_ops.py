@@ -14,7 +14,8 @@ from holdfast.http import ops
 from holdfast.http.keys import NOBODY
 from holdfast.http.table import Ask
 from holdfast.runtime import health, letters, metrics
-from holdfast.store.base import Batch, RunChange
+from holdfast.store.batch import Batch
+from holdfast.store.records import RunChange
 from holdfast.values import Millis, RunNo
 from tests.http.conftest import Asker
 from tests.http.sse import listening

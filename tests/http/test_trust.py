@@ -30,7 +30,8 @@ from holdfast.http.docs import with_docs
 from holdfast.http.serve import ROUTES, serving
 from holdfast.http.table import SCOPES, Route
 from holdfast.runtime.app import Engine
-from holdfast.store.base import Batch, LetterTried
+from holdfast.store.batch import Batch
+from holdfast.store.records import LetterTried
 from holdfast.tools.guard import Guard
 from holdfast.tools.registry import Registry
 from holdfast.values import Millis

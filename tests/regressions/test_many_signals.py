@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import Holdfast
-from holdfast.store.base import Stored
+from holdfast.store.records import Stored
 from holdfast.store.sqlite import SqliteStore
 from holdfast.values import RunNo
 

@@ -14,7 +14,7 @@ from holdfast.embed import RunHandle
 from holdfast.runtime.app import Engine
 from holdfast.runtime.clock import Clock
 from holdfast.spec.workflow import WorkflowSpec
-from holdfast.store.base import Batch
+from holdfast.store.batch import Batch
 from holdfast.store.sqlite import SqliteStore
 from holdfast.testing import crash
 from holdfast.tools.registry import Registry

@@ -13,7 +13,8 @@ import pytest
 from holdfast import FlowSpec, RunCancelled, RunFailed, RunHandle
 from holdfast.errors import Forbidden, InvalidRequest, NotFound, StoreUnavailable, Superseded, Unavailable
 from holdfast.runtime.assignments import Offer, id_of
-from holdfast.store.base import AssignmentRow, Batch
+from holdfast.store.batch import Batch
+from holdfast.store.records import AssignmentRow
 from holdfast.values import RunId, RunNo
 from tests.runtime.bench import Bench, opened, rows
 from tests.runtime.manual import by_hand, clock, settled

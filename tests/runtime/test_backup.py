@@ -15,7 +15,8 @@ from holdfast.runtime.backup import back_up
 from holdfast.runtime.doctor import examine
 from holdfast.signing import Capability, opened, sealed
 from holdfast.store.artefacts import Artefacts
-from holdfast.store.base import AssignmentRow, Batch
+from holdfast.store.batch import Batch
+from holdfast.store.records import AssignmentRow
 from holdfast.store.sqlite import SqliteStore
 from holdfast.values import Millis, RunNo
 

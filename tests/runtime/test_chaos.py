@@ -20,7 +20,7 @@ from holdfast.engine.fold import fold
 from holdfast.engine.rows import decode_row
 from holdfast.engine.state import Run
 from holdfast.errors import StoreUnavailable
-from holdfast.store.base import Batch
+from holdfast.store.batch import Batch
 from holdfast.values import Millis, RunId, RunNo
 from tests.runtime.bench import Bench, bench
 from tests.runtime.manual import by_hand, clock, settled

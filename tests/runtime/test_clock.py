@@ -20,7 +20,7 @@ from holdfast.runtime import waits
 from holdfast.runtime.advance import Entry
 from holdfast.runtime.delays import COUNTED
 from holdfast.spec.workflow import WorkflowSpec
-from holdfast.store.base import Batch
+from holdfast.store.batch import Batch
 from tests.runtime.bench import Bench, opened, rows
 from tests.runtime.manual import by_hand, clock, settled
 

@@ -14,7 +14,7 @@ from holdfast.embed import RunHandle
 from holdfast.engine import draft
 from holdfast.runtime.app import Engine
 from holdfast.store.artefacts import Artefacts
-from holdfast.store.base import Batch
+from holdfast.store.batch import Batch
 from holdfast.tools.registry import Registry
 from tests.runtime.bench import Bench, Store, bench, opened, rows
 from tests.runtime.manual import by_hand, clock

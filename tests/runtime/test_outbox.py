@@ -14,7 +14,7 @@ import pytest
 
 from holdfast import InvalidInputs, NotFound, Refused
 from holdfast.runtime.letters import DELAYS_SECS, TRYING_SECS
-from holdfast.store.base import Letter
+from holdfast.store.records import Letter
 from holdfast.testing import TestEngine
 from holdfast.values import DEFAULT_TENANT, RunId
 from tests.runtime.receiver import Receiver, hub_signature, receiving, standard_signature

@@ -16,7 +16,7 @@ from holdfast.engine.decisions import ReserveKey
 from holdfast.engine.events import KeyHeld, RunStarted, StepSucceeded
 from holdfast.engine.rows import decode_row
 from holdfast.runtime.steps import Steps, StepView, read_steps
-from holdfast.store.base import ReadRow
+from holdfast.store.records import ReadRow
 from holdfast.values import NULL, Millis, decode
 from tests.engine.driver import BEGAN, Case
 

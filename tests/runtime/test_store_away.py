@@ -11,7 +11,7 @@ import pytest
 
 from holdfast import Context, HoldfastError, RunCancelled, StoreUnavailable, tool
 from holdfast.errors import NodeIsOver
-from holdfast.store.base import Batch
+from holdfast.store.batch import Batch
 from tests.runtime.bench import bench, opened, rows
 from tests.runtime.manual import by_hand, clock, settled
 

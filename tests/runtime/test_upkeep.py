@@ -16,15 +16,9 @@ from holdfast import tool
 from holdfast.errors import NotFound, Refused, SchemaTooOld, StoreUnavailable
 from holdfast.runtime.backup import back_up
 from holdfast.runtime.doctor import Finding, examine
-from holdfast.runtime.upkeep import (
-    AGAIN_SECONDS,
-    FIRST_SECONDS,
-    PAUSE_SECONDS,
-    Upkeep,
-    retire,
-)
+from holdfast.runtime.upkeep import AGAIN_SECONDS, FIRST_SECONDS, PAUSE_SECONDS, Upkeep, retire
 from holdfast.store.artefacts import SCHEME, Artefacts
-from holdfast.store.base import Batch
+from holdfast.store.batch import Batch
 from holdfast.store.sqlite import SqliteStore
 from holdfast.store.statements import statements
 from holdfast.testing import BEGAN, next_call

@@ -44,7 +44,7 @@ from holdfast.engine.rows import encode_parts, encode_row
 from holdfast.engine.state import KeyWork, Run, timer_of
 from holdfast.runtime.load import load_run
 from holdfast.runtime.outputs import output_of
-from holdfast.store.base import ReadRow, RunRow, Stored
+from holdfast.store.records import ReadRow, RunRow, Stored
 from holdfast.values import DEFAULT_TENANT, Error, Millis, RunId, RunNo, encode
 from tests.sim.checkers import Violation, check_same, hold
 from tests.sim.graph_checkers import shadow_of

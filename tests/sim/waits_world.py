@@ -42,7 +42,8 @@ from holdfast.runtime.explain import explain_live
 from holdfast.runtime.metrics import Orphans
 from holdfast.runtime.waits import Resumed
 from holdfast.signing import Capability, is_signed, opened, webhook_signature
-from holdfast.store.base import Batch, LetterTried
+from holdfast.store.batch import Batch
+from holdfast.store.records import LetterTried
 from holdfast.tools.failures import ToolError
 from holdfast.tools.registry import Context
 from holdfast.values import DEFAULT_TENANT, Millis, RunId, decode

@@ -45,7 +45,8 @@ from holdfast.runtime.outputs import output_of
 from holdfast.runtime.plans import Known, Ready
 from holdfast.runtime.rerun import Again
 from holdfast.spec.inputs import Inputs
-from holdfast.store.base import Batch, ReadRow
+from holdfast.store.batch import Batch
+from holdfast.store.records import ReadRow
 from holdfast.store.sqlite import SqliteStore
 from holdfast.tools.registry import Context, Registry, Tool, ToolError
 from holdfast.values import Error, Millis, RunId, RunNo, encode

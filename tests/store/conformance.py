@@ -14,11 +14,11 @@ from typing import Any, Literal
 import pytest
 
 from holdfast.errors import NodeIsOver
-from holdfast.store.base import (
+from holdfast.store.base import Fenced, Store
+from holdfast.store.batch import Batch
+from holdfast.store.records import (
     AssignmentRow,
-    Batch,
     EarlyResult,
-    Fenced,
     JournalRow,
     KeyEnd,
     KeyName,
@@ -33,7 +33,6 @@ from holdfast.store.base import (
     Request,
     RunChange,
     RunRow,
-    Store,
     TakenEarly,
     Verdict,
     Version,
@@ -1455,7 +1454,7 @@ class StoreConformance:
         batch = started(1, 2)
         for no in (1, 2):
             row = ReplyRow(DEFAULT_TENANT, "/r", f"key-{no}", "d", 200, b"{}", Millis(T0))
-            batch.told.append((RunNo(no), row))
+            batch.run_replies.append((RunNo(no), row))
         await commit(store, batch.without({RunNo(1)}))
         found = [await store.reply(DEFAULT_TENANT, "/r", f"key-{no}") for no in (1, 2)]
         assert [reply is not None for reply in found] == [False, True]

@@ -16,7 +16,7 @@ import pytest
 from holdfast import limits
 from holdfast.store import artefacts as module
 from holdfast.store.artefacts import SCHEME, ArtefactError, Artefacts
-from holdfast.store.base import Batch
+from holdfast.store.batch import Batch
 from holdfast.store.roots import Roots
 from holdfast.store.sqlite import SqliteStore
 from holdfast.values import Millis, RunNo

@@ -16,7 +16,7 @@ import pytest
 from holdfast.errors import StoreDamaged, StoreGone, StoreUnavailable
 from holdfast.runtime.owners import Lock
 from holdfast.store import sqlite
-from holdfast.store.base import Batch
+from holdfast.store.batch import Batch
 from holdfast.store.sqlite import SqliteStore
 from tests.store.conformance import appended, row, started
 

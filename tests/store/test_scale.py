@@ -11,7 +11,8 @@ import apsw
 import pytest
 
 from holdfast.store import lists
-from holdfast.store.base import Batch, Wanted
+from holdfast.store.batch import Batch
+from holdfast.store.records import Wanted
 from holdfast.store.sqlite import SqliteStore
 from holdfast.store.statements import statements
 from holdfast.values import DEFAULT_TENANT, RunNo

@@ -13,7 +13,7 @@ import sys
 from collections.abc import AsyncIterator
 from typing import Any, Final
 
-from holdfast import __version__
+from holdfast import __version__, limits
 from holdfast.cli import logs
 from holdfast.cli.file import finished, path_of
 from holdfast.cli.given import Usage, load_tools, settings_of
@@ -23,7 +23,7 @@ from holdfast.cli.streams import UNWRITTEN, give, reserve_stdout, say
 from holdfast.config import Settings
 from holdfast.http.serve import Serving, serving
 from holdfast.runtime.folders import Folder
-from holdfast.stopping import stop_signals
+from holdfast.stopping import end_within, stop_signals
 from holdfast.tools.registry import Registry
 
 FORCED: Final = 130
@@ -76,6 +76,9 @@ async def _up(settings: Settings, registry: Registry, given: Given) -> int:
         else:
             say("\n".join(_banner(server, settings, folder, is_demo=given.has("--demo"))))
         await stop.wait()
+        end_within(
+            limits.now.drain_secs_max
+        )  # to the end of the process: what it waits for last may be the disk
         if not given.has("--json"):
             say("stopping; what is at work is given back, and goes on at the next start")
     return 0

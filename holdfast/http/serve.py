@@ -47,7 +47,7 @@ from holdfast.runtime.opening import Registry, database_path, engine_of
 from holdfast.runtime.owners import Lock
 from holdfast.runtime.services import Services
 from holdfast.runtime.threads import thread_or_here
-from holdfast.stopping import stop_signals
+from holdfast.stopping import Cancellable, end_within, stop_signals
 
 KEEP_ALIVE_SECS: Final = 30
 BACKLOG: Final = 2_048
@@ -82,9 +82,11 @@ Ready = Callable[[Serving], Awaitable[None] | None]
 
 
 async def serve(settings: Settings, *, registry: Registry | None = None, ready: Ready | None = None) -> None:
-    """Serve until SIGTERM, SIGINT or SIGHUP. `ready` is told once the address answers."""
+    """Serve until SIGTERM, SIGINT or SIGHUP; then the process ends within `drain_secs_max`, also if the disk does not answer.
+    `ready` is told once the address answers."""
     loop, stop = asyncio.get_running_loop(), asyncio.Event()
     numbers = stop_signals()
+    limit: Cancellable | None = None
     for number in numbers:
         loop.add_signal_handler(number, stop.set)
     try:
@@ -92,7 +94,10 @@ async def serve(settings: Settings, *, registry: Registry | None = None, ready: 
             if ready is not None and inspect.isawaitable(told := ready(server)):
                 await told
             await stop.wait()
+            limit = end_within(limits.now.drain_secs_max)
     finally:
+        if limit is not None:
+            limit.cancel()
         for number in numbers:
             loop.remove_signal_handler(number)
 
@@ -184,7 +189,7 @@ async def _listening(app: Server, listener: socket.socket) -> AsyncIterator[None
         proxy_headers=False,  # who asks is who is connected; a header can say anything
         backlog=BACKLOG,
         timeout_keep_alive=KEEP_ALIVE_SECS,
-        timeout_graceful_shutdown=limits.now.drain_secs_max,
+        timeout_graceful_shutdown=requests_secs(limits.now.drain_secs_max),
     )
     server = Listener(config)
     work = asyncio.create_task(server.serve([listener]))
@@ -197,6 +202,11 @@ async def _listening(app: Server, listener: socket.socket) -> AsyncIterator[None
         server.should_exit = True
         await work
         watching.cancel()
+
+
+def requests_secs(drain_secs: int) -> int:
+    """How long open requests may take when the server stops: the engine needs the rest to give back what is at work."""
+    return max(1, drain_secs * 3 // 4)
 
 
 @contextmanager

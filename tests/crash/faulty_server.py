@@ -1,4 +1,4 @@
-"""A server in a process of its own, on a disk that fails on command: `python -m tests.crash.faulty_server DATABASE PORT`.
+"""A server in a process of its own, on a disk that fails on command: `python -m tests.crash.faulty_server DATABASE PORT [DRAIN_SECS]`.
 
 Each line of its standard input is an instruction:
 
@@ -53,7 +53,9 @@ def main() -> None:
             threading.Thread(target=obey, daemon=True).start()
             print(server.address, flush=True)
 
-        settings = Settings(db=f"sqlite:///{sys.argv[1]}", port=int(sys.argv[2]))
+        database, port, *drain = sys.argv[1:]
+        limits = {"drain_secs_max": int(drain[0])} if drain else {}
+        settings = Settings(db=f"sqlite:///{database}", port=int(port), limits=limits)
         asyncio.run(serve(settings, registry=Registry([]), ready=say))
 
 

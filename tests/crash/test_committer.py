@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import sys
 from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncIterator
@@ -19,6 +20,7 @@ pytestmark = pytest.mark.anyio
 
 FLOW = {"name": "one", "steps": [{"id": "a", "tool": "echo", "args": {"value": 1}}]}
 EXIT_AFTER_FAILED_SYNC = 70
+EXIT_AFTER_LATE_STOP = 75
 
 
 @pytest.fixture
@@ -52,9 +54,9 @@ class Faulty:
 
 
 @asynccontextmanager
-async def faulty(folder: Path) -> AsyncIterator[Faulty]:
+async def faulty(folder: Path, *more: str) -> AsyncIterator[Faulty]:
     port = free_port()
-    command = [sys.executable, "-m", "tests.crash.faulty_server", str(folder / "h.db"), str(port)]
+    command = [sys.executable, "-m", "tests.crash.faulty_server", str(folder / "h.db"), str(port), *more]
     process = await asyncio.create_subprocess_exec(*command, stdin=PIPE, stdout=PIPE)
     try:
         assert process.stdout is not None
@@ -128,3 +130,20 @@ async def test_a_sync_that_hangs_stops_commits_and_nothing_else(tmp_path: Path) 
         assert (await started)[0] == 202
         assert answers > 5, "the server answered nothing while the sync hung"
         await server.disk("sound")
+
+
+async def test_a_server_that_is_told_to_stop_ends_by_its_limit_while_a_sync_hangs(tmp_path: Path) -> None:
+    """The hung sync would end after an hour, so the process can only have ended by its limit."""
+    async with faulty(tmp_path, "2") as server:
+        await server.publish("first")
+        _, acknowledged = await server.start()
+        await server.disk("sync hangs 3600")
+        hanging = asyncio.create_task(server.start())
+        await asyncio.sleep(0.1)
+        server.process.send_signal(signal.SIGTERM)
+        assert await server.ended() == EXIT_AFTER_LATE_STOP
+        await asyncio.wait([hanging])
+        assert hanging.exception() is not None or hanging.result()[0] >= 500, "it was acknowledged"
+    async with faulty(tmp_path) as server:
+        status, run = await server.ask("GET", f"/api/v1/runs/{acknowledged['run_id']}")
+        assert (status, run["run_id"]) == (200, acknowledged["run_id"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -70,9 +71,32 @@ def module_of(path: Path) -> str:
     return ".".join(("holdfast", *path.relative_to(HOUSE).with_suffix("").parts)).removesuffix(".__init__")
 
 
+@cache
+def tree_of(path: Path) -> ast.Module:
+    """The program in a file, without docstrings. To parse and walk the whole package takes seconds: it is done once."""
+    tree = ast.parse(path.read_text("utf-8"))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and (
+            ast.get_docstring(node, clean=False) is not None
+        ):
+            node.body = node.body[1:] or [ast.Pass()]
+    return tree
+
+
+@cache
+def nodes_of(path: Path) -> list[ast.AST]:
+    return list(ast.walk(tree_of(path)))
+
+
+@cache
+def code_of(path: Path) -> list[str]:
+    """The lines of the program, without comments and docstrings."""
+    return ast.unparse(tree_of(path)).splitlines()
+
+
 def imports_of(path: Path) -> Iterator[str]:
     """Every module that a file imports, wherever in it."""
-    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+    for node in nodes_of(path):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -89,17 +113,6 @@ def imports_of(path: Path) -> Iterator[str]:
 def rooms_imported_by(path: Path) -> set[str]:
     modules = [name for name in imports_of(path) if name == "holdfast" or name.startswith("holdfast.")]
     return {room_of(name) for name in modules} - {"__version__"}
-
-
-def code_of(path: Path) -> Iterator[tuple[int, str]]:
-    """Lines without comments and docstrings: what the program says, not what is said about it."""
-    tree = ast.parse(path.read_text("utf-8"))
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and (
-            ast.get_docstring(node) is not None
-        ):
-            node.body = node.body[1:] or [ast.Pass()]
-    yield from enumerate(ast.unparse(tree).splitlines(), 1)
 
 
 def named(path: Path) -> str:
@@ -134,7 +147,7 @@ def test_the_core_knows_no_clock_no_chance_and_no_outside(path: Path) -> None:
 
 @pytest.mark.parametrize("path", [path for path in FILES if room_of(module_of(path)) in PURE], ids=named)
 def test_the_core_waits_for_nothing_and_reads_no_clock(path: Path) -> None:
-    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+    for node in nodes_of(path):
         assert not isinstance(node, ast.Await | ast.AsyncFunctionDef | ast.AsyncFor | ast.AsyncWith)
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
             assert node.func.attr not in ("now", "utcnow", "today"), f"line {node.lineno} reads the clock"
@@ -151,7 +164,7 @@ def test_only_the_door_asks_what_to_do() -> None:
     askers = {
         named(path)
         for path in FILES
-        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        for node in nodes_of(path)
         if isinstance(node, ast.ImportFrom)
         and node.module == "holdfast.engine.decide"
         and any(alias.name == "decide" for alias in node.names)
@@ -161,9 +174,7 @@ def test_only_the_door_asks_what_to_do() -> None:
 
 @pytest.mark.parametrize("path", FILES, ids=named)
 def test_nothing_sleeps_by_blocking(path: Path) -> None:
-    assert [
-        line for _, line in code_of(path) if "time.sleep" in line or "from time import sleep" in line
-    ] == []
+    assert [line for line in code_of(path) if "time.sleep" in line or "from time import sleep" in line] == []
 
 
 @pytest.mark.parametrize("path", FILES, ids=named)
@@ -173,13 +184,13 @@ def test_only_the_clock_reads_the_time_of_day(path: Path) -> None:
     if named(path) in ("runtime/clock.py", "cli/show.py", "sdk/worker.py"):
         return
     reads = re.compile(r"\btime\.time(_ns)?\(|datetime\.(now|utcnow|today)\(")
-    assert [line for _, line in code_of(path) if reads.search(line)] == []
+    assert [line for line in code_of(path) if reads.search(line)] == []
 
 
 def test_sql_stands_in_sql_files() -> None:
     """Statements have names and reasons there; the two dialects stand side by side."""
     statement = re.compile(r"\b(SELECT .+ FROM|INSERT INTO|UPDATE \w+ SET|DELETE FROM)\b")
-    found = {named(path) for path in FILES for _, line in code_of(path) if statement.search(line)}
+    found = {named(path) for path in FILES for line in code_of(path) if statement.search(line)}
     assert found <= {"store/sqlite_reads.py"}  # where it asks whether there is a schema at all
 
 

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from importlib.metadata import version
-from pathlib import Path
 
 import pytest
 
@@ -72,58 +70,3 @@ def test_every_error_has_a_stable_code_of_its_own() -> None:
 def test_every_error_is_public_and_says_what_it_means(kind: type[Exception]) -> None:
     assert getattr(holdfast, kind.__name__) is kind
     assert kind.__doc__
-
-
-SCRIPT = """
-import asyncio
-from collections.abc import AsyncIterator
-
-import holdfast
-from holdfast import Context, Holdfast, RunFailed, RunHandle, WorkflowSpec, WorkflowStatus, run_sync, tool
-
-
-@tool
-async def add(a: int, b: int, context: Context) -> int:
-    return a + b
-
-
-async def follow(run: RunHandle) -> AsyncIterator[str]:
-    async for event in run.events():
-        step: str | None = event["current_step_id"]
-        yield f"{event['detail']['kind']} {step} {event['progress']['completed_steps']}"
-
-
-async def main() -> None:
-    spec = WorkflowSpec.from_yaml_str("name: n")
-    async with Holdfast("sqlite:///h.db", tools=[add]) as hf:
-        version: str = await hf.publish(spec)
-        run = await hf.start("n", {"a": 1}, request_id="r", labels={"team": version}, parent_job_id="p")
-        try:
-            print(await run.result(timeout=3))
-        except RunFailed as failed:
-            print(failed.error.kind, failed.error.path, failed.error.attempt, failed.error.cause)
-        for step in (await run.steps(every=True)).values():
-            print(step.status, step.finished_at, step.output)
-        print((await hf.cancel(run.id))["status"], [one.id for one in await hf.runs(status="failed", limit=5)])
-        print(WorkflowStatus(await run.status()).is_terminal, holdfast.__version__)
-
-
-asyncio.run(main())
-print(run_sync("n", tools=[add], timeout=1.5))
-"""
-
-
-def test_a_script_that_uses_the_package_is_clean_under_strict_checking(tmp_path: Path) -> None:
-    (tmp_path / "script.py").write_text(SCRIPT, "utf-8")
-    command = [
-        sys.executable,
-        "-m",
-        "mypy",
-        "--strict",
-        "--config-file=",
-        f"--cache-dir={tmp_path}",
-        "script.py",
-    ]
-    environment = {**os.environ, "MYPYPATH": ""}
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
-    assert done.stdout.strip() == "Success: no issues found in 1 source file", done.stdout

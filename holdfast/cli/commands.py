@@ -491,8 +491,8 @@ DOCTOR: Final = Command(
     "Check the database and the machine it is on.",
     "holdfast.cli.upkeep:doctor_command",
     """\
-Reads the file only, unless --forget-key, --retry-run or --accept-loss is given: these need the file for themselves, and check
-nothing.
+Reads the file only, unless --forget-key, --retry-run or --accept-loss is given: these check nothing, and all but --retry-run need
+the file for themselves.
 
 Exit code: 0 all is well, 1 there is a problem.""",
     (
@@ -513,7 +513,7 @@ Exit code: 0 all is well, 1 there is a problem.""",
         ),
         Flag(
             "--retry-run",
-            "Let the server try this run again, which was set aside because the process died of it three times.",
+            "Let the server try this run again, which was set aside because the process died of it three times. A server that runs takes it up at once.",
             "RUN_ID",
         ),
         *ON_A_FILE,

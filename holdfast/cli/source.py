@@ -104,6 +104,7 @@ class Source(Protocol):
     async def explain(self, run_id: str) -> Explanation: ...
     async def preview(self, run_id: str, again: Again) -> RerunPreview: ...
     async def cancel(self, run_id: str, reason: str) -> str: ...  # the status from then on
+    async def retry(self, run_id: str) -> bool: ...  # is it taken up now?
     async def approve(self, run_id: str, path: str, answer: Answer) -> bool: ...  # was that decisive?
     async def link(self, run_id: str, path: str, by: str) -> str: ...
     async def signal(self, run_id: str, key: str, value: Any, correlation: str | None) -> str: ...  # status
@@ -206,6 +207,10 @@ class ServerSource:
 
     async def cancel(self, run_id: str, reason: str) -> str:
         return (await self.client.cancel(run_id, reason)).status
+
+    async def retry(self, run_id: str) -> bool:
+        await self.client.retry(run_id)
+        return True
 
     async def approve(self, run_id: str, path: str, answer: Answer) -> bool:
         return (await self.client.approve(run_id, path, **answer._asdict())).decided
@@ -415,6 +420,11 @@ class FileSource:
             await engine.cancel(RunId(run_id), reason)
             await engine.advance.drained()
             return (await engine.row_of(RunId(run_id))).status
+
+    async def retry(self, run_id: str) -> bool:
+        async with self._acting() as engine:
+            await engine.retry(RunId(run_id))
+        return False
 
     async def approve(self, run_id: str, path: str, answer: Answer) -> bool:
         answer = answer._replace(by=answer.by or LOCAL_ID)

@@ -9,18 +9,16 @@ from holdfast.cli.file import acting, finished, path_of, reading
 from holdfast.cli.given import settings_of
 from holdfast.cli.line import Given
 from holdfast.cli.show import painted
+from holdfast.cli.source import opened
 from holdfast.cli.streams import UNWRITTEN, give, say, show
 from holdfast.config import Settings
-from holdfast.errors import Refused
 from holdfast.runtime.backup import back_up
-from holdfast.runtime.deaths import forget_deaths
 from holdfast.runtime.doctor import Finding, examine
 from holdfast.runtime.owners import Lock
 from holdfast.runtime.upkeep import forget_key
 from holdfast.store.mark import forget_mark
 from holdfast.store.sqlite import SqliteStore
 from holdfast.tools.registry import Registry
-from holdfast.values import RunId
 
 UNSOUND: Final = 1
 
@@ -54,15 +52,13 @@ def doctor_command(given: Given) -> int:
 
 
 async def _retry(settings: Settings, run_id: str, *, as_json: bool) -> int:
-    async with acting(settings, Registry(), may_create=False) as engine:
-        row = await engine.row_of(RunId(run_id))
-        if not await forget_deaths(engine.store, engine.committer, row.no):
-            raise Refused(
-                f"run {run_id} was not set aside; holdfast runs explain {run_id} says what it waits for"
-            )
+    """A server that runs takes it up at once; else the next one does."""
+    async with opened(settings) as source:
+        run_id = await source.find(run_id)
+        is_taken_up = await source.retry(run_id)
     if as_json:
-        return 0 if give({"run_id": run_id}) else UNWRITTEN
-    say(f"run {run_id} is taken up again by the next holdfast up")
+        return 0 if give({"run_id": run_id, "taken_up": is_taken_up}) else UNWRITTEN
+    say(f"run {run_id} is taken up again {'now' if is_taken_up else 'by the next holdfast up'}")
     return 0
 
 

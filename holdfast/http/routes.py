@@ -149,6 +149,13 @@ async def cancel(ask: Ask) -> Started:
     return Started(row.id, row.status)
 
 
+async def retry(ask: Ask) -> Started:
+    engine, run_id = ask.services.engine, RunId(ask.path["id"])
+    await engine.retry(run_id, tenant=ask.tenant)
+    row = await engine.row_of(run_id, ask.tenant)
+    return Started(row.id, row.status)
+
+
 async def rerun(ask: Ask) -> Reply:
     wanted: RerunRun = ask.body
     commands, run_id = ask.services.commands, ask.path["id"]
@@ -405,6 +412,17 @@ ROUTES: Final = (
         body_optional=True,
         answer=Started,
         errors=("run_is_over", "invalid_inputs"),
+    ),
+    Route(
+        "POST",
+        "/api/v1/runs/{id}/retry",
+        "admin",
+        retry,
+        "Go on with a run that was set aside.",
+        RUNS,
+        query=NoQuery,
+        answer=Started,
+        errors=("refused",),
     ),
     Route(
         "POST",

@@ -29,6 +29,7 @@ from holdfast.errors import (
     LimitExceeded,
     NodeIsOver,
     NotFound,
+    Refused,
     RunIsOpen,
     RunIsOver,
     RunSetAside,
@@ -645,6 +646,19 @@ class Engine:
             raise self._set_aside(row.no)
         await self.advance.drained()
         return live
+
+    async def retry(self, run_id: RunId, *, tenant: str = DEFAULT_TENANT) -> None:
+        """Take up a run that was set aside; where not all runs are driven, let the next process do so."""
+        row = await self.row_of(run_id, tenant)
+        has_killed = await self.deaths.forget(row.no)
+        if self.advance.quarantined.pop(row.no, None) is None and not has_killed:
+            raise Refused(
+                f"run {run_id} was not set aside; holdfast runs explain {run_id} says what it waits for"
+            )
+        if self.drives_all:
+            if await self.owners.adopt(row.no, restarted=has_killed) is None:
+                raise self._set_aside(row.no)
+            await self.advance.drained()
 
     async def hold(self, row: RunRow) -> Live:
         """A run in memory, ours to append to. Where all runs are driven it goes on; else nothing of it starts."""

@@ -157,6 +157,19 @@ class Deaths:
             del self.watched[no], self._known[no]
             self._committer.submit(self._batch(), lambda error: None)
 
+    async def forget(self, no: RunNo) -> bool:
+        """Let a run be taken up again; gives whether it had been set aside."""
+        death = self._known.pop(no, None)
+        self.watched.pop(no, None)
+        if death is None:
+            return False
+        try:
+            await self._committer.commit(self._batch())
+        except BaseException:
+            self._known[no] = death
+            raise
+        return death.is_enough
+
     def _batch(self) -> Batch:
         batch = Batch()
         batch.deaths = _encoded(list(self._known.values())[-DEATHS_REMEMBERED_MAX:])
@@ -167,7 +180,7 @@ def set_aside(death: Death) -> SetAside:
     what = death.doing or "it"
     return SetAside(
         f"{death.count} processes died while they decided this run, the last at: {what}",
-        f"stop the server, then: holdfast doctor --retry-run {death.run_id}",
+        f"to let it be tried again: holdfast doctor --retry-run {death.run_id}",
     )
 
 
@@ -184,15 +197,6 @@ async def set_aside_of(store: Store, no: RunNo) -> SetAside | None:
     """Whether a run of a file was set aside for good."""
     deaths = read_deaths(await store.deaths())
     return next((set_aside(death) for death in deaths if death.no == no and death.is_enough), None)
-
-
-async def forget_deaths(store: Store, committer: Committer, no: RunNo) -> bool:
-    """Let a run be taken up again; gives whether it had been set aside."""
-    deaths = read_deaths(await store.deaths())
-    batch = Batch()
-    batch.deaths = _encoded(death for death in deaths if death.no != no)
-    await committer.commit(batch)
-    return any(death.no == no and death.is_enough for death in deaths)
 
 
 def _encoded(deaths: Iterable[Death]) -> str:

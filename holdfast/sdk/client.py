@@ -214,6 +214,11 @@ class Client:
         return await self._post(f"/runs/{_in(run_id)}/cancel", Started, {"reason": reason})
 
     @checked
+    async def retry(self, run_id: str) -> Started:
+        """Let the server go on with a run that was set aside; raises Refused if it was not."""
+        return await self._connection.ask("POST", f"{API}/runs/{_in(run_id)}/retry", Started)
+
+    @checked
     async def rerun(
         self,
         run_id: str,

@@ -141,6 +141,9 @@ class SyncClient:
     def cancel(self, run_id: str, reason: str = "") -> Started:
         return self._do(self._client.cancel(run_id, reason))
 
+    def retry(self, run_id: str) -> Started:
+        return self._do(self._client.retry(run_id))
+
     def rerun(
         self,
         run_id: str,

@@ -147,3 +147,32 @@ async def test_a_run_that_was_being_decided_when_the_process_was_killed_by_chanc
         assert (await server.ask("GET", f"/runs/{run}"))[1]["set_aside"] is None
     finally:
         await server.end()
+
+
+async def test_a_server_that_runs_takes_up_a_run_that_was_set_aside_when_it_is_asked_to(
+    tmp_path: Path,
+) -> None:
+    server = Mortal(tmp_path / "h.db")
+    await server.live()
+    await server.ask("POST", "/workflows", FLOW)
+    bad = await server.start()
+    server.process.kill()
+    await server.process.wait()
+    for _ in range(DEATHS):
+        await server.live("adopted", bad)
+        await server.dies()
+    await server.live()  # one without the defect
+    try:
+        assert (await server.ask("GET", f"/runs/{bad}"))[1]["set_aside"] is not None
+        asked = await asyncio.to_thread(holdfast, server.database, "doctor", "--retry-run", bad[-12:])
+        assert (asked.returncode, asked.stdout + asked.stderr) == (0, f"run {bad} is taken up again now\n")
+        async with asyncio.timeout(60):
+            while await status_of(server, bad) != "completed":
+                await asyncio.sleep(0.1)
+        asked = await asyncio.to_thread(holdfast, server.database, "doctor", "--retry-run", bad)
+        assert (asked.returncode, "was not set aside" in asked.stderr) == (2, True), asked
+    finally:
+        await server.end()
+    await server.live()  # and the deaths are forgotten
+    assert (await server.ask("GET", f"/runs/{bad}"))[1]["set_aside"] is None
+    await server.end()

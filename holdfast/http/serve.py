@@ -141,10 +141,10 @@ async def _opened(
         keys.check_start()
         if keys.is_guarded:
             _guard(engine)
-        services.health.begin_check()
+        services.health.begin()
         yield services, keys
     finally:
-        await services.health.end_check()
+        await services.health.end()
         await services.api_keys.close()
         await engine.close()
         if tracing is not None:

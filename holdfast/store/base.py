@@ -48,6 +48,8 @@ class Fenced(HoldfastError):
 class FileCheck(Protocol):
     """A long look at every page, on a thread: `run` gives what is wrong, `stop` ends it early."""
 
+    has_begun: bool
+
     def run(self) -> str: ...
     def stop(self) -> None: ...
 

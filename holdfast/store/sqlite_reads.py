@@ -9,7 +9,7 @@ import asyncio
 import inspect
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager
 from functools import wraps
 from typing import Any, Final, TypeVar
 
@@ -57,6 +57,9 @@ LOGS_AT: Final = (
 HAS_NO_LOG: Final = 1
 NO_PLACE: Final = 0  # no file has this inode: a backup is a copy wherever it lies
 ENDS_LOOKED_AT_MAX: Final = 10_000  # runs that are looked for by the end of their id
+OPERATIONS_PER_LOOK: Final = (
+    10_000  # of SQLite's machine: some milliseconds until a check that is stopped ends
+)
 FIRST_ROWS: Final = 5  # of a journal: enough to see when its run was begun
 
 # A store that fails in one of these ways may work again, and none of them is the fault of a batch or a run.
@@ -629,14 +632,15 @@ class FileCheck:
 
     def __init__(self, path: str) -> None:
         self._path = path
-        self._db: apsw.Connection | None = None
-        self._is_stopped = False
+        self.has_begun = self._is_stopped = False
 
     def run(self) -> str:
         """What is wrong with the first pages that are damaged; empty if none is, or if it was stopped."""
+        self.has_begun = True
         try:
-            with closing(apsw.Connection(self._path, flags=apsw.SQLITE_OPEN_READONLY)) as self._db:
-                found = [str(line) for (line,) in self._db.execute("PRAGMA quick_check(3)")]
+            with closing(apsw.Connection(self._path, flags=apsw.SQLITE_OPEN_READONLY)) as db:
+                db.set_progress_handler(lambda: self._is_stopped, OPERATIONS_PER_LOOK)
+                found = [str(line) for (line,) in db.execute("PRAGMA quick_check(3)")]
         except apsw.InterruptError:
             return ""
         except (apsw.CorruptError, apsw.NotADBError) as error:
@@ -648,9 +652,6 @@ class FileCheck:
 
     def stop(self) -> None:
         self._is_stopped = True
-        if self._db is not None:
-            with suppress(apsw.ConnectionClosedError):
-                self._db.interrupt()
 
 
 def _is_cut(error: BaseException) -> bool:

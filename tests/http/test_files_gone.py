@@ -7,9 +7,11 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
+import aiohttp
 import pytest
 
 from tests.http.conftest import Asker
+from tests.http.test_stream_killed import Mortal
 
 pytestmark = pytest.mark.anyio
 
@@ -57,3 +59,32 @@ async def test_a_server_whose_log_was_cut_or_removed_is_not_ready_and_answers_50
     for _ in range(3):
         assert (await ask("POST", "/api/v1/runs", {"workflow": "sum", "inputs": {"a": 1}})).status == 503
         assert (await ask("GET", f"/api/v1/runs/{run_id}")).status in (200, 503)
+
+
+async def test_an_idle_server_saves_what_is_only_in_a_log_that_was_removed(tmp_path: Path) -> None:
+    """No request and no commit tells it. The kill must not lose what it had acknowledged."""
+    server, database = Mortal(tmp_path / "h.db"), tmp_path / "h.db"
+    await server.live()
+    spec = {"name": "wait", "steps": [{"id": "go", "kind": "wait_event", "signal_key": "go"}]}
+    async with aiohttp.ClientSession() as session:
+        runs = [
+            (await (await session.post(f"{server.address}/api/v1/runs", json={"spec": spec})).json())[
+                "run_id"
+            ]
+            for _ in range(20)
+        ]
+        before = database.stat().st_mtime_ns
+        Path(f"{database}-wal").unlink()
+        async with asyncio.timeout(60):
+            while database.stat().st_mtime_ns == before:
+                await asyncio.sleep(0.05)
+        async with session.get(f"{server.address}/readyz") as answer:
+            assert (answer.status, (await answer.json())["reasons"]) == (503, ["store_gone"])
+        await server.die()
+        await server.live()
+        for run_id in runs:
+            async with session.get(f"{server.address}/api/v1/runs/{run_id}") as answer:
+                assert answer.status == 200, "an acknowledged run is lost"
+        async with session.get(f"{server.address}/readyz") as answer:
+            assert answer.status == 200
+    await server.die()

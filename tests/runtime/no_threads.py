@@ -1,7 +1,7 @@
-"""A process that can start no more threads: `prlimit` of its address space, and stacks that do not fit into it.
+"""A process that can start no more threads: `python -m tests.runtime.no_threads FILE LIMIT [uvloop]`.
 
-Run as `python -m tests.runtime.no_threads FILE` with a large soft limit of the stack. Prints one line for each thing that
-it has seen.
+LIMIT is `memory` (of its address space; start it with stacks that do not fit into what is left) or `processes` (RLIMIT_NPROC,
+which does not hold for root). Prints one line for each thing that it has seen.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from pathlib import Path
 import uvloop
 
 from holdfast import Holdfast, RunFailed, tool
+from holdfast.runtime.health import Health
 from holdfast.tools import guard
 
 ROOM_BYTES = 200 * 2**20  # for everything but the stack of a thread
@@ -26,6 +27,10 @@ def here() -> str:
 
 
 def allow_threads(allowed: bool) -> None:
+    if sys.argv[2] == "processes":
+        most = resource.getrlimit(resource.RLIMIT_NPROC)[1]
+        resource.setrlimit(resource.RLIMIT_NPROC, (most if allowed else 1, most))
+        return
     used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     limit = resource.RLIM_INFINITY if allowed else used + ROOM_BYTES
     resource.setrlimit(resource.RLIMIT_AS, (limit, resource.RLIM_INFINITY))
@@ -42,6 +47,8 @@ async def main() -> None:
             threading.Thread(target=print).start()
         except RuntimeError as error:
             print(error, flush=True)
+        health = Health(hf._engine)
+        health.begin()
         runs = [
             await hf.start({"name": "t", "steps": [{"id": f"s{n}", "tool": "here"} for n in range(2)]})
             for _ in range(10)
@@ -52,12 +59,18 @@ async def main() -> None:
         except RunFailed as failed:
             print(failed.error.kind, failed.error.message, flush=True)
         print("waiting", [await run.status() for run in runs].count("running"), flush=True)
+        print("pages checked:", health.is_checked, flush=True)
+        await health.end()
+        health.begin()
         allow_threads(True)
         for run in runs:
             assert (await run.result())["s1"] == "holdfast-tool"
+        while not health.is_checked:
+            await asyncio.sleep(0.05)
+        await health.end()
         print("all done", flush=True)
 
 
 if __name__ == "__main__":
-    uvloop.install() if len(sys.argv) > 2 else None
+    uvloop.install() if len(sys.argv) > 3 else None
     asyncio.run(main())

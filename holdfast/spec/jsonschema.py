@@ -6,7 +6,8 @@ met. Must not know what a schema is for.
 A schema may be hostile. Nothing is fetched: a reference stays within its schema. Regular expressions are matched in
 linear time, so they have no look-around and no back-references, and are bounded in size and number. What is left is
 work that multiplies, through references to references and through many rules for many values. It is counted
-beforehand, which is possible because a schema may not contain itself.
+beforehand, which is possible because a schema may not contain itself. Rules that cost more than others are counted
+apart (schema_work.py).
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from holdfast import limits, values
+from holdfast.spec import schema_work
 from holdfast.spec.problems import Report, Where, did_you_mean, quoted, type_name
 
 if TYPE_CHECKING:
@@ -316,7 +318,7 @@ def _parts_of(schema: dict[str, Any], root: Any) -> Iterator[tuple[str, Any]]:
             case "a list of schemas":
                 yield from ((keyword, part) for part in value)
             case "a mapping of schemas" if keyword not in ("$defs", "definitions"):
-                yield from value.items()
+                yield from ((keyword, part) for part in value.values())
         if keyword == "$ref":
             yield value, _referred(root, value)
 
@@ -340,6 +342,7 @@ class Judge:
         import jsonschema_rs  # here, because few runs need it
 
         self._rules = rules
+        self._dear = schema_work.DearRules(schema, lambda part: _parts_of(part, schema))
         self._heavy_text = b'"pattern' in values.encode(schema)
         patterns = jsonschema_rs.RegexOptions(size_limit=PATTERN_BYTES_MAX, dfa_size_limit=PATTERN_BYTES_MAX)
         self._validator = jsonschema_rs.Draft202012Validator(
@@ -354,7 +357,7 @@ class Judge:
             )  # as a run will see it; a value that holds itself ends here
         except values.NotJson as error:
             return [Misfit("not_json", (), f"not JSON: {error}")]
-        work = self._rules * _size(value, CHARS_MATCHED if self._heavy_text else CHARS_READ)
+        work = self._work(value)
         if work > limits.now.schema_work_max:
             return [
                 Misfit(
@@ -369,6 +372,10 @@ class Judge:
             return list(self._first(value))
         found = islice(self._validator.iter_errors(value), MISFITS_MAX)
         return [misfit for error in found for misfit in _in_words(error)]
+
+    def _work(self, value: Any) -> int:
+        work = self._rules * _size(value, CHARS_MATCHED if self._heavy_text else CHARS_READ)
+        return work if work > limits.now.schema_work_max else work + self._dear.work(value)
 
     def _first(self, value: Any) -> Iterator[Misfit]:
         import jsonschema_rs

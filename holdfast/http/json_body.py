@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from typing import Any, Final
 
 from holdfast.errors import InvalidRequest, Problem
@@ -75,19 +76,27 @@ def _object(members: list[tuple[str, Any]]) -> Any:
 def _has_twice(raw: bytes) -> InvalidRequest:
     if len(raw) > POINTER_BYTES_MAX:
         return InvalidRequest("an object in the body has the same key twice; send each key once")
-    stack: list[tuple[str, Any]] = [("", json.loads(raw, object_pairs_hook=_object))]
-    while True:
-        place, value = stack.pop()
-        if isinstance(value, _Twice):
-            pointer = f"{place}/{_token(value.key)}"
-            problem = Problem("duplicate_key", f"duplicate key {value.key[:100]!a}", pointer)
-            return InvalidRequest(
-                f"the body has the same key twice at {pointer[:200]}; send each key once", [problem]
-            )
-        if isinstance(value, dict):
-            stack.extend((f"{place}/{_token(key)}", member) for key, member in value.items())
-        elif isinstance(value, list):
-            stack.extend((f"{place}/{index}", member) for index, member in enumerate(value))
+    pointer, key = _place_of_twice(json.loads(raw, object_pairs_hook=_object))
+    problem = Problem("duplicate_key", f"duplicate key {key[:100]!a}", pointer)
+    return InvalidRequest(
+        f"the body has the same key twice at {pointer[:200]}; send each key once", [problem]
+    )
+
+
+def _place_of_twice(value: Any) -> tuple[str, str]:
+    """Where the first such key stands. A place is written once it is known: written for every value on the way, a long
+    key around many values would be written as often."""
+    names: list[str] = []
+    inner: list[Iterator[tuple[object, Any]]] = []
+    while not isinstance(value, _Twice):
+        if isinstance(value, dict | list):
+            inner.append(iter(value.items() if isinstance(value, dict) else enumerate(value)))
+            names.append("")
+        while (member := next(inner[-1], None)) is None:
+            inner.pop()
+            names.pop()
+        names[-1], value = _token(str(member[0])), member[1]
+    return "/".join(("", *names, _token(value.key))), value.key
 
 
 def _token(key: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import io
 import json
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,9 @@ import pytest
 
 from holdfast import limits
 from holdfast.config import Settings
+from holdfast.errors import InvalidRequest
 from holdfast.http.docs import with_docs
+from holdfast.http.json_body import read_json
 from holdfast.http.serve import ROUTES
 from holdfast.http.server import SINGLE
 from holdfast.http.table import Route
@@ -216,6 +219,19 @@ async def test_a_body_with_a_key_twice_is_refused_with_its_place(
     answer = await local("POST", path, data=raw, headers={"content-type": "application/json"})
     assert (answer.status, answer.body["error"]) == (400, "invalid_request")
     assert [(one["code"], one["pointer"]) for one in answer.body["details"]] == [("duplicate_key", pointer)]
+
+
+def test_a_long_key_around_many_values_is_written_once_when_a_key_is_there_twice() -> None:
+    """As the place of each value it would be: 10 GB for a body of less than 1 MiB."""
+    raw = b'{"' + b"k" * 100_000 + b'": [{"a": 1, "a": 2}' + b", 0" * 100_000 + b"]}"
+    tracemalloc.start()
+    try:
+        with pytest.raises(InvalidRequest) as refused:
+            read_json(raw)
+        assert tracemalloc.get_traced_memory()[1] < 32 * 1024 * 1024
+    finally:
+        tracemalloc.stop()
+    assert refused.value.problems[0].pointer == f"/{'k' * 100_000}/0/a"
 
 
 async def test_a_link_is_not_answered_by_a_body_with_a_key_twice(local: Said) -> None:

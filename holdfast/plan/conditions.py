@@ -49,6 +49,9 @@ Asked = Callable[[_Looking], bool]
 
 NUMBER_CHARS_MAX: Final = 300  # a longer text of digits is a text; Python itself refuses some of them
 MEMBERS_OF_A_UNIT: Final = 4  # of a list that is searched for a number or a text
+TRIED_OF_A_UNIT: Final = 3_000  # characters that are compared in a search, at worst one by one
+SHORT_CHARS, LONG_CHARS, PART_CHARS_MAX = 2_500, 30_000, 100  # where Python changes how it searches
+DIGITS_OF_A_UNIT: Final = 50
 _NUMBER_BEGINS: Final = frozenset("0123456789+-.")
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?\Z")
 
@@ -104,9 +107,19 @@ def is_within(item: Any, whole: Any, work: Work) -> bool:
     if isinstance(whole, list):
         return _has(whole, item, work)
     if isinstance(whole, str):
-        work.spend(len(whole) // CHARS_OF_A_UNIT)
-        return item is not None and _text(item, work) in whole
+        if item is None:
+            return False
+        part = _text(item, work)
+        work.spend(_searching(len(whole), len(part)))
+        return part in whole
     return False
+
+
+def _searching(whole: int, part: int) -> int:
+    """What it costs to look for a text in another. Python looks for each part of a short text at each place of it, and
+    is quicker only where that would take long."""
+    tried = part if whole < SHORT_CHARS else min(part, PART_CHARS_MAX) if whole < LONG_CHARS else 1
+    return whole // CHARS_OF_A_UNIT + whole * tried // TRIED_OF_A_UNIT
 
 
 def _has(items: list[Any], item: Any, work: Work) -> bool:
@@ -125,7 +138,7 @@ def _has(items: list[Any], item: Any, work: Work) -> bool:
 def _is_number(member: Any, number: float, work: Work) -> bool:
     if type(member) in (int, float):
         return bool(member == number)
-    work.spend(1)
+    work.spend(1 + (len(member) // DIGITS_OF_A_UNIT if isinstance(member, str) else 0))
     return _number(member) == number
 
 

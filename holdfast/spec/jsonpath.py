@@ -200,7 +200,7 @@ def _pick(selector: JSONPathSelector) -> Pick:
             return lambda value, _: (value[name],) if isinstance(value, dict) and name in value else ()
         case IndexSelector(index=index):
             return lambda value, _: (
-                value[index:][:1] if isinstance(value, list) and -len(value) <= index else ()
+                (value[index],) if isinstance(value, list) and -len(value) <= index < len(value) else ()
             )
         case SliceSelector(slice=part):
             return lambda value, at: (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any, Final
 
 from holdfast import limits
@@ -10,6 +10,7 @@ from holdfast.errors import ExpressionTooCostly
 
 # One unit is a value that is passed over; looking closer costs several. The whole is at most about 0.1 s.
 CHARS_OF_A_UNIT: Final = 1_000  # of text that is compared or searched
+WRITTEN_OF_A_UNIT: Final = 200  # of text inside of a value that is written as JSON to be compared
 
 
 class Work:
@@ -31,18 +32,23 @@ class Work:
             raise ExpressionTooCostly(message, self.limit)
 
     def weigh(self, value: Any) -> None:
-        """Spend what it costs to look at all of a value."""
+        """Spend what it costs to write all of a value."""
         stack = [value]
         while stack:
             top = stack.pop()
             if isinstance(top, str):
-                self.spend(1 + len(top) // CHARS_OF_A_UNIT)
+                self.spend(1 + len(top) // WRITTEN_OF_A_UNIT)
             elif isinstance(top, dict):
-                self.spend(1 + len(top))
+                self.spend(1 + len(top) + _chars(top) // WRITTEN_OF_A_UNIT)
                 stack.extend(top.values())
             elif isinstance(top, list):
                 self.spend(1 + len(top))
                 stack.extend(top)
+
+
+def _chars(names: Collection[str]) -> int:
+    """The length of all names of an object, which are looked at as any text is."""
+    return sum(map(len, names))
 
 
 def is_same(left: Any, right: Any, work: Work) -> bool:
@@ -60,7 +66,10 @@ def is_same(left: Any, right: Any, work: Work) -> bool:
                 return False
             pairs.append(zip(one, other, strict=True))
         elif isinstance(one, dict) and isinstance(other, dict):
-            work.spend(min(len(one), len(other)))
+            if len(one) != len(other):
+                return False
+            work.spend(len(one))
+            work.spend(_chars(one) // CHARS_OF_A_UNIT)
             if one.keys() != other.keys():
                 return False
             pairs.append(zip(one.values(), map(other.__getitem__, one), strict=True))

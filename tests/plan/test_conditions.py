@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from holdfast.errors import ExpressionTooCostly
 from holdfast.plan.conditions import condition, is_equal, is_within
 from holdfast.spec.condition import condition_from
 from holdfast.spec.problems import Report
@@ -202,3 +203,27 @@ def test_texts_that_nearly_are_numbers_are_compared_all_the_same(left: str, righ
 def test_what_is_no_number_of_ours_is_a_text(text: str) -> None:
     assert is_equal(text, text, Work())
     assert not is_equal(text, 1, Work())
+
+
+@pytest.mark.parametrize(
+    ("compare", "left", "right"),
+    [
+        (is_within, "a" * 600 + "b" + "a" * 600, "a" * 2_400),  # a short text is searched place by place
+        (is_within, "a" * 30 + "b" + "a" * 30, "a" * 29_000),
+        (is_within, "1", ["9" * 290] * 100),
+        (is_equal, {"k" * 100_000: 1}, {"k" * 100_000: 2}),  # names are text too
+    ],
+    ids=["short text", "longer text", "texts of digits", "names"],
+)
+def test_many_costly_comparisons_are_refused(compare: Any, left: Any, right: Any) -> None:
+    def compare_often() -> None:
+        work = Work()
+        for _ in range(2_000):
+            compare(left, right, work)
+
+    with pytest.raises(ExpressionTooCostly):
+        compare_often()
+
+
+def test_a_text_is_looked_for_in_one_of_the_largest_size() -> None:
+    assert not is_within("needle" * 20, "hay" * 8_000_000, Work())

@@ -227,6 +227,7 @@ def nest(depth: int, width: int) -> Any:
         ("$[?@ == $[0]]", [{str(i): i for i in range(1000)} for _ in range(1000)]),
         ("$[?@ <= $[0]]", ["x" * 10_000_000] * 50),
         ("$[" + "*," * 200 + "*]", list(range(10_000))),
+        ("$.a[?$.p == $.q]", {"a": list(range(5_000)), "p": {"k" * 1_000_000: 1}, "q": {"k" * 1_000_000: 2}}),
         # Few values are visited, but each row is compared down to its last value.
         ("$[?count($[?@ == $[0]]) > 0]", [[list(range(1000))] for _ in range(900)]),
     ],
@@ -235,6 +236,18 @@ def test_a_path_that_looks_at_too_much_is_stopped(text: str, data: Any) -> None:
     with pytest.raises(LimitExceeded) as error:
         compiled(parse_jsonpath(text))(data)
     assert error.value.limit == "expression_work_max"
+
+
+class Uncopied(list[Any]):
+    def __getitem__(self, at: Any) -> Any:
+        assert not isinstance(at, slice), "a part of the list was copied"
+        return super().__getitem__(at)
+
+
+@pytest.mark.parametrize("text", ["$[0]", "$[0,1,-1,7]", "$..[0]"])
+def test_an_index_copies_nothing_of_the_list(text: str) -> None:
+    """Copied for each of a few hundred indices, a long list would take seconds."""
+    assert compiled(parse_jsonpath(text))({"a": Uncopied([1, 2])} if ".." in text else Uncopied([1, 2]))
 
 
 def test_each_evaluation_has_the_whole_budget() -> None:

@@ -15,26 +15,16 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
-from typing import Final, Literal, NamedTuple, Protocol
-
-import msgspec
+from typing import Final, NamedTuple, Protocol
 
 from holdfast.schedule.wall import DAY, Wall
 from holdfast.schedule.zones import Segment, Zone
-from holdfast.spec.cron import YEAR_MAX, Cron
-
-Gap = Literal["run_after", "skip"]
-Fold = Literal["first", "second", "both"]
+from holdfast.spec.cron import YEAR_MAX, Cron, Dst
 
 # The search ends with the last year that an expression can name.
 LAST_MS: Final = (
     (YEAR_MAX + 1 - 1970) * 365 + 32
 ) * DAY * 1_000 - 1  # 32 leap days from 1972 to 2096; 2100 has none
-
-
-class Dst(msgspec.Struct, frozen=True):
-    gap: Gap = "run_after"
-    fold: Fold = "first"
 
 
 class Tick(NamedTuple):
@@ -157,7 +147,7 @@ class CronRule:
 
 
 class IntervalRule:
-    """Instants on a grid of equal steps. `start` itself is one only if the schedule says where its grid starts."""
+    """Instants in equal steps from a first one."""
 
     __slots__ = ("_every", "_first")
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 import msgspec
 
@@ -52,6 +52,13 @@ class Interval(msgspec.Struct, frozen=True):
 
     text: str
     every_ms: int
+
+
+class Dst(msgspec.Struct, frozen=True):
+    """What becomes of fixed times when clocks change: in the gap of spring, and in the fold of autumn, where a time comes twice."""
+
+    gap: Literal["run_after", "skip"] = "run_after"
+    fold: Literal["first", "second", "both"] = "first"
 
 
 class CronProblem(NamedTuple):

@@ -12,8 +12,8 @@ from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from importlib.resources import files
 
-from holdfast.schedule.cron import Dst, Rule, Tick
-from holdfast.spec.cron import Cron
+from holdfast.schedule.cron import Rule, Tick
+from holdfast.spec.cron import Cron, Dst
 from holdfast.spec.zones import zone_info
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

@@ -11,9 +11,9 @@ from cronsim import CronSim, CronSimError
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.schedule.cron import LAST_MS, CronRule, Dst, InstantsRule, IntervalRule, Tick
+from holdfast.schedule.cron import LAST_MS, CronRule, InstantsRule, IntervalRule, Tick
 from holdfast.schedule.zones import Zone, zone
-from holdfast.spec.cron import Cron, CronError, Interval, parse_expression
+from holdfast.spec.cron import Cron, CronError, Dst, Interval, parse_expression
 from holdfast.spec.zones import zone_info, zone_names
 from tests.schedule.oracle import EPOCH, backward, forward, instants, ms, transitions, utc
 

@@ -1,0 +1,367 @@
+"""Which occurrences of a schedule fire now, which are skipped and why, and when to look again.
+
+The one place that knows missed-run policy, overlap, catch-up, jitter, pauses and grace. It does not know cron text or zones
+(timing.py), where schedules and cursors are stored, or what a fire starts. `now` is a parameter; nothing here reads a clock.
+
+How the runtime uses it, for each schedule with a clock and each slot:
+
+1. Load the schedule, its cursor (`control.registered` makes the first one), and count its open runs.
+2. `due(schedule, cursor, running, now, outages=…)`.
+3. If `due.cursor` differs: in one commit, replace the cursor where its `revision` is still the one that was loaded, put each row of
+   `skipped` (by its first occurrence; a longer stretch replaces a shorter one), and for each fire insert the ledger row (unique)
+   and the run. A commit that finds another revision is dropped as a whole, and `due` is asked again.
+4. If `cancels_oldest`, cancel the oldest open run. This is said each time until it has ended, so a crash cannot lose it.
+5. If `is_cut`, begin again at 1; else arm a timer for `next_at`, if there is one.
+
+Ask when the timer rings, when a run of the schedule ends, after an outage, and after pause, resume and edit (control.py). An idle schedule
+needs no memory but its `next_at`.
+
+*Outages* are stretches in which no engine was awake: from the last heartbeat of one process to the start of the next, or over a jump
+of the wall clock against the monotonic clock. The runtime stores an outage before it asks, and keeps it until every cursor is past
+it, so that a second crash does not turn missed occurrences into late ones. When the clock is set back, an outage that ends in the
+future is cut to end now.
+
+The life of an occurrence:
+
+    excluded, or its local time does not exist ──► skipped
+    due during a pause ──► skipped, or caught up if the schedule was resumed so
+    due during an outage, and the engine woke more than the grace later ──► missed: skipped, or caught up
+    else: it is due at its time plus jitter ──► fires; or at the limit of runs ──► skipped, or waits, as `overlap` says
+
+Catch-up runs begin one after the other, each when the one before has ended, and are never skipped for overlap.
+"""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+from typing import Final
+
+import msgspec
+
+from holdfast.schedule.cron import Tick
+from holdfast.schedule.records import (
+    Cursor,
+    Due,
+    Fire,
+    Outage,
+    Owed,
+    Pause,
+    Reason,
+    Running,
+    Schedule,
+    Skipped,
+)
+from holdfast.schedule.timing import Grid, grid_of
+
+FIRES_MAX: Final = 100  # of one answer, so that a commit stays small
+EXAMINED_MAX: Final = 5_000  # occurrences that one answer decides on: some 50 ms
+OWED_MAX: Final = 100  # outages whose occurrences are still to be caught up
+
+
+def due(
+    schedule: Schedule,
+    cursor: Cursor,
+    running: Running,
+    now: int,
+    limit: int = FIRES_MAX,
+    *,
+    outages: tuple[Outage, ...] = (),
+) -> Due:
+    if not schedule.enabled:
+        return Due(cursor)
+    return Decision(schedule, cursor, running, now, limit, outages).made()
+
+
+def jitter_ms(schedule: Schedule, at: int) -> int:
+    """How much later than its nominal time an occurrence fires: a hash, so that a restart does not draw again."""
+    if not schedule.jitter_ms:
+        return 0
+    digest = blake2b(f"{schedule.id}\0{at}".encode(), digest_size=8).digest()
+    return int.from_bytes(digest) % (schedule.jitter_ms + 1)
+
+
+class Decision:
+    """One answer in the making: the fields of the cursor, changed step by step."""
+
+    def __init__(
+        self,
+        schedule: Schedule,
+        cursor: Cursor,
+        running: Running,
+        now: int,
+        limit: int,
+        outages: tuple[Outage, ...],
+    ) -> None:
+        self.schedule, self.cursor, self.now, self.outages = schedule, cursor, now, outages
+        self.grid = grid_of(schedule.timing, cursor.registered_at)
+        self.open, self.catchups, self.run_count = running.open, running.catchups, running.run_count
+        self.at, self.total = cursor.at, cursor.total_run_count
+        self.missed, self.waiting = list(cursor.missed), list(cursor.waiting)
+        self.catchup_from = cursor.catchup_from
+        self.skipping, self.dropping = cursor.skipping, cursor.dropping
+        self.fires: list[Fire] = []
+        self.rows: dict[int, Skipped] = {}
+        self.fires_left, self.ticks_left = limit, EXAMINED_MAX
+        self.is_paused = any(pause.until is None for pause in cursor.pauses)
+
+    def made(self) -> Due:
+        self._start_owed()
+        self._look_forward()
+        self._start_owed()
+        cursor = self._cursor()
+        is_cut = self.is_spent
+        return Due(
+            cursor,
+            tuple(self.fires),
+            tuple(self.rows.values()),
+            self.now if is_cut else self._next_at(),
+            is_cut,
+            self._cancels_oldest(),
+        )
+
+    @property
+    def is_spent(self) -> bool:
+        return self.fires_left <= 0 or self.ticks_left <= 0
+
+    # ---------------------------------------------------------------------------------------- new occurrences
+
+    def _look_forward(self) -> None:
+        """Decide on the occurrences since the cursor, in their order."""
+        while not self.is_spent:
+            tick = self.grid.after(self.at)
+            if tick is None or tick.at > self.now or not self._decide(tick):
+                return
+            self.ticks_left -= 1
+
+    def _decide(self, tick: Tick) -> bool:
+        """Decide on one occurrence, or on all up to the end of an outage or a pause; False if it is too early."""
+        if not tick.fires:
+            return self._skip(tick, "dst_gap")
+        if self.grid.is_excluded(tick):
+            return self._skip(tick, "excluded")
+        if (pause := self._pause_of(tick)) is not None:
+            return self._paused(tick, pause)
+        if (until := self._missed_until(tick)) is not None:
+            return self._missed(tick, until)
+        if tick.at + jitter_ms(self.schedule, tick.at) > self.now:
+            return False
+        return self._regular(tick)
+
+    def _skip(self, tick: Tick, reason: Reason) -> bool:
+        self.skipping = self._row(self.skipping, tick, reason)
+        self.at = tick.at
+        return True
+
+    def _pause_of(self, tick: Tick) -> Pause | None:
+        # What had not fired yet when the pause began, for its jitter, is part of it.
+        early = self.schedule.jitter_ms
+        for pause in self.cursor.pauses:
+            if pause.since - early < tick.at and (pause.until is None or tick.at <= pause.until):
+                return pause
+        return None
+
+    def _paused(self, tick: Tick, pause: Pause) -> bool:
+        if pause.until is None:
+            return False
+        if pause.is_owed:
+            return self._catch_up(min(pause.until, self.now))
+        return self._skip(tick, "paused")
+
+    def _missed_until(self, tick: Tick) -> int | None:
+        """The end of the outage in which an occurrence was missed, as the last instant that was; None if it was not missed."""
+        early, grace = self.schedule.jitter_ms, self.schedule.lateness_ms_max
+        for outage in self.outages:
+            until = outage.woke_at - grace - 1
+            if outage.asleep_from - early < tick.at <= until:
+                pauses = (pause.since - early for pause in self.cursor.pauses)
+                return min([until, self.now, *(since for since in pauses if since >= tick.at)])
+        return None
+
+    def _missed(self, tick: Tick, until: int) -> bool:
+        match self.schedule.missed_run_policy:
+            case "run_all":
+                return self._catch_up(until)
+            case "run_once":
+                latest = self.grid.fire_before(until + 1)
+                is_latest = latest is None or latest.at <= tick.at
+                return self._catch_up(until) if is_latest else self._skip(tick, "missed")
+            case "skip":
+                return self._skip(tick, "missed")
+
+    def _catch_up(self, until: int) -> bool:
+        """Owe all occurrences up to an instant."""
+        _owe(self.missed, self.at, until)
+        self.at, self.skipping = until, None
+        if self.schedule.max_catchup:
+            self.limit_catchup(self.schedule.max_catchup)
+        if len(self.missed) > OWED_MAX:
+            self.catchup_from = max(self.catchup_from, self.missed[-OWED_MAX].after + 1)
+        return True
+
+    def limit_catchup(self, count: int) -> None:
+        """Skip all missed occurrences but the newest ones."""
+        self.catchup_from = max(self.catchup_from, self._newest_from(count))
+
+    def _newest_from(self, left: int) -> int:
+        for owed in reversed(self.missed):
+            tick = self._before(owed, owed.until + 1)
+            while tick is not None:
+                left -= 1
+                if left == 0:
+                    return tick.at
+                tick = self._before(owed, tick.at)
+        return 0
+
+    def _regular(self, tick: Tick) -> bool:
+        self._start_owed()  # what is older goes first
+        if self.fires_left <= 0:
+            return False
+        if self._has_room:
+            self._fire(tick, is_catchup=False)
+            self.skipping = None
+        elif self.schedule.overlap == "skip" or (self.schedule.overlap == "buffer_one" and self.waiting):
+            return self._skip(tick, "overlap")
+        else:
+            if self.schedule.overlap == "cancel_previous":
+                self._drop_waiting()
+            _owe(self.waiting, self.at, tick.at)
+            self.skipping = None
+        self.at = tick.at
+        return True
+
+    @property
+    def _has_room(self) -> bool:
+        return not self.schedule.run_limit or self.open < self.schedule.run_limit
+
+    def _fire(self, tick: Tick, *, is_catchup: bool) -> None:
+        self.total += 1
+        self.run_count += 1
+        self.open += 1
+        self.catchups += is_catchup
+        self.fires_left -= 1
+        self.fires.append(Fire(tick.at, is_catchup, self.run_count, self.total, tick.shifted_from))
+
+    # --------------------------------------------------------------------------------------- owed occurrences
+
+    def _start_owed(self) -> None:
+        """Start what was missed, then what waits, as far as there is room; drop what is not to fire after all."""
+        if self.is_paused:
+            return
+        while self.missed and not self.is_spent:
+            tick = self._first(self.missed)
+            if tick is not None and not self._is_dropped(tick):
+                if self.catchups or not self._has_room:
+                    break
+                self._fire(tick, is_catchup=True)
+                self.dropping = None
+            self._advance(self.missed, tick)
+        while self.waiting and self._has_room and not self.is_spent:
+            tick = self._first(self.waiting)
+            if tick is not None:
+                if tick.at + jitter_ms(self.schedule, tick.at) > self.now:
+                    return
+                self._fire(tick, is_catchup=False)
+                self.dropping = None
+            self._advance(self.waiting, tick)
+
+    def _is_dropped(self, tick: Tick) -> bool:
+        reason: Reason | None = None
+        if tick.at < self.catchup_from:
+            reason = "max_catchup"
+        elif not tick.fires:
+            reason = "dst_gap"
+        elif not self.missed[0].instants and self.grid.is_excluded(tick):
+            reason = "excluded"
+        if reason is not None:
+            self.dropping = self._row(self.dropping, tick, reason)
+        return reason is not None
+
+    def _drop_waiting(self) -> None:
+        while self.waiting and (tick := self._first(self.waiting)) is not None:
+            self.dropping = self._row(self.dropping, tick, "superseded")
+            self._advance(self.waiting, tick)
+
+    def _first(self, queue: list[Owed]) -> Tick | None:
+        return first_of(queue[0], self.grid)
+
+    def _before(self, owed: Owed, instant: int) -> Tick | None:
+        if owed.instants:
+            return next((Tick(at) for at in reversed(owed.instants) if owed.after < at < instant), None)
+        tick = self.grid.fire_before(instant)
+        return tick if tick is not None and tick.at > owed.after else None
+
+    def _advance(self, queue: list[Owed], tick: Tick | None) -> None:
+        """One occurrence of a queue is decided, or its first entry has none left."""
+        self.ticks_left -= 1
+        if tick is None or tick.at >= queue[0].until:
+            queue.pop(0)
+        else:
+            queue[0] = msgspec.structs.replace(queue[0], after=tick.at)
+
+    # ---------------------------------------------------------------------------------------------- the answer
+
+    def _row(self, row: Skipped | None, tick: Tick, reason: Reason) -> Skipped:
+        """The row of a skipped occurrence: the one before, grown, if its reason is the same."""
+        if row is not None and row.reason == reason:
+            row = Skipped(reason, row.first, tick.at, row.count + 1)
+        else:
+            row = Skipped(reason, tick.at, tick.at, 1)
+        self.rows[row.first] = row
+        return row
+
+    def _cursor(self) -> Cursor:
+        changed = Cursor(
+            self.cursor.registered_at,
+            self.at,
+            self.cursor.revision,
+            self.total,
+            tuple(self.missed),
+            tuple(self.waiting),
+            self.catchup_from if self.missed else 0,
+            self._pauses(),
+            self.skipping,
+            self.dropping,
+        )
+        if changed == self.cursor:
+            return self.cursor
+        return msgspec.structs.replace(changed, revision=self.cursor.revision + 1)
+
+    def _pauses(self) -> tuple[Pause, ...]:
+        """The pauses that later occurrences can still fall into."""
+        return tuple(pause for pause in self.cursor.pauses if pause.until is None or pause.until > self.at)
+
+    def _next_at(self) -> int | None:
+        if self.is_paused:
+            return None
+        times = [self._due_at(self.grid.fire_after(self.at))]
+        if self.waiting and self._has_room:
+            times.append(self._due_at(self._first(self.waiting)))
+        return min((at for at in times if at is not None), default=None)
+
+    def _due_at(self, tick: Tick | None) -> int | None:
+        return None if tick is None else tick.at + jitter_ms(self.schedule, tick.at)
+
+    def _cancels_oldest(self) -> bool:
+        """Catch-up runs are not cancelled: no missed occurrence may be lost."""
+        is_next = bool(self.waiting) and not self.missed and not self.catchups
+        return (
+            is_next
+            and self.schedule.overlap == "cancel_previous"
+            and not self._has_room
+            and not self.is_paused
+        )
+
+
+def first_of(owed: Owed, grid: Grid) -> Tick | None:
+    if owed.instants:
+        return next((Tick(at) for at in owed.instants if at > owed.after), None)
+    tick = grid.after(owed.after)
+    return tick if tick is not None and tick.at <= owed.until else None
+
+
+def _owe(queue: list[Owed], after: int, until: int) -> None:
+    """Add occurrences to a queue; those that follow on from its end make the last entry longer."""
+    if queue and queue[-1].until == after and not queue[-1].instants:
+        queue[-1] = Owed(queue[-1].after, until)
+    else:
+        queue.append(Owed(after, until))

@@ -1,0 +1,134 @@
+"""What `due` is asked with and what it answers: frozen records, all times in milliseconds since 1970.
+
+Knows the shapes alone. `Cursor` is what is stored per schedule and slot; the others live as long as a question.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from holdfast.schedule.timing import Timing
+
+Overlap = Literal["skip", "buffer_one", "buffer_all", "cancel_previous", "allow"]
+MissedRunPolicy = Literal["skip", "run_once", "run_all"]
+Reason = Literal[
+    "overlap",  # a run was still open
+    "superseded",  # a newer occurrence came before the previous run had been cancelled
+    "missed",  # no engine was awake, and the policy does not catch it up
+    "max_catchup",  # more were missed than are caught up
+    "paused",
+    "excluded",
+    "dst_gap",  # the local time did not exist, and `dst.gap` is skip
+]
+
+
+class Schedule(msgspec.Struct, frozen=True):
+    """The part of a schedule that decides when it fires. `max_concurrent` 0 means no limit, and so does `overlap: allow`."""
+
+    id: str
+    timing: Timing
+    enabled: bool = True
+    overlap: Overlap = "skip"
+    max_concurrent: int = 1
+    missed_run_policy: MissedRunPolicy = "skip"
+    max_catchup: int = 1_000
+    jitter_ms: int = 0
+    grace_ms: int = 60_000
+
+    @property
+    def run_limit(self) -> int:
+        """How many runs may be open at once; 0 for any number."""
+        return 0 if self.overlap == "allow" else self.max_concurrent
+
+    @property
+    def lateness_ms_max(self) -> int:
+        """An occurrence that an engine comes to later than this, because none was awake, was missed."""
+        return max(self.grace_ms, self.jitter_ms)
+
+
+class Outage(msgspec.Struct, frozen=True):
+    """No engine was awake after `asleep_from`, the last time one is known to have been, until `woke_at`."""
+
+    asleep_from: int
+    woke_at: int
+
+
+class Pause(msgspec.Struct, frozen=True):
+    """Occurrences after `since` up to `until` do not fire; without `until` it lasts. `is_owed`: they are caught up."""
+
+    since: int
+    until: int | None = None
+    is_owed: bool = False
+
+
+class Owed(msgspec.Struct, frozen=True):
+    """Occurrences that are to fire when there is room: those of the grid after `after` up to `until`, or the `instants`.
+
+    Instants stand for themselves once an edit has given the schedule another grid.
+    """
+
+    after: int
+    until: int
+    instants: tuple[int, ...] = ()
+
+
+class Skipped(msgspec.Struct, frozen=True):
+    """A stretch of occurrences that did not fire for one reason: one row of the ledger, which grows.
+
+    A row is found by its first occurrence, and replaced when the stretch has become longer.
+    """
+
+    reason: Reason
+    first: int
+    last: int
+    count: int
+
+
+class Cursor(msgspec.Struct, frozen=True, omit_defaults=True):
+    """How far a schedule has come, per slot.
+
+    Every occurrence up to `at` is decided: it has fired, is part of a `Skipped` row, or stands in `missed` or `waiting`.
+    `revision` grows with every change, and is what a commit compares. `at` and `total_run_count` never shrink.
+    """
+
+    registered_at: int
+    at: int
+    revision: int = 0
+    total_run_count: int = 0
+    missed: tuple[Owed, ...] = ()  # to be caught up, one after the other
+    waiting: tuple[Owed, ...] = ()  # at the limit of open runs when they were due
+    catchup_from: int = 0  # missed ones before this are skipped: more were missed than may be caught up
+    pauses: tuple[Pause, ...] = ()
+    skipping: Skipped | None = None  # the row that the next occurrence may extend
+    dropping: Skipped | None = None  # the same for occurrences of `missed` and `waiting`
+
+
+class Running(msgspec.Struct, frozen=True):
+    """The open runs of a schedule and slot, counted from stored runs. `run_count` is how many this process has started."""
+
+    open: int = 0
+    catchups: int = 0
+    run_count: int = 0
+
+
+class Fire(msgspec.Struct, frozen=True):
+    """An occurrence that starts a run. `shifted_from` is the local time, in seconds, that fell into a gap of the clock."""
+
+    at: int
+    is_catchup: bool
+    run_count: int
+    total_run_count: int
+    shifted_from: int | None = None
+
+
+class Due(msgspec.Struct, frozen=True):
+    """What is to be committed, and when to ask again."""
+
+    cursor: Cursor
+    fires: tuple[Fire, ...] = ()
+    skipped: tuple[Skipped, ...] = ()
+    next_at: int | None = None  # None: not before a run ends, or somebody changes the schedule
+    is_cut: bool = False  # there is more: commit, and ask again at once
+    cancels_oldest: bool = False  # an occurrence waits for the oldest open run to be cancelled

@@ -1,0 +1,186 @@
+"""When a schedule is due, whatever became of it before: its rules together, its bounds, and what it excludes.
+
+    rules ──union──► ticks ──bounds──► ticks of the grid ──calendar──► excluded or not
+
+Knows nothing of cursors, runs or policies. A grid is built from a `Timing` once and kept, so that a schedule that is due costs no
+parsing.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from functools import lru_cache
+from typing import Final, NamedTuple
+
+import msgspec
+
+from holdfast.schedule.cron import LAST_MS, CronRule, InstantsRule, IntervalRule, Rule, Tick
+from holdfast.schedule.wall import DAY, Wall
+from holdfast.schedule.zones import Zone, zone
+from holdfast.spec.cron import Cron, Dst, Interval, parse_expression
+from holdfast.spec.moments import Moment
+
+# Excluded ticks that are passed over in search of the next fire. After so many the search stops for now: the schedule is
+# looked at again at that tick.
+_PASSED_MAX: Final = 1_000
+
+
+class Stretch(NamedTuple):
+    """From a moment up to but not including another one; a date at its end is meant whole."""
+
+    first: Moment
+    last: Moment
+
+
+class Exclusions(msgspec.Struct, frozen=True):
+    """Times at which a schedule does not fire. An expression excludes every instant at which the local clock matches it."""
+
+    dates: tuple[Moment, ...] = ()
+    between: tuple[Stretch, ...] = ()
+    expressions: tuple[str, ...] = ()
+
+
+class Timing(msgspec.Struct, frozen=True):
+    """What the grid of a schedule follows from. Two schedules with equal timing have the same occurrences."""
+
+    expressions: tuple[str, ...] = ()
+    instants: tuple[int, ...] = ()
+    timezone: str = "UTC"
+    dst: Dst = Dst()
+    exclude: Exclusions = Exclusions()
+    start_at: Moment | None = None
+    end_at: Moment | None = None
+
+
+@lru_cache(maxsize=4_096)
+def grid_of(timing: Timing, registered_at: int) -> Grid:
+    """The grid of a schedule. Intervals begin at `start_at`, or else one interval after the schedule was registered."""
+    return Grid(timing, zone(timing.timezone), registered_at)
+
+
+class Grid:
+    __slots__ = ("_calendar", "_first", "_last", "_recent", "_rules")
+
+    def __init__(self, timing: Timing, at_home: Zone, registered_at: int) -> None:
+        self._first = 0 if timing.start_at is None else _start_of(timing.start_at, at_home)
+        self._last = LAST_MS if timing.end_at is None else _end_of(timing.end_at, at_home)
+        self._calendar = Calendar(timing.exclude, at_home)
+        rules: list[Rule] = [InstantsRule(timing.instants)] if timing.instants else []
+        for expression in map(parse_expression, timing.expressions):
+            if isinstance(expression, Cron):
+                rules.append(CronRule(expression, at_home, timing.dst))
+            else:
+                rules.append(self._interval(expression, timing, registered_at))
+        self._rules = rules
+        self._recent: tuple[int, Tick | None] = (-1, None)
+
+    def _interval(self, interval: Interval, timing: Timing, registered_at: int) -> IntervalRule:
+        first = self._first if timing.start_at else registered_at + interval.every_ms
+        return IntervalRule(interval.every_ms, first)
+
+    def after(self, instant: int) -> Tick | None:
+        """The first tick after an instant, excluded or not."""
+        if self._recent[0] != instant:  # each answer is asked for twice: to decide on, and as the next time
+            tick = self._first_after(max(instant, self._first - 1))
+            self._recent = instant, tick if tick is not None and tick.at <= self._last else None
+        return self._recent[1]
+
+    def _first_after(self, instant: int) -> Tick | None:
+        best: Tick | None = None
+        for rule in self._rules:
+            tick = rule.after(instant)
+            if tick is not None and (best is None or _sooner(tick, best)):
+                best = tick
+        return best
+
+    def before(self, instant: int) -> Tick | None:
+        """The last tick before an instant, excluded or not."""
+        instant = min(instant, self._last + 1)
+        ticks = [tick for rule in self._rules if (tick := rule.before(instant)) is not None]
+        best = max(ticks, key=lambda tick: (tick.at, tick.shifted_from or -1), default=None)
+        return best if best is not None and best.at >= self._first else None
+
+    def is_excluded(self, tick: Tick) -> bool:
+        return self._calendar.excluded_until(tick.at) is not None
+
+    def fire_after(self, instant: int) -> Tick | None:
+        """The first tick after an instant that fires; or, far into a long exclusion, one to go on from."""
+        tick = self.after(instant)
+        for _ in range(_PASSED_MAX):
+            if tick is None:
+                return None
+            until = self._calendar.excluded_until(tick.at)
+            if until is None and tick.fires:
+                return tick
+            tick = self.after(tick.at if until is None else until - 1)
+        return tick
+
+    def fire_before(self, instant: int) -> Tick | None:
+        """The last tick before an instant that fires."""
+        tick = self.before(instant)
+        while tick is not None and (not tick.fires or self.is_excluded(tick)):
+            tick = self.before(tick.at)
+        return tick
+
+
+def _sooner(tick: Tick, best: Tick) -> bool:
+    """Where two rules meet there is one tick, which keeps the local time that one of them had in a gap."""
+    return tick.at < best.at or (tick.at == best.at and (tick.shifted_from or -1) > (best.shifted_from or -1))
+
+
+class Calendar:
+    """Exclusions made ready for asking."""
+
+    __slots__ = ("_dates", "_ends", "_starts", "_walls", "_zone")
+
+    def __init__(self, exclude: Exclusions, at_home: Zone) -> None:
+        self._zone = at_home
+        self._dates = frozenset(day.ms // (DAY * 1_000) for day in exclude.dates)
+        stretches = _merged(
+            [(_start_of(a, at_home), _end_of(b, at_home, is_open=True)) for a, b in exclude.between]
+        )
+        self._starts, self._ends = [start for start, _ in stretches], [end for _, end in stretches]
+        crons = (parse_expression(text) for text in exclude.expressions)
+        self._walls = [Wall(cron) for cron in crons if isinstance(cron, Cron)]
+
+    def excluded_until(self, instant: int) -> int | None:
+        """The instant up to which everything is excluded from this one on; None if this one is not."""
+        if (
+            self._starts
+            and (index := bisect_right(self._starts, instant))
+            and instant < self._ends[index - 1]
+        ):
+            return self._ends[index - 1]
+        if not self._dates and not self._walls:
+            return None
+        second = instant // 1_000
+        local = self._zone.local(second)
+        if local // DAY in self._dates:
+            return self._zone.first_instant_of((local // DAY + 1) * DAY) * 1_000
+        return (second + 1) * 1_000 if any(wall.matches(local) for wall in self._walls) else None
+
+
+def _merged(stretches: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Stretches in order, with those that overlap or touch as one."""
+    merged: list[tuple[int, int]] = []
+    for start, end in sorted(stretches):
+        if merged and start <= merged[-1][1]:
+            merged[-1] = merged[-1][0], max(end, merged[-1][1])
+        elif start < end:
+            merged.append((start, end))
+    return merged
+
+
+def _start_of(moment: Moment, at_home: Zone) -> int:
+    if not moment.is_local:
+        return moment.ms
+    second, rest = divmod(moment.ms, 1_000)
+    return at_home.first_instant_of(second) * 1_000 + rest
+
+
+def _end_of(moment: Moment, at_home: Zone, *, is_open: bool = False) -> int:
+    """The last millisecond that a moment allows, or with `is_open` the first that it does not."""
+    if not moment.is_date:
+        return _start_of(moment, at_home)
+    next_day = at_home.first_instant_of(moment.ms // 1_000 + DAY) * 1_000
+    return next_day if is_open else next_day - 1

@@ -114,6 +114,7 @@ def explanation(found: Explanation, links: Mapping[str, list[wire.ApprovalLink]]
             time_or_none(one.until),
             one.unblocks,
             links.get(one.path, []),
+            kind=one.reason,
         )
         for one in found.reasons
     ]

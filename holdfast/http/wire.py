@@ -386,7 +386,8 @@ class StepPage(msgspec.Struct, frozen=True):
 
 
 class Reason(msgspec.Struct, frozen=True):
-    """One thing that is open, and what would unblock it. An empty path is the run itself."""
+    """One thing that is open, and what would unblock it. An empty path is the run itself. `kind` is that of the wait, where
+    it is one; `reason` is its former name, and always the same."""
 
     path: str
     reason: str
@@ -394,6 +395,7 @@ class Reason(msgspec.Struct, frozen=True):
     until: str | None
     unblocks: str
     links: list[ApprovalLink] = []
+    kind: str = ""
 
 
 class Explanation(msgspec.Struct, frozen=True):

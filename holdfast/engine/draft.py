@@ -137,6 +137,15 @@ class Draft(msgspec.Struct, gc=False):
         self.decisions.append(Take(path, action, to, visit))
         self.go(frame, f"{to}~{visit}" if visit > 1 else to)
 
+    def begin_at(self, frame: str, to: str) -> None:
+        """Begin a block at a node that need not be its first one; it is met for the first time."""
+        block = self.plan.block(frame)
+        visit = int(to in block.again)
+        if visit:
+            self.visits = {**self.visits, (frame, to): visit}
+        self.decisions.append(Take(f"{frame}.{block.first}", "", to, visit))
+        self.go(frame, to)
+
     def complete(self, path: str, value: msgspec.Raw, keep: int) -> None:
         self.decisions.append(CompleteStep(path, value, keep))
         self.value_bytes += len(value)

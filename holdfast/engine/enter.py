@@ -35,7 +35,7 @@ from holdfast.plan.graph import (
     Timer,
     Value,
 )
-from holdfast.values import NULL, Error, Millis, decode, written
+from holdfast.values import NULL, Error, Millis, decode, split, written
 
 LARGE_BYTES: Final = (
     32 * 1024
@@ -82,6 +82,8 @@ def _take_over(draft: Draft, path: str, node: Node, outcome: Outcome) -> None:
     """End a step as it ended in the run that this one is a rerun of. A choice leads where it led then."""
     if outcome.error is not None:
         fail_step(draft, path, outcome.error)
+    elif isinstance(node, Nested) and outcome.to is not None:
+        _enter_nested(draft, split(path)[0], path, node, outcome)
     elif outcome.to is not None:
         _open_choice(draft, path, outcome.output, outcome.to)
     else:
@@ -147,8 +149,9 @@ def _enter_fan_out(draft: Draft, frame: str, path: str, node: FanOut) -> None:
     draft.work.append(("fill", path, ""))
 
 
-def _enter_nested(draft: Draft, frame: str, path: str, node: Nested) -> None:
-    """Open a plan within this one. What it is given is a value of its own: nothing inside sees around it."""
+def _enter_nested(draft: Draft, frame: str, path: str, node: Nested, at: Outcome | None = None) -> None:
+    """Open a plan within this one. What it is given is a value of its own: nothing inside sees around it. A rerun may
+    begin a graph `at` a node, with the shared state of that moment."""
     given = decode(node.inputs(draft.seen_from(frame)))
     try:
         items = written(node.fill(given))
@@ -162,7 +165,11 @@ def _enter_nested(draft: Draft, frame: str, path: str, node: Nested) -> None:
     draft.note_scope(path, Scope(1, items=opened.items, keep=node.keep, is_nested=True))
     if node.timeout_ms is not None:
         draft.decisions.append(ArmTimer(path, "deadline", Millis(draft.at + node.timeout_ms)))
-    draft.go(path, node.block.first)
+    if at is None or at.to is None:
+        return draft.go(path, node.block.first)
+    for name, value in msgspec.json.decode(at.output, type=dict[str, msgspec.Raw]).items():
+        draft.set_var(path, name, bytes(value))
+    draft.begin_at(path, at.to)
 
 
 _ENTER: Final[dict[type, Callable[[Draft, str, str, Any], None]]] = {

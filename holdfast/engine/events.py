@@ -22,7 +22,9 @@ class Outcome(msgspec.Struct, array_like=True, frozen=True, omit_defaults=True, 
 
     output: msgspec.Raw = NULL
     error: Error | None = None
-    to: str | None = None  # of a choice: the node that it led to, which is entered
+    # Of a choice: the node that it led to, which is entered. Of a nested graph: the node that it begins at; the output is
+    # its shared state there.
+    to: str | None = None
 
 
 class RunStarted(msgspec.Struct, array_like=True, tag="run_started", gc=False):

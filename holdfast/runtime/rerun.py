@@ -19,7 +19,7 @@ import msgspec
 from holdfast import limits
 from holdfast.engine.decisions import Decision, OpenScope, SetVar, Take
 from holdfast.engine.draft import Draft
-from holdfast.engine.events import ApprovalAnswered, Event, Outcome, RunStarted, SignalReceived
+from holdfast.engine.events import Event, Outcome, RunStarted
 from holdfast.engine.rows import decode_row
 from holdfast.engine.state import Run, beneath
 from holdfast.errors import InvalidInputs, LimitExceeded, NotFound
@@ -29,7 +29,7 @@ from holdfast.runtime.outputs import JOURNAL_PAGE, whole_run
 from holdfast.runtime.steps import Steps, StepView
 from holdfast.spec.problems import did_you_mean
 from holdfast.store.base import Store
-from holdfast.values import NULL, base_of, encode, scope_of, split
+from holdfast.values import NULL, base_of, encode, scope_of, split, written
 
 NAMES_TOLD_MAX: Final = 20  # in a message
 
@@ -69,12 +69,18 @@ async def restart(store: Store, plan: Plan, run: Run, again: Again) -> Restart:
     await past.read(store, run)
     chosen = past.targets(run)
     cut = _Cut(past, chosen)
+    taken = await _taken_over(store, run, past, cut)
+    for frame in cut.graphs:
+        if (
+            frame
+            and not cut.is_passed_over(frame)
+            and (begins := await _begins_at(store, plan, run, cut, frame)) is not None
+        ):
+            taken[cut.renamed(frame)] = begins
     if not plan.has_vars:
-        taken = await _taken_over(store, run, past, cut)
         return Restart(taken, None, {}, cut.copied(), cut.runs())
-    first = cut.first_at_top()
-    variables, left = await _vars_before(store, plan, run, first)
-    taken = await _taken_over(store, run, past, cut, first)
+    first = cut.graphs[""]
+    variables, left = await _vars_before(store, plan, run, cut, "")
     return Restart(taken, base_of(first), variables, left, cut.runs_of_graph(base_of(first)))
 
 
@@ -88,7 +94,6 @@ class Past(Steps):
         super().__init__(every=failed)
         self.plan, self._named, self._only_failed = plan, named, failed
         self.values: dict[str, msgspec.Raw] = {}  # of choices: what they gave, also where their block failed
-        self.heard = False  # variables may have been written from outside
         self._around = {scope for path in named for scope in _scopes_of(path)}
         self._known: dict[str, bool] = {"": True}
 
@@ -100,7 +105,6 @@ class Past(Steps):
             await asyncio.sleep(0)
 
     def take(self, event: Event, decisions: Iterable[Decision], at: int) -> list[StepView]:
-        self.heard = self.heard or isinstance(event, SignalReceived | ApprovalAnswered)
         for order in decisions:
             if isinstance(order, OpenScope) and order.value != NULL:
                 self.values[order.path] = order.value
@@ -155,16 +159,8 @@ class Past(Steps):
     def _why_closed(self, scope: str) -> str | None:
         """Why a rerun cannot begin inside a scope; None if it can."""
         node = self.plan.node(scope)
-        if not isinstance(node, Nested) or not has_actions(node.block):
-            return None
-        if node.what == "poll":
-            return "a poll is made again as a whole"
-        if self.heard:
-            return f"signals or approvals have changed the shared state of {node.what} {node.workflow}"
-        inside = (step for path, step in self.by_path.items() if split(path)[0] == scope)
-        if any(step.is_scope and step.status == "failed" for step in inside):
-            return f"{node.what} {node.workflow} went on after a failed fan-out"
-        return None
+        is_poll = isinstance(node, Nested) and node.what == "poll"
+        return "a poll is made again as a whole" if is_poll else None
 
     def _check(self, run: Run, path: str) -> None:
         """Can a rerun begin here?"""
@@ -247,6 +243,44 @@ class _Cut:
             if (step := past.by_path.get(path)) is not None:
                 frame = split(path)[0]
                 self.at[frame] = min(self.at.get(frame, step.order), step.order)
+        self.graphs = self._firsts()
+
+    def _firsts(self) -> dict[str, str]:
+        """Frames of graphs that a target stands in → the earliest visit of a node there that is a target or has one inside.
+        The rerun begins there, with the shared state of that moment; what came before it is not done and not taken over."""
+        found: dict[str, str] = {}
+        for path in (*self.targets, *self.around):
+            frame = split(path)[0]
+            step, best = self.past.by_path.get(path), found.get(frame)
+            if step is None or not self._is_graph(frame):
+                continue
+            if best is None or step.order < self.past.by_path[best].order:
+                found[frame] = path
+        return found
+
+    def _is_graph(self, frame: str) -> bool:
+        if not frame:
+            return self.past.plan.has_vars
+        scope, index = scope_of(frame)
+        node = self.past.plan.node(scope)
+        return index is None and isinstance(node, Nested) and has_actions(node.block)
+
+    def is_passed_over(self, path: str) -> bool:
+        """Does a step stand in a graph, outside of the node that the graph begins at?"""
+        return any(
+            beneath(frame, path) and path != first and not beneath(first, path)
+            for frame, first in self.graphs.items()
+        )
+
+    def renamed(self, path: str) -> str:
+        """The node that a graph begins at is met for the first time, however often the run before had met it."""
+        for frame in sorted(
+            self.graphs, key=len, reverse=True
+        ):  # the innermost first: the outer names still fit
+            first = self.graphs[frame]
+            if path == first or beneath(first, path):
+                path = base_of(first) + path[len(first) :]
+        return path
 
     def redoes(self, path: str) -> bool:
         while True:
@@ -304,32 +338,25 @@ class _Cut:
                 names.append(node.name)
         return names
 
-    def first_at_top(self) -> str:
-        """The earliest visit of a top-level node that a target is or stands in."""
-        tops = {list(_scopes_of(path))[-1] if list(_scopes_of(path)) else path for path in self.targets}
-        return min(tops, key=lambda path: self.past.by_path[path].order)
-
     def runs_of_graph(self, first: str) -> list[str]:
         inner = [path for path in self.targets if beneath(first, path)]
         return [*inner, *(name for name in reached_from(self.past.plan, first) if not inner or name != first)]
 
 
-async def _taken_over(
-    store: Store, run: Run, past: Past, cut: _Cut, first: str | None = None
-) -> dict[str, Outcome]:
-    """The outcomes that the rerun begins with; in a plan with variables, those inside of its first node."""
+async def _taken_over(store: Store, run: Run, past: Past, cut: _Cut) -> dict[str, Outcome]:
+    """The outcomes that the rerun begins with; in a graph, those inside of the node that it begins at."""
     taken, size = dict[str, Outcome](), 0
     gathered: Draft | None = None
     firsts = _first_of_choices(past)
     for path, step in past.by_path.items():
-        if (first is not None and not beneath(first, path)) or not cut.outcome(step):
+        if cut.is_passed_over(path) or not cut.outcome(step):
             continue
         node = past.plan.node(path)
         if cut.is_inside_of_taken(path) or (step.status == "completed" and _is_entered(node, step)):
             continue
         to = firsts.get(path) if isinstance(node, Choice) and step.is_scope else None
         if step.status == "failed" and path not in cut.around:
-            taken[_renamed(path, first)] = Outcome(error=step.error)
+            taken[cut.renamed(path)] = Outcome(error=step.error)
             continue
         if step.joined and gathered is None:
             gathered = Draft(past.plan, await whole_run(store, run), run.at)
@@ -339,7 +366,7 @@ async def _taken_over(
             output = await whole(store, run.no, past.values.get(path, NULL) if to else step.output)
         size += len(output)
         _check_size(path, len(output), size)
-        taken[_renamed(path, first)] = Outcome(output, to=to)
+        taken[cut.renamed(path)] = Outcome(output, to=to)
     return taken
 
 
@@ -356,11 +383,6 @@ def _first_of_choices(past: Past) -> dict[str, str]:
         if frame and scope_of(frame)[1] is None:
             found.setdefault(frame, tail)
     return found
-
-
-def _renamed(path: str, first: str | None) -> str:
-    """The first node of a rerun is met for the first time, however often the run before had met it."""
-    return path if first is None else base_of(first) + path[len(first) :]
 
 
 def _check_size(path: str, size: int, total: int) -> None:
@@ -383,31 +405,84 @@ def _check_size(path: str, size: int, total: int) -> None:
 # -------------------------------------------------------------------------------------------- plans with variables
 
 
+async def _begins_at(store: Store, plan: Plan, run: Run, cut: _Cut, frame: str) -> Outcome | None:
+    """Where a nested graph begins, and with which shared state; None if at its first node, as always."""
+    first = cut.graphs[frame]
+    variables, left = await _vars_before(store, plan, run, cut, frame)
+    node = base_of(split(first)[1])
+    if not (variables or left) and node == plan.block(frame).first:
+        return None
+    state = msgspec.Raw(written(variables))
+    _check_size(frame, len(state), len(state))
+    return Outcome(state, to=node)
+
+
 async def _vars_before(
-    store: Store, plan: Plan, run: Run, first: str
+    store: Store, plan: Plan, run: Run, cut: _Cut, frame: str
 ) -> tuple[dict[str, msgspec.Raw], list[str]]:
-    """The variables as they were when a visit of a node began, and the nodes that were left before it."""
-    target, found, left, after = base_of(first), dict[str, msgspec.Raw](), dict[str, None](), 0
-    visit = int(first[len(target) + 1 :] or 1)
-    if visit == 1 and target == plan.root.first and run.first is None:
-        return {}, []
-    while rows := await store.journal(run.no, after, JOURNAL_PAGE):
+    """The variables of a graph as they were when the rerun begins, and the nodes that were left before that. Where it begins
+    within a subflow, that is later than when the subflow began, and signals may have been heard meanwhile."""
+    inner = frame
+    while cut.graphs[inner] in cut.graphs:
+        inner = cut.graphs[inner]
+    first = cut.graphs[inner]
+    moment = _Moment(plan, frame, inner, first)
+    after = 0
+    while not moment.is_there and (rows := await store.journal(run.no, after, JOURNAL_PAGE)):
         after = rows[-1][0]
         for *_, body in rows:
-            event, decisions = decode_row(body)
-            if isinstance(event, RunStarted):
-                found.update(event.vars)
-                if event.first == target and visit == 1:
-                    return await _whole_values(store, run, found), []
-            for order in decisions:
-                if isinstance(order, SetVar) and not order.frame:
-                    found[order.name] = order.value
-                elif isinstance(order, Take) and not split(order.path)[0]:
-                    left[plan.node(order.path).name] = None
-                    if order.to == target and (order.visit or 1) == visit:
-                        return await _whole_values(store, run, found), list(left)
+            moment.take(*decode_row(body))
+            if moment.is_there:
+                break
         await asyncio.sleep(0)
-    raise InvalidInputs(f"step {first!r} cannot be the first: run {run.id} never came to it")
+    if not moment.is_there:
+        raise InvalidInputs(f"step {first!r} cannot be the first: run {run.id} never came to it")
+    return await _whole_values(store, run, moment.vars), list(moment.left)
+
+
+class _Moment:
+    """The variables of a graph, row by row, up to the moment at which a visit of a node begins, in it or in a graph inside."""
+
+    def __init__(self, plan: Plan, frame: str, inner: str, first: str) -> None:
+        self._plan, self._frame, self._inner = plan, frame, inner
+        tail = split(first)[1]
+        self._target = base_of(tail)
+        self._visit = int(tail[len(self._target) + 1 :] or 1)
+        self._begins = plan.block(inner).first
+        self.vars: dict[str, msgspec.Raw] = {}
+        self.left: dict[str, None] = {}
+        self.is_there = False
+
+    def take(self, event: Event, decisions: Iterable[Decision]) -> None:
+        if isinstance(event, RunStarted):
+            self._start(event)
+        for order in decisions:
+            if self.is_there:
+                return
+            if isinstance(order, OpenScope) and order.path == self._inner:
+                self._come_to(self._begins)
+            elif isinstance(order, SetVar) and order.frame == self._frame:
+                self.vars[order.name] = order.value
+            elif isinstance(order, Take):
+                self._leave(order, split(order.path)[0])
+
+    def _start(self, event: RunStarted) -> None:
+        """A rerun may have begun elsewhere."""
+        if not self._frame:
+            self.vars.update(event.vars)
+        if not self._inner:
+            self._come_to(event.first or self._begins)
+        elif (taken := event.taken.get(self._inner)) is not None and taken.to is not None:
+            self._begins = ""  # it is taken to its first node when its variables are written
+
+    def _leave(self, order: Take, frame: str) -> None:
+        if frame == self._frame:
+            self.left[self._plan.node(order.path).name] = None
+        if frame == self._inner:
+            self._come_to(order.to, order.visit or 1)
+
+    def _come_to(self, node: str, visit: int = 1) -> None:
+        self.is_there = (node, visit) == (self._target, self._visit)
 
 
 async def _whole_values(store: Store, run: Run, values: Mapping[str, msgspec.Raw]) -> dict[str, msgspec.Raw]:

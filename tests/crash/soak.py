@@ -1,18 +1,19 @@
 """The soak: a real `holdfast up` under honest load, hostile requests and `kill -9`, side by side, for as long as asked.
 
-Honest clients start runs with an Idempotency-Key and ask again while the server is away. Hostile ones send what once stalled or
-broke a server: value bombs, deep and costly text without a credential, expensive expressions, broken heads. Meanwhile `/healthz` is asked
-twenty times a second and the server's memory is read. In the end: what was acknowledged is there with the right output, no key has two runs,
-`/healthz` was answered in time throughout, and memory stayed bounded.
+Honest clients start runs with an Idempotency-Key and ask again while the server is away. Hostile ones (`hostile`) send what once stalled
+or broke a server. Meanwhile `/healthz` is asked twenty times a second (`health`) and the server's memory is read. Each has a process of its
+own, so none of them waits for another. In the end: what was acknowledged is there with the right output, no key has two runs, `/healthz` was
+answered in time throughout, and memory stayed bounded.
 """
 
 from __future__ import annotations
 
 import asyncio
+import multiprocessing
 import random
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,14 +21,14 @@ import aiohttp
 import msgspec
 
 from tests.crash.checker import query_file
+from tests.crash.health import Probe, probe
+from tests.crash.hostile import AWAY, Sent, attack
 from tests.crash.processes import Place
 from tests.sdk.processes import House
 
-AWAY: Final = (aiohttp.ClientError, ConnectionError, TimeoutError, asyncio.IncompleteReadError)
-HEALTH_SECONDS: Final = 0.05
 CLIENTS: Final = 4
 RSS_MB_MAX: Final = 400  # a value may have 25 MiB, and a few are built at the same time
-MIB: Final = 1024 * 1024
+STALLS_SHOWN: Final = 5
 
 HONEST: Final[dict[str, Any]] = {
     "name": "honest",
@@ -49,9 +50,9 @@ class Campaign(msgspec.Struct):
     kills: int = 0
     runs: int = 0
     asked_again: int = 0
-    hostile: dict[str, int] = {}  # hostile request → how often it was sent
-    statuses: dict[str, dict[str, int]] = {}  # hostile request → what it was answered
+    statuses: dict[str, Counter[str]] = {}  # attack → what it was answered
     health_ms: list[float] = []
+    stalls: list[str] = []  # the slowest answers of /healthz, and what was going on
     rss_mb: float = 0.0
     seconds: float = 0.0
     problems: list[str] = []
@@ -59,9 +60,10 @@ class Campaign(msgspec.Struct):
     def __str__(self) -> str:
         return (
             f"seed {self.seed}: {self.seconds:.0f} s, {self.kills} kills, {self.runs} runs, {self.asked_again} starts asked again, "
-            f"{sum(self.hostile.values())} hostile requests, /healthz p50 {quantile(self.health_ms, 0.5):.1f} ms, "
+            f"{sum(map(Counter.total, self.statuses.values()))} attacks, /healthz p50 {quantile(self.health_ms, 0.5):.1f} ms, "
             f"p99 {quantile(self.health_ms, 0.99):.1f} ms, max {max(self.health_ms, default=0):.0f} ms of {len(self.health_ms)}, "
             f"RSS {self.rss_mb:.0f} MB at most, {len(self.problems)} problems"
+            + "".join(f"\n  {stall}" for stall in self.stalls)
         )
 
 
@@ -99,41 +101,65 @@ class Told(msgspec.Struct):
 async def _soaked(house: House, done: Campaign, seconds: float, kill_every: float) -> Told:
     told, end = Told(), time.monotonic() + seconds
     timeout = aiohttp.ClientTimeout(60)
+    away: list[tuple[float, float]] = []
     async with aiohttp.ClientSession(timeout=timeout) as session:
-        await asyncio.gather(
-            _kill(house, done, end, kill_every),
-            _watch_health(house, done, end),
+        probes, sent, *_ = await asyncio.gather(
+            _apart(probe, house.port, end),
+            _apart(attack, house.address, done.seed, end),
+            _kill(house, done, away, end, kill_every),
             _watch_memory(house, done, end),
-            _attack(session, house, done, end),
             *[_client(session, house, told, done, end, client) for client in range(CLIENTS)],
         )
+    _judge(done, probes, sent, away)
     return told
 
 
-async def _kill(house: House, done: Campaign, end: float, every: float) -> None:
+async def _apart(work: Callable[..., None], *args: Any) -> Any:
+    """What `work` sends through the pipe that is its last argument, done in another process."""
+    context = multiprocessing.get_context("spawn")
+    here, there = context.Pipe(duplex=False)
+    process = context.Process(target=work, args=(*args, there), daemon=True)
+    process.start()
+    there.close()
+    try:
+        return await asyncio.to_thread(here.recv)
+    finally:
+        process.join()
+
+
+async def _kill(
+    house: House, done: Campaign, away: list[tuple[float, float]], end: float, every: float
+) -> None:
     rng = random.Random(done.seed)
     while time.monotonic() + every < end:
         await asyncio.sleep(every * (0.5 + rng.random()))
+        killed = time.monotonic()
         await asyncio.to_thread(house.kill, house.server)
         done.kills += 1
         await asyncio.to_thread(house.up)
+        away.append((killed, time.monotonic()))
 
 
-async def _watch_health(house: House, done: Campaign, end: float) -> None:
-    """How long an answer takes on a new connection; a server that is away is not slow."""
-    request = b"GET /healthz HTTP/1.1\r\nhost: 127.0.0.1:%d\r\nconnection: close\r\n\r\n" % house.port
-    while time.monotonic() < end:
-        began, server = time.perf_counter(), house.server
-        try:
-            reader, writer = await asyncio.open_connection("127.0.0.1", house.port)
-            writer.write(request)
-            await reader.readuntil(b"\r\n")
-            if server is house.server:  # else it died meanwhile, and the next one answered
-                done.health_ms.append(1000 * (time.perf_counter() - began))
-            writer.close()
-        except AWAY:
-            pass
-        await asyncio.sleep(HEALTH_SECONDS)
+def _judge(done: Campaign, probes: list[Probe], sent: list[Sent], away: list[tuple[float, float]]) -> None:
+    """A server that is away is not slow: probes that met one are left out."""
+    there = [
+        one
+        for one in probes
+        if one.ended and not any(one.began < up and one.ended > killed for killed, up in away)
+    ]
+    done.health_ms = [one.ms for one in there]
+    for each in sent:
+        done.statuses.setdefault(each.name, Counter())[each.status] += 1
+    slowest = sorted(there, key=lambda one: one.ms, reverse=True)
+    seen: list[Probe] = []
+    for one in slowest:  # a stall is met by all the probes that are under way: it is told once
+        if all(one.ended < other.began or one.began > other.ended for other in seen):
+            seen.append(one)
+            before = [attack for attack in sent if attack.began < one.ended][-2:]
+            at = f"{one.ms:.0f} ms, {one.began - probes[0].began:.1f} s after the beginning"
+            done.stalls.append(f"{at}: {', then '.join(attack.name for attack in before)}")
+        if len(seen) == STALLS_SHOWN:
+            break
 
 
 async def _watch_memory(house: House, done: Campaign, end: float) -> None:
@@ -192,75 +218,6 @@ async def _end(session: aiohttp.ClientSession, house: House, run_id: str) -> tup
         except AWAY:
             pass
         await asyncio.sleep(0.05)
-
-
-# ------------------------------------------------------------------------------------------------ hostile requests
-
-
-def _spec(*steps: dict[str, Any], **more: Any) -> dict[str, Any]:
-    return {"name": "hostile", "steps": list(steps), **more}
-
-
-def _echo(value: Any) -> dict[str, Any]:
-    return {"id": "s", "tool": "echo", "args": {"value": value}}
-
-
-def _start_of(spec: dict[str, Any], inputs: dict[str, Any] | None = None) -> bytes:
-    return msgspec.json.encode({"spec": spec, "inputs": inputs or {}})
-
-
-def hostile() -> Iterator[tuple[str, str, bytes]]:
-    """Name, path and body of each."""
-    runs, resume = "/api/v1/runs", "/workflows/resume"
-    big = {"a": "x" * 500_000}
-    many = ["{{inputs.a}}"] * 10_000
-    yield "value bomb in arguments", runs, _start_of(_spec(_echo(many)), big)
-    yield "value bomb in output", runs, _start_of(_spec(_echo(1), output={"o": many}), big)
-    yield "value bomb in text", runs, _start_of(_spec(_echo("{{inputs.a}}" * 10_000)), big)
-    loop = {
-        "id": "l",
-        "kind": "foreach",
-        "items": "$.inputs.n",
-        "concurrency": 100,
-        "steps": [_echo("{{inputs.a}}")],
-    }
-    yield "fan-out of a large value", runs, _start_of(_spec(loop), {**big, "n": list(range(400))})
-    deep: Any = 1
-    for _ in range(62):
-        deep = [deep]
-    nested = {"id": "l", "kind": "foreach", "items": "$.inputs.n", "steps": [_echo(deep)]}
-    yield "deep output in a loop", runs, _start_of(_spec(nested), {"n": [1]})
-    rows = {"a": [list(range(100)) for _ in range(300)]}
-    branch = {"id": "b", "kind": "branch", "on": "$.inputs.a[?@==$.inputs.a]", "then": [_echo(1)], "else": []}
-    yield "cubic filter", runs, _start_of(_spec(branch), rows)
-    walk = {"id": "b", "kind": "branch", "on": "$..*..*..*..*", "then": [_echo(1)], "else": []}
-    yield "descendants of descendants", runs, _start_of(_spec(walk), rows)
-    yield "brackets to resume", resume, b"[" * 25 * MIB
-    yield "braces in text to resume", resume, b'{"task_id": "t", "data": "' + b"{[" * 12 * MIB + b'"}'
-    yield "brackets to start", runs, b"[" * MIB
-    yield "pairs to start", runs, b'{"spec": [' + b"[]," * (MIB // 4) + b"1]}"
-    yield "not JSON", runs, b"\xff" * 1000
-    files = {"file_refs": [{"path": "h.db"}, {"path": "/etc/passwd"}, {"path": "h.db-wal"}]}
-    yield "files of the server", runs, _start_of(_spec(_echo(files)))
-
-
-async def _attack(session: aiohttp.ClientSession, house: House, done: Campaign, end: float) -> None:
-    rng = random.Random(done.seed + 1)
-    arsenal = list(hostile())
-    while time.monotonic() < end:
-        name, path, body = rng.choice(arsenal)
-        done.hostile[name] = done.hostile.get(name, 0) + 1
-        try:
-            async with session.post(
-                house.address + path, data=body, headers={"Content-Type": "application/json"}
-            ) as answer:
-                await answer.read()
-                status = str(answer.status)
-        except AWAY:
-            status = "no answer"
-        known = done.statuses.setdefault(name, {})
-        known[status] = known.get(status, 0) + 1
-        await asyncio.sleep(0.1)
 
 
 # -------------------------------------------------------------------------------------------------- what is there

@@ -394,7 +394,8 @@ class FileSource:
 
     async def run(self, run_id: str) -> Run:
         with self._reading() as queries:
-            return shown.run(await queries.run(DEFAULT_TENANT, run_id))
+            view = await queries.run(DEFAULT_TENANT, run_id)
+        return msgspec.structs.replace(shown.run(view), inputs=view.inputs, output=view.output)
 
     async def steps(self, run_id: str, *, every: bool) -> tuple[dict[str, StepView], list[str]]:
         with self._reading() as queries:

@@ -63,8 +63,9 @@ def _moved_out(value: msgspec.Raw, blobs: dict[str, bytes]) -> msgspec.Raw:
     text = bytes(value)
     if len(text) <= INLINE_BYTES_MAX and not text.startswith(_MARK):
         return value
-    blobs[sha256(text)] = text
-    return _reference(text)
+    digest = sha256(text)
+    blobs[digest] = text
+    return _reference(digest)
 
 
 def with_output(outcome: Outcome, output: msgspec.Raw) -> Outcome:
@@ -182,10 +183,10 @@ def _referred(run: Run, value: msgspec.Raw) -> msgspec.Raw:
     if len(known) > REFERENCES_REMEMBERED_MAX:
         known.clear()
     if id(value) not in known:
-        known[id(value)] = (value, _reference(bytes(value)))
+        known[id(value)] = (value, _reference(sha256(bytes(value))))
     reference: msgspec.Raw = known[id(value)][1]
     return reference
 
 
-def _reference(text: bytes) -> msgspec.Raw:
-    return msgspec.Raw(_MARK + b'"' + sha256(text).encode() + b'"}')
+def _reference(digest: str) -> msgspec.Raw:
+    return msgspec.Raw(_MARK + b'"' + digest.encode() + b'"}')

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+import msgspec
+
 from holdfast.errors import InvalidRequest, Problem, Unauthorised
-from holdfast.http.json_body import read_json
+from holdfast.http.json_body import Members
 from holdfast.http.keys import NOBODY
 from holdfast.http.table import Ask, Reply, Route, Signed
 from holdfast.http.wire import (
@@ -22,26 +24,55 @@ from holdfast.http.wire import (
     SendSignal,
     Started,
 )
-from holdfast.runtime.waits import RESUME_PATH, answer_in
-from holdfast.values import Status
+from holdfast.runtime.waits import RESUME_PATH
+from holdfast.values import Status, decode, written
 
 SIGNATURE: Final = "x-hub-signature-256"
 
 
+class Callback(msgspec.Struct, frozen=True):
+    """The answer is JSON text: it may have 25 MiB, and nothing here looks into it."""
+
+    task_id: Any
+    run_id: Any
+    answer: msgspec.Raw
+
+
 async def resume(ask: Ask) -> Resumed:
-    task_id, run_id = ask.body.get("task_id"), ask.body.get("run_id")
+    said: Callback = ask.body
+    task_id, run_id = said.task_id, said.run_id
     if not isinstance(task_id, str) or not (run_id is None or isinstance(run_id, str)):
         raise InvalidRequest("a callback has a task_id, which is text, and perhaps a run_id, which is too")
     if not task_id:
         problem = Problem("empty_task_id", "task_id is empty", "/task_id")
         raise InvalidRequest("the task_id is empty; send the id that the pending answer gave", [problem])
-    told = await ask.services.commands.resume(ask.tenant, task_id, answer_in(ask.body), run_id)
+    told = await ask.services.commands.resume(ask.tenant, task_id, said.answer, run_id)
     return Resumed(told.resumed, told.reason)
 
 
 async def resume_by(ask: Ask) -> Resumed:
-    told = await ask.services.commands.resume_by(ask.path["capability"], answer_in(ask.body))
+    said: Callback = ask.body
+    told = await ask.services.commands.resume_by(ask.path["capability"], said.answer)
     return Resumed(told.resumed, told.reason)
+
+
+def _callback(members: Members) -> Callback:
+    return Callback(_id(members.get("task_id")), _id(members.get("run_id")), _answer_in(members))
+
+
+def _id(text: msgspec.Raw | None) -> Any:
+    """Text or null is decoded; anything else is no id, however large it is."""
+    return decode(text) if text is not None and bytes(text)[:1] in (b'"', b"n") else text
+
+
+def _answer_in(members: Members) -> msgspec.Raw:
+    """What a callback says, in either of its forms: `result`, or all but the ids."""
+    if "result" in members:
+        return members["result"]
+    said = [
+        written(key) + b":" + bytes(text) for key, text in members.items() if key not in ("task_id", "run_id")
+    ]
+    return msgspec.Raw(b"{" + b",".join(said) + b"}")
 
 
 def _may_resume(ask: Ask) -> Signed | None:
@@ -64,13 +95,6 @@ def _has_capability(ask: Ask) -> Reply | None:
     if ask.services.commands.is_callback(ask.path["capability"]):
         return None
     return Reply(Resumed(False, "unknown_task"))
-
-
-def _object(raw: bytes, media: str) -> dict[str, Any]:
-    body = read_json(raw)
-    if not isinstance(body, dict):
-        raise InvalidRequest("a callback is an object")
-    return body
 
 
 async def signal(ask: Ask) -> Started:
@@ -120,7 +144,7 @@ ROUTES: Final = (
         "Deliver the result of a call that is answered later, by its task id.",
         TAG,
         body=ResumeTask,
-        reads=_object,
+        reads_members=_callback,
         admits=_may_resume,
         answer=Resumed,
         errors=("ambiguous_task", "limit_exceeded"),
@@ -135,7 +159,7 @@ ROUTES: Final = (
         "Deliver the result of a call to the callback_url that it was given.",
         TAG,
         body=ResumeCall,
-        reads=_object,
+        reads_members=_callback,
         admits=_has_capability,
         answer=Resumed,
         errors=("limit_exceeded",),

@@ -1,7 +1,7 @@
 """JSON that a caller sent, read with more care than a decoder takes: not too deep, and no key twice in one object.
 
 Of two equal keys a decoder keeps the last. A proxy, a log or a signature check before this server may have looked at the
-first, so such a body is refused. Knows no route and no type.
+first, so such a body is refused. A large body is read in a process of its own, by the same functions. Knows no route and no type.
 """
 
 from __future__ import annotations
@@ -11,9 +11,15 @@ import re
 from collections.abc import Iterator
 from typing import Any, Final
 
+import msgspec
+
 from holdfast.errors import InvalidRequest, Problem
+from holdfast.http.misfit import invalid
 from holdfast.jsontext import count_members
+from holdfast.runtime.apart import LARGE_BYTES, apart
 from holdfast.values import JSON_DEPTH_MAX, decode, is_too_deep, written
+
+Members = dict[str, msgspec.Raw]  # of an object: each value as compact JSON text
 
 SMALL_BYTES_MAX: Final = 4 * 1024  # up to here it is quicker to look at each key
 POINTER_BYTES_MAX: Final = (
@@ -30,6 +36,46 @@ def read_json(raw: bytes) -> Any:
     if not _is_plain(raw):
         _check_members(raw, value)
     return value
+
+
+def read_members(raw: bytes) -> Members:
+    """The members of a body that is an object; raises as `read_json` does."""
+    value = read_json(raw)
+    if not isinstance(value, dict):
+        raise InvalidRequest("the body must be an object")
+    return {key: msgspec.Raw(written(part)) for key, part in value.items()}
+
+
+async def read_large_members(raw: bytes) -> Members:
+    """The same, of a body of any size, without stalling the event loop."""
+    if len(raw) <= LARGE_BYTES:
+        return read_members(raw)
+    made = await apart(_read_apart, raw)
+    end = made.index(b"\n")
+    sizes, problem = _heading.decode(made[:end])
+    if problem is not None:
+        raise InvalidRequest(*problem)
+    members, at = Members(), end + 1
+    for key, size in sizes:
+        members[key] = msgspec.Raw(made[at : at + size])
+        at += size
+    return members
+
+
+# In front of the texts: each key with the size of its text, or why the body is refused.
+_heading = msgspec.json.Decoder(tuple[list[tuple[str, int]], tuple[str, list[Problem]] | None])
+
+
+def _read_apart(raw: bytes) -> bytes:
+    try:
+        members = {key: bytes(text) for key, text in read_members(raw).items()}
+    except InvalidRequest as error:
+        return written(([], (str(error), error.problems))) + b"\n"
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        refusal = invalid(error, "body", Any)
+        return written(([], (str(refusal), refusal.problems))) + b"\n"
+    sizes = [(key, len(text)) for key, text in members.items()]
+    return b"".join((written((sizes, None)), b"\n", *members.values()))
 
 
 def check_depth(raw: bytes) -> None:

@@ -32,7 +32,7 @@ from holdfast.errors import (
     UnsupportedMediaType,
 )
 from holdfast.http.guard import Guard
-from holdfast.http.json_body import check_depth, check_keys
+from holdfast.http.json_body import check_depth, check_keys, read_large_members
 from holdfast.http.keys import Principal
 from holdfast.http.misfit import invalid
 from holdfast.http.ops import answered, request_id_of
@@ -80,7 +80,11 @@ class _Ready:
     def __init__(self, route: Route) -> None:
         self.route = route
         self.query = None if route.query is None else reader(route.query)
-        self.decode = None if route.body is None or route.reads else msgspec.json.Decoder(route.body).decode
+        self.decode = (
+            None
+            if route.body is None or route.reads or route.reads_members
+            else msgspec.json.Decoder(route.body).decode
+        )
 
 
 class Server:
@@ -145,6 +149,8 @@ class Server:
         if route.method != "GET":
             raw = await self._raw(request, _body_max(route), admitted)
             body = _body(ready, raw, request.headers)
+            if route.reads_members is not None:
+                body = await _members(route, raw)
         ask = self._ask(request, principal, path, query, body, raw)
         if route.method == "POST" and route.replays and "idempotency-key" in request.headers:
             return await self._once(route, ask, request)
@@ -319,6 +325,8 @@ def _body(ready: _Ready, raw: bytes, headers: Mapping[str, str]) -> Any:
         raise UnsupportedMediaType(f"the body is {media[:100]!a}, and must be {' or '.join(route.media)}")
     if headers.get("content-encoding", "identity") != "identity":
         raise UnsupportedMediaType("a body is sent as it is, without a content-encoding")
+    if route.reads_members is not None:
+        return None  # as large a body as this may be is not read here
     check_depth(raw)
     try:
         if ready.decode is None:
@@ -327,6 +335,14 @@ def _body(ready: _Ready, raw: bytes, headers: Mapping[str, str]) -> Any:
         body = ready.decode(raw)
         check_keys(raw)
         return body
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise invalid(error, "body", route.body) from None
+
+
+async def _members(route: Route, raw: bytes) -> Any:
+    assert route.reads_members is not None
+    try:
+        return route.reads_members(await read_large_members(raw))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise invalid(error, "body", route.body) from None
 

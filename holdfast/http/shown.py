@@ -1,6 +1,7 @@
 """Runs, steps and workflows as they are shown on the wire: from what queries give to the shapes of wire.py.
 
-Knows both sides and nothing else, no server: whoever looks at a file shows it in the same shapes.
+Knows both sides and nothing else, no server: whoever looks at a file shows it in the same shapes. What runs and steps were given
+and gave is passed on as JSON text: to decode 25 MiB of it would stall the server.
 """
 
 from __future__ import annotations
@@ -23,7 +24,6 @@ from holdfast.runtime.queries import (
     StepView,
     WorkflowView,
 )
-from holdfast.values import decode
 
 Links = Callable[[str, Wait], list[wire.ApprovalLink]]  # of a run's wait
 
@@ -39,8 +39,8 @@ def run(view: RunView, links: Links = no_links) -> wire.Run:
         version=view.version,
         number=view.number,
         status=view.status,
-        inputs=view.inputs,
-        output=view.output,
+        inputs=view.inputs_text,
+        output=view.output_text,
         error=view.error,
         waits=[wait(one, links(view.run_id, one)) for one in view.waits],
         progress=wire.Progress(**view.progress),
@@ -83,7 +83,7 @@ def step(view: StepView) -> wire.Step:
         path=view.path,
         status=view.status,
         attempts=view.attempts,
-        output=decode(view.output),
+        output=view.output,
         error=view.error,
         started_at=time_text(view.started),
         finished_at=time_or_none(view.finished),

@@ -17,6 +17,7 @@ from holdfast.errors import HoldfastError
 from holdfast.http.wire import Scope
 
 if TYPE_CHECKING:
+    from holdfast.http.json_body import Members
     from holdfast.http.keys import Principal
     from holdfast.runtime.replies import Kept
     from holdfast.runtime.services import Services
@@ -104,6 +105,8 @@ class Route(msgspec.Struct, frozen=True, gc=False):
     media: tuple[str, ...] = (JSON,)  # of the body; ANY takes whatever it says it is
     answer_media: str = JSON
     reads: Callable[[bytes, str], Any] | None = None  # body and its media type
+    # Instead, of an object that may be large: made of the texts of its members, so that no large value is decoded.
+    reads_members: Callable[[Members], Any] | None = None
     # Of a route without a scope: asked before the body is read, with an Ask that has none yet. Raises, or gives the
     # answer, if the sender may not send one; gives Signed if only the body can tell; None if the body is welcome.
     admits: Callable[[Ask], Reply | Response | Signed | None] | None = None

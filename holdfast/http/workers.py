@@ -12,6 +12,7 @@ from typing import Any, Final
 import msgspec
 
 from holdfast.errors import Forbidden
+from holdfast.http.json_body import Members
 from holdfast.http.keys import check_again
 from holdfast.http.table import Ask, Route
 from holdfast.http.wire import (
@@ -34,6 +35,7 @@ from holdfast.http.wire import (
 from holdfast.runtime.assignments import Fetched, Progress
 from holdfast.runtime.queries import cursor_of, number_of
 from holdfast.runtime.roster import Service, WorkerView
+from holdfast.values import written
 
 TAG: Final = "workers"
 
@@ -91,6 +93,17 @@ async def job_heartbeat(ask: Ask) -> Lease:
         ask.tenant, ask.path["id"], body.token, progress, body.load
     )
     return Lease(renewed.lease_secs, renewed.cancel)
+
+
+_decode_completion = msgspec.json.Decoder(CompleteAssignment).decode
+
+
+def _completion(members: Members) -> CompleteAssignment:
+    """The result stays text: it may have 25 MiB, and nothing here looks into it."""
+    result = members.get("result")
+    text = written(members if result is None else {**members, "result": None})
+    body = _decode_completion(text)
+    return body if result is None else msgspec.structs.replace(body, result=result)
 
 
 async def complete(ask: Ask) -> Accepted:
@@ -210,6 +223,7 @@ ROUTES: Final = (
         "The answer to a job. Said twice, it counts once; 409 if the job is not this worker's any more.",
         TAG,
         body=CompleteAssignment,
+        reads_members=_completion,
         answer=Accepted,
         errors=("not_found", "superseded"),
         body_max=ANSWER_BYTES_MAX,

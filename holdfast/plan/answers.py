@@ -20,6 +20,7 @@ from holdfast.spec.steps import ResultRule
 from holdfast.values import decode, encode, is_too_deep
 
 TASK_ID_CHARS_MAX: Final = 1_000
+HEAD_BYTES_MAX: Final = 64 * 1024  # of one member that says what an answer is
 
 
 class AnswerFailed(Exception):
@@ -36,6 +37,34 @@ class Later(msgspec.Struct, frozen=True):
     task_id: str
     poll_url: str = ""
     estimated_secs: float | None = None
+
+
+class _Head(msgspec.Struct):
+    """The members of an answer that rules ask for."""
+
+    pending: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    task_id: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    poll_url: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    estimated_seconds: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    success: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    error: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    error_kind: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+
+
+_head = msgspec.json.Decoder(_Head).decode
+
+
+def head_of(text: bytes) -> dict[str, Any] | None:
+    """What an answer, as JSON text, says of itself: that there will be another one, or that it failed. The answer is not
+    decoded; a large member is given as the beginning of its text."""
+    if not text.startswith(b"{"):
+        return None
+    said = msgspec.structs.asdict(_head(text))
+    return {name: _short(bytes(raw)) for name, raw in said.items() if raw is not msgspec.UNSET}
+
+
+def _short(text: bytes) -> Any:
+    return decode(text) if len(text) <= HEAD_BYTES_MAX else text[:HEAD_BYTES_MAX].decode(errors="replace")
 
 
 def later(answer: Any) -> Later | None:

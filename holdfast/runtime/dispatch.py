@@ -34,7 +34,7 @@ from holdfast.engine.events import (
 )
 from holdfast.engine.state import is_open
 from holdfast.errors import HoldfastError, Superseded, Unavailable
-from holdfast.plan.answers import Later, later
+from holdfast.plan.answers import Later, head_of, later
 from holdfast.plan.expr import resolved
 from holdfast.plan.graph import Answer, Call
 from holdfast.runtime.advance import Advance, Live
@@ -520,9 +520,9 @@ class Dispatch:
         return StepSucceeded(path, number, Raw(text), int((self._monotonic() - began) * 1000))
 
     def _later(self, path: str, text: bytes) -> Later | None:
-        answer = decode(self.secrets.redact_json(text) if self.secrets.are_known else text)
+        answer = self.secrets.redact_value(head_of(text))
         found = later(answer)
-        if found is None and isinstance(answer, dict) and answer.get("pending") is True:
+        if found is None and answer is not None and answer.get("pending") is True:
             log.warning(
                 "step %s: pending is true and task_id is no text, so this is taken for its output", path
             )

@@ -120,14 +120,14 @@ def text_of(view: RunView) -> bytes:
     A body is a value like any other: where inputs and output are too large together, the inputs are left out, and the
     output too if it alone is. `omitted` names what was.
     """
-    told = msgspec.structs.asdict(view)
-    values = {name: msgspec.Raw(written(told[name])) for name in ("inputs", "output")}
-    left, omitted = composed.LIMIT - ENVELOPE_BYTES - sum(map(len, values.values())), list[str]()
-    for name, value in values.items():
+    told = {name.removesuffix("_text"): part for name, part in msgspec.structs.asdict(view).items()}
+    sizes = {name: len(bytes(told[name])) for name in ("inputs", "output")}
+    left, omitted = composed.LIMIT - ENVELOPE_BYTES - sum(sizes.values()), list[str]()
+    for name, size in sizes.items():
         if left < 0:
             omitted.append(name)
-            left += len(value)
-    told |= values | dict.fromkeys(omitted)
+            left += size
+    told |= dict.fromkeys(omitted)
     if omitted:
         told["omitted"] = omitted
     for name in ("created_at", "started_at", "finished_at"):

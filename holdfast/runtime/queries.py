@@ -42,6 +42,7 @@ from holdfast.store.records import Ends, Letter, Release, RunRow, SetAside, Want
 from holdfast.tools.threads import in_thread
 from holdfast.values import (
     DEFAULT_TENANT,
+    NULL,
     OPEN,
     TERMINAL,
     Error,
@@ -101,8 +102,8 @@ class RunView(msgspec.Struct, frozen=True):
     version: str
     number: int | None
     status: Status
-    inputs: Any
-    output: Any
+    inputs_text: msgspec.Raw  # as JSON text, which may have 25 MiB: surfaces pass it on as it is
+    output_text: msgspec.Raw
     error: Error | None
     waits: list[Wait]
     progress: Progress
@@ -113,6 +114,14 @@ class RunView(msgspec.Struct, frozen=True):
     rerun_of: str | None
     parent_job_id: str | None
     set_aside: SetAside | None = None
+
+    @property
+    def inputs(self) -> Any:
+        return decode(self.inputs_text)
+
+    @property
+    def output(self) -> Any:
+        return decode(self.output_text)
 
 
 def only_callbacks(view: RunView) -> list[str]:
@@ -188,8 +197,8 @@ class Queries:
             version=row.version,
             number=row.number,
             status=row.status,
-            inputs=decode(await whole(self.store, row.no, started.inputs)),
-            output=output,
+            inputs_text=await whole(self.store, row.no, started.inputs),
+            output_text=output,
             error=unshown if finish is None or finish.error is None else finish.error,
             waits=[] if is_over else waits,
             progress=await self._progresses.of(row.no, ends.last[0], plan.steps_total),
@@ -491,17 +500,19 @@ class Queries:
         assert stored is not None
         return await load_run_in_turns(self.store, stored)
 
-    async def _output(self, row: RunRow, plan: Plan, finish: FinishRun | None) -> tuple[Any, Error | None]:
+    async def _output(
+        self, row: RunRow, plan: Plan, finish: FinishRun | None
+    ) -> tuple[msgspec.Raw, Error | None]:
         """What a run gave; or, where that is too large to be shown, why it is not."""
         if finish is None or finish.status != "completed":
-            return None, None
+            return NULL, None
         text = bytes(await whole(self.store, row.no, finish.output))
         try:
             if plan.output is None or b'"$' in text:
                 text = await output_text(self.store, plan, await self._folded(row.no))
-            return decode(text), None
+            return msgspec.Raw(text), None
         except (TooLarge, RecursionError):
-            return None, Error("output_too_large", UNSHOWN)
+            return NULL, Error("output_too_large", UNSHOWN)
 
 
 def _jobs(run_id: RunId, body: str) -> dict[str, str]:

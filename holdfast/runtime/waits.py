@@ -33,7 +33,7 @@ from holdfast.errors import (
     NotWaiting,
     StoreUnavailable,
 )
-from holdfast.plan.answers import TASK_ID_CHARS_MAX, AnswerFailed, later, refuse_failure
+from holdfast.plan.answers import TASK_ID_CHARS_MAX, AnswerFailed, head_of, later, refuse_failure
 from holdfast.plan.graph import Call, Plan
 from holdfast.runtime.advance import Live
 from holdfast.runtime.feed import job_id
@@ -144,19 +144,20 @@ class Waits:
     # ------------------------------------------------------------------------------------------------ callbacks
 
     async def resume(self, tenant: str, task_id: str, answer: Any, run_id: str | None = None) -> Resumed:
-        """Deliver the later answer of a call, by the id that its sender gave it."""
+        """Deliver the later answer of a call, by the id that its sender gave it. An answer that is `Raw` is compact JSON
+        text that was checked; it is never decoded unless a rule of the step looks into it."""
         if not task_id:
             raise InvalidInputs("the task_id is empty; send the id that the pending answer gave")
         if not is_text(task_id) or len(task_id) > TASK_ID_CHARS_MAX:  # nobody can ever wait for such a one
             return Resumed(False, "unknown_task")
-        _checked(answer)
+        text = _checked(answer)
         found = await self._named(tenant, task_id, run_id)
         taken: TakenEarly | None = None
         if found is None:
             if run_id is not None and not await self._is_open(tenant, run_id):
                 return Resumed(False, "unknown_task")
             taken = TakenEarly(tenant, task_id, run_id or "")
-            if not await self._park(taken, await self._engine.dispatch.redacted(encode(answer))):
+            if not await self._park(taken, await self._engine.dispatch.redacted(text)):
                 return Resumed(False, "already_resumed")
             found = await self._named(tenant, task_id, run_id)  # the pause may have come
             if found is None:
@@ -167,12 +168,12 @@ class Waits:
             return _told(found)
         row = await self._engine.row_of(found.run_id, tenant)
         if taken is None:
-            return await self._deliver(row, found.path, found.attempt, answer)
-        return await self._give(row, found.path, found.attempt, answer, taken)
+            return await self._deliver(row, found.path, found.attempt, text)
+        return await self._give(row, found.path, found.attempt, text, taken)
 
     async def resume_by(self, capability: Capability, answer: Any) -> Resumed:
         """The same, by the address that the call was told to answer to: it is known before the pause is."""
-        _checked(answer)
+        text = _checked(answer)
         row = await self._store.run_by_id(capability.tenant, RunId(capability.run_id))
         if row is None:
             return Resumed(False, "unknown_task")
@@ -180,7 +181,7 @@ class Waits:
         found = await self._store.wait_at(row.no, path, "callback", attempt)
         if found is not None and found.resolved_at is not None:
             return _told(found)  # known without bringing the run back to memory
-        return await self._deliver(row, path, attempt, answer, may_park=True)
+        return await self._deliver(row, path, attempt, text, may_park=True)
 
     async def _named(self, tenant: str, task_id: str, run_id: str | None) -> WaitRow | None:
         """The wait that a task id means: the open one if there is one, else the newest."""
@@ -239,7 +240,7 @@ class Waits:
         row: RunRow,
         path: str,
         attempt: int,
-        answer: Any,
+        answer: bytes,
         *,
         may_park: bool = False,
         taken: TakenEarly | None = None,
@@ -289,7 +290,7 @@ class Waits:
             raise StoreUnavailable("the database cannot be written now; try again")
 
     async def _answered(
-        self, plan: Plan, row: RunRow, path: str, attempt: int, answer: Any, by: str
+        self, plan: Plan, row: RunRow, path: str, attempt: int, answer: bytes, by: str
     ) -> tuple[CallbackReceived, Sequence[tuple[str, int]]]:
         """A later answer as an event: what of it is the output, by the same rules as for one that comes at once; and the
         files that were stored for it."""
@@ -298,8 +299,8 @@ class Waits:
         assert isinstance(node, Call)
         files: Sequence[tuple[str, int]] = ()
         try:
-            _refuse(answer)
-            text = encode(answer if node.answer is None else node.answer(answer))
+            _refuse(head_of(answer))
+            text = answer if node.answer is None else encode(node.answer(decode(answer)))
             if b'"file_refs"' in text and node.service is None:  # a worker's files are not here
                 text, files = await dispatch.with_files(
                     text, row.tenant, job_id(row.id, path, attempt), from_outside=True
@@ -345,9 +346,9 @@ class Waits:
         if early is not None and found is not None:
             taken = TakenEarly(tenant, task_id, early[0])
             row = await self._engine.row_of(run_id, tenant)
-            await self._give(row, path, found.attempt, decode(early[1]), taken)
+            await self._give(row, path, found.attempt, early[1].encode(), taken)
 
-    async def _give(self, row: RunRow, path: str, attempt: int, answer: Any, taken: TakenEarly) -> Resumed:
+    async def _give(self, row: RunRow, path: str, attempt: int, answer: bytes, taken: TakenEarly) -> Resumed:
         """Give what was kept to whom it is for; if somebody else was first, it is nobody's any more."""
         told = await self._deliver(row, path, attempt, answer, taken=taken)
         if not told.resumed:
@@ -389,7 +390,7 @@ class Waits:
                 is_there, answer = await self._look_on(url, tenant, run_id, (*key, attempt))
             if is_there:
                 row = await self._engine.row_of(run_id, tenant)
-                await self._deliver(row, path, attempt, answer, by="poll")
+                await self._deliver(row, path, attempt, encode(answer), by="poll")
             elif key in self._last_looks:
                 await self._expire(await self._engine.row_of(run_id, tenant), path, attempt)
         finally:
@@ -531,18 +532,10 @@ def _decided(gate: WaitRow) -> str:
     return words.get(outcome, outcome)
 
 
-def _refuse(answer: Any) -> None:
+def _refuse(head: dict[str, Any] | None) -> None:
     """In a callback `success: false` is always a failure, and so is an `error` where nothing says that it succeeded."""
-    refuse_failure(answer)
-    if isinstance(answer, dict) and answer.get("error") and answer.get("success") is not True:
-        refuse_failure({**answer, "success": False})
-
-
-def answer_in(body: dict[str, Any]) -> Any:
-    """What a callback says, in either of its forms: `result`, or all but the ids."""
-    if "result" in body:
-        return body["result"]
-    return {name: value for name, value in body.items() if name not in ("task_id", "run_id")}
+    if head and (head.get("success") is False or head.get("error") and head.get("success") is not True):
+        refuse_failure({**head, "success": False})
 
 
 def _told(wait: WaitRow | None, run_id: RunId | None = None) -> Resumed:
@@ -571,7 +564,7 @@ def _without(early: TakenEarly) -> Batch:
 
 def _checked(answer: Any) -> bytes:
     try:
-        text = encode(answer)
+        text = bytes(answer) if isinstance(answer, msgspec.Raw) else encode(answer)
     except NotJson as error:
         raise InvalidInputs(f"the answer is not JSON: {error}") from None
     if len(text) > limits.now.value_bytes_max:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import cache
 from importlib.resources import files
 from typing import Final
 
@@ -26,16 +27,15 @@ POLICY: Final = (
 
 
 def with_docs(routes: Sequence[Route]) -> tuple[Route, ...]:
-    """The routes, and those that tell of them."""
-    text = msgspec.json.encode(document(routes))
-    pages = [
-        _page(path, (files("holdfast.http") / "pages" / name).read_bytes(), media)
-        for path, (name, media) in PAGES.items()
-    ]
-    return (*routes, _page("/openapi.json", text, JSON), *pages)
+    """The routes, and those that describe them."""
+    folder = files("holdfast.http") / "pages"
+    pages = [_page(path, (folder / name).read_bytes, media) for path, (name, media) in PAGES.items()]
+    return (*routes, _page("/openapi.json", lambda: msgspec.json.encode(document(routes)), JSON), *pages)
 
 
-def _page(path: str, content: bytes, media: str) -> Route:
+def _page(path: str, content: Callable[[], bytes], media: str) -> Route:
+    """What is first asked for is made then and kept: to describe the routes takes longer than all else before a server listens."""
+    content = cache(content)
     headers = {
         "content-security-policy": POLICY,
         "x-content-type-options": "nosniff",
@@ -44,6 +44,6 @@ def _page(path: str, content: bytes, media: str) -> Route:
     }
 
     async def page(ask: Ask) -> Response:
-        return Response(content, media_type=media, headers=headers)
+        return Response(content(), media_type=media, headers=headers)
 
     return Route("GET", path, None, page, f"Give {path}.", TAG, answer_media=media, is_listed=False)

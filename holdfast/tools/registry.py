@@ -44,7 +44,14 @@ class Tool:
         "suspends", "takes_callback",
     )  # fmt: skip
 
-    def __init__(self, fn: Callable[..., Any], name: str, *, isolate: Isolation | None = None) -> None:
+    def __init__(
+        self,
+        fn: Callable[..., Any],
+        name: str,
+        *,
+        isolate: Isolation | None = None,
+        signature: Signature | None = None,
+    ) -> None:
         self.fn, self.name = fn, name
         _refuse_generator(fn, name)
         self.is_async = _is_async(fn)
@@ -52,7 +59,7 @@ class Tool:
         self.runs_in = "process" if self.isolated else "loop" if self.is_async else "thread"
         if self.isolated:
             _refuse_unfindable(fn, name)
-        self._signature = Signature(fn, name)
+        self._signature = signature or Signature(fn, name)
         self.bind: Callable[[dict[str, Any]], dict[str, Any]] = self._signature.bind
         self.spread: Callable[[Any, dict[str, Any]], dict[str, Any]] = self._signature.spread
         self.context = self._signature.context
@@ -127,7 +134,10 @@ class Registry:
         self._remote = remote
         self._tools: dict[str, Tool] = {}
         self.guard = guard or Guard()
-        self._all = {made.name: made for made in map(_tool_of, builtins(self.guard))}
+        known = _builtin_signatures()
+        self._all = {
+            fn.__name__: Tool(fn, fn.__name__, signature=known[fn.__name__]) for fn in builtins(self.guard)
+        }
         self._all["http_request"].is_remote = True  # a server's answer must not name files of this machine
         self.get = self._all.get
         for given in tools:
@@ -164,6 +174,12 @@ class Registry:
     def __iter__(self) -> Iterator[Tool]:
         """Those given."""
         return iter(self._tools.values())
+
+
+@functools.cache
+def _builtin_signatures() -> dict[str, Signature]:
+    """Read once: they are the same in every registry, and reading them takes longer than the rest of opening an engine."""
+    return {fn.__name__: Signature(fn, fn.__name__) for fn in builtins(Guard())}
 
 
 def _sources_of(module: str) -> list[Path]:

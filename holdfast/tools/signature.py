@@ -182,17 +182,17 @@ def _parameters(fn: Callable[..., Any], tool: str) -> list[tuple[str, inspect.Pa
         parameters = inspect.signature(fn).parameters
     except (TypeError, ValueError):  # some functions written in C do not say
         parameters = inspect.signature(lambda **anything: None).parameters
-    return [(name, parameter, _annotation(fn, parameter, tool)) for name, parameter in parameters.items()]
+    names = functools.cache(functools.partial(_namespaces, fn))
+    return [(name, parameter, _annotation(names, parameter, tool)) for name, parameter in parameters.items()]
 
 
-def _annotation(fn: Callable[..., Any], parameter: inspect.Parameter, tool: str) -> Any:
+def _annotation(names: Callable[[], dict[str, Any]], parameter: inspect.Parameter, tool: str) -> Any:
     """An annotation as the thing it names; as text it is read where the function was written."""
     if not isinstance(parameter.annotation, str):
         return parameter.annotation
     try:
         holder = {"__annotations__": {"it": parameter.annotation}}
-        namespaces = _namespaces(fn)
-        return typing.get_type_hints(type("holder", (), holder), namespaces, None, include_extras=True)["it"]
+        return typing.get_type_hints(type("holder", (), holder), names(), None, include_extras=True)["it"]
     except Exception as error:
         if parameter.annotation.rpartition(".")[2] == "Context":  # imported for the type checker alone
             return Context

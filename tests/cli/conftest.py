@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import signal
@@ -13,6 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests import forks
+from tests.forks import Program
 
 HOLDFAST = Path(sys.executable).with_name("holdfast")
 
@@ -67,7 +69,7 @@ def flaky(times, context: Context):
 class Up:
     """A server that is up, in a process of its own. `said` is what it said of itself."""
 
-    def __init__(self, process: subprocess.Popen[str], said: dict[str, Any]) -> None:
+    def __init__(self, process: Program, said: dict[str, Any]) -> None:
         self.process, self.said = process, said
         self.address: str = said["address"]
 
@@ -79,7 +81,7 @@ class Up:
         """Stop it; gives the exit code and what it told the person."""
         self.process.send_signal(number)
         _, said = self.process.communicate(timeout=120)
-        return self.process.returncode, said
+        return self.process.wait(), said
 
 
 class Cli:
@@ -87,7 +89,7 @@ class Cli:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.started: list[subprocess.Popen[str]] = []
+        self.started: list[Program | subprocess.Popen[bytes]] = []
         self.write("tools.py", TOOLS)
 
     def write(self, name: str, text: str) -> Path:
@@ -103,15 +105,7 @@ class Cli:
         return "flow.yaml"
 
     def run(self, *args: str, **env: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [HOLDFAST, *args],
-            cwd=self.folder,
-            env=self._env(env),
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
-        )
+        return forks.run("holdfast", args, cwd=self.folder, env=self._env(env))
 
     def json(self, *args: str) -> Any:
         return json.loads(self.run(*args, "--json").stdout)
@@ -130,17 +124,9 @@ class Cli:
 
     def start(
         self, *args: str, deaf_to: signal.Signals | None = None, env: dict[str, str] | None = None
-    ) -> subprocess.Popen[str]:
+    ) -> Program:
         """Start the command; it hears all signals, as on a fresh terminal, but for one."""
-        with _heard(signal.SIGHUP, signal.SIGINT, but=deaf_to):
-            process = subprocess.Popen(
-                [HOLDFAST, *args],
-                cwd=self.folder,
-                env=self._env(env or {}),
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                text=True,
-            )
+        process = Program("holdfast", args, cwd=self.folder, env=self._env(env or {}), deaf_to=deaf_to)
         self.started.append(process)
         return process
 
@@ -148,13 +134,12 @@ class Cli:
         """Start a server on any free port, and wait until it says where it is."""
         command = ["up", "--port", "0", "--json", *args]
         process = self.start(*command, env=env)
-        assert process.stdout is not None
         text = ""
         for line in process.stdout:
             text += line
             if line == "}\n":
                 return Up(process, json.loads(text))
-        raise AssertionError(f"no server: {process.stderr.read() if process.stderr else ''}")
+        raise AssertionError(f"no server: {process.stderr.read()}")
 
     def stopped_by(self, number: signal.Signals, *args: str) -> tuple[int, str]:
         """Start, send the signal as soon as the tool `hold` is at work; gives exit code and what was said."""
@@ -162,12 +147,11 @@ class Cli:
         said = self.until(process, "at work")
         process.send_signal(number)
         _, rest = process.communicate(timeout=120)
-        return process.returncode, said + rest
+        return process.wait(), said + rest
 
     @staticmethod
-    def until(process: subprocess.Popen[str], words: str) -> str:
+    def until(process: Program, words: str) -> str:
         """Read what a process tells the person until it says this."""
-        assert process.stderr is not None
         said = ""
         for line in process.stderr:
             said += line
@@ -183,19 +167,6 @@ class Cli:
         ours = ("HOLDFAST_", "SCHEDULER_")
         plain = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
         return {**plain, **more}
-
-
-@contextlib.contextmanager
-def _heard(*numbers: signal.Signals, but: signal.Signals | None) -> Iterator[None]:
-    """What is ignored here, as under nohup, would be ignored by what is started here."""
-    before = {number: signal.getsignal(number) for number in numbers}
-    for number in numbers:
-        signal.signal(number, signal.SIG_IGN if number == but else signal.SIG_DFL)
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 @pytest.fixture

@@ -36,7 +36,7 @@ def started(cli: Cli, *args: str) -> tuple[subprocess.Popen[bytes], int]:
     env = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "120", "LINES": "40"}
     command = [sys.executable, "-c", LOGIN, str(HOLDFAST), *args]
     process = subprocess.Popen(command, cwd=cli.folder, env=env, stdout=theirs, stderr=theirs, stdin=theirs)
-    cli.started.append(process)  # type: ignore[arg-type]
+    cli.started.append(process)
     os.close(theirs)
     return process, ours
 

@@ -7,7 +7,7 @@ STAMP := .venv/.ready
 # a test run does that anew, which takes it five seconds.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: setup test up bench bench-instructions docs lock clean
+.PHONY: setup test test-long up bench bench-instructions docs lock clean
 setup: $(STAMP)
 
 $(UV):
@@ -25,7 +25,12 @@ test: setup
 	$(BIN)/ruff check --quiet .
 	$(BIN)/mypy
 	@$(BIN)/python -m compileall -q holdfast tests
-	$(BIN)/pytest -n 2
+	$(BIN)/pytest -n 2 --dist worksteal
+
+# More seeds of what `make test` tries a few of: half an hour.
+test-long: setup
+	$(BIN)/pytest -n 2 --dist worksteal -m long
+	$(BIN)/python -m tests.crash --soak-seconds 600
 
 up: setup
 	@$(BIN)/python -m compileall -q holdfast

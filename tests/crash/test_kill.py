@@ -15,7 +15,7 @@ from tests.crash.workloads import every_kind, large
 KILLS, RUNS = 40, 200  # per seed
 
 
-@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.long) for seed in (2, 3))])
 def test_runs_survive_kills_at_random_moments(tmp_path: Path, seed: int) -> None:
     done = campaign(tmp_path, seed=seed, kills=KILLS, runs=RUNS)
     assert done.found.problems == []

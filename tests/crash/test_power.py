@@ -14,7 +14,7 @@ from tests.crash.power import campaign
 CUTS = 300  # per seed; more of them by `python -m tests.crash --cuts`
 
 
-@pytest.mark.parametrize("seed", [1, 2, 3, 4])
+@pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.long) for seed in (2, 3, 4))])
 def test_no_power_cut_loses_an_acknowledged_batch_or_leaves_half_of_one(
     memory_folder: Path, seed: int
 ) -> None:

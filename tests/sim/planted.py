@@ -7,7 +7,6 @@ the checkout, and looked for by a process that imports that copy. `python -m tes
 from __future__ import annotations
 
 import json
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -352,11 +351,22 @@ BUGS: Final = (
 
 
 def patched(bug: Bug, folder: Path) -> None:
-    """A copy of the package with the bug in it. What was compiled is copied too: compiling all takes longer than most hunts."""
-    stale = f"{Path(bug.file).stem}.*.pyc"
-    shutil.copytree(ROOT / "holdfast", folder / "holdfast", ignore=shutil.ignore_patterns(stale))
-    file = folder / "holdfast" / bug.file
-    file.write_text(file.read_text(encoding="utf-8").replace(bug.old, bug.new), encoding="utf-8")
+    """A package with the bug in one file and links to all else, also to what was compiled: to copy or compile the whole
+    package takes longer than most hunts."""
+    source, target = ROOT / "holdfast", folder / "holdfast"
+    for part in Path(bug.file).parts:
+        target.mkdir()
+        for each in source.iterdir():
+            if each.name != part:
+                (target / each.name).symlink_to(each)
+        source, target = source / part, target / part
+    target.write_text(source.read_text(encoding="utf-8").replace(bug.old, bug.new), encoding="utf-8")
+    compiled = target.parent / "__pycache__"
+    compiled.unlink(missing_ok=True)
+    compiled.mkdir()
+    for each in (source.parent / "__pycache__").glob("*.pyc"):
+        if not each.name.startswith(f"{source.stem}.") and "-pytest-" not in each.name:
+            (compiled / each.name).symlink_to(each)
 
 
 def occurrences(bug: Bug) -> int:
@@ -367,7 +377,7 @@ def hunt(bug: Bug, first: int = 0, last: int = SEEDS_MAX) -> tuple[int, str] | N
     """The first seed that finds a bug, and what it says of it."""
     with tempfile.TemporaryDirectory() as folder:
         patched(bug, Path(folder))
-        command = [sys.executable, "-P", "-c", HUNT, folder, str(ROOT), bug.layer, str(first), str(last)]
+        command = [sys.executable, "-BP", "-c", HUNT, folder, str(ROOT), bug.layer, str(first), str(last)]
         done = subprocess.run(command, capture_output=True, text=True, cwd=folder, timeout=900, check=False)
     if done.returncode:
         raise RuntimeError(done.stderr)
@@ -399,11 +409,6 @@ def known_seeds() -> dict[str, int]:
 def fails_anyway(layer: str, seed: int) -> bool:
     with ONE_AT_A_TIME:
         return bool(try_seed(layer, seed).failures)
-
-
-def find_all(bugs: tuple[Bug, ...] = BUGS, *, jobs: int = 2) -> dict[str, tuple[int, str] | None]:
-    with ThreadPoolExecutor(jobs) as pool:
-        return dict(zip((bug.name for bug in bugs), pool.map(find, bugs), strict=True))
 
 
 def main() -> None:

@@ -104,6 +104,25 @@ async def test_two_open_engines_cannot_have_different_limits(tmp_path: Path) -> 
         assert limits.now.signals_max == 6
 
 
+async def _fails(*_: Any, **__: Any) -> None:
+    raise OSError("the disk is away")
+
+
+@pytest.mark.parametrize("part", ["workers.open", "upkeep.close", "outbox.close"])
+async def test_an_engine_that_fails_to_open_or_close_lets_its_limits_and_its_file_go(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: str
+) -> None:
+    holdfast = Holdfast(str(tmp_path / "a.db"), limits={"signals_max": 5})
+    owner, method = part.split(".")
+    monkeypatch.setattr(getattr(holdfast._engine, owner), method, _fails)
+    with pytest.raises(OSError, match="the disk is away"):
+        async with holdfast:
+            pass
+    async with Holdfast(str(tmp_path / "a.db"), limits={"signals_max": 6}):
+        assert limits.now.signals_max == 6
+    assert limits.now.signals_max == limits.DEFAULTS.signals_max
+
+
 def test_an_engine_refuses_a_limit_that_there_is_not(tmp_path: Path) -> None:
     with pytest.raises(InvalidInputs, match="did you mean signals_max"):
         Holdfast(str(tmp_path / "a.db"), limits={"signal_max": 5})

@@ -6,6 +6,7 @@ Puts the parts together and knows none of their rules. No HTTP, no YAML beyond r
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import logging
 import os
@@ -98,6 +99,8 @@ GC_LISTED_BEFORE: Final = (3, 15)
 GC_THRESHOLD_AT_IMPORT: Final = gc.get_threshold()
 GC_THRESHOLD: Final = (50_000, 20, 20)
 
+CLOSED: Final = "the engine was closed before the run was over; the run goes on when it is opened again"
+
 Waiter = asyncio.Future[Live]
 
 
@@ -183,12 +186,15 @@ class Engine:
 
     async def open(self, *, drive: bool = True) -> None:
         """Make the file ours. With `drive`, go on with every open run in it; without, touch only what is asked for."""
-        limits.hold(self, self._limits)
-        try:
+        with contextlib.ExitStack() as undo:  # if opening fails
+            limits.hold(self, self._limits)
+            undo.callback(limits.let_go, self)
             self.store.open()
-        except BaseException:
-            limits.let_go(self)
-            raise
+            undo.callback(self.store.close)
+            await self._take_over(drive=drive)
+            undo.pop_all()
+
+    async def _take_over(self, *, drive: bool) -> None:
         if self._workdirs is not None:
             shutil.rmtree(self._workdirs, ignore_errors=True)  # of attempts that a former process left behind
         if self.dispatch.artefacts is not None:
@@ -224,16 +230,30 @@ class Engine:
     async def close(self) -> None:
         """Stop gracefully: give open attempts back, write that down, and let the file go."""
         self.is_open = False
+        with (
+            contextlib.ExitStack() as last
+        ):  # from the last to the first, and all of them whatever one raises
+            last.callback(self._tell_waiters, EngineClosed(CLOSED))
+            last.callback(limits.let_go, self)
+            last.callback(self.deaths.mark.close)
+            last.callback(self.store.close)
+            last.callback(self.committer.close)
+            last.callback(self.workers.close)
+            last.callback(self.dispatch.abandon)
+            last.callback(self.outbox.abandon)
+            await self._stop()
+
+    async def _stop(self) -> None:
         self.timers.close()
         for task in self._waking:
             task.cancel()
         self.waits.close()
-        if self.upkeep is not None:
-            await self.upkeep.close()
         if self._watching is not None:
             self._watching.cancel()
         if self._filling is not None:
             self._filling.cancel()
+        if self.upkeep is not None:
+            await self.upkeep.close()
         if self._restoring is not None:
             await self._restoring
         if not (self.advance.is_over or self.advance.is_stalled):
@@ -241,18 +261,6 @@ class Engine:
             await self.advance.drained()
             await self._release_runs()
             await self.outbox.close()
-        self.outbox.abandon()
-        self.dispatch.abandon()
-        self.workers.close()
-        self.committer.close()
-        self.store.close()
-        self.deaths.mark.close()
-        limits.let_go(self)
-        self._tell_waiters(
-            EngineClosed(
-                "the engine was closed before the run was over; the run goes on when it is opened again"
-            )
-        )
 
     async def _release_runs(self) -> None:
         for live in list(self.advance.live.values()):

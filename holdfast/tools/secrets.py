@@ -10,6 +10,7 @@ that the operator lists for it, and what a provider that is told the tenant give
 from __future__ import annotations
 
 import base64
+import html
 import inspect
 import json
 import os
@@ -28,7 +29,8 @@ REMEMBERED_MAX: Final = 1_000  # values; beyond it the oldest, long rotated away
 LOOKED_AT_ONCE_BYTES: Final = (
     1024 * 1024
 )  # the search holds the interpreter; other threads get their turn in between
-FORM_BYTES_MAX: Final = 16  # for a character of a value: "\\\\ud83d\\\\ude00" is 14
+FORM_BYTES_MAX: Final = 24  # for a character of a value: "%25F0%259F%2598%2580" is 20
+LINE_CHARS_MIN: Final = 16  # of a secret of several lines, a line of this length is kept secret by itself
 OURS: Final = "HOLDFAST_"
 PLAIN_IN_ADDRESSES: Final = "/?:@!$'()*,;~"  # what clients leave as it is in a path or query
 VARIABLE: Final = "HOLDFAST_SECRET_"
@@ -139,7 +141,8 @@ class Secrets:
         pattern = self._text
         if pattern is None:
             pattern = self._text = re.compile(_one_pattern(self._forms()))
-        return pattern.sub(REDACTED, text)
+        text = pattern.sub(REDACTED, text)
+        return _redacted_across_lines(text, pattern) if "\n" in text else text
 
     def redact_json(self, text: bytes) -> bytes:
         """JSON text with every known value replaced, inside of strings, keys and numbers. It stays JSON."""
@@ -156,11 +159,11 @@ class Secrets:
         if pattern is None:
             escaped = {msgspec.json.encode(form)[1:-1].decode("latin-1") for form in self._forms()}
             pattern = self._json = re.compile(_one_pattern(escaped).encode("latin-1"))
-        search, step = pattern.search, LOOKED_AT_ONCE_BYTES
+        step = LOOKED_AT_ONCE_BYTES
         if len(text) <= step:
-            return search(text) is not None
+            return _finds(pattern, text)
         longest = max(map(len, list(self._values))) * FORM_BYTES_MAX
-        return any(search(text, at, at + step + longest) for at in range(0, len(text), step))
+        return any(_finds(pattern, text[at : at + step + longest]) for at in range(0, len(text), step))
 
     def _redacted(self, value: Any) -> Any:
         if isinstance(value, str):
@@ -175,7 +178,8 @@ class Secrets:
         return value
 
     def _forms(self) -> set[str]:
-        return {form for value in list(self._values) for form in _ways_to_write(value)}
+        parts = (part for value in list(self._values) for part in (value, *_secret_lines(value)))
+        return {form for part in parts for form in _ways_to_write(part)}
 
     def _remember(self, value: str) -> str:
         if value not in self._values and len(value) >= REDACTED_CHARS_MIN:
@@ -206,11 +210,41 @@ def _asked(provider: Provider, name: str, told: dict[str, str]) -> str | None:
     return value
 
 
+# --------------------------------------------------------------------------------------------------------- lines
+
+
+def _finds(pattern: re.Pattern[bytes], text: bytes) -> bool:
+    """Is there a value in JSON text, perhaps with ends of lines in it?"""
+    if pattern.search(text):
+        return True
+    return b"\\n" in text and bool(pattern.search(text.replace(b"\\r", b"").replace(b"\\n", b"")))
+
+
+def _redacted_across_lines(text: str, pattern: re.Pattern[str]) -> str:
+    """Encoded text is often broken into lines of 64 or 76 characters, wherever in it a value stands."""
+    joined = text.replace("\r", "").replace("\n", "")
+    if not pattern.search(joined):
+        return text
+    places = [at for at, character in enumerate(text) if character not in "\r\n"]
+    parts, at = [], 0
+    for found in pattern.finditer(joined):
+        parts += [text[at : places[found.start()]], REDACTED]
+        at = places[found.end() - 1] + 1
+    return "".join((*parts, text[at:]))
+
+
+def _secret_lines(value: str) -> list[str]:
+    """The lines of a secret such as a private key, which tools may print one by one; not those around it."""
+    lines = value.splitlines() if "\n" in value else ()
+    return [line for line in lines if len(line) >= LINE_CHARS_MIN and not line.startswith("-----")]
+
+
 # ----------------------------------------------------------------------------------------------------- the forms
 
 
 def _ways_to_write(value: str) -> set[str]:
-    """As it is; escaped as in JSON, Python or an address; in base64 wherever it begins in what was encoded; in hexadecimal."""
+    """As it is; escaped as in JSON, Python, HTML or an address; in base64 wherever it begins in what was encoded; in
+    hexadecimal."""
     in_json = json.dumps(value, ensure_ascii=False)[1:-1]
     in_ascii = json.dumps(value)[1:-1]
     in_python = repr(value)[1:-1]
@@ -224,11 +258,18 @@ def _ways_to_write(value: str) -> set[str]:
         "".join(f"%{byte:02X}" for byte in raw),
     }
     in_address |= {re.sub("%[0-9A-F]{2}", lambda found: found[0].lower(), form) for form in in_address}
+    in_address |= {quote(form, safe="") for form in in_address}  # an address inside an address
+    in_html = {
+        html.escape(value),
+        html.escape(value, quote=False),
+        html.escape(value).replace("&#x27;", "&#39;"),
+    }
     # What is escaped once is often quoted in a text that is escaped again: an error that repeats JSON, for one.
     in_json_twice = json.dumps(in_json, ensure_ascii=False)[1:-1]
-    in_hex = {raw.hex(), raw.hex().upper()}
+    in_hex = {raw.hex(), *(raw.hex(between) for between in ": -")}
+    in_hex |= {form.upper() for form in in_hex}
     plain = {value, in_json, in_ascii, in_python, in_json_twice, in_json.replace("/", "\\/")}
-    return plain | in_address | in_hex | _in_base64(raw)
+    return plain | in_address | in_html | in_hex | _in_base64(raw)
 
 
 def _in_base64(raw: bytes) -> set[str]:

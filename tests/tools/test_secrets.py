@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import html
 import json
 import os
 import threading
@@ -15,6 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.tools.secrets import LOOKED_AT_ONCE_BYTES, REMEMBERED_MAX, Secrets, SecretUnavailable
+
+SPECIAL = """s3cr3t-p&ss w0rd/"quote'<x>"""
 
 
 def knowing(*values: str) -> Secrets:
@@ -182,6 +185,33 @@ def test_a_value_is_found_in_hexadecimal_and_in_addresses(value: str) -> None:
     every = "".join(f"%{byte:02x}" for byte in raw)
     for text in (raw.hex(), raw.hex().upper(), every, every.upper(), quote(value, safe="").lower()):
         assert knowing(value).redact(f"x={text}&y") == "x=***&y"
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        quote(quote(SPECIAL, safe=""), safe=""),
+        html.escape(SPECIAL),
+        html.escape(SPECIAL).replace("&#x27;", "&#39;"),
+        SPECIAL.encode().hex(":"),
+        SPECIAL.encode().hex(" ").upper(),
+        base64.encodebytes(b"x" * 40 + SPECIAL.encode() + b"y" * 40).decode(),
+        f"{SPECIAL[:9]}\n{SPECIAL[9:]}",
+    ],
+    ids=["address in an address", "HTML", "HTML by number", "colons", "spaces", "lines of base64", "lines"],
+)
+def test_a_value_is_found_in_what_programs_print(written: str) -> None:
+    secrets = knowing(SPECIAL)
+    assert "***" in secrets.redact(f"before {written} after")
+    kept = msgspec.json.decode(secrets.redact_json(msgspec.json.encode({"a": [f"before {written} after"]})))
+    assert "***" in kept["a"][0]
+    assert kept["a"][0].startswith("before ") and kept["a"][0].endswith(" after")
+
+
+def test_the_lines_of_a_private_key_are_secret_one_by_one() -> None:
+    lines = ["-----BEGIN PRIVATE KEY-----", "q1" * 32, "w2" * 32, "-----END PRIVATE KEY-----"]
+    secrets = knowing("\n".join(lines))
+    assert [secrets.redact(line) for line in lines] == [lines[0], "***", "***", lines[3]]
 
 
 def test_threads_redact_while_new_values_become_known() -> None:

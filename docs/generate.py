@@ -1,4 +1,5 @@
-"""Writes docs/reference from the code: run `python docs/generate.py` after a change of keys, commands, errors, limits or settings.
+"""Writes docs/reference from the code, and the schema of a new database from the migrations: run `python docs/generate.py` after a change
+of keys, commands, errors, limits or settings, and after a new migration.
 
 Knows where the truth about each of them stands, and adds the sentences that no code has, from words.toml. tests/docs compares what it would
 write with what is there.
@@ -18,6 +19,7 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.request import urlopen
 
+import apsw
 import msgspec
 
 import holdfast
@@ -32,10 +34,17 @@ from holdfast.spec.keys import ANSWER_KEYS, IMPLIED_KINDS, KINDS, POLICY_KEYS, S
 from holdfast.spec.policy import NEVER_RETRIED, StepPolicy
 from holdfast.spec.shapes import ListOf, Nested, Table, fields_of
 from holdfast.spec.steps import Answer, Definition
+from holdfast.store.statements import migrations
 from holdfast.tools.registry import Registry
 
 HERE: Final = Path(__file__).parent / "reference"
 HEAD: Final = "<!-- Written by docs/generate.py from the code. Change the code, then run it again. -->\n"
+SCHEMA: Final = Path(__file__).parents[1] / "holdfast" / "store" / "sql" / "sqlite" / "schema.sql"
+SCHEMA_HEAD: Final = "-- What a new database is made of. Written by docs/generate.py from migrations/: add a migration, then run it again.\n"
+MADE: Final = """
+SELECT sql FROM sqlite_schema WHERE sql IS NOT NULL
+ ORDER BY CASE type WHEN 'table' THEN 1 WHEN 'index' THEN 2 WHEN 'trigger' THEN 3 ELSE 4 END, rowid
+"""
 OTHER_MEDIA: Final = {
     "application/yaml": "YAML",
     "application/x-www-form-urlencoded": "a form that was filled in",
@@ -772,8 +781,24 @@ def text_of(page: str) -> str:
     return re.sub(r"\n{3,}", "\n\n", HEAD + PAGES[page]()).rstrip() + "\n"
 
 
+def schema_of_today() -> str:
+    """What all migrations make of an empty database, in one script."""
+    db = apsw.Connection(":memory:")
+    for _, script in migrations("sqlite"):
+        db.execute(script)
+    made = [sql for (sql,) in db.execute(MADE)]
+    tables = [name for (name,) in db.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")]
+    rows = [
+        f"INSERT INTO {table} VALUES {row!r}"
+        for table in tables
+        for row in db.execute(f"SELECT * FROM {table}")
+    ]
+    return SCHEMA_HEAD + "".join(f"\n{statement};\n" for statement in made + rows)
+
+
 def main() -> None:
     HERE.mkdir(exist_ok=True)
+    SCHEMA.write_text(schema_of_today(), "utf-8")
     for page in PAGES:
         (HERE / page).write_text(text_of(page), "utf-8")
 

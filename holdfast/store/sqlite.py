@@ -36,7 +36,7 @@ from holdfast.store.mark import Mark, forget_mark, lost, read_mark
 from holdfast.store.place import Place, is_failed_sync
 from holdfast.store.records import KeyEnd, KeyName, NewRun, Publication, ReplyRow, RunChange, Verdict
 from holdfast.store.sqlite_reads import SqliteReads
-from holdfast.store.statements import migrations
+from holdfast.store.statements import owed
 from holdfast.values import Millis, RunNo
 
 QUICK_SECONDS: Final = (
@@ -219,14 +219,14 @@ class SqliteStore(SqliteReads):
 
     def _migrate(self) -> None:
         done = self._schema(self._write)
-        owed = [(number, script) for number, script in migrations("sqlite") if number > done]
-        if done and owed:
+        scripts = owed("sqlite", done)
+        if done and scripts:
             self._keep_copy(done)
-        for number, script in owed:
+        for number, script in scripts:
             with self._write:
                 self._write.execute(script)
                 self._write.execute(self._sql["set_schema_version"], (number,))
-        if owed:  # a database that loses its WAL still says what it is
+        if scripts:  # a database that loses its WAL still says what it is
             self._write.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
 
     def _keep_copy(self, schema: int) -> None:

@@ -38,6 +38,10 @@ def _generator() -> ModuleType:
 generate = _generator()
 
 
+def test_the_schema_of_a_new_database_is_what_the_migrations_make() -> None:
+    assert generate.SCHEMA.read_text("utf-8") == generate.schema_of_today(), "run `make docs`"
+
+
 @pytest.mark.parametrize("page", generate.PAGES)
 def test_a_generated_page_is_up_to_date(page: str) -> None:
     written = (ROOT / "docs" / "reference" / page).read_text("utf-8")

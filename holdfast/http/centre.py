@@ -290,7 +290,7 @@ async def create_version(ask: Ask) -> Id:
     name = await _flow_name(ask, body.flow_id)
     release = await ask.services.commands.publish(
         ask.tenant,
-        ask.services.commands.read(_definition(body), name),
+        await ask.services.commands.read(_definition(body), name),
         number=body.version or None,
         draft=body.status == "draft",
     )

@@ -58,7 +58,7 @@ _NUMBER: Final = re.compile(r"[1-9][0-9]{0,9}")
 
 async def start(ask: Ask) -> Reply:
     wanted: StartRun = ask.body
-    what = wanted.workflow if wanted.spec is None else ask.services.commands.read(wanted.spec)
+    what = wanted.workflow if wanted.spec is None else await ask.services.commands.read(wanted.spec)
     assert what is not None
     row, _ = await ask.services.commands.start(
         ask.tenant,

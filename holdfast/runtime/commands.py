@@ -44,9 +44,9 @@ class Commands:
 
     # ------------------------------------------------------------------------------------------- workflows
 
-    def read(self, definition: Given, name: str | None = None) -> Definition:
+    async def read(self, definition: Given, name: str | None = None) -> Definition:
         """A definition as a record; the same content is read once. `name`, if it is given, counts instead of its own."""
-        return self._engine.plans.read(definition, name)
+        return await self._engine.plans.read_in_turns(definition, name)
 
     async def create_flow(self, tenant: str, name: str, description: str = "") -> str:
         """A workflow of which nothing is published yet; gives its id. One of that name that is there already stays."""
@@ -71,7 +71,7 @@ class Commands:
         The content that the name means already, or that was published last, gets no new number. A number that is there
         has its content for ever: with another one this raises VersionConflict. Without one it is the highest and one.
         """
-        spec = self.read(definition)
+        spec = await self.read(definition)
         self._engine.plans.content_of(spec)  # refused unless it is valid
         _check_number(number)
         return await self._to_its_end(self._publish(tenant, spec, number, draft=draft))
@@ -209,7 +209,7 @@ class Commands:
         if not isinstance(what, str):
             if number is not None:
                 raise InvalidInputs("a number chooses a release of a workflow; give the name of one")
-            spec = self.read(what)
+            spec = await self.read(what)
             return spec, None, self._engine.plans.content_of(spec)
         if number is None:
             spec, number = await self._engine.published(what, tenant)

@@ -24,6 +24,7 @@ from holdfast.spec.read import plain_text, text_of
 from holdfast.store.base import Store
 from holdfast.store.batch import Batch
 from holdfast.store.records import Version
+from holdfast.tools.threads import in_thread
 from holdfast.values import Millis, decode, sha256, written
 
 DEFINITIONS_REMEMBERED_MAX: Final = 1_000  # in each of the caches below
@@ -32,6 +33,7 @@ TEXT_BYTES_REMEMBERED_MAX: Final = (
 )  # as given; with the places of its values, 55 times as much in memory
 PLAN_BYTES_REMEMBERED_MAX: Final = 8 * 1024 * 1024  # as JSON; a definition and its plan take 30 times as much
 DURABLE_REMEMBERED_MAX: Final = 10_000
+SMALL_BYTES: Final = 8 * 1024  # of a definition that is read, checked and compiled in some milliseconds
 
 Given = Definition | Mapping[str, Any] | str  # a definition, as a record, as data or as text
 Find = Callable[[str, Definition], Awaitable[Definition]]  # what a name means in the definition that uses it
@@ -82,12 +84,35 @@ class Plans:
             return self._read_text(given, "", name)
         if not isinstance(given, Mapping):
             return given
-        text = plain_text(given)  # the content decides: the same dict may have been changed since
+        return self._read_plain(plain_text(given), name)
+
+    def _read_plain(self, text: bytes, name: str | None) -> Definition:
+        """Of data as compact text. The content decides: the same dict may have been changed since."""
         known = self._by_text.get((text, "", name))
         if known is None:
             known = definition_from(decode(text), name=name)
             self._by_text.put((text, "", name), known, len(text))
         return known
+
+    async def read_in_turns(self, given: Given, name: str | None = None) -> Definition:
+        """The same, checked and compiled too. A large one that is new takes a thread up to a second: meanwhile the event loop
+        gets its turns."""
+        if not isinstance(given, Mapping | str):
+            return given
+        text = given if isinstance(given, str) else plain_text(given)
+        if len(text) <= SMALL_BYTES or (text, "", name) in self._by_text:
+            return self._read_text(text, "", name) if isinstance(text, str) else self._read_plain(text, name)
+        apart = Plans(self._store, self._template_env, self._pending_ttl_ms)  # no thread shares these caches
+        spec = await in_thread(apart._prepared, given, name)
+        self._by_text.add(apart._by_text)
+        self._known.add(apart._known)
+        self._by_version.add(apart._by_version)
+        return spec
+
+    def _prepared(self, given: Given, name: str | None) -> Definition:
+        spec = self.read(given, name)
+        self.of_spec(spec)
+        return spec
 
     def read_file(self, path: str | os.PathLike[str]) -> Definition:
         """The definition in a file as it is now; reading a small file costs less than trusting its time stamp."""

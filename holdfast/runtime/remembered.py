@@ -44,3 +44,8 @@ class Remembered(Generic[Key, Value]):
         while len(self._entries) > 1 and (len(self._entries) > self.count_max or self.bytes > self.bytes_max):
             _, (_, freed) = self._entries.popitem(last=False)
             self.bytes -= freed
+
+    def add(self, other: Remembered[Key, Value]) -> None:
+        """Remember what another one does, as if it had been put here."""
+        for key, (value, size) in other._entries.items():
+            self.put(key, value, size)

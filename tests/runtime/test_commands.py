@@ -197,7 +197,7 @@ async def test_a_workflow_has_one_id_whichever_way_it_came_to_be(tmp_path: Path)
 async def test_a_name_given_from_outside_counts(tmp_path: Path) -> None:
     async with opened(tmp_path, [echo], clock()) as engine:
         commands = Services(engine).commands
-        release = await commands.publish(T, commands.read({**graph(), "name": "inside"}, "outside"))
+        release = await commands.publish(T, await commands.read({**graph(), "name": "inside"}, "outside"))
         assert release.name == "outside"
 
 

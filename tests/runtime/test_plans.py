@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import copy
 import os
 import sys
@@ -188,3 +189,17 @@ def test_what_was_used_least_recently_is_forgotten_first() -> None:
     assert (len(cache), cache.bytes, cache.get("d")) == (1, 95, 4)
     cache.put("d", 5, 20)
     assert (len(cache), cache.bytes, cache.get("d")) == (1, 20, 5)
+
+
+@pytest.mark.anyio
+async def test_the_loop_gets_its_turns_while_a_large_definition_is_read(plans: Plans) -> None:
+    large = {"name": "large", "steps": [{"id": f"s{index}", "tool": "echo"} for index in range(1_000)]}
+    reading, turns = asyncio.ensure_future(plans.read_in_turns(large)), 0
+    while not reading.done():
+        turns += 1
+        await asyncio.sleep(0)
+    assert turns > 2, "it was read in one turn"
+    spec = await reading
+    assert plans.read(large) is spec
+    assert await plans.read_in_turns(large) is spec
+    assert plans.of_spec(spec) is plans.of_spec(spec)

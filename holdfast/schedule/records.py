@@ -10,9 +10,8 @@ from typing import Literal
 import msgspec
 
 from holdfast.schedule.timing import Timing
+from holdfast.spec.triggers import MissedRunPolicy, Overlap
 
-Overlap = Literal["skip", "buffer_one", "buffer_all", "cancel_previous", "allow"]
-MissedRunPolicy = Literal["skip", "run_once", "run_all"]
 Reason = Literal[
     "overlap",  # a run was still open
     "superseded",  # a newer occurrence came before the previous run had been cancelled

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from functools import lru_cache
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
 
@@ -19,25 +19,11 @@ from holdfast.schedule.wall import DAY, Wall
 from holdfast.schedule.zones import Zone, zone
 from holdfast.spec.cron import Cron, Dst, Interval, parse_expression
 from holdfast.spec.moments import Moment
+from holdfast.spec.triggers import Exclude
 
 # Excluded ticks that are passed over in search of the next fire. After so many the search stops for now: the schedule is
 # looked at again at that tick.
 _PASSED_MAX: Final = 1_000
-
-
-class Stretch(NamedTuple):
-    """From a moment up to but not including another one; a date at its end is meant whole."""
-
-    first: Moment
-    last: Moment
-
-
-class Exclusions(msgspec.Struct, frozen=True):
-    """Times at which a schedule does not fire. An expression excludes every instant at which the local clock matches it."""
-
-    dates: tuple[Moment, ...] = ()
-    between: tuple[Stretch, ...] = ()
-    expressions: tuple[str, ...] = ()
 
 
 class Timing(msgspec.Struct, frozen=True):
@@ -47,7 +33,7 @@ class Timing(msgspec.Struct, frozen=True):
     instants: tuple[int, ...] = ()
     timezone: str = "UTC"
     dst: Dst = Dst()
-    exclude: Exclusions = Exclusions()
+    exclude: Exclude = Exclude()
     start_at: Moment | None = None
     end_at: Moment | None = None
 
@@ -129,15 +115,18 @@ def _sooner(tick: Tick, best: Tick) -> bool:
 
 
 class Calendar:
-    """Exclusions made ready for asking."""
+    """Exclude made ready for asking."""
 
     __slots__ = ("_dates", "_ends", "_starts", "_walls", "_zone")
 
-    def __init__(self, exclude: Exclusions, at_home: Zone) -> None:
+    def __init__(self, exclude: Exclude, at_home: Zone) -> None:
         self._zone = at_home
         self._dates = frozenset(day.ms // (DAY * 1_000) for day in exclude.dates)
         stretches = _merged(
-            [(_start_of(a, at_home), _end_of(b, at_home, is_open=True)) for a, b in exclude.between]
+            [
+                (_start_of(one.from_, at_home), _end_of(one.to, at_home, is_open=True))
+                for one in exclude.between
+            ]
         )
         self._starts, self._ends = [start for start, _ in stretches], [end for _, end in stretches]
         crons = (parse_expression(text) for text in exclude.expressions)

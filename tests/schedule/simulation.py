@@ -22,9 +22,10 @@ import msgspec
 
 from holdfast.schedule import control
 from holdfast.schedule import due as deciding
-from holdfast.schedule.records import Cursor, Due, Outage, Overlap, Pause, Running, Schedule, Skipped
-from holdfast.schedule.timing import Exclusions, Timing
+from holdfast.schedule.records import Cursor, Due, Outage, Pause, Running, Schedule, Skipped
+from holdfast.schedule.timing import Timing
 from holdfast.spec.moments import parse_moment
+from holdfast.spec.triggers import Exclude, Overlap
 
 SECOND, MINUTE, HOUR, DAY = 1_000, 60_000, 3_600_000, 86_400_000
 EPOCH: Final = 1_767_225_600_000  # 2026-01-01
@@ -148,7 +149,7 @@ class World:
     def _schedule(self, text: str) -> Schedule:
         day = parse_moment("2026-01-02")
         assert day is not None
-        exclude = Exclusions(dates=(day,)) if self.excludes else Exclusions()
+        exclude = Exclude(dates=(day,)) if self.excludes else Exclude()
         return msgspec.structs.replace(self.policy, timing=Timing((text,), exclude=exclude))
 
     def _plan_faults(self) -> None:

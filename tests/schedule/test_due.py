@@ -10,9 +10,10 @@ import pytest
 from holdfast.schedule.control import KEPT_MAX, paused, registered, replaced, resumed
 from holdfast.schedule.due import EXAMINED_MAX, due, jitter_ms
 from holdfast.schedule.records import Cursor, Due, Outage, Running, Schedule, Skipped
-from holdfast.schedule.timing import Exclusions, Timing
+from holdfast.schedule.timing import Timing
 from holdfast.spec.cron import Dst
 from holdfast.spec.moments import parse_moment
+from holdfast.spec.triggers import Exclude
 
 NOON = 1_774_000_000_000 // 86_400_000 * 86_400_000 + 43_200_000  # 12:00 UTC on 2026-03-20
 MINUTE, HOUR, DAY = 60_000, 3_600_000, 86_400_000
@@ -295,7 +296,7 @@ def test_jitter_longer_than_the_period_swallows_no_tick() -> None:
 def test_excluded_times_are_one_row_and_need_no_timer() -> None:
     day = parse_moment("2026-03-21")
     assert day is not None
-    plan = schedule(Timing(("0 0 * * * *",), exclude=Exclusions(dates=(day,))))
+    plan = schedule(Timing(("0 0 * * * *",), exclude=Exclude(dates=(day,))))
     cursor = registered(NOON + 11 * HOUR)
     assert due(plan, cursor, Running(), NOON + 11 * HOUR).next_at == NOON + 36 * HOUR
     answer = due(plan, cursor, Running(), NOON + 36 * HOUR)

@@ -1,0 +1,52 @@
+"""From what an author wrote to what `due` is asked with. Kinds without a clock have no schedule of this kind."""
+
+from __future__ import annotations
+
+from typing import assert_never
+
+import msgspec
+
+from holdfast.schedule.records import Schedule
+from holdfast.schedule.timing import Timing, grid_of
+from holdfast.spec.schedule import ScheduleSpec
+from holdfast.spec.triggers import AtTrigger, ClockTrigger, CronTrigger, IntervalTrigger
+
+
+def schedule_of(spec: ScheduleSpec) -> Schedule | None:
+    """The part of a schedule that decides when it fires; None if something other than a clock does."""
+    if not isinstance(spec.trigger, ClockTrigger):
+        return None
+    return Schedule(
+        spec.id,
+        _timing(spec, spec.trigger),
+        spec.enabled,
+        spec.overlap,
+        spec.max_concurrent,
+        spec.missed_run_policy,
+        spec.max_catchup,
+        spec.trigger.jitter_secs * 1_000,
+        spec.grace_secs * 1_000,
+    )
+
+
+def _timing(spec: ScheduleSpec, trigger: ClockTrigger) -> Timing:
+    expressions: tuple[str, ...] = ()
+    instants: tuple[int, ...] = ()
+    timezone = "UTC"
+    match trigger:
+        case CronTrigger(expressions, timezone):
+            pass
+        case IntervalTrigger(every):
+            expressions = (f"@every {every}",)
+        case AtTrigger(at):
+            instants = tuple(moment.ms for moment in at)
+        case _:
+            assert_never(trigger)
+    # The names of calendars say nothing more: their contents are part of what is excluded.
+    exclude = msgspec.structs.replace(spec.exclude, calendar=())
+    return Timing(expressions, instants, timezone, spec.dst, exclude, spec.start_at, spec.end_at)
+
+
+def never_fires(schedule: Schedule, now: int) -> bool:
+    """Whether no occurrence is left up to the end of 2100."""
+    return grid_of(schedule.timing, now).after(now) is None

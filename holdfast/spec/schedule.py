@@ -1,0 +1,395 @@
+"""Schedule files, from text to records and back.
+
+    text ──read──► data ──tables──► ScheduleSpec ──check_together──► ids and paths are unique over all files
+
+Puts together what the files beside it know. Must not know instants, cursors, runs, or workflows that exist. All problems are
+reported at once, each with its place.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from holdfast import values
+from holdfast.errors import InvalidSpec, Problem
+from holdfast.spec.moments import Moment
+from holdfast.spec.names import check_name
+from holdfast.spec.problems import Fields, Report, Where, did_you_mean, quoted, type_name
+from holdfast.spec.read import Document, look_at, plain_from, pointer_to, text_of
+from holdfast.spec.schedule_keys import (
+    CALENDAR_KEYS,
+    FILE_KEYS,
+    KINDS_OF_KEY,
+    SCHEDULE_KEYS,
+    TRIGGER_KEYS,
+    trigger_schema,
+)
+from holdfast.spec.shapes import (
+    Schema,
+    Table,
+    fields_of,
+    make,
+    object_schema,
+    read_record,
+    read_table,
+    required_in,
+)
+from holdfast.spec.triggers import (
+    CronTrigger,
+    Definition,
+    Exclude,
+    Place,
+    Trigger,
+    TriggerKind,
+    WebhookTrigger,
+)
+
+_FILE_NAMES: Final = ("schedules.yaml", "schedules.yml")
+
+# The first segments of paths that the server itself answers.
+SERVER_PATHS: Final = frozenset({
+    "api", "mcp", "workers", "tasks", "flows", "workflows", "register", "heartbeat", "list", "allocate", "approve", "approve.css", "docs",
+    "openapi.json", "healthz", "readyz", "metrics", "favicon.ico", "assets",
+})  # fmt: skip
+
+
+class ScheduleSpec(Definition, frozen=True):
+    place: Place = Place()
+
+    def to_data(self) -> dict[str, Any]:
+        """The schedule as plain data, without what goes without saying."""
+        return {key: value for key, value in _data(self).items() if key != "place"}
+
+    def canonical(self) -> bytes:
+        """One text per schedule, whatever order or explicit defaults it was written with."""
+        return values.canonical(self.to_data())
+
+
+class ScheduleFile(msgspec.Struct, frozen=True):
+    source: str
+    schedules: tuple[ScheduleSpec, ...] = ()
+    notes: tuple[Problem, ...] = ()
+
+
+def schedules_from_text(text: str | bytes, source: str = "") -> ScheduleFile:
+    """Read one file; raise InvalidSpec with every problem of it, those of ids and paths that occur twice included."""
+    document = look_at(text, source)
+    report = Report(document, source)
+    schedules = _schedules(document.data, report)
+    for problem in check_together(schedules):
+        report.problems.append(problem)
+    if report.problems:
+        raise report.refusal()
+    return ScheduleFile(source, schedules, tuple(report.notes))
+
+
+def schedules_from_file(path: str | os.PathLike[str]) -> ScheduleFile:
+    return schedules_from_text(text_of(path), os.fspath(path))
+
+
+def schedule_files(folder: str | os.PathLike[str]) -> list[str]:
+    """The schedule files of a folder, not of those beneath it: `schedules.yaml` and `*.schedules.yaml`, or `.yml`."""
+    names = sorted(entry.name for entry in os.scandir(folder) if entry.is_file())
+    wanted = [
+        name
+        for name in names
+        if name in _FILE_NAMES or name.endswith(tuple(f".{name}" for name in _FILE_NAMES))
+    ]
+    return [os.path.join(folder, name) for name in wanted]
+
+
+def schedules_from_files(paths: Iterable[str | os.PathLike[str]]) -> tuple[ScheduleFile, ...]:
+    """Read files that are used together; raise InvalidSpec with every problem of all of them."""
+    files: list[ScheduleFile] = []
+    problems: list[Problem] = []
+    for path in paths:
+        try:
+            files.append(schedules_from_file(path))
+        except InvalidSpec as refused:
+            problems += refused.problems
+        except OSError as error:
+            problems.append(
+                Problem("unreadable", f"cannot be read: {error.strerror}", source=os.fspath(path))
+            )
+    problems += check_together(spec for file in files for spec in file.schedules)
+    if problems:
+        raise InvalidSpec(problems)
+    return tuple(files)
+
+
+def schedule_from_data(data: Any, source: str = "") -> ScheduleSpec:
+    """Make one schedule from plain data, as JSON has it. It has no calendars of a file."""
+    report = Report(None, source)
+    spec = _schedule(plain_from(data, source), report, (), {})
+    if report.problems:
+        raise report.refusal()
+    return spec
+
+
+def schedule_from_stored(text: str | bytes) -> ScheduleSpec:
+    """Read a schedule that was stored."""
+    report = Report(None, "", is_stored=True)
+    spec = _schedule(values.decode(text), report, (), {})
+    if report.problems:
+        raise report.refusal()
+    return spec
+
+
+def check_together(schedules: Iterable[ScheduleSpec]) -> list[Problem]:
+    """What is wrong with schedules only together, over all files: an id or a webhook path that occurs twice."""
+    problems: list[Problem] = []
+    ids: dict[str, ScheduleSpec] = {}
+    paths: dict[str, ScheduleSpec] = {}
+    for spec in schedules:
+        if spec.id.strip() and (first := ids.setdefault(spec.id, spec)) is not spec:
+            message = f"duplicate schedule id {quoted(spec.id)}"
+            problems.append(_twice(spec, "duplicate_id", ("id",), message, first))
+        if isinstance(spec.trigger, WebhookTrigger) and spec.trigger.path:
+            first = paths.setdefault(spec.trigger.path, spec)
+            if first is not spec:
+                message = f"schedules {quoted(first.id)} and {quoted(spec.id)} have the same path {quoted(spec.trigger.path)}"
+                problems.append(_twice(spec, "duplicate_path", ("trigger", "path"), message, first))
+    return problems
+
+
+def file_schema() -> Schema:
+    """A schedule file as JSON Schema, for editors."""
+    schedule = object_schema(SCHEDULE_KEYS, {key: default for _, key, default in fields_of(Definition)})
+    schedule["properties"]["trigger"] = {"description": SCHEDULE_KEYS["trigger"].says, **trigger_schema()}
+    calendar = object_schema(CALENDAR_KEYS, {})
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "Holdfast schedules",
+        "type": ["object", "null"],
+        "properties": {
+            "schedules": {"type": ["array", "null"], "items": schedule},
+            "calendars": {"type": ["object", "null"], "additionalProperties": calendar},
+        },
+        "additionalProperties": False,
+    }
+
+
+# ------------------------------------------------------------------------------------------------------ reading
+
+
+def _schedules(data: Any, report: Report) -> tuple[ScheduleSpec, ...]:
+    """The schedules of a file. An empty document has none."""
+    if data is None:
+        return ()
+    if not isinstance(data, dict):
+        hint = "it starts with `schedules:`"
+        report.add("wrong_type", (), f"a schedule file must be a mapping, not {type_name(data)}", hint)
+        return ()
+    fields = Fields(report, data, ())
+    fields.expect(FILE_KEYS, hint_of=_where_known)
+    calendars = _calendars(fields)
+    items = fields.get("schedules", list, "a list of schedules") or []
+    return tuple(_schedule(item, report, ("schedules", index), calendars) for index, item in enumerate(items))
+
+
+def _where_known(key: str) -> str:
+    return "put it under `schedules:`, in an entry that starts with `- id: …`" if key in SCHEDULE_KEYS else ""
+
+
+def _calendars(fields: Fields) -> dict[str, Exclude]:
+    found = fields.get("calendars", dict, "a mapping of names to exclusions") or {}
+    calendars = {}
+    for name in found:
+        inner = Fields(fields.report, found, ("calendars",))
+        data = inner.get(name, dict, "a mapping")
+        at, who = ("calendars", name), f"calendar {quoted(name)}: "
+        calendars[name] = read_record(Exclude, CALENDAR_KEYS, Fields(fields.report, data or {}, at, who))
+    return calendars
+
+
+def _schedule(data: Any, report: Report, at: Where, calendars: Mapping[str, Exclude]) -> ScheduleSpec:
+    place = Place(report.document, report.source, at)
+    if not isinstance(data, dict):
+        hint = "write `id`, `workflow` and `trigger`, each in a line of its own"
+        report.add("wrong_type", at, f"a schedule must be a mapping, not {type_name(data)}", hint)
+        return ScheduleSpec("", "", _NO_TRIGGER, place=place)
+    name = data.get("id")
+    fields = Fields(
+        report, data, at, f"schedule {quoted(name)}: " if isinstance(name, str) and name.strip() else ""
+    )
+    fields.expect(SCHEDULE_KEYS, required_in(SCHEDULE_KEYS), hint_of=_trigger_has)
+    found = read_table(SCHEDULE_KEYS, fields)
+    found["trigger"] = _trigger(found.get("trigger"), fields)
+    found["exclude"] = _with_calendars(found.get("exclude", Exclude()), fields, calendars)
+    spec = make(ScheduleSpec, found | {"place": place})
+    _check(spec, fields)
+    return spec
+
+
+_NO_TRIGGER: Final = CronTrigger(())
+
+
+def _trigger_has(key: str) -> str:
+    kinds = [kind for kind, (_, table) in TRIGGER_KEYS.items() if key in table]
+    return f"put it under `trigger:`, which has it for kind {', '.join(kinds)}" if kinds else ""
+
+
+def _trigger(data: Any, fields: Fields) -> Trigger:
+    at = (*fields.at, "trigger")
+    if data is None:
+        return _NO_TRIGGER
+    if not isinstance(data, dict):
+        hint = 'write `trigger: {kind: cron, expression: "0 0 3 * * *"}`'
+        fields.wrong("wrong_type", "trigger", f"trigger must be a mapping, not {type_name(data)}", hint)
+        return _NO_TRIGGER
+    inner = Fields(fields.report, data, at, f"{fields.who}trigger: ")
+    kind = _kind(inner)
+    if kind is None:
+        return _NO_TRIGGER
+    record, table = TRIGGER_KEYS[kind]
+    inner.expect({"kind", *table}, required_in(table), hint_of=_schedule_has)
+    trigger: Any = make(record, _blank(table) | read_table(table, inner))
+    if isinstance(trigger, WebhookTrigger):
+        _check_path(trigger.path, inner)
+    return trigger  # type: ignore[no-any-return]
+
+
+def _blank(table: Table) -> dict[str, Any]:
+    """Lists that are required and could not be read, which has been reported."""
+    return {key: () for key in ("expression", "at") if key in table}
+
+
+def _schedule_has(key: str) -> str:
+    return "put it on the schedule, beside `trigger:`" if key in SCHEDULE_KEYS else ""
+
+
+def _kind(fields: Fields) -> TriggerKind | None:
+    kinds = [*TRIGGER_KEYS]
+    if fields.data.get("kind") is None:
+        meant = [
+            kind for kind, (_, table) in TRIGGER_KEYS.items() if not table.keys().isdisjoint(fields.data)
+        ]
+        hint = f"did you mean kind: {meant[0]}?" if meant else f"the kinds are {', '.join(kinds)}"
+        fields.wrong("missing_key", "kind", 'the key "kind" is missing', hint)
+        return None
+    word = fields.get("kind", str, "text")
+    for kind in TRIGGER_KEYS:
+        if word == kind:
+            return kind
+    if word is not None:
+        message = f"unknown kind {quoted(word)}; the kinds are {', '.join(kinds)}"
+        fields.wrong("unknown_kind", "kind", message, did_you_mean(word, kinds) or "choose one of them")
+    return None
+
+
+def _check_path(path: str, fields: Fields) -> None:
+    """Literal paths that the server does not answer itself."""
+    if not path:
+        return
+    message, hint = "", "write a path of its own, such as /hooks/upload"
+    if not path.startswith("/"):
+        message, hint = "webhook path must start with '/'", f"write /{path}"
+    elif path.split("/")[1] in SERVER_PATHS or path == "/":
+        message = f"the path {quoted(path)} belongs to the server"
+    elif (
+        any(character in path for character in "{}?#%*\\ ")
+        or "//" in path
+        or not path.isprintable()
+        or path.endswith("/")
+    ):
+        message, hint = (
+            f"the path {quoted(path)} is not a literal path",
+            "write /hooks/upload: no braces, blanks or query",
+        )
+    if message:
+        fields.wrong("invalid_path", "path", message, hint)
+
+
+def _with_calendars(exclude: Exclude, fields: Fields, calendars: Mapping[str, Exclude]) -> Exclude:
+    for name in exclude.calendar:
+        if name not in calendars:
+            hint = did_you_mean(name, calendars) or "name it under `calendars:` at the top of the file"
+            message = f"{fields.who}unknown calendar {quoted(name)}"
+            fields.report.add("unknown_calendar", (*fields.at, "exclude", "calendar"), message, hint)
+        exclude += calendars.get(name, Exclude())
+    return exclude
+
+
+def _check(spec: ScheduleSpec, fields: Fields) -> None:
+    """What the keys of one schedule must be together."""
+    for key, noun in (("id", "schedule id"), ("workflow", "workflow name")):
+        text = getattr(spec, key)
+        if isinstance(fields.data.get(key), str):
+            if not text.strip():
+                fields.wrong("empty_name", key, f"{noun} is empty", f"write `{key}: …`")
+            check_name(fields.report, (*fields.at, key), text)
+    limit = fields.data.get("max_concurrent")
+    if spec.overlap == "allow" and isinstance(limit, int) and limit >= 1:
+        message = f"overlap: allow lifts the limit of max_concurrent: {limit}"
+        fields.wrong("exclusive_keys", "overlap", message, "leave one of them out")
+    if spec.trigger is not _NO_TRIGGER:
+        _check_kinds(spec.trigger.kind, fields)
+    _check_bounds(spec, fields)
+
+
+def _check_kinds(kind: str, fields: Fields) -> None:
+    for key, kinds in KINDS_OF_KEY.items():
+        if fields.data.get(key) is not None and kind not in kinds:
+            message = f"{fields.who}{key} has no meaning with a trigger of kind {kind}"
+            hint = (
+                f"it belongs to the kinds {', '.join(kinds)}"
+                if len(kinds) > 1
+                else f"it belongs to the kind {kinds[0]}"
+            )
+            fields.report.add("misplaced_key", (*fields.at, key), message, hint, of_key=True)
+
+
+def _check_bounds(spec: ScheduleSpec, fields: Fields) -> None:
+    start, end = spec.start_at, spec.end_at
+    if start and end and start.is_local == end.is_local and start.ms > end.ms:
+        fields.wrong("out_of_range", "end_at", f"end_at is before start_at, {start.text}", "exchange them")
+    for index, between in enumerate(spec.exclude.between):
+        first, last = between.from_, between.to
+        if first.is_local == last.is_local and first.ms > last.ms:
+            at = (*fields.at, "exclude", "between", index, "to")
+            fields.report.add(
+                "out_of_range", at, f"{fields.who}to is before from, {first.text}", "exchange them"
+            )
+
+
+def _twice(spec: ScheduleSpec, code: str, keys: Where, message: str, first: ScheduleSpec) -> Problem:
+    place = spec.place
+    pointer = pointer_to((*place.at, *keys))
+    line, column = place.document.mark(pointer) if place.document else (0, 0)
+    line_of_first = (
+        first.place.document.mark(pointer_to((*first.place.at, *keys)))[0] if first.place.document else 0
+    )
+    where = (
+        f"{first.place.source}, line {line_of_first}"
+        if first.place.source != place.source
+        else f"line {line_of_first}"
+    )
+    return Problem(code, message, pointer, line, column, f"the first is in {where}", place.source)
+
+
+# ------------------------------------------------------------------------------------------------------ writing
+
+
+def _data(struct: msgspec.Struct) -> dict[str, Any]:
+    """The fields that differ from their defaults, by their names in the notation. Calendars have been written out."""
+    fields = ((key, getattr(struct, name), default) for name, key, default in fields_of(type(struct)))
+    return {key: _plain(value) for key, value, default in fields if value != default and key != "calendar"}
+
+
+def _plain(value: Any) -> Any:
+    match value:
+        case Moment():
+            return value.text
+        case Document() | Place():
+            return None
+        case msgspec.Struct():
+            kind = getattr(type(value), "kind", None)
+            return ({"kind": kind} if kind else {}) | _data(value)
+        case tuple():
+            return [_plain(item) for item in value]
+        case _:
+            return value

@@ -1,0 +1,352 @@
+"""Every key of a schedule file: what it may hold, which kinds of trigger have it, and a sentence about each.
+
+These tables are what schedules are read by, and what an editor is told. Must not know how a file is read, or whether two schedules
+go together.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, NamedTuple, get_args
+
+import msgspec
+
+from holdfast.spec.cron import Cron, CronError, Dst, numbered_weekday, parse_expression, parse_interval
+from holdfast.spec.moments import Moment, parse_moment
+from holdfast.spec.policy import NAME_CHARS_MAX
+from holdfast.spec.problems import Fields, Where, did_you_mean, quoted
+from holdfast.spec.shapes import (
+    Anything,
+    Choice,
+    Flag,
+    Key,
+    ListOf,
+    Nested,
+    Schema,
+    Table,
+    Text,
+    TextOrTexts,
+    Texts,
+    Whole,
+    object_schema,
+)
+from holdfast.spec.triggers import (
+    AtTrigger,
+    Between,
+    CronTrigger,
+    Dedup,
+    EndStatus,
+    Exclude,
+    FileTrigger,
+    IntervalTrigger,
+    Locking,
+    MissedRunPolicy,
+    Overlap,
+    RunTrigger,
+    SourceTrigger,
+    TriggerKind,
+    WebhookTrigger,
+)
+from holdfast.spec.zones import unknown_zone, zone_names
+
+FILE_FIELD_COUNTS: Final = frozenset({6, 7})  # an expression of 5 fields means something else to its author
+EXPRESSIONS_MAX: Final = 100
+SECS_MAX: Final = 366 * 86_400
+COUNT_MAX: Final = 1_000_000
+
+
+# ---------------------------------------------------------------------------------- shapes of this notation alone
+
+
+class Expressions(NamedTuple):
+    """A cron expression, or a list of them."""
+
+    def read(self, fields: Fields, key: str) -> tuple[str, ...] | None:
+        given = TextOrTexts("cron expression").read(fields, key)
+        if given is None:
+            return None
+        texts = (given,) if isinstance(given, str) else given
+        if len(texts) > EXPRESSIONS_MAX:
+            message = f"{key} has {len(texts):,} expressions; there may be {EXPRESSIONS_MAX}"
+            fields.wrong(fields.misfit, key, message, "join values with commas, as in 0 0 8,12,18 * * *")
+            return None
+        for index, text in enumerate(texts):
+            at = (*fields.at, key) if isinstance(given, str) else (*fields.at, key, index)
+            self._check(fields, at, text)
+        return texts
+
+    def _check(self, fields: Fields, at: Where, text: str) -> None:
+        try:
+            found = parse_expression(text, FILE_FIELD_COUNTS)
+        except CronError as refused:
+            for problem in refused.problems:
+                fields.report.add(problem.code, at, f"{fields.who}{problem.message}", problem.hint)
+            return
+        if isinstance(found, Cron) and (weekday := numbered_weekday(found)):
+            message = f"{fields.who}weekday {weekday} counts from 1 = Sunday"
+            fields.report.note("numbered_weekday", at, message, "names such as MON-FRI cannot be misread")
+
+    def schema(self) -> Schema:
+        return TextOrTexts("cron expression").schema()
+
+
+class IntervalText(NamedTuple):
+    def read(self, fields: Fields, key: str) -> str | None:
+        given = fields.data[key]
+        is_number = isinstance(given, int) and not isinstance(given, bool)
+        text = str(given) if is_number else fields.get(key, str, "an interval such as 30s or 1h30m")
+        try:
+            return None if text is None else parse_interval(text).text
+        except CronError as refused:
+            fields.wrong("invalid_interval", key, str(refused), refused.problems[0].hint)
+            return None
+
+    def schema(self) -> Schema:
+        return {"type": "string", "pattern": r"^(\d+(ms|[smhdw]))+$"}
+
+
+class ZoneName(NamedTuple):
+    def read(self, fields: Fields, key: str) -> str | None:
+        name: str | None = fields.get(key, str, "the name of a time zone")
+        problem = None if name is None else unknown_zone(name)
+        if problem is None:
+            return name
+        fields.wrong("unknown_timezone", key, *problem)
+        return None
+
+    def schema(self) -> Schema:
+        return {"type": "string", "enum": sorted(zone_names())}
+
+
+class MomentText(NamedTuple):
+    """A date, a local time or an instant, as far as each is allowed."""
+
+    is_instant: bool = False
+    is_date: bool = False
+
+    def read(self, fields: Fields, key: str) -> Moment | None:
+        text: str | None = fields.get(key, str, self._wanted)
+        return None if text is None else self.of(fields, (*fields.at, key), key, text)
+
+    def of(self, fields: Fields, at: Where, key: str, text: str) -> Moment | None:
+        moment = parse_moment(text)
+        if moment is not None and self._allows(moment):
+            return moment
+        message = f"{fields.who}{key} must be {self._wanted}, not {quoted(text)}"
+        fields.report.add("invalid_time", at, message, self._hint(moment))
+        return None
+
+    def _allows(self, moment: Moment) -> bool:
+        return not (self.is_instant and moment.is_local) and not (self.is_date and not moment.is_date)
+
+    @property
+    def _wanted(self) -> str:
+        return "a date" if self.is_date else "an instant" if self.is_instant else "a date or a time"
+
+    def _hint(self, moment: Moment | None) -> str:
+        if self.is_date:
+            return "write it as 2026-12-24"
+        if self.is_instant and moment is not None and not moment.is_date:
+            return f"add its offset, as in {moment.text}Z or {moment.text}+01:00"
+        return (
+            "write it as 2026-12-24T18:00:00Z"
+            if self.is_instant
+            else "write it as 2026-12-24T18:00:00 or 2026-12-24"
+        )
+
+    def schema(self) -> Schema:
+        return {"type": "string", "pattern": r"^\d{4}-\d{2}-\d{2}"}
+
+
+class Moments(NamedTuple):
+    """A list of moments; with `or_one`, a single one too."""
+
+    each: MomentText
+    noun: str
+    or_one: bool = False
+
+    def read(self, fields: Fields, key: str) -> tuple[Moment, ...] | None:
+        shape = TextOrTexts(self.noun) if self.or_one else Texts(self.noun)
+        given = shape.read(fields, key)
+        if given is None:
+            return None
+        if isinstance(given, str):
+            one = self.each.of(fields, (*fields.at, key), key, given)
+            return None if one is None else (one,)
+        found = [self.each.of(fields, (*fields.at, key, i), key, text) for i, text in enumerate(given)]
+        return tuple(moment for moment in found if moment is not None)
+
+    def schema(self) -> Schema:
+        return (TextOrTexts(self.noun) if self.or_one else Texts(self.noun)).schema()
+
+
+class Stretches(NamedTuple):
+    """A list of stretches of time. One that cannot be read has been reported, and is left out."""
+
+    def read(self, fields: Fields, key: str) -> tuple[Between, ...] | None:
+        found = ListOf(Between, BETWEEN_KEYS).read(fields, key)
+        return found and tuple(
+            one for one in found if isinstance(one.from_, Moment) and isinstance(one.to, Moment)
+        )
+
+    def schema(self) -> Schema:
+        return ListOf(Between, BETWEEN_KEYS).schema()
+
+
+class Names(NamedTuple):
+    """A name, or a list of them."""
+
+    noun: str
+
+    def read(self, fields: Fields, key: str) -> tuple[str, ...] | None:
+        given = TextOrTexts(self.noun).read(fields, key)
+        return (given,) if isinstance(given, str) else given
+
+    def schema(self) -> Schema:
+        return TextOrTexts(self.noun).schema()
+
+
+class Statuses(NamedTuple):
+    def read(self, fields: Fields, key: str) -> tuple[str, ...] | None:
+        texts = Texts("status").read(fields, key)
+        options = get_args(EndStatus)
+        for index, text in enumerate(texts or ()):
+            if text not in options:
+                message = f"{fields.who}a status must be {' or '.join(options)}, not {quoted(text)}"
+                hint = did_you_mean(text, options) or "write completed or failed"
+                fields.report.add("invalid_choice", (*fields.at, key, index), message, hint)
+        return texts or None
+
+    def schema(self) -> Schema:
+        return {
+            "type": "array",
+            "items": {"type": "string", "enum": list(get_args(EndStatus))},
+            "minItems": 1,
+        }
+
+
+class SourceName(NamedTuple):
+    def read(self, fields: Fields, key: str) -> str | None:
+        text: str | None = fields.get(key, str, "text")
+        if text is None or all(part.strip() for part in text.split(":")) and text.count(":") == 1:
+            return text
+        fields.wrong(
+            "invalid_source",
+            key,
+            f"{key} must be module:function, not {quoted(text)}",
+            "write package.module:function",
+        )
+        return None
+
+    def schema(self) -> Schema:
+        return {"type": "string", "pattern": "^[^:]+:[^:]+$"}
+
+
+# ------------------------------------------------------------------------------------------------------- tables
+
+_JITTER: Final = Key(Whole(0, SECS_MAX), "Each fire is later than its time by up to so many seconds.")
+
+TRIGGER_KEYS: Final[dict[TriggerKind, tuple[type[msgspec.Struct], Table]]] = {
+    "cron": (CronTrigger, {
+        "expression": Key(Expressions(), "second minute hour day month weekday [year]; or a list.", required=True),
+        "timezone": Key(ZoneName(), "The IANA name of the time zone, UTC if it is left out."),
+        "jitter_secs": _JITTER,
+    }),
+    "interval": (IntervalTrigger, {
+        "every": Key(IntervalText(), "The time between two fires, such as 30s or 1h30m.", required=True),
+        "jitter_secs": _JITTER,
+    }),
+    "at": (AtTrigger, {
+        "at": Key(Moments(MomentText(is_instant=True), "instant", or_one=True), "One instant, or a list.", required=True),
+        "jitter_secs": _JITTER,
+    }),
+    "webhook": (WebhookTrigger, {
+        "path": Key(Text(), "The path of the server that is posted to.", required=True),
+        "secret_env": Key(Names("variable"), "The variable with the secret that bodies are signed with."),
+    }),
+    "run": (RunTrigger, {
+        "workflow": Key(Text(chars_max=NAME_CHARS_MAX), "The workflow whose runs are watched.", required=True),
+        "statuses": Key(Statuses(), "How they must have ended."),
+        "delay_secs": Key(Whole(0, SECS_MAX), "How long to wait after the end."),
+    }),
+    "file": (FileTrigger, {
+        "path": Key(Text(), "The folder that is watched.", required=True),
+        "pattern": Key(Text(), "Which names count, such as *.csv."),
+        "stable_secs": Key(Whole(0, SECS_MAX), "How long size and time must stand still."),
+        "identity": Key(Choice(("path_size_time", "content")), "What makes two files the same."),
+    }),
+    "source": (SourceTrigger, {
+        "source": Key(SourceName(), "The async generator, as module:function.", required=True),
+    }),
+}  # fmt: skip
+
+BETWEEN_KEYS: Final[Table] = {
+    "from": Key(MomentText(), "The first moment.", required=True),
+    "to": Key(MomentText(), "The end; a date is meant whole.", required=True),
+}
+CALENDAR_KEYS: Final[Table] = {
+    "dates": Key(Moments(MomentText(is_date=True), "date"), "Whole days, by the local calendar."),
+    "between": Key(Stretches(), "Stretches of time."),
+    "expressions": Key(Expressions(), "Times at which the local clock matches."),
+}
+EXCLUDE_KEYS: Final[Table] = {
+    **CALENDAR_KEYS,
+    "calendar": Key(Names("calendar"), "Calendars of this file."),
+}
+DST_KEYS: Final[Table] = {
+    "gap": Key(Choice(("run_after", "skip")), "A time that does not exist when clocks go forward."),
+    "fold": Key(Choice(("first", "second", "both")), "A time that comes twice when clocks go back."),
+}
+
+SCHEDULE_KEYS: Final[Table] = {
+    "id": Key(Text(chars_max=NAME_CHARS_MAX), "The name of the schedule, unique in the folder.", required=True),
+    "workflow": Key(Text(chars_max=NAME_CHARS_MAX), "The workflow that is started.", required=True),
+    "trigger": Key(Anything(), "What it is started by.", required=True),
+    "inputs": Key(Anything(), "Its inputs; {{trigger.payload.x}} is filled in."),
+    "enabled": Key(Flag(), "false: it is loaded and never fires."),
+    "max_concurrent": Key(Whole(0, COUNT_MAX), "How many of its runs may be open; 0 is any number."),
+    "overlap": Key(Choice(get_args(Overlap)), "What happens to a fire at that limit."),
+    "missed_run_policy": Key(Choice(get_args(MissedRunPolicy)), "What happens to fires while no engine was awake."),
+    "max_catchup": Key(Whole(0, COUNT_MAX), "How many missed fires are caught up; 0 is any number."),
+    "grace_secs": Key(Whole(0, SECS_MAX), "A fire that is no later than this was not missed."),
+    "dst": Key(Nested(Dst, DST_KEYS), "What happens to fixed times when clocks change."),
+    "start_at": Key(MomentText(), "Nothing fires before."),
+    "end_at": Key(MomentText(), "Nothing fires after."),
+    "exclude": Key(Nested(Exclude, EXCLUDE_KEYS), "When it does not fire."),
+    "locking": Key(Choice(get_args(Locking)), "node_local: every node fires for itself."),
+    "pause_after_failures": Key(Whole(0, COUNT_MAX), "Pause after so many failed runs in a row; 0 is never."),
+    "strict_templates": Key(Flag(), "true: a placeholder that cannot be filled in refuses the fire."),
+    "echo_inputs": Key(Flag(), "false: the answer to a webhook does not repeat the inputs."),
+    "dedup": Key(Choice(get_args(Dedup)), "How repeated deliveries are recognised."),
+    "allow_unsigned": Key(Flag(), "true: a webhook without a secret is accepted in guarded mode."),
+}  # fmt: skip
+
+_CLOCK: Final = ("cron", "interval", "at")
+# Keys that mean something for some kinds of trigger only.
+KINDS_OF_KEY: Final[dict[str, tuple[str, ...]]] = {
+    "dst": ("cron",),
+    "missed_run_policy": _CLOCK,
+    "max_catchup": _CLOCK,
+    "grace_secs": _CLOCK,
+    "start_at": _CLOCK,
+    "end_at": _CLOCK,
+    "exclude": _CLOCK,
+    "locking": _CLOCK,
+    "echo_inputs": ("webhook",),
+    "dedup": ("webhook",),
+    "allow_unsigned": ("webhook",),
+}
+
+FILE_KEYS: Final[Table] = {
+    "schedules": Key(Anything(), "The schedules of the file."),
+    "calendars": Key(Anything(), "Named exclusions that its schedules can share."),
+}
+
+
+def trigger_schema() -> Schema:
+    kinds: list[Any] = []
+    for kind, (_, table) in TRIGGER_KEYS.items():
+        schema = object_schema(table, {})
+        schema["properties"] = {"kind": {"const": kind}, **schema["properties"]}
+        schema["required"] = ["kind", *schema["required"]]
+        kinds.append(schema)
+    return {"oneOf": kinds}

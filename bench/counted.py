@@ -22,7 +22,7 @@ from bench.work import chain, loop, many_runs, noting
 from holdfast import Holdfast, RunHandle, WorkflowSpec
 from holdfast.config import Settings
 from holdfast.http.serve import serving
-from holdfast.runtime.opening import Registry
+from holdfast.runtime.compose import Registry
 from holdfast.testing import ManualClock, ManualLoop, settled
 
 STEPS: Final = 10  # in the run whose further steps are counted

@@ -16,7 +16,7 @@ from bench.figures import Goal, Kind, Measure
 from bench.processes import Child
 from bench.scale import Scale
 from holdfast.runtime.load import load_run
-from holdfast.store.sqlite import SqliteStore
+from holdfast.store.sqlite.store import SqliteStore
 from holdfast.values import RunNo
 
 AFTER_KILL: Final = Kind("w6_restart", "s", None, Goal(value=1.5), Goal(value=0.5))

@@ -25,14 +25,16 @@ import msgspec
 import holdfast
 from holdfast import config, errors, testing
 from holdfast import limits as bounds
+from holdfast.api import types as wire
 from holdfast.cli import commands, help, init  # noqa: A004  # its own name for the texts of --help
-from holdfast.http import centre, openapi, serve, wire
-from holdfast.runtime.dispatch import ATTEMPTS_MAX, THREADS_MAX
+from holdfast.execution.dispatcher import ATTEMPTS_MAX, THREADS_MAX
+from holdfast.http import openapi, serve
+from holdfast.http.routes import task_api as centre
+from holdfast.spec.field_types import ListOf, Nested, Table, fields_of
 from holdfast.spec.flow_keys import EDGE_KEYS, FLOW_KEYS, FLOW_KINDS, NODE_KEYS, FlowKind
 from holdfast.spec.flow_nodes import NO_POST, NO_PREP, FlowDefinition, FlowNode
-from holdfast.spec.keys import ANSWER_KEYS, IMPLIED_KINDS, KINDS, POLICY_KEYS, SPEC_KEYS, STEP_KEYS, Kind
 from holdfast.spec.policy import NEVER_RETRIED, StepPolicy
-from holdfast.spec.shapes import ListOf, Nested, Table, fields_of
+from holdfast.spec.step_keys import ANSWER_KEYS, IMPLIED_KINDS, KINDS, POLICY_KEYS, SPEC_KEYS, STEP_KEYS, Kind
 from holdfast.spec.steps import Answer, Definition
 from holdfast.store.statements import migrations
 from holdfast.tools.registry import Registry

@@ -17,6 +17,8 @@ import msgspec
 from holdfast import limits as bounds
 from holdfast.arguments import checked
 from holdfast.config import PENDING_TTL_SECS, RETENTION_DAYS
+from holdfast.deliveries.message import Given as FinalCallback
+from holdfast.deliveries.message import destination
 from holdfast.errors import (
     EngineClosed,
     InvalidInputs,
@@ -28,33 +30,31 @@ from holdfast.errors import (
     RunInterrupted,
     RunIsOver,
 )
-from holdfast.runtime.advance import Live
-from holdfast.runtime.app import Engine
+from holdfast.execution.dispatcher import ATTEMPTS_MAX, THREADS_MAX
+from holdfast.ops.upkeep import Upkeep
 from holdfast.runtime.clock import Clock
 from holdfast.runtime.commands import Commands, check_parent, checked_inputs
-from holdfast.runtime.deaths import mark_beside
-from holdfast.runtime.dispatch import ATTEMPTS_MAX, THREADS_MAX
-from holdfast.runtime.feed import RunEvent, job_id
-from holdfast.runtime.letters import Given as FinalCallback
-from holdfast.runtime.letters import destination
-from holdfast.runtime.opening import artefacts_beside, database_name, database_path
-from holdfast.runtime.outputs import output_of
-from holdfast.runtime.owners import Lock
-from holdfast.runtime.queries import list_runs
+from holdfast.runtime.compose import artefacts_beside, database_name, database_path
+from holdfast.runtime.door import Live
+from holdfast.runtime.engine import Engine
+from holdfast.runtime.fatal_runs import mark_beside
+from holdfast.runtime.ownership import Lock
 from holdfast.runtime.rerun import Again
-from holdfast.runtime.steps import StepView, read_steps
-from holdfast.runtime.upkeep import Upkeep
 from holdfast.spec.flow import FlowSpec
 from holdfast.spec.notation import Definition
 from holdfast.spec.workflow import WorkflowSpec
 from holdfast.store.records import RunRow
-from holdfast.store.sqlite import DURABILITIES, SqliteStore
+from holdfast.store.sqlite.store import DURABILITIES, SqliteStore
 from holdfast.tools.forms import refuse_bent
 from holdfast.tools.guard import Guard
 from holdfast.tools.registry import Registry
 from holdfast.tools.remote import RemoteCaller
 from holdfast.tools.secrets import Provider, Secrets
 from holdfast.values import DEFAULT_TENANT, Error, Millis, RunId, RunNo, StepState, decode
+from holdfast.views.events import RunEvent, job_id
+from holdfast.views.outputs import output_of
+from holdfast.views.runs import list_runs
+from holdfast.views.steps import StepView, read_steps
 
 __all__ = [
     "Cancellation",

@@ -33,7 +33,7 @@ if (
     TYPE_CHECKING
 ):  # pytest loads this file at every start, also where nobody uses it: the rest waits until somebody does
     from holdfast.embed import Holdfast, Resumption, RunHandle, Spec
-    from holdfast.runtime.app import Engine
+    from holdfast.runtime.engine import Engine
     from holdfast.values import Millis, RunId
 
 T = TypeVar("T")

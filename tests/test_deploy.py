@@ -14,7 +14,7 @@ import pytest
 
 from holdfast import config, limits
 from holdfast.cli.commands import COMMANDS
-from holdfast.http.ops import ROUTES
+from holdfast.http.routes.ops import ROUTES
 
 ROOT = Path(__file__).parents[1]
 DOCKERFILE = (ROOT / "Dockerfile").read_text("utf-8").replace("\\\n", " ")

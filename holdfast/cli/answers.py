@@ -8,8 +8,8 @@ from typing import Any, Final
 import msgspec
 
 from holdfast.cli.file import finished
-from holdfast.cli.given import Usage, settings_of, value_of
-from holdfast.cli.line import Given
+from holdfast.cli.options import Usage, settings_of, value_of
+from holdfast.cli.parser import Given
 from holdfast.cli.source import Answer, FileSource, Source, opened
 from holdfast.cli.streams import UNWRITTEN, give, say, show
 from holdfast.config import Settings

@@ -6,9 +6,9 @@ from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from holdfast.cli.given import load_tools, settings_of
-from holdfast.cli.line import Given
-from holdfast.cli.show import problem_data, problem_lines
+from holdfast.cli.options import load_tools, settings_of
+from holdfast.cli.parser import Given
+from holdfast.cli.render import problem_data, problem_lines
 from holdfast.cli.streams import UNWRITTEN, give, reserve_stdout, say, show
 from holdfast.config import Settings
 from holdfast.errors import InvalidSpec, Problem

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from holdfast.cli.line import Argument, Command, Flag
+from holdfast.cli.parser import Argument, Command, Flag
 
 SHELLS: Final = ("bash", "zsh", "fish")
 STATUSES: Final = (

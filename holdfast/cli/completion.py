@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from holdfast.cli.commands import COMMANDS, GROUPS, SHELLS
-from holdfast.cli.line import Argument, Command, Flag, Given, Misread
+from holdfast.cli.parser import Argument, Command, Flag, Given, Misread
 from holdfast.cli.streams import UNWRITTEN, give, put, say
 
 

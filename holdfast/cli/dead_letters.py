@@ -7,19 +7,19 @@ from collections.abc import AsyncIterator
 from typing import Final, Literal
 from urllib.parse import quote
 
+from holdfast.api import present
+from holdfast.api.types import Letter, LetterPage
 from holdfast.cli.file import acting, finished, reading
-from holdfast.cli.given import Usage, load_tools, settings_of
-from holdfast.cli.line import Given
-from holdfast.cli.show import instant, ms_of, shortened, table
+from holdfast.cli.options import Usage, load_tools, settings_of
+from holdfast.cli.parser import Given
+from holdfast.cli.render import instant, ms_of, shortened, table
 from holdfast.cli.source import PAGE, PATIENCE_SECS, server_of
 from holdfast.cli.streams import UNWRITTEN, give, say, show
 from holdfast.config import Settings
-from holdfast.http import shown
-from holdfast.http.wire import Letter, LetterPage
 from holdfast.runtime.plans import Plans
-from holdfast.runtime.queries import Queries
 from holdfast.sdk.connection import Connection
 from holdfast.values import DEFAULT_TENANT
+from holdfast.views.runs import Queries
 
 API: Final = "/api/v1/dead-letters"
 HEADS: Final = ("ID", "TO", "TRIES", "DEAD SINCE", "WHY")
@@ -81,7 +81,7 @@ async def _all_of(queries: Queries) -> list[Letter]:
     cursor: str | None = None
     while True:
         page = await queries.dead_letters(DEFAULT_TENANT, cursor=cursor, limit=PAGE)
-        found += map(shown.letter, page.items)
+        found += map(present.letter, page.items)
         if (cursor := page.cursor) is None:
             return found
 
@@ -107,12 +107,12 @@ async def _act_on_file(settings: Settings, letter_id: str, act: Act) -> Letter:
     """What is to be sent again is sent by this process, for as long as it takes to try once."""
     async with acting(settings, load_tools(settings), may_create=False) as engine:
         if act == "discard":
-            return shown.letter(await engine.outbox.discard(DEFAULT_TENANT, letter_id))
+            return present.letter(await engine.outbox.discard(DEFAULT_TENANT, letter_id))
         await engine.outbox.replay(DEFAULT_TENANT, letter_id)
         await engine.outbox.rests()
         now = await engine.store.letter(DEFAULT_TENANT, letter_id)
         assert now is not None
-        return shown.letter(now)
+        return present.letter(now)
 
 
 def _said(letter: Letter) -> str:

@@ -15,9 +15,9 @@ from typing import Any, Final
 import msgspec
 
 from holdfast.cli.file import finished
-from holdfast.cli.given import Usage, settings_of
-from holdfast.cli.line import Given
-from holdfast.cli.show import painted, shortened, table
+from holdfast.cli.options import Usage, settings_of
+from holdfast.cli.parser import Given
+from holdfast.cli.render import painted, shortened, table
 from holdfast.cli.streams import UNWRITTEN, give, reserve_stdout, say, show
 from holdfast.config import DEFAULT_HOST, DEFAULT_PORT, Settings
 from holdfast.errors import HoldfastError

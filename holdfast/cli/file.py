@@ -10,15 +10,15 @@ from collections.abc import AsyncIterator, Coroutine, Iterator, Sequence
 from typing import Any, Final
 
 from holdfast.cli import logs
-from holdfast.cli.given import Usage
+from holdfast.cli.options import Usage
 from holdfast.config import Settings
 from holdfast.errors import NotFound
-from holdfast.runtime.app import Engine
-from holdfast.runtime.opening import database_path, engine_of
-from holdfast.runtime.owners import Lock
+from holdfast.runtime.compose import database_path, engine_of
+from holdfast.runtime.engine import Engine
+from holdfast.runtime.ownership import Lock
 from holdfast.store.base import Store
 from holdfast.store.records import RunRow, Wanted
-from holdfast.store.sqlite import SqliteStore
+from holdfast.store.sqlite.store import SqliteStore
 from holdfast.tools.registry import Registry
 from holdfast.values import DEFAULT_TENANT, OPEN, RunId
 

@@ -9,15 +9,15 @@ from typing import Any, Final
 
 import msgspec
 
+from holdfast.api.types import FolderFile, FolderReport, Release, WorkflowLine
 from holdfast.cli.file import finished
-from holdfast.cli.given import Usage, read_spec, settings_of
-from holdfast.cli.line import Given
-from holdfast.cli.show import ms_of, now_ms, painted, problem_lines, span, table
+from holdfast.cli.options import Usage, read_spec, settings_of
+from holdfast.cli.parser import Given
+from holdfast.cli.render import ms_of, now_ms, painted, problem_lines, span, table
 from holdfast.cli.source import opened
 from holdfast.cli.streams import UNWRITTEN, give, put, say, show
 from holdfast.config import Settings
 from holdfast.errors import InvalidSpec, Problem
-from holdfast.http.wire import FolderFile, FolderReport, Release, WorkflowLine
 from holdfast.spec.notation import Definition
 
 VERSION_SHOWN: Final = 12  # characters of a hash, and of a description

@@ -16,9 +16,9 @@ from typing import Any, Final
 
 import msgspec
 
+from holdfast.api.types import Run
 from holdfast.cli.ask import decision, may_ask
-from holdfast.cli.safe import harmless
-from holdfast.cli.show import (
+from holdfast.cli.render import (
     FRAMES_PER_SECOND,
     Lines,
     Silence,
@@ -31,14 +31,14 @@ from holdfast.cli.show import (
     step_data,
     told,
 )
+from holdfast.cli.safe import harmless
 from holdfast.cli.source import Answer, News, Source
 from holdfast.cli.streams import UNWRITTEN, give, say
 from holdfast.config import Settings
 from holdfast.errors import HoldfastError, NotWaiting
-from holdfast.http.wire import Run
-from holdfast.runtime.steps import Steps, StepView
 from holdfast.stopping import stop_signals
 from holdfast.values import TERMINAL, Error, segment
+from holdfast.views.steps import Steps, StepView
 
 COMPLETED: Final = 0
 FAILED: Final = 1

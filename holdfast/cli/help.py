@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from holdfast.cli.commands import COMMANDS, SHELVES
-from holdfast.cli.line import Argument, Command, Flag
+from holdfast.cli.parser import Argument, Command, Flag
 
 WIDTH: Final = 100
 HEAD: Final = """\

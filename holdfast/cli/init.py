@@ -9,8 +9,8 @@ from typing import Any, Final
 
 import msgspec
 
-from holdfast.cli.given import Usage
-from holdfast.cli.line import Given
+from holdfast.cli.options import Usage
+from holdfast.cli.parser import Given
 from holdfast.cli.streams import UNWRITTEN, give, put
 from holdfast.spec.schema import flow_schema, schema
 

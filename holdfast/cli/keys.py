@@ -7,16 +7,16 @@ from collections.abc import AsyncIterator
 from typing import Any, Final, Protocol
 from urllib.parse import quote
 
+from holdfast.api.types import KeyPage, KeyView, MadeKey
 from holdfast.cli.file import acting, finished, reading
-from holdfast.cli.given import Usage, settings_of
-from holdfast.cli.line import Given
-from holdfast.cli.show import instant, ms_of, now_ms, table
+from holdfast.cli.options import Usage, settings_of
+from holdfast.cli.parser import Given
+from holdfast.cli.render import instant, ms_of, now_ms, table
 from holdfast.cli.source import PAGE, PATIENCE_SECS, server_of
 from holdfast.cli.streams import UNWRITTEN, give, put, say, show
 from holdfast.config import Settings
-from holdfast.http.key_routes import key_view, made_view
-from holdfast.http.wire import KeyPage, KeyView, MadeKey
-from holdfast.runtime.api_keys import ApiKeys
+from holdfast.http.routes.keys import key_view, made_view
+from holdfast.ops.api_keys import ApiKeys
 from holdfast.sdk.connection import Connection
 from holdfast.tools.registry import Registry
 from holdfast.values import DEFAULT_TENANT, Millis

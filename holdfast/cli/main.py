@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from holdfast import __version__
 from holdfast.cli.commands import COMMANDS, GROUPS
-from holdfast.cli.line import Command, Given, Misread, near, read
+from holdfast.cli.parser import Command, Given, Misread, near, read
 
 if TYPE_CHECKING:
     from holdfast.errors import HoldfastError
@@ -36,7 +36,7 @@ def called(words: list[str]) -> int:
         command, rest = _named(words)
         given = read(command, rest)
     except Misread as error:
-        from holdfast.cli.given import Usage
+        from holdfast.cli.options import Usage
 
         return _refused(Usage(str(error)), as_json="--json" in words)
     return _carried_out(command, given)
@@ -92,7 +92,7 @@ def _carried_out(command: Command, given: Given) -> int:
 
 
 def _refused(error: HoldfastError, *, as_json: bool) -> int:
-    from holdfast.cli.show import problem_data, problem_lines
+    from holdfast.cli.render import problem_data, problem_lines
     from holdfast.cli.streams import give, say
     from holdfast.errors import InvalidRequest
 

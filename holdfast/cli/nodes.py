@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Final
 
+from holdfast.api.types import Node, NodePage
 from holdfast.cli.file import finished
-from holdfast.cli.given import Usage, settings_of
-from holdfast.cli.line import Given
-from holdfast.cli.show import instant, ms_of, table
+from holdfast.cli.options import Usage, settings_of
+from holdfast.cli.parser import Given
+from holdfast.cli.render import instant, ms_of, table
 from holdfast.cli.source import PATIENCE_SECS, server_of
 from holdfast.cli.streams import UNWRITTEN, give, say, show
 from holdfast.config import Settings
-from holdfast.http.wire import Node, NodePage
 from holdfast.sdk.connection import Connection
 
 HEADS: Final = ("NAME", "EPOCH", "ADDRESS", "VERSION", "SINCE", "RUNS", "STATE")

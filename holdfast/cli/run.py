@@ -27,26 +27,26 @@ from holdfast.cli.follow import (
     tell_end,
     ticking,
 )
-from holdfast.cli.given import Usage, load_tools, read_inputs, read_spec, settings_of
-from holdfast.cli.line import Given
+from holdfast.cli.options import Usage, load_tools, read_inputs, read_spec, settings_of
+from holdfast.cli.parser import Given
+from holdfast.cli.render import View, is_in, problem_lines
 from holdfast.cli.safe import harmless
-from holdfast.cli.show import View, is_in, problem_lines
 from holdfast.cli.source import ServerSource, server_of, serving
 from holdfast.cli.streams import UNWRITTEN, give, reserve_stdout, say
 from holdfast.config import Settings
 from holdfast.errors import HoldfastError, NotWaiting
 from holdfast.plan.graph import Call
-from holdfast.runtime.advance import Live
-from holdfast.runtime.app import Engine
-from holdfast.runtime.explain import approval_detail, ends_of_waits
-from holdfast.runtime.outputs import output_of
-from holdfast.runtime.steps import Steps, StepView, read_steps, steps_so_far
+from holdfast.runtime.door import Live
+from holdfast.runtime.engine import Engine
 from holdfast.spec.notation import Definition, definition_from_stored
 from holdfast.spec.problems import Report, did_you_mean
 from holdfast.stopping import stop_signals
 from holdfast.store.records import RunRow
 from holdfast.tools.registry import Registry
 from holdfast.values import RunNo
+from holdfast.views.explain import approval_detail, ends_of_waits
+from holdfast.views.outputs import output_of
+from holdfast.views.steps import Steps, StepView, read_steps, steps_so_far
 
 KEYS_TOLD_MAX: Final = 5
 WAITS_TOLD_MAX: Final = 5

@@ -6,12 +6,11 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from holdfast.api.types import Explanation, Reason, Run, RunLine
 from holdfast.cli.file import finished
-from holdfast.cli.given import Usage, edited_inputs, settings_of
-from holdfast.cli.line import Given
-from holdfast.cli.run import drive
-from holdfast.cli.safe import harmless, one_line
-from holdfast.cli.show import (
+from holdfast.cli.options import Usage, edited_inputs, settings_of
+from holdfast.cli.parser import Given
+from holdfast.cli.render import (
     MARKS,
     instant,
     is_in,
@@ -25,15 +24,16 @@ from holdfast.cli.show import (
     table,
     told,
 )  # fmt: skip
+from holdfast.cli.run import drive
+from holdfast.cli.safe import harmless, one_line
 from holdfast.cli.source import ServerSource, Source, opened
 from holdfast.cli.streams import UNWRITTEN, give, reserve_stdout, say, show
 from holdfast.config import Settings
-from holdfast.http.wire import Explanation, Reason, Run, RunLine
-from holdfast.runtime.advance import Live
-from holdfast.runtime.app import Engine
+from holdfast.runtime.door import Live
+from holdfast.runtime.engine import Engine
 from holdfast.runtime.rerun import Again
-from holdfast.runtime.steps import Steps, StepView
 from holdfast.values import TERMINAL, RunId, base_of, segment
+from holdfast.views.steps import Steps, StepView
 
 LIST_DEFAULT: Final = 20
 LIST_MAX: Final = 500

@@ -16,14 +16,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
-from holdfast.cli.file import CANDIDATES_MAX, ID_PART_MIN, LAST, acting, found, path_of, reading, the_one
-from holdfast.cli.given import Usage
-from holdfast.cli.show import FRAMES_PER_SECOND, ms_of
-from holdfast.config import DEFAULT_DB, Settings
-from holdfast.errors import NotFound
-from holdfast.http import shown
-from holdfast.http.keys import LOCAL_ID
-from holdfast.http.wire import (
+from holdfast.api import present
+from holdfast.api.types import (
     Diff,
     Explanation,
     FolderReport,
@@ -36,20 +30,26 @@ from holdfast.http.wire import (
     Workflow,
     WorkflowLine,
 )
-from holdfast.runtime.app import Engine
+from holdfast.cli.file import CANDIDATES_MAX, ID_PART_MIN, LAST, acting, found, path_of, reading, the_one
+from holdfast.cli.options import Usage
+from holdfast.cli.render import FRAMES_PER_SECOND, ms_of
+from holdfast.config import DEFAULT_DB, Settings
+from holdfast.errors import NotFound
+from holdfast.http.auth import LOCAL_ID
 from holdfast.runtime.commands import Commands
-from holdfast.runtime.feed import Feed, Position, RunEvent, Tail
-from holdfast.runtime.history import History, TailOfAll, Told, encoded
-from holdfast.runtime.links import Links
-from holdfast.runtime.owners import holder_of
+from holdfast.runtime.engine import Engine
+from holdfast.runtime.ownership import holder_of
 from holdfast.runtime.plans import Plans
-from holdfast.runtime.queries import Queries
 from holdfast.runtime.rerun import Again
-from holdfast.runtime.steps import StepView
 from holdfast.store.records import ReadRow
-from holdfast.store.sqlite import SqliteStore
+from holdfast.store.sqlite.store import SqliteStore
 from holdfast.tools.registry import Registry
 from holdfast.values import DEFAULT_TENANT, OPEN, TERMINAL, Millis, RunId, written
+from holdfast.views.all_events import History, TailOfAll, Told, encoded
+from holdfast.views.events import Feed, Position, RunEvent, Tail
+from holdfast.views.runs import Queries
+from holdfast.views.steps import StepView
+from holdfast.waits.approval_links import Links
 
 if TYPE_CHECKING:
     from holdfast.sdk.client import (
@@ -390,12 +390,12 @@ class FileSource:
     async def runs(self, *, cursor: str | None, limit: int, **wanted: Any) -> RunPage:
         with self._reading() as queries:
             page = await queries.runs(DEFAULT_TENANT, cursor=cursor, limit=limit, **wanted)
-        return RunPage([shown.run_line(row) for row in page.items], page.cursor)
+        return RunPage([present.run_line(row) for row in page.items], page.cursor)
 
     async def run(self, run_id: str) -> Run:
         with self._reading() as queries:
             view = await queries.run(DEFAULT_TENANT, run_id)
-        return msgspec.structs.replace(shown.run(view), inputs=view.inputs, output=view.output)
+        return msgspec.structs.replace(present.run(view), inputs=view.inputs, output=view.output)
 
     async def steps(self, run_id: str, *, every: bool) -> tuple[dict[str, StepView], list[str]]:
         with self._reading() as queries:
@@ -414,7 +414,7 @@ class FileSource:
 
     async def explain(self, run_id: str) -> Explanation:
         with self._reading() as queries:
-            return shown.explanation(await queries.explain(DEFAULT_TENANT, run_id))
+            return present.explanation(await queries.explain(DEFAULT_TENANT, run_id))
 
     async def cancel(self, run_id: str, reason: str) -> str:
         async with self._acting() as engine:
@@ -487,29 +487,29 @@ class FileSource:
 
     async def publish(self, definition: dict[str, Any], *, draft: bool) -> Release:
         async with self._acting(may_create=True) as engine:
-            return shown.release(await Commands(engine).publish(DEFAULT_TENANT, definition, draft=draft))
+            return present.release(await Commands(engine).publish(DEFAULT_TENANT, definition, draft=draft))
 
     async def workflows(self) -> list[WorkflowLine]:
         with self._reading() as queries:
             found = await _all(lambda **page: queries.workflows(DEFAULT_TENANT, **page))
-        return [shown.workflow_line(one) for one in found]
+        return [present.workflow_line(one) for one in found]
 
     async def workflow(self, name: str, number: int | None) -> Workflow:
         with self._reading() as queries:
-            return shown.workflow(*await queries.definition(DEFAULT_TENANT, name, number))
+            return present.workflow(*await queries.definition(DEFAULT_TENANT, name, number))
 
     async def versions(self, name: str) -> list[Release]:
         with self._reading() as queries:
             found = await _all(lambda **page: queries.releases(DEFAULT_TENANT, name, **page))
-        return [shown.release(one) for one in found]
+        return [present.release(one) for one in found]
 
     async def diff(self, name: str, a: int, b: int) -> Diff:
         with self._reading() as queries:
-            return shown.diff(await queries.diff(DEFAULT_TENANT, name, a, b))
+            return present.diff(await queries.diff(DEFAULT_TENANT, name, a, b))
 
     async def roll_back(self, name: str, number: int) -> Release:
         async with self._acting() as engine:
-            return shown.release(await Commands(engine).roll_back(DEFAULT_TENANT, name, number))
+            return present.release(await Commands(engine).roll_back(DEFAULT_TENANT, name, number))
 
     async def folder(self) -> FolderReport:
         return FolderReport(None, "", [])

@@ -16,13 +16,13 @@ from typing import Any, Final
 from holdfast import __version__, limits
 from holdfast.cli import logs
 from holdfast.cli.file import finished, path_of
-from holdfast.cli.given import Usage, load_tools, settings_of
-from holdfast.cli.line import Given
-from holdfast.cli.show import painted
+from holdfast.cli.options import Usage, load_tools, settings_of
+from holdfast.cli.parser import Given
+from holdfast.cli.render import painted
 from holdfast.cli.streams import UNWRITTEN, give, reserve_stdout, say
 from holdfast.config import Settings
 from holdfast.http.serve import Serving, serving
-from holdfast.runtime.folders import Folder
+from holdfast.ops.folders import Folder
 from holdfast.stopping import end_within, stop_signals
 from holdfast.tools.registry import Registry
 

@@ -6,18 +6,18 @@ from pathlib import Path
 from typing import Final
 
 from holdfast.cli.file import acting, finished, path_of, reading
-from holdfast.cli.given import settings_of
-from holdfast.cli.line import Given
-from holdfast.cli.show import painted
+from holdfast.cli.options import settings_of
+from holdfast.cli.parser import Given
+from holdfast.cli.render import painted
 from holdfast.cli.source import opened
 from holdfast.cli.streams import UNWRITTEN, give, say, show
 from holdfast.config import Settings
-from holdfast.runtime.backup import back_up
-from holdfast.runtime.doctor import Finding, examine
-from holdfast.runtime.owners import Lock
-from holdfast.runtime.upkeep import forget_key
-from holdfast.store.mark import forget_mark
-from holdfast.store.sqlite import SqliteStore
+from holdfast.ops.backup import back_up
+from holdfast.ops.doctor import Finding, examine
+from holdfast.ops.upkeep import forget_key
+from holdfast.runtime.ownership import Lock
+from holdfast.store.sqlite.mark import forget_mark
+from holdfast.store.sqlite.store import SqliteStore
 from holdfast.tools.registry import Registry
 
 UNSOUND: Final = 1

@@ -9,10 +9,10 @@ import msgspec
 
 from holdfast.cli.file import finished
 from holdfast.cli.follow import EXIT_CODES, Follower, chosen_view
-from holdfast.cli.given import settings_of
-from holdfast.cli.line import Given
+from holdfast.cli.options import settings_of
+from holdfast.cli.parser import Given
+from holdfast.cli.render import instant, now_ms, painted
 from holdfast.cli.safe import one_line
-from holdfast.cli.show import instant, now_ms, painted
 from holdfast.cli.source import Source, opened
 from holdfast.cli.streams import UNWRITTEN, reserve_stdout, show
 from holdfast.config import Settings

@@ -9,8 +9,8 @@ import sys
 import msgspec
 import uvloop
 
-from holdfast.cli.given import Usage, load_tools, settings_of
-from holdfast.cli.line import Given
+from holdfast.cli.options import Usage, load_tools, settings_of
+from holdfast.cli.parser import Given
 from holdfast.cli.source import server_of
 from holdfast.cli.streams import say
 from holdfast.sdk.perform import CONCURRENCY

@@ -13,7 +13,6 @@ from holdfast import limits
 from holdfast.engine import retry, scopes, waits
 from holdfast.engine.decisions import Decision
 from holdfast.engine.draft import Draft
-from holdfast.engine.enter import enter
 from holdfast.engine.events import (
     Adopted,
     ApprovalAnswered,
@@ -34,6 +33,7 @@ from holdfast.engine.events import (
     SuspectsTurn,
     TimerFired,
 )
+from holdfast.engine.nodes import enter
 from holdfast.engine.state import SUSPECT_AFTER, Run, is_open, timer_key
 from holdfast.plan.graph import Call, Plan
 from holdfast.values import TERMINAL, Error, Millis, split

@@ -14,7 +14,7 @@ import msgspec
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
 from holdfast import limits
-from holdfast.http.wire import Fault, status_of
+from holdfast.api.types import Fault, status_of
 
 FILES_KEPT: Final = 200  # for the database, artefacts and calls of our own
 LOOK_SECS: Final = 1.0

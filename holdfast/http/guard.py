@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 from holdfast import limits
 from holdfast.config import Settings
 from holdfast.errors import Forbidden, MisdirectedRequest, TooManyRequests, Unauthorised
-from holdfast.http.keys import LOCAL, NOBODY, Keys, Principal
+from holdfast.http.auth import LOCAL, NOBODY, Keys, Principal
 
 LOOPBACK_NAMES: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 EVERY_ADDRESS: Final = frozenset({"0.0.0.0", "::"})

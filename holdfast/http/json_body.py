@@ -14,7 +14,7 @@ from typing import Any, Final
 import msgspec
 
 from holdfast.errors import InvalidRequest, Problem
-from holdfast.http.misfit import invalid
+from holdfast.http.validation import invalid
 from holdfast.jsontext import count_members
 from holdfast.runtime.apart import LARGE_BYTES, apart
 from holdfast.values import JSON_DEPTH_MAX, decode, is_too_deep, written

@@ -13,8 +13,8 @@ from typing import Any, Final, get_args
 
 import msgspec
 
+from holdfast.api.types import ID_CHARS_MAX, KEY_PATTERN, STATUS, Fault
 from holdfast.http.table import ANY, Route
-from holdfast.http.wire import ID_CHARS_MAX, KEY_PATTERN, STATUS, Fault
 
 REF: Final = "#/components/schemas/{name}"
 DESCRIPTION: Final = """\

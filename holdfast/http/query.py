@@ -14,7 +14,7 @@ from msgspec import inspect
 
 from holdfast import limits
 from holdfast.errors import InvalidRequest
-from holdfast.http.misfit import invalid
+from holdfast.http.validation import invalid
 
 _WRITTEN: Final = (inspect.IntType, inspect.FloatType, inspect.BoolType)
 

@@ -20,49 +20,49 @@ from typing import Final, Literal
 import uvicorn
 
 from holdfast import limits
+from holdfast.api.services import Services
 from holdfast.config import Settings
-from holdfast.http import (
-    centre,
+from holdfast.execution.threads import thread_or_here
+from holdfast.http.auth import Keys
+from holdfast.http.connections import Connection, connections_max, watch
+from holdfast.http.guard import Guard
+from holdfast.http.routes import (
+    approvals,
+    deliveries,
+    events,
     folders,
-    hooks,
-    key_routes,
-    links,
+    keys,
     ops,
-    outbox_routes,
-    routes,
-    stream,
+    runs,
+    task_api,
+    waits,
     workers,
 )
-from holdfast.http.connections import Connection, connections_max, watch
-from holdfast.http.docs import with_docs
-from holdfast.http.guard import Guard
-from holdfast.http.keys import Keys
+from holdfast.http.routes.docs import with_docs
 from holdfast.http.server import Server
 from holdfast.listening import Listener
-from holdfast.runtime import traces
-from holdfast.runtime.app import Engine
+from holdfast.ops import traces
+from holdfast.ops.folders import Folder
 from holdfast.runtime.clock import Clock
-from holdfast.runtime.folders import Folder
-from holdfast.runtime.opening import Registry, database_path, engine_of
-from holdfast.runtime.owners import Lock
-from holdfast.runtime.services import Services
-from holdfast.runtime.threads import thread_or_here
+from holdfast.runtime.compose import Registry, database_path, engine_of
+from holdfast.runtime.engine import Engine
+from holdfast.runtime.ownership import Lock
 from holdfast.stopping import Cancellable, end_within, stop_signals
 
 KEEP_ALIVE_SECS: Final = 30
 BACKLOG: Final = 2_048
 
 ROUTES: Final = (
-    *routes.ROUTES,
-    *hooks.ROUTES,
-    *links.ROUTES,
-    *stream.ROUTES,
+    *runs.ROUTES,
+    *waits.ROUTES,
+    *approvals.ROUTES,
+    *events.ROUTES,
     *workers.ROUTES,
-    *key_routes.ROUTES,
+    *keys.ROUTES,
     *folders.ROUTES,
-    *outbox_routes.ROUTES,
+    *deliveries.ROUTES,
     *ops.ROUTES,
-    *centre.ROUTES,
+    *task_api.ROUTES,
 )
 
 

@@ -21,6 +21,8 @@ import msgspec
 from starlette.responses import Response
 
 from holdfast import limits
+from holdfast.api.services import Services
+from holdfast.api.types import ID_CHARS_MAX, KEY_PATTERN, RETRY_AFTER_SECS, fault_of, status_of
 from holdfast.errors import (
     BodyTooLarge,
     HoldfastError,
@@ -31,17 +33,15 @@ from holdfast.errors import (
     Unavailable,
     UnsupportedMediaType,
 )
+from holdfast.http.auth import Principal
 from holdfast.http.guard import Guard
 from holdfast.http.json_body import check_depth, check_keys, read_large_members
-from holdfast.http.keys import Principal
-from holdfast.http.misfit import invalid
-from holdfast.http.ops import answered, request_id_of
 from holdfast.http.query import reader
 from holdfast.http.router import Router
+from holdfast.http.routes.ops import answered, request_id_of
 from holdfast.http.table import ANY, Ask, Reply, Route, Signed
-from holdfast.http.wire import ID_CHARS_MAX, KEY_PATTERN, RETRY_AFTER_SECS, fault_of, status_of
+from holdfast.http.validation import invalid
 from holdfast.runtime.replies import Kept, Replies
-from holdfast.runtime.services import Services
 from holdfast.signing import is_signed
 from holdfast.values import sha256
 

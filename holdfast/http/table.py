@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar, get_args
 import msgspec
 from starlette.responses import Response
 
+from holdfast.api.types import Scope
 from holdfast.errors import HoldfastError
-from holdfast.http.wire import Scope
 
 if TYPE_CHECKING:
+    from holdfast.api.services import Services
+    from holdfast.http.auth import Principal
     from holdfast.http.json_body import Members
-    from holdfast.http.keys import Principal
     from holdfast.runtime.replies import Kept
-    from holdfast.runtime.services import Services
 
 T = TypeVar("T")
 Method = Literal["GET", "POST", "DELETE", "PUT", "PATCH"]

@@ -13,22 +13,22 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from holdfast import limits
+from holdfast.deliveries.message import Given as FinalCallback
+from holdfast.deliveries.message import destination
 from holdfast.errors import InvalidInputs, LimitExceeded, NotFound, RunIsOver, VersionConflict
 from holdfast.plan.compile import Resolved
-from holdfast.runtime.advance import Live
-from holdfast.runtime.app import Engine
-from holdfast.runtime.letters import Given as FinalCallback
-from holdfast.runtime.letters import destination
+from holdfast.runtime.door import Live
+from holdfast.runtime.engine import Engine
 from holdfast.runtime.plans import Given
 from holdfast.runtime.replies import Kept
 from holdfast.runtime.rerun import Again
-from holdfast.runtime.waits import Resumed
 from holdfast.signing import opened
 from holdfast.spec.notation import Definition
 from holdfast.spec.policy import NAME_CHARS_MAX
 from holdfast.store.batch import Batch
 from holdfast.store.records import Publication, Release, RunRow, Workflow
 from holdfast.values import RunId, Status, encode, is_text
+from holdfast.waits.callbacks import Resumed
 
 NUMBER_MAX: Final = 2**31 - 1
 NO_BOUND: Final = 2**62

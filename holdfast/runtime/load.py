@@ -8,14 +8,14 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
+from holdfast.engine.codec import blob_of, decode_parts, decode_row, has_blobs, with_output
 from holdfast.engine.decisions import Decision
 from holdfast.engine.events import Outcome
 from holdfast.engine.fold import fold
-from holdfast.engine.rows import blob_of, decode_parts, decode_row, has_blobs, with_output
 from holdfast.engine.state import Run
 from holdfast.errors import RunSetAside
 from holdfast.plan.graph import KEEP_NAMED
-from holdfast.runtime.deaths import set_aside_of
+from holdfast.runtime.fatal_runs import set_aside_of
 from holdfast.store.base import Store
 from holdfast.store.records import ReadRow, RunRow, Stored
 from holdfast.values import Millis, RunNo

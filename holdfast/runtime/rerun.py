@@ -17,19 +17,19 @@ from typing import Final, NamedTuple
 import msgspec
 
 from holdfast import limits
+from holdfast.engine.codec import decode_row
 from holdfast.engine.decisions import Decision, OpenScope, SetVar, Take
 from holdfast.engine.draft import Draft
 from holdfast.engine.events import Event, Outcome, RunStarted
-from holdfast.engine.rows import decode_row
 from holdfast.engine.state import Run, beneath
 from holdfast.errors import InvalidInputs, LimitExceeded, NotFound
 from holdfast.plan.graph import END, FAIL, Block, Choice, FanOut, Nested, Node, Plan
 from holdfast.runtime.load import whole
-from holdfast.runtime.outputs import JOURNAL_PAGE, whole_run
-from holdfast.runtime.steps import Steps, StepView
 from holdfast.spec.problems import did_you_mean
 from holdfast.store.base import Store
 from holdfast.values import NULL, base_of, encode, scope_of, split, written
+from holdfast.views.outputs import JOURNAL_PAGE, whole_run
+from holdfast.views.steps import Steps, StepView
 
 NAMES_TOLD_MAX: Final = 20  # in a message
 

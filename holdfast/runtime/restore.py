@@ -17,9 +17,9 @@ from holdfast.engine.events import (
     StepPaused,
     StepSucceeded,
 )
-from holdfast.runtime.advance import Advance, Live
-from holdfast.runtime.dispatch import Dispatch
-from holdfast.runtime.owners import Owners
+from holdfast.execution.dispatcher import Dispatch
+from holdfast.runtime.door import Advance, Live
+from holdfast.runtime.ownership import Owners
 from holdfast.values import RunNo
 
 

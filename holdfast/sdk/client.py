@@ -20,10 +20,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from holdfast.arguments import checked
-from holdfast.config import DEFAULT_HOST, DEFAULT_PORT
-from holdfast.errors import InvalidInputs
-from holdfast.http.wire import (
+from holdfast.api.types import (
     Approval,
     ApprovalLink,
     Diff,
@@ -48,6 +45,9 @@ from holdfast.http.wire import (
     Workflow,
     WorkflowPage,
 )
+from holdfast.arguments import checked
+from holdfast.config import DEFAULT_HOST, DEFAULT_PORT
+from holdfast.errors import InvalidInputs
 from holdfast.sdk.connection import PATIENCE_SECS, TIMEOUT_SECS, Connection
 from holdfast.values import TERMINAL
 

@@ -12,7 +12,7 @@ from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from holdfast.http.wire import (
+from holdfast.api.types import (
     Approval,
     ApprovalLink,
     Diff,

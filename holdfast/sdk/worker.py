@@ -20,10 +20,10 @@ from urllib.parse import quote
 
 import msgspec
 
+from holdfast.api.types import Accepted, Assignment, Assignments, Lease
+from holdfast.api.types import Worker as Registered
 from holdfast.config import DEFAULT_HOST, DEFAULT_PORT
 from holdfast.errors import HoldfastError, NotFound, Superseded, Unavailable
-from holdfast.http.wire import Accepted, Assignment, Assignments, Lease
-from holdfast.http.wire import Worker as Registered
 from holdfast.sdk.connection import Connection
 from holdfast.sdk.perform import CONCURRENCY, Performer, failed
 from holdfast.sdk.push import Push

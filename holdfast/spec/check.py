@@ -14,12 +14,12 @@ from holdfast import limits
 from holdfast.spec.expr import ExprError, JsonPath, Template, parse_jsonpath, parse_template, refs_in
 from holdfast.spec.inputs import check_inputs, declared_inputs, input_names
 from holdfast.spec.jsonschema import check_schema
-from holdfast.spec.keys import CALLBACK_URL, TOOL_NAME
 from holdfast.spec.names import check_name
 from holdfast.spec.policy import NO_POLICY
 from holdfast.spec.problems import Report, Where, did_you_mean, one_of, quoted
 from holdfast.spec.read import Key
 from holdfast.spec.scope import ROOTS, Scope
+from holdfast.spec.step_keys import CALLBACK_URL, TOOL_NAME
 from holdfast.spec.steps import (
     ApproveBody,
     BranchBody,

@@ -19,10 +19,10 @@ from typing import Any
 
 from holdfast import values
 from holdfast.errors import Problem
+from holdfast.spec.dump import flow_data_of
 from holdfast.spec.flow_build import flow_from
 from holdfast.spec.flow_check import check_flow, note_flow_oddities
 from holdfast.spec.flow_nodes import Case, Edge, FlowDefinition, FlowNode, Graph, Post, Prep, placed
-from holdfast.spec.plain import flow_data_of
 from holdfast.spec.problems import Report
 from holdfast.spec.read import SPEC_SUFFIXES, Document, look_at, named, plain_from, text_of, write
 from holdfast.spec.reference import Literal, Reference, given, key_parts, reference

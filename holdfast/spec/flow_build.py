@@ -10,11 +10,11 @@ from functools import cache
 from itertools import islice
 from typing import Any, TypeVar
 
+from holdfast.spec.field_types import Table, make, read_table, required_in
 from holdfast.spec.flow_keys import FLOW_KEYS, FLOW_KINDS, GRAPH_KEYS, NODE_KEYS
 from holdfast.spec.flow_nodes import FlowDefinition, FlowNode, Graph, NodeKind
 from holdfast.spec.problems import Fields, Report, Where, did_you_mean, nearest, quoted, type_name
 from holdfast.spec.read import PROBLEMS_MAX
-from holdfast.spec.shapes import Table, make, read_table, required_in
 from holdfast.spec.steps import Origin
 
 AnyFlow = TypeVar("AnyFlow", bound=FlowDefinition)

@@ -12,15 +12,15 @@ from typing import Any
 
 from holdfast import limits
 from holdfast.spec.expr import ExprError, parse_jsonpath
+from holdfast.spec.field_types import quoted_number
 from holdfast.spec.flow_keys import CALL_ONLY, FLOW_KINDS, TIMEOUT_MS_MAX
 from holdfast.spec.flow_nodes import DEFAULT_ACTION, END, FlowDefinition, FlowNode, Graph, graphs, placed
 from holdfast.spec.inputs import check_inputs
-from holdfast.spec.keys import TOOL_NAME
 from holdfast.spec.names import check_name
 from holdfast.spec.policy import DELAY_MS_MAX
 from holdfast.spec.problems import Report, Where, did_you_mean, hint_for_type, one_of, quoted, type_name
 from holdfast.spec.reference import given, is_reference, key_parts, reference
-from holdfast.spec.shapes import quoted_number
+from holdfast.spec.step_keys import TOOL_NAME
 
 _TOOL_NAME = re.compile(TOOL_NAME)
 

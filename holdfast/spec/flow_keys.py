@@ -9,11 +9,7 @@ from __future__ import annotations
 from typing import Any, Final, NamedTuple, get_args
 
 from holdfast.spec.condition import COMPARE_WORDS, HOLE, condition_from
-from holdfast.spec.flow_nodes import Case, Edge, FailureStrategy, NodeKind, ParallelMode, Post, Prep
-from holdfast.spec.keys import ANSWER_KEYS, SPEC_KEYS
-from holdfast.spec.policy import ATTEMPTS_MAX, CONCURRENCY_MAX, DELAY_MS_MAX, NAME_CHARS_MAX, TIMEOUT_SECS_MAX
-from holdfast.spec.problems import Fields, Where, type_name
-from holdfast.spec.shapes import (
+from holdfast.spec.field_types import (
     Choice,
     Flag,
     Key,
@@ -29,6 +25,10 @@ from holdfast.spec.shapes import (
     read_table,
     required_in,
 )
+from holdfast.spec.flow_nodes import Case, Edge, FailureStrategy, NodeKind, ParallelMode, Post, Prep
+from holdfast.spec.policy import ATTEMPTS_MAX, CONCURRENCY_MAX, DELAY_MS_MAX, NAME_CHARS_MAX, TIMEOUT_SECS_MAX
+from holdfast.spec.problems import Fields, Where, type_name
+from holdfast.spec.step_keys import ANSWER_KEYS, SPEC_KEYS
 
 TIMEOUT_MS_MAX: Final = TIMEOUT_SECS_MAX * 1_000
 

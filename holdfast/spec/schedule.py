@@ -16,6 +16,16 @@ import msgspec
 
 from holdfast import values
 from holdfast.errors import InvalidSpec, Problem
+from holdfast.spec.field_types import (
+    Schema,
+    Table,
+    fields_of,
+    make,
+    object_schema,
+    read_record,
+    read_table,
+    required_in,
+)
 from holdfast.spec.moments import Moment
 from holdfast.spec.names import check_name
 from holdfast.spec.problems import Fields, Report, Where, did_you_mean, quoted, type_name
@@ -27,16 +37,6 @@ from holdfast.spec.schedule_keys import (
     SCHEDULE_KEYS,
     TRIGGER_KEYS,
     trigger_schema,
-)
-from holdfast.spec.shapes import (
-    Schema,
-    Table,
-    fields_of,
-    make,
-    object_schema,
-    read_record,
-    read_table,
-    required_in,
 )
 from holdfast.spec.triggers import (
     CronTrigger,

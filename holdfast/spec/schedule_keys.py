@@ -11,10 +11,7 @@ from typing import Any, Final, NamedTuple, get_args
 import msgspec
 
 from holdfast.spec.cron import Cron, CronError, Dst, numbered_weekday, parse_expression, parse_interval
-from holdfast.spec.moments import Moment, parse_moment
-from holdfast.spec.policy import NAME_CHARS_MAX
-from holdfast.spec.problems import Fields, Where, did_you_mean, quoted
-from holdfast.spec.shapes import (
+from holdfast.spec.field_types import (
     Anything,
     Choice,
     Flag,
@@ -29,6 +26,9 @@ from holdfast.spec.shapes import (
     Whole,
     object_schema,
 )
+from holdfast.spec.moments import Moment, parse_moment
+from holdfast.spec.policy import NAME_CHARS_MAX
+from holdfast.spec.problems import Fields, Where, did_you_mean, quoted
 from holdfast.spec.triggers import (
     AtTrigger,
     Between,

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from holdfast.spec.field_types import Schema, Table, fields_of, key_schema, object_schema, required_in
 from holdfast.spec.flow_keys import FLOW_KEYS, FLOW_KINDS, GRAPH_KEYS, NODE_KEYS, FlowKind, condition_schema
 from holdfast.spec.flow_nodes import FlowDefinition, FlowNode, Graph
-from holdfast.spec.keys import ANSWER_KEYS, IMPLIED_KINDS, KINDS, POLICY_KEYS, SPEC_KEYS, STEP_KEYS, Kind
 from holdfast.spec.policy import StepPolicy
-from holdfast.spec.shapes import Schema, Table, fields_of, key_schema, object_schema, required_in
+from holdfast.spec.step_keys import ANSWER_KEYS, IMPLIED_KINDS, KINDS, POLICY_KEYS, SPEC_KEYS, STEP_KEYS, Kind
 from holdfast.spec.steps import Answer, Definition
 
 DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"

@@ -21,11 +21,11 @@ from typing import Any
 from holdfast import values
 from holdfast.errors import Problem
 from holdfast.spec import inputs
-from holdfast.spec.build import definition_from
 from holdfast.spec.check import check, note_oddities
-from holdfast.spec.plain import data_of
+from holdfast.spec.dump import data_of
 from holdfast.spec.problems import Report
 from holdfast.spec.read import Document, look_at, named, plain_from, text_of, write
+from holdfast.spec.step_build import definition_from
 from holdfast.spec.steps import Definition
 
 

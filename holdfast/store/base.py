@@ -12,7 +12,6 @@ from typing import Final, Protocol
 
 from holdfast.errors import HoldfastError, StoreGone
 from holdfast.store.batch import Batch
-from holdfast.store.mark import Marked
 from holdfast.store.records import (
     ApiKey,
     AssignmentRow,
@@ -32,6 +31,7 @@ from holdfast.store.records import (
     WorkerRow,
     Workflow,
 )
+from holdfast.store.sqlite.mark import Marked
 from holdfast.values import Millis, RunId, RunNo
 
 

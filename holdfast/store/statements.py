@@ -48,7 +48,7 @@ def owed(dialect: str, done: int) -> list[tuple[int, str]]:
 
 
 def _folder(dialect: str):  # type: ignore[no-untyped-def]  # Traversable moved between modules in 3.11 and 3.14
-    return files("holdfast.store") / "sql" / dialect
+    return files(f"holdfast.store.{dialect}") / "sql"
 
 
 def _plain(text: str) -> str:

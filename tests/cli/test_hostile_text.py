@@ -8,8 +8,8 @@ import subprocess
 
 import pytest
 
+from holdfast.cli.render import table, told
 from holdfast.cli.safe import coloured, harmless, shown, width_of
-from holdfast.cli.show import table, told
 from holdfast.values import Error
 from tests.cli.conftest import Cli
 from tests.runtime.receiver import receiving

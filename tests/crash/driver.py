@@ -21,13 +21,13 @@ import apsw
 import msgspec
 
 import holdfast.embed
-import holdfast.store.sqlite
+import holdfast.store.sqlite.store
 from holdfast import Context, Holdfast, RunEnded, tool
 from holdfast.embed import RunHandle
 from holdfast.errors import HoldfastError
 from holdfast.runtime.clock import SystemClock
 from holdfast.store.batch import Batch
-from holdfast.store.sqlite import SqliteStore
+from holdfast.store.sqlite.store import SqliteStore
 from holdfast.values import Millis
 from tests.crash.faults import Faults
 
@@ -68,7 +68,7 @@ def main(the_order: Order, pipe: Connection) -> None:
     if order.kill_commit or order.lies:
         holdfast.embed.SqliteStore = LyingStore if order.lies else KillingStore  # type: ignore[attr-defined]
     if order.checkpoint_pages:
-        holdfast.store.sqlite.CHECKPOINT_PAGES = order.checkpoint_pages  # type: ignore[misc]
+        holdfast.store.sqlite.store.CHECKPOINT_PAGES = order.checkpoint_pages  # type: ignore[misc]
     try:
         asyncio.run(_live(pipe))
     except HoldfastError as error:

@@ -14,7 +14,8 @@ from typing import Any
 
 from holdfast.config import Settings
 from holdfast.http.serve import Serving, serve
-from holdfast.runtime import advance, load
+from holdfast.runtime import door as advance
+from holdfast.runtime import load
 from holdfast.tools.registry import Registry
 
 

@@ -18,10 +18,10 @@ from typing import Any
 
 import msgspec
 
-from holdfast.store import sqlite
 from holdfast.store.batch import Batch
 from holdfast.store.records import NewRun, RunChange, Version
-from holdfast.store.sqlite import SqliteStore
+from holdfast.store.sqlite import store as sqlite
+from holdfast.store.sqlite.store import SqliteStore
 from holdfast.values import Millis, RunId, RunNo
 from tests.crash.disk import Disk
 

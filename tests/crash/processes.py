@@ -17,7 +17,7 @@ from tests.crash.driver import Order
 # A server that has imported everything forks each driver: a third of a second less per life, and still a process of
 # its own with its own locks, threads and files.
 _context = multiprocessing.get_context("forkserver")
-_context.set_forkserver_preload(["tests.crash.driver", "holdfast.runtime.app"])
+_context.set_forkserver_preload(["tests.crash.driver", "holdfast.runtime.engine"])
 
 PATIENCE_SECONDS = 120.0  # only a driver that hangs takes as long
 

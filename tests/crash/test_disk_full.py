@@ -13,8 +13,8 @@ import apsw
 import pytest
 
 from holdfast import Context, Holdfast, StoreUnavailable, tool
-from holdfast.store import sqlite
-from holdfast.store.sqlite import SqliteStore
+from holdfast.store.sqlite import store as sqlite
+from holdfast.store.sqlite.store import SqliteStore
 from tests.crash.faults import Fault, Faults
 from tests.crash.processes import Driver, Place
 from tests.crash.workloads import chain

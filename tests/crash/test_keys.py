@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.store.sqlite import SqliteStore
+from holdfast.store.sqlite.store import SqliteStore
 from tests.crash.checker import journals, query_file, unfinished
 from tests.crash.processes import Driver, Place, Told
 

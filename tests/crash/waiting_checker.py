@@ -17,7 +17,7 @@ import msgspec
 
 from holdfast.cli.file import reading
 from holdfast.config import Settings
-from holdfast.runtime.doctor import examine
+from holdfast.ops.doctor import examine
 from tests.crash.checker import Row, check_log, journals, query_file
 from tests.crash.outside import Letter, Outside
 from tests.crash.processes import Place

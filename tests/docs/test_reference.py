@@ -15,11 +15,11 @@ import holdfast
 from holdfast import limits
 from holdfast.cli.commands import COMMANDS
 from holdfast.config import SETTINGS
-from holdfast.http.centre import ROUTES as TASK_ROUTES
+from holdfast.http.routes.task_api import ROUTES as TASK_ROUTES
 from holdfast.http.serve import ROUTES
 from holdfast.spec.flow_keys import FLOW_KINDS
-from holdfast.spec.keys import KINDS
 from holdfast.spec.policy import NEVER_RETRIED
+from holdfast.spec.step_keys import KINDS
 from tests.docs.pages import ROOT
 
 SOURCES = sorted((ROOT / "holdfast").rglob("*.py"))

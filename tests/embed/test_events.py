@@ -345,7 +345,7 @@ async def test_what_a_tool_said_is_not_told_again(database: str) -> None:
 async def test_of_what_tools_say_a_slow_reader_misses_the_oldest(
     database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.runtime.feed.SAID_MAX", 3)
+    monkeypatch.setattr("holdfast.views.events.SAID_MAX", 3)
 
     @tool(name="says")
     async def chatters(context: Context) -> None:

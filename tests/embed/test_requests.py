@@ -22,7 +22,7 @@ from holdfast import (
     tool,
 )
 from holdfast.store.batch import Batch
-from holdfast.store.sqlite import SqliteStore
+from holdfast.store.sqlite.store import SqliteStore
 
 ECHO = "name: echo\ninputs: {x: {default: 0}, y: {default: 0}}\nsteps: [{id: e, tool: echo, args: {x: '{{ x }}'}}]"
 OTHER = ECHO.replace("{{ x }}", "no {{ x }}")

@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from holdfast.engine.codec import blob_of, decode_row, encode_row, with_output
 from holdfast.engine.decide import decide
 from holdfast.engine.decisions import (
     ArmTimer,
@@ -46,7 +47,6 @@ from holdfast.engine.events import (
 )
 from holdfast.engine.fold import fold
 from holdfast.engine.plain import SHORT_WAYS
-from holdfast.engine.rows import blob_of, decode_row, encode_row, with_output
 from holdfast.engine.state import KeyWork, Run, Step, WaitWork, timer_key
 from holdfast.plan.compile import Resolved, compile_definition, names_used
 from holdfast.plan.expr import resolved

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from holdfast.engine import draft
+from holdfast.engine.codec import decode_parts, encode_parts
 from holdfast.engine.decisions import CompleteStep, ReserveKey, StartAttempt
 from holdfast.engine.events import StepSucceeded
-from holdfast.engine.rows import decode_parts, encode_parts
 from holdfast.engine.state import Key, KeyWork
 from tests.engine.driver import Case, failures, finish, starts, state_of
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from holdfast.engine import draft
+from holdfast.engine.codec import decode_parts, encode_parts
 from holdfast.engine.decisions import OpenScope
-from holdfast.engine.rows import decode_parts, encode_parts
 from holdfast.plan import composed
 from holdfast.values import decode
 from tests.engine.driver import Case, armed, failures, finish, starts, state_of, stops, was_cut

@@ -10,6 +10,7 @@ import msgspec
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from holdfast.engine.codec import decode_parts, encode_parts
 from holdfast.engine.decide import decide
 from holdfast.engine.events import (
     AttemptReleased,
@@ -19,7 +20,6 @@ from holdfast.engine.events import (
     StepSucceeded,
     TimerFired,
 )
-from holdfast.engine.rows import decode_parts, encode_parts
 from holdfast.engine.state import timer_of
 from holdfast.plan.graph import Call, FanOut
 from holdfast.values import Error, scope_of

@@ -6,9 +6,9 @@ from typing import Any
 
 import msgspec
 
-from holdfast.engine import rows
+from holdfast.engine import codec as rows
+from holdfast.engine.codec import decode_parts, encode_parts
 from holdfast.engine.events import Adopted, RunStarted
-from holdfast.engine.rows import decode_parts, encode_parts
 from holdfast.values import encode
 from tests.engine.driver import Case, finish, starts, state_of
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.engine import enter
-from holdfast.engine.rows import decode_parts, encode_parts
+from holdfast.engine import nodes as enter
+from holdfast.engine.codec import decode_parts, encode_parts
 from holdfast.plan import composed
 from tests.engine.driver import Case, failures, finish, starts
 from tests.engine.test_graph import begun, graph

@@ -14,7 +14,7 @@ from typing import Any
 from holdfast import tool
 from holdfast.config import Settings
 from holdfast.http.serve import Serving, serve
-from holdfast.runtime.advance import KINDS
+from holdfast.runtime.door import KINDS
 from holdfast.tools.registry import Registry
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.runtime.threads import thread_or_here
+from holdfast.execution.threads import thread_or_here
 
 
 @pytest.mark.anyio

@@ -6,9 +6,9 @@ import re
 
 import pytest
 
+from holdfast.api.types import STATUS
 from holdfast.http.openapi import document
 from holdfast.http.serve import ROUTES
-from holdfast.http.wire import STATUS
 from tests.http.conftest import Asker
 
 pytestmark = pytest.mark.anyio

@@ -17,7 +17,7 @@ from holdfast.config import Settings
 from holdfast.http.serve import serving
 from holdfast.signing import Capability, new_key, sealed, signature
 from tests.http.conftest import Answer, Holds
-from tests.http.test_hooks import BOOTSTRAP, PENDING, SECRET, Said, key, registry, segment
+from tests.http.test_waits import BOOTSTRAP, PENDING, SECRET, Said, key, registry, segment
 
 pytestmark = pytest.mark.anyio
 

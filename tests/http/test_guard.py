@@ -9,11 +9,11 @@ import pytest
 
 from holdfast.config import Settings
 from holdfast.errors import Forbidden, KeyNeeded, MisdirectedRequest, TooManyRequests, Unauthorised
+from holdfast.http.auth import LOCAL, NOBODY, Keys
 from holdfast.http.guard import Guard, Hosts, Rate
-from holdfast.http.keys import LOCAL, NOBODY, Keys
-from holdfast.runtime.api_keys import SCOPES, ApiKeys
-from holdfast.runtime.app import Engine
-from holdfast.store.sqlite import SqliteStore
+from holdfast.ops.api_keys import SCOPES, ApiKeys
+from holdfast.runtime.engine import Engine
+from holdfast.store.sqlite.store import SqliteStore
 from holdfast.testing import ManualClock
 from holdfast.tools.registry import Registry
 from tests.small_limits import with_limits

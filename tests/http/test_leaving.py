@@ -9,8 +9,8 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from holdfast.engine.rows import decode_row
-from holdfast.store.sqlite import SqliteStore
+from holdfast.engine.codec import decode_row
+from holdfast.store.sqlite.store import SqliteStore
 from holdfast.values import RunId
 from tests.http.sse import listening
 from tests.http.test_stream_killed import Mortal

@@ -10,10 +10,10 @@ import pytest
 
 from holdfast import tool
 from holdfast.config import Settings
+from holdfast.deliveries import message as letters
 from holdfast.engine.draft import Draft
 from holdfast.http.serve import serving
 from holdfast.plan import composed
-from holdfast.runtime import letters
 from holdfast.tools.registry import Registry
 from holdfast.values import JSON_DEPTH_MAX, decode
 from tests.http.conftest import Asker, Holds

@@ -10,10 +10,11 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from holdfast import ToolError, tool
-from holdfast.http import ops
-from holdfast.http.keys import NOBODY
+from holdfast.deliveries import message as letters
+from holdfast.http.auth import NOBODY
+from holdfast.http.routes import ops
 from holdfast.http.table import Ask
-from holdfast.runtime import health, letters, metrics
+from holdfast.ops import health, metrics
 from holdfast.store.batch import Batch
 from holdfast.store.records import RunChange
 from holdfast.values import Millis, RunNo

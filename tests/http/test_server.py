@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from holdfast.api.types import STATUS
 from holdfast.errors import StoreUnavailable
-from holdfast.http.wire import STATUS
 from tests.http.conftest import Asker
 
 pytestmark = pytest.mark.anyio

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.http.misfit import problem_of
+from holdfast.http.validation import problem_of
 from holdfast.tools import post
 from holdfast.tools.post import Address, _Connection
 from tests.http.conftest import Asker

@@ -10,7 +10,7 @@ from aiohttp import web
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from holdfast.runtime.traces import Traces, span_id
+from holdfast.ops.traces import Traces, span_id
 from tests.http.conftest import Asker
 
 pytestmark = pytest.mark.anyio

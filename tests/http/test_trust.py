@@ -26,10 +26,10 @@ import pytest
 from holdfast import Context, tool
 from holdfast.cli.logs import AsJson
 from holdfast.config import Settings
-from holdfast.http.docs import with_docs
+from holdfast.http.routes.docs import with_docs
 from holdfast.http.serve import ROUTES, serving
 from holdfast.http.table import SCOPES, Route
-from holdfast.runtime.app import Engine
+from holdfast.runtime.engine import Engine
 from holdfast.store.batch import Batch
 from holdfast.store.records import LetterTried
 from holdfast.tools.guard import Guard

@@ -14,14 +14,14 @@ import pytest
 from holdfast import limits
 from holdfast.config import Settings
 from holdfast.errors import InvalidRequest
-from holdfast.http.docs import with_docs
 from holdfast.http.json_body import read_json
+from holdfast.http.routes.docs import with_docs
 from holdfast.http.serve import ROUTES
 from holdfast.http.server import SINGLE
 from holdfast.http.table import Route
 from holdfast.signing import signature
 from tests.http.conftest import Asker
-from tests.http.test_hooks import BOOTSTRAP, SECRET, Said, guarded, key, local, said, segment
+from tests.http.test_waits import BOOTSTRAP, SECRET, Said, guarded, key, local, said, segment
 
 __all__ = ["guarded", "local"]  # fixtures
 pytestmark = pytest.mark.anyio

@@ -11,11 +11,11 @@ import msgspec
 import pytest
 
 from holdfast import __version__
+from holdfast.engine.codec import blob_of, decode_row
 from holdfast.engine.decide import decide
 from holdfast.engine.decisions import Decision
 from holdfast.engine.events import Adopted, Event
 from holdfast.engine.fold import fold
-from holdfast.engine.rows import blob_of, decode_row
 from holdfast.engine.state import Run
 from holdfast.plan.compile import compile_definition
 from holdfast.spec.notation import definition_from_text

@@ -8,7 +8,7 @@ import pytest
 
 from holdfast import Holdfast
 from holdfast.store.records import Stored
-from holdfast.store.sqlite import SqliteStore
+from holdfast.store.sqlite.store import SqliteStore
 from holdfast.values import RunNo
 
 SIGNALS = 200

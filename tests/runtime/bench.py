@@ -11,11 +11,11 @@ from typing import Any
 import apsw
 
 from holdfast.embed import RunHandle
-from holdfast.runtime.app import Engine
 from holdfast.runtime.clock import Clock
+from holdfast.runtime.engine import Engine
 from holdfast.spec.workflow import WorkflowSpec
 from holdfast.store.batch import Batch
-from holdfast.store.sqlite import SqliteStore
+from holdfast.store.sqlite.store import SqliteStore
 from holdfast.testing import crash
 from holdfast.tools.registry import Registry
 from holdfast.values import RunId

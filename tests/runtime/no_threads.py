@@ -15,7 +15,7 @@ from pathlib import Path
 import uvloop
 
 from holdfast import Holdfast, RunFailed, tool
-from holdfast.runtime.health import Health
+from holdfast.ops.health import Health
 from holdfast.tools import guard
 
 ROOM_BYTES = 200 * 2**20  # for everything but the stack of a thread

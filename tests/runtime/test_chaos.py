@@ -16,8 +16,8 @@ import pytest
 
 from holdfast import Context, tool
 from holdfast.embed import RunHandle
+from holdfast.engine.codec import decode_row
 from holdfast.engine.fold import fold
-from holdfast.engine.rows import decode_row
 from holdfast.engine.state import Run
 from holdfast.errors import StoreUnavailable
 from holdfast.store.batch import Batch

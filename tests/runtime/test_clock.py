@@ -16,11 +16,11 @@ import pytest
 from holdfast import tool
 from holdfast.engine.decisions import ArmTimer, Poll
 from holdfast.engine.events import TimerFired
-from holdfast.runtime import waits
-from holdfast.runtime.advance import Entry
 from holdfast.runtime.delays import COUNTED
+from holdfast.runtime.door import Entry
 from holdfast.spec.workflow import WorkflowSpec
 from holdfast.store.batch import Batch
+from holdfast.waits import callbacks as waits
 from tests.runtime.bench import Bench, opened, rows
 from tests.runtime.manual import by_hand, clock, settled
 

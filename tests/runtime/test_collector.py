@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from holdfast.runtime.app import GC_THRESHOLD, _spare_the_collector
+from holdfast.runtime.engine import GC_THRESHOLD, _spare_the_collector
 
 
 @pytest.fixture(autouse=True)

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from holdfast import InvalidInputs, InvalidSpec, NotFound, RequestConflict, tool
+from holdfast.api.services import Services
 from holdfast.errors import RunIsOpen, VersionConflict
 from holdfast.runtime.rerun import Again
-from holdfast.runtime.services import Services
 from tests.runtime.bench import opened, rows
 from tests.runtime.manual import by_hand, clock, settled
 

@@ -12,7 +12,7 @@ import pytest
 from holdfast import Context, RunFailed, StoreUnavailable, tool
 from holdfast.embed import RunHandle
 from holdfast.engine import draft
-from holdfast.runtime.app import Engine
+from holdfast.runtime.engine import Engine
 from holdfast.store.artefacts import Artefacts
 from holdfast.store.batch import Batch
 from holdfast.tools.registry import Registry

@@ -12,8 +12,8 @@ from holdfast import Holdfast
 from holdfast.config import Settings
 from holdfast.errors import DatabaseInUse, StoreUnavailable
 from holdfast.http.serve import serving
-from holdfast.runtime.opening import database_path
-from holdfast.runtime.owners import Lock, holder_of
+from holdfast.runtime.compose import database_path
+from holdfast.runtime.ownership import Lock, holder_of
 
 NOBODY = 65534
 

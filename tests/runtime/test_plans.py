@@ -17,7 +17,7 @@ from holdfast import Holdfast, InvalidSpec, tool
 from holdfast.runtime.plans import DEFINITIONS_REMEMBERED_MAX, TEXT_BYTES_REMEMBERED_MAX, Plans
 from holdfast.runtime.remembered import Remembered
 from holdfast.spec.read import write
-from holdfast.store.sqlite import SqliteStore
+from holdfast.store.sqlite.store import SqliteStore
 
 DOUBLE: dict[str, Any] = {
     "name": "double",

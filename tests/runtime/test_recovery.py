@@ -10,8 +10,8 @@ import apsw
 import pytest
 
 from holdfast import Context, RunFailed, RunInterrupted, tool
-from holdfast.engine.rows import decode_row
-from holdfast.runtime import owners
+from holdfast.engine.codec import decode_row
+from holdfast.runtime import ownership as owners
 from holdfast.runtime.load import load_run
 from tests.runtime.bench import bench, opened, rows
 from tests.runtime.manual import by_hand, clock, settled

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from holdfast import Context, Holdfast, RunFailed, tool
-from holdfast.runtime.app import Engine
-from holdfast.runtime.dispatch import THREADS_MAX
+from holdfast.execution.dispatcher import THREADS_MAX
+from holdfast.runtime.engine import Engine
 from holdfast.spec.workflow import WorkflowSpec
-from holdfast.store.sqlite import SqliteStore
+from holdfast.store.sqlite.store import SqliteStore
 from holdfast.tools.registry import Registry
 
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from holdfast import Client, Forbidden, NotWaiting, SyncClient
+from holdfast.api.types import Letter, Run
 from holdfast.errors import AmbiguousTask, InvalidInputs, NotFound, Refused, RunIsOver
-from holdfast.http.wire import Letter, Run
 from tests.cli.conftest import Cli, Up
 from tests.runtime.receiver import Receiver, receiving
 

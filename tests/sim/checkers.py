@@ -25,6 +25,7 @@ from typing import Any, Final
 
 import msgspec
 
+from holdfast.engine.codec import blob_of, decode_row
 from holdfast.engine.decisions import (
     ArmTimer,
     BeginStop,
@@ -56,7 +57,6 @@ from holdfast.engine.events import (
     TimerFired,
 )
 from holdfast.engine.fold import fold
-from holdfast.engine.rows import blob_of, decode_row
 from holdfast.engine.state import Run
 from holdfast.values import Error, Millis, RunId, RunNo, canonical, decode
 from tests.sim.workloads import Data, Info, Workload, timeout_of

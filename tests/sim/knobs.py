@@ -10,8 +10,12 @@ from typing import Any, Final
 import msgspec
 
 from holdfast import limits
-from holdfast.engine import draft, rows
-from holdfast.runtime import advance, outbox, owners, timers
+from holdfast.deliveries import outbox
+from holdfast.engine import codec as rows
+from holdfast.engine import draft
+from holdfast.runtime import door as advance
+from holdfast.runtime import ownership as owners
+from holdfast.runtime import timers
 
 Knobs = tuple[tuple[Any, str, tuple[int, ...]], ...]
 

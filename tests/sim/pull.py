@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, Any, Final
 from holdfast.engine.events import Adopted, AttemptReleased, StepFailed, StepSucceeded
 from holdfast.errors import HoldfastError, NotFound, Superseded
 from holdfast.plan.flow import CALL_TIMEOUT_MS
-from holdfast.runtime.assignments import Offer
-from holdfast.runtime.workers import LEASE_SECS
 from holdfast.values import DEFAULT_TENANT, decode
+from holdfast.workers.leases import Offer
+from holdfast.workers.service import LEASE_SECS
 from tests.sim.checkers import Shadow, hold
 from tests.sim.graphs import result_of
 from tests.sim.workloads import KINDS_OF_ERROR, TOOLS

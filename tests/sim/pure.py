@@ -20,6 +20,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
+from holdfast.engine.codec import encode_parts, encode_row
 from holdfast.engine.decide import decide
 from holdfast.engine.decisions import Continue, Decision, FinishRun, StartAttempt, StopAttempt
 from holdfast.engine.events import (
@@ -40,12 +41,11 @@ from holdfast.engine.events import (
 )
 from holdfast.engine.fold import fold
 from holdfast.engine.plain import SHORT_WAYS
-from holdfast.engine.rows import encode_parts, encode_row
 from holdfast.engine.state import KeyWork, Run, timer_of
 from holdfast.runtime.load import load_run
-from holdfast.runtime.outputs import output_of
 from holdfast.store.records import ReadRow, RunRow, Stored
 from holdfast.values import DEFAULT_TENANT, Error, Millis, RunId, RunNo, encode
+from holdfast.views.outputs import output_of
 from tests.sim.checkers import Violation, check_same, hold
 from tests.sim.graph_checkers import shadow_of
 from tests.sim.graphs import graph_load, result_of

@@ -16,6 +16,7 @@ from typing import Any, Final
 
 import msgspec
 
+from holdfast.engine.codec import decode_row, encode_row
 from holdfast.engine.decide import decide
 from holdfast.engine.decisions import CompleteStep, Decision, FailStep, Poll, StartAttempt
 from holdfast.engine.events import (
@@ -34,7 +35,6 @@ from holdfast.engine.events import (
     TimerFired,
 )
 from holdfast.engine.fold import fold
-from holdfast.engine.rows import decode_row, encode_row
 from holdfast.engine.state import Run, Step, timer_of
 from holdfast.plan.compile import Resolved, compile_definition
 from holdfast.plan.graph import Approval, Call, Node, Plan, Signal

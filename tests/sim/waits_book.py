@@ -19,6 +19,7 @@ from typing import Any, Final
 
 import msgspec
 
+from holdfast.engine.codec import decode_row
 from holdfast.engine.decisions import (
     CompleteStep,
     Decision,
@@ -41,7 +42,6 @@ from holdfast.engine.events import (
     TimerFired,
 )
 from holdfast.engine.fold import fold
-from holdfast.engine.rows import decode_row
 from holdfast.engine.state import Run, WaitWork, beneath, timer_key
 from holdfast.plan.graph import Approval, Signal
 from holdfast.values import Error, Millis, RunId, RunNo, decode

@@ -24,9 +24,10 @@ from typing import Any, Final
 from unittest import mock
 
 from holdfast import limits
+from holdfast.deliveries import outbox
+from holdfast.engine.codec import decode_row
 from holdfast.engine.decisions import StartAttempt
 from holdfast.engine.events import Destination
-from holdfast.engine.rows import decode_row
 from holdfast.errors import (
     AmbiguousTask,
     Forbidden,
@@ -36,17 +37,17 @@ from holdfast.errors import (
     RunIsOver,
     Unavailable,
 )
-from holdfast.runtime import outbox, waits
+from holdfast.ops.metrics import Orphans
 from holdfast.runtime.clock import Clock
-from holdfast.runtime.explain import explain_live
-from holdfast.runtime.metrics import Orphans
-from holdfast.runtime.waits import Resumed
 from holdfast.signing import Capability, is_signed, opened, webhook_signature
 from holdfast.store.batch import Batch
 from holdfast.store.records import LetterTried
 from holdfast.tools.failures import ToolError
 from holdfast.tools.registry import Context
 from holdfast.values import DEFAULT_TENANT, Millis, RunId, decode
+from holdfast.views.explain import explain_live
+from holdfast.waits import callbacks as waits
+from holdfast.waits.callbacks import Resumed
 from tests.sim.checkers import hold
 from tests.sim.knobs import SMALL_FOR_WAITS, small_limits
 from tests.sim.loop import NODE

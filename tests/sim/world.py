@@ -25,9 +25,9 @@ from typing import Any, Final, TypeVar
 import apsw
 import msgspec
 
+from holdfast.engine.codec import decode_row
 from holdfast.engine.decisions import StartAttempt
 from holdfast.engine.events import Adopted, Destination, StepFailed, StepSucceeded
-from holdfast.engine.rows import decode_row
 from holdfast.errors import (
     HoldfastError,
     InvalidInputs,
@@ -38,18 +38,18 @@ from holdfast.errors import (
     Unavailable,
 )
 from holdfast.plan.graph import Call
-from holdfast.runtime.advance import Live
-from holdfast.runtime.app import Engine
+from holdfast.runtime.door import Live
+from holdfast.runtime.engine import Engine
 from holdfast.runtime.load import load_run
-from holdfast.runtime.outputs import output_of
 from holdfast.runtime.plans import Known, Ready
 from holdfast.runtime.rerun import Again
 from holdfast.spec.inputs import Inputs
 from holdfast.store.batch import Batch
 from holdfast.store.records import ReadRow
-from holdfast.store.sqlite import SqliteStore
+from holdfast.store.sqlite.store import SqliteStore
 from holdfast.tools.registry import Context, Registry, Tool, ToolError
 from holdfast.values import Error, Millis, RunId, RunNo, encode
+from holdfast.views.outputs import output_of
 from tests.sim.checkers import Shadow, Violation, check_same, hold
 from tests.sim.graph_checkers import GraphShadow, shadow_of
 from tests.sim.graphs import result_of

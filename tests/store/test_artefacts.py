@@ -18,7 +18,7 @@ from holdfast.store import artefacts as module
 from holdfast.store.artefacts import SCHEME, ArtefactError, Artefacts
 from holdfast.store.batch import Batch
 from holdfast.store.roots import Roots
-from holdfast.store.sqlite import SqliteStore
+from holdfast.store.sqlite.store import SqliteStore
 from holdfast.values import Millis, RunNo
 from tests.small_limits import with_limits
 from tests.store.conformance import T0, commit, started

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from holdfast import Context, Holdfast, tool
-from holdfast.runtime.backup import back_up
+from holdfast.ops.backup import back_up
 from holdfast.store.artefacts import Artefacts
-from holdfast.store.sqlite import SqliteStore
+from holdfast.store.sqlite.store import SqliteStore
 
 FLOW = "name: n\nsteps: [{id: s, tool: make}]"
 

@@ -10,7 +10,7 @@ import apsw
 import pytest
 
 from holdfast import Holdfast, SchemaTooNew, SchemaTooOld, StoreUnavailable, tool
-from holdfast.store.sqlite import SqliteStore
+from holdfast.store.sqlite.store import SqliteStore
 from holdfast.store.statements import migrations
 from holdfast.testing import TestEngine
 

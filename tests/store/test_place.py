@@ -14,10 +14,10 @@ import apsw
 import pytest
 
 from holdfast.errors import StoreDamaged, StoreGone, StoreUnavailable
-from holdfast.runtime.owners import Lock
-from holdfast.store import sqlite
+from holdfast.runtime.ownership import Lock
 from holdfast.store.batch import Batch
-from holdfast.store.sqlite import SqliteStore
+from holdfast.store.sqlite import store as sqlite
+from holdfast.store.sqlite.store import SqliteStore
 from tests.store.conformance import appended, row, started
 
 RUNS = range(1, 4)

@@ -10,10 +10,10 @@ from typing import Any
 import apsw
 import pytest
 
-from holdfast.store import lists
 from holdfast.store.batch import Batch
 from holdfast.store.records import Wanted
-from holdfast.store.sqlite import SqliteStore
+from holdfast.store.sqlite import lists
+from holdfast.store.sqlite.store import SqliteStore
 from holdfast.store.statements import statements
 from holdfast.values import DEFAULT_TENANT, RunNo
 from tests.store.conformance import T0, commit, listed, started

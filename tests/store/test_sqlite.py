@@ -14,7 +14,7 @@ import apsw
 import pytest
 
 from holdfast.errors import SchemaTooNew
-from holdfast.store.sqlite import WAL_BYTES, SqliteStore
+from holdfast.store.sqlite.store import WAL_BYTES, SqliteStore
 from holdfast.store.statements import migrations
 from tests.crash.disk import Disk
 from tests.store.conformance import StoreConformance, appended, commit, journal_of, row, rows_of, started
@@ -194,7 +194,7 @@ def test_a_file_of_a_newer_release_is_refused_and_left_as_it_is(store_factory: O
 
 _FORMER = """
 import asyncio, sys
-from holdfast.store.sqlite import SqliteStore
+from holdfast.store.sqlite.store import SqliteStore
 from tests.store.conformance import appended, outcome_of, row
 
 async def main():

@@ -1,0 +1,180 @@
+"""Runs, steps and workflows as they are shown on the wire: from what queries give to the shapes of types.py.
+
+Knows both sides and nothing else, no server: whoever looks at a file shows it in the same shapes. What runs and steps were given
+and gave is passed on as JSON text: to decode 25 MiB of it would stall the server.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from holdfast.api import types
+from holdfast.api.types import time_or_none, time_text
+from holdfast.views import runs
+from holdfast.views.explain import Explanation, Wait
+from holdfast.views.runs import (
+    Definition,
+    Diff,
+    JournalEntry,
+    Letter,
+    Page,
+    Release,
+    RunRow,
+    RunView,
+    StepView,
+    WorkflowView,
+)
+
+Links = Callable[[str, Wait], list[types.ApprovalLink]]  # of a run's wait
+
+
+def no_links(run_id: str, one: Wait) -> list[types.ApprovalLink]:
+    return []
+
+
+def run(view: RunView, links: Links = no_links) -> types.Run:
+    return types.Run(
+        run_id=view.run_id,
+        workflow=view.workflow,
+        version=view.version,
+        number=view.number,
+        status=view.status,
+        inputs=view.inputs_text,
+        output=view.output_text,
+        error=view.error,
+        waits=[wait(one, links(view.run_id, one)) for one in view.waits],
+        progress=types.Progress(**view.progress),
+        labels=view.labels,
+        created_at=time_text(view.created_at),
+        started_at=time_or_none(view.started_at),
+        finished_at=time_or_none(view.finished_at),
+        rerun_of=view.rerun_of,
+        parent_job_id=view.parent_job_id,
+        set_aside=None if view.set_aside is None else types.SetAside(*view.set_aside),
+    )
+
+
+def wait(one: Wait, links: list[types.ApprovalLink]) -> types.Wait:
+    until, since = time_or_none(one.until), time_or_none(one.since)
+    return types.Wait(one.path, one.kind, until, since, one.name, one.detail, links)
+
+
+def run_line(row: RunRow) -> types.RunLine:
+    return types.RunLine(
+        run_id=row.id,
+        workflow=row.workflow,
+        version=row.version,
+        status=row.status,
+        labels=runs.labels_of(row),
+        created_at=time_text(row.created_at),
+        finished_at=time_or_none(row.finished_at),
+        rerun_of=row.rerun_of,
+        parent_job_id=row.parent_job_id,
+    )
+
+
+def journal(page: Page[JournalEntry]) -> types.JournalPage:
+    lines = [
+        types.JournalLine(one.seq, time_text(one.at), one.kind, one.body, one.jobs) for one in page.items
+    ]
+    return types.JournalPage(lines, None if page.cursor is None else int(page.cursor))
+
+
+def step(view: StepView) -> types.Step:
+    return types.Step(
+        path=view.path,
+        status=view.status,
+        attempts=view.attempts,
+        output=view.output,
+        error=view.error,
+        started_at=time_text(view.started),
+        finished_at=time_or_none(view.finished),
+        due_at=time_or_none(view.due),
+        reason=view.reason,
+        is_scope=view.is_scope,
+        children=view.children,
+        done=view.done,
+        failed=view.failed,
+        worker=list(view.worker),
+        task_id=view.task_id,
+        waits_since=time_or_none(view.waits_since),
+        job_id=view.job_id,
+    )
+
+
+def steps(page: Page[StepView], names: list[str]) -> types.StepPage:
+    return types.StepPage([step(view) for view in page.items], names, page.cursor)
+
+
+def explanation(found: Explanation, links: Mapping[str, list[types.ApprovalLink]] = {}) -> types.Explanation:
+    """`links` are those of the approvals, by path."""
+    reasons = [
+        types.Reason(
+            one.path,
+            one.reason,
+            time_text(one.since),
+            time_or_none(one.until),
+            one.unblocks,
+            links.get(one.path, []),
+            kind=one.reason,
+        )
+        for one in found.reasons
+    ]
+    return types.Explanation(found.run_id, found.status, found.driven_by, reasons, found.more)  # type: ignore[arg-type]
+
+
+def release(one: Release) -> types.Release:
+    return types.Release(
+        name=one.name,
+        number=one.number,
+        version=one.version,
+        status=one.status,
+        id=one.id,
+        flow_id=one.flow_id,
+        created_at=time_text(one.created_at),
+    )
+
+
+def workflow(one: Release, definition: Definition) -> types.Workflow:
+    return types.Workflow(
+        name=one.name,
+        number=one.number,
+        version=one.version,
+        status=one.status,
+        id=one.id,
+        flow_id=one.flow_id,
+        created_at=time_text(one.created_at),
+        definition=definition.to_data(),
+    )
+
+
+def workflow_line(view: WorkflowView) -> types.WorkflowLine:
+    one = view.workflow
+    return types.WorkflowLine(
+        name=one.name,
+        flow_id=one.id,
+        description=one.description,
+        number=one.number,
+        version=one.version,
+        created_at=time_text(one.created_at),
+        published_at=time_or_none(one.published_at),
+    )
+
+
+def letter(one: Letter) -> types.Letter:
+    return types.Letter(
+        id=one.id,
+        run_id=one.run_id,
+        url=one.url,
+        secret_env=one.secret_env,
+        status=one.outcome or "waiting",  # type: ignore[arg-type]  # the store takes no other word
+        tries=one.tries,
+        last_error=one.last_error,
+        created_at=time_text(one.created_at),
+        next_try_at=time_text(one.due_at) if one.done_at is None else None,
+        done_at=time_or_none(one.done_at),
+    )
+
+
+def diff(found: Diff) -> types.Diff:
+    return types.Diff(name=found.name, from_=found.a, to=found.b, text=found.text, pointers=found.pointers)

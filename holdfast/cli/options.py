@@ -1,0 +1,171 @@
+"""What a command line gave: settings, definition, inputs and tools, or in words why they cannot be used."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from holdfast import config, limits
+from holdfast.cli import logs
+from holdfast.cli.parser import Given
+from holdfast.config import Settings
+from holdfast.errors import HoldfastError, InvalidInputs, Problem
+from holdfast.spec.inputs import means_text, with_defaults
+from holdfast.spec.notation import Definition, definition_from_file
+from holdfast.spec.problems import did_you_mean
+from holdfast.tools.guard import Guard
+from holdfast.tools.registry import Registry, load
+from holdfast.values import decode
+
+
+class Usage(HoldfastError):
+    """The command line itself cannot be followed."""
+
+    code = "usage"
+
+
+class UnfitInputs(InvalidInputs):
+    """Inputs that do not fit, one problem each, with how to say it on a command line."""
+
+    def __init__(self, error: InvalidInputs) -> None:
+        super().__init__(str(error))
+        self.problems = tuple(
+            msgspec.structs.replace(problem, hint=_hint(problem), source="holdfast")
+            for problem in error.problems
+        )
+
+
+def _hint(problem: Problem) -> str:
+    missing = re.fullmatch(r'missing input "(.*)"', problem.message)
+    return f"give it with -i {missing[1]}=…" if missing else problem.hint
+
+
+# ---------------------------------------------------------------------------------------------------- settings
+
+
+def settings_of(given: Given) -> Settings:
+    """holdfast.toml < environment < the flags that were given. Log lines are written as they say from here on."""
+    flags = {
+        "db": given.text("--db"),
+        "server": given.text("--server"),
+        "host": given.text("--host"),
+        "port": _port(given.text("--port")),
+        "flows": given.text("--flows"),
+        "public_url": given.text("--public-url"),
+        "tools": given.texts("--tools"),
+        "log": given.text("--log"),
+        "allow_networks": given.texts("--allow-networks"),
+        "artefact_roots": given.texts("--artefact-root"),
+    }
+    settings = config.load(flags)
+    if given.has("--db") and not given.has("--server"):
+        settings = msgspec.structs.replace(
+            settings, server=None
+        )  # a file was named: it is meant, or who has it
+    logs.begin(settings.log)
+    limits.put_in_force(limits.chosen(settings.limits))
+    return settings
+
+
+def _port(text: str | None) -> int | None:
+    if text is None:
+        return None
+    if not text.isdecimal() or int(text) > config.PORT_MAX:
+        raise Usage(f"--port is {config.PORT}, not {text!r}")
+    return int(text)
+
+
+# ------------------------------------------------------------------------------------------ definition and inputs
+
+
+def read_spec(path: Path, settings: Settings) -> Definition:
+    """The definition in a file, checked; raises InvalidSpec with every problem."""
+    try:
+        spec = definition_from_file(path)
+    except OSError as error:
+        likely = _likely_file(path) if isinstance(error, FileNotFoundError) else ""
+        raise Usage(f"cannot read {path}: {error.strerror}{likely}") from None
+    spec.validate(settings.template_env)
+    return spec
+
+
+def _likely_file(path: Path) -> str:
+    """The file that was perhaps meant, of those that lie there."""
+    names = [file.name for kind in ("yaml", "yml", "json") for file in path.parent.glob(f"*.{kind}")]
+    meant = did_you_mean(path.name, names)
+    return f"; {meant}" if meant else ""
+
+
+def read_inputs(spec: Definition, whole: str | None, pairs: Sequence[str]) -> dict[str, Any]:
+    """The inputs: of --inputs, and of each -i on top of them; raises InvalidInputs if they do not fit."""
+    inputs = _whole_inputs(whole) if whole is not None else {}
+    for name, text in _pairs(pairs):
+        value = value_of(text)
+        inputs[name] = text if means_text(spec.inputs, name, value) else value
+    try:
+        with_defaults(spec.inputs, inputs)
+    except InvalidInputs as error:
+        raise UnfitInputs(error) from None
+    return inputs
+
+
+def edited_inputs(before: Any, whole: str | None, pairs: Sequence[str]) -> dict[str, Any]:
+    """What replaces the inputs that a run had. An input that was text stays text."""
+    inputs = _whole_inputs(whole) if whole is not None else {}
+    known = before if isinstance(before, dict) else {}
+    for name, text in _pairs(pairs):
+        inputs[name] = text if isinstance(known.get(name), str) else value_of(text)
+    return inputs
+
+
+def _pairs(pairs: Sequence[str]) -> Iterator[tuple[str, str]]:
+    for pair in pairs:
+        name, equals, text = pair.partition("=")
+        if not (name and equals):
+            raise Usage(f"-i takes name=value, not {pair!r}")
+        yield name, text
+
+
+def _whole_inputs(text: str) -> dict[str, Any]:
+    if text.startswith("@"):
+        try:
+            text = Path(text[1:]).read_text("utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise Usage(f"cannot read the inputs from {text[1:]}: {error}") from None
+    try:
+        data = decode(text)
+    except msgspec.DecodeError as error:
+        raise Usage(f"--inputs is not JSON: {error}") from None
+    if not isinstance(data, dict):
+        raise InvalidInputs('--inputs must be an object, such as {"name": "Ada"}')
+    return data
+
+
+def value_of(text: str) -> Any:
+    """JSON where it is JSON (`3`, `true`, `[1, 2]`), else the text itself."""
+    try:
+        return decode(text)
+    except msgspec.DecodeError:
+        return text
+
+
+# ---------------------------------------------------------------------------------------------------------- tools
+
+
+def load_tools(settings: Settings) -> Registry:
+    """The tools of each `module` or `module:object`, which may lie in this folder or beside holdfast.toml."""
+    for folder in (str(settings.folder.absolute()), str(Path.cwd())):
+        if folder not in sys.path:
+            sys.path.insert(0, folder)
+    tools = [tool for reference in settings.tools for tool in load(reference)]
+    networks = settings.allow_networks
+    try:
+        guard = Guard(guarded=networks is not None, allowed=networks or ())
+        return Registry(tools, guard=guard)
+    except (TypeError, ValueError) as error:  # no tool at all, two of one name, or no network
+        raise Usage(str(error)) from None

@@ -1,0 +1,246 @@
+"""The outbox: tells others of the ends of runs, again and again until they have heard it, and keeps what nobody took.
+
+    run ends ══ commit with its letters ══► look ─► send ─┬─ 2xx ────────────► delivered
+                                             ▲            ├─ 410 ────────────► dead
+                                             └── wait ◄───┴─ anything else ──► due later; dead after three days
+
+Letters are rows: what is in memory is only what is being sent. Knows nothing of why a run ended. Nothing is looked for
+while no run has a destination; a time is waited for, not asked for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections import Counter
+from typing import TYPE_CHECKING, Final
+
+from holdfast import limits
+from holdfast.deliveries.message import delivered, discarded, failed, headers_of, replayed, text_of
+from holdfast.errors import NodeIsOver, NotFound, Refused
+from holdfast.runtime.clock import Steady
+from holdfast.runtime.places import Slow
+from holdfast.runtime.timers import Timers
+from holdfast.runtime.writes import Writes
+from holdfast.store.batch import Batch
+from holdfast.store.records import Letter, LetterTried
+from holdfast.tools.failures import ToolError
+from holdfast.tools.http import post
+from holdfast.tools.secrets import SecretUnavailable
+from holdfast.values import Millis, RunNo, is_text
+from holdfast.views.runs import Queries
+
+if TYPE_CHECKING:
+    from holdfast.runtime.engine import Engine
+
+log = logging.getLogger("holdfast")
+
+SENDING_TO_ONE_MAX: Final = 16  # of these, to one server, or to all that are slow: the others find a place
+SEND_SECONDS: Final = 30.0
+ANSWER_BYTES_MAX: Final = 64 * 1024
+CLOSE_SECONDS: Final = 5.0  # for letters on their way when the engine is closed
+LOOK_AGAIN_MS: Final = 5_000  # after a look that failed
+
+
+class Outbox:
+    def __init__(self, engine: Engine) -> None:
+        self._engine, self._store = engine, engine.store
+        self.clock = Steady(engine.clock)  # when a try is due; what others read is by the wall clock
+        self._queries = Queries(engine.store, engine.plans, engine)
+        self.timers = Timers(self.clock, lambda no: None, self.look)
+        self.writes = Writes(engine.committer)
+        self._sending: dict[int, asyncio.Task[None]] = {}
+        self._to: Counter[str] = Counter()  # of these, by the server that they go to
+        self._slow = Slow[str]()  # servers that took long when they were last sent something
+        self.counts: Counter[str] = Counter()  # what became of tries, and of dead letters
+        self._looking: asyncio.Task[None] | None = None
+        self._own: set[RunNo] = set()  # runs whose letters are sent where not all are
+        self._is_asked = False
+        self._is_closed = False
+
+    @property
+    def is_busy(self) -> bool:
+        """Something is being sent, or looked for."""
+        return bool(self._sending) or self._looking is not None
+
+    # ------------------------------------------------------------------------------------------------- sending
+
+    def note(self, no: RunNo) -> None:
+        """A run has letters that are due."""
+        if not self._engine.drives_all:
+            self._own.add(no)
+        self.look()
+
+    def look(self) -> None:
+        """Send what is due."""
+        self._is_asked = True
+        if self._looking is None and not self._is_closed:
+            self._looking = asyncio.get_running_loop().create_task(self._look())
+
+    async def _look(self) -> None:
+        try:
+            while self._is_asked:
+                self._is_asked = False
+                looked_at = self.clock.now()  # what comes due while it is looked is not passed over
+                await self._take(looked_at)
+            self.timers.parked_until(await self._store.next_letter(looked_at))
+        except Exception:  # one look that went wrong must not be the last
+            log.exception("letters cannot be looked for now")
+            self.timers.parked_until(Millis(self.clock.now() + LOOK_AGAIN_MS))
+        finally:
+            self._looking = None
+
+    async def _take(self, now: Millis) -> None:
+        """Send what is due, as far as there is room."""
+        while (room := limits.now.final_callbacks_max - len(self._sending)) > 0 and not self._is_closed:
+            full = [origin for origin, count in self._to.items() if count >= SENDING_TO_ONE_MAX]
+            if self._slow_sending >= SENDING_TO_ONE_MAX:
+                full += self._slow
+            runs = None if self._engine.drives_all else sorted(self._own)
+            due = await self._store.letters_due(now, full, runs, room + len(self._sending))
+            fresh = [letter for letter in due if letter.pos not in self._sending]
+            if not fresh:
+                return
+            for letter in fresh[:room]:
+                if self._has_room(letter.origin):
+                    self._begin(letter)
+
+    def _has_room(self, origin: str) -> bool:
+        if self._to[origin] >= SENDING_TO_ONE_MAX:
+            return False
+        return origin not in self._slow or self._slow_sending < SENDING_TO_ONE_MAX
+
+    @property
+    def _slow_sending(self) -> int:
+        return sum(count for origin, count in self._to.items() if origin in self._slow)
+
+    def _begin(self, letter: Letter) -> None:
+        self._to[letter.origin] += 1
+        self._sending[letter.pos] = asyncio.get_running_loop().create_task(self._send(letter))
+
+    async def _send(self, letter: Letter) -> None:
+        began = self.clock.monotonic()
+        try:
+            result = await self._tried(letter)
+            self._slow.took(letter.origin, self.clock.monotonic() - began)
+            await self._written(result)
+        except NodeIsOver:
+            pass  # whoever has the file now sends it again
+        finally:
+            del self._sending[letter.pos]
+            self._to[letter.origin] -= 1
+            if not self._to[letter.origin]:
+                del self._to[letter.origin]
+            self.look()
+
+    async def _tried(self, letter: Letter) -> LetterTried:
+        """One try, and what has become of the letter by it."""
+        try:
+            await self._post(letter)
+        except ToolError as error:
+            return self._failed(letter, str(error), for_good=error.kind == "gone")
+        except Exception as error:  # a letter that cannot be made must not stop the others
+            log.exception("letter %s cannot be sent", letter.id)
+            return self._failed(letter, f"it cannot be sent: {error!r}", for_good=False)
+        return delivered(letter, self._engine.clock.now())
+
+    async def _post(self, letter: Letter) -> None:
+        secret = self._secret(letter)
+        text = text_of(await self._queries.run(letter.tenant, letter.run_id))
+        try:
+            headers = headers_of(letter, text, self._engine.clock.now(), secret)
+        except ValueError as error:
+            raise ToolError(f"the secret {letter.secret_env} holds no key: {error}", kind="inputs") from None
+        await post(self._engine.registry.guard, letter.url, headers, text, SEND_SECONDS, ANSWER_BYTES_MAX)
+
+    def _secret(self, letter: Letter) -> str | None:
+        if letter.secret_env is None:
+            return None
+        try:
+            return self._engine.dispatch.secrets.for_callback(letter.secret_env, letter.tenant)
+        except SecretUnavailable as error:
+            raise ToolError(str(error), kind=error.kind) from None
+
+    def _failed(self, letter: Letter, error: str, *, for_good: bool) -> LetterTried:
+        told = self._engine.dispatch.secrets.redact(error)
+        result = failed(letter, self.clock.now(), told, for_good=for_good)
+        if result.outcome is None:
+            log.warning("the end of run %s could not be told yet: %s", letter.run_id, told)
+        else:
+            log.error(
+                "the end of run %s could not be told; letter %s is dead: %s", letter.run_id, letter.id, told
+            )
+        return result
+
+    async def _written(self, result: LetterTried) -> None:
+        """Wait until a result is on disk: a letter whose result is not there yet must not be sent a second time."""
+        self.writes.batch.tried.append(result)
+        while True:
+            try:
+                await self.writes.durable()
+                break
+            except NodeIsOver:
+                raise
+            except Exception:  # noqa: BLE001  # it is kept, and written once that is possible
+                continue
+        self.counts[result.outcome or "failed"] += 1
+
+    # ------------------------------------------------------------------------------------------------ the dead
+
+    async def replay(self, tenant: str, letter_id: str) -> Letter:
+        """Send a dead letter again, as if it were new."""
+        letter = await self._dead(tenant, letter_id)
+        return await self._decided(letter, replayed(letter, self.clock.now()))
+
+    async def discard(self, tenant: str, letter_id: str) -> Letter:
+        """Give a dead letter up: it is not listed any more, and stays with its run."""
+        letter = await self._dead(tenant, letter_id)
+        return await self._decided(letter, discarded(letter, self._engine.clock.now()))
+
+    async def _dead(self, tenant: str, letter_id: str) -> Letter:
+        letter = await self._store.letter(tenant, letter_id) if is_text(letter_id) else None
+        if letter is None:
+            raise NotFound(f"there is no letter {letter_id!a:.80} here")
+        if letter.outcome != "dead":
+            raise Refused(f"letter {letter.id} is {letter.outcome or 'on its way'}, not dead")
+        return letter
+
+    async def _decided(self, letter: Letter, result: LetterTried) -> Letter:
+        batch = Batch()
+        batch.tried.append(result)
+        await self._engine.commit(batch)
+        self.counts[result.outcome or "replayed"] += 1
+        self.note(letter.no)
+        return letter._replace(
+            tries=result.tries, due_at=result.due_at, done_at=result.done_at, outcome=result.outcome
+        )
+
+    # ----------------------------------------------------------------------------------------------------- end
+
+    async def rests(self) -> None:
+        """Wait until all that is due has been tried."""
+        while tasks := self._tasks:
+            await asyncio.wait(tasks)
+
+    async def close(self) -> None:
+        """Let what is on its way arrive, for a moment; what does not is sent again when the file is next opened."""
+        self.timers.close()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(CLOSE_SECONDS):
+                await self.rests()
+        tasks = self._tasks
+        self.abandon()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def abandon(self) -> None:
+        """Send nothing more."""
+        self._is_closed = True
+        self.timers.close()
+        for task in self._tasks:
+            task.cancel()
+        self.writes.abandon()
+
+    @property
+    def _tasks(self) -> list[asyncio.Task[None]]:
+        return [*self._sending.values(), *([] if self._looking is None else [self._looking])]

@@ -1,0 +1,131 @@
+"""Who asks: the key of a request, its tenant and scopes, and whether a key is needed at all. Not what is asked for.
+
+Local mode (bound to loopback, and no key was ever made): everybody is admin of the tenant `default`. Guarded mode
+(anything else): a key on every route that is not open. Making the first key guards a running server at once.
+"""
+
+from __future__ import annotations
+
+import hmac
+import ipaddress
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+
+from holdfast.errors import Forbidden, KeyNeeded, Unauthorised
+from holdfast.ops.api_keys import EVERYTHING, ApiKeys
+from holdfast.values import DEFAULT_TENANT, sha256
+
+BOOTSTRAP_ID: Final = "bootstrap"
+BOOTSTRAP_CHARS_MIN: Final = 16  # it is chosen by people, and is all there is between them and everybody
+LOCAL_ID: Final = "local"
+_BEARER: Final = "bearer"
+
+
+class Principal(msgspec.Struct, frozen=True, gc=False):
+    """Whose request it is. `services` limits what a worker of this key may serve; empty is no limit."""
+
+    tenant: str
+    scopes: frozenset[str]
+    key_id: str = ""
+    services: frozenset[str] = frozenset()
+
+    def may(self, scope: str) -> bool:
+        return scope in self.scopes
+
+    def need(self, scope: str) -> None:
+        if scope not in self.scopes:
+            raise Forbidden(f"this key has not the scope {scope!r}; it has {', '.join(sorted(self.scopes))}")
+
+    @property
+    def is_operator(self) -> bool:
+        """May it look after other tenants too? An admin of the tenant that is there from the beginning may."""
+        return self.tenant == DEFAULT_TENANT and "admin" in self.scopes
+
+
+NOBODY: Final = Principal(DEFAULT_TENANT, frozenset())  # who asks an open route of a guarded server
+LOCAL: Final = Principal(DEFAULT_TENANT, EVERYTHING, LOCAL_ID)
+BOOTSTRAP: Final = Principal(DEFAULT_TENANT, EVERYTHING, BOOTSTRAP_ID)
+
+
+class Keys:
+    """`host` is the address that the server is bound to; `bootstrap` an admin key that is accepted and not stored."""
+
+    def __init__(self, api_keys: ApiKeys, host: str, bootstrap: str | None = None) -> None:
+        self.api_keys = api_keys
+        self._is_reachable = not is_loopback(host)
+        self._host = host
+        if bootstrap is not None and len(bootstrap) < BOOTSTRAP_CHARS_MIN:
+            raise KeyNeeded(
+                f"HOLDFAST_API_KEY is shorter than {BOOTSTRAP_CHARS_MIN} characters, which can be guessed;"
+                " `openssl rand -hex 32` gives one that cannot"
+            )
+        self._bootstrap = None if bootstrap is None else sha256(bootstrap.encode())
+        self._principals: dict[
+            str, Principal
+        ] = {}  # by hash: made once, forgotten never, rows decide what counts
+
+    @property
+    def is_guarded(self) -> bool:
+        return self._is_reachable or self._bootstrap is not None or self.api_keys.is_any
+
+    def check_start(self) -> None:
+        """Refuse to serve an address that others can reach as long as nobody could be told apart."""
+        if self._is_reachable and self._bootstrap is None and not self.api_keys.is_any:
+            raise KeyNeeded(
+                f"{self._host} can be reached from outside and there is no key; make one with"
+                " `holdfast keys create me --scope admin`, or set HOLDFAST_API_KEY"
+            )
+
+    def principal_of(self, headers: Mapping[str, str]) -> Principal:
+        """Who asks; raises Unauthorised."""
+        if not self.is_guarded:
+            return LOCAL
+        key = _bearer(headers.get("authorization", ""))
+        if self._bootstrap is not None and hmac.compare_digest(self._bootstrap, sha256(_bytes(key))):
+            return BOOTSTRAP
+        row = self.api_keys.known(key)
+        if row is None:
+            raise Unauthorised("this key is not known here, was revoked or has expired")
+        known = self._principals.get(row.hash)
+        if known is None:
+            scopes = frozenset(row.scopes.split())
+            every = EVERYTHING if "admin" in scopes else scopes
+            known = Principal(row.tenant, every, row.id, frozenset(row.services.split()))
+            self._principals[row.hash] = known
+        return known
+
+
+def check_again(principal: Principal, api_keys: ApiKeys) -> None:
+    """For an answer that goes on and on: raises Unauthorised once whoever asked for it would be refused."""
+    if principal.key_id == BOOTSTRAP_ID:
+        return
+    is_local = principal.key_id == LOCAL_ID
+    if api_keys.is_any if is_local else not api_keys.counts(principal.tenant, principal.key_id):
+        raise Unauthorised(
+            "a key is needed here by now" if is_local else "this key was revoked or has expired"
+        )
+
+
+def is_loopback(host: str) -> bool:
+    if host.lower() == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
+
+
+def _bearer(header: str) -> str:
+    word, _, key = header.partition(" ")
+    if word.lower() != _BEARER or not key.strip():
+        raise Unauthorised(
+            "a key is needed here; send it as `Authorization: Bearer hf_…`, which holdfast's own commands do if"
+            " HOLDFAST_API_KEY has it"
+        )
+    return key.strip()
+
+
+def _bytes(key: str) -> bytes:
+    return key.encode("utf-8", "surrogateescape")

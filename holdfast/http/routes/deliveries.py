@@ -1,0 +1,80 @@
+"""`/api/v1/dead-letters`, and whom the end of a run is told: look, send again, give up.
+
+Knows how letters are shown, not how they are sent.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from holdfast.api import present
+from holdfast.api.types import Letter, LetterPage, NoQuery, PageQuery
+from holdfast.http.table import Ask, Route
+
+TAG: Final = "dead letters"
+
+
+async def listed(ask: Ask) -> LetterPage:
+    query: PageQuery = ask.query
+    page = await ask.services.queries.dead_letters(ask.tenant, cursor=query.cursor, limit=query.limit)
+    return LetterPage([present.letter(one) for one in page.items], page.cursor)
+
+
+async def of_run(ask: Ask) -> LetterPage:
+    found = await ask.services.queries.letters(ask.tenant, ask.path["id"])
+    return LetterPage([present.letter(one) for one in found], None)
+
+
+async def replay(ask: Ask) -> Letter:
+    return present.letter(await ask.services.engine.outbox.replay(ask.tenant, ask.path["id"]))
+
+
+async def discard(ask: Ask) -> Letter:
+    return present.letter(await ask.services.engine.outbox.discard(ask.tenant, ask.path["id"]))
+
+
+ROUTES: Final = (
+    Route(
+        "GET",
+        "/api/v1/runs/{id}/callbacks",
+        "read",
+        of_run,
+        "Whom the end of a run is told, and how far that is. A run that is not over has told nobody yet.",
+        "runs",
+        query=NoQuery,
+        answer=LetterPage,
+    ),
+    Route(
+        "GET",
+        "/api/v1/dead-letters",
+        "read",
+        listed,
+        "List final callbacks that were given up, the oldest first.",
+        TAG,
+        query=PageQuery,
+        answer=LetterPage,
+        errors=("invalid_inputs",),
+    ),
+    Route(
+        "POST",
+        "/api/v1/dead-letters/{id}/replay",
+        "admin",
+        replay,
+        "Send a dead letter again, under the same webhook-id and with the whole course of tries.",
+        TAG,
+        query=NoQuery,
+        answer=Letter,
+        errors=("refused",),
+    ),
+    Route(
+        "DELETE",
+        "/api/v1/dead-letters/{id}",
+        "admin",
+        discard,
+        "Give a dead letter up for good. It stays with its run, and is listed no more.",
+        TAG,
+        query=NoQuery,
+        answer=Letter,
+        errors=("refused",),
+    ),
+)

@@ -1,0 +1,288 @@
+"""Live events as server-sent events: what happened, then what happens, from where the reader left off.
+
+    retry: 2000            how long to wait before coming back
+    id: 41                 where the reader is; sent first, so that nothing is missed before the first event
+
+    event: $/dcc.workflowUpdated
+    id: 41.1               one event of row 42 was told; whoever keeps only the 41 misses nothing
+    data: {"workflow_id": …}
+
+    event: $/dcc.workflowUpdated
+    id: 42                 row 42 was told whole
+    data: {…}
+
+Of one run the numbers are those of its journal, of all runs the positions in the journal of the file. What tools say while
+they work has no id. A reader keeps a position and no queue: what it does not take waits in the journal. Knows the framing
+and when a stream ends, not what the events mean.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from functools import partial
+from typing import Any, Final, Protocol
+
+import msgspec
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from holdfast import limits
+from holdfast.errors import HoldfastError, InvalidRequest, TooManyRequests
+from holdfast.http.auth import check_again
+from holdfast.http.table import Ask, Route
+from holdfast.views.all_events import Told, encoded
+from holdfast.views.events import Position, Tail
+
+HEARTBEAT_SECS: Final = 15.0
+RETRY_MS: Final = 2_000
+RETRY_MS_LEAVING: Final = 1_000  # whoever stops comes back, or another in its place
+GATHER_SECS: Final = (
+    0.02  # between two looks at a journal that grows all the time; after a pause there is none
+)
+CHUNK_BYTES: Final = 64 * 1024
+GOODBYE_SECS_MAX: Final = 1.0
+MEDIA: Final = "text/event-stream"
+EVENT_NAME: Final = b"$/dcc.workflowUpdated"
+
+
+class RunEventsQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    last_event_id: str | None = None
+
+
+class EventsQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`from` is where to begin if no Last-Event-ID says it: 0 is the beginning of the history, nothing means now."""
+
+    last_event_id: str | None = None
+    begin: str | None = msgspec.field(default=None, name="from")
+    workflow: str | None = None
+    status: str | None = None
+    kind: str | None = None
+
+
+async def run_events(ask: Ask) -> Response:
+    position = _position(ask) or Position()
+    tail = await ask.services.history.of_run(ask.tenant, ask.path["id"], position)
+    if tail is None:
+        return Response(status_code=204)  # over, and all of it told: an EventSource does not come back
+    return _stream(ask, _OfRun(tail))
+
+
+async def all_events(ask: Ask) -> Response:
+    position = _position(ask) or _parsed(ask.query.begin, "from")
+    tail = await ask.services.history.of_all(ask.tenant, position)
+    return _stream(ask, tail, _filter(ask.query))
+
+
+ROUTES: Final = (
+    Route("GET", "/api/v1/runs/{id}/events", "read", run_events, "The events of a run, live", "runs",
+          query=RunEventsQuery, answer=str, answer_media=MEDIA, also={204: None}, errors=("not_found",)),
+    Route("GET", "/api/v1/events", "read", all_events, "The events of all runs, live", "runs",
+          query=EventsQuery, answer=str, answer_media=MEDIA),
+)  # fmt: skip
+
+
+def _position(ask: Ask) -> Position | None:
+    """Where the reader left off: what it kept goes before what stands in its address, which never changes."""
+    header = ask.headers.get("last-event-id")
+    if header:
+        return _parsed(header, "Last-Event-ID")
+    return _parsed(ask.query.last_event_id, "last_event_id")
+
+
+def _parsed(text: str | None, name: str) -> Position | None:
+    if not text:
+        return None
+    try:
+        return Position.of(text)
+    except ValueError as error:
+        raise InvalidRequest(f"{name}: {error}; send the last id as it came") from None
+
+
+def _filter(query: EventsQuery) -> Callable[[Told], bool] | None:
+    wanted = (query.workflow, query.status, query.kind)
+    if wanted == (None, None, None):
+        return None
+
+    def passes(told: Told) -> bool:
+        return all(
+            want is None or want == has
+            for want, has in zip(wanted, (told.workflow, told.status, told.kind), strict=True)
+        )
+
+    return passes
+
+
+# ---------------------------------------------------------------------------------------------------- a stream
+
+
+class Source(Protocol):
+    """Where events come from; read until there is none for now, then wait for more."""
+
+    is_over: bool
+    position: Position
+
+    def close(self) -> None: ...
+    async def read(self) -> list[Told]: ...
+    async def more(self) -> None: ...
+
+
+class _OfRun:
+    """The events of one run, encoded."""
+
+    def __init__(self, tail: Tail) -> None:
+        self._tail, self.position = tail, tail.position
+        self.close, self.more = tail.close, tail.more
+
+    @property
+    def is_over(self) -> bool:
+        return self._tail.is_over
+
+    async def read(self) -> list[Told]:
+        found = [encoded(position, event) for position, event in await self._tail.read()]
+        self.position = next((one.position for one in reversed(found) if one.position), self.position)
+        return found
+
+
+def _stream(ask: Ask, source: Any, passes: Callable[[Told], bool] | None = None) -> Response:
+    try:
+        places = Places(ask)
+    except TooManyRequests:
+        source.close()
+        raise
+    check = partial(check_again, ask.principal, ask.services.api_keys)
+    return EventStream(source, passes, check, ask.leaving, places.leave)
+
+
+class Places:
+    """A limited number of streams for a key, and for a tenant."""
+
+    def __init__(self, ask: Ask) -> None:
+        self._taken = ask.services.history.places
+        self._at = (ask.tenant, ask.principal.key_id)
+        if self._taken[self._at] >= limits.now.streams_per_key_max:
+            raise _too_many("streams_per_key_max", limits.now.streams_per_key_max)
+        if (
+            sum(count for (tenant, _), count in self._taken.items() if tenant == ask.tenant)
+            >= limits.now.streams_per_tenant_max
+        ):
+            raise _too_many("streams_per_tenant_max", limits.now.streams_per_tenant_max)
+        self._taken[self._at] += 1
+
+    def leave(self) -> None:
+        self._taken[self._at] -= 1
+        if not self._taken[self._at]:
+            del self._taken[self._at]
+
+
+def _too_many(limit: str, most: int) -> TooManyRequests:
+    return TooManyRequests(limit, f"there are {most:,} event streams already", round(HEARTBEAT_SECS))
+
+
+class EventStream(Response):
+    """Sends events until the source is over, the reader goes, or the server leaves."""
+
+    def __init__(
+        self,
+        source: Source,
+        passes: Callable[[Told], bool] | None,
+        check: Callable[[], None],
+        leaving: asyncio.Event,
+        done: Callable[[], None],
+    ) -> None:
+        # A proxy that gathers an answer before it passes it on would hold every event back.
+        super().__init__(media_type=MEDIA, headers={"cache-control": "no-store", "x-accel-buffering": "no"})
+        del self.headers["content-length"]
+        self._source, self._passes, self._check, self._leaving = source, passes, check, leaving
+        self._done = done
+        self._woken_at = 0.0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await send(
+                {"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers}
+            )
+            if scope["method"] != "HEAD":
+                await self._until_the_end(receive, send)
+            await send({"type": "http.response.body", "body": b""})
+        finally:
+            self._source.close()
+            self._done()
+
+    async def _until_the_end(self, receive: Receive, send: Send) -> None:
+        telling = asyncio.ensure_future(self._tell(send))
+        ends = {telling, asyncio.ensure_future(_gone(receive)), asyncio.ensure_future(self._leaving.wait())}
+        try:
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for end in ends:
+                end.cancel()
+            await asyncio.gather(*ends, return_exceptions=True)
+        if telling.cancelled() and self._leaving.is_set():
+            with suppress(TimeoutError):  # a reader that takes nothing in is not waited for
+                await asyncio.wait_for(_send(send, _goodbye("the server stops")), GOODBYE_SECS_MAX)
+        elif not telling.cancelled() and (error := telling.exception()) is not None:
+            if not isinstance(error, HoldfastError):
+                raise error
+            await _send(send, _goodbye(error.code))  # the engine is closed, or the run was set aside
+
+    async def _tell(self, send: Send) -> None:
+        source, sent = self._source, self._source.position
+        await _send(send, b"retry: %d\nid: %b\n\n" % (RETRY_MS, str(sent).encode()))
+        while True:
+            found = await source.read()
+            self._check()  # the key may have been revoked since
+            told = found if self._passes is None else [one for one in found if self._passes(one)]
+            for chunk in _chunks(told):
+                await _send(send, chunk)
+            if told and told[-1].position == source.position:
+                sent = source.position
+            if source.is_over:
+                return
+            if found:
+                await asyncio.sleep(0)  # others get their turn
+            elif not await self._hears_more():
+                # What did not pass the filter moves the reader on all the same.
+                moved = b"" if sent == source.position else b"id: %b\n" % str(source.position).encode()
+                sent = source.position
+                await _send(send, b":\n" + moved + b"\n")
+
+    async def _hears_more(self) -> bool:
+        try:
+            async with asyncio.timeout(HEARTBEAT_SECS):
+                await self._source.more()
+        except TimeoutError:
+            return False
+        now = asyncio.get_running_loop().time()
+        if now - self._woken_at < GATHER_SECS:  # many readers would otherwise take turns at every commit
+            await asyncio.sleep(GATHER_SECS)
+        self._woken_at = asyncio.get_running_loop().time()
+        return True
+
+
+def _chunks(told: Iterable[Told]) -> Iterator[bytes]:
+    frames: list[bytes] = []
+    size = 0
+    for position, data, *_ in told:
+        place = b"" if position is None else b"id: %b\n" % str(position).encode()
+        frames.append(b"event: %b\n%bdata: %b\n\n" % (EVENT_NAME, place, data))
+        size += len(frames[-1])
+        if size >= CHUNK_BYTES:
+            yield b"".join(frames)
+            frames, size = [], 0
+    if frames:
+        yield b"".join(frames)
+
+
+def _goodbye(why: str) -> bytes:
+    return b": %b\nretry: %d\n\n" % (why.encode(), RETRY_MS_LEAVING)
+
+
+async def _send(send: Send, body: bytes) -> None:
+    await send({"type": "http.response.body", "body": body, "more_body": True})
+
+
+async def _gone(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass

@@ -1,0 +1,134 @@
+"""`/api/v1/keys`: make, list and revoke keys. An admin has those of their tenant; an admin of `default` those of all.
+
+Knows how keys are shown, not how they are kept.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, cast
+
+import msgspec
+
+from holdfast.api.types import (
+    KeyPage,
+    KeysQuery,
+    KeyView,
+    MadeKey,
+    NewKey,
+    Scope,
+    TenantQuery,
+    time_or_none,
+    time_text,
+)
+from holdfast.errors import Forbidden, InvalidRequest
+from holdfast.http.table import Ask, Reply, Route
+from holdfast.values import Millis
+
+if TYPE_CHECKING:
+    from holdfast.ops.api_keys import ApiKey, Made
+
+TAG: Final = "keys"
+
+
+async def create(ask: Ask) -> Reply:
+    wanted: NewKey = ask.body
+    keys = ask.services.api_keys
+    lives_ms = None if wanted.expires_in_secs is None else wanted.expires_in_secs * 1000
+    made = await keys.create(
+        _tenant(ask, wanted.tenant),
+        wanted.name,
+        wanted.scopes,
+        services=wanted.services,
+        expires_at=None if lives_ms is None else Millis(keys.clock.now() + lives_ms),
+    )
+    return Reply(
+        MadeKey(key=made.key, **msgspec.structs.asdict(key_view(made.row))),
+        201,
+        {"cache-control": "no-store"},
+    )
+
+
+async def listed(ask: Ask) -> KeyPage:
+    query: KeysQuery = ask.query
+    rows = ask.services.api_keys.of_tenant(_tenant(ask, query.tenant))
+    start = 0 if query.cursor is None else _place_after(rows, query.cursor)
+    page = rows[start : start + query.limit]
+    has_more = start + query.limit < len(rows)
+    return KeyPage([key_view(row) for row in page], page[-1].id if has_more else None)
+
+
+async def revoke(ask: Ask) -> KeyView:
+    tenant = _tenant(ask, ask.query.tenant)
+    return key_view(await ask.services.api_keys.revoke(tenant, ask.path["id"]))
+
+
+def _tenant(ask: Ask, named: str | None) -> str:
+    """Whose keys are meant: the asker's own, unless the asker looks after all."""
+    if named is None or named == ask.tenant:
+        return ask.tenant
+    if not ask.principal.is_operator:
+        raise Forbidden("keys of another tenant are looked after by an admin of the tenant default alone")
+    return named
+
+
+def _place_after(rows: list[ApiKey], cursor: str) -> int:
+    for place, row in enumerate(rows, 1):
+        if row.id == cursor:
+            return place
+    raise InvalidRequest("this cursor is none of a former list of keys; leave it out to begin anew")
+
+
+def key_view(row: ApiKey) -> KeyView:
+    return KeyView(
+        id=row.id,
+        name=row.name,
+        tenant=row.tenant,
+        scopes=cast(list[Scope], row.scopes.split()),
+        services=row.services.split(),
+        created_at=time_text(row.created_at),
+        expires_at=time_or_none(row.expires_at),
+        last_used_at=time_or_none(row.last_used_at),
+        revoked_at=time_or_none(row.revoked_at),
+    )
+
+
+def made_view(made: Made) -> MadeKey:
+    return MadeKey(key=made.key, **msgspec.structs.asdict(key_view(made.row)))
+
+
+ROUTES: Final = (
+    Route(
+        "POST",
+        "/api/v1/keys",
+        "admin",
+        create,
+        "Make a key. It is shown in this answer and never again, also not under the same Idempotency-Key.",
+        TAG,
+        body=NewKey,
+        answer=MadeKey,
+        status=201,
+        errors=("invalid_inputs", "limit_exceeded"),
+        replays=False,  # a kept answer would keep the key
+    ),
+    Route(
+        "GET",
+        "/api/v1/keys",
+        "admin",
+        listed,
+        "List keys, revoked ones too, the oldest first.",
+        TAG,
+        query=KeysQuery,
+        answer=KeyPage,
+    ),
+    Route(
+        "DELETE",
+        "/api/v1/keys/{id}",
+        "admin",
+        revoke,
+        "Revoke a key: it counts no longer from now on. The answer is the key as it now is.",
+        TAG,
+        query=TenantQuery,
+        answer=KeyView,
+        errors=("not_found",),
+    ),
+)

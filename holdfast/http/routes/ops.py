@@ -1,0 +1,111 @@
+"""For those who look after the server: is it alive, is it ready, what does it count; and a log line per request.
+
+Knows how it is shown, not how it is counted.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Mapping
+from random import getrandbits
+from typing import Final, Literal
+
+import msgspec
+from starlette.responses import Response
+
+from holdfast.api.services import Services
+from holdfast.errors import Forbidden
+from holdfast.http.table import Ask, Reply, Route
+from holdfast.ops.metrics import MEDIA
+from holdfast.values import DEFAULT_TENANT
+
+log = logging.getLogger("holdfast.http")
+
+DRAINING: Final = "draining"
+_REQUEST_ID: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
+_QUIET: Final = frozenset({"/healthz", "/readyz", "/metrics"})  # asked all day long
+
+
+class Alive(msgspec.Struct, frozen=True):
+    status: Literal["ok"] = "ok"
+
+
+class Readiness(msgspec.Struct, frozen=True):
+    """`reasons` are words: draining, engine_closed, node_is_over, store_gone, store_damaged, store_stalled, store_slow,
+    store_unavailable, disk_full."""
+
+    ready: bool
+    reasons: list[str] = []
+
+
+async def healthz(ask: Ask) -> Alive:
+    return Alive()
+
+
+async def readyz(ask: Ask) -> Reply:
+    reasons = [DRAINING] if ask.leaving.is_set() else await ask.services.health.reasons()
+    return Reply(Readiness(not reasons, reasons), 503 if reasons else 200)
+
+
+async def metrics(ask: Ask) -> Response:
+    if ask.tenant != DEFAULT_TENANT:
+        raise Forbidden("what the whole server counts is for keys of the tenant default")
+    services = ask.services
+    return Response(await services.metrics.text(services.history, _of_workers(services)), media_type=MEDIA)
+
+
+ROUTES: Final = (
+    Route("GET", "/healthz", None, healthz, "Is the process alive?", "operations", answer=Alive),
+    Route("GET", "/readyz", None, readyz, "Can it take work?", "operations", answer=Readiness, also={503: Readiness}),
+    Route("GET", "/metrics", "read", metrics, "What it counts, for Prometheus", "operations",
+          answer=str, answer_media="text/plain"),
+)  # fmt: skip
+
+
+def _of_workers(services: Services) -> Mapping[str, float]:
+    workers = services.workers
+    if workers is None:
+        return {}
+    return {
+        "holdfast_workers_online": float(workers.online()),
+        "holdfast_assignments_open": float(workers.open_assignments()),
+        "holdfast_lease_age_seconds": float(workers.oldest_lease_secs()),
+    }
+
+
+# ------------------------------------------------------------------------------------------------ every request
+
+
+def request_id_of(headers: Mapping[str, str]) -> str:
+    """The caller's own id of a request, if it is one that may stand in a log, else a new one: a name, and no secret."""
+    given = headers.get("x-request-id")
+    return given if given and _REQUEST_ID.fullmatch(given) else f"{getrandbits(64):016x}"
+
+
+def answered(
+    services: Services,
+    *,
+    request_id: str,
+    method: str,
+    route: str,
+    status: int,
+    seconds: float,
+    client: str,
+    key_id: str = "",
+) -> None:
+    """Count a request, and write its line. A route is a template: what a caller wrote stands in no label and no line."""
+    services.metrics.request(method, route, status, seconds)
+    level = logging.DEBUG if route in _QUIET and status < 400 else logging.INFO
+    if log.isEnabledFor(level):
+        ms = round(seconds * 1000, 3)
+        about = {"request_id": request_id, "method": method, "route": route, "status": status, "ms": ms}
+        log.log(
+            level,
+            "%s %s %d in %s ms",
+            method,
+            route or "(nothing there)",
+            status,
+            ms,
+            extra={"request": {**about, "client": client, "key": key_id}},
+        )

@@ -1,0 +1,463 @@
+"""`/api/v1`: workflows, runs, nodes and artefacts, for both notations. One short function per endpoint.
+
+Knows what is asked of commands and queries and how their answers look on the wire; no SQL, no rule, no type of the engine.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from importlib.metadata import version
+from typing import Any, Final
+
+import msgspec
+from starlette.responses import FileResponse
+
+from holdfast.api import present
+from holdfast.api.types import (
+    CancelRun,
+    Diff,
+    DiffQuery,
+    Explanation,
+    JournalPage,
+    JournalQuery,
+    Node,
+    NodePage,
+    NoQuery,
+    PageQuery,
+    Paused,
+    PublishQuery,
+    Release,
+    ReleasePage,
+    RerunPreview,
+    RerunRun,
+    RollBack,
+    Run,
+    RunPage,
+    RunsQuery,
+    Started,
+    StartRun,
+    StepPage,
+    StepsQuery,
+    Workflow,
+    WorkflowPage,
+)
+from holdfast.errors import Forbidden, InvalidRequest, NotFound
+from holdfast.http.routes.approvals import links_for
+from holdfast.http.table import JSON, Ask, Reply, Route
+from holdfast.ops import traces
+from holdfast.runtime.rerun import Again
+from holdfast.values import DEFAULT_TENANT, TERMINAL, RunId, rfc3339
+from holdfast.views.runs import only_callbacks
+
+YAML: Final = "application/yaml"
+_NUMBER: Final = re.compile(r"[1-9][0-9]{0,9}")
+
+# -------------------------------------------------------------------------------------------------------- runs
+
+
+async def start(ask: Ask) -> Reply:
+    wanted: StartRun = ask.body
+    what = wanted.workflow if wanted.spec is None else await ask.services.commands.read(wanted.spec)
+    assert what is not None
+    row, _ = await ask.services.commands.start(
+        ask.tenant,
+        what,
+        wanted.inputs,
+        number=wanted.number,
+        request_id=_request_id(ask, wanted.request_id),
+        labels=wanted.labels,
+        parent_job_id=wanted.parent_job_id,
+        trace=traces.given(ask.headers.get("traceparent")),
+        final_callbacks=_final_callbacks(wanted),
+    )
+    if wanted.wait_secs:
+        view = await ask.unless_leaving(
+            ask.services.queries.wait_for(ask.tenant, row.id, wanted.wait_secs, or_pause=True)
+        )
+        if view is not None and view.status in TERMINAL:
+            return Reply(present.run(view), 200)
+        if view is not None and (task_ids := only_callbacks(view)):
+            return Reply(Paused(True, task_ids[0], row.id, task_ids), 200)
+        status = row.status if view is None else view.status
+        return Reply(Started(row.id, status), 202)
+    return Reply(Started(row.id, row.status), 202)
+
+
+def _final_callbacks(wanted: StartRun) -> list[str | dict[str, Any]]:
+    """Both words may be said; the same address twice is one."""
+    told: list[str | dict[str, Any]] = []
+    if wanted.final_callback is not None:
+        told.append(msgspec.structs.asdict(wanted.final_callback))
+    if wanted.final_callback_url is not None:
+        told.append(wanted.final_callback_url)
+    return told
+
+
+def _request_id(ask: Ask, said: str | None) -> str | None:
+    """The caller's own id of a start. It is kept with the run, so it never means another one."""
+    header = ask.headers.get("idempotency-key")
+    if header is not None and said is not None and header != said:
+        raise InvalidRequest("Idempotency-Key and request_id are two words for one thing, and differ")
+    return said or header
+
+
+async def runs(ask: Ask) -> RunPage:
+    query: RunsQuery = ask.query
+    page = await ask.services.queries.runs(
+        ask.tenant,
+        status=query.status,
+        workflow=query.workflow,
+        label=query.label,
+        id_part=query.id,
+        cursor=query.cursor,
+        limit=query.limit,
+    )
+    return RunPage([present.run_line(row) for row in page.items], page.cursor)
+
+
+async def run(ask: Ask) -> Run:
+    return present.run(await ask.services.queries.run(ask.tenant, ask.path["id"]), links_for(ask))
+
+
+async def journal(ask: Ask) -> JournalPage:
+    query: JournalQuery = ask.query
+    after = query.after or query.cursor or 0
+    return present.journal(await ask.services.queries.journal(ask.tenant, ask.path["id"], after, query.limit))
+
+
+async def steps(ask: Ask) -> StepPage:
+    query: StepsQuery = ask.query
+    queries, run_id = ask.services.queries, ask.path["id"]
+    page = await queries.steps(ask.tenant, run_id, every=query.every, cursor=query.cursor, limit=query.limit)
+    return present.steps(page, await queries.step_names(ask.tenant, run_id))
+
+
+async def explain(ask: Ask) -> Explanation:
+    queries, run_id = ask.services.queries, ask.path["id"]
+    why, links = await queries.explain(ask.tenant, run_id), links_for(ask)
+    if all(reason.reason != "approval" for reason in why.reasons):
+        return present.explanation(why)
+    waits = (await queries.run(ask.tenant, run_id)).waits
+    return present.explanation(why, {wait.path: links(run_id, wait) for wait in waits})
+
+
+async def cancel(ask: Ask) -> Started:
+    engine, run_id = ask.services.engine, RunId(ask.path["id"])
+    await engine.cancel(run_id, ask.body.reason, tenant=ask.tenant)
+    row = await engine.row_of(run_id, ask.tenant)
+    return Started(row.id, row.status)
+
+
+async def retry(ask: Ask) -> Started:
+    engine, run_id = ask.services.engine, RunId(ask.path["id"])
+    await engine.retry(run_id, tenant=ask.tenant)
+    row = await engine.row_of(run_id, ask.tenant)
+    return Started(row.id, row.status)
+
+
+async def rerun(ask: Ask) -> Reply:
+    wanted: RerunRun = ask.body
+    commands, run_id = ask.services.commands, ask.path["id"]
+    first = () if wanted.from_step is None else (wanted.from_step,)
+    again = Again((*first, *wanted.paths), wanted.failed)
+    if wanted.preview:
+        preview = await ask.services.queries.preview(ask.tenant, run_id, again)
+        return Reply(RerunPreview(preview.copied, preview.runs), 200)
+    row = await commands.rerun(ask.tenant, run_id, again, wanted.inputs, _request_id(ask, None))
+    return Reply(Started(row.id, row.status), 202)
+
+
+# --------------------------------------------------------------------------------------------------- workflows
+
+
+def definition(raw: bytes, media: str) -> Any:
+    """A definition as it was sent: text keeps the places of its mistakes, whichever of the two it is."""
+    text = raw.decode()
+    if media == JSON and not isinstance(msgspec.json.decode(raw), dict):
+        raise InvalidRequest("a definition is an object")
+    return text
+
+
+async def publish(ask: Ask) -> Release:
+    query: PublishQuery = ask.query
+    release = await ask.services.commands.publish(
+        ask.tenant, ask.body, number=query.number, draft=query.draft
+    )
+    return present.release(release)
+
+
+async def workflows(ask: Ask) -> WorkflowPage:
+    query: PageQuery = ask.query
+    page = await ask.services.queries.workflows(ask.tenant, cursor=query.cursor, limit=query.limit)
+    return WorkflowPage([present.workflow_line(one) for one in page.items], page.cursor)
+
+
+async def workflow(ask: Ask) -> Workflow:
+    return present.workflow(*await ask.services.queries.definition(ask.tenant, ask.path["name"]))
+
+
+async def releases(ask: Ask) -> ReleasePage:
+    query: PageQuery = ask.query
+    page = await ask.services.queries.releases(
+        ask.tenant, ask.path["name"], cursor=query.cursor, limit=query.limit
+    )
+    return ReleasePage([present.release(one) for one in page.items], page.cursor)
+
+
+async def release(ask: Ask) -> Workflow:
+    number = ask.path["number"]
+    if not _NUMBER.fullmatch(number):
+        raise NotFound(f"a version has a number from 1 on, not {number[:50]!a}")
+    found = await ask.services.queries.definition(ask.tenant, ask.path["name"], int(number))
+    return present.workflow(*found)
+
+
+async def diff(ask: Ask) -> Diff:
+    query: DiffQuery = ask.query
+    return present.diff(await ask.services.queries.diff(ask.tenant, ask.path["name"], query.from_, query.to))
+
+
+async def roll_back(ask: Ask) -> Release:
+    wanted: RollBack = ask.body
+    return present.release(await ask.services.commands.roll_back(ask.tenant, ask.path["name"], wanted.number))
+
+
+# --------------------------------------------------------------------------------------- nodes and artefacts
+
+
+async def nodes(ask: Ask) -> NodePage:
+    """One engine has the file, so there is one node: this."""
+    if ask.tenant != DEFAULT_TENANT:
+        raise Forbidden("what is said of the whole server is for keys of the tenant default")
+    engine = ask.services.engine
+    one = Node(
+        name=engine.store.node,
+        epoch=engine.store.epoch,
+        pid=os.getpid(),
+        address=ask.services.address,
+        release=version("holdfast"),
+        runs=len(engine.advance.live),
+        is_leaving=ask.leaving.is_set(),
+        version=version("holdfast"),
+        since=rfc3339(ask.services.since),
+        state="leaving" if ask.leaving.is_set() else "ready",
+    )
+    return NodePage([one], None)
+
+
+async def artefact(ask: Ask) -> FileResponse:
+    """Never shown by a browser, always saved: what is in it was made by somebody else."""
+    sha256 = ask.path["sha256"]
+    path = await ask.services.queries.artefact(ask.tenant, sha256)
+    headers = {
+        "content-disposition": f'attachment; filename="{sha256}"',
+        "x-content-type-options": "nosniff",
+        "content-security-policy": "default-src 'none'; sandbox",
+        "cache-control": "private, immutable, max-age=31536000",
+    }
+    return FileResponse(path, media_type="application/octet-stream", headers=headers)
+
+
+# ------------------------------------------------------------------------------------------------------- table
+
+RUNS, WORKFLOWS, NODES, ARTEFACTS = "runs", "workflows", "nodes", "artefacts"
+
+ROUTES: Final = (
+    Route(
+        "POST",
+        "/api/v1/workflows",
+        "run",
+        publish,
+        "Publish a definition in either notation: its name means it from now on.",
+        WORKFLOWS,
+        body=dict[str, Any],
+        reads=definition,
+        media=(JSON, YAML),
+        query=PublishQuery,
+        answer=Release,
+        errors=("invalid_spec", "invalid_inputs", "limit_exceeded", "version_conflict"),
+    ),
+    Route(
+        "GET",
+        "/api/v1/workflows",
+        "read",
+        workflows,
+        "List workflows by name, each with what its name means now.",
+        WORKFLOWS,
+        query=PageQuery,
+        answer=WorkflowPage,
+        errors=("invalid_inputs",),
+    ),
+    Route(
+        "GET",
+        "/api/v1/workflows/{name}",
+        "read",
+        workflow,
+        "What a name means now, with the definition.",
+        WORKFLOWS,
+        query=NoQuery,
+        answer=Workflow,
+    ),
+    Route(
+        "GET",
+        "/api/v1/workflows/{name}/versions",
+        "read",
+        releases,
+        "List the versions of a workflow, the newest first, drafts too.",
+        WORKFLOWS,
+        query=PageQuery,
+        answer=ReleasePage,
+        errors=("invalid_inputs",),
+    ),
+    Route(
+        "GET",
+        "/api/v1/workflows/{name}/versions/{number}",
+        "read",
+        release,
+        "One version, with its definition.",
+        WORKFLOWS,
+        query=NoQuery,
+        answer=Workflow,
+    ),
+    Route(
+        "GET",
+        "/api/v1/workflows/{name}/diff",
+        "read",
+        diff,
+        "What differs between two versions.",
+        WORKFLOWS,
+        query=DiffQuery,
+        answer=Diff,
+        errors=("limit_exceeded",),
+    ),
+    Route(
+        "POST",
+        "/api/v1/workflows/{name}/rollback",
+        "run",
+        roll_back,
+        "Let a name mean an earlier version again. Runs keep the one that they were started with.",
+        WORKFLOWS,
+        query=NoQuery,
+        body=RollBack,
+        answer=Release,
+        errors=("invalid_inputs",),
+    ),
+    Route(
+        "POST",
+        "/api/v1/runs",
+        "run",
+        start,
+        "Start a run. It is durable when this answers; with wait_secs, its end is waited for.",
+        RUNS,
+        query=NoQuery,
+        body=StartRun,
+        answer=Started,
+        status=202,
+        also={200: Run | Paused},
+        errors=("not_found", "invalid_spec", "invalid_inputs", "limit_exceeded"),
+    ),
+    Route(
+        "GET",
+        "/api/v1/runs",
+        "read",
+        runs,
+        "List runs, the newest first.",
+        RUNS,
+        query=RunsQuery,
+        answer=RunPage,
+        errors=("invalid_inputs",),
+    ),
+    Route("GET", "/api/v1/runs/{id}", "read", run, "One run, whole.", RUNS, query=NoQuery, answer=Run),
+    Route(
+        "GET",
+        "/api/v1/runs/{id}/journal",
+        "read",
+        journal,
+        "The journal of a run: every fact, with what was decided because of it.",
+        RUNS,
+        query=JournalQuery,
+        answer=JournalPage,
+    ),
+    Route(
+        "GET",
+        "/api/v1/runs/{id}/steps",
+        "read",
+        steps,
+        "The steps that a run has reached.",
+        RUNS,
+        query=StepsQuery,
+        answer=StepPage,
+        errors=("invalid_inputs",),
+    ),
+    Route(
+        "GET",
+        "/api/v1/runs/{id}/explain",
+        "read",
+        explain,
+        "Why a run is not further, and what would unblock it.",
+        RUNS,
+        query=NoQuery,
+        answer=Explanation,
+    ),
+    Route(
+        "POST",
+        "/api/v1/runs/{id}/cancel",
+        "run",
+        cancel,
+        "Stop a run: nothing new starts, what is at work is told.",
+        RUNS,
+        query=NoQuery,
+        body=CancelRun,
+        body_optional=True,
+        answer=Started,
+        errors=("run_is_over", "invalid_inputs"),
+    ),
+    Route(
+        "POST",
+        "/api/v1/runs/{id}/retry",
+        "admin",
+        retry,
+        "Go on with a run that was set aside.",
+        RUNS,
+        query=NoQuery,
+        answer=Started,
+        errors=("refused",),
+    ),
+    Route(
+        "POST",
+        "/api/v1/runs/{id}/rerun",
+        "run",
+        rerun,
+        "Do a run that is over once more, as a new run; with preview, say what that would do.",
+        RUNS,
+        query=NoQuery,
+        body=RerunRun,
+        body_optional=True,
+        answer=Started,
+        status=202,
+        also={200: RerunPreview},
+        errors=("run_is_open", "invalid_inputs", "limit_exceeded"),
+    ),
+    Route(
+        "GET",
+        "/api/v1/nodes",
+        "read",
+        nodes,
+        "List engine processes.",
+        NODES,
+        query=PageQuery,
+        answer=NodePage,
+    ),
+    Route(
+        "GET",
+        "/api/v1/artefacts/{sha256}",
+        "read",
+        artefact,
+        "The content of an artefact of a run.",
+        ARTEFACTS,
+        query=NoQuery,
+        answer_media="application/octet-stream",
+        also={206: None, 416: None},  # of a part that is asked for by Range
+    ),
+)

@@ -1,0 +1,596 @@
+"""The task paths: flows, tasks, their runs and signals, and workers, in the words and shapes of that dialect.
+
+Served with and without `/api` in front, by the same commands as `/api/v1`; a task is a run, and its id that of the run.
+Knows spellings, no rule: keys of bodies are read without regard to case and underscores, unknown ones are passed over,
+times are Unix seconds, and an error is `{"error": text}`, with `message` and `details` where there is more to say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Annotated, Any, Final, Literal, TypeVar
+from urllib.parse import urlencode
+
+import msgspec
+
+from holdfast import limits
+from holdfast.api.types import ID_CHARS_MAX, PAGE, PAGE_MAX, Name, Text
+from holdfast.errors import (
+    HoldfastError,
+    InvalidInputs,
+    InvalidRequest,
+    InvalidSpec,
+    LimitExceeded,
+    NotFound,
+    Problem,
+    RequestConflict,
+)
+from holdfast.http.json_body import read_json
+from holdfast.http.routes.workers import check_services, offered
+from holdfast.http.table import ANY, Ask, Reply, Route
+from holdfast.http.validation import invalid
+from holdfast.ops import traces
+from holdfast.views.node_runs import NodeRun, Task
+from holdfast.workers.registry import Service, WorkerView
+
+TAG: Final = "tasks"
+WORKERS: Final = "workers"
+PAGES_MAX: Final = 1_000_000
+TTL_SECS_MAX: Final = 86_400
+TASK: Final = "task-"
+
+T = TypeVar("T")
+
+# ------------------------------------------------------------------------------------------------------ bodies
+
+# A client may send every key that it knows: zero and the empty text say nothing then.
+Version = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
+TaskStatus = Literal["pending", "running", "completed", "failed", "canceling", "canceled"]
+
+
+class NewFlow(msgspec.Struct, frozen=True):
+    """A name that is known already gives the id that it has."""
+
+    name: Name
+    description: str = ""
+
+
+class NewVersion(msgspec.Struct, frozen=True):
+    """The definition as an object, or as JSON or YAML text. `version`, if not said or 0: the highest and one."""
+
+    flow_id: Text
+    version: Version = 0
+    definition: dict[str, Any] | str | None = None
+    definition_json: dict[str, Any] | str | None = None
+    definition_yaml: str | None = None
+    status: Literal["published", "draft", ""] = "published"
+
+
+class NewTask(msgspec.Struct, frozen=True):
+    """`version`, if not said or 0: the one that is published. The same `request_id` again gives the first task's id."""
+
+    flow_id: Text
+    version: Version = 0
+    params: dict[str, Any] | None = None
+    params_json: dict[str, Any] | str | None = None
+    request_id: Annotated[str, msgspec.Meta(max_length=ID_CHARS_MAX)] = ""
+
+
+class TaskName(msgspec.Struct, frozen=True):
+    id: str | None = None
+    task_id: str | None = None
+
+
+class Signal(msgspec.Struct, frozen=True):
+    """Writes one key of the task's shared state."""
+
+    task_id: Text
+    key: Name
+    value: Any = None
+
+
+class NewWorker(msgspec.Struct, frozen=True):
+    """The same id again replaces what was said before. A worker of type `pull` has no url: it asks for its work."""
+
+    id: Name
+    services: Annotated[list[str | Service], msgspec.Meta(min_length=1)]
+    url: str | None = None
+    type: Literal["http", "pull"] = "http"
+
+
+class Heartbeat(msgspec.Struct, frozen=True):
+    """A worker is known by its id, else by its url."""
+
+    id: str | None = None
+    url: str | None = None
+    load: Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)] = 0
+
+
+# ----------------------------------------------------------------------------------------------------- queries
+
+
+class TasksQuery(msgspec.Struct, frozen=True):
+    status: TaskStatus | Literal[""] = ""
+    flow_version_id: str = ""
+    page: Annotated[int, msgspec.Meta(ge=1, le=PAGES_MAX)] = 1
+    page_size: Annotated[int, msgspec.Meta(ge=1, le=PAGE_MAX)] = PAGE
+
+
+class TaskQuery(msgspec.Struct, frozen=True):
+    id: Text
+
+
+class RunsQuery(msgspec.Struct, frozen=True):
+    """What is more than one answer holds is behind the address that its header Link has for `next`."""
+
+    task_id: Text
+    cursor: str = ""
+    limit: Annotated[int, msgspec.Meta(ge=1, le=limits.DEFAULTS.node_runs_max)] = (
+        limits.DEFAULTS.node_runs_max
+    )
+
+
+class WorkersQuery(msgspec.Struct, frozen=True):
+    """`ttl`: heard of within so many seconds; 0: those who count as alive."""
+
+    service: str = ""
+    ttl: Annotated[int, msgspec.Meta(ge=0, le=TTL_SECS_MAX)] = 0
+
+
+class ServiceQuery(msgspec.Struct, frozen=True):
+    service: Text
+
+
+# ----------------------------------------------------------------------------------------------------- answers
+
+
+class Id(msgspec.Struct, frozen=True):
+    id: str
+
+
+class Ok(msgspec.Struct, frozen=True):
+    ok: Literal["1"] = "1"
+
+
+class TaskPage(msgspec.Struct, frozen=True):
+    data: list[Task]
+    total: int
+    page: int
+    size: int
+
+
+class WorkerLine(msgspec.Struct, frozen=True):
+    id: str
+    url: str
+    services: list[str]
+    load: int
+    last_heartbeat: int
+    status: Literal["online", "offline"]
+    type: Literal["http", "pull"]
+
+
+class Trouble(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Why it was refused. `details` has every problem of a definition with its place."""
+
+    error: str
+    message: str = ""
+    details: list[Problem] = []
+
+
+# What this dialect says of these; of others it has the stable code, and the message beside it.
+WORDS: Final = {"not_found": "not found", "method_not_allowed": "method", "no_worker": "no worker"}
+
+
+def trouble(error: HoldfastError) -> Trouble:
+    if error.code in WORDS:
+        return Trouble(WORDS[error.code])
+    problems = list(getattr(error, "problems", ()))
+    has_no_start = isinstance(error, InvalidSpec) and any(problem.pointer == "/start" for problem in problems)
+    return Trouble("no start" if has_no_start else error.code, str(error), problems)
+
+
+def _answering(do: Callable[[Ask], Awaitable[Any]]) -> Callable[[Ask], Awaitable[Any]]:
+    """What cannot be used is 400 here, whether it was read or not, and another request of the same id is a conflict."""
+
+    async def answered(ask: Ask) -> Any:
+        try:
+            return await do(ask)
+        except (InvalidSpec, InvalidInputs, LimitExceeded) as error:
+            return Reply(trouble(error), 400)
+        except RequestConflict as error:
+            return Reply(trouble(error), 409)
+
+    return answered
+
+
+# ----------------------------------------------------------------------------------------------------- reading
+
+
+def _reader(kind: type[T]) -> Callable[[bytes, str], T]:
+    """Reads a body whose keys may be spelled FlowID, flow_id or flowId."""
+    fields = {_folded(name): name for name in kind.__struct_fields__}  # type: ignore[attr-defined]
+
+    def read(raw: bytes, media: str) -> T:
+        data = read_json(raw)
+        if not isinstance(data, dict):
+            raise InvalidRequest("the body must be an object")
+        known: dict[str, Any] = {}
+        for key, value in data.items():
+            name = fields.get(_folded(key))
+            if name is None or value is None:
+                continue
+            if name in known:
+                problem = Problem("duplicate_key", f"{name} is given in two spellings", f"/{key}")
+                raise InvalidRequest(f"the body has {name} in two spellings; send one", [problem])
+            known[name] = value
+        try:
+            return msgspec.convert(known, kind)
+        except msgspec.ValidationError as error:
+            raise invalid(error, "body", kind) from None
+
+    return read
+
+
+def _folded(key: str) -> str:
+    return key.replace("_", "").lower()
+
+
+def _run_id(*said: str | None) -> str:
+    """The run that is meant by the first id that was given."""
+    found = next((one for one in said if one), None)
+    if found is None:
+        raise InvalidRequest("id is missing", [Problem("missing_key", "id is missing", "/id")])
+    return found.removeprefix(TASK)
+
+
+def _definition(body: NewVersion) -> dict[str, Any] | str:
+    """The definition as data where it is data or JSON, else as the YAML text that it is."""
+    said = body.definition if body.definition not in (None, "") else body.definition_json
+    if said in (None, ""):
+        if not body.definition_yaml:
+            raise InvalidRequest(
+                "definition is missing: an object, or DefinitionJSON or DefinitionYAML with its text"
+            )
+        return body.definition_yaml
+    data = _json(said, "the definition") if isinstance(said, str) else said
+    if not isinstance(data, dict):
+        raise InvalidRequest("a definition is an object")
+    return data if "steps" in data else {"nodes": {}, **data}  # a graph, whatever else of it is missing
+
+
+def _params(body: NewTask) -> dict[str, Any]:
+    said = body.params if body.params is not None else body.params_json
+    if isinstance(said, str):
+        said = _json(said, "ParamsJSON") if said.strip() else {}
+    if not isinstance(said, dict | None):
+        raise InvalidRequest("the params of a task must be an object")
+    return said or {}
+
+
+def _json(text: str, what: str) -> Any:
+    try:
+        return read_json(text.encode())
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise InvalidRequest(f"{what} is not JSON: {error}") from None
+
+
+# ------------------------------------------------------------------------------------------------------- flows
+
+
+async def create_flow(ask: Ask) -> Id:
+    return Id(await ask.services.commands.create_flow(ask.tenant, ask.body.name, ask.body.description))
+
+
+async def _flow_name(ask: Ask, flow_id: str) -> str:
+    return (await ask.services.queries.workflow(ask.tenant, flow_id)).workflow.name
+
+
+async def create_version(ask: Ask) -> Id:
+    body: NewVersion = ask.body
+    name = await _flow_name(ask, body.flow_id)
+    release = await ask.services.commands.publish(
+        ask.tenant,
+        await ask.services.commands.read(_definition(body), name),
+        number=body.version or None,
+        draft=body.status == "draft",
+    )
+    return Id(release.id)
+
+
+# ------------------------------------------------------------------------------------------------------- tasks
+
+
+async def create_task(ask: Ask) -> Id | Reply:
+    body: NewTask = ask.body
+    params = _params(body)
+    name = await _flow_name(ask, body.flow_id)
+    try:
+        row, _ = await ask.services.commands.start(
+            ask.tenant,
+            name,
+            params,
+            number=body.version or None,
+            # Kept with the task itself: an answer that is kept beside it could be lost in a crash, and a second task made.
+            request_id=body.request_id or ask.headers.get("idempotency-key"),
+            trace=traces.given(ask.headers.get("traceparent")),
+        )
+    except NotFound as error:  # the flow is there, so it is not plain what is not
+        return Reply(Trouble(WORDS[error.code], str(error)), 404)
+    return Id(row.id)
+
+
+async def _tasks(ask: Ask) -> tuple[list[Task], int]:
+    query: TasksQuery = ask.query
+    return await ask.services.queries.tasks(
+        ask.tenant,
+        status=query.status or None,
+        flow_version_id=query.flow_version_id or None,
+        page=query.page,
+        page_size=query.page_size,
+    )
+
+
+async def tasks(ask: Ask) -> list[Task]:
+    return (await _tasks(ask))[0]
+
+
+async def task_page(ask: Ask) -> TaskPage:
+    found, total = await _tasks(ask)
+    return TaskPage(found, total, ask.query.page, ask.query.page_size)
+
+
+async def task(ask: Ask) -> Task:
+    return await ask.services.queries.task(ask.tenant, _run_id(ask.query.id))
+
+
+async def cancel_task(ask: Ask) -> Ok:
+    run_id = _run_id(ask.query.id, ask.query.task_id, ask.body.id, ask.body.task_id)
+    await ask.services.commands.cancel(ask.tenant, run_id)
+    return Ok()
+
+
+async def node_runs(ask: Ask) -> Reply:
+    """An array as it always was: that there is more can only be said beside it."""
+    query: RunsQuery = ask.query
+    page = await ask.services.queries.node_runs(
+        ask.tenant, _run_id(query.task_id), cursor=query.cursor or None, limit=query.limit
+    )
+    if page.cursor is None:
+        return Reply(page.items)
+    more = urlencode({"task_id": query.task_id, "cursor": page.cursor, "limit": query.limit})
+    return Reply(page.items, headers={"link": f'<?{more}>; rel="next"'})
+
+
+async def signal_task(ask: Ask) -> Ok:
+    body: Signal = ask.body
+    keep = ask.keeps(lambda status: Ok())
+    await ask.services.commands.signal(ask.tenant, _run_id(body.task_id), body.key, body.value, keep=keep)
+    return Ok()
+
+
+# ----------------------------------------------------------------------------------------------------- workers
+
+
+async def register(ask: Ask) -> Ok:
+    body: NewWorker = ask.body
+    services = offered(body.services)
+    check_services(ask, [service.name for service in services])
+    await ask.services.workers.register(
+        ask.tenant,
+        body.id,
+        body.url,
+        services,
+        body.type,
+        key_id=ask.principal.key_id,
+    )
+    return Ok()
+
+
+async def heartbeat(ask: Ask) -> Ok:
+    body: Heartbeat = ask.body
+    if not (body.id or body.url):
+        raise InvalidRequest("a heartbeat names its worker by id or url")
+    ask.services.workers.heartbeat(ask.tenant, body.id, body.url, body.load, key_id=ask.principal.key_id)
+    return Ok()
+
+
+async def workers(ask: Ask) -> list[WorkerLine]:
+    found = ask.services.workers.list(ask.tenant, ask.query.service or None, ask.query.ttl or None)
+    return [_line(worker) for worker in found]
+
+
+async def allocate(ask: Ask) -> WorkerLine | Reply:
+    found = ask.services.workers.allocate(ask.tenant, ask.query.service)
+    return Reply(Trouble("no worker"), 503) if found is None else _line(found)
+
+
+def _line(worker: WorkerView) -> WorkerLine:
+    return WorkerLine(
+        worker.id,
+        worker.url,
+        list(worker.services),
+        worker.load,
+        worker.last_heartbeat // 1000,
+        worker.status,
+        worker.type,
+    )
+
+
+# ------------------------------------------------------------------------------------------------------ routes
+
+
+def _route(
+    method: Literal["GET", "POST"],
+    path: str,
+    scope: Any,
+    do: Callable[[Ask], Awaitable[Any]],
+    summary: str,
+    tag: str = TAG,
+    *,
+    body: Any = None,
+    query: Any = None,
+    answer: Any = Ok,
+    refusals: tuple[int, ...] = (),
+    body_optional: bool = False,
+) -> Route:
+    return Route(
+        method,
+        path,
+        scope,
+        _answering(do),
+        summary,
+        tag,
+        body=body,
+        query=query,
+        answer=answer,
+        also=dict.fromkeys((400, *refusals), Trouble),
+        media=(ANY,),  # curl calls whatever it sends a form
+        reads=None if body is None else _reader(body),
+        body_optional=body_optional,
+        fault=trouble,
+    )
+
+
+def _under(prefix: str) -> tuple[Route, ...]:
+    workers = (route for place in (f"{prefix}/workers", prefix) for route in _of_workers(place))
+    return (*_of_flows(f"{prefix}/flows"), _list_of_tasks(prefix), *_of_tasks(f"{prefix}/tasks"), *workers)
+
+
+def _list_of_tasks(prefix: str) -> Route:
+    """A bare array, or under `/api` a page that says how many there are."""
+    task_path = f"{prefix}/tasks"
+    return (
+        _route(
+            "GET",
+            task_path,
+            "read",
+            task_page,
+            "A page of tasks, the newest first.",
+            query=TasksQuery,
+            answer=TaskPage,
+        )
+        if prefix
+        else _route(
+            "GET", task_path, "read", tasks, "Tasks, the newest first.", query=TasksQuery, answer=list[Task]
+        )
+    )
+
+
+def _of_flows(flows: str) -> tuple[Route, ...]:
+    return (
+        _route("POST", flows, "run", create_flow, "A flow by its name.", body=NewFlow, answer=Id),
+        _route(
+            "POST",
+            f"{flows}/version",
+            "run",
+            create_version,
+            "Store a definition of a flow, and publish it unless it is a draft.",
+            body=NewVersion,
+            answer=Id,
+            refusals=(404, 409),
+        ),
+    )
+
+
+def _of_tasks(task_path: str) -> tuple[Route, ...]:
+    return (
+        _route(
+            "POST",
+            task_path,
+            "run",
+            create_task,
+            "Start a task of a flow.",
+            body=NewTask,
+            answer=Id,
+            refusals=(404, 409),
+        ),
+        _route(
+            "GET",
+            f"{task_path}/get",
+            "read",
+            task,
+            "A task with its shared state.",
+            query=TaskQuery,
+            answer=Task,
+            refusals=(404,),
+        ),
+        _route(
+            "POST",
+            f"{task_path}/cancel",
+            "run",
+            cancel_task,
+            "Cancel a task. One that has ended stays as it is.",
+            query=TaskName,
+            body=TaskName,
+            body_optional=True,
+            refusals=(404,),
+        ),
+        _route(
+            "GET",
+            f"{task_path}/runs",
+            "read",
+            node_runs,
+            "What each attempt at a node did. The header Link says where a long list goes on.",
+            query=RunsQuery,
+            answer=list[NodeRun],
+            refusals=(404,),
+        ),
+        _route(
+            "POST",
+            f"{task_path}/signal",
+            "run",
+            signal_task,
+            "Write one key of a task's shared state.",
+            body=Signal,
+            refusals=(404, 409),
+        ),
+    )
+
+
+def _of_workers(place: str) -> tuple[Route, ...]:
+    """Under `/workers`, and for those who know no other place, without it."""
+    return (
+        _route(
+            "POST",
+            f"{place}/register",
+            "worker",
+            register,
+            "Register a worker, or know it anew.",
+            WORKERS,
+            body=NewWorker,
+        ),
+        _route(
+            "POST",
+            f"{place}/heartbeat",
+            "worker",
+            heartbeat,
+            "A worker lives, and has so much to do.",
+            WORKERS,
+            body=Heartbeat,
+            refusals=(404,),
+        ),
+        _route(
+            "GET",
+            f"{place}/list",
+            "read",
+            workers,
+            "Workers that are alive.",
+            WORKERS,
+            query=WorkersQuery,
+            answer=list[WorkerLine],
+        ),
+        _route(
+            "GET",
+            f"{place}/allocate",
+            "read",
+            allocate,
+            "The worker of a service that has least to do.",
+            WORKERS,
+            query=ServiceQuery,
+            answer=WorkerLine,
+            refusals=(503,),
+        ),
+    )
+
+
+ROUTES: Final = (*_under(""), *_under("/api"))

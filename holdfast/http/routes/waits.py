@@ -1,0 +1,193 @@
+"""What the outside says to runs: results of calls that are answered later, signals, answers to approvals.
+
+Knows the shapes on the wire and who may say what. What an answer means, and that it counts once, is the runtime's.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+
+from holdfast.api.types import (
+    ANSWER_BYTES_MAX,
+    AnswerApproval,
+    Approval,
+    NoQuery,
+    ResumeCall,
+    Resumed,
+    ResumeTask,
+    SendSignal,
+    Started,
+)
+from holdfast.errors import InvalidRequest, Problem, Unauthorised
+from holdfast.http.auth import NOBODY
+from holdfast.http.json_body import Members
+from holdfast.http.table import Ask, Reply, Route, Signed
+from holdfast.values import Status, decode, written
+from holdfast.waits.callbacks import RESUME_PATH
+
+SIGNATURE: Final = "x-hub-signature-256"
+
+
+class Callback(msgspec.Struct, frozen=True):
+    """The answer is JSON text: it may have 25 MiB, and nothing here looks into it."""
+
+    task_id: Any
+    run_id: Any
+    answer: msgspec.Raw
+
+
+async def resume(ask: Ask) -> Resumed:
+    said: Callback = ask.body
+    task_id, run_id = said.task_id, said.run_id
+    if not isinstance(task_id, str) or not (run_id is None or isinstance(run_id, str)):
+        raise InvalidRequest("a callback has a task_id, which is text, and perhaps a run_id, which is too")
+    if not task_id:
+        problem = Problem("empty_task_id", "task_id is empty", "/task_id")
+        raise InvalidRequest("the task_id is empty; send the id that the pending answer gave", [problem])
+    told = await ask.services.commands.resume(ask.tenant, task_id, said.answer, run_id)
+    return Resumed(told.resumed, told.reason)
+
+
+async def resume_by(ask: Ask) -> Resumed:
+    said: Callback = ask.body
+    told = await ask.services.commands.resume_by(ask.path["capability"], said.answer)
+    return Resumed(told.resumed, told.reason)
+
+
+def _callback(members: Members) -> Callback:
+    return Callback(_id(members.get("task_id")), _id(members.get("run_id")), _answer_in(members))
+
+
+def _id(text: msgspec.Raw | None) -> Any:
+    """Text or null is decoded; anything else is no id, however large it is."""
+    return decode(text) if text is not None and bytes(text)[:1] in (b'"', b"n") else text
+
+
+def _answer_in(members: Members) -> msgspec.Raw:
+    """What a callback says, in either of its forms: `result`, or all but the ids."""
+    if "result" in members:
+        return members["result"]
+    said = [
+        written(key) + b":" + bytes(text) for key, text in members.items() if key not in ("task_id", "run_id")
+    ]
+    return msgspec.Raw(b"{" + b",".join(said) + b"}")
+
+
+def _may_resume(ask: Ask) -> Signed | None:
+    """A key resumes the runs of its tenant, a signed body those of the tenant `default`."""
+    if ask.principal is not NOBODY:
+        ask.principal.need("resume")
+        return None
+    secret, given = ask.services.settings.resume_secret, ask.headers.get(SIGNATURE)
+    refusal = Unauthorised(
+        "a key with the scope resume is needed here, or a body that is signed (X-Hub-Signature-256) with the"
+        " secret in HOLDFAST_RESUME_SECRET"
+    )
+    if not secret or given is None:
+        raise refusal
+    return Signed(secret, given, refusal)
+
+
+def _has_capability(ask: Ask) -> Reply | None:
+    """Only the holder of an address that this server gave out gets its body read."""
+    if ask.services.commands.is_callback(ask.path["capability"]):
+        return None
+    return Reply(Resumed(False, "unknown_task"))
+
+
+async def signal(ask: Ask) -> Started:
+    said: SendSignal = ask.body
+    run_id = ask.path["id"]
+
+    def answer(status: Status) -> Started:
+        return Started(run_id, status)
+
+    status = await ask.services.commands.signal(
+        ask.tenant, run_id, said.key, said.value, said.correlation, keep=ask.keeps(answer)
+    )
+    return answer(status)
+
+
+async def approve(ask: Ask) -> Approval:
+    said: AnswerApproval = ask.body
+    run_id, path = ask.path["id"], ask.path["path"]
+    decided = await ask.services.commands.approve(
+        ask.tenant,
+        run_id,
+        path,
+        approved=said.approved,
+        reason=said.reason,
+        by=_who(ask),
+        form=said.form,
+        keep=ask.keeps(lambda decided: Approval(run_id, path, decided)),
+    )
+    return Approval(run_id, path, decided)
+
+
+def _who(ask: Ask) -> str:
+    """Who answers: whoever the key is of. Only those who may do everything may speak for others."""
+    if ask.body.by and ask.principal.may("admin"):
+        return str(ask.body.by)
+    return ask.services.api_keys.name_of(ask.tenant, ask.principal.key_id)
+
+
+TAG: Final = "waits"
+
+ROUTES: Final = (
+    Route(
+        "POST",
+        RESUME_PATH,
+        None,
+        resume,
+        "Deliver the result of a call that is answered later, by its task id.",
+        TAG,
+        body=ResumeTask,
+        reads_members=_callback,
+        admits=_may_resume,
+        answer=Resumed,
+        errors=("ambiguous_task", "limit_exceeded"),
+        body_max=ANSWER_BYTES_MAX,
+        replays=False,
+    ),
+    Route(
+        "POST",
+        f"{RESUME_PATH}/{{capability}}",
+        None,
+        resume_by,
+        "Deliver the result of a call to the callback_url that it was given.",
+        TAG,
+        body=ResumeCall,
+        reads_members=_callback,
+        admits=_has_capability,
+        answer=Resumed,
+        errors=("limit_exceeded",),
+        body_max=ANSWER_BYTES_MAX,
+        replays=False,
+    ),
+    Route(
+        "POST",
+        "/api/v1/runs/{id}/signals",
+        "run",
+        signal,
+        "Say something to a run: the step that waits for the key takes it, now or when it is reached.",
+        TAG,
+        query=NoQuery,
+        body=SendSignal,
+        answer=Started,
+        errors=("run_is_over", "invalid_inputs", "limit_exceeded"),
+    ),
+    Route(
+        "POST",
+        "/api/v1/runs/{id}/approvals/{path}",
+        "approve",
+        approve,
+        "Answer the approval at a step.",
+        TAG,
+        query=NoQuery,
+        body=AnswerApproval,
+        answer=Approval,
+        errors=("not_waiting", "invalid_inputs", "limit_exceeded"),
+    ),
+)

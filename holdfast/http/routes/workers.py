@@ -1,0 +1,232 @@
+"""`/api/v1/workers` and `/api/v1/assignments`: workers say that they are there, and those who fetch get their jobs.
+
+Knows who may serve what, and the shapes on the wire; leases and tokens are the runtime's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, Final
+
+import msgspec
+
+from holdfast.api.types import (
+    ANSWER_BYTES_MAX,
+    Accepted,
+    AssignmentBeat,
+    Assignments,
+    CompleteAssignment,
+    Lease,
+    NoQuery,
+    OfferService,
+    Poll,
+    RegisterWorker,
+    Worker,
+    WorkerBeat,
+    WorkerPage,
+    WorkersQuery,
+    time_text,
+)
+from holdfast.errors import Forbidden
+from holdfast.http.auth import check_again
+from holdfast.http.json_body import Members
+from holdfast.http.table import Ask, Route
+from holdfast.values import written
+from holdfast.views.runs import cursor_of, number_of
+from holdfast.workers.leases import Fetched, Progress
+from holdfast.workers.registry import Service, WorkerView
+
+TAG: Final = "workers"
+
+
+async def register(ask: Ask) -> Worker:
+    body: RegisterWorker = ask.body
+    services = offered(body.services)
+    check_services(ask, [service.name for service in services])
+    key_id = ask.principal.key_id
+    made = await ask.services.workers.register(
+        ask.tenant, body.id, body.url, services, body.kind, key_id=key_id
+    )
+    return shown(made)
+
+
+async def heartbeat(ask: Ask) -> Worker:
+    load, key_id = ask.body.load, ask.principal.key_id
+    return shown(ask.services.workers.heartbeat(ask.tenant, ask.path["id"], None, load, key_id=key_id))
+
+
+async def listed(ask: Ask) -> WorkerPage:
+    query: WorkersQuery = ask.query
+    after = 0 if query.cursor is None else number_of(query.cursor)
+    found = [each for each in ask.services.workers.list(ask.tenant, query.service) if each.place > after]
+    page, has_more = found[: query.limit], len(found) > query.limit
+    return WorkerPage([shown(worker) for worker in page], cursor_of(page[-1].place) if has_more else None)
+
+
+async def forget(ask: Ask) -> Worker:
+    """An admin may take off what another key has registered."""
+    key_id = None if ask.principal.may("admin") else ask.principal.key_id
+    return shown(await ask.services.workers.forget(ask.tenant, ask.path["id"], key_id=key_id))
+
+
+async def poll(ask: Ask) -> Fetched:
+    body: Poll = ask.body
+    check_services(ask, body.services or ())
+    return await ask.services.workers.poll(
+        ask.tenant,
+        body.worker_id,
+        body.services or ask.principal.services or None,
+        body.limit,
+        body.wait_secs,
+        key_id=ask.principal.key_id,
+        leaving=ask.leaving,
+        check=partial(check_again, ask.principal, ask.services.api_keys),
+    )
+
+
+async def job_heartbeat(ask: Ask) -> Lease:
+    body: AssignmentBeat = ask.body
+    told = body.progress
+    progress = None if told is None else Progress(told.done, told.total, told.message)
+    renewed = await ask.services.workers.job_heartbeat(
+        ask.tenant, ask.path["id"], body.token, progress, body.load
+    )
+    return Lease(renewed.lease_secs, renewed.cancel)
+
+
+_decode_completion = msgspec.json.Decoder(CompleteAssignment).decode
+
+
+def _completion(members: Members) -> CompleteAssignment:
+    """The result stays text: it may have 25 MiB, and nothing here looks into it."""
+    result = members.get("result")
+    text = written(members if result is None else {**members, "result": None})
+    body = _decode_completion(text)
+    return body if result is None else msgspec.structs.replace(body, result=result)
+
+
+async def complete(ask: Ask) -> Accepted:
+    body: CompleteAssignment = ask.body
+    result: Any = None if body.result is msgspec.UNSET else body.result
+    await ask.services.workers.complete(
+        ask.tenant, ask.path["id"], body.token, result, body.error or "", body.error_kind
+    )
+    return Accepted()
+
+
+def offered(services: Sequence[str | OfferService | Service]) -> list[Service]:
+    return [
+        Service(said) if isinstance(said, str) else Service(said.name, said.supports_async_callback)
+        for said in services
+    ]
+
+
+def check_services(ask: Ask, services: list[str] | tuple[str, ...]) -> None:
+    """A key that is made for some services serves no others."""
+    allowed = ask.principal.services
+    if allowed and (others := sorted(set(services) - allowed)):
+        raise Forbidden(
+            f"this key is not for the service {others[0][:100]!a}; it is for {', '.join(sorted(allowed))}"
+        )
+
+
+def shown(worker: WorkerView) -> Worker:
+    return Worker(
+        worker.id,
+        worker.url,
+        list(worker.services),
+        worker.load,
+        time_text(worker.last_heartbeat),
+        worker.status,
+        worker.type,
+        list(worker.called_back),
+    )
+
+
+ROUTES: Final = (
+    Route(
+        "POST",
+        "/api/v1/workers",
+        "worker",
+        register,
+        "Register a worker, or know it anew under its id. Its load is 0 then.",
+        TAG,
+        body=RegisterWorker,
+        answer=Worker,
+        errors=("limit_exceeded",),
+    ),
+    Route(
+        "GET",
+        "/api/v1/workers",
+        "read",
+        listed,
+        "List workers that were heard of lately, in the order of their registration.",
+        TAG,
+        query=WorkersQuery,
+        answer=WorkerPage,
+        errors=("invalid_inputs",),
+    ),
+    Route(
+        "POST",
+        "/api/v1/workers/{id}/heartbeat",
+        "worker",
+        heartbeat,
+        "A worker lives, and has so much to do. 404: register it again.",
+        TAG,
+        body=WorkerBeat,
+        body_optional=True,
+        answer=Worker,
+        errors=("not_found",),
+        replays=False,
+    ),
+    Route(
+        "DELETE",
+        "/api/v1/workers/{id}",
+        "worker",
+        forget,
+        "Take a worker off the list. Jobs that it has fetched stay its own until their leases are over.",
+        TAG,
+        query=NoQuery,
+        answer=Worker,
+        errors=("not_found",),
+    ),
+    Route(
+        "POST",
+        "/api/v1/assignments/poll",
+        "worker",
+        poll,
+        "Fetch jobs for a worker of kind pull, waiting for the first one. A poll is a heartbeat of the worker too.",
+        TAG,
+        body=Poll,
+        answer=Assignments,
+        errors=("not_found",),
+        replays=False,
+    ),
+    Route(
+        "POST",
+        "/api/v1/assignments/{id}/heartbeat",
+        "worker",
+        job_heartbeat,
+        "The job is still being done: its lease begins anew. The answer says whether to stop.",
+        TAG,
+        body=AssignmentBeat,
+        answer=Lease,
+        errors=("not_found", "superseded"),
+        replays=False,
+    ),
+    Route(
+        "POST",
+        "/api/v1/assignments/{id}/complete",
+        "worker",
+        complete,
+        "The answer to a job. Said twice, it counts once; 409 if the job is not this worker's any more.",
+        TAG,
+        body=CompleteAssignment,
+        reads_members=_completion,
+        answer=Accepted,
+        errors=("not_found", "superseded"),
+        body_max=ANSWER_BYTES_MAX,
+        replays=False,
+    ),
+)

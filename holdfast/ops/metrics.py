@@ -1,0 +1,355 @@
+"""What is counted while the engine works, and what it looks like now, as Prometheus reads it.
+
+    commits ──► Metrics._committed: once per commit, by counting what stands in it
+    asked   ──► Metrics.text: what is open, queued, alive at this moment, and the counts
+
+Nothing is counted per step: a commit is looked at as a whole, with the loops of `Counter`, and histograms take the
+numbers up when they are asked for. Labels are few and bounded: a workflow beyond the first hundred is `other`.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import accumulate
+from operator import attrgetter, itemgetter
+from typing import Any, Final
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from holdfast import limits
+from holdfast.engine.events import StepFailed, StepSucceeded
+from holdfast.runtime.door import Entry
+from holdfast.runtime.engine import Engine
+from holdfast.store.batch import Batch
+from holdfast.store.records import OpenWait
+from holdfast.values import OPEN, TERMINAL, RunNo
+from holdfast.views.all_events import History
+
+WORKFLOW_CHARS_MAX: Final = 100
+NUMBERS_MAX: Final = 1_000  # different ones before a histogram takes them up
+LOOKED_AT_MAX: Final = (
+    20_000  # runs that are looked at for orphans in one go; the next one goes on from there
+)
+OTHER: Final = "other"
+MEDIA: Final = "text/plain; version=0.0.4; charset=utf-8"
+
+STEP_SECS: Final = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 60.0, 300.0, 1800.0)
+RUN_SECS: Final = (0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 60.0, 600.0, 3600.0, 86_400.0, 604_800.0)
+COMMIT_SECS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1.0, 5.0)
+COMMIT_ROWS: Final = (1.0, 2.0, 5.0, 10.0, 25.0, 50.0, 100.0, 250.0, 500.0, 1_000.0)
+REQUEST_SECS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 60.0)
+
+WAIT_KINDS: Final = ("approval", "callback", "condition", "key", "signal")
+LETTER_OUTCOMES: Final = ("delivered", "failed", "dead", "replayed", "discarded")
+
+_kind, _seq, _ending = itemgetter(4), itemgetter(1), attrgetter("kind", "outcome")
+
+
+class Histogram:
+    """Numbers in buckets. They are gathered first, since telling equal ones apart is what costs."""
+
+    __slots__ = ("_buckets", "_gathered", "_scale", "_sum", "bounds")
+
+    def __init__(self, bounds: Sequence[float], *, scale: float = 1.0) -> None:
+        self.bounds, self._scale = (
+            bounds,
+            scale,
+        )  # numbers are divided by it: milliseconds are whole and often equal
+        self._buckets = [0] * (len(bounds) + 1)
+        self._gathered: Counter[float] = Counter()
+        self._sum = 0.0
+
+    def add(self, number: float) -> None:
+        self._gathered[number] += 1
+        if len(self._gathered) > NUMBERS_MAX:
+            self._take_up()
+
+    def add_all(self, numbers: Iterable[float]) -> None:
+        self._gathered.update(numbers)
+        if len(self._gathered) > NUMBERS_MAX:
+            self._take_up()
+
+    def shown(self) -> tuple[list[tuple[str, float]], float]:
+        """The buckets, each with all below it, and the sum."""
+        self._take_up()
+        names = [*map(_number, self.bounds), "+Inf"]
+        return list(zip(names, map(float, accumulate(self._buckets)), strict=True)), self._sum
+
+    def _take_up(self) -> None:
+        for number, count in self._gathered.items():
+            value = number / self._scale
+            self._buckets[bisect_left(self.bounds, value)] += count
+            self._sum += value * count
+        self._gathered.clear()
+
+
+class Metrics:
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._kinds: Counter[str] = Counter()
+        self._started: Counter[str] = Counter()
+        self._finished: Counter[tuple[str, str]] = Counter()
+        self._workflows: set[str] = set()
+        self._step_secs = Histogram(STEP_SECS, scale=1000)
+        self._run_secs = Histogram(RUN_SECS, scale=1000)
+        self._first_step_secs = Histogram(STEP_SECS, scale=1000)
+        self._commit_secs = Histogram(COMMIT_SECS)
+        self._commit_rows = Histogram(COMMIT_ROWS)
+        self._requests: dict[tuple[str, str, int], Histogram] = {}
+        self._waits_ended: Counter[tuple[str, str]] = Counter()
+        self._letters = 0
+        self._open_waits = OpenWaits(engine)
+        self._orphans = Orphans(engine)
+        engine.advance.watchers.append(self._committed)
+
+    def request(self, method: str, route: str, status: int, seconds: float) -> None:
+        """One answered request. `route` is a template, so there are only so many; methods of no route count as one."""
+        key = (method, route, status) if route else (OTHER, "", status)
+        histogram = self._requests.get(key)
+        if histogram is None:
+            histogram = self._requests[key] = Histogram(REQUEST_SECS)
+        histogram.add(seconds)
+
+    # ------------------------------------------------------------------------------------------------ counting
+
+    def _committed(self, batch: Batch, entries: list[Entry], seconds: float) -> None:
+        rows = batch.rows
+        if not rows:
+            return
+        self._kinds.update(map(_kind, rows))
+        self._commit_rows.add(len(rows))
+        self._commit_secs.add(round(seconds, 5))
+        self._step_secs.add_all([entry[1].ran_ms for entry in entries if type(entry[1]) is StepSucceeded])
+        if batch.closed_waits:
+            self._waits_ended.update(map(_ending, batch.closed_waits))
+        self._letters += len(batch.letters)
+        if 2 in map(_seq, rows):
+            self._first_steps(batch, entries)
+        if batch.new_runs or any(change.finished_at is not None for change in batch.changes.values()):
+            self._runs(batch, entries)
+
+    def _first_steps(self, batch: Batch, entries: list[Entry]) -> None:
+        """How long the first steps of runs waited to begin: their answer stands in the second row."""
+        at = {row[0]: row[3] for row in batch.rows if row[1] == 2}
+        for live, event, *_ in entries:
+            run = live.run
+            if isinstance(event, StepSucceeded | StepFailed) and run.no in at:
+                self._first_step_secs.add(max(0, at.pop(run.no) - event.ran_ms - run.created_at))
+
+    def _runs(self, batch: Batch, entries: list[Entry]) -> None:
+        lives = {live.run.no: live for live, *_ in entries}
+        for no in batch.new_runs:
+            if no in lives:
+                self._started[self._label(lives[no].plan.name)] += 1
+        for no, change in batch.changes.items():
+            if change.finished_at is not None and no in lives:
+                live = lives[no]
+                self._finished[self._label(live.plan.name), change.status] += 1
+                self._run_secs.add(change.finished_at - live.run.created_at)
+
+    def _label(self, workflow: str) -> str:
+        if workflow in self._workflows:
+            return workflow
+        is_plain = workflow.isprintable() and len(workflow) <= WORKFLOW_CHARS_MAX
+        if len(self._workflows) >= limits.now.metrics_workflows_max or not is_plain:
+            return OTHER
+        self._workflows.add(workflow)
+        return workflow
+
+    # ------------------------------------------------------------------------------------------------- showing
+
+    async def text(self, history: History, more: Mapping[str, float]) -> bytes:
+        """Everything as Prometheus reads it. `more` are gauges of others by name: workers, leases."""
+        store = self._engine.store
+        statuses = await store.runs_by_status()
+        now = {
+            "holdfast_orphan_runs": float(await self._orphans.count()),
+            "holdfast_feed_lag_rows": float(await history.lag()),
+            "holdfast_event_streams": float(history.places.total()),
+            "holdfast_overdue_seconds": await self._overdue(),
+            **more,
+        }
+        registry = CollectorRegistry(auto_describe=False)
+        waits, letters = await self._open_waits.count(), await store.letters_by_state(LOOKED_AT_MAX)
+        outside = _of_outside(waits, letters)
+        registry.register(_Given([*self._counted(), *self._as_it_is(statuses), *outside, *_gauges(now)]))
+        return generate_latest(registry)
+
+    async def _overdue(self) -> float:
+        """How long the oldest run that is due has been due: timers that nobody looks at would show here."""
+        at = await self._engine.store.next_wake()
+        return 0.0 if at is None else max(0.0, (self._engine.clock.now() - at) / 1000)
+
+    def _counted(self) -> Iterator[Metric]:
+        yield _counter("holdfast_runs_started", "Runs that were started", ("workflow",), {
+            (name,): count for name, count in self._started.items()})  # fmt: skip
+        yield _counter("holdfast_runs_finished", "Runs that ended", ("workflow", "status"), self._finished)
+        outcomes = {"step_succeeded": "succeeded", "step_failed": "failed", "attempt_timed_out": "timed_out",
+                    "attempt_released": "released"}  # fmt: skip
+        yield _counter("holdfast_attempts_finished", "Attempts of steps that ended", ("outcome",), {
+            (outcome,): self._kinds[kind] for kind, outcome in outcomes.items()})  # fmt: skip
+        yield _counter("holdfast_journal_rows", "Rows that became durable, by what they tell", ("kind",), {
+            (kind,): count for kind, count in self._kinds.items()})  # fmt: skip
+        yield _counter("holdfast_waits_ended", "Waits for others that ended, by what ended them", ("kind", "outcome"),
+                       self._waits_ended)  # fmt: skip
+        yield _counter(
+            "holdfast_letters_queued", "Letters that runs left when they ended", (), {(): self._letters}
+        )
+        counts = self._engine.outbox.counts
+        yield _counter("holdfast_letters_tried", "What became of letters that were sent, replayed or discarded", (
+            "outcome",), {(outcome,): counts[outcome] for outcome in LETTER_OUTCOMES})  # fmt: skip
+        yield _histogram("holdfast_step_seconds", "How long attempts that succeeded took", self._step_secs)
+        yield _histogram("holdfast_run_seconds", "From the start of a run to its end", self._run_secs)
+        yield _histogram("holdfast_first_step_seconds", "From the start of a run to the beginning of its first step",
+                         self._first_step_secs)  # fmt: skip
+        yield _histogram("holdfast_commit_seconds", "How long a commit took", self._commit_secs)
+        yield _histogram("holdfast_commit_rows", "Rows that became durable together", self._commit_rows)
+        requests = HistogramMetricFamily("holdfast_http_request_seconds", "Requests that were answered",
+                                         labels=("method", "route", "status"))  # fmt: skip
+        for (method, route, status), histogram in self._requests.items():
+            requests.add_metric((method, route, str(status)), *histogram.shown())
+        yield requests
+
+    def _as_it_is(self, statuses: Mapping[str, int]) -> Iterator[Metric]:
+        """Gauges with labels: what there is now."""
+        engine, advance = self._engine, self._engine.advance
+        runs = GaugeMetricFamily("holdfast_runs", "Runs in the file", labels=("status",))
+        for status in sorted(OPEN | TERMINAL):
+            runs.add_metric((status,), float(statuses.get(status, 0)))
+        yield runs
+        waiting = GaugeMetricFamily("holdfast_starts_waiting", "Starts that wait", labels=("for",))
+        for what, count in engine.dispatch.waiting.items():
+            waiting.add_metric((what,), float(count))
+        yield waiting
+        size = GaugeMetricFamily("holdfast_database_bytes", "The database on disk", labels=("file",))
+        for name, count in zip(("database", "log"), engine.store.sizes(), strict=True):
+            size.add_metric((name,), float(count))
+        yield size
+        yield from _gauges({
+            "holdfast_attempts_open": float(len(engine.dispatch.open)),
+            "holdfast_runs_in_memory": float(len(advance.live)),
+            "holdfast_runs_set_aside": float(len(advance.quarantined)),
+            "holdfast_store_stalled": float(advance.is_stalled),
+        })  # fmt: skip
+
+
+_HELP: Final[dict[str, str]] = {
+    "holdfast_orphan_runs": "Open runs with no live owner, no time to wake and no named wait; must be 0",
+    "holdfast_feed_lag_rows": "Rows that the slowest reader of all events has not read",
+    "holdfast_event_streams": "Event streams that are open",
+    "holdfast_overdue_seconds": "How long the oldest run that is due has been due",
+    "holdfast_attempts_open": "Attempts at work here",
+    "holdfast_runs_in_memory": "Runs that this process drives",
+    "holdfast_runs_set_aside": "Runs that were set aside for a defect; must be 0",
+    "holdfast_store_stalled": "1 while the database cannot be written",
+    "holdfast_workers_online": "Workers that were heard of lately",
+    "holdfast_assignments_open": "Jobs that wait for or are at pull workers",
+    "holdfast_lease_age_seconds": "The age of the oldest lease of a pull worker",
+}
+
+
+def _of_outside(waits: Mapping[str, int], letters: Mapping[str, int]) -> Iterator[Metric]:
+    """Gauges of what runs wait for from others, and of what others are told."""
+    waiting = GaugeMetricFamily("holdfast_waits_open", "What runs wait for from others", labels=("kind",))
+    for kind in WAIT_KINDS:
+        waiting.add_metric((kind,), float(waits.get(kind, 0)))
+    yield waiting
+    about = f"Letters that wait to be sent, and dead ones; {LOOKED_AT_MAX:,} stands for that many or more"
+    kept = GaugeMetricFamily("holdfast_letters", about, labels=("state",))
+    for state, count in letters.items():
+        kept.add_metric((state,), float(count))
+    yield kept
+
+
+class _Given(Collector):
+    """What was gathered, for the exporter."""
+
+    def __init__(self, metrics: Sequence[Metric]) -> None:
+        self._metrics = metrics
+
+    def collect(self) -> Sequence[Metric]:
+        return self._metrics
+
+
+def _gauges(numbers: Mapping[str, float]) -> Iterator[Metric]:
+    for name, number in numbers.items():
+        yield GaugeMetricFamily(name, _HELP[name], value=number)
+
+
+def _counter(name: str, about: str, labels: Sequence[str], counts: Mapping[Any, int]) -> Metric:
+    family = CounterMetricFamily(name, about, labels=labels)
+    for values, count in counts.items():
+        family.add_metric(values, float(count))
+    return family
+
+
+def _histogram(name: str, about: str, histogram: Histogram) -> Metric:
+    family = HistogramMetricFamily(name, about)
+    family.add_metric((), *histogram.shown())
+    return family
+
+
+def _number(bound: float) -> str:
+    return repr(float(bound))
+
+
+class OpenWaits:
+    """What runs wait for from others, by kind. Looks at so many in one go, and goes on from there the next time; where
+    there are more, what was found in the whole round before counts as long as this one has not found more."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._store = engine.store
+        self._after = OpenWait()
+        self._found: Counter[str] = Counter()  # in this round
+        self._found_before: Counter[str] = Counter()  # in the whole round before it
+
+    async def count(self) -> Counter[str]:
+        waits = await self._store.waits_open(self._after, LOOKED_AT_MAX)
+        self._found.update(wait.kind for wait in waits)
+        if len(waits) == LOOKED_AT_MAX:
+            self._after = waits[-1]
+            return self._found | self._found_before
+        self._after, self._found, self._found_before = OpenWait(), Counter(), self._found
+        return self._found_before
+
+
+class Orphans:
+    """Open runs that nothing will ever move: nobody drives them, no time wakes them, and nothing they wait for has a name.
+
+    Looks at so many in one go, and goes on from there the next time: a million runs that wait cost each look the same.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._after = RunNo(0)
+        self._found: set[RunNo] = set()  # in this round
+        self._found_before = 0  # in the whole round before it
+
+    async def count(self) -> int:
+        return await self._unowned() + await self._resting()
+
+    async def _unowned(self) -> int:
+        """Runs whose row names an owner that does not have them: a former process that nobody takes over from, or us."""
+        engine, count = self._engine, 0
+        advance, epoch = engine.advance, engine.store.epoch
+        for no, owner_epoch in await engine.store.owned_runs(RunNo(0), LOOKED_AT_MAX):
+            if owner_epoch == epoch:
+                count += no not in advance.live and no not in advance.away
+            else:
+                count += not engine.is_taking_up
+        return count
+
+    async def _resting(self) -> int:
+        runs = await self._engine.store.resting_runs(self._after, LOOKED_AT_MAX)
+        self._found |= {no for no, has_reason in runs if not has_reason}
+        count = max(len(self._found), self._found_before)
+        if len(runs) < LOOKED_AT_MAX:
+            count = len(self._found)
+            self._after, self._found, self._found_before = RunNo(0), set(), len(self._found)
+        else:
+            self._after = runs[-1][0]
+        return count

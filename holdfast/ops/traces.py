@@ -1,0 +1,159 @@
+"""Traces for OpenTelemetry: a span per run and one per attempt, made when their end is durable.
+
+    caller's span ──► run ──► attempt ──► (traceparent) ──► whatever a worker does
+
+Ids are hashes of what they are for, so that a run which outlives its process stays one trace and nothing has to be
+remembered: a span is only ever made from committed rows, and made again it is the same one. Where OpenTelemetry is not
+installed, or nobody says where spans are to go, a run's traceparent is passed on to workers as it came.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import re
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from holdfast.engine.decisions import FinishRun
+from holdfast.engine.events import StepFailed, StepSucceeded
+from holdfast.runtime.door import Entry, Live
+from holdfast.store.batch import Batch
+
+if TYPE_CHECKING:
+    from opentelemetry.sdk.resources import Resource
+    from opentelemetry.sdk.trace import SpanProcessor
+
+    from holdfast.runtime.engine import Engine
+
+log = logging.getLogger("holdfast")
+
+_TRACEPARENT: Final = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
+_SAMPLED: Final = 1
+
+
+def given(header: str | None) -> str:
+    """A caller's traceparent if it is one, else nothing: what cannot be read is as if it had not been sent."""
+    return header if header is not None and _TRACEPARENT.fullmatch(header) else ""
+
+
+class Place(NamedTuple):
+    """Where a run stands: its trace, the span above it (0: none), and whether anybody wants to see it."""
+
+    trace_id: int
+    parent_id: int
+    is_sampled: bool
+
+
+def place_of(run_id: str, trace: str) -> Place:
+    """A run that was not given a trace is one of its own, under its own id."""
+    if not trace:
+        return Place(int(run_id.replace("-", ""), 16), 0, True)
+    _, trace_id, parent_id, flags = trace.split("-")
+    return Place(int(trace_id, 16), int(parent_id, 16), bool(int(flags, 16) & _SAMPLED))
+
+
+def span_id(run_id: str, path: str = "", attempt: int = 0) -> int:
+    digest = hashlib.sha256(f"{run_id} {path} {attempt}".encode()).digest()
+    return int.from_bytes(digest[:8], "big") or 1  # all zeros mean no span
+
+
+def traceparent(run_id: str, trace: str, path: str, attempt: int) -> str:
+    """What the work of an attempt is told, so that its spans stand below that of the attempt."""
+    place = place_of(run_id, trace)
+    return f"00-{place.trace_id:032x}-{span_id(run_id, path, attempt):016x}-{int(place.is_sampled):02x}"
+
+
+def begin(engine: Engine, endpoint: str | None) -> Traces | None:
+    """Send spans to an OTLP endpoint, if there is one and OpenTelemetry is installed."""
+    if not endpoint:
+        return None
+    try:
+        from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+        from opentelemetry.sdk.trace.export import BatchSpanProcessor
+    except ImportError:
+        log.warning("otel is set, and OpenTelemetry is not installed: pip install 'holdfast[otel]'")
+        return None
+    exporter = OTLPSpanExporter(endpoint=f"{endpoint.rstrip('/')}/v1/traces")
+    return Traces(engine, BatchSpanProcessor(exporter))
+
+
+class Traces:
+    def __init__(self, engine: Engine, processor: SpanProcessor) -> None:
+        from opentelemetry.sdk.resources import Resource
+
+        self._engine, self._processor = engine, processor
+        self._resource: Resource = Resource.create({"service.name": "holdfast"})
+        engine.advance.watchers.append(self._committed)
+        engine.dispatch.traceparent = _of_attempt
+
+    def close(self) -> None:
+        """Send what is left. May take a while: an exporter tries again."""
+        self._engine.advance.watchers.remove(self._committed)
+        self._processor.shutdown()
+
+    def _committed(self, batch: Batch, entries: list[Entry], seconds: float) -> None:
+        for row, (live, event, decisions, _) in zip(batch.rows, entries, strict=True):
+            at = row[3]
+            if isinstance(event, StepSucceeded | StepFailed):
+                self._attempt(live, event, at)
+            for decision in decisions:
+                if isinstance(decision, FinishRun):
+                    self._run(live, decision, at)
+
+    def _attempt(self, live: Live, event: StepSucceeded | StepFailed, at: int) -> None:
+        run, path = live.run, event.path
+        about = {"holdfast.step": path, "holdfast.attempt": event.attempt, **_about(live)}
+        if event.worker:
+            about["holdfast.worker"] = event.worker[0]
+        problem = f"{event.error.kind}: {event.error.message}" if isinstance(event, StepFailed) else ""
+        own, above = span_id(run.id, path, event.attempt), span_id(run.id)
+        self._end(live, path, own, above, (at - event.ran_ms, at), about, problem)
+
+    def _run(self, live: Live, end: FinishRun, at: int) -> None:
+        run = live.run
+        about = {"holdfast.status": end.status, **_about(live)}
+        problem = f"{end.error.kind}: {end.error.message}" if end.error is not None else ""
+        above = place_of(run.id, live.trace).parent_id
+        self._end(live, live.plan.name, span_id(run.id), above, (run.created_at, at), about, problem)
+
+    def _end(
+        self,
+        live: Live,
+        name: str,
+        own: int,
+        above: int,
+        times: tuple[int, int],
+        about: dict[str, Any],
+        problem: str,
+    ) -> None:
+        from opentelemetry.sdk.trace import ReadableSpan
+        from opentelemetry.trace import SpanContext, Status, StatusCode, TraceFlags
+
+        place = place_of(live.run.id, live.trace)
+        flags = TraceFlags(_SAMPLED if place.is_sampled else 0)
+        parent = SpanContext(place.trace_id, above, is_remote=above == place.parent_id, trace_flags=flags)
+        start, end = times
+        self._processor.on_end(
+            ReadableSpan(
+                name,
+                SpanContext(place.trace_id, own, is_remote=False, trace_flags=flags),
+                parent if above else None,
+                self._resource,
+                about,
+                status=Status(StatusCode.ERROR, problem) if problem else Status(StatusCode.OK),
+                start_time=start * 1_000_000,
+                end_time=end * 1_000_000,
+            )
+        )
+
+
+def _about(live: Live) -> dict[str, Any]:
+    return {
+        "holdfast.run_id": live.run.id,
+        "holdfast.workflow": live.plan.name,
+        "holdfast.tenant": live.run.tenant,
+    }
+
+
+def _of_attempt(live: Live, path: str, attempt: int) -> str:
+    return traceparent(live.run.id, live.trace, path, attempt)

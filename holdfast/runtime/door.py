@@ -1,0 +1,673 @@
+"""THE DOOR: every stimulus becomes an event of one run here, and nowhere else is `decide` asked.
+
+    offer ─► decide ─► fold ─► encode ─► batch ══ commit ══► carry out, answer
+                                          ▲                    │
+                                          └── the next one fills while this one is on its way to disk
+
+Events of many runs are decided and folded at once, in memory; their rows become durable together; only then are their
+decisions carried out and their callers answered. Does not know which surface asked, or what a decision takes to do.
+
+Budget of the hot path, per plain step, as a share of what a step costs in all: decide a fifth, fold a seventh, encoding
+and the door itself a tenth. `python -m bench w1_saturated` measures the whole.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from time import perf_counter
+from typing import Final, Protocol
+
+import msgspec
+
+from holdfast.deliveries.message import letters_of
+from holdfast.engine.codec import encode_parts, encode_row
+from holdfast.engine.decide import decide
+from holdfast.engine.decisions import Continue, Decision, FinishRun, OpenWait, Poll, StartAttempt, StopAttempt
+from holdfast.engine.events import (
+    Adopted,
+    AttemptReleased,
+    AttemptTimedOut,
+    Continued,
+    Event,
+    KeyAnswered,
+    KeyGranted,
+    KeyHeld,
+    RunStarted,
+    StepFailed,
+    StepPaused,
+    StepSucceeded,
+    SuspectsTurn,
+)
+from holdfast.engine.fold import fold
+from holdfast.engine.plain import SHORT_WAYS
+from holdfast.engine.state import KeyWork, Run
+from holdfast.errors import HoldfastError, NodeIsOver, StoreUnavailable
+from holdfast.plan.graph import Call, Plan
+from holdfast.runtime.clock import Clock
+from holdfast.runtime.committer import Committer
+from holdfast.runtime.fatal_runs import Deaths
+from holdfast.store.artefacts import named_in
+from holdfast.store.base import Fenced
+from holdfast.store.batch import Batch
+from holdfast.store.records import (
+    KeyEnd,
+    KeyName,
+    NewRun,
+    Request,
+    RunChange,
+    SetAside,
+    WaitClosed,
+    WaitOpened,
+)
+from holdfast.values import TERMINAL, Millis, RunNo, Status
+
+log = logging.getLogger("holdfast")
+
+PARK_MS: Final = 5_000  # a run that next moves later than this is a row, not memory
+SNAPSHOT_BYTES: Final = 1024 * 1024  # a snapshot is due after that much journal, and after its own size again
+
+KINDS: Final[dict[type, str]] = {kind: kind.__struct_config__.tag for kind in Event.__args__}
+
+# Stimuli that nobody would send a second time. Timers are armed again from the run's own rows.
+_KEPT: Final = (StepSucceeded, StepFailed, StepPaused, AttemptTimedOut, AttemptReleased, Adopted, Continued)
+# What there is to do about a decision, once it is durable. All the others are the run's own.
+_CARRIED_OUT: Final = frozenset({StopAttempt, Continue, OpenWait, Poll, FinishRun})
+
+Reply = asyncio.Future[None]
+
+
+class Live:
+    """A run in memory, and what its row in the store says once all that was submitted is durable."""
+
+    __slots__ = (
+        "is_settled",
+        "journal_bytes",
+        "lacks_tool",
+        "needs",
+        "owned",
+        "plan",
+        "run",
+        "snapshot_at",
+        "status",
+        "trace",
+    )
+
+    def __init__(self, run: Run, plan: Plan, *, owned: bool, status: Status | None, trace: str = "") -> None:
+        self.run, self.plan, self.owned, self.status = run, plan, owned, status
+        self.trace = trace  # the traceparent that it was started with
+        self.needs: str | None = None
+        self.lacks_tool = False  # some step was given back because its tool is not here
+        self.is_settled = False  # the row says that this run is ours and running, and has no more to say
+        self.journal_bytes = 0
+        self.snapshot_at = SNAPSHOT_BYTES  # journal since the last snapshot that makes the next one due
+
+    @property
+    def bytes(self) -> int:
+        """About what has to be read to load it."""
+        return self.journal_bytes + self.run.kept_bytes + (self.run.shelf.bytes if self.run.signals else 0)
+
+
+Listener = Callable[[Live, Event, list[Decision]], None]
+Entry = tuple[Live, Event, list[Decision], Reply | None]
+Watcher = Callable[
+    [Batch, list[Entry], float], None
+]  # a commit, what it made durable, and the seconds it took
+
+
+class Hands(Protocol):
+    """Those who carry decisions out."""
+
+    def put_jobs(self, live: Live, decisions: list[Decision], batch: Batch) -> None: ...
+    def jobs_are_put(self, batch: Batch) -> None: ...
+    def start_attempt(self, live: Live, path: str, attempt: int) -> None: ...
+    def stop_attempt(self, no: RunNo, path: str) -> None: ...
+    def paused(self, live: Live, path: str, task_id: str) -> None: ...
+    def poll(self, live: Live, path: str, attempt: int) -> None: ...
+    def run_ended(self, live: Live) -> None: ...
+    def committed(self, live: Live) -> None: ...
+    def parked(self, live: Live, wake_at: Millis | None) -> None: ...
+    def is_due(self) -> None: ...
+    def has_artefact(self, tenant: str, sha256: str) -> bool: ...
+    def restored(self) -> None: ...
+    def set_aside(self, no: RunNo) -> None: ...
+    def over(self, error: BaseException) -> None: ...
+
+
+class Advance:
+    def __init__(self, committer: Committer, clock: Clock, hands: Hands, deaths: Deaths) -> None:
+        self.committer, self.clock, self.hands = committer, clock, hands
+        committer.node = self
+        self.watch(deaths)
+        self.live: dict[RunNo, Live] = {}
+        self.quarantined: dict[RunNo, SetAside] = {}
+        self.listeners: list[Listener] = []  # told of each row once it is durable
+        self.watchers: list[Watcher] = []  # told of each commit
+        self.away: set[RunNo] = set()  # runs dropped by a commit that failed, until they are loaded again
+        self.again: list[tuple[RunNo, Event]] = []  # their stimuli, to be offered then
+        self.parks = True
+        self._batch = Batch()
+        self._entries: list[Entry] = []
+        self._in_flight = False
+        self._submitted = 0.0
+        self._scheduled = False
+        self._idle: list[Reply] = []
+        self._begun = self._over = 0  # commits
+        self._followers: list[Reply] = []  # told whenever a commit is over
+
+    def watch(self, deaths: Deaths) -> None:
+        """Mark which run is being decided from now on; asked at every event, so the parts are at hand."""
+        self.deaths, self.deciding, self.watched = deaths, deaths.mark.now, deaths.watched
+
+    @property
+    def is_stalled(self) -> bool:
+        return self.committer.is_stalled
+
+    @property
+    def is_over(self) -> bool:
+        return self.committer.is_over
+
+    # ------------------------------------------------------------------------------------------------ the door
+
+    def offer(self, live: Live, event: Event, reply: Reply | None = None) -> None:
+        """Take one fact in. `reply` is answered when it is durable, or refused when it will not be."""
+        run = live.run
+        if self.committer.is_shut:
+            return self._turn_away(run.no, event, reply)
+        if run.status in TERMINAL:
+            log.info("late for run %s, which is %s: %r", run.id, run.status, event)
+            return _answer(reply, None)
+        at = self.clock.now()
+        if at < run.at:
+            at = run.at  # a clock that was set back must not turn a journal around
+        deciding, no = self.deciding, run.no
+        deciding[0] = no
+        if self.watched and no in self.watched:
+            self.deaths.begins(no, _doing(event))
+        try:
+            plan, kind = live.plan, type(event)
+            short = SHORT_WAYS.get(kind)
+            decisions = None if short is None else short(plan, run, event, at)
+            is_plain = decisions is not None
+            if decisions is None:
+                decisions = decide(plan, run, event, at)
+                fold(run, event, decisions, at)
+            body, blobs = encode_row(event, decisions)
+            if plan.asks_workers:
+                self.hands.put_jobs(live, decisions, self._batch)
+        except Exception as error:
+            deciding[0] = 0
+            return self._quarantine(live, error, reply)
+        self._batch.rows.append((no, run.seq, run.epoch, at, KINDS[kind], body))
+        self._entries.append((live, event, decisions, reply))
+        if blobs:
+            self._put_aside(live, blobs)
+        if not is_plain:
+            self._put_work(live, at)
+        if run.status != "running" or not live.is_settled:
+            self._change(live, at)
+        live.journal_bytes += len(body)
+        if live.journal_bytes > live.snapshot_at:
+            self._snapshot(live)
+        deciding[0] = 0
+        if not self._scheduled:
+            self._schedule()
+
+    def _put_work(self, live: Live, at: Millis) -> None:
+        """What fold says that the commit of this row is to do."""
+        left = live.run.__dict__
+        if "key_work" in left:
+            self._put_keys(live, at)
+        if "wait_work" in left:
+            self._put_waits(live, at)
+
+    def _put_aside(self, live: Live, blobs: list[tuple[str, bytes]]) -> None:
+        for sha256, text in blobs:
+            self._batch.blobs.append((live.run.no, sha256, text))
+            live.journal_bytes += len(text)  # loading the run reads it, as it does the row
+
+    def _put_waits(self, live: Live, at: Millis) -> None:
+        """Let the commit of a row show the waits that it opens, and what became of those that it ends."""
+        run = live.run
+        for path, attempt, wait, outcome in run.__dict__.pop("wait_work"):
+            if outcome is None:
+                detail = bytes(wait.detail).decode()
+                self._batch.opened_waits.append(
+                    WaitOpened(
+                        run.tenant,
+                        wait.kind,
+                        wait.name,
+                        run.no,
+                        path,
+                        attempt,
+                        wait.since,
+                        wait.until,
+                        detail,
+                    )
+                )
+            else:
+                self._batch.closed_waits.append(WaitClosed(at, outcome, run.no, path, attempt, wait.kind))
+
+    def _put_keys(self, live: Live, at: Millis) -> None:
+        """Let the commit of a row reserve the keys that it asks for, and let go of those whose steps it ends."""
+        run = live.run
+        for work in run.__dict__.pop("key_work"):
+            scope = "" if work.key.is_global else run.id
+            name = KeyName(run.tenant, scope, work.key.text, run.no, work.path, at)
+            if work.asks:
+                self._batch.keys.append((name, None))
+            else:
+                self._batch.keys.append((name, _left_behind(live, work, at)))
+
+    def begin(
+        self, live: Live, new: NewRun, event: RunStarted, reply: Reply, request: Request | None = None
+    ) -> None:
+        """Take in a run that does not exist yet, with the request that asked for it."""
+        if not self.committer.is_shut:
+            self._batch.new_runs[new.no] = new
+            if request is not None:
+                self._batch.requests.append(request)
+            self.live[new.no] = live
+            self._note_artefacts(live, bytes(event.inputs))
+            if event.vars or event.taken:  # of a run that this one repeats
+                outputs = [outcome.output for outcome in event.taken.values()]
+                for value in (*event.vars.values(), *outputs):
+                    self._note_artefacts(live, bytes(value))
+        self.offer(live, event, reply)
+
+    def deliver(self, no: RunNo, event: Event, reply: Reply | None = None) -> None:
+        """The outcome of an attempt, for a run that may have been dropped meanwhile, or be over."""
+        live = self.live.get(no)
+        if live is not None:
+            self.offer(live, event, reply)
+        elif reply is not None:
+            _answer(reply, StoreUnavailable("the database is away") if no in self.away else None)
+        elif no in self.away:
+            self.again.append((no, event))
+        else:
+            log.info("late for a run that is over: %s", KINDS[type(event)])
+
+    def enter_lane(self, live: Live, path: str) -> None:
+        """Start a suspect, and say in the same commit that it is alone."""
+        if not self.committer.is_shut:
+            self._batch.lane = f"{live.run.id} {path}"
+        self.offer(live, SuspectsTurn(path))
+
+    def leave_lane(self) -> None:
+        if not self.committer.is_shut:
+            self._batch.lane = ""
+            self._schedule()
+
+    def release(self, live: Live) -> None:
+        """Write that nobody drives this run: it is due at once, for whoever comes next."""
+        run = live.run
+        wake_at = run.wake_at if run.status == "waiting" or live.needs else run.at
+        self._batch.changes[run.no] = RunChange(run.status, False, run.epoch, wake_at, live.needs)
+        self.live.pop(run.no, None)
+        self._schedule()
+
+    @property
+    def batch(self) -> Batch:
+        """What is being collected: for the few things that belong to a commit and to no run."""
+        return self._batch
+
+    async def drained(self) -> None:
+        """Wait until everything offered so far is durable or refused."""
+        while (self._in_flight or not self._is_empty()) and not self.committer.is_shut:
+            reply: Reply = asyncio.get_running_loop().create_future()
+            self._idle.append(reply)
+            self._schedule()
+            await reply
+
+    async def caught_up(self) -> None:
+        """Wait until what was offered before is durable or refused. What comes meanwhile is not waited for."""
+        target = self._begun + (not self._is_empty())
+        while self._over < target and not self.committer.is_shut:
+            reply: Reply = asyncio.get_running_loop().create_future()
+            self._followers.append(reply)
+            self._schedule()
+            await reply
+
+    def _commit_is_over(self) -> None:
+        self._over = self._begun
+        followers, self._followers = self._followers, []
+        for reply in followers:
+            _answer(reply, None)
+
+    def _change(self, live: Live, at: Millis) -> None:
+        run = live.run
+        needs, is_over = _needs(live) if live.lacks_tool else None, run.over
+        parked = is_over or (self.parks and _may_park(run, at, needs))
+        live.is_settled = run.status == "running" and not (parked or live.lacks_tool)
+        if run.status == live.status and live.owned and not parked:
+            return
+        finished_at = run.at if is_over else None
+        wake_at = _wake_at(run) if parked and not is_over else None
+        if is_over and run.destinations:
+            self._batch.letters += letters_of(run)
+        self._batch.changes[run.no] = RunChange(
+            run.status, not parked, run.epoch, wake_at, needs, finished_at
+        )
+        live.status, live.owned, live.needs = run.status, not parked, needs
+
+    def _snapshot(self, live: Live) -> None:
+        parts = encode_parts(live.run)
+        self._batch.snapshots.extend((live.run.no, part, live.run.seq, body) for part, body in parts)
+        live.journal_bytes, live.snapshot_at = 0, max(SNAPSHOT_BYTES, len(parts[0][1]))
+
+    # ------------------------------------------------------------------------------------------------- commits
+
+    def _schedule(self) -> None:
+        if not self._scheduled:
+            self._scheduled = True
+            asyncio.get_running_loop().call_soon(self._flush)
+
+    def _is_empty(self) -> bool:
+        return not self._entries and not self._batch.is_due
+
+    def _flush(self) -> None:
+        self._scheduled = False
+        if self._in_flight or self.committer.is_shut or self._is_empty():
+            return
+        batch, entries = self._batch, self._entries
+        self._batch, self._entries = Batch(), []
+        self._begun += 1
+        self._submit(batch, entries)
+
+    def _submit(self, batch: Batch, entries: list[Entry]) -> None:
+        self._submitted = perf_counter()
+        self._in_flight = True
+        self.committer.submit(batch, lambda error: self._done(batch, entries, error))
+
+    def _done(self, batch: Batch, entries: list[Entry], error: BaseException | None) -> None:
+        self._in_flight = False
+        if error is not None:
+            return self._failed(batch, entries, error)
+        if self.watchers:
+            self._tell_watchers(batch, entries)
+        has_rest = batch.has_rest
+        if has_rest:
+            self.hands.jobs_are_put(batch)
+        self._durable(entries)
+        if has_rest:
+            self._tell_verdicts(batch)
+        self._commit_is_over()
+        if self.is_stalled:  # by a commit of another part, while this one was on its way
+            self._drop(Batch(), [], StoreUnavailable("the database cannot be written now; try again"))
+        elif not self._is_empty():
+            self._schedule()
+        else:
+            self._tell_idle()
+
+    def _tell_verdicts(self, batch: Batch) -> None:
+        """Tell the steps that asked for a key what has become of it. A run that is parked was made due by the store."""
+        for no, path, verdict, output in batch.verdicts:
+            live = self.live.get(no)
+            if live is None:
+                self.hands.is_due()
+            elif verdict == "granted":
+                self.offer(live, KeyGranted(path))
+            elif verdict == "held":
+                self.offer(live, KeyHeld(path))
+            else:
+                assert output is not None
+                self._note_artefacts(live, output)
+                self.offer(live, KeyAnswered(path, msgspec.Raw(output)))
+
+    def _note_artefacts(self, live: Live, text: bytes) -> None:
+        """A run that was given what another run of its tenant made keeps the files of it from being swept."""
+        for sha256 in named_in(text):
+            if self.hands.has_artefact(live.run.tenant, sha256):
+                self._batch.artefacts.append((live.run.no, sha256, 0, self.clock.now()))
+
+    def _tell_idle(self) -> None:
+        idle, self._idle = self._idle, []
+        for reply in idle:
+            _answer(reply, None)
+
+    def _durable(self, entries: list[Entry]) -> None:
+        """Carry out what was decided, then answer whoever asked."""
+        hands = self.hands
+        start_attempt, listeners = hands.start_attempt, self.listeners
+        moved: dict[RunNo, Live] = {}
+        for live, event, decisions, reply in entries:
+            if listeners:
+                self._tell_listeners(live, event, decisions)
+            try:
+                for decision in decisions:
+                    if type(decision) is StartAttempt:
+                        start_attempt(live, decision.path, decision.attempt)
+                    elif type(decision) in _CARRIED_OUT:
+                        self._carry_out(live, decision)
+            except Exception as error:  # the others of the batch are not to blame
+                self._quarantine(live, error, reply)
+            run = live.run
+            if live.owned:
+                if run.timers or run.has_suspects or type(event) is Adopted:
+                    moved[run.no] = live
+            elif not run.over:
+                self._park(live)
+            if reply is not None:
+                _answer(reply, None)
+        for live in moved.values():  # once per run and batch: looking at all timers of a run costs
+            hands.committed(live)
+
+    def _tell_watchers(self, batch: Batch, entries: list[Entry]) -> None:
+        seconds = perf_counter() - self._submitted
+        for watcher in self.watchers:
+            try:
+                watcher(batch, entries, seconds)
+            except Exception:  # as below
+                log.exception("a watcher failed")
+
+    def _tell_listeners(self, live: Live, event: Event, decisions: list[Decision]) -> None:
+        for listener in self.listeners:
+            try:
+                listener(live, event, decisions)
+            except Exception:  # whoever looks on must not keep anything from being done
+                log.exception("a listener failed")
+
+    def _carry_out(self, live: Live, decision: Decision) -> None:
+        match decision:
+            case StopAttempt(path=path):
+                self.hands.stop_attempt(live.run.no, path)
+            case Continue():
+                self.offer(live, Continued())
+            case OpenWait(path, "callback", task_id):
+                self.hands.paused(live, path, task_id)
+            case Poll(path, attempt):
+                self.hands.poll(live, path, attempt)
+            case FinishRun():
+                self.live.pop(live.run.no, None)
+                self.hands.run_ended(live)
+
+    def _park(self, live: Live) -> None:
+        """Forget a run that its last row released, unless something has come up since."""
+        if self.live.get(live.run.no) is live and live.run.no not in self._batch.changes:
+            del self.live[live.run.no]
+            self.hands.parked(live, _wake_at(live.run))
+
+    # ------------------------------------------------------------------------------------------ when it goes wrong
+
+    def _failed(self, batch: Batch, entries: list[Entry], error: BaseException) -> None:
+        if isinstance(error, Fenced):
+            return self._fenced(batch, entries, error)
+        if isinstance(error, NodeIsOver | SystemExit):
+            return self._tell_over(entries, error)
+        if isinstance(error, StoreUnavailable):
+            return self._drop(batch, entries, error)
+        log.error(
+            "a batch of %d rows was refused; trying its runs one by one", len(batch.rows), exc_info=error
+        )
+        self._one_by_one(batch, entries)
+
+    def _fenced(self, batch: Batch, entries: list[Entry], error: Fenced) -> None:
+        """Another owner has these runs: forget them, and send the rest as it is."""
+        lost = set(error.runs)
+        self._lose(lost, entries, error)
+        self._submit(batch.without(lost), [entry for entry in entries if _no(entry) not in lost])
+
+    def _lose(self, runs: set[RunNo], entries: list[Entry], error: Fenced) -> None:
+        for no in runs:
+            self.live.pop(no, None)
+        self._forget_pending(runs, error)
+        for live, _, _, reply in entries:
+            if live.run.no in runs:
+                _answer(reply, NodeIsOver("another node has taken this run over"))
+
+    def _one_by_one(self, batch: Batch, entries: list[Entry]) -> None:
+        """Send each run alone, so that the one which cannot be written stops only itself."""
+        parts: dict[RunNo, list[Entry]] = {}
+        for entry in entries:
+            parts.setdefault(_no(entry), []).append(entry)
+        runs = list(parts)
+
+        def send(index: int) -> None:
+            if index == len(runs):
+                return self._done(Batch(), [], None)
+            no = runs[index]
+            part, sending = parts[no], batch.only({no})
+            self._submitted, self._in_flight = perf_counter(), True
+            self.committer.submit(sending, lambda error: sent(index, part, sending, error))
+
+        def sent(index: int, part: list[Entry], sending: Batch, error: BaseException | None) -> None:
+            if error is None:
+                self._tell_watchers(sending, part)
+                self.hands.jobs_are_put(sending)
+                self._durable(part)
+                self._tell_verdicts(sending)
+            elif isinstance(error, StoreUnavailable | NodeIsOver | SystemExit):
+                return self._done(batch, [entry for entry in entries if _no(entry) in runs[index:]], error)
+            elif isinstance(error, Fenced):
+                self._lose(set(error.runs), part, error)
+            else:
+                self._quarantine(part[0][0], error, None)
+                for *_, reply in part:
+                    _answer(reply, StoreUnavailable(f"the run was set aside: {error}"))
+            asyncio.get_running_loop().call_soon(
+                send, index + 1
+            )  # commits on the loop answer at once: no recursion
+
+        send(0)
+
+    def _quarantine(self, live: Live, error: BaseException, reply: Reply | None) -> None:
+        """A mistake of ours stops the run it happened in, visibly, and nothing else."""
+        no = live.run.no
+        log.error("run %s is set aside, this is a defect in holdfast", live.run.id, exc_info=error)
+        self.live.pop(no, None)
+        self.set_aside(no, error)
+        self._forget_pending({no}, error)
+        _answer(reply, HoldfastError(f"run {live.run.id} was set aside: {error!r}"))
+
+    def set_aside(self, no: RunNo, error: BaseException) -> None:
+        retry = "it is tried again when the server starts again, or by a newer release"
+        self.quarantined[no] = SetAside(f"this is a defect in holdfast: {error!r:.500}", retry)
+        self.hands.set_aside(no)
+
+    def _forget_pending(self, runs: set[RunNo], error: BaseException) -> None:
+        for live, _, _, reply in self._entries:
+            if live.run.no in runs:
+                _answer(reply, StoreUnavailable(str(error)))
+        self._entries = [entry for entry in self._entries if _no(entry) not in runs]
+        self._batch = self._batch.without(runs)
+
+    def stalled(self, error: BaseException) -> None:
+        """Commits do not work, by one of another part: what is collected here is not sent either."""
+        if not self._in_flight:
+            self._drop(Batch(), [], error)
+
+    def _drop(self, batch: Batch, entries: list[Entry], error: BaseException) -> None:
+        """Drop the state that did not become durable, and keep the stimuli until commits work again."""
+        for live, event, _, reply in [*entries, *self._entries]:
+            self.away.add(live.run.no)
+            self.live.pop(live.run.no, None)
+            self._turn_away(live.run.no, event, reply, error)
+        stored = [*batch.artefacts, *self._batch.artefacts]  # their answers are offered again
+        self._batch, self._entries = Batch(), []
+        self._batch.artefacts = stored
+        self._commit_is_over()
+        self._tell_idle()
+
+    def _turn_away(
+        self, no: RunNo, event: Event, reply: Reply | None, error: BaseException | None = None
+    ) -> None:
+        """API callers are told at once; outcomes wait, for nobody will send them again."""
+        if reply is not None:
+            why = error or (
+                NodeIsOver("this node is over") if self.is_over else StoreUnavailable("the database is away")
+            )
+            _answer(reply, why)
+        elif isinstance(event, _KEPT):
+            self.again.append(
+                (no, event)
+            )  # timers need no keeping: they are armed again from the run's own rows
+
+    def restored(self) -> None:
+        log.warning("the database can be written again; %d runs are taken up", len(self.away))
+        self.hands.restored()
+
+    def over(self, error: BaseException) -> None:
+        """This process may write nothing more: tell everyone, touch nothing."""
+        self._tell_over(self._entries, error)
+        self._batch, self._entries = Batch(), []
+        self.live.clear()
+        self.hands.over(error)
+
+    def _tell_over(self, entries: list[Entry], error: BaseException) -> None:
+        for *_, reply in entries:
+            _answer(reply, error if isinstance(error, Exception) else NodeIsOver(str(error)))
+        self._commit_is_over()
+        self._tell_idle()
+
+
+def _doing(event: Event) -> str:
+    return f"{KINDS[type(event)]} {getattr(event, 'path', '')}".rstrip()
+
+
+def _left_behind(live: Live, work: KeyWork, at: Millis) -> KeyEnd:
+    """What a step that lets its key go leaves to others: its output if it succeeded, else nothing."""
+    if work.output is None:
+        return KeyEnd()
+    node = live.plan.node(work.path)
+    ttl_ms = node.key.ttl_ms if isinstance(node, Call) and node.key is not None else None
+    return KeyEnd(bytes(work.output), None if ttl_ms is None else Millis(at + ttl_ms))
+
+
+def _needs(live: Live) -> str | None:
+    """The tools that a run waits for, if it waits for nothing else."""
+    run = live.run
+    if not run.active or run.over:
+        return None
+    targets = set()
+    for path, step in run.steps.items():
+        if step.state == "running" or step.state == "ready" and step.reason != "no_tool":
+            return None
+        if step.state == "ready":
+            targets.add(live.plan.node(path).target)  # type: ignore[union-attr]  # only calls are given back
+    return msgspec.json.encode(sorted(targets)).decode() if targets else None
+
+
+def _wake_at(run: Run) -> Millis | None:
+    """When a parked run is due. One that was only accepted is due at once, as soon as there is room for it."""
+    return run.wake_at if run.begun else run.at
+
+
+def _may_park(run: Run, at: Millis, needs: str | None) -> bool:
+    if run.status not in ("waiting", "pending") and needs is None:
+        return False
+    wake_at = run.wake_at
+    return wake_at is None or wake_at - at > PARK_MS
+
+
+def _no(entry: Entry) -> RunNo:
+    return entry[0].run.no
+
+
+def _answer(reply: Reply | None, error: BaseException | None) -> None:
+    if reply is None or reply.done():
+        return
+    if error is None:
+        reply.set_result(None)
+    else:
+        reply.set_exception(error)

@@ -1,0 +1,212 @@
+"""Plain data → records: the tree of steps is read by the tables of the notation.
+
+Knows how the kind of a step is found and what is said of a key that does not belong. Must not know what a key may
+hold, or whether a name leads somewhere: that is asked of the records.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from functools import cache
+from typing import Any, Final, TypeVar
+
+from holdfast.spec.field_types import Table, make, read_table, required_in
+from holdfast.spec.policy import StepPolicy
+from holdfast.spec.problems import Fields, Report, Where, did_you_mean, nearest, quoted, type_name
+from holdfast.spec.step_keys import (
+    ANSWER_KEYS,
+    IMPLIED_KINDS,
+    KINDS,
+    POLICY_KEYS,
+    SPEC_KEYS,
+    STEP_KEYS,
+    Branches,
+    Kind,
+    Steps,
+    implied_kind,
+)
+from holdfast.spec.steps import Answer, Body, Definition, Origin, ParallelBody, WorkflowStep
+
+AnyDefinition = TypeVar("AnyDefinition", bound=Definition)
+
+
+def definition_from(data: Any, report: Report, record: type[AnyDefinition]) -> AnyDefinition:
+    """The definition that plain data spell; where the report has problems afterwards, it has holes."""
+    if not isinstance(data, dict):
+        hint = "it starts with `name:` and `steps:`"
+        report.add("wrong_type", (), f"a workflow must be a mapping, not {type_name(data)}", hint)
+        raise report.refusal()
+    fields = Fields(report, data, (), misfit="invalid_policy")
+    # That there are no steps is a matter of contents, for which there are better words.
+    fields.expect(SPEC_KEYS, required=[name for name in required_in(SPEC_KEYS) if name != "steps"])
+    found = _with_steps(SPEC_KEYS, fields)
+    found["inputs"] = found.get("inputs") or None  # to declare none is to declare nothing
+    origin = Origin(report.document, report.source, tuple(report.notes), is_stored=report.is_stored)
+    return make(record, found | {"origin": origin})
+
+
+# -------------------------------------------------------------------------------------------------------- steps
+
+
+def _with_steps(table: Table, fields: Fields) -> dict[str, Any]:
+    """The values of a table, with the steps inside read in their turn."""
+    found = read_table(table, fields)
+    for name, value in found.items():
+        at = (*fields.at, name)
+        if isinstance(table[name].shape, Steps):
+            found[name] = _steps_from(value, fields.report, at)
+        elif isinstance(table[name].shape, Branches):
+            found[name] = tuple(_branches_from(value, fields, at))
+    return found
+
+
+def _branches_from(branches: list[Any], fields: Fields, at: Where) -> Iterator[tuple[WorkflowStep, ...]]:
+    for i, branch in enumerate(branches):
+        if isinstance(branch, list):
+            yield _steps_from(branch, fields.report, (*at, i))
+            continue
+        message = f"{fields.who}a branch must be a list of steps, not {type_name(branch)}"
+        fields.report.add("wrong_type", (*at, i), message, "use `steps` where each branch is one step")
+        fields.report.cannot_read(branch)
+        yield ()
+
+
+def _steps_from(items: list[Any], report: Report, at: Where) -> tuple[WorkflowStep, ...]:
+    return tuple(_read_step(report, item, (*at, i)) for i, item in enumerate(items))
+
+
+# It holds the place of a step that cannot be read: those after it keep their numbers.
+_HOLE: Final = ParallelBody()
+
+
+def _read_step(report: Report, data: Any, at: Where) -> WorkflowStep:
+    if not isinstance(data, dict):
+        message = f"a step must be a mapping, not {type_name(data)}"
+        report.add("wrong_type", at, message, "write {id: name, tool: name}")
+        report.settle((*at, "id"))
+        report.cannot_read(data)
+        return WorkflowStep("", "parallel", _HOLE)
+    step_id = data.get("id")
+    who = f"step {quoted(step_id)}: " if step_id else ""
+    fields = Fields(report, data, at, who, misfit="invalid_policy")
+    kind, certain = _kind_of(fields)
+    if kind is None:
+        return _unknown_step(fields)
+    rules = KINDS[kind]
+    _expect_keys(fields, kind, rules, certain)
+    return WorkflowStep(
+        id=STEP_KEYS["id"].shape.read(fields, "id") or "",
+        kind=kind,
+        body=_read_body(fields, rules),
+        description=STEP_KEYS["description"].shape.read(fields, "description") or "",
+        policy=make(StepPolicy, read_table(_some(POLICY_KEYS, rules), fields)),
+        answer=make(Answer, read_table(_some(ANSWER_KEYS, rules), fields)),
+    )
+
+
+def _read_body(fields: Fields, rules: Kind) -> Body:
+    body: Any = make(rules.record, rules.arrange(_with_steps(rules.keys, fields)))
+    if rules.rule:
+        rules.rule(fields, body)
+    return body  # type: ignore[no-any-return]
+
+
+def _some(table: Table, rules: Kind) -> Table:
+    return {name: key for name, key in table.items() if name in rules.common}
+
+
+def _unknown_step(fields: Fields) -> WorkflowStep:
+    """A step of an unknown kind: what it means cannot be said, but its id, its policy, the steps inside it and the keys
+    that no kind has can be read."""
+    fields.expect(_keys_of_all(), required=("id",))
+    read_table(POLICY_KEYS, fields)
+    fields.report.cannot_read({key: value for key, value in fields.data.items() if key != "id"})
+    for key in ("steps", "then", "else"):
+        if isinstance(items := fields.data.get(key), list):
+            _steps_from(items, fields.report, (*fields.at, key))
+    return WorkflowStep(STEP_KEYS["id"].shape.read(fields, "id") or "", "parallel", _HOLE)
+
+
+def _kind_of(fields: Fields) -> tuple[str | None, bool]:
+    """The kind of a step, and whether it was said or had to be guessed from a misspelt word."""
+    data = fields.data
+    if data.get("kind") is None:
+        return _silent_kind(fields), True
+    kind = fields.get("kind", str, "text")
+    if kind is None or kind in KINDS:
+        return kind, True
+    message = f"unknown kind {quoted(kind)}; the kinds are {', '.join(KINDS)}"
+    fields.wrong("unknown_kind", "kind", message, did_you_mean(kind, KINDS) or "choose one of them")
+    return nearest(kind, KINDS), False
+
+
+def _silent_kind(fields: Fields) -> str | None:
+    implied = implied_kind(fields.data)
+    if implied is None and not _is_kind_misspelt(fields.data):
+        fields.wrong("missing_key", "kind", 'the key "kind" or "tool" is missing', _hint_of_kind(fields.data))
+    return implied
+
+
+def _hint_of_kind(keys: Collection[str]) -> str:
+    told = [kind for kind, rules in KINDS.items() if rules.is_told_by(keys)]
+    if told:
+        return f"did you mean kind: {told[0]}?"
+    owners = [kind for kind, rules in KINDS.items() if any(key in rules.keys for key in keys)]
+    if owners:
+        return f"did you mean kind: {owners[0]}?"
+    return f"the kinds are {', '.join(KINDS)}"
+
+
+def _is_kind_misspelt(keys: Collection[str]) -> bool:
+    """Whether an unknown key, which is reported by itself, was meant to say the kind."""
+    words = {"kind", *(first for first, *_ in IMPLIED_KINDS.values())}
+    known = _keys_of_all()
+    return any(key not in known and nearest(key, known) in words for key in keys)
+
+
+@cache
+def _keys_of_all() -> frozenset[str]:
+    """The keys of all kinds."""
+    own = (key for rules in KINDS.values() for key in rules.keys)
+    return frozenset({*STEP_KEYS, *POLICY_KEYS, *ANSWER_KEYS, *own})
+
+
+def _expect_keys(fields: Fields, kind: str, rules: Kind, certain: bool) -> None:
+    own = {**STEP_KEYS, **rules.keys}
+    common = {**POLICY_KEYS, **ANSWER_KEYS}
+    if not certain:  # what another kind would need is not missing
+        for name in (*required_in(rules.keys), *rules.one_of):
+            fields.report.settle((*fields.at, name))
+    required = [name for name in required_in(own) if certain or name == "id"]
+    fields.expect({*own, *common}, required, near={*own, *rules.common}, hint_of=_owners)
+    for key in common:
+        if key in fields.data and key not in own and key not in rules.common:
+            message = f"{fields.who}{key} has no meaning on a step of kind {kind}"
+            hint = f"it belongs to the kinds {', '.join(_takers(key))}"
+            fields.report.add("invalid_policy", (*fields.at, key), message, hint, of_key=True)
+    _expect_one(fields, rules, certain)
+
+
+def _expect_one(fields: Fields, rules: Kind, certain: bool) -> None:
+    given = [key for key in rules.one_of if fields.data.get(key) is not None]
+    if rules.one_of and not given and rules.one_of_is_required and certain:
+        names = [f'"{key}"' for key in rules.one_of]
+        hint = f"add `{rules.one_of[0]}: …`"
+        fields.wrong("missing_key", rules.one_of[0], f"the key {_or(names)} is missing", hint)
+    if len(given) > 1:
+        message = f"{given[0]} and {given[1]} exclude each other"
+        fields.wrong("exclusive_keys", given[1], message, "keep one of them")
+
+
+def _or(words: list[str]) -> str:
+    return " or ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
+
+
+def _owners(key: str) -> str:
+    owners = [kind for kind, rules in KINDS.items() if key in rules.keys]
+    return f"{key} belongs to the kinds {', '.join(owners)}" if owners else ""
+
+
+@cache
+def _takers(key: str) -> list[str]:
+    return [kind for kind, rules in KINDS.items() if key in rules.common or key in rules.keys]

@@ -1,0 +1,366 @@
+"""Committed rows → the events of a run, for whoever follows it.
+
+    journal ──► Events.take(row) ──► workflow_started, step_enter, step_exit, …, workflow_terminal
+                     ▲
+    Feed ── "there is more" ── readers
+
+The journal is the only source: a reader reads it from its first row, waits for word that there is more, and reads on.
+So there is no gap between history and present, nothing is told twice, and nothing is held for a reader who is slow.
+What tools say while they work (`log`, `progress`) is in no journal: whoever reads at that time hears it, between the
+beginning and the end of its attempt, and a reader who is slow misses some. Does not know how an event is shown.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import uuid
+from collections import deque
+from collections.abc import AsyncGenerator, Callable
+from functools import lru_cache
+from typing import Any, Final, NamedTuple, TypedDict
+
+import msgspec
+
+from holdfast.engine.codec import decode_row
+from holdfast.engine.decisions import FinishRun, OpenWait
+from holdfast.engine.events import Adopted, Event, RunStarted, StepFailed, StepSucceeded, TimerFired
+from holdfast.runtime.door import Entry, Watcher
+from holdfast.store.base import Store
+from holdfast.store.batch import Batch
+from holdfast.store.records import ReadRow
+from holdfast.values import Error, Millis, RunId, RunNo, decode
+from holdfast.views.steps import Steps, StepView
+
+SAID_MAX: Final = 1_000  # words of tools that one reader has not read yet; the oldest are dropped
+PAGE: Final = 50  # rows read at a time; others get their turn between two pages, some milliseconds later
+_INSTANCE = re.compile(r"~\d+|\[\d+\]")  # what a path has that the definition has not
+_POSITION = re.compile(r"[0-9]{1,18}(\.[0-9]{1,9})?")
+
+
+Said = tuple[str, int, str, dict[str, Any]]  # path, attempt, `log` or `progress`, and what
+Hearer = Callable[[RunNo, str, int, str, dict[str, Any]], None]
+
+
+class Progress(TypedDict):
+    """Steps of the definition, nested ones too, each counted once; completed: of which an instance has completed."""
+
+    completed_steps: int
+    total_steps: int
+
+
+class RunEvent(TypedDict):
+    """One event of a run. `id` is the number of the row that tells of it: several events may share one.
+
+    What a tool said while it worked (`log`, `progress`) has none: it is told as it happens, and never again.
+    """
+
+    id: int | None
+    workflow_id: str
+    job_id: str
+    status: str
+    current_step_id: str | None
+    progress: Progress
+    detail: dict[str, Any]
+
+
+@lru_cache(maxsize=4096)  # asked for when an attempt is entered and when it is left, by every reader
+def job_id(run_id: RunId, path: str, attempt: int) -> str:
+    """The id of one attempt, as a job beneath its run."""
+    return str(uuid.uuid5(uuid.UUID(run_id), f"{path}#{attempt}"))
+
+
+class Events:
+    """The events that rows tell of, in order. Only listens: never a plan, never a store."""
+
+    def __init__(self, run_id: RunId, total_steps: int) -> None:
+        self._run_id, self._total = run_id, total_steps
+        self._steps = Steps()
+        self._at_work: dict[str, int | None] = {}  # steps that were entered: the attempt, None between two
+        self._completed: set[str] = set()
+        self._begun = False
+        self._last: str | None = None  # the step that something happened to last
+        self._seq = 0
+
+    def take(self, row: ReadRow) -> list[RunEvent]:
+        self._seq, _, at, _, body = row
+        event, decisions = decode_row(body)
+        found = self._started(event)
+        if isinstance(event, TimerFired) and event.timer == "escalate":
+            found.append(self._event("approve_escalated", event.path, step_id=event.path))
+        if isinstance(event, StepSucceeded | StepFailed | TimerFired):
+            self._last = event.path or self._last
+        for step in self._steps.take(event, decisions, Millis(at)):
+            found += self._moved(step)
+            if step.is_over:
+                self._steps.by_path.pop(step.path, None)  # whoever listens has heard of it: flat memory
+        for decision in decisions:
+            if isinstance(decision, OpenWait):
+                found.append(self._waits(decision))
+            elif isinstance(decision, FinishRun):
+                found += self._finished(decision)
+        return found
+
+    def _waits(self, wait: OpenWait) -> RunEvent:
+        """A step waits for the outside: what for, and what those need to know who can end it."""
+        detail: dict[str, Any] = {
+            "step_id": wait.path,
+            **(decode(wait.detail) or {}),
+            "until": wait.expires_at,
+        }
+        if wait.kind == "approval":
+            return self._event("approve_requested", wait.path, **{"prompt": "", **detail})
+        if wait.kind == "callback":
+            detail["task_id"] = wait.name
+        return self._event("step_paused", wait.path, waits_for=wait.kind, **detail)
+
+    @property
+    def size(self) -> int:
+        """How much is remembered, in steps."""
+        return 1 + len(self._at_work) + len(self._completed)
+
+    def say(self, said: Said) -> RunEvent:
+        """What a tool said of its attempt, as an event of now."""
+        path, attempt, kind, data = said
+        return {**self._event(kind, path, attempt, attempt=attempt, **data), "id": None}
+
+    def is_at_work(self, said: Said) -> bool:
+        return self._at_work.get(said[0]) == said[1]
+
+    def _started(self, event: Event) -> list[RunEvent]:
+        if self._begun or not (isinstance(event, RunStarted | Adopted) and event.drive):
+            return []
+        self._begun = True
+        return [self._event("workflow_started")]
+
+    def _moved(self, step: StepView) -> list[RunEvent]:
+        path, told = step.path, self._at_work.get(step.path)
+        found: list[RunEvent] = []
+        if told is not None and told != step.attempt:  # it failed, and was started again by the same row
+            found.append(self._exit(step, told, "retrying"))
+        if step.is_over:
+            if path not in self._at_work:  # it was entered and left in one row
+                found.append(self._enter(step))
+            del self._at_work[path]
+            if step.status == "completed":
+                self._completed.add(_INSTANCE.sub("", path))
+            found.append(self._exit(step, step.attempt, step.status))
+        elif step.status in ("retrying", "ready") or step.reason == "key":
+            if told is not None:
+                self._at_work[path] = None
+                found.append(self._exit(step, told, step.status))
+        elif told != step.attempt:
+            found.append(self._enter(step))
+        return found
+
+    def _enter(self, step: StepView) -> RunEvent:
+        self._at_work[step.path] = step.attempt
+        return self._event("step_enter", step.path, step.attempt, attempt=step.attempt)
+
+    def _exit(self, step: StepView, attempt: int, status: str) -> RunEvent:
+        detail: dict[str, Any] = {"attempt": attempt, "status": status, "error": _plain(step.error)}
+        if step.reason:
+            detail["reason"] = step.reason
+        return self._event("step_exit", step.path, attempt, **detail)
+
+    def _finished(self, end: FinishRun) -> list[RunEvent]:
+        last = end.error.path if end.error is not None and end.error.path else self._last
+        found = []
+        if end.status == "interrupted":
+            found.append(self._event("interrupted", last, status=end.status, reason="server restart"))
+        detail = {"error": _plain(end.error)}
+        return [*found, self._event("workflow_terminal", last, status=end.status, **detail)]
+
+    def _event(
+        self, kind: str, path: str | None = None, attempt: int | None = None, /, **detail: Any
+    ) -> RunEvent:
+        is_end = kind in ("interrupted", "workflow_terminal")
+        return {
+            "id": self._seq,
+            "workflow_id": self._run_id,
+            "job_id": self._run_id
+            if path is None or attempt is None
+            else job_id(self._run_id, path, attempt),
+            "status": detail["status"] if is_end else "running" if self._begun else "pending",
+            "current_step_id": path,
+            "progress": {"completed_steps": len(self._completed), "total_steps": self._total},
+            "detail": {"kind": kind, **detail},
+        }
+
+
+class Feed:
+    """Who follows which run, or all. A reader is only told that there is more: it holds nothing up, however slow it is."""
+
+    def __init__(self, watchers: list[Watcher], hearers: list[Hearer]) -> None:
+        self._watchers, self._hearers = watchers, hearers
+        self._readers: dict[RunNo, set[Reader]] = {}
+        self._of_all: set[Reader] = set()
+
+    def open(self, no: RunNo) -> Reader:
+        if not self._readers:
+            self._watchers.append(self._moved)
+            self._hearers.append(self._said)
+        reader = Reader()
+        self._readers.setdefault(no, set()).add(reader)
+        return reader
+
+    def close(self, no: RunNo, reader: Reader) -> None:
+        readers = self._readers[no]
+        readers.discard(reader)
+        if not readers:
+            del self._readers[no]
+        if not self._readers:
+            self._watchers.remove(self._moved)
+            self._hearers.remove(self._said)
+
+    def open_all(self) -> Reader:
+        """A reader of all runs: it is told of commits, and hears no tool speak."""
+        if not self._of_all:
+            self._watchers.append(self._committed)
+        reader = Reader()
+        self._of_all.add(reader)
+        return reader
+
+    def close_all(self, reader: Reader) -> None:
+        self._of_all.discard(reader)
+        if not self._of_all:
+            self._watchers.remove(self._committed)
+
+    def end(self, error: Exception, no: RunNo | None = None) -> None:
+        """There will be no more rows of this run, or of any."""
+        ended = [reader for run, readers in self._readers.items() if no in (run, None) for reader in readers]
+        for reader in [*ended, *(self._of_all if no is None else ())]:
+            reader.error = error
+            reader.more.set()
+
+    def _moved(self, batch: Batch, entries: list[Entry], seconds: float) -> None:
+        for live, *_ in entries:
+            for reader in self._readers.get(live.run.no, ()):
+                reader.more.set()
+
+    def _committed(self, batch: Batch, entries: list[Entry], seconds: float) -> None:
+        for reader in self._of_all:
+            reader.more.set()
+
+    def _said(self, no: RunNo, path: str, attempt: int, kind: str, data: dict[str, Any]) -> None:
+        for reader in self._readers.get(no, ()):
+            reader.said.append((path, attempt, kind, data))
+            reader.more.set()
+
+
+class Reader:
+    def __init__(self) -> None:
+        self.more = asyncio.Event()
+        self.error: Exception | None = None
+        self.said: deque[Said] = deque(maxlen=SAID_MAX)
+
+    def last_words(self, event: RunEvent) -> list[Said]:
+        """What the attempt that this event ends had still to say."""
+        if event["detail"]["kind"] != "step_exit" or not self.said:
+            return []
+        ended = (event["current_step_id"], event["detail"]["attempt"])
+        words = [said for said in self.said if said[:2] == ended]
+        if words:
+            self.said = deque((said for said in self.said if said[:2] != ended), SAID_MAX)
+        return words
+
+    def words(self) -> list[Said]:
+        words = list(self.said)
+        self.said.clear()
+        return words
+
+
+class Position(NamedTuple):
+    """How far a reader is: the rows up to `after` were told whole, and of the next one `told` events.
+
+    As text `7`, or `6.1` within a row: whoever keeps only the whole number misses nothing.
+    """
+
+    after: int = 0
+    told: int = 0
+
+    @classmethod
+    def of(cls, text: str) -> Position:
+        """Raises ValueError if the text is no position."""
+        if not _POSITION.fullmatch(text):
+            raise ValueError(f"a position is a number, or two with a point between them, not {text[:50]!r}")
+        after, _, told = text.partition(".")
+        return cls(int(after), int(told or 0))
+
+    def __str__(self) -> str:
+        return f"{self.after}.{self.told}" if self.told else str(self.after)
+
+    def has_told(self, row: int, nth: int) -> bool:
+        """Was the nth event of a row told, counted from 1?"""
+        return row <= self.after or row == self.after + 1 and nth <= self.told
+
+
+def numbered(row: int, events: list[RunEvent]) -> list[tuple[Position, RunEvent]]:
+    """The events of a row, each with the position of a reader that has heard it."""
+    last = len(events)
+    return [
+        (Position(row) if nth == last else Position(row - 1, nth), event)
+        for nth, event in enumerate(events, 1)
+    ]
+
+
+class Tail:
+    """The events of one run after a position: those that were, then those that come, up to its end.
+
+    Keeps a place in the journal and no queue. To be closed when it is read no more.
+    """
+
+    def __init__(self, store: Store, feed: Feed, no: RunNo, events: Events, position: Position) -> None:
+        self._store, self._feed, self._no, self._events = store, feed, no, events
+        self.position = position
+        self.is_over = False
+        self._after = 0
+        self._reader = feed.open(no)
+
+    def close(self) -> None:
+        self._feed.close(self._no, self._reader)
+
+    async def read(self) -> list[tuple[Position | None, RunEvent]]:
+        """What there is to tell; nothing only if there is no more for now. What tools say has no position."""
+        reader = self._reader
+        reader.more.clear()  # before reading: what is committed meanwhile is looked for again
+        if reader.error is not None:
+            raise reader.error
+        while rows := await self._store.journal(self._no, self._after, PAGE):
+            found = [told for row in rows for told in self._told_by(row)]
+            self._after = rows[-1][0]
+            if found:
+                return found
+            await asyncio.sleep(0)  # long ago, and told already: others get their turn
+        return [(None, self._events.say(said)) for said in reader.words() if self._events.is_at_work(said)]
+
+    async def more(self) -> None:
+        await self._reader.more.wait()
+
+    def _told_by(self, row: ReadRow) -> list[tuple[Position | None, RunEvent]]:
+        found: list[tuple[Position | None, RunEvent]] = []
+        for nth, (position, event) in enumerate(numbered(row[0], self._events.take(row)), 1):
+            words = self._reader.last_words(event)
+            if event["detail"]["kind"] == "workflow_terminal":
+                self.is_over = True
+            if not self.position.has_told(row[0], nth):
+                found += [(None, self._events.say(said)) for said in words]
+                found.append((position, event))
+        return found
+
+
+async def events_of(store: Store, feed: Feed, no: RunNo, events: Events) -> AsyncGenerator[RunEvent, None]:
+    """Every event of a run: those that were, then those that come, up to its end."""
+    tail = Tail(store, feed, no, events, Position())
+    try:
+        while not tail.is_over:
+            found = await tail.read()
+            for _, event in found:
+                yield event
+            await (asyncio.sleep(0) if found else tail.more())
+    finally:
+        tail.close()
+
+
+def _plain(error: Error | None) -> Any:
+    return None if error is None else msgspec.to_builtins(error)

@@ -1,0 +1,453 @@
+"""Why a run is not further: for each thing that is open what it waits for, since when, until when, and what unblocks it.
+
+Looks at committed rows and at who holds the file. Changes nothing, starts nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shlex
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from holdfast import limits
+from holdfast.engine import state
+from holdfast.engine.codec import decode_row
+from holdfast.engine.state import Run, Step, timer_key
+from holdfast.plan.graph import Call, FanOut, Nested, Plan
+from holdfast.runtime.fatal_runs import set_aside_of
+from holdfast.runtime.load import load_run_in_turns
+from holdfast.store.base import Store
+from holdfast.store.records import AssignmentRow, RunRow, SetAside, WorkerRow
+from holdfast.values import TERMINAL, Millis, RunNo, decode, scope_of, split
+from holdfast.views.steps import Steps
+from holdfast.waits.approval_links import answerers
+from holdfast.workers.registry import names_in
+
+if TYPE_CHECKING:
+    from holdfast.runtime.engine import Engine
+
+ROWS_READ_MAX: Final = 10_000  # of a journal, to see since when something is as it is
+ROWS_AT_THE_END: Final = 2_000
+ROWS_AT_A_TIME: Final = 200
+
+
+class Reason(msgspec.Struct, frozen=True):
+    """One thing that is open. `path` is empty where it is the run itself; `unblocks` is a sentence, or a command in one."""
+
+    path: str
+    reason: str
+    since: Millis
+    until: Millis | None
+    unblocks: str
+
+
+class Wait(msgspec.Struct, frozen=True):
+    """What a step waits for: a timer, its next attempt, a key, a tool … `until` is when it moves by itself."""
+
+    path: str
+    kind: str
+    until: Millis | None = None
+    name: str = ""  # the task id of a callback
+    since: Millis | None = None
+    detail: dict[str, Any] = {}  # what those need to know who can end it
+    answered: list[str] = []  # who has answered an approval that waits for more
+
+
+class Explanation(msgspec.Struct, frozen=True):
+    run_id: str
+    status: str
+    driven_by: int | None  # the process that drives it now
+    reasons: list[Reason]
+    more: int = 0  # reasons beyond the limit explain_reasons_max
+
+
+class Around:
+    """What is known beside the rows of a run: who has the file, which workers there are. Of a file, what stands in it."""
+
+    def __init__(
+        self,
+        holder: Mapping[str, object],
+        epoch: int,
+        jobs: Mapping[str, AssignmentRow],
+        workers: Sequence[WorkerRow],
+        now: Millis | None = None,
+    ) -> None:
+        self.pid = holder.get("pid") if holder else None
+        self.epoch, self.jobs, self._workers, self.now = epoch, jobs, workers, now
+
+    def drives(self, row: RunRow) -> bool:
+        return self.pid is not None and row.owner is not None and row.owner_epoch == self.epoch
+
+    def able(self, tenant: str, service: str) -> int:
+        """How many workers do this service now."""
+        return sum(
+            worker.tenant == tenant and worker.status == "online" and service in names_in(worker.services)
+            for worker in self._workers
+        )
+
+    def trouble(self, no: RunNo) -> tuple[str, str] | None:
+        """What keeps this very run from going on: a reason, and what unblocks it."""
+        return None
+
+    def line_of(self, no: RunNo, path: str) -> tuple[str, int] | None:
+        """The limit that the start of a step waits for."""
+        return None
+
+    def lease_until(self, no: RunNo, path: str, attempt: int) -> Millis | None:
+        return None
+
+
+class AroundLive(Around):
+    """The same, from the memory of the engine that has the file."""
+
+    def __init__(self, engine: Engine, jobs: Mapping[str, AssignmentRow]) -> None:
+        super().__init__({"pid": os.getpid()}, engine.store.epoch, jobs, (), engine.clock.now())
+        self._engine = engine
+
+    def drives(self, row: RunRow) -> bool:
+        return row.no in self._engine.advance.live or super().drives(row)
+
+    def able(self, tenant: str, service: str) -> int:
+        return len(self._engine.workers.list(tenant, service))
+
+    def trouble(self, no: RunNo) -> tuple[str, str] | None:
+        advance = self._engine.advance
+        if no in advance.quarantined:
+            return told_aside(advance.quarantined[no])
+        if advance.is_stalled:
+            return "store_unavailable", "the database can be written again; that is looked for all the time"
+        return None
+
+    def line_of(self, no: RunNo, path: str) -> tuple[str, int] | None:
+        return self._engine.dispatch.line_of(no, path)
+
+    def lease_until(self, no: RunNo, path: str, attempt: int) -> Millis | None:
+        left = self._engine.workers.assignments.lease_left((no, path, attempt))
+        assert self.now is not None
+        return None if left is None else Millis(int(self.now + left * 1000))
+
+
+def told_aside(found: SetAside) -> tuple[str, str]:
+    return "set_aside", f"{found.retry} ({found.reason})"
+
+
+async def explain(
+    store: Store, row: RunRow, plan: Plan, *, holder: Mapping[str, object], epoch: int
+) -> Explanation:
+    """Of a run in a file. `holder` is who has the file now, `epoch` the newest incarnation of the engine on it."""
+    return await _explained(
+        store, row, plan, Around(holder, epoch, await _jobs(store, row), await store.workers())
+    )
+
+
+async def explain_live(engine: Engine, row: RunRow, plan: Plan) -> Explanation:
+    """Of a run, asked of the engine that has the file."""
+    return await _explained(engine.store, row, plan, AroundLive(engine, await _jobs(engine.store, row)))
+
+
+async def _jobs(store: Store, row: RunRow) -> dict[str, AssignmentRow]:
+    return {job.path: job for job in await store.assignments_of_run(row.no)}
+
+
+async def _explained(store: Store, row: RunRow, plan: Plan, around: Around) -> Explanation:
+    if row.status in TERMINAL:
+        over = Reason("", row.status, row.finished_at or row.created_at, None, _RERUN.format(row.id))
+        return Explanation(row.id, row.status, None, [over])
+    aside = await set_aside_of(store, row.no)
+    if aside is not None:  # folding it may be what kills the process
+        word, unblocks = told_aside(aside)
+        return Explanation(row.id, row.status, None, [Reason("", word, row.created_at, None, unblocks)])
+    stored = await store.load(row.no)
+    assert stored is not None
+    run = await load_run_in_turns(store, stored)
+    is_driven = around.drives(row)
+    looker = _Looker(
+        run, plan, await _since(store, run), await _holders(store, run), around, is_driven=is_driven
+    )
+    found = [*_of_the_run(run, row, around, is_driven=is_driven), *looker.of_steps(), *looker.of_scopes()]
+    drives = around.pid if is_driven and isinstance(around.pid, int) else None
+    return Explanation(
+        row.id,
+        row.status,
+        drives,
+        found[: limits.now.explain_reasons_max],
+        max(0, len(found) - limits.now.explain_reasons_max),
+    )
+
+
+def waits(run: Run, plan: Plan) -> list[Wait]:
+    """What the open steps of a run wait for; those at work wait for nothing."""
+    found: list[Wait] = []
+    for path, step in run.steps.items():
+        if step.state != "running" and len(found) < limits.now.explain_reasons_max:
+            wait = _wait_of(run, path, step)
+            if wait.kind == "timer" and (poll := poll_around(plan, path)) is not None:
+                wait = msgspec.structs.replace(wait, path=poll, kind="poll")
+            found.append(msgspec.structs.replace(wait, until=earliest(run, path, wait.until)))
+    return found
+
+
+def poll_around(plan: Plan, path: str) -> str | None:
+    """The poll that a timer is the pause of, between two calls."""
+    around = split(path)[0]
+    node = plan.node(around) if around else None
+    return around if isinstance(node, Nested) and node.what == "poll" else None
+
+
+def earliest(run: Run, path: str, until: Millis | None) -> Millis | None:
+    """When a wait ends by itself: at its own time, or with the time of a scope around it or of the run."""
+    ends = [] if until is None else [until]
+    around = path
+    while True:
+        around = scope_of(split(around)[0])[0] if around else ""
+        if (at := run.timers.get(timer_key("deadline", around))) is not None:
+            ends.append(at)
+        if not around:
+            return min(ends, default=None)
+
+
+def _wait_of(run: Run, path: str, step: Step) -> Wait:
+    if step.wait is not None:
+        wait = step.wait
+        detail, answered = decode(wait.detail) or {}, list(wait.got) if wait.kind == "approval" else []
+        return Wait(path, wait.kind, wait.until, wait.name, wait.since, detail, answered)
+    if step.reason == "key":
+        return Wait(path, "key")
+    for timer, kind in _TIMERS.items():
+        if (due := run.timers.get(timer_key(timer, path))) is not None:
+            return Wait(path, kind, due)
+    return Wait(path, step.reason or ("slot" if step.state == "ready" else step.state))
+
+
+def ends_of_waits(run: Run) -> list[tuple[str, str]]:
+    """What would end each wait of a run for the outside, by the paths of their steps."""
+    return [
+        (path, _unblocks(run, path, step.wait)) for path, step in run.steps.items() if step.wait is not None
+    ]
+
+
+def approval_detail(run: Run, path: str) -> dict[str, Any]:
+    """What those need to know who are to approve: the prompt, and the form if there is one."""
+    wait = run.steps[path].wait
+    return {} if wait is None else decode(wait.detail) or {}
+
+
+def _unblocks(run: Run, path: str, wait: state.Wait) -> str:
+    """What would end a wait, and a command that does."""
+    detail = decode(wait.detail) or {}
+    if wait.kind == "callback":
+        looked = f", or what is at {detail['poll_url']}" if "poll_url" in detail else ""
+        when = f", expected after {detail['estimated_secs']:g} s" if "estimated_secs" in detail else ""
+        command = f"holdfast resume {shlex.quote(wait.name)} --result JSON"
+        return f"the result of task {wait.name!r}{looked}{when}: {command}"
+    if wait.kind == "approval":
+        is_escalated = timer_key("escalate", path) not in run.timers
+        by_whom = _by_whom(detail, wait, is_escalated=is_escalated)
+        return f"an answer{by_whom}: holdfast approve {run.id} {shlex.quote(path)}"
+    if wait.kind == "condition":
+        key = detail.get("signal_key")
+        what, word = ("what it looks for", "KEY") if key is None else (repr(key), shlex.quote(key))
+        return f"a signal that writes {what}: holdfast signal {run.id} {word} JSON"
+    missing = [name for name in detail["names"] if name not in wait.got]
+    named = (" and " if detail["mode"] == "all" else " or ").join(map(repr, missing))
+    belongs = f" --correlation {shlex.quote(detail['correlation'])}" if detail["correlation"] else ""
+    return f"the signal {named}: holdfast signal {run.id} {shlex.quote(missing[0])} JSON{belongs}"
+
+
+def _by_whom(detail: dict[str, Any], wait: state.Wait, *, is_escalated: bool) -> str:
+    allowed = answerers(detail) if is_escalated else detail.get("of", ())
+    left = [name for name in allowed if name not in wait.got]
+    who = f" by {' or '.join(left)}" if left else ""
+    need = detail.get("need", 1) - len(wait.got)
+    return f"{who} ({need} more)" if need > 1 else who
+
+
+_TIMERS: Final = {"retry": "retry", "delay": "timer", "suspect": "suspect"}
+_RERUN: Final = "nothing, it is over; holdfast runs rerun {} starts it again as a new run"
+
+
+async def _since(store: Store, run: Run) -> dict[str, Millis]:
+    """When each open step came to be as it is. Of a very long journal only the end is read for this."""
+    if run.seq > ROWS_READ_MAX:
+        return await _last_told(store, run)
+    steps, after = Steps(), 0
+    states: dict[str, tuple[str, str, int]] = {}
+    since: dict[str, Millis] = {}
+    while rows := await store.journal(run.no, after, ROWS_AT_A_TIME):
+        for seq, _, at, _, body in rows:
+            for step in steps.take(*decode_row(body), Millis(at)):
+                state = (step.status, step.reason, step.attempt)
+                if states.get(step.path) != state:
+                    states[step.path], since[step.path] = state, Millis(at)
+                if step.is_over:
+                    states.pop(step.path, None)
+                    since.pop(step.path, None)
+            after = seq
+        await asyncio.sleep(0)
+    return since
+
+
+async def _last_told(store: Store, run: Run) -> dict[str, Millis]:
+    since: dict[str, Millis] = {}
+    for _, _, at, _, body in await store.journal(run.no, run.seq - ROWS_AT_THE_END, ROWS_AT_THE_END):
+        event, decisions = decode_row(body)
+        for told in (event, *decisions):
+            path = getattr(told, "path", None)
+            if path in run.steps or path in run.scopes:
+                since[path] = Millis(at)
+    return since
+
+
+async def _holders(store: Store, run: Run) -> dict[str, str]:
+    """Who holds the idempotency keys that steps wait for, by the paths of those steps."""
+    holders: dict[str, str] = {}
+    for path, step in run.steps.items():
+        if step.key is not None and step.reason == "key" and len(holders) < limits.now.explain_reasons_max:
+            held = await store.key_holder(run.tenant, "" if step.key.is_global else run.id, step.key.text)
+            holders[path] = f"step {held[1]} of run {held[0]}" if held else "the step"
+    return holders
+
+
+def _of_the_run(run: Run, row: RunRow, around: Around, *, is_driven: bool) -> list[Reason]:
+    reasons = []
+    if (trouble := around.trouble(run.no)) is not None:
+        reasons.append(Reason("", trouble[0], run.at, None, trouble[1]))
+    if run.ending:
+        until = min((at for key, at in run.timers.items() if key.startswith("grace ")), default=None)
+        word = "cancelling" if run.ending == "cancelled" else run.ending
+        reasons.append(
+            Reason("", word, run.at, until, "the answer of what is at work, or the end of its grace")
+        )
+    go_on = f"holdfast run --continue {row.id}"
+    if around.pid is None:
+        reasons.append(Reason("", "not_driven", run.at, None, f"{go_on} (no process drives it)"))
+    elif not is_driven and row.owner is not None:
+        other = f"{go_on}, once process {around.pid}, which has the file and drives other runs, is done"
+        reasons.append(Reason("", "not_driven", run.at, None, other))
+    elif not run.begun:
+        reasons.append(Reason("", "slot", run.at, None, "room for one more run in memory (limit resident)"))
+    return reasons
+
+
+class _Looker:
+    """Says of each open step and scope of a run why it is open."""
+
+    def __init__(
+        self,
+        run: Run,
+        plan: Plan,
+        since: Mapping[str, Millis],
+        holders: Mapping[str, str],
+        around: Around,
+        *,
+        is_driven: bool,
+    ) -> None:
+        self._run, self._plan, self._since, self._holders = run, plan, since, holders
+        self._around, self._is_driven = around, is_driven
+
+    def of_steps(self) -> list[Reason]:
+        reasons = [(path, self._of_step(path, step)) for path, step in self._run.steps.items()]
+        return [
+            msgspec.structs.replace(one, until=earliest(self._run, path, one.until)) for path, one in reasons
+        ]
+
+    def of_scopes(self) -> list[Reason]:
+        """Children of a fan-out that wait for a place."""
+        reasons = []
+        for path, scope in self._run.scopes.items():
+            left, node = scope.count - scope.next, self._plan.node(path)
+            if left > 0 and isinstance(node, FanOut) and not self._run.ending:
+                which = (
+                    "the one that is open" if scope.open == 1 else f"one of the {scope.open} that are open"
+                )
+                text = f"the end of {which}; {left} of {scope.count} wait"
+                reasons.append(self._reason(path, "slot", None, f"{text} (concurrency {node.concurrency})"))
+        return reasons
+
+    def _of_step(self, path: str, step: Step) -> Reason:
+        if (wait := step.wait) is not None:
+            return Reason(path, wait.kind, wait.since, wait.until, _unblocks(self._run, path, wait))
+        if step.key is not None and step.reason == "key":
+            holder = self._holders.get(path, "the step")
+            return self._reason(
+                path, "key", None, f"the end of {holder} that holds the key {step.key.text!r}"
+            )
+        if step.state == "running":
+            return self._at_work(path, step)
+        if step.state == "ready":
+            return self._ready(path, step)
+        timers = self._run.timers
+        if (due := timers.get(timer_key("retry", path))) is not None:
+            return self._retrying(path, step, due)
+        if (due := timers.get(timer_key("delay", path))) is not None:
+            return self._delayed(path, due)
+        return self._reason(path, step.state, None, "the answer that it waits for")
+
+    def _delayed(self, path: str, due: Millis) -> Reason:
+        if (poll := poll_around(self._plan, path)) is not None:
+            since = self._since.get(path, self._run.at)
+            return Reason(poll, "poll", since, due, "its next call, if that answers what it looks for")
+        return self._reason(path, "timer", due, "that time")
+
+    def _retrying(self, path: str, step: Step, due: Millis) -> Reason:
+        service = self._service(path)
+        if service is not None and not self._around.able(self._run.tenant, service):
+            return self._reason(
+                path, "no_worker", due, f"a worker that serves {service!r}, at its next attempt"
+            )
+        return self._reason(
+            path, "retry", due, f"the time of its next attempt; attempt {step.attempt} failed"
+        )
+
+    def _at_work(self, path: str, step: Step) -> Reason:
+        if (job := self._around.jobs.get(path)) is not None and job.attempt == step.attempt:
+            return self._at_a_worker(path, job)
+        if not self._is_driven:
+            text = f"going on with the run; attempt {step.attempt} was at work when its process ended"
+            return self._reason(path, "lost", None, text)
+        if (line := self._around.line_of(self._run.no, path)) is not None:
+            return self._reason(path, "slot", None, f"a free place: {line[1]:,} are taken (limit {line[0]})")
+        service = self._service(path)
+        if service is not None and step.target is None and not self._around.able(self._run.tenant, service):
+            return self._reason(path, "no_worker", None, f"a worker that serves {service!r}")
+        node = self._plan.node(path)
+        limit = node.timeout_ms if isinstance(node, Call) else None
+        until = None if limit is None else Millis(self._since.get(path, self._run.at) + limit)
+        if step.target is not None:
+            return self._reason(
+                path, "stopping", until, "its answer, or the end of its grace; it was told to stop"
+            )
+        return self._reason(path, "at_work", until, f"the end of attempt {step.attempt}")
+
+    def _at_a_worker(self, path: str, job: AssignmentRow) -> Reason:
+        if job.token:
+            until = self._around.lease_until(self._run.no, path, job.attempt)
+            text = (
+                f"the answer of worker {job.worker!r}, which has the job; after its lease it is offered again"
+            )
+            return Reason(path, "at_worker", job.claimed_at, until, text)
+        if not self._around.able(self._run.tenant, job.service):
+            return self._reason(path, "no_worker", None, f"a worker that fetches jobs of {job.service!r}")
+        return self._reason(path, "offered", None, f"a worker of {job.service!r} that asks for its next job")
+
+    def _service(self, path: str) -> str | None:
+        node = self._plan.node(path)
+        return node.target if isinstance(node, Call) and node.service is not None else None
+
+    def _ready(self, path: str, step: Step) -> Reason:
+        if step.reason == "no_tool":
+            node = self._plan.node(path)
+            tool = node.target if isinstance(node, Call) else path
+            return self._reason(path, "no_tool", None, f"a process with the tool {tool!r}: --tools MODULE")
+        if step.reason == "suspect":
+            due = self._run.timers.get(timer_key("suspect", path))
+            text = f"its turn to run alone; {step.lost} processes ended while it was at work"
+            return self._reason(path, "suspect", due, text)
+        return self._reason(path, step.reason or "slot", None, "a free place, when the run goes on")
+
+    def _reason(self, path: str, reason: str, until: Millis | None, unblocks: str) -> Reason:
+        return Reason(path, reason, self._since.get(path, self._run.at), until, unblocks)

@@ -1,0 +1,87 @@
+"""How far a run is: steps of its definition, nested ones too, each counted once, and of how many an instance completed.
+
+Told by the journal, which is read once: what was found in it is remembered. A very long one is not read whole for this:
+what happened in the middle of it repeats what happened before.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections import OrderedDict
+from typing import Final, TypedDict
+
+from holdfast.engine.codec import decode_row
+from holdfast.engine.decisions import CompleteStep
+from holdfast.engine.events import StepSucceeded
+from holdfast.store.base import Store
+from holdfast.store.records import ReadRow
+from holdfast.values import NULL, Millis, RunNo
+from holdfast.views.steps import Steps
+
+ROWS_READ_MAX: Final = 4_000  # from the beginning of a journal
+ROWS_AT_THE_END: Final = 500
+ROWS_AT_A_TIME: Final = 200
+REMEMBERED_MAX: Final = 1_000  # runs
+
+_INSTANCE = re.compile(r"~\d+|\[\d+\]")  # what a path has that the definition has not
+
+
+class Progress(TypedDict):
+    completed_steps: int
+    total_steps: int
+
+
+def definition_path(path: str) -> str:
+    """The step of the definition that a path is an instance of."""
+    return _INSTANCE.sub("", path)
+
+
+class _Read:
+    """What was found in the journal of one run so far."""
+
+    def __init__(self) -> None:
+        self.steps: Steps | None = Steps()
+        self.completed: set[str] = set()
+        self.seq = 0
+
+    def take(self, row: ReadRow) -> None:
+        self.seq, _, at, _, body = row
+        event, decisions = decode_row(body)
+        if self.steps is not None:
+            for step in self.steps.take(event, decisions, Millis(at)):
+                if step.status == "completed":
+                    self.completed.add(definition_path(step.path))
+                step.output = NULL  # not asked for, and perhaps large
+            return
+        if isinstance(event, StepSucceeded) and decisions:
+            self.completed.add(definition_path(event.path))
+        for decision in decisions:
+            if isinstance(decision, CompleteStep) and not decision.path.endswith("]"):
+                self.completed.add(definition_path(decision.path))
+
+
+class Progresses:
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._known: OrderedDict[RunNo, _Read] = OrderedDict()
+
+    async def of(self, no: RunNo, last: int, total: int) -> Progress:
+        """As of the row `last`, or a later one."""
+        read = self._known.setdefault(no, _Read())
+        self._known.move_to_end(no)
+        while len(self._known) > REMEMBERED_MAX:
+            self._known.popitem(last=False)
+        while read.seq < last:
+            if read.steps is not None and read.seq >= ROWS_READ_MAX:
+                read.steps = None
+            if read.steps is None:
+                read.seq = max(read.seq, last - ROWS_AT_THE_END)
+            rows = await self._store.journal(no, read.seq, ROWS_AT_A_TIME)
+            for row in rows:
+                if row[0] > read.seq:  # else somebody else asked meanwhile
+                    read.take(row)
+            if not rows:
+                break
+            await asyncio.sleep(0)
+        return {"completed_steps": min(len(read.completed), total), "total_steps": total}

@@ -1,0 +1,656 @@
+"""Looking at runs and workflows, behind every door: from committed rows, never from what is still on its way to disk.
+
+Only what a run waits for and how far it is may come from the memory of the engine that drives it. Whoever is told of a
+status is told of what belongs to it: both are of one look. Writes nothing; lists are pages of bounded size and cost.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import difflib
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+
+import msgspec
+
+from holdfast import limits
+from holdfast.engine.codec import decode_row
+from holdfast.engine.decisions import FinishRun
+from holdfast.engine.events import Adopted, RunStarted
+from holdfast.engine.state import Run
+from holdfast.errors import HoldfastError, InvalidInputs, LimitExceeded, NotFound, RunIsOpen, Unavailable
+from holdfast.plan.composed import TooLarge
+from holdfast.plan.graph import Plan
+from holdfast.runtime.fatal_runs import set_aside_of
+from holdfast.runtime.load import load_run_in_turns, whole
+from holdfast.runtime.ownership import holder_of
+from holdfast.runtime.plans import Plans
+from holdfast.runtime.rerun import Again, restart
+from holdfast.spec.notation import Definition
+from holdfast.spec.problems import did_you_mean
+from holdfast.store.base import Store
+from holdfast.store.records import Ends, Letter, Release, RunRow, SetAside, Wanted, Workflow
+from holdfast.tools.threads import in_thread
+from holdfast.values import (
+    DEFAULT_TENANT,
+    NULL,
+    OPEN,
+    TERMINAL,
+    Error,
+    Millis,
+    RunId,
+    RunNo,
+    Status,
+    decode,
+    is_text,
+)
+from holdfast.views import explain as why
+from holdfast.views import node_runs
+from holdfast.views.events import job_id
+from holdfast.views.explain import Explanation, Wait
+from holdfast.views.node_runs import Courses, NodeRun, NodeRunPages, Task
+from holdfast.views.outputs import UNSHOWN, output_text
+from holdfast.views.progress import Progress, Progresses
+from holdfast.views.steps import StepPages, StepView
+
+if TYPE_CHECKING:
+    from holdfast.runtime.engine import Engine
+
+__all__ = [  # records too, for those who know no store
+    "Definition",
+    "Diff",
+    "JournalEntry",
+    "Letter",
+    "NodeRun",
+    "Page",
+    "Queries",
+    "Release",
+    "RunRow",
+    "RunView",
+    "StepView",
+    "Task",
+    "Workflow",
+    "WorkflowView",
+    "labels_of",
+    "list_runs",
+    "only_callbacks",
+]
+
+PAGE: Final = 100
+NAMES_LOOKED_AT_MAX: Final = 1_000  # for the nearest to a name that is not there
+ID_PART_MIN: Final = 4  # characters of an id that are enough to look for it
+NO_BOUND: Final = 2**62
+
+Item = TypeVar("Item")
+
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+
+
+class Page(msgspec.Struct, Generic[Item], frozen=True):
+    """Part of a list. `cursor` asks for the next part; None if there is none. A part that is short may not be the last."""
+
+    items: list[Item]
+    cursor: str | None
+
+
+class RunView(msgspec.Struct, frozen=True):
+    """A run as of one moment. `number` is the release it was started from, if it was started by name."""
+
+    run_id: str
+    workflow: str
+    version: str
+    number: int | None
+    status: Status
+    inputs_text: msgspec.Raw  # as JSON text, which may have 25 MiB: surfaces pass it on as it is
+    output_text: msgspec.Raw
+    error: Error | None
+    waits: list[Wait]
+    progress: Progress
+    labels: dict[str, str]
+    created_at: Millis
+    started_at: Millis | None
+    finished_at: Millis | None
+    rerun_of: str | None
+    parent_job_id: str | None
+    set_aside: SetAside | None = None
+
+    @property
+    def inputs(self) -> Any:
+        return decode(self.inputs_text)
+
+    @property
+    def output(self) -> Any:
+        return decode(self.output_text)
+
+
+def only_callbacks(view: RunView) -> list[str]:
+    """The task ids that a run waits for, the oldest first, if it waits for nothing else."""
+    if view.status != "waiting" or any(wait.kind != "callback" for wait in view.waits):
+        return []
+    return [wait.name for wait in sorted(view.waits, key=lambda wait: wait.since or 0)]
+
+
+class JournalEntry(msgspec.Struct, frozen=True):
+    """One row: a fact with what was decided because of it. `body` is `[format, event, decisions]`. `jobs` are the ids of
+    the attempts that the row tells of, by path and number: `a#1`."""
+
+    seq: int
+    epoch: int
+    at: Millis
+    kind: str
+    body: msgspec.Raw
+    jobs: dict[str, str] = {}
+
+
+class WorkflowView(msgspec.Struct, frozen=True):
+    """A workflow and the release that its name means now, if any."""
+
+    workflow: Workflow
+    release: Release | None
+
+
+class Diff(msgspec.Struct, frozen=True):
+    """What changed from one release to another: as text, and as pointers to what differs."""
+
+    name: str
+    a: int
+    b: int
+    text: str
+    pointers: list[str]
+
+
+class Preview(msgspec.Struct, frozen=True):
+    """What another run would take over, and what it would do: top-level steps, and paths inside one that runs in part."""
+
+    copied: list[str]
+    runs: list[str]
+
+
+class Queries:
+    """`engine` is the one that drives the file, if it is this process's; without it, a file is only looked at."""
+
+    def __init__(self, store: Store, plans: Plans, engine: Engine | None = None) -> None:
+        self.store, self._plans, self._engine = store, plans, engine
+        self._progresses = Progresses(store)
+        self._pages = StepPages(store)
+        self._node_run_pages = NodeRunPages(store)
+        self.courses = Courses(store)
+
+    # ------------------------------------------------------------------------------------------------ runs
+
+    async def run(self, tenant: str, run_id: str) -> RunView:
+        ends = await self._ends(tenant, run_id)
+        aside = None if ends.row.status in TERMINAL else await self._set_aside(ends.row.no)
+        is_still = aside is not None or ends.row.status in TERMINAL
+        waits = [] if is_still else await self._waits(ends.row)
+        if waits:
+            ends = await self._ends(tenant, run_id)  # as it is now that what it waits for is durable
+        row, started = ends.row, _started(ends)
+        plan = await self._plans.of_version(row.tenant, row.version)
+        is_over = row.status in TERMINAL
+        finish = _finish(ends) if is_over else None
+        output, unshown = await self._output(row, plan, finish)
+        return RunView(
+            run_id=row.id,
+            workflow=row.workflow,
+            version=row.version,
+            number=row.number,
+            status=row.status,
+            inputs_text=await whole(self.store, row.no, started.inputs),
+            output_text=output,
+            error=unshown if finish is None or finish.error is None else finish.error,
+            waits=[] if is_over else waits,
+            progress=await self._progresses.of(row.no, ends.last[0], plan.steps_total),
+            labels=labels_of(row),
+            created_at=row.created_at,
+            started_at=_started_at(ends, started),
+            finished_at=row.finished_at,
+            rerun_of=row.rerun_of,
+            parent_job_id=row.parent_job_id,
+            set_aside=aside,
+        )
+
+    async def _set_aside(self, no: RunNo) -> SetAside | None:
+        if self._engine is None:
+            return await set_aside_of(self.store, no)
+        return self._engine.advance.quarantined.get(no)
+
+    async def wait_for(self, tenant: str, run_id: str, seconds: float, *, or_pause: bool = False) -> RunView:
+        """The run at its end, or as it is when the time is up; with `or_pause` also once it waits for callbacks alone."""
+        assert self._engine is not None, "a file that nobody drives has nothing to wait for"
+        row = await self._row(tenant, run_id)
+        try:
+            async with asyncio.timeout(min(seconds, limits.now.wait_secs_max)):
+                if not or_pause:
+                    await self._engine.ended(row.no)
+                while or_pause:
+                    await self._ends_or_rests(row.no)
+                    view = await self.run(tenant, run_id)
+                    if view.status in TERMINAL or only_callbacks(view):
+                        return view
+                    # An answer came the moment that it rested: it goes on.
+        except TimeoutError:
+            pass
+        except HoldfastError as error:
+            if isinstance(error, Unavailable):
+                raise
+            # else it was set aside: it is shown as it is
+        return await self.run(tenant, run_id)
+
+    async def _ends_or_rests(self, no: RunNo) -> None:
+        assert self._engine is not None
+        either = [asyncio.ensure_future(wait) for wait in (self._engine.ended(no), self._engine.rests(no))]
+        try:
+            done, _ = await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
+        finally:
+            for task in either:
+                task.cancel()
+
+    async def runs(
+        self,
+        tenant: str,
+        *,
+        status: str | None = None,
+        workflow: str | None = None,
+        number: int | None = None,
+        label: str | None = None,
+        id_part: str | None = None,
+        cursor: str | None = None,
+        limit: int = PAGE,
+    ) -> Page[RunRow]:
+        """Runs, the newest first. `label` is `team=x`, or `team` for any value; `id_part` the beginning or the end of one."""
+        limit = _page(limit)
+        if id_part is not None:
+            return await self._like(tenant, id_part, limit)
+        before = None if cursor is None else RunNo(number_of(cursor))
+        wanted = wanted_of(status, workflow, number, label)
+        found = await self.store.list_runs(tenant, before, limit, wanted)
+        return Page(found.rows, None if found.below is None else cursor_of(found.below))
+
+    async def _like(self, tenant: str, part: str, limit: int) -> Page[RunRow]:
+        """Runs by the beginning or the end of their id."""
+        if len(part) < ID_PART_MIN or not is_text(part):
+            raise InvalidInputs(f"a part of an id has at least {ID_PART_MIN} characters")
+        found = await self.store.ids_like(tenant, part, limit)
+        rows = [await self.store.run_by_id(tenant, run_id) for run_id in found]
+        return Page([row for row in rows if row is not None], None)
+
+    async def artefact(self, tenant: str, sha256: str) -> Path:
+        """A file that some run of the tenant names."""
+        artefacts = None if self._engine is None else self._engine.dispatch.artefacts
+        is_named = _SHA256.fullmatch(sha256) and await self.store.names_artefact(tenant, sha256)
+        if artefacts is None or not is_named or not artefacts.of(tenant).has(sha256):
+            raise NotFound(f"no run here names an artefact {sha256!a:.80}")
+        return artefacts.of(tenant).path(f"artefact://sha256/{sha256}")
+
+    async def count(
+        self,
+        tenant: str,
+        status: str | None = None,
+        *,
+        workflow: str | None = None,
+        number: int | None = None,
+    ) -> int:
+        return await self.store.count_runs(tenant, wanted_of(status, workflow, number, None))
+
+    async def steps(
+        self, tenant: str, run_id: str, *, every: bool = False, cursor: str | None = None, limit: int = PAGE
+    ) -> Page[StepView]:
+        """Steps in the order in which they were reached: those of the top level and those that failed, or every one."""
+        limit = _page(limit)
+        row = await self._row(tenant, run_id)
+        plan = await self._plans.of_version(row.tenant, row.version)
+        after = 0 if cursor is None else number_of(cursor)
+        found, has_more = await self._pages.page(plan, row, every=every, after=after, limit=limit)
+        for step in found:
+            step.job_id = job_id(row.id, step.path, step.attempt) if step.attempt else None
+        return Page(found, cursor_of(found[-1].order) if has_more else None)
+
+    async def letters(self, tenant: str, run_id: str) -> list[Letter]:
+        """Whom the end of a run is told, and how far that is. A run that is not over has none yet."""
+        return await self.store.letters_of_run((await self._row(tenant, run_id)).no)
+
+    async def dead_letters(self, tenant: str, *, cursor: str | None, limit: int) -> Page[Letter]:
+        """Letters that nobody took, the oldest first."""
+        limit = _page(limit)
+        after = 0 if cursor is None else number_of(cursor)
+        found = await self.store.dead_letters(tenant, after, limit + 1)
+        return Page(found[:limit], cursor_of(found[limit - 1].pos) if len(found) > limit else None)
+
+    async def step_names(self, tenant: str, run_id: str) -> list[str]:
+        """The steps of the top level in the order of the definition, whether they were reached or not."""
+        row = await self._row(tenant, run_id)
+        plan = await self._plans.of_version(row.tenant, row.version)
+        return [node.name for node in plan.root.nodes.values()]
+
+    async def journal(
+        self, tenant: str, run_id: str, after: int = 0, limit: int = PAGE
+    ) -> Page[JournalEntry]:
+        """Rows whose number is over `after`; the cursor is the number of the last of them, as text."""
+        limit = _page(limit)
+        row = await self._row(tenant, run_id)
+        rows = await self.store.journal(row.no, after, limit + 1)
+        items = [
+            JournalEntry(seq, epoch, Millis(at), kind, msgspec.Raw(body.encode()), _jobs(row.id, body))
+            for seq, epoch, at, kind, body in rows[:limit]
+        ]
+        return Page(items, str(items[-1].seq) if len(rows) > limit else None)
+
+    async def preview(self, tenant: str, run_id: str, again: Again | None = None) -> Preview:
+        """What a rerun would take over and what it would do; refuses what the rerun would refuse."""
+        row = await self._row(tenant, run_id)
+        if row.status not in TERMINAL:
+            raise RunIsOpen(row.id, row.status)
+        found = await restart(
+            self.store, await self.plan_of(row), await self._folded(row.no), again or Again()
+        )
+        return Preview(found.copied, found.runs)
+
+    async def explain(self, tenant: str, run_id: str) -> Explanation:
+        """Why a run is not further, and what would unblock it."""
+        row = await self._row(tenant, run_id)
+        plan = await self._plans.of_version(row.tenant, row.version)
+        if self._engine is None:
+            file: Any = self.store  # what is opened to be looked at is a file
+            return await why.explain(
+                self.store, row, plan, holder=holder_of(file.path), epoch=file.epoch_now()
+            )
+        return await why.explain_live(self._engine, row, plan)
+
+    # --------------------------------------------------------------------------------------- workflows
+
+    async def workflows(
+        self, tenant: str, cursor: str | None = None, limit: int = PAGE
+    ) -> Page[WorkflowView]:
+        """Workflows by name."""
+        limit = _page(limit)
+        after = "" if cursor is None else _text_of(cursor)
+        found = await self.store.workflows(tenant, after, limit + 1)
+        items = [await self._view(tenant, workflow) for workflow in found[:limit]]
+        return Page(items, _cursor_of_text(found[limit - 1].name) if len(found) > limit else None)
+
+    async def workflow(self, tenant: str, name: str) -> WorkflowView:
+        """A workflow by its name, or by its id."""
+        found = await self.store.workflow(tenant, name) if is_text(name) else None
+        if found is None and is_text(name):
+            found = await self.store.workflow_by_id(tenant, name)
+        if found is None:
+            near = did_you_mean(name, await self.store.workflow_names(tenant, NAMES_LOOKED_AT_MAX))
+            raise NotFound(f"there is no workflow {name!a} here" + (f"; {near}" if near else ""))
+        return await self._view(tenant, found)
+
+    async def _view(self, tenant: str, workflow: Workflow) -> WorkflowView:
+        if workflow.number is None:
+            return WorkflowView(workflow, None)
+        return WorkflowView(workflow, await self.store.release(tenant, workflow.name, workflow.number))
+
+    async def releases(
+        self, tenant: str, name: str, cursor: str | None = None, limit: int = PAGE
+    ) -> Page[Release]:
+        """What was published under a name, and its drafts: the newest first."""
+        limit = _page(limit)
+        below = NO_BOUND if cursor is None else number_of(cursor)
+        found = await self.store.releases(tenant, name, below, limit + 1) if is_text(name) else []
+        if not found:
+            name = (await self.workflow(tenant, name)).workflow.name  # raises if there is none of this name
+        return Page(found[:limit], cursor_of(found[limit - 1].number) if len(found) > limit else None)
+
+    async def release(self, tenant: str, release_id: str) -> Release:
+        """A release by its own id."""
+        found = await self.store.release_by_id(tenant, release_id) if is_text(release_id) else None
+        if found is None:
+            raise NotFound(f"there is no release {release_id!a} here")
+        return found
+
+    async def definition(
+        self, tenant: str, name: str, number: int | None = None
+    ) -> tuple[Release, Definition]:
+        """A release with its definition: what the name means, or that of a number."""
+        view = await self.workflow(tenant, name)
+        release = view.release
+        if number is not None:
+            release = await self.store.release(tenant, view.workflow.name, number)
+        if release is None:
+            what = "has nothing published" if number is None else f"has no release {number}"
+            raise NotFound(f"the workflow {name!a} {what}")
+        found = await self.store.definition(tenant, release.version)
+        assert found is not None, f"the definition of {release.id} is missing"
+        return release, self._plans.spec_of(release.version, found[0])
+
+    async def diff(self, tenant: str, name: str, a: int, b: int) -> Diff:
+        """What changed from release `a` to release `b`."""
+        (first, before), (second, after) = [await self.definition(tenant, name, number) for number in (a, b)]
+        lines = [spec.to_yaml().splitlines(keepends=True) for spec in (before, after)]
+        if sum(map(len, lines)) > limits.now.diff_lines_max:
+            raise LimitExceeded(
+                "diff_lines_max", f"two definitions of over {limits.now.diff_lines_max:,} lines together"
+            )
+        names = (f"{first.name} {a}", f"{second.name} {b}")
+        text = await in_thread(lambda: "".join(difflib.unified_diff(lines[0], lines[1], *names)))
+        return Diff(first.name, a, b, text, _pointers(before.to_data(), after.to_data()))
+
+    # ------------------------------------------------------------------------------- the dialect of tasks
+
+    async def task(self, tenant: str, run_id: str) -> Task:
+        return await node_runs.task_of(self, await self._row(tenant, run_id))
+
+    async def tasks(
+        self,
+        tenant: str,
+        *,
+        status: str | None = None,
+        flow_version_id: str | None = None,
+        page: int = 1,
+        page_size: int = PAGE,
+    ) -> tuple[list[Task], int]:
+        """A page of tasks, the newest first, and how many there are in all."""
+        return await node_runs.tasks_page(
+            self, tenant, status=status, release_id=flow_version_id, page=page, size=page_size
+        )
+
+    async def node_runs(
+        self,
+        tenant: str,
+        run_id: str,
+        *,
+        cursor: str | None = None,
+        limit: int = limits.DEFAULTS.node_runs_max,
+    ) -> Page[NodeRun]:
+        """What each attempt at a node did, in the order of their beginning."""
+        limit = _page(limit, "node_runs_max")
+        row = await self._row(tenant, run_id)
+        after = 0 if cursor is None else number_of(cursor)
+        found, last = await self._node_run_pages.page(row, after=after, limit=limit)
+        return Page(found, None if last is None else cursor_of(last))
+
+    # ---------------------------------------------------------------------------------------------- inside
+
+    async def plan_of(self, row: RunRow) -> Plan:
+        return await self._plans.of_version(row.tenant, row.version)
+
+    async def _row(self, tenant: str, run_id: str) -> RunRow:
+        row = await self.store.run_by_id(tenant, RunId(run_id)) if is_text(run_id) else None
+        if row is None:
+            raise NotFound(f"no run {ascii(run_id)[1:-1]:.100} in this database")
+        return row
+
+    async def _ends(self, tenant: str, run_id: str) -> Ends:
+        ends = await self.store.ends(tenant, RunId(run_id)) if is_text(run_id) else None
+        if ends is None:
+            raise NotFound(f"no run {ascii(run_id)[1:-1]:.100} in this database")
+        return ends
+
+    async def _waits(self, row: RunRow) -> list[Wait]:
+        """What a run waits for, once that is durable: whoever sees it may answer it the next moment."""
+        found = why.waits(await self._state(row.no), await self.plan_of(row))
+        if found and self._engine is not None:
+            await self._engine.advance.caught_up()
+        return found
+
+    async def _state(self, no: RunNo) -> Run:
+        """An open run: from the memory of its owner, else from its rows."""
+        live = None if self._engine is None else self._engine.advance.live.get(no)
+        return await self._folded(no) if live is None else live.run
+
+    async def _folded(self, no: RunNo) -> Run:
+        stored = await self.store.load(no)
+        assert stored is not None
+        return await load_run_in_turns(self.store, stored)
+
+    async def _output(
+        self, row: RunRow, plan: Plan, finish: FinishRun | None
+    ) -> tuple[msgspec.Raw, Error | None]:
+        """What a run gave; or, where that is too large to be shown, why it is not."""
+        if finish is None or finish.status != "completed":
+            return NULL, None
+        text = bytes(await whole(self.store, row.no, finish.output))
+        try:
+            if plan.output is None or b'"$' in text:
+                text = await output_text(self.store, plan, await self._folded(row.no))
+            return msgspec.Raw(text), None
+        except (TooLarge, RecursionError):
+            return NULL, Error("output_too_large", UNSHOWN)
+
+
+def _jobs(run_id: RunId, body: str) -> dict[str, str]:
+    """The ids of the attempts that a row tells of."""
+    event, decisions = decode_row(body)
+    told = ((getattr(part, "path", ""), getattr(part, "attempt", 0)) for part in (event, *decisions))
+    return {f"{path}#{attempt}": job_id(run_id, path, attempt) for path, attempt in told if attempt}
+
+
+def _started(ends: Ends) -> RunStarted:
+    event, _ = decode_row(ends.first[0][4])
+    assert isinstance(event, RunStarted)
+    return event
+
+
+def _started_at(ends: Ends, started: RunStarted) -> Millis | None:
+    """When it was first driven: with its first row, or with the one of whoever took it up."""
+    if started.drive:
+        return Millis(ends.first[0][2])
+    for _, _, at, kind, body in ends.first:
+        if kind == "adopted":
+            event, _ = decode_row(body)
+            if isinstance(event, Adopted) and event.drive:
+                return Millis(at)
+    return None
+
+
+def _finish(ends: Ends) -> FinishRun | None:
+    _, decisions = decode_row(ends.last[4])
+    return next((each for each in decisions if isinstance(each, FinishRun)), None)
+
+
+def labels_of(row: RunRow) -> dict[str, str]:
+    return msgspec.json.decode(row.labels, type=dict[str, str]) if row.labels else {}
+
+
+def wanted_of(status: str | None, workflow: str | None, number: int | None, label: str | None) -> Wanted:
+    if status is not None and status not in OPEN | TERMINAL:
+        hint = did_you_mean(status, OPEN | TERMINAL)
+        raise InvalidInputs(
+            f"no run has the status {status!r}; {hint or 'one of ' + ', '.join(sorted(OPEN | TERMINAL))}"
+        )
+    if number is not None and workflow is None:
+        raise InvalidInputs("a number is that of a release: name the workflow too")
+    name, equals, value = (label or "").partition("=")
+    if label is not None and not name:
+        raise InvalidInputs(f"a label is given as name or name=value, not {label!r}")
+    for text in (workflow, label):
+        if text is not None and not is_text(text):
+            raise InvalidInputs(f"{text!a:.50} has half of a surrogate pair in it, which no text can hold")
+    return Wanted(
+        status=status,
+        workflow=workflow,
+        number=number,
+        label=(name, value if equals else None) if name else None,
+    )
+
+
+async def list_runs(
+    store: Store,
+    *,
+    status: str | None = None,
+    workflow: str | None = None,
+    label: str | None = None,
+    before: RunNo | None = None,
+    limit: int,
+) -> list[RunRow]:
+    """Runs of the default tenant, the newest first, as many as are asked for if there are so many."""
+    wanted, rows = wanted_of(status, workflow, None, label), list[RunRow]()
+    while len(rows) < limit:
+        found = await store.list_runs(DEFAULT_TENANT, before, limit - len(rows), wanted)
+        rows, before = rows + found.rows, found.below
+        if before is None:
+            break
+        await asyncio.sleep(0)
+    return rows
+
+
+# ------------------------------------------------------------------------------------------------------ cursors
+
+
+def cursor_of(number: int) -> str:
+    return f"{number:x}"
+
+
+def number_of(cursor: str) -> int:
+    try:
+        number = int(cursor, 16)
+    except ValueError:
+        number = -1
+    if not 0 <= number < 2**62 or cursor != cursor_of(number):
+        raise InvalidInputs(f"{cursor!a:.50} is no cursor; take the one that the page before gave")
+    return number
+
+
+def _cursor_of_text(text: str) -> str:
+    return text.encode().hex()
+
+
+def _text_of(cursor: str) -> str:
+    try:
+        return bytes.fromhex(cursor).decode()
+    except ValueError:
+        raise InvalidInputs(f"{cursor!a:.50} is no cursor; take the one that the page before gave") from None
+
+
+def _page(limit: int, name: str = "page_max") -> int:
+    """How many items a page has. A server with a lower limit gives shorter pages, so that clients need not know."""
+    most: int = getattr(limits.DEFAULTS, name)
+    if not 1 <= limit <= most:
+        raise LimitExceeded(name, f"limit is a number from 1 to {most:,}, not {limit}")
+    return min(limit, int(getattr(limits.now, name)))
+
+
+# --------------------------------------------------------------------------------------------------------- diff
+
+
+def _pointers(a: Any, b: Any, at: str = "") -> list[str]:
+    """Where two definitions differ, as JSON pointers: the innermost places."""
+    if a == b:
+        return []
+    if isinstance(a, dict) and isinstance(b, dict):
+        keys = list(dict.fromkeys([*a, *b]))
+        inner = [(key, a.get(key, _GONE), b.get(key, _GONE)) for key in keys]
+    elif isinstance(a, list) and isinstance(b, list):
+        longest = max(len(a), len(b))
+        inner = [(str(i), _at(a, i), _at(b, i)) for i in range(longest)]
+    else:
+        return [at]
+    return [
+        pointer
+        for key, before, after in inner
+        for pointer in _pointers(before, after, f"{at}/{key.replace('~', '~0').replace('/', '~1')}")
+    ]
+
+
+def _at(values: list[Any], index: int) -> Any:
+    return values[index] if index < len(values) else _GONE
+
+
+_GONE: Final = object()

@@ -1,0 +1,428 @@
+"""The steps of a run as people see them: a projection of journal rows, one entry per step that was reached.
+
+    rows ──► Steps.take(event, decisions, at) ──► {path: StepView}
+
+`Steps` only listens: it sees committed rows in order, alive or read back, and never a plan or a store. What a scope
+gave is not in any row (it is gathered from its leaves), so `read_steps`, which has the store, fills that in.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections import OrderedDict
+from collections.abc import Iterable
+from typing import Final
+
+import msgspec
+
+from holdfast.engine.codec import decode_row
+from holdfast.engine.decisions import (
+    ArmTimer,
+    BeginStop,
+    CompleteStep,
+    Decision,
+    FailStep,
+    FinishRun,
+    OpenScope,
+    OpenWait,
+    ReserveKey,
+    StartAttempt,
+    StopAttempt,
+)
+from holdfast.engine.draft import Draft
+from holdfast.engine.events import (
+    Adopted,
+    AttemptReleased,
+    CallbackReceived,
+    Event,
+    KeyHeld,
+    RunStarted,
+    StepFailed,
+    StepPaused,
+    StepSucceeded,
+    TimerFired,
+)
+from holdfast.engine.state import Run, beneath
+from holdfast.plan.composed import TooLarge
+from holdfast.plan.graph import Plan
+from holdfast.runtime.load import whole
+from holdfast.store.base import Store
+from holdfast.store.records import ReadRow, RunRow
+from holdfast.values import NULL, TERMINAL, Error, Millis, RunNo, StepState, scope_of, split
+from holdfast.views.outputs import JOURNAL_PAGE, READ_BYTES_MAX, whole_run
+
+ROWS_AT_A_TIME: Final = 200  # of a journal; some milliseconds
+PAGE_BYTES_MAX: Final = 64 * 1024 * 1024  # outputs of the steps of one page, together
+PAGES_REMEMBERED_MAX: Final = 8  # each may hold as many values as a page has steps
+
+_ENDED: Final = frozenset({"completed", "failed", "cancelled"})
+_OF_STEPS: Final = ("delay", "retry", "suspect", "expiry", "poll")  # timers that a step itself waits for
+_FOR_OTHERS: Final = ("key", "callback", "signal", "approval", "condition")
+_OUTSIDE: Final = frozenset({("ready", "no_tool"), *(("waiting", kind) for kind in _FOR_OTHERS)})
+
+
+class StepView(msgspec.Struct):
+    """One step instance. `attempt` is the number of the latest one, and `attempts` is how many there were, without those
+    that were given back because no process here had the tool; what ends without a call has none.
+
+    `error` is the last one while a step is tried again, and why it failed once it has. `due` is when a waiting or
+    retrying step moves by itself. Of the `children` of a fan-out some are `done`, and some of those `failed`.
+    """
+
+    path: str
+    status: StepState
+    started: Millis
+    attempts: int = 0
+    output: msgspec.Raw = NULL
+    error: Error | None = None
+    finished: Millis | None = None
+    due: Millis | None = None
+    reason: str = ""  # why it is ready and not running: stopping, no_tool, lost; or what it waits for: key, callback, signal, approval, condition
+    is_scope: bool = False
+    children: int = 0
+    done: int = 0
+    failed: int = 0
+    joined: bool = False  # the output is that of its leaves
+    stopping: str | None = None  # what its attempt was told to stop for
+    order: int = 0  # which one it was to be reached, from 1
+    worker: tuple[str, ...] = ()  # who did its last attempt, if not this process: id and address
+    task_id: str = ""  # under which its later answer was announced
+    waits_since: Millis | None = None  # when it last began to wait for somebody outside
+    attempt: int = 0
+    job_id: str | None = None  # of the latest attempt
+
+    @property
+    def is_top(self) -> bool:
+        return not split(self.path)[0]
+
+    @property
+    def is_over(self) -> bool:
+        return self.status in _ENDED
+
+
+class Steps:
+    """Steps by path, in the order in which they were reached.
+
+    Without `every`, a step inside a scope is forgotten once it has ended well: a loop of any length takes flat memory.
+    """
+
+    def __init__(self, *, every: bool = False) -> None:
+        self.by_path: dict[str, StepView] = {}
+        self._every = every
+        self._open: dict[str, StepView] = {}
+        self._outside: set[str] = set()  # open steps that wait for what is not here
+        self._changed: dict[str, StepView] = {}
+        self._at = Millis(0)
+        self._reached_so_far = 0
+        self._parked: dict[str, tuple[msgspec.Raw, Error | None]] = {}  # answers that came before their pause
+
+    @property
+    def open(self) -> list[StepView]:
+        return list(self._open.values())
+
+    def has_open_upto(self, order: int) -> bool:
+        """Is this step open, or one that was reached before it?"""
+        return any(step.order <= order for step in self._open.values())
+
+    @property
+    def stuck(self) -> list[StepView]:
+        """The steps that wait for a tool, or for a key that another run holds, if nothing else is open: then nothing
+        here can bring the run further."""
+        if not self._outside:
+            return []  # asked after every row, and there may be thousands of open steps
+        leaves = [step for step in self._open.values() if not step.is_scope]
+        return leaves if len(leaves) == len(self._outside) else []
+
+    def take(self, event: Event, decisions: Iterable[Decision], at: Millis) -> list[StepView]:
+        """Take one row in; gives the steps that it changed."""
+        self._at, self._changed = at, {}
+        self._fact(event)
+        for decision in decisions:
+            self._order(decision)
+        return list(self._changed.values())
+
+    def take_row(self, row: ReadRow) -> list[StepView]:
+        _, _, at, _, body = row
+        return self.take(*decode_row(body), Millis(at))
+
+    def take_rows(self, rows: Iterable[ReadRow]) -> None:
+        for row in rows:
+            self.take_row(row)
+
+    def _fact(self, event: Event) -> None:
+        match event:
+            case StepSucceeded() | StepFailed() | AttemptReleased():
+                if (step := self._at_work(event.path, event.attempt)) and not self._stopped(step):
+                    self._answered(step, event)
+            case Adopted(lost):
+                for path in lost:
+                    if not self._stopped(step := self._open[path]):
+                        self._set(step, "ready", "lost")
+            case RunStarted(copied=copied):  # what another run gave counts as done
+                for path, output in copied.items():
+                    self._end(self._reached(path), "completed", output=output)
+            case KeyHeld(path) if (found := self._open.get(path)) and found.reason == "key":
+                self._set(found, "waiting", "key")
+            case StepPaused() | CallbackReceived():
+                self._later(event)
+            case TimerFired(path, "expiry") if found := self._open.get(path):
+                self._set(found, "retrying")
+            case TimerFired(path, "grace") if (found := self._open.get(path)) and found.stopping == path:
+                self._stopped(found)
+
+    def _later(self, event: StepPaused | CallbackReceived) -> None:
+        """A call says that its answer comes later, or that answer has come: perhaps the other way round."""
+        step = self._open.get(event.path)
+        if step is None or step.attempt != event.attempt:
+            return
+        if isinstance(event, CallbackReceived):
+            if step.reason in ("callback", "poll"):
+                self._called_back(step, event.output, event.error)
+            elif step.stopping is None:
+                self._parked[event.path] = (event.output, event.error)
+        elif step.status == "running" and not self._stopped(step):
+            if event.path in self._parked:
+                self._called_back(step, *self._parked.pop(event.path))
+            else:
+                self._set(step, "waiting", "callback")
+
+    def _called_back(self, step: StepView, output: msgspec.Raw, error: Error | None) -> None:
+        step.due = None
+        if error is None:
+            return self._end(step, "completed", output=output)
+        step.error = error
+        self._set(step, "retrying")
+
+    def _answered(self, step: StepView, event: StepSucceeded | StepFailed | AttemptReleased) -> None:
+        match event:
+            case StepSucceeded(output=output, worker=worker):
+                step.worker = worker[:2]
+                self._end(step, "completed", output=output)
+            case StepFailed(error=error, worker=worker):
+                step.error, step.worker = error, worker[:2]
+                self._set(step, "retrying")
+            case AttemptReleased(reason=reason):
+                step.attempts -= reason == "no_tool"
+                self._set(step, "ready", reason)
+
+    def _order(self, decision: Decision) -> None:
+        match decision:
+            case StartAttempt(path, attempt):
+                step = self._reached(path)
+                step.attempt, step.attempts, step.due = attempt, step.attempts + 1, None
+                self._set(step, "running")
+            case ReserveKey(path):
+                self._set(self._reached(path), "ready", "key")
+            case StopAttempt(path, target):
+                self._stop(self._open[path], target)
+            case OpenWait(path, kind, name):
+                step = self._reached(path)
+                step.task_id, step.waits_since = name, self._at
+                self._set(step, "waiting", kind)
+            case ArmTimer():
+                self._armed(decision)
+            case BeginStop(target, error) if (found := self._open.get(target)) and not found.is_scope:
+                found.error = error  # its time is over: what it was stopped for is why it is tried again
+            case OpenScope(path, count, _, value, _, is_nested):
+                step = self._reached(path)
+                # A choice is one or the other, and a nested plan is one: only a fan-out has children to count.
+                step.is_scope, step.children = True, count if value == NULL and not is_nested else 0
+            case CompleteStep(path, value, _, joined) if not self._is_child(path):
+                step = self._reached(path)
+                step.joined = joined
+                self._end(step, "completed", output=value)
+            case FailStep(path, error) if not self._is_child(path, failed=True):
+                self._end(self._reached(path), "failed", error=error)
+            case FinishRun():
+                for step in self.open:
+                    self._end(step, "cancelled")
+
+    def _armed(self, order: ArmTimer) -> None:
+        """A step moves at a time by itself, perhaps."""
+        if order.timer not in _OF_STEPS:
+            return
+        step = self._reached(order.path)
+        if order.timer == "poll":
+            return self._set(step, "waiting", "poll")
+        step.due = order.at
+        if order.timer == "expiry":
+            self._set(step, "waiting", step.reason or "callback")
+        else:
+            self._set(step, "waiting" if order.timer == "delay" else step.status, step.reason)
+
+    def _stop(self, step: StepView, target: str) -> None:
+        if step.status == "running":
+            step.stopping = target
+        else:
+            self._end(step, "cancelled")
+
+    def _at_work(self, path: str, attempt: int) -> StepView | None:
+        """The step whose attempt this is, if it is still the open one: any other answer is late."""
+        step = self._open.get(path)
+        return step if step is not None and step.status == "running" and step.attempt == attempt else None
+
+    def _stopped(self, step: StepView) -> bool:
+        """An attempt that was told to stop has stopped, whatever it says."""
+        target, step.stopping = step.stopping, None
+        if target is None:
+            return False
+        if target == step.path:  # its time was over: the step itself is tried again, or fails
+            self._set(step, "retrying")
+        else:
+            self._end(step, "cancelled")
+        return True
+
+    def _reached(self, path: str) -> StepView:
+        step = self._open.get(path)
+        if step is None:
+            # Changed in this row and not open: its output came and could not be kept, so it fails after all.
+            step = self._changed.get(path) or self._new(path)
+            self._open[path] = self.by_path[path] = step
+        self._changed[path] = step
+        return step
+
+    def _new(self, path: str) -> StepView:
+        self._reached_so_far += 1
+        return StepView(path, "running", self._at, order=self._reached_so_far)
+
+    def _set(self, step: StepView, status: StepState, reason: str = "") -> None:
+        step.status, step.reason = status, reason
+        self._changed[step.path] = step
+        if (status, reason) in _OUTSIDE:
+            self._outside.add(step.path)
+        elif self._outside:
+            self._outside.discard(step.path)
+
+    def _end(
+        self, step: StepView, status: StepState, *, output: msgspec.Raw = NULL, error: Error | None = None
+    ) -> None:
+        self._set(step, status)
+        step.output, step.error, step.finished, step.due = output, error, self._at, None
+        self._open.pop(step.path, None)
+        if step.is_scope and status != "completed":
+            self._cancel_beneath(step.path)
+        if not self._remembers(step):
+            self.by_path.pop(step.path, None)
+
+    def _remembers(self, step: StepView) -> bool:
+        """Is a step that has just ended still of interest?"""
+        return self._every or step.is_top or step.status == "failed"
+
+    def _is_child(self, path: str, *, failed: bool = False) -> bool:
+        """A fan-out's child is named like its frame, `loop[3]`, and is no step: its scope counts it."""
+        scope_path, index = scope_of(path)
+        scope = self._open.get(scope_path)
+        if index is None or scope is None:
+            return False
+        scope.done += 1
+        scope.failed += failed
+        self._changed[scope_path] = scope
+        return True
+
+    def _cancel_beneath(self, target: str) -> None:
+        for step in [step for path, step in self._open.items() if beneath(target, path)]:
+            self._end(step, "cancelled")
+
+
+async def steps_so_far(store: Store, no: RunNo, *, every: bool = False) -> Steps:
+    """The steps of a run as of its last durable row, read page by page."""
+    steps, after = Steps(every=every), 0
+    while rows := await store.journal(no, after, JOURNAL_PAGE):
+        steps.take_rows(rows)
+        after = rows[-1][0]
+    return steps
+
+
+async def read_steps(store: Store, plan: Plan, run: Run, *, every: bool = False) -> dict[str, StepView]:
+    """The steps of a run with their outputs whole: top-level and failed ones, or every one."""
+    steps = (await steps_so_far(store, run.no, every=every)).by_path
+    shown = {path: step for path, step in steps.items() if every or step.is_top or step.status == "failed"}
+    await _fill_outputs(store, plan, run, shown.values())
+    return shown
+
+
+class _Reading:
+    """A page in the making: as many steps behind `after` as it may have, as of the row `seq`."""
+
+    def __init__(self, *, every: bool, after: int, limit: int) -> None:
+        self._every, self._after, self._limit = every, after, limit
+        self._steps = Steps()
+        self.found: dict[int, StepView] = {}
+        self.seq = 0
+
+    @property
+    def is_done(self) -> bool:
+        """Nothing that comes later changes these steps, or one before them."""
+        return len(self.found) == self._limit and not self._steps.has_open_upto(max(self.found))
+
+    def take(self, rows: list[ReadRow]) -> None:
+        for row in rows:
+            if row[0] <= self.seq:
+                continue  # somebody else asked for the same page meanwhile
+            self.seq = row[0]
+            for step in self._steps.take_row(row):
+                if step.order > self._after and (self._every or step.is_top or step.status == "failed"):
+                    self.found[step.order] = step
+        self.found = {order: self.found[order] for order in sorted(self.found)[: self._limit]}
+
+
+class StepPages:
+    """Pages of steps in the order in which they were reached. One that may still change is remembered, so that looking at
+    an open run again reads only what is new."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._known: OrderedDict[tuple[RunNo, bool, int, int], _Reading] = OrderedDict()
+
+    async def page(
+        self, plan: Plan, row: RunRow, *, every: bool, after: int, limit: int
+    ) -> tuple[list[StepView], bool]:
+        """The steps behind `after` with their outputs whole, and whether there are more of them. Fewer than asked for
+        where these are large. Others get their turn between two pieces of the journal."""
+        key = (row.no, every, after, limit)
+        reading = self._known.setdefault(key, _Reading(every=every, after=after, limit=limit + 1))
+        self._known.move_to_end(key)
+        while len(self._known) > PAGES_REMEMBERED_MAX:
+            self._known.popitem(last=False)
+        while not reading.is_done:
+            rows = await self._store.journal(row.no, reading.seq, ROWS_AT_A_TIME)
+            if not rows:
+                break
+            reading.take(rows)
+            await asyncio.sleep(0)
+        if reading.is_done or row.status in TERMINAL:
+            self._known.pop(key, None)  # there will be nothing new
+        found = [msgspec.structs.replace(step) for step in reading.found.values()]
+        run = Run(row.no, row.id, row.version, row.tenant)
+        filled = await _fill_outputs(self._store, plan, run, found[:limit], PAGE_BYTES_MAX)
+        return found[:filled], filled < len(found)
+
+
+async def _fill_outputs(
+    store: Store, plan: Plan, run: Run, steps: Iterable[StepView], bytes_max: float = math.inf
+) -> int:
+    """Gives how many have their outputs now: as many as fit, and one at least."""
+    gathered: Draft | None = None
+    filled = 0
+    for step in steps:
+        if bytes_max <= 0:
+            break
+        if step.joined and gathered is None:
+            gathered = Draft(plan, await whole_run(store, run), run.at)
+        if step.joined and gathered is not None:
+            _fill_gathered(step, gathered)
+        else:
+            step.output = await whole(store, run.no, step.output)
+        bytes_max -= len(step.output)
+        filled += 1
+    return filled
+
+
+def _fill_gathered(step: StepView, draft: Draft) -> None:
+    """What a scope gave. Where that is too large to be shown the step says so: the others of its page must be seen."""
+    try:
+        step.output = msgspec.Raw(draft.gathered(step.path, READ_BYTES_MAX) or b"null")
+    except (TooLarge, RecursionError):
+        message = f"the output of {step.path} is too large to be shown; look at the steps inside it"
+        step.error = Error("output_too_large", message, step.path)

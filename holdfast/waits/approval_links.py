@@ -1,0 +1,112 @@
+"""Links that let whoever has one answer an approval: what is in them, whom they may be made for, what they ask.
+
+A link proves that we made it, and says in whose name it answers. Looking at it decides nothing. Does not know
+how it is sent, shown or answered; an answer by a link is one as any other, and counts once.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from holdfast.errors import InvalidInputs, NotFound
+from holdfast.signing import Capability, opened, sealed
+from holdfast.store.records import RunRow, WaitRow
+from holdfast.values import Millis, RunId, decode
+
+if TYPE_CHECKING:
+    from holdfast.runtime.engine import Engine
+
+APPROVE_PATH: Final = "/approve"
+PURPOSE: Final = "approve"
+NO_LINK: Final = "this link does not hold, or holds no more"
+
+
+class Question(msgspec.Struct, frozen=True):
+    """What a link asks. `outcome` is None while it is open; `by` is in whose name the link answers."""
+
+    tenant: str
+    run_id: str
+    workflow: str
+    path: str
+    by: str
+    prompt: str
+    form: Any
+    of: list[str]
+    need: int
+    until: Millis | None
+    outcome: str | None
+    resolved_at: Millis | None
+
+
+class Links:
+    def __init__(self, engine: Engine) -> None:
+        self._engine, self._store = engine, engine.store
+
+    async def make(self, tenant: str, run_id: str, path: str, base: str, by: str = "") -> str:
+        """A link to an approval that is open. `base` is where the server is reached; raises NotWaiting, InvalidInputs."""
+        row = await self._engine.row_of(RunId(run_id), tenant)
+        gate = await self._engine.waits.gate(row, path)
+        detail = decode(gate.detail) or {}
+        allowed = answerers(detail)
+        if allowed and by not in allowed:
+            raise InvalidInputs(
+                f"step {gate.path} is for {', '.join(allowed)} to answer: say for whom the link is"
+            )
+        if not by and detail.get("need", 1) > 1:
+            raise InvalidInputs(
+                f"step {gate.path} needs {detail['need']} answers: say for whom each link is, so that each counts once"
+            )
+        return self.address(tenant, run_id, gate.path, base, by)
+
+    def address(self, tenant: str, run_id: str, path: str, base: str, by: str) -> str:
+        capability = Capability(tenant, run_id, path, 0, PURPOSE, by)
+        return f"{base.rstrip('/')}{APPROVE_PATH}/{sealed(self._store.server_key, capability)}"
+
+    def is_link(self, segment: str) -> bool:
+        """Is this the last part of a link that we made? Costs no look into the database."""
+        return opened(self._store.server_key, segment, PURPOSE) is not None
+
+    async def question(self, segment: str) -> Question:
+        """What the last part of a link asks; raises NotFound, always in the same words, for one that does not hold."""
+        capability = opened(self._store.server_key, segment, PURPOSE)
+        found = None if capability is None else await self._asked(capability)
+        if capability is None or found is None or found[1].outcome == "expired":
+            raise NotFound(NO_LINK)
+        row, wait = found
+        detail = decode(wait.detail) or {}
+        outcome = wait.outcome
+        if outcome == "answered" and "answers_to" not in detail:
+            outcome = "approved"  # a gate of a graph is over by either answer, any other only by this one
+        return Question(
+            capability.tenant,
+            row.id,
+            row.workflow,
+            wait.path,
+            capability.by,
+            detail.get("prompt", ""),
+            detail.get("form"),
+            answerers(detail),
+            detail.get("need", 1),
+            wait.expires_at,
+            outcome,
+            wait.resolved_at,
+        )
+
+    async def _asked(self, capability: Capability) -> tuple[RunRow, WaitRow] | None:
+        row = await self._store.run_by_id(capability.tenant, RunId(capability.run_id))
+        wait = None if row is None else await self._store.wait_at(row.no, capability.path, "approval")
+        return None if row is None or wait is None else (row, wait)
+
+
+def answerers(detail: dict[str, Any]) -> list[str]:
+    """Who may answer, those too who may after a while; empty if anybody may."""
+    allowed = list(detail.get("of", ()))
+    return list(dict.fromkeys([*allowed, *escalated_to(detail)])) if allowed else allowed
+
+
+def escalated_to(detail: dict[str, Any]) -> list[str]:
+    """Who may answer after a while. Up to release 0.3 this was one name."""
+    named = detail.get("escalate_to", [])
+    return [named] if isinstance(named, str) else list(named)

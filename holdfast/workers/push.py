@@ -1,0 +1,190 @@
+"""Calls of workers: one attempt of a step goes from worker to worker until one of them has done it.
+
+    POST {url}/exec/{service}   {"input": …, "params": {…}}   →   {"result": …, "error": "", "error_kind"?: …}
+
+Knows the order of workers and what an answer means. Does not know retries of the step (the engine's), nor how bytes
+travel. What a worker says is data: an answer that cannot be read, is too large or never comes makes the next one's turn.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any, Final
+from urllib.parse import quote
+
+import msgspec
+
+from holdfast import limits
+from holdfast.plan.graph import ServiceRule
+from holdfast.runtime.places import Places
+from holdfast.tools.context import Context
+from holdfast.tools.failures import KIND_CHARS_MAX, ToolError
+from holdfast.tools.guard import Guard
+from holdfast.tools.limit import Limit
+from holdfast.tools.post import Broken, Poster
+from holdfast.values import NotJson, RunId, RunNo, decode, encode, written
+from holdfast.workers.registry import Roster, Worker
+
+REMEMBERED_MAX: Final = 10_000  # steps whose last worker is known
+CALLS_MAX: Final = 1_000  # at once, each with a connection
+CALLS_TO_ONE_MAX: Final = 500  # of these, to one worker: one that hangs leaves places for the others
+
+
+class Job(msgspec.Struct, eq=False):
+    """One attempt of a step at a service. `worker` is who did it, or had it last: id and address."""
+
+    tenant: str
+    no: RunNo
+    run_id: RunId
+    path: str
+    attempt: int
+    service: str
+    body: bytes  # {"input": …, "params": {…}}
+    idempotency_key: str
+    rule: ServiceRule
+    context: Context  # through which it tells of itself
+    only_once: bool = False
+    traceparent: str | None = None
+    worker: tuple[str, ...] = ()
+    address: Callable[[], str] | None = None  # makes the one that a later answer may be sent to
+
+    @property
+    def key(self) -> tuple[RunNo, str, int]:
+        return self.no, self.path, self.attempt
+
+    def body_for(self, worker: Worker) -> bytes:
+        """What a worker is told: if it said that it answers later, also where to; unless the step says so itself."""
+        if self.address is None or self.service not in worker.called_back:
+            return self.body
+        body = decode(self.body)
+        if type(body["params"]) is dict and "callback_url" not in body["params"]:
+            body["params"]["callback_url"] = self.address()
+        return written(body)
+
+
+class Answer(msgspec.Struct, gc=False):
+    """What a worker says; fields that are none of these are passed over."""
+
+    result: Any = msgspec.UNSET
+    error: str | msgspec.UnsetType | None = msgspec.UNSET
+    error_kind: str | None = None
+
+
+class WorkerFailed(ToolError):
+    """A worker answered, and said that it failed."""
+
+
+class Unreached(ToolError):
+    """No worker answered at all; whoever else there is may have a try."""
+
+
+_answer: Final = msgspec.json.Decoder(Answer).decode
+
+
+class Calls:
+    def __init__(self, roster: Roster, guard: Guard) -> None:
+        self._roster, self._poster = roster, Poster(guard)
+        self._places = Places(CALLS_MAX, CALLS_TO_ONE_MAX)
+        self._last: OrderedDict[tuple[RunNo, str], str] = (
+            OrderedDict()
+        )  # who failed at a step: it is asked first again
+
+    async def call(self, job: Job) -> bytes:
+        """The result of the first worker that has one. Raises what the last one said, or that there is none."""
+        tried: set[str] = set()
+        last: ToolError | None = None
+        answers = 0
+        while (worker := self._next(job, tried)) is not None:
+            if isinstance(last, WorkerFailed) and job.rule.attempt_delay_ms:
+                await asyncio.sleep(job.rule.attempt_delay_ms / 1000)
+            tried.add(worker.id)
+            job.worker = worker.name
+            try:
+                result = await self._ask(worker, job)
+            except ToolError as error:
+                if job.only_once and error.kind in ("unknown", "timeout"):
+                    raise  # it may have been done, and must not be done again
+                last = error
+                answers += isinstance(error, WorkerFailed) or error.kind == "timeout"
+                if job.rule.max_attempts and answers >= job.rule.max_attempts:
+                    break
+            else:
+                self._last.pop((job.no, job.path), None)
+                return result
+        if last is None:
+            raise ToolError(
+                f"no worker: nobody is registered and alive who does {job.service!r}", kind="no_worker"
+            )
+        self._remember(job)
+        failed = ToolError if answers else Unreached
+        raise failed(f"all workers failed: {last}"[: limits.now.error_chars_max], kind=last.kind)
+
+    def _next(self, job: Job, tried: set[str]) -> Worker | None:
+        """Whoever is next: the same as in the attempt before, else by load or in order. Asked anew each time."""
+        left = [w for w in self._roster.able(job.tenant, job.service, "http") if w.id not in tried]
+        if not left:
+            return None
+        if job.attempt > 1 and not tried:
+            former = self._last.get((job.no, job.path))
+            for worker in left:
+                if worker.id == former:
+                    return worker
+        free = [w for w in left if w.in_flight < CALLS_TO_ONE_MAX] or left
+        return min(free, key=lambda worker: worker.burden) if job.rule.weighted_by_load else free[0]
+
+    def _remember(self, job: Job) -> None:
+        self._last[job.no, job.path] = job.worker[0]
+        if len(self._last) > REMEMBERED_MAX:
+            self._last.popitem(last=False)
+
+    async def _ask(self, worker: Worker, job: Job) -> bytes:
+        """The answer of one worker. Its time begins when there is a place for the call."""
+        async with self._places.at((worker.tenant, worker.id)):
+            return await self._asked(worker, job)
+
+    async def _asked(self, worker: Worker, job: Job) -> bytes:
+        timeout_ms = job.rule.call_timeout_ms
+        limit = Limit(timeout_ms / 1000 if timeout_ms else None)
+        worker.in_flight += 1
+        if not timeout_ms:
+            worker.limits.add(limit)
+        try:
+            async with limit:
+                return _result(await self._post(worker, job), worker)
+        except TimeoutError:
+            how = f"did not answer within {timeout_ms / 1000:g} s" if timeout_ms else "fell silent"
+            raise ToolError(f"worker {worker.id} {how}", kind="timeout") from None
+        except Broken as error:
+            raise Broken(f"worker {worker.id}: {error}") from None
+        finally:
+            worker.in_flight -= 1
+            worker.limits.discard(limit)
+
+    async def _post(self, worker: Worker, job: Job) -> bytes:
+        assert worker.address is not None
+        head = worker.heads.get(job.service)
+        if head is None:
+            head = worker.heads[job.service] = worker.address.head(f"/exec/{quote(job.service, safe='')}")
+        head = b"%bIdempotency-Key: %b\r\n" % (head, job.idempotency_key.encode())
+        if job.traceparent is not None:
+            head += f"traceparent: {job.traceparent}\r\n".encode()
+        return await self._poster.post(worker.address, head, job.body_for(worker), fresh=job.only_once)
+
+
+def _result(text: bytes, worker: Worker) -> bytes:
+    """The result in an answer; its failure if it tells of one."""
+    try:
+        answer = _answer(text)
+        if answer.result is msgspec.UNSET and answer.error is msgspec.UNSET:
+            raise NotJson("it has neither `result` nor `error`")
+        if not answer.error:
+            return encode(None if answer.result is msgspec.UNSET else answer.result)
+    except (msgspec.MsgspecError, NotJson, UnicodeDecodeError, RecursionError) as error:
+        raise Broken(f"its answer cannot be read: {error}") from None
+    raise failure_of(answer.error, answer.error_kind)
+
+
+def failure_of(error: str, kind: str | None) -> WorkerFailed:
+    return WorkerFailed(error[: limits.now.error_chars_max], kind=(kind or "worker_error")[:KIND_CHARS_MAX])

@@ -1,0 +1,202 @@
+"""Workers: what the engine gives them to do, and what they say to it. One door to the four files beside this one.
+
+    roster        who is registered, alive and loaded
+    calls         those who are called: push
+    assignments   those who fetch: pull
+    absence       what nobody serves now
+
+Knows who is asked first. Workers that are called come before workers that fetch: the answer is there a round trip
+earlier, and one that nobody can reach costs no more than the try.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final
+
+from holdfast.runtime.clock import Clock
+from holdfast.runtime.committer import Committer
+from holdfast.runtime.pulse import Pulse
+from holdfast.runtime.writes import Writes
+from holdfast.store.base import Store
+from holdfast.tools.guard import Guard
+from holdfast.values import TERMINAL, RunNo
+from holdfast.workers.backoff import Absence
+from holdfast.workers.leases import Assignments, Fetched, Key, Progress, Renewed
+from holdfast.workers.push import Calls, Job, Unreached
+from holdfast.workers.registry import Kind, Offered, Roster, WorkerView
+
+TTL_SECS: Final = 15.0
+LEASE_SECS: Final = 30.0
+
+
+class Workers:
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        guard: Guard | None = None,
+        *,
+        ttl_secs: float = TTL_SECS,
+        lease_secs: float = LEASE_SECS,
+    ) -> None:
+        guard = guard or Guard()
+        self._store = store
+        self.writes = Writes(Committer(store))  # the engine puts its own in its place
+        self.pulse = Pulse(clock)
+        self.roster = Roster(self.writes, clock, self.pulse, guard, ttl_secs)
+        self.calls = Calls(self.roster, guard)
+        self.assignments = Assignments(store, self.writes, self.roster, clock, self.pulse, lease_secs)
+        self._absence = Absence(self.roster)
+        self.holds, self.stop, self.forget_job = (
+            self.assignments.holds,
+            self.assignments.stop,
+            self.assignments.forget,
+        )
+        self.is_answered, self.settled = self.assignments.is_answered, self.assignments.settled
+        self.is_offered = self.assignments.is_offered
+
+    async def open(self) -> None:
+        """Know those who were known before, and the jobs that they have. Those of runs that are over are nobody's."""
+        self.roster.open(await self._store.workers())
+        rows, over = await self._store.assignments(), dict[RunNo, bool]()
+        for no in {row.no for row in rows}:
+            run = await self._store.run_by_no(no)
+            over[no] = run is None or run.status in TERMINAL
+        self.assignments.open(row for row in rows if not over[row.no])
+        for row in rows:
+            if over[row.no]:
+                self.writes.batch.ended_assignments.append((row.no, row.path, row.attempt))
+                self.writes.soon()
+
+    def close(self) -> None:
+        """Write what is owed, and let go of everybody."""
+        self.writes.close()
+        self.abandon()
+
+    def abandon(self) -> None:
+        """Let go of everybody, and write nothing more."""
+        self.writes.abandon()
+        self.pulse.close()
+        self.assignments.close()
+        self.roster.close()
+
+    # ----------------------------------------------------------------------------------- the side of the engine
+
+    async def call(self, job: Job) -> bytes:
+        """The result of a job, as JSON text; raises ToolError where nobody could do it, or whoever tried has failed."""
+        if self.holds(job.key):
+            return await self.assignments.wait(job)
+        if self.roster.is_served(job.tenant, job.service):
+            self._absence.is_over(job)
+        else:
+            with self.assignments.at_rest():
+                await self._absence.wait(job)
+        pull = self.roster.able(job.tenant, job.service, "pull")
+        if not pull:
+            return await self._called(job)
+        if self.roster.able(job.tenant, job.service, "http"):
+            try:
+                return await self._called(job)
+            except Unreached:
+                job.worker = ()
+        return await self.assignments.wait(job)
+
+    async def _called(self, job: Job) -> bytes:
+        """A call of a worker takes no place from attempts that work here, however long it hangs."""
+        with self.assignments.at_rest():
+            return await self.calls.call(job)
+
+    def is_fetched(self, tenant: str, service: str) -> bool:
+        """Would a job of this service go at once to those who fetch?"""
+        able = self.roster.able
+        return bool(able(tenant, service, "pull")) and not able(tenant, service, "http")
+
+    def held(self, no: RunNo) -> list[Key]:
+        """The attempts of a run that workers have fetched, or are to fetch."""
+        return self.assignments.held(no)
+
+    def unheard(self) -> list[Key]:
+        """The attempts that nobody waits for any more, because what was answered could not be written."""
+        return self.assignments.unheard()
+
+    # ---------------------------------------------------------------------------------- the side of the workers
+
+    async def register(
+        self,
+        tenant: str,
+        worker_id: str,
+        url: str | None,
+        services: Sequence[Offered],
+        kind: Kind = "http",
+        *,
+        key_id: str = "",
+    ) -> WorkerView:
+        """Take a worker in, or know it anew under its id, with load 0."""
+        return await self.roster.register(tenant, worker_id, url, services, kind, key_id=key_id)
+
+    def heartbeat(
+        self,
+        tenant: str,
+        worker_id: str | None = None,
+        url: str | None = None,
+        load: int = 0,
+        *,
+        key_id: str | None = None,
+    ) -> WorkerView:
+        """A sign of life, by id, else by address; NotFound tells the worker to register again."""
+        return self.roster.heartbeat(tenant, worker_id, url, load, key_id=key_id).view()
+
+    async def forget(self, tenant: str, worker_id: str, *, key_id: str | None = None) -> WorkerView:
+        return await self.roster.forget(tenant, worker_id, key_id=key_id)
+
+    def allocate(self, tenant: str, service: str) -> WorkerView | None:
+        return self.roster.allocate(tenant, service)
+
+    async def poll(
+        self,
+        tenant: str,
+        worker_id: str,
+        services: Iterable[str] | None = None,
+        limit: int = 1,
+        wait_secs: float = 0,
+        *,
+        key_id: str | None = None,
+        leaving: asyncio.Event | None = None,
+        check: Callable[[], None] = lambda: None,
+    ) -> Fetched:
+        worker = self.roster.worker(tenant, worker_id, key_id)
+        return await self.assignments.poll(worker, services, limit, wait_secs, leaving, check)
+
+    async def job_heartbeat(
+        self, tenant: str, name: str, token: str, progress: Progress | None = None, load: int | None = None
+    ) -> Renewed:
+        return await self.assignments.heartbeat(tenant, name, token, progress, load)
+
+    async def complete(
+        self,
+        tenant: str,
+        name: str,
+        token: str,
+        result: Any = None,
+        error: str = "",
+        error_kind: str | None = None,
+    ) -> None:
+        await self.assignments.complete(tenant, name, token, result, error, error_kind)
+
+    # --------------------------------------------------------------------------------------------------- counts
+
+    def online(self) -> int:
+        return self.roster.online()
+
+    def open_assignments(self) -> int:
+        return self.assignments.count()
+
+    def oldest_lease_secs(self) -> float:
+        return self.assignments.oldest_lease_secs()
+
+    # At the end: what is written below it could not speak of lists.
+    def list(self, tenant: str, service: str | None = None, ttl: float | None = None) -> list[WorkerView]:
+        """Those alive, in the order of their registration."""
+        return self.roster.views(tenant, service, ttl)

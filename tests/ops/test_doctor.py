@@ -1,0 +1,226 @@
+"""`holdfast doctor` finds what was really done to files, and a server on damaged files is not ready."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import apsw
+import pytest
+
+from holdfast import Context, Holdfast, tool
+from holdfast.config import Settings
+from holdfast.http.serve import serving
+from holdfast.ops.doctor import Finding, examine
+from holdfast.store.sqlite.mark import forget_mark
+from holdfast.store.sqlite.store import SqliteStore
+
+pytestmark = pytest.mark.anyio
+
+WAITS = "name: w\nsteps: [{id: s, tool: later}]"
+LARGE = "name: l\nsteps: [{id: s, tool: large}]"
+FILE = "name: f\nsteps: [{id: s, tool: make}]"
+SIMPLE = "name: e\nsteps: [{id: s, tool: echo, args: {value: 1}}]"
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@tool
+async def later() -> dict[str, Any]:
+    return {"pending": True, "task_id": "T1"}
+
+
+@tool
+async def large() -> str:
+    return "x" * 100_000
+
+
+@tool
+def make(ctx: Context) -> dict[str, Any]:
+    (ctx.workdir / "made.txt").write_text("made")
+    return {"file_refs": [{"path": "made.txt"}]}
+
+
+async def _until_it_waits(run: Any) -> None:
+    async with asyncio.timeout(60):
+        while await run.status() != "waiting":
+            await asyncio.sleep(0.01)
+
+
+async def _filled(path: Path) -> None:
+    """A run that waits, one with a large value, one with an artefact, and some more."""
+    async with Holdfast(f"sqlite:///{path}", tools=[later, large, make]) as hf:
+        waiting = await hf.start(WAITS)
+        for flow in (LARGE, FILE, *[SIMPLE] * 30):
+            await (await hf.start(flow)).result(timeout=60)
+        await _until_it_waits(waiting)
+
+
+async def _looked_at(path: Path) -> dict[str, Finding]:
+    store = SqliteStore(str(path))
+    store.open_to_read()
+    with store.still():
+        found = {finding.check: finding for finding in await examine(store)}
+    store.close()
+    return found
+
+
+async def _problems(path: Path) -> dict[str, Finding]:
+    return {check: finding for check, finding in (await _looked_at(path)).items() if finding.problems}
+
+
+def _change(path: Path, statement: str) -> None:
+    db = apsw.Connection(str(path))
+    db.execute(statement)
+    db.close()
+
+
+async def test_a_sound_file_has_no_problem(tmp_path: Path) -> None:
+    await _filled(tmp_path / "h.db")
+    assert await _problems(tmp_path / "h.db") == {}
+
+
+@pytest.mark.parametrize(
+    ("statement", "check", "says"),
+    [
+        ("DELETE FROM wait", "waits have their row", "step s of run"),
+        ("UPDATE wait SET resolved_at = 1, outcome = 'x'", "waits have their row", "no row says so"),
+        ("UPDATE blob SET body = replace(body, 'x', 'y')", "large values have their hash", "other content"),
+        ("DELETE FROM journal WHERE run = 2 AND seq = 1", "journal without gaps", "run number 2"),
+        (
+            "UPDATE journal SET body = '[0,[9' WHERE run = 1 AND seq = 2",
+            "journals fold to what the runs are",
+            "cannot",
+        ),
+    ],
+)
+async def test_what_was_done_to_the_data_is_found_with_its_place_and_what_to_do(
+    tmp_path: Path, statement: str, check: str, says: str
+) -> None:
+    await _filled(tmp_path / "h.db")
+    _change(tmp_path / "h.db", statement)
+    finding = (await _problems(tmp_path / "h.db"))[check]
+    assert says in finding.problems[0]
+    assert "backup" in finding.hint
+
+
+async def test_an_artefact_with_other_content_is_found(tmp_path: Path) -> None:
+    await _filled(tmp_path / "h.db")
+    (file,) = (
+        path for path in (tmp_path / "h.db.artefacts").rglob("*") if path.is_file() and len(path.name) == 64
+    )
+    file.write_text("MADE")
+    finding = (await _problems(tmp_path / "h.db"))["artefacts have their hash"]
+    assert file.name in finding.problems[0]
+
+
+def _damage(path: Path, page: int) -> None:
+    with open(path, "r+b") as file:
+        file.seek(4096 * (page - 1))
+        file.write(b"\xff" * 4096)
+
+
+async def _readiness(settings: Settings) -> tuple[int, Any]:
+    async with (
+        serving(settings) as server,
+        aiohttp.ClientSession() as session,
+        session.get(f"{server.address}/readyz") as answer,
+    ):
+        return answer.status, await answer.json()
+
+
+async def test_a_server_on_a_file_with_damaged_pages_is_not_ready(tmp_path: Path) -> None:
+    path = tmp_path / "h.db"
+    store = SqliteStore(str(path), threads=False)
+    store.open()
+    store.close()
+    db = apsw.Connection(str(path))  # pages that no start reads
+    db.execute("INSERT INTO blob SELECT 1, key, randomblob(3000) FROM json_each(?)", (json.dumps([0] * 50),))
+    root = db.execute("SELECT rootpage FROM sqlite_schema WHERE name = 'blob'").get
+    db.close()
+    settings = Settings(db=f"sqlite:///{path}", port=0)
+    assert await _readiness(settings) == (200, {"ready": True, "reasons": []})
+    _damage(path, root)
+    assert "file" in await _problems(path)
+    assert await _readiness(settings) == (503, {"ready": False, "reasons": ["store_damaged"]})
+
+
+# ------------------------------------------------------------------------------------------- a WAL that stopped early
+
+
+PROGRAM = """
+import asyncio, os, signal, sys
+from holdfast import Holdfast
+
+async def main():
+    async with Holdfast(f"sqlite:///{sys.argv[1]}") as hf:
+        for _ in range(20):
+            await (await hf.start(sys.argv[2])).result()
+        os.kill(os.getpid(), signal.SIGKILL)
+
+asyncio.run(main())
+"""
+
+
+def _killed(folder: Path) -> Path:
+    """The files as a process that was killed after its last acknowledged commit left them."""
+    path = folder / "h.db"
+    done = subprocess.run([sys.executable, "-c", PROGRAM, str(path), SIMPLE], check=False)
+    assert done.returncode == -signal.SIGKILL
+    (folder / "h.db-shm").unlink()
+    return path
+
+
+def _cut(wal: Path) -> None:
+    os.truncate(wal, 32 + 20 * 4120)
+
+
+def _flip(wal: Path) -> None:
+    """One bit in the middle: SQLite passes over all that comes after it."""
+    with open(wal, "r+b") as file:
+        file.seek(32 + 20 * 4120 + 2000)
+        (byte,) = file.read(1)
+        file.seek(-1, os.SEEK_CUR)
+        file.write(bytes([byte ^ 1]))
+
+
+@pytest.mark.parametrize("harm", [_cut, _flip])
+async def test_a_wal_that_stops_early_is_found_and_the_server_is_not_ready_until_the_loss_is_accepted(
+    tmp_path: Path, harm: Any
+) -> None:
+    path = await asyncio.to_thread(_killed, tmp_path)
+    assert await _problems(path) == {}
+    harm(tmp_path / "h.db-wal")
+    (tmp_path / "h.db-shm").unlink(missing_ok=True)
+    finding = (await _looked_at(path))["acknowledged commits are there"]
+    assert "commits are missing at the end of" in finding.problems[0]
+    assert "--accept-loss" in finding.hint
+    settings = Settings(db=f"sqlite:///{path}", port=0)
+    for _ in range(2):
+        assert await _readiness(settings) == (503, {"ready": False, "reasons": ["store_damaged"]})
+    forget_mark(str(path))
+    assert await _readiness(settings) == (200, {"ready": True, "reasons": []})
+
+
+async def test_a_restored_backup_is_no_loss(tmp_path: Path) -> None:
+    path = tmp_path / "h.db"
+    await _filled(path)
+    store = SqliteStore(str(path))
+    store.open_to_read()
+    store.copy_to(str(tmp_path / "copy.db"))
+    store.close()
+    async with Holdfast(f"sqlite:///{path}", tools=[later]) as hf:
+        await (await hf.start(SIMPLE)).result(timeout=60)
+    path.write_bytes((tmp_path / "copy.db").read_bytes())  # the same inode, with the old mark beside it
+    assert await _problems(path) == {}
+    assert await _readiness(Settings(db=f"sqlite:///{path}", port=0)) == (200, {"ready": True, "reasons": []})

@@ -49,11 +49,13 @@ class Program:
         cwd: Path,
         env: dict[str, str],
         deaf_to: signal.Signals | None = None,
+        log: Path | None = None,
     ) -> None:
+        """With a log, all that it writes goes there instead of into pipes."""
         self.args = [module, *args]
         self.returncode: int | None = None
-        out, out_end = os.pipe()
-        err, err_end = os.pipe()
+        out, out_end = os.pipe() if log is None else _file(log)
+        err, err_end = os.pipe() if log is None else _file(log)
         self._status, status_end = os.pipe()
         request = {"args": self.args, "cwd": str(cwd), "env": env, "deaf_to": deaf_to}
         ends = [out_end, err_end, status_end]
@@ -112,8 +114,16 @@ class Program:
         if self.poll() is None:
             os.kill(self.pid, number)
 
+    def terminate(self) -> None:
+        self.send_signal(signal.SIGTERM)
+
     def kill(self) -> None:
         self.send_signal(signal.SIGKILL)
+
+
+def _file(log: Path) -> tuple[int, int]:
+    """An end to read from, where nothing comes, and one to write to."""
+    return os.open(os.devnull, os.O_RDONLY), os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
 
 
 def run(

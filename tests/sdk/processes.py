@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import re
 import signal
-import subprocess
-import sys
 import time
 import urllib.error
 import urllib.request
@@ -16,6 +14,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from tests.forks import Program
 from tests.ports import free_port
 
 T = TypeVar("T")
@@ -45,18 +44,14 @@ class House:
         self.folder, self.port = folder, free_port()
         self.address = f"http://127.0.0.1:{self.port}"
         self._env = {**os.environ, "PYTHONPATH": str(ROOT), **env}
-        self._running: list[subprocess.Popen[bytes]] = []
+        self._running: list[Program] = []
         self._logs = 0
-        self.server: subprocess.Popen[bytes]
+        self.server: Program
 
-    def begin(self, *words: str, **env: str) -> tuple[subprocess.Popen[bytes], Path]:
+    def begin(self, *words: str, **env: str) -> tuple[Program, Path]:
         self._logs += 1
         log = self.folder / f"{self._logs}.log"
-        with log.open("wb") as out:
-            process = subprocess.Popen(
-                [sys.executable, "-m", "holdfast", *words], cwd=self.folder, env={**self._env, **env}, stdout=out,
-                stderr=out, stdin=subprocess.DEVNULL,
-            )  # fmt: skip
+        process = Program("holdfast", words, cwd=self.folder, env={**self._env, **env}, log=log)
         self._running.append(process)
         return process, log
 
@@ -65,9 +60,7 @@ class House:
         self.server, log = self.begin(*words, **env)
         until(lambda: "is up at" in log.read_text() or self._ended(self.server, log), "the server is up")
 
-    def worker(
-        self, *words: str, module: str = "tests.sdk.tools", **env: str
-    ) -> tuple[subprocess.Popen[bytes], str]:
+    def worker(self, *words: str, module: str = "tests.sdk.tools", **env: str) -> tuple[Program, str]:
         """A worker that is registered, and what it said of itself."""
         process, log = self.begin(
             "worker", module, "--server", self.address, "--url", "http://127.0.0.1:0", *words, **env
@@ -75,22 +68,21 @@ class House:
         until(lambda: "serves" in log.read_text() or self._ended(process, log), "the worker is registered")
         return process, log.read_text()
 
-    def _ended(self, process: subprocess.Popen[bytes], log: Path) -> bool:
+    def _ended(self, process: Program, log: Path) -> bool:
         assert process.poll() is None, log.read_text()
         return False
 
-    def kill(self, process: subprocess.Popen[bytes]) -> None:
+    def kill(self, process: Program) -> None:
         process.kill()
-        process.wait()
+        process.communicate()
 
-    def stop(self, process: subprocess.Popen[bytes]) -> int:
+    def stop(self, process: Program) -> int:
         process.send_signal(signal.SIGTERM)
         return process.wait(PATIENCE_SECONDS)
 
     def close(self) -> None:
         for process in self._running:
-            process.kill()
-            process.wait()
+            self.kill(process)
 
     def ask(self, method: str, path: str, body: Any = None) -> tuple[int, Any]:
         data = None if body is None else msgspec.json.encode(body)

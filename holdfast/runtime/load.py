@@ -67,7 +67,8 @@ async def replay(store: Store, run: Run, rows: Iterable[ReadRow], *, keep_all: b
         if keep_all:
             decisions = [_kept(decision) for decision in decisions]
         fold(run, event, decisions, Millis(at))
-        run.epoch = epoch
+        if epoch != run.epoch:  # to write to a run costs more than to read it
+            run.epoch = epoch
     left = run.__dict__
     if left:  # what the commits of those rows were to do, and did
         left.pop("key_work", None)

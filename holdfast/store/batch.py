@@ -117,12 +117,6 @@ class Batch:
         self.changes: dict[RunNo, RunChange] = {}
         self.is_settled = False  # its outcome is known
 
-    def __getattr__(self, name: str) -> list[Any]:
-        if name not in FIELDS and name != "verdicts":
-            raise AttributeError(name)
-        rows = self.__dict__[name] = []
-        return rows
-
     @property
     def has_rest(self) -> bool:
         """May there be anything that few commits have? Asked in every one."""
@@ -173,4 +167,18 @@ def _declared() -> dict[str, Field]:
     return {name: field._replace(name=name, place=place) for place, (name, field) in enumerate(fields)}
 
 
+class _Rows:
+    """The list of a field, made when it is first used. `__getattr__` would do it too, and slow down every attribute."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __get__(self, batch: Batch, kind: type[Batch]) -> list[Any]:
+        rows: list[Any] = []
+        batch.__dict__[self._name] = rows
+        return rows
+
+
 FIELDS: Final = _declared()
+for _name in (*FIELDS, "verdicts"):
+    setattr(Batch, _name, _Rows(_name))

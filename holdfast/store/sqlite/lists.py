@@ -157,7 +157,7 @@ class Lists:
 class Tallies:
     """Keeping series, counts and labels, within the transaction that writes the runs they are of."""
 
-    def __init__(self, db: apsw.Connection, sql: dict[str, str]) -> None:
+    def __init__(self, db: apsw.Cursor, sql: dict[str, str]) -> None:
         self._db, self._sql = db, sql
         self._series: dict[Series, int] = {}
         self._known: dict[

@@ -109,6 +109,7 @@ class SqliteReads:
         self._file = file_of(path)
         self._sql = statements("sqlite")
         self._read: apsw.Connection
+        self._reader: apsw.Cursor
         self._ending: asyncio.Handle | None = None  # of the look, at the end of this turn of the loop
 
     def _connect(self, access: int = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE) -> apsw.Connection:
@@ -121,6 +122,9 @@ class SqliteReads:
         db.pragma("foreign_keys", True)
         return db
 
+    def _read_with(self, db: apsw.Connection) -> None:
+        self._read, self._reader = db, db.cursor()
+
     def open_to_read(self, *, any_release: bool = False) -> None:
         """Look at the file beside whoever writes to it: nothing is locked, migrated or changed.
 
@@ -130,7 +134,7 @@ class SqliteReads:
             raise NotFound(f"there is no database {self.path}; holdfast run makes it, --db names another")
         try:
             self._recognise()
-            self._read = self._connect(apsw.SQLITE_OPEN_READONLY)
+            self._read_with(self._connect(apsw.SQLITE_OPEN_READONLY))
             self._refuse_file_without_log(self._read)
             found, newest = self._schema(self._read), migrations("sqlite")[-1][0]
         except apsw.Error as error:
@@ -212,9 +216,16 @@ class SqliteReads:
     # ------------------------------------------------------------------------------------------------- a look
 
     def _ask(self, name: str, args: Any = ()) -> apsw.Cursor:
+        """The answer, to be read before the next question: a cursor for each would cost as much as a short answer."""
         if self._ending is None:
             self._begin_look()
-        return self._read.execute(self._sql[name], args)
+        return self._reader.execute(self._sql[name], args)
+
+    def _ask_all(self, name: str) -> apsw.Cursor:
+        """The same for an answer that is read bit by bit, with other questions between."""
+        if self._ending is None:
+            self._begin_look()
+        return self._read.execute(self._sql[name])
 
     def _begin_look(self) -> None:
         """Within `still`, or where no loop runs that would end it, there is none to begin."""
@@ -223,7 +234,7 @@ class SqliteReads:
         except RuntimeError:
             return
         if self._read.get_autocommit():
-            self._read.execute("BEGIN")
+            self._reader.execute("BEGIN")
             self._ending = loop.call_soon(self._end_look)
 
     def _lists(self) -> Lists:
@@ -236,7 +247,7 @@ class SqliteReads:
             self._ending.cancel()
             self._ending = None
             if not self._read.get_autocommit():  # a question that failed may have ended it
-                self._read.execute("ROLLBACK")
+                self._reader.execute("ROLLBACK")
 
     # ---------------------------------------------------------------------------------------------- reading
 
@@ -568,22 +579,22 @@ class SqliteReads:
 
     def blobs_named(self) -> Iterator[tuple[RunNo, str]]:
         """Journal rows that refer to large values: run, body."""
-        yield from self._ask("rows_with_blobs")
+        yield from self._ask_all("rows_with_blobs")
 
     def artefacts_of_tenants(self) -> Iterator[tuple[str, str, bool]]:
         """What was stored for runs of other tenants than the default one, and whether that has stored the same."""
-        yield from self._ask("artefacts_of_tenants")
+        yield from self._ask_all("artefacts_of_tenants")
 
     def artefacts_named(self) -> Iterator[tuple[str, str, int]]:
         """Artefacts that runs refer to: sha256, size."""
-        yield from self._ask("artefacts_named")
+        yield from self._ask_all("artefacts_named")
 
     def has_blob(self, no: RunNo, sha256: str) -> bool:
         return bool(self._ask("has_blob", (no, sha256)).get)
 
     def blobs(self) -> Iterator[tuple[RunNo, str, bytes | str]]:
         """Every large value: run, sha256, text."""
-        yield from self._ask("every_blob")
+        yield from self._ask_all("every_blob")
 
     def epoch_now(self) -> int:
         """The newest incarnation of an engine on this file."""

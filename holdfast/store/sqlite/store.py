@@ -94,6 +94,9 @@ class SqliteStore(SqliteReads):
         self._work: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
         self._write: apsw.Connection
+        self._writer: (
+            apsw.Cursor
+        )  # of every commit: to make one for each statement costs as much as a short statement
         self._place: Place
         self._mark: Mark
         self._last_pos = 0  # that the last commit wrote; 0 if it appended to no journal
@@ -114,7 +117,8 @@ class SqliteStore(SqliteReads):
         self._claim()
         self._write = self._connect()
         self._refuse_file_without_log(self._write)
-        self._tallies = Tallies(self._write, self._sql)
+        self._writer = self._write.cursor()
+        self._tallies = Tallies(self._write.cursor(), self._sql)
         self._settle()
         self._migrate()
         with self._write:
@@ -126,7 +130,7 @@ class SqliteStore(SqliteReads):
             is_moved, is_copy = self._note_place()
         if is_moved:  # written into the file now: it has to say so if it is opened without its log
             self._write.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
-        self._read = self._connect()
+        self._read_with(self._connect())
         self._last_no = self._value(self._read, "last_no")
         self._write.set_busy_timeout(BUSY_MS_LATER)
         self._grow_wal()
@@ -235,7 +239,7 @@ class SqliteStore(SqliteReads):
         partial = f"{kept}.partial"
         if os.path.exists(partial):
             os.unlink(partial)
-        self._read = self._connect(apsw.SQLITE_OPEN_READONLY)
+        self._read_with(self._connect(apsw.SQLITE_OPEN_READONLY))
         try:
             self.copy_to(partial)
             os.replace(partial, kept)
@@ -323,12 +327,12 @@ class SqliteStore(SqliteReads):
         self._wal_pages = 0
 
     def _commit(self, batch: Batch) -> None:
-        db = self._write
+        db, execute = self._write, self._writer.execute
         if not db.get_autocommit():  # the last one failed, and so did taking it back
-            db.execute("ROLLBACK")
-        db.execute("BEGIN IMMEDIATE")
+            execute("ROLLBACK")
+        execute("BEGIN IMMEDIATE")
         try:
-            if self._value(db, "read_epoch") != self.epoch:
+            if execute(self._sql["read_epoch"]).get != self.epoch:
                 raise NodeIsOver("another process has taken this file over; this one can write nothing more")
             self._put_many("append", batch.rows)
             pos = db.last_insert_rowid() if batch.rows else 0
@@ -337,19 +341,22 @@ class SqliteStore(SqliteReads):
             if batch.has_rest:
                 self._put_rest(batch)
             began = time.perf_counter()
-            db.execute("COMMIT")
+            execute("COMMIT")
             self._sync_seconds += 0.1 * (time.perf_counter() - began - self._sync_seconds)
             self._last_pos = pos
         except BaseException:
             if not db.get_autocommit():
-                db.execute("ROLLBACK")
+                execute("ROLLBACK")
             self._tallies.forget()
             raise
 
     def _put_many(self, name: str, rows: list[Any]) -> None:
         """Rows in as few statements as there are powers of two in their number: each text is prepared once, and the
         thread gives the interpreter up once per statement, not once per row."""
-        many, execute, start = self._many[name], self._write.execute, 0
+        many, execute, start = self._many[name], self._writer.execute, 0
+        if len(rows) == 1:
+            execute(many[1], rows[0])
+            return
         while start < len(rows):
             size = min(1 << ((len(rows) - start).bit_length() - 1), ROWS_PER_STATEMENT_MAX)
             execute(many[size], list(chain.from_iterable(rows[start : start + size])))
@@ -358,10 +365,11 @@ class SqliteStore(SqliteReads):
     def _put_runs(self, batch: Batch) -> None:
         new, changes = batch.new_runs, batch.changes
         moved = self._tallies.before(batch)
-        self._put_many("add_run", [self._added(run, changes[no]) for no, run in new.items()])
-        self._put_many(
-            "change_run", [self._changed(no, change) for no, change in changes.items() if no not in new]
-        )
+        if new:
+            self._put_many("add_run", [self._added(run, changes[no]) for no, run in new.items()])
+        if len(changes) > len(new):
+            known = [self._changed(no, change) for no, change in changes.items() if no not in new]
+            self._put_many("change_run", known)
         self._tallies.add(moved)
         if any(run.labels is not None for run in new.values()):
             self._tallies.label(batch)
@@ -416,7 +424,7 @@ class SqliteStore(SqliteReads):
         for field in batch.fields():
             rows = getattr(batch, field.name)
             if field.statement:
-                self._write.executemany(
+                self._writer.executemany(
                     self._sql[field.statement], map(field.values, rows) if field.values else rows
                 )
             else:
@@ -539,4 +547,9 @@ def _many_rows(statement: str) -> dict[int, str]:
     """A statement that takes one row of values, made to take 1, 2, 4 … of them."""
     head, row, tail = re.split(r"(?<=VALUES )(\([?, ]+\))", statement, maxsplit=1)
     sizes = [1 << power for power in range(ROWS_PER_STATEMENT_MAX.bit_length())]
-    return {size: head + ",".join([row] * size) + tail for size in sizes}
+    return {size: head + ",".join([row] * size) + tail for size in sizes} | {1: _of_one(statement)}
+
+
+def _of_one(statement: str) -> str:
+    """An update from a table of values, made to take one row: SQLite would make two temporary tables for it."""
+    return re.sub(r"\bb\.column(\d+)", r"?\1", re.sub(r"\s+FROM \(VALUES .*\) AS b\b", "", statement))

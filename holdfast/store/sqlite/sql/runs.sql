@@ -100,7 +100,7 @@ INSERT INTO series (tenant, workflow, number) VALUES (?, ?, ?) RETURNING no;
 
 -- name: statuses_before
 -- What the rows that a commit changes said before it.
-SELECT no, series, status FROM run WHERE no IN (SELECT value FROM json_each(?));
+SELECT no, series, status FROM json_each(?) asked CROSS JOIN run ON run.no = asked.value;
 
 -- name: forget_empty_tallies
 DELETE FROM tally WHERE series = ? AND runs = 0;

@@ -160,7 +160,8 @@ def encode(value: Any) -> bytes:
     if type(value) in _SIMPLE:
         return text
     # msgspec writes NaN and infinity as null, and counts no depth: look closer only where it could be so.
-    if b"null" in text and _has_bad_float(value):
+    # `in` would ask the bytes for a number first, and make and drop an exception.
+    if text.find(b"null") >= 0 and _has_bad_float(value):
         raise NotJson("NaN and infinity have no JSON form")
     if len(text) > 2 * JSON_DEPTH_MAX and is_too_deep(text):
         raise NotJson(f"the value is nested deeper than {JSON_DEPTH_MAX} levels")

@@ -54,19 +54,19 @@ class Gather:
         """Step id → output, of the steps of one frame that were kept."""
         draft = self._draft
         found = draft.run.frames.get(frame) or NO_FRAME
-        prefix = f"{frame}." if frame else ""
-        self._spend(_bytes_of(found.outputs))
+        prefix, kept, size = f"{frame}." if frame else "", found.outputs, 0
         outputs: dict[str, Any] = {}
         for tail, node in draft.plan.block(frame).nodes.items():
-            raw = found.outputs.get(tail)
+            raw = kept.get(tail)
+            if raw is None:
+                raw = draft.outputs.get(prefix + tail)
             if raw is not None:
-                outputs[node.name] = raw
-            elif (raw := draft.outputs.get(prefix + tail)) is not None:
-                self._spend(len(raw) + len(tail) + ENTRY_BYTES)
+                size += len(raw) + len(tail) + ENTRY_BYTES
                 outputs[node.name] = raw
             elif (scope := draft.joined_at(prefix + tail)) is not None:
                 self._spend(len(tail) + ENTRY_BYTES)
                 outputs[node.name] = self.scope(prefix + tail, scope)
+        self._spend(size)
         return outputs
 
     def _spend(self, size: int) -> None:

@@ -260,7 +260,7 @@ class Dispatch:
             return None
         try:
             text = written(step.inputs)
-            args = decode(self._resolved(live, text) if b'"$' in text else text)
+            args = decode(self._resolved(live, text) if text.find(b'"$') >= 0 else text)
             if self.callback_url is not None and self._tells_address(node, tool):
                 self._tell_address(live, path, number, args["params"] if node.spreads else args)
             if node.spreads:
@@ -513,7 +513,7 @@ class Dispatch:
     async def _told(self, attempt: Attempt, text: bytes, began: float) -> StepSucceeded | StepPaused:
         """What an answer says: the output, or that there will be one."""
         path, number = attempt.key[1], attempt.number
-        if PENDING in text and (found := self._later(path, text)) is not None:
+        if text.find(PENDING) >= 0 and (found := self._later(path, text)) is not None:
             ran_ms = int((self._monotonic() - began) * 1000)
             return StepPaused(path, number, found.task_id, found.poll_url, found.estimated_secs, ran_ms)
         text = await self._refined(attempt, text)

@@ -98,7 +98,7 @@ def _check_members(raw: bytes, value: Any) -> None:
 def _is_plain(raw: bytes) -> bool:
     """Is every key there once in the whole of a small text? So nearly all of them are."""
     if (
-        len(raw) > SMALL_BYTES_MAX or b"\\" in raw or b'""' in raw
+        len(raw) > SMALL_BYTES_MAX or raw.find(b"\\") >= 0 or raw.find(b'""') >= 0
     ):  # "a" may be written \u0061, and a key be empty
         return False
     keys = [key for key in _KEYS.findall(raw) if key]

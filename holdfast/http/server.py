@@ -58,6 +58,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 # Headers that have one value. Of two, one program takes the first and another the last.
+ANSWERS: Final = (Reply, Response)
 SINGLE: Final = frozenset({
     "authorization", "content-encoding", "content-length", "content-type", "expect", "host", "idempotency-key",
     "last-event-id", "origin", "transfer-encoding", "x-hub-signature-256", "x-request-id",
@@ -141,7 +142,7 @@ class Server:
         principal = self._guard.asker(route.scope, request.headers, request.client)
         request.key_id = principal.key_id
         admitted = None if route.admits is None else route.admits(self._ask(request, principal, path))
-        if isinstance(admitted, Reply | Response):
+        if isinstance(admitted, ANSWERS):
             return admitted
         _check_key(route, request.headers)
         query = None if ready.query is None else ready.query(request.query_string)
@@ -219,7 +220,7 @@ class Server:
 
 async def _done(route: Route, ask: Ask) -> Reply | Response:
     made = await route.do(ask)
-    return made if isinstance(made, Reply | Response) else Reply(made, route.status)
+    return made if isinstance(made, ANSWERS) else Reply(made, route.status)
 
 
 # ----------------------------------------------------------------------------------------------------- reading

@@ -215,7 +215,8 @@ def render(template: Any, *, refers: bool = True, levels: int = 0) -> Render:
         assert isinstance(head, bytes) and isinstance(tail, bytes)
 
         def around(view: View) -> bytes:
-            view.size = view.excess = 0
+            if view.size or view.excess:  # of what was rendered before; writing to a view costs
+                view.size = view.excess = 0
             text = head + one(view) + tail
             if len(text) <= SHORT and not view.excess:
                 return text
@@ -346,7 +347,7 @@ def _passed_on(value: Any, source: Source | None, view: View, refers: bool) -> b
             reference = encode({"$of": source.path(view), "at": pointer_of(source.members)})
             view.excess += len(text) - len(reference)
             return reference
-    if refers and b'"$' in text and not isinstance(value, str):
+    if refers and text.find(b'"$') >= 0 and not isinstance(value, str):
         escaped = written(_escaped(value))
         view.excess += len(text) - len(escaped)
         return escaped

@@ -274,6 +274,11 @@ class Nested(msgspec.Struct, frozen=True):
 
 
 Node = Call | Timer | Value | Condition | Signal | Approval | Choice | FanOut | Nested
+SCOPES: Final = (
+    Choice,
+    FanOut,
+    Nested,
+)  # `Choice | FanOut | Nested` would be made anew wherever it is asked for
 
 
 class Block(msgspec.Struct, frozen=True):
@@ -355,8 +360,8 @@ class Plan(msgspec.Struct, frozen=True):
             return self.root
         scope, index = scope_of(frame)
         prefix, tail = split(scope)
-        node = self.block(prefix).node(tail)
-        assert isinstance(node, Choice | FanOut | Nested)
+        node = (self.block(prefix) if prefix else self.root).node(tail)
+        assert isinstance(node, SCOPES)
         return node.block_of(index)
 
     def node(self, path: str) -> Node:

@@ -253,7 +253,7 @@ def result_text(value: Any) -> bytes:
         raise NotJson("the value is circular or nested too deeply") from None
     except Exception:
         raise NotJson(_misfit_in(value) or str(first)) from None
-    if b"null" in text and (misfit := _misfit_in(value)):  # pydantic too writes NaN as null
+    if text.find(b"null") >= 0 and (misfit := _misfit_in(value)):  # pydantic too writes NaN as null
         raise NotJson(misfit)
     return text
 

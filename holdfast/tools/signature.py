@@ -18,8 +18,6 @@ from holdfast.tools.context import Context
 from holdfast.tools.failures import ArgumentsMisfit
 from holdfast.tools.forms import Form, Misfit, form_of
 
-SHAPES_MAX: Final = 64  # remembered of one tool; its arguments are much alike
-
 _ABSENT: Final = object()
 _NAMED: Final = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
@@ -27,12 +25,11 @@ _NAMED: Final = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYW
 class Signature:
     """What a function takes by name. `context` is the parameter that receives the Context, if there is one."""
 
-    __slots__ = ("_checks", "_fitting", "_fn", "_others", "_required", "_takes_any", "_tool", "context")
+    __slots__ = ("_checks", "_fn", "_others", "_required", "_takes_any", "_tool", "context")
 
     def __init__(self, fn: Callable[..., Any], tool: str) -> None:
         self._fn, self._tool = fn, tool
         self._others = Form({}, {})  # of those that `**` takes
-        self._fitting: set[tuple[Any, ...]] = set()  # names and types that were found to fit as they are
         self._takes_any = False
         self.context: str | None = None
         checks: list[tuple[str, type | None, Callable[[Any], Any] | None, bool]] = []
@@ -54,9 +51,6 @@ class Signature:
 
     def bind(self, args: dict[str, Any]) -> dict[str, Any]:
         """The arguments as the function takes them: checked and converted. Those given are left as they are."""
-        shape = (*args, *map(type, args.values()))
-        if shape in self._fitting:
-            return args
         fit, bound = 0, args
         for name, exact, convert, required in self._checks:
             value = args.get(name, _ABSENT)
@@ -74,8 +68,6 @@ class Signature:
                 raise self._misfit(args)
         if fit != len(args):
             return self._with_others(args, bound)
-        if bound is args and len(self._fitting) < SHAPES_MAX:
-            self._fitting.add(shape)  # nothing but names and types was looked at
         return bound
 
     def spread(self, given: Any, params: dict[str, Any]) -> dict[str, Any]:

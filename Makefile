@@ -25,6 +25,7 @@ test: setup
 	$(BIN)/ruff check --quiet .
 	$(BIN)/mypy
 	@$(BIN)/python -m compileall -q holdfast tests
+	$(BIN)/python -m bench.instructions --short
 	$(BIN)/pytest -n 2 --dist worksteal
 
 # More seeds of what `make test` tries a few of: half an hour.

@@ -7,19 +7,20 @@ How the runtime uses it, for each schedule with a clock and each slot:
 
 1. Load the schedule, its cursor (`control.registered` makes the first one), and count its open runs.
 2. `due(schedule, cursor, running, now, outages=…)`.
-3. If `due.cursor` differs: in one commit, replace the cursor where its `revision` is still the one that was loaded, put each row of
-   `skipped` (by its first occurrence; a longer stretch replaces a shorter one), and for each fire insert the ledger row (unique)
-   and the run. A commit that finds another revision is dropped as a whole, and `due` is asked again.
+3. If `due.cursor` differs: in one commit, replace the cursor and the stored `next_at` where the cursor's `revision` is still the one
+   that was loaded; put each row of `skipped`, by its first occurrence (a longer stretch replaces a shorter one); and for each
+   fire insert the ledger row, which is unique, and the run. An occurrence is written as `values.rfc3339`. A commit that finds
+   another revision is dropped as a whole, and `due` is asked again.
 4. If `cancels_oldest`, cancel the oldest open run. This is said each time until it has ended, so a crash cannot lose it.
 5. If `is_cut`, begin again at 1; else arm a timer for `next_at`, if there is one.
 
-Ask when the timer rings, when a run of the schedule ends, after an outage, and after pause, resume and edit (control.py). An idle schedule
-needs no memory but its `next_at`.
+Ask when the timer rings, when a run of the schedule ends, after an outage, and after pause, resume and edit (control.py). An idle
+schedule is only its stored `next_at`: starting the engine reads the soonest and parses nothing.
 
-*Outages* are stretches in which no engine was awake: from the last heartbeat of one process to the start of the next, or over a jump
-of the wall clock against the monotonic clock. The runtime stores an outage before it asks, and keeps it until every cursor is past
-it, so that a second crash does not turn missed occurrences into late ones. When the clock is set back, an outage that ends in the
-future is cut to end now.
+*Outages* are stretches in which no engine was awake: from the last heartbeat of one process to the start of the next, or over a
+jump of the wall clock against the monotonic clock. The runtime stores an outage before it asks, and keeps it until no stored `next_at`
+is before its end, so that a second crash does not turn missed occurrences into late ones. When the clock is set back, an outage
+that ends in the future is cut to end now.
 
 The life of an occurrence:
 

@@ -26,7 +26,7 @@ from holdfast.spec.triggers import Exclude
 _PASSED_MAX: Final = 1_000
 
 
-class Timing(msgspec.Struct, frozen=True):
+class Timing(msgspec.Struct, frozen=True, cache_hash=True):
     """What the grid of a schedule follows from. Two schedules with equal timing have the same occurrences."""
 
     expressions: tuple[str, ...] = ()
@@ -58,7 +58,7 @@ class Grid:
             else:
                 rules.append(self._interval(expression, timing, registered_at))
         self._rules = rules
-        self._recent: tuple[int, Tick | None] = (-1, None)
+        self._recent: tuple[int | None, Tick | None] = (None, None)
 
     def _interval(self, interval: Interval, timing: Timing, registered_at: int) -> IntervalRule:
         first = self._first if timing.start_at else registered_at + interval.every_ms

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 from datetime import UTC, datetime, timedelta
 
@@ -17,8 +16,6 @@ from holdfast.spec.cron import Cron, CronError, Dst, Interval, parse_expression
 from holdfast.spec.zones import zone_info, zone_names
 from tests.schedule.oracle import EPOCH, backward, forward, instants, ms, transitions, utc
 
-# HOLDFAST_LONG_TESTS=1 compares every clock change of every zone, which takes many minutes; otherwise a sample is enough.
-IS_LONG = bool(os.environ.get("HOLDFAST_LONG_TESTS"))
 ZONES = sorted(zone_names())
 DAY_MS = 86_400_000
 
@@ -200,18 +197,26 @@ def assert_same_as_brute_force(name: str, instant: int, rng: random.Random) -> N
     assert list(backward(tried, ms(start), ms(end))) == expected[::-1], (name, text, dst, around)
 
 
-def test_every_zone_agrees_with_brute_force_at_its_clock_changes() -> None:
+def test_zones_agree_with_brute_force_at_their_clock_changes() -> None:
     rng = random.Random(20260329)
-    start, end = ms(datetime(1990, 1, 1, tzinfo=UTC)) // 1_000, ms(datetime(2041, 1, 1, tzinfo=UTC)) // 1_000
-    seen = set()
-    for name in ZONES if IS_LONG else rng.sample(ZONES, 40):
+    for name in rng.sample(ZONES, 30):
         changes = changes_of(zone(name))
-        if (key := (*changes, zone(name).segment_at(0).offset)) in seen:
-            continue  # a second name for the same rules
-        seen.add(key)
-        some = changes if IS_LONG else rng.sample(changes, min(2, len(changes)))
-        for instant in [*some, rng.randrange(start, end)]:
+        for instant in [*rng.sample(changes, min(2, len(changes))), *some_instants(rng, 1)]:
             assert_same_as_brute_force(name, instant, rng)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("part", range(32))
+def test_every_zone_agrees_with_brute_force_at_every_clock_change(part: int) -> None:
+    rng = random.Random(part)
+    for name in ZONES[part::32]:
+        for instant in [*changes_of(zone(name)), *some_instants(rng, 5)]:
+            assert_same_as_brute_force(name, instant, rng)
+
+
+def some_instants(rng: random.Random, count: int) -> list[int]:
+    start, end = ms(datetime(1990, 1, 1, tzinfo=UTC)) // 1_000, ms(datetime(2041, 1, 1, tzinfo=UTC)) // 1_000
+    return [rng.randrange(start, end) for _ in range(count)]
 
 
 def changes_of(a_zone: Zone, first: int = 1990, last: int = 2040) -> list[int]:
@@ -228,19 +233,23 @@ def changes_of(a_zone: Zone, first: int = 1990, last: int = 2040) -> list[int]:
     return found
 
 
+def assert_all_transitions_are_found(name: str) -> None:
+    """Held against the TZif file itself, up to its last entry; after that a zone goes on by a rule, or not at all."""
+    start, end = ms(datetime(1990, 1, 1, tzinfo=UTC)) // 1_000, ms(datetime(2037, 1, 1, tzinfo=UTC)) // 1_000
+    listed = [at for at, _, _ in transitions(name) if start <= at < end]
+    last = listed[-1] if listed else start
+    assert [at for at in changes_of(zone(name)) if at <= last] == listed, name
+
+
+def test_the_transitions_of_a_zone_are_found() -> None:
+    for name in random.Random(7).sample(ZONES, 30):
+        assert_all_transitions_are_found(name)
+
+
+@pytest.mark.long
 def test_every_transition_of_every_zone_is_found() -> None:
-    """Held against the TZif files themselves, up to the year where they go on by a rule."""
-    for name in ZONES if IS_LONG else random.Random(7).sample(ZONES, 40):
-        start, end = (
-            ms(datetime(1990, 1, 1, tzinfo=UTC)) // 1_000,
-            ms(datetime(2037, 1, 1, tzinfo=UTC)) // 1_000,
-        )
-        listed = [at for at, _, _ in transitions(name) if start <= at < end]
-        if not listed:
-            continue
-        # Files of zones that follow a rule may end early; up to their last entry all must be there.
-        found = [at for at in changes_of(zone(name)) if at <= listed[-1]]
-        assert found == listed, name
+    for name in ZONES:
+        assert_all_transitions_are_found(name)
 
 
 @pytest.mark.parametrize(

@@ -169,3 +169,24 @@ def test_completion_for_an_unknown_shell_is_refused(cli: Cli) -> None:
 
 def test_json_of_a_wrong_line_has_a_stable_code(cli: Cli) -> None:
     assert json.loads(cli.run("rnu", "--json").stdout)["error"] == "usage"
+
+
+# Most tests fork a process that has imported everything; here each command is the first to import anything.
+FIRST = """
+import asyncio, importlib, os, sys
+import apsw, msgspec
+for module in sys.argv[1:]:
+    if os.fork() == 0:
+        importlib.import_module(module)
+        os._exit(0)
+    if os.wait()[1]:
+        sys.exit(module)
+"""
+
+
+def test_the_module_of_every_command_can_be_imported_first() -> None:
+    modules = sorted({command.calls.partition(":")[0] for command in COMMANDS.values()})
+    done = subprocess.run(
+        [sys.executable, "-c", FIRST, *modules], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")

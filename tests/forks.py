@@ -231,6 +231,15 @@ def _import_ahead() -> None:
     gc.enable()
 
 
+def _leave(code: int) -> NoReturn:
+    """End as an interpreter does, but leave the modules standing: to take them down copies every page that forks share."""
+    threading._shutdown()  # type: ignore[attr-defined]  # waits for threads
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
 def main() -> None:
     _import_ahead()
     assert threading.active_count() == 1
@@ -238,12 +247,12 @@ def main() -> None:
     _become(request)
     module, *args = request["args"]
     sys.argv = [module, *args]
-    if module == "holdfast":
-        from holdfast.cli.main import main as holdfast
-
-        holdfast()
-    else:
+    try:
         runpy.run_module(module, run_name="__main__", alter_sys=True)
+    except SystemExit as end:
+        if isinstance(end.code, int):
+            _leave(end.code)
+        raise
 
 
 if __name__ == "__main__":

@@ -41,7 +41,7 @@ from holdfast.tools.registry import Registry
 
 HERE: Final = Path(__file__).parent / "reference"
 HEAD: Final = "<!-- Written by docs/generate.py from the code. Change the code, then run it again. -->\n"
-SCHEMA: Final = Path(__file__).parents[1] / "holdfast" / "store" / "sql" / "sqlite" / "schema.sql"
+SCHEMA: Final = Path(__file__).parents[1] / "holdfast" / "store" / "sqlite" / "sql" / "schema.sql"
 SCHEMA_HEAD: Final = "-- What a new database is made of. Written by docs/generate.py from migrations/: add a migration, then run it again.\n"
 MADE: Final = """
 SELECT sql FROM sqlite_schema WHERE sql IS NOT NULL

@@ -34,6 +34,7 @@ Catch-up runs begin one after the other, each when the one before has ended, and
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from hashlib import blake2b
 from typing import Final
 
@@ -68,6 +69,7 @@ def due(
     *,
     outages: tuple[Outage, ...] = (),
 ) -> Due:
+    assert limit > 0
     if not schedule.enabled:
         return Due(cursor)
     return Decision(schedule, cursor, running, now, limit, outages).made()
@@ -103,6 +105,7 @@ class Decision:
         self.fires: list[Fire] = []
         self.rows: dict[int, Skipped] = {}
         self.fires_left, self.ticks_left = limit, EXAMINED_MAX
+        self.latest = 0, 0  # the end of an outage, and the last occurrence in it
         self.is_paused = any(pause.until is None for pause in cursor.pauses)
 
     def made(self) -> Due:
@@ -183,11 +186,16 @@ class Decision:
             case "run_all":
                 return self._catch_up(until)
             case "run_once":
-                latest = self.grid.fire_before(until + 1)
-                is_latest = latest is None or latest.at <= tick.at
-                return self._catch_up(until) if is_latest else self._skip(tick, "missed")
+                return self._catch_up(until) if tick.at >= self._latest(until) else self._skip(tick, "missed")
             case "skip":
                 return self._skip(tick, "missed")
+
+    def _latest(self, until: int) -> int:
+        """The last occurrence of an outage. It is asked for at each of them."""
+        if self.latest[0] != until:
+            tick = self.grid.fire_before(until + 1)
+            self.latest = until, 0 if tick is None else tick.at
+        return self.latest[1]
 
     def _catch_up(self, until: int) -> bool:
         """Owe all occurrences up to an instant."""
@@ -278,8 +286,10 @@ class Decision:
         return reason is not None
 
     def _drop_waiting(self) -> None:
-        while self.waiting and (tick := self._first(self.waiting)) is not None:
-            self.dropping = self._row(self.dropping, tick, "superseded")
+        while self.waiting:
+            tick = self._first(self.waiting)
+            if tick is not None:
+                self.dropping = self._row(self.dropping, tick, "superseded")
             self._advance(self.waiting, tick)
 
     def _first(self, queue: list[Owed]) -> Tick | None:
@@ -287,7 +297,8 @@ class Decision:
 
     def _before(self, owed: Owed, instant: int) -> Tick | None:
         if owed.instants:
-            return next((Tick(at) for at in reversed(owed.instants) if owed.after < at < instant), None)
+            index = bisect_left(owed.instants, instant) - 1
+            return Tick(owed.instants[index]) if index >= 0 and owed.instants[index] > owed.after else None
         tick = self.grid.fire_before(instant)
         return tick if tick is not None and tick.at > owed.after else None
 
@@ -355,7 +366,8 @@ class Decision:
 
 def first_of(owed: Owed, grid: Grid) -> Tick | None:
     if owed.instants:
-        return next((Tick(at) for at in owed.instants if at > owed.after), None)
+        index = bisect_right(owed.instants, owed.after)
+        return Tick(owed.instants[index]) if index < len(owed.instants) else None
     tick = grid.after(owed.after)
     return tick if tick is not None and tick.at <= owed.until else None
 

@@ -250,7 +250,7 @@ def metrics() -> str:
             "# Metrics\n",
             (
                 "`GET /metrics`, for Prometheus. Counters and histograms begin at zero with the process; gauges say what is. Which of them "
-                "deserve an alarm stands on [Run it as a service](../howto/run-as-a-service.md#is-it-well).\n"
+                "deserve an alarm stands on [Run it as a service](../howto/run-as-a-service.md#health-checks).\n"
             ),
             _rows(("metric", "type", "what it says"), rows),
         ]

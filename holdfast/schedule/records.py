@@ -1,6 +1,6 @@
 """What `due` is asked with and what it answers: frozen records, all times in milliseconds since 1970.
 
-Knows the shapes alone. `Cursor` is what is stored per schedule and slot; the others live as long as a question.
+Knows the shapes alone. `Cursor` is what is stored per schedule and slot; every other record lives for one call.
 """
 
 from __future__ import annotations
@@ -128,6 +128,6 @@ class Due(msgspec.Struct, frozen=True):
     cursor: Cursor
     fires: tuple[Fire, ...] = ()
     skipped: tuple[Skipped, ...] = ()
-    next_at: int | None = None  # None: not before a run ends, or somebody changes the schedule
+    next_at: int | None = None  # None: not before a run ends or the schedule is changed
     is_cut: bool = False  # there is more: commit, and ask again at once
     cancels_oldest: bool = False  # an occurrence waits for the oldest open run to be cancelled

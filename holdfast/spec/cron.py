@@ -24,6 +24,7 @@ YEAR_MAX: Final = 2100
 EXPRESSION_CHARS_MAX: Final = 1_000  # far more than every value of every field, written out
 INTERVAL_MS_MIN: Final = 100
 INTERVAL_MS_MAX: Final = 366 * 86_400_000
+PROBLEMS_MAX: Final = 10  # of one expression; a hostile one could be made of nothing else
 FIELD_COUNTS: Final = frozenset({5, 6, 7})
 
 
@@ -200,7 +201,7 @@ def _fields(text: str, words: Sequence[re.Match[str]]) -> Cron:
 def _values(field: _Field, text: str, start: int, problems: list[CronProblem]) -> tuple[int, ...]:
     found: set[int] = set()
     for item in text.split(","):
-        wrong = _add_item(field, item, text, found)
+        wrong = _add_item(field, item, text, found) if len(problems) < PROBLEMS_MAX else None
         if wrong:
             problems.append(
                 CronProblem("invalid_cron", f"{field.name}: {wrong[0]}", wrong[1], start, start + len(item))

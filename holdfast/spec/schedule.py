@@ -29,7 +29,7 @@ from holdfast.spec.field_types import (
 from holdfast.spec.moments import Moment
 from holdfast.spec.names import check_name
 from holdfast.spec.problems import Fields, Report, Where, did_you_mean, quoted, type_name
-from holdfast.spec.read import Document, look_at, plain_from, pointer_to, text_of
+from holdfast.spec.read import PROBLEMS_MAX, Document, look_at, plain_from, pointer_to, text_of
 from holdfast.spec.schedule_keys import (
     CALENDAR_KEYS,
     FILE_KEYS,
@@ -80,8 +80,7 @@ def schedules_from_text(text: str | bytes, source: str = "") -> ScheduleFile:
     document = look_at(text, source)
     report = Report(document, source)
     schedules = _schedules(document.data, report)
-    for problem in check_together(schedules):
-        report.problems.append(problem)
+    report.problems += check_together(schedules)[: max(PROBLEMS_MAX - len(report.problems), 0)]
     if report.problems:
         raise report.refusal()
     return ScheduleFile(source, schedules, tuple(report.notes))

@@ -239,7 +239,7 @@ def test_load_alone_makes_no_tick_missed() -> None:
     assert [(fire.at, fire.is_catchup) for fire in answer.fires] == [(NOON + HOUR, False)]
 
 
-def test_a_tick_before_the_outage_that_nobody_came_to_is_not_missed() -> None:
+def test_a_tick_that_was_due_before_the_outage_is_not_missed() -> None:
     outage = Outage(NOON + HOUR + 1, NOON + 3 * HOUR + 30 * MINUTE)
     answer = due(schedule(overlap="allow"), registered(NOON), Running(), outage.woke_at, outages=(outage,))
     assert fired(answer) == [NOON + HOUR]

@@ -181,6 +181,10 @@ def test_every_field_that_is_wrong_is_reported_at_its_place() -> None:
     ]
 
 
+def test_an_expression_has_only_so_many_problems() -> None:
+    assert len(problems_of("0 0 0 * " + "x," * 400 + "x *")) == 10
+
+
 @pytest.mark.parametrize(
     ("text", "hint"),
     [

@@ -12,7 +12,7 @@ from holdfast.errors import InvalidSpec, Problem
 from holdfast.http import serve
 from holdfast.schedule.of_spec import never_fires, schedule_of
 from holdfast.spec.cron import Dst
-from holdfast.spec.read import read
+from holdfast.spec.read import PROBLEMS_MAX, read
 from holdfast.spec.schedule import (
     SERVER_PATHS,
     ScheduleSpec,
@@ -273,6 +273,12 @@ schedules:
         (6, "duplicate_id"),
         (7, "duplicate_path"),
     ]
+
+
+def test_a_hostile_file_is_refused_with_as_many_problems_as_are_shown() -> None:
+    bad = "{kind: cron, expression: '0 0 0 * x *', timezone: Europe/Berln}"
+    text = "schedules:\n" + "".join(f"  - {{id: s{n}, workflow: w, trigger: {bad}}}\n" for n in range(2_000))
+    assert len(problems_of(text)) == PROBLEMS_MAX
 
 
 def test_two_files_may_not_share_an_id_or_a_path() -> None:

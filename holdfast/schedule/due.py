@@ -56,7 +56,7 @@ from holdfast.schedule.records import (
 from holdfast.schedule.timing import Grid, grid_of
 
 FIRES_MAX: Final = 100  # of one answer, so that a commit stays small
-EXAMINED_MAX: Final = 5_000  # occurrences that one answer decides on: some 50 ms
+EXAMINED_MAX: Final = 2_000  # occurrences that one answer decides on: some 20 ms, in which nothing else runs
 OWED_MAX: Final = 100  # outages whose occurrences are still to be caught up
 
 

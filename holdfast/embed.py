@@ -17,8 +17,8 @@ import msgspec
 from holdfast import limits as bounds
 from holdfast.arguments import checked
 from holdfast.config import PENDING_TTL_SECS, RETENTION_DAYS
-from holdfast.deliveries.message import Given as FinalCallback
-from holdfast.deliveries.message import destination
+from holdfast.deliveries.destinations import Given as FinalCallback
+from holdfast.deliveries.destinations import destination
 from holdfast.errors import (
     EngineClosed,
     InvalidInputs,
@@ -50,8 +50,8 @@ from holdfast.tools.guard import Guard
 from holdfast.tools.registry import Registry
 from holdfast.tools.remote import RemoteCaller
 from holdfast.tools.secrets import Provider, Secrets
-from holdfast.values import DEFAULT_TENANT, Error, Millis, RunId, RunNo, StepState, decode
-from holdfast.views.events import RunEvent, job_id
+from holdfast.values import DEFAULT_TENANT, Error, Millis, RunId, RunNo, StepState, decode, job_id
+from holdfast.views.events import RunEvent
 from holdfast.views.outputs import output_of
 from holdfast.views.runs import list_runs
 from holdfast.views.steps import StepView, read_steps

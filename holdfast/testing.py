@@ -437,7 +437,7 @@ class TestEngine:
         attempts = self._engine.dispatch.open.values() if self._hf is not None else ()
         if any(not attempt.tool.is_async or attempt.tool.isolated for attempt in attempts):
             return STUCK_SECONDS
-        if self._hf is not None and (self._engine.outbox.is_busy or self._engine.waits.is_busy):
+        if self._hf is not None and (self._engine.outbox.is_busy or self._engine.polling.is_busy):
             return STUCK_SECONDS
         # One socket is the loop's own.
         has_socket = len(self._home._selector.get_map()) > 1 or _has_busy_thread(self._home)
@@ -457,7 +457,8 @@ def crash(engine: Engine) -> None:
     engine.dispatch.abandon()
     engine.workers.abandon()
     engine.timers.close()
-    engine.waits.close()
+    engine.callbacks.close()
+    engine.polling.close()
     engine.outbox.abandon()
     if engine.upkeep is not None:
         engine.upkeep.stop()

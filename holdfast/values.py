@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import math
 import re
+import uuid
 from datetime import date
 from enum import StrEnum
 from functools import lru_cache
@@ -219,6 +220,12 @@ def canonical(value: Any) -> bytes:
 
 def sha256(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
+
+
+@lru_cache(maxsize=4096)  # asked for when an attempt is entered and when it is left, by every reader
+def job_id(run_id: RunId, path: str, attempt: int) -> str:
+    """The id of one attempt, as a job beneath its run."""
+    return str(uuid.uuid5(uuid.UUID(run_id), f"{path}#{attempt}"))
 
 
 def idempotency_key(tenant: str, run: RunId, path: str) -> str:

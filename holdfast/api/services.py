@@ -31,7 +31,7 @@ class Services:
         self.queries = Queries(engine.store, engine.plans, engine)
         self.api_keys = api_keys or ApiKeys(engine)
         self.history = History(engine.store, engine.feed, engine.plans)
-        self.links = Links(engine)
+        self.links = Links(engine.store, engine.approvals)
         self.metrics = Metrics(engine)
         self.health = Health(engine)
         self.address: str | None = None  # where it is served, if it is

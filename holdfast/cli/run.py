@@ -265,7 +265,7 @@ class Attendant:
         if said is None:
             return self._leave(WAITS_FOR_OUTSIDE)
         try:
-            is_decided = await self._engine.waits.approve(
+            is_decided = await self._engine.approvals.approve(
                 live.run.tenant, live.run.id, path, **said._asdict()
             )
         except HoldfastError as error:

@@ -440,7 +440,7 @@ class FileSource:
                 " HOLDFAST_PUBLIC_URL where it will be served"
             )
         async with self._acting() as engine:
-            return await Links(engine).make(DEFAULT_TENANT, run_id, path, base, by)
+            return await Links(engine.store, engine.approvals).make(DEFAULT_TENANT, run_id, path, base, by)
 
     async def signal(self, run_id: str, key: str, value: Any, correlation: str | None) -> str:
         async with self._acting() as engine:

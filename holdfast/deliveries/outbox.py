@@ -14,25 +14,26 @@ import asyncio
 import contextlib
 import logging
 from collections import Counter
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from holdfast import limits
-from holdfast.deliveries.message import delivered, discarded, failed, headers_of, replayed, text_of
+from holdfast.deliveries.destinations import delivered, discarded, failed, replayed
+from holdfast.deliveries.message import headers_of, text_of
 from holdfast.errors import NodeIsOver, NotFound, Refused
-from holdfast.runtime.clock import Steady
+from holdfast.runtime.clock import Clock, Steady
+from holdfast.runtime.committer import Committer
 from holdfast.runtime.places import Slow
 from holdfast.runtime.timers import Timers
 from holdfast.runtime.writes import Writes
+from holdfast.store.base import Store
 from holdfast.store.batch import Batch
 from holdfast.store.records import Letter, LetterTried
 from holdfast.tools.failures import ToolError
 from holdfast.tools.http import post
-from holdfast.tools.secrets import SecretUnavailable
+from holdfast.tools.registry import Registry
+from holdfast.tools.secrets import Secrets, SecretUnavailable
 from holdfast.values import Millis, RunNo, is_text
 from holdfast.views.runs import Queries
-
-if TYPE_CHECKING:
-    from holdfast.runtime.engine import Engine
 
 log = logging.getLogger("holdfast")
 
@@ -44,12 +45,22 @@ LOOK_AGAIN_MS: Final = 5_000  # after a look that failed
 
 
 class Outbox:
-    def __init__(self, engine: Engine) -> None:
-        self._engine, self._store = engine, engine.store
-        self.clock = Steady(engine.clock)  # when a try is due; what others read is by the wall clock
-        self._queries = Queries(engine.store, engine.plans, engine)
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        committer: Committer,
+        queries: Queries,
+        registry: Registry,
+        secrets: Secrets,
+    ) -> None:
+        self._store, self._committer, self._queries = store, committer, queries
+        self._registry, self._secrets = registry, secrets
+        self._wall_clock = clock
+        self.clock = Steady(clock)  # decides when a try is due; recorded times are those of the wall clock
+        self.drives_all = True  # else only the callbacks of runs that were noted here are sent
         self.timers = Timers(self.clock, lambda no: None, self.look)
-        self.writes = Writes(engine.committer)
+        self.writes = Writes(committer)
         self._sending: dict[int, asyncio.Task[None]] = {}
         self._to: Counter[str] = Counter()  # of these, by the server that they go to
         self._slow = Slow[str]()  # servers that took long when they were last sent something
@@ -68,7 +79,7 @@ class Outbox:
 
     def note(self, no: RunNo) -> None:
         """A run has letters that are due."""
-        if not self._engine.drives_all:
+        if not self.drives_all:
             self._own.add(no)
         self.look()
 
@@ -97,7 +108,7 @@ class Outbox:
             full = [origin for origin, count in self._to.items() if count >= SENDING_TO_ONE_MAX]
             if self._slow_sending >= SENDING_TO_ONE_MAX:
                 full += self._slow
-            runs = None if self._engine.drives_all else sorted(self._own)
+            runs = None if self.drives_all else sorted(self._own)
             due = await self._store.letters_due(now, full, runs, room + len(self._sending))
             fresh = [letter for letter in due if letter.pos not in self._sending]
             if not fresh:
@@ -143,27 +154,27 @@ class Outbox:
         except Exception as error:  # a letter that cannot be made must not stop the others
             log.exception("letter %s cannot be sent", letter.id)
             return self._failed(letter, f"it cannot be sent: {error!r}", for_good=False)
-        return delivered(letter, self._engine.clock.now())
+        return delivered(letter, self._wall_clock.now())
 
     async def _post(self, letter: Letter) -> None:
         secret = self._secret(letter)
         text = text_of(await self._queries.run(letter.tenant, letter.run_id))
         try:
-            headers = headers_of(letter, text, self._engine.clock.now(), secret)
+            headers = headers_of(letter, text, self._wall_clock.now(), secret)
         except ValueError as error:
             raise ToolError(f"the secret {letter.secret_env} holds no key: {error}", kind="inputs") from None
-        await post(self._engine.registry.guard, letter.url, headers, text, SEND_SECONDS, ANSWER_BYTES_MAX)
+        await post(self._registry.guard, letter.url, headers, text, SEND_SECONDS, ANSWER_BYTES_MAX)
 
     def _secret(self, letter: Letter) -> str | None:
         if letter.secret_env is None:
             return None
         try:
-            return self._engine.dispatch.secrets.for_callback(letter.secret_env, letter.tenant)
+            return self._secrets.for_callback(letter.secret_env, letter.tenant)
         except SecretUnavailable as error:
             raise ToolError(str(error), kind=error.kind) from None
 
     def _failed(self, letter: Letter, error: str, *, for_good: bool) -> LetterTried:
-        told = self._engine.dispatch.secrets.redact(error)
+        told = self._secrets.redact(error)
         result = failed(letter, self.clock.now(), told, for_good=for_good)
         if result.outcome is None:
             log.warning("the end of run %s could not be told yet: %s", letter.run_id, told)
@@ -196,7 +207,7 @@ class Outbox:
     async def discard(self, tenant: str, letter_id: str) -> Letter:
         """Give a dead letter up: it is not listed any more, and stays with its run."""
         letter = await self._dead(tenant, letter_id)
-        return await self._decided(letter, discarded(letter, self._engine.clock.now()))
+        return await self._decided(letter, discarded(letter, self._wall_clock.now()))
 
     async def _dead(self, tenant: str, letter_id: str) -> Letter:
         letter = await self._store.letter(tenant, letter_id) if is_text(letter_id) else None
@@ -209,7 +220,7 @@ class Outbox:
     async def _decided(self, letter: Letter, result: LetterTried) -> Letter:
         batch = Batch()
         batch.tried.append(result)
-        await self._engine.commit(batch)
+        await self._committer.commit(batch)
         self.counts[result.outcome or "replayed"] += 1
         self.note(letter.no)
         return letter._replace(

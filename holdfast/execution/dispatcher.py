@@ -47,8 +47,7 @@ from holdfast.tools.failures import ArgumentsMisfit, OutputTooLarge, described
 from holdfast.tools.registry import Context, Registry, Tool
 from holdfast.tools.secrets import LOOKED_AT_ONCE_BYTES, Secrets, SecretUnavailable
 from holdfast.tools.threads import in_thread
-from holdfast.values import Error, RunNo, decode, encode, idempotency_key, written
-from holdfast.views.events import Hearer, job_id
+from holdfast.values import Error, RunNo, decode, encode, idempotency_key, job_id, written
 from holdfast.workers.push import Job
 from holdfast.workers.service import Workers
 
@@ -63,6 +62,7 @@ THREADS_MAX: Final = 32  # sync tools at work in one node
 LANE_SECONDS: Final = 5.0  # a suspect that has lived this long is not what kills the process
 Key = tuple[RunNo, str]
 Start = tuple[RunNo, str, int]
+AttemptListener = Callable[[RunNo, str, int, str, dict[str, Any]], None]
 
 STALE_ENTRIES: Final = 1_000
 SIMPLE: Final = frozenset({int, bool, type(None)})  # nothing about these can be bent or refused
@@ -141,7 +141,7 @@ class Dispatch:
         self.is_stopping = False
         self.when_free: Callable[[], None] | None = None  # somebody waits for a place
         # Told, on the loop, what tools say of their attempts: run, path, attempt, `log` or `progress`, and the data.
-        self.hearers: list[Hearer] = []
+        self.hearers: list[AttemptListener] = []
         # What the work of an attempt is told of its trace: that of the run as it came, unless somebody makes spans.
         self.traceparent: Callable[[Live, str, int], str | None] = lambda live, path, number: (
             live.trace or None

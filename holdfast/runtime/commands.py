@@ -13,8 +13,8 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from holdfast import limits
-from holdfast.deliveries.message import Given as FinalCallback
-from holdfast.deliveries.message import destination
+from holdfast.deliveries.destinations import Given as FinalCallback
+from holdfast.deliveries.destinations import destination
 from holdfast.errors import InvalidInputs, LimitExceeded, NotFound, RunIsOver, VersionConflict
 from holdfast.plan.compile import Resolved
 from holdfast.runtime.door import Live
@@ -262,13 +262,13 @@ class Commands:
             _check_prose(what, text)
         if not isinstance(approved, bool):
             raise InvalidInputs(f"an answer to an approval is true or false, not {approved!a}")
-        return await self._engine.waits.approve(
+        return await self._engine.approvals.approve(
             tenant, run_id, path, approved=approved, reason=reason, by=by, form=form, keep=keep
         )
 
     async def resume(self, tenant: str, task_id: str, answer: Any, run_id: str | None = None) -> Resumed:
         """Deliver the later answer of a call, by the id that its sender gave it."""
-        return await self._engine.waits.resume(tenant, task_id, answer, run_id)
+        return await self._engine.callbacks.resume(tenant, task_id, answer, run_id)
 
     def is_callback(self, address: str) -> bool:
         """Is this the last part of an address that a call was told? Costs no look into the database."""
@@ -279,7 +279,7 @@ class Commands:
         capability = opened(self._store.server_key, address, "resume")
         if capability is None:
             return Resumed(False, "unknown_task")
-        return await self._engine.waits.resume_by(capability, answer)
+        return await self._engine.callbacks.resume_by(capability, answer)
 
     async def rerun(
         self,

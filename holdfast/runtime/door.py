@@ -21,7 +21,7 @@ from typing import Final, Protocol
 
 import msgspec
 
-from holdfast.deliveries.message import letters_of
+from holdfast.deliveries.destinations import letters_of
 from holdfast.engine.codec import encode_parts, encode_row
 from holdfast.engine.decide import decide
 from holdfast.engine.decisions import Continue, Decision, FinishRun, OpenWait, Poll, StartAttempt, StopAttempt

@@ -20,7 +20,7 @@ from typing import Any, Final
 import msgspec
 
 from holdfast import limits
-from holdfast.deliveries.message import destinations
+from holdfast.deliveries.destinations import destinations
 from holdfast.deliveries.outbox import Outbox
 from holdfast.engine.events import CancelRequested, Destination, Event, RunStarted, SignalReceived, TimerFired
 from holdfast.engine.state import Run, timer_of
@@ -78,7 +78,10 @@ from holdfast.values import (
     is_text,
 )
 from holdfast.views.events import Events, Feed, RunEvent, events_of
-from holdfast.waits.callbacks import Waits
+from holdfast.views.runs import Queries
+from holdfast.waits.approvals import Approvals
+from holdfast.waits.callbacks import Callbacks
+from holdfast.waits.polling import Polling
 from holdfast.workers.service import Workers
 
 log = logging.getLogger("holdfast")
@@ -172,10 +175,21 @@ class Engine:
         self.listeners = self.advance.listeners
         self.feed = Feed(self.advance.watchers, self.dispatch.hearers)
         self.requests = Requests(store)
-        self.waits = Waits(self, public_url, (bounds or limits.now).polls_max)
-        self.outbox = Outbox(self)
+        self.callbacks = Callbacks(self, public_url)
+        self.polling = Polling(
+            self, partial(self.callbacks.deliver, by="poll"), (bounds or limits.now).polls_max
+        )
+        self.approvals = Approvals(self)
+        self.outbox = Outbox(
+            store,
+            self.clock,
+            self.committer,
+            Queries(store, self.plans, self),
+            registry,
+            self.dispatch.secrets,
+        )
         if public_url is not None:
-            self.dispatch.callback_url = self.waits.address
+            self.dispatch.callback_url = self.callbacks.address
         self._resting: dict[RunNo, list[Waiter]] = {}
         # A run that is signalled often would be folded anew from its whole journal each time.
         self._evicted: Remembered[RunNo, Live] = Remembered(
@@ -204,7 +218,7 @@ class Engine:
         self.advance.watch(self.deaths)
         await self.workers.open()
         self.is_open = True
-        self.drives_all = self.advance.parks = drive
+        self.drives_all = self.advance.parks = self.outbox.drives_all = drive
         self.owners = Owners(
             self.store,
             self.advance,
@@ -212,12 +226,12 @@ class Engine:
             self.load,
             self.load_many,
             self._timer_due,
-            lambda: self.waits.held_back,
+            lambda: self.polling.held_back,
             self.deaths.held if drive else set(),
             resident=self.resident,
         )
         if drive:
-            await self.waits.look()
+            await self.callbacks.look()
             await self.owners.interrupt()
             await self.owners.supply(self.registry.has)
             self._take_up()
@@ -247,7 +261,8 @@ class Engine:
         self.timers.close()
         for task in self._waking:
             task.cancel()
-        self.waits.close()
+        self.callbacks.close()
+        self.polling.close()
         if self._watching is not None:
             self._watching.cancel()
         if self._filling is not None:
@@ -618,7 +633,7 @@ class Engine:
                     del self._resting[no]
 
     def _is_resting(self, live: Live) -> bool:
-        return live.run.only_called_back and not self.waits.looks_for(live.run.no)
+        return live.run.only_called_back and not self.callbacks.looks_for(live.run.no)
 
     def _tell_resting(self, live: Live) -> None:
         if self._is_resting(live):
@@ -766,12 +781,12 @@ class Engine:
                 waiter.set_result(live)
 
     def paused(self, live: Live, path: str, task_id: str) -> None:
-        self.waits.paused(live, path, task_id)
+        self.callbacks.paused(live, path, task_id)
         if self._resting:
             self._tell_resting(live)
 
     def poll(self, live: Live, path: str, attempt: int) -> None:
-        self.waits.poll(live, path, attempt)
+        self.polling.poll(live, path, attempt)
 
     def committed(self, live: Live) -> None:
         """A run has timers or suspects: see that they get their turn."""
@@ -817,7 +832,7 @@ class Engine:
         while self.is_open and not self.committer.is_shut:
             try:
                 await restore.run(self._drives)
-                await self.waits.look()
+                await self.callbacks.look()
                 break
             except StoreUnavailable as error:
                 log.warning("runs cannot be read now, and are restored later: %s", error)
@@ -828,7 +843,8 @@ class Engine:
         self.dispatch.abandon()
         self.workers.abandon()
         self.timers.close()
-        self.waits.close()
+        self.callbacks.close()
+        self.polling.close()
         self.outbox.abandon()
         if self.upkeep is not None:
             self.upkeep.stop()
@@ -857,7 +873,7 @@ class Engine:
         is_held = False
         for key, at in due:
             timer, path = timer_of(key)
-            if timer == "expiry" and self.waits.looks_first(live, path):
+            if timer == "expiry" and self.polling.looks_first(live, path):
                 is_held = True
                 continue
             if at > now and self.delays.has(no):

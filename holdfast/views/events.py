@@ -14,10 +14,8 @@ from __future__ import annotations
 
 import asyncio
 import re
-import uuid
 from collections import deque
-from collections.abc import AsyncGenerator, Callable
-from functools import lru_cache
+from collections.abc import AsyncGenerator
 from typing import Any, Final, NamedTuple, TypedDict
 
 import msgspec
@@ -25,11 +23,12 @@ import msgspec
 from holdfast.engine.codec import decode_row
 from holdfast.engine.decisions import FinishRun, OpenWait
 from holdfast.engine.events import Adopted, Event, RunStarted, StepFailed, StepSucceeded, TimerFired
+from holdfast.execution.dispatcher import AttemptListener
 from holdfast.runtime.door import Entry, Watcher
 from holdfast.store.base import Store
 from holdfast.store.batch import Batch
 from holdfast.store.records import ReadRow
-from holdfast.values import Error, Millis, RunId, RunNo, decode
+from holdfast.values import Error, Millis, RunId, RunNo, decode, job_id
 from holdfast.views.steps import Steps, StepView
 
 SAID_MAX: Final = 1_000  # words of tools that one reader has not read yet; the oldest are dropped
@@ -39,7 +38,6 @@ _POSITION = re.compile(r"[0-9]{1,18}(\.[0-9]{1,9})?")
 
 
 Said = tuple[str, int, str, dict[str, Any]]  # path, attempt, `log` or `progress`, and what
-Hearer = Callable[[RunNo, str, int, str, dict[str, Any]], None]
 
 
 class Progress(TypedDict):
@@ -62,12 +60,6 @@ class RunEvent(TypedDict):
     current_step_id: str | None
     progress: Progress
     detail: dict[str, Any]
-
-
-@lru_cache(maxsize=4096)  # asked for when an attempt is entered and when it is left, by every reader
-def job_id(run_id: RunId, path: str, attempt: int) -> str:
-    """The id of one attempt, as a job beneath its run."""
-    return str(uuid.uuid5(uuid.UUID(run_id), f"{path}#{attempt}"))
 
 
 class Events:
@@ -191,7 +183,7 @@ class Events:
 class Feed:
     """Who follows which run, or all. A reader is only told that there is more: it holds nothing up, however slow it is."""
 
-    def __init__(self, watchers: list[Watcher], hearers: list[Hearer]) -> None:
+    def __init__(self, watchers: list[Watcher], hearers: list[AttemptListener]) -> None:
         self._watchers, self._hearers = watchers, hearers
         self._readers: dict[RunNo, set[Reader]] = {}
         self._of_all: set[Reader] = set()

@@ -9,7 +9,7 @@ import asyncio
 import os
 import shlex
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, Protocol
 
 import msgspec
 
@@ -17,18 +17,19 @@ from holdfast import limits
 from holdfast.engine import state
 from holdfast.engine.codec import decode_row
 from holdfast.engine.state import Run, Step, timer_key
+from holdfast.execution.dispatcher import Dispatch
 from holdfast.plan.graph import Call, FanOut, Nested, Plan
+from holdfast.runtime.clock import Clock
+from holdfast.runtime.door import Advance
 from holdfast.runtime.fatal_runs import set_aside_of
 from holdfast.runtime.load import load_run_in_turns
 from holdfast.store.base import Store
 from holdfast.store.records import AssignmentRow, RunRow, SetAside, WorkerRow
 from holdfast.values import TERMINAL, Millis, RunNo, decode, scope_of, split
 from holdfast.views.steps import Steps
-from holdfast.waits.approval_links import answerers
+from holdfast.waits.approvals import answerers
 from holdfast.workers.registry import names_in
-
-if TYPE_CHECKING:
-    from holdfast.runtime.engine import Engine
+from holdfast.workers.service import Workers
 
 ROWS_READ_MAX: Final = 10_000  # of a journal, to see since when something is as it is
 ROWS_AT_THE_END: Final = 2_000
@@ -101,10 +102,25 @@ class Around:
         return None
 
 
+class Driver(Protocol):
+    """The engine that has the file: what only its memory knows of a run."""
+
+    @property
+    def store(self) -> Store: ...
+    @property
+    def clock(self) -> Clock: ...
+    @property
+    def advance(self) -> Advance: ...
+    @property
+    def dispatch(self) -> Dispatch: ...
+    @property
+    def workers(self) -> Workers: ...
+
+
 class AroundLive(Around):
     """The same, from the memory of the engine that has the file."""
 
-    def __init__(self, engine: Engine, jobs: Mapping[str, AssignmentRow]) -> None:
+    def __init__(self, engine: Driver, jobs: Mapping[str, AssignmentRow]) -> None:
         super().__init__({"pid": os.getpid()}, engine.store.epoch, jobs, (), engine.clock.now())
         self._engine = engine
 
@@ -144,7 +160,7 @@ async def explain(
     )
 
 
-async def explain_live(engine: Engine, row: RunRow, plan: Plan) -> Explanation:
+async def explain_live(engine: Driver, row: RunRow, plan: Plan) -> Explanation:
     """Of a run, asked of the engine that has the file."""
     return await _explained(engine.store, row, plan, AroundLive(engine, await _jobs(engine.store, row)))
 

@@ -13,7 +13,7 @@ import asyncio
 import copy
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, Protocol
 
 import msgspec
 
@@ -54,9 +54,6 @@ from holdfast.store.base import Store
 from holdfast.store.records import ReadRow, RunRow, Wanted
 from holdfast.values import NULL, TERMINAL, Error, Millis, RunNo, base_of, scope_of, split, written
 from holdfast.views.outputs import UNSHOWN, output_text
-
-if TYPE_CHECKING:
-    from holdfast.views.runs import Queries
 
 ROWS_AT_A_TIME: Final = 200
 NODE_RUN_CHARS_MAX: Final = 16 * 1024 * 1024  # of what those of one answer were given and gave, about
@@ -612,20 +609,30 @@ class Courses:
         return next(filter(None, turns), "")
 
 
-async def task_of(queries: Queries, row: RunRow) -> Task:
+class Reader(Protocol):
+    """What tasks are read with: rows, plans, and the courses that were followed before."""
+
+    @property
+    def store(self) -> Store: ...
+    @property
+    def courses(self) -> Courses: ...
+    async def plan_of(self, row: RunRow) -> Plan: ...
+
+
+async def task_of(reader: Reader, row: RunRow) -> Task:
     """A task as of one look: whoever sees that it is completed sees its final shared state."""
-    store = queries.store
+    store = reader.store
     stored = await store.load(row.no)
     assert stored is not None
     row, run = stored.row, await load_run_in_turns(store, stored)
-    course = await queries.courses.of(run, lambda: queries.plan_of(row))
+    course = await reader.courses.of(run, lambda: reader.plan_of(row))
     release = await _release_of(store, row)
     return Task(
         id=row.id,
         flow_version_id=None if release is None else release[0],
         status=STATUS[row.status],
         params_json=bytes(run.inputs).decode(),
-        shared_json=await _shared(queries, row, run),
+        shared_json=await _shared(reader, row, run),
         current_node_key=course.current,
         last_action=course.action,
         step_count=course.steps,
@@ -650,19 +657,19 @@ async def _release_of(store: Store, row: RunRow) -> tuple[str | None, str] | Non
     return None if workflow is None else (None, workflow.id)
 
 
-async def _shared(queries: Queries, row: RunRow, run: Run) -> str:
+async def _shared(reader: Reader, row: RunRow, run: Run) -> str:
     """The shared state as it is: that of a run which is over is its output, if it completed."""
     if run.status == "completed":
-        return await _final(queries, row, run)
+        return await _final(reader, row, run)
     kept = run.frames[""].vars
-    shown = {name: await whole(queries.store, row.no, value) for name, value in kept.items()}
+    shown = {name: await whole(reader.store, row.no, value) for name, value in kept.items()}
     return msgspec.json.encode(shown).decode()
 
 
-async def _final(queries: Queries, row: RunRow, run: Run) -> str:
+async def _final(reader: Reader, row: RunRow, run: Run) -> str:
     """One task whose state is too large to be shown says so, and the others of its page are seen all the same."""
     try:
-        return (await output_text(queries.store, await queries.plan_of(row), run)).decode()
+        return (await output_text(reader.store, await reader.plan_of(row), run)).decode()
     except (TooLarge, RecursionError):
         return written({"error": {"kind": "output_too_large", "message": UNSHOWN}}).decode()
 
@@ -673,9 +680,9 @@ def _retries(run: Run) -> str:
 
 
 async def tasks_page(
-    queries: Queries, tenant: str, *, status: str | None, release_id: str | None, page: int, size: int
+    reader: Reader, tenant: str, *, status: str | None, release_id: str | None, page: int, size: int
 ) -> tuple[list[Task], int]:
-    wanted = await _wanted(queries, tenant, status, release_id)
+    wanted = await _wanted(reader, tenant, status, release_id)
     if page < 1 or not 1 <= size <= limits.now.page_max:
         raise LimitExceeded(
             "page_max", f"a page has from 1 to {limits.now.page_max} tasks, and the first is 1"
@@ -684,24 +691,24 @@ async def tasks_page(
         raise LimitExceeded("offset_max", f"a page lies behind at most {limits.now.offset_max:,} tasks")
     if wanted is None:
         return [], 0
-    total = await queries.store.count_runs(tenant, wanted)
+    total = await reader.store.count_runs(tenant, wanted)
     below, skip = None, (page - 1) * size
     while skip > 0:
         passed = min(skip, PASSED_MAX)
-        skip, below = skip - passed, await queries.store.below_runs(tenant, below, passed, wanted)
+        skip, below = skip - passed, await reader.store.below_runs(tenant, below, passed, wanted)
         if below is None:
             return [], total
         await asyncio.sleep(0)
-    rows = (await queries.store.list_runs(tenant, below, size, wanted)).rows
-    return await _tasks_of(queries, rows), total
+    rows = (await reader.store.list_runs(tenant, below, size, wanted)).rows
+    return await _tasks_of(reader, rows), total
 
 
-async def _tasks_of(queries: Queries, rows: list[RunRow]) -> list[Task]:
+async def _tasks_of(reader: Reader, rows: list[RunRow]) -> list[Task]:
     """Tasks with all that they hold, as long as that is not too much together: each may be as large as a run can be."""
     found: list[Task] = []
     left = most = limits.now.page_chars_max
     for row in rows:
-        found.append(await task_of(queries, row))
+        found.append(await task_of(reader, row))
         left -= len(found[-1].shared_json) + len(found[-1].params_json)
         if left < 0 and len(found) > 1:
             raise LimitExceeded(
@@ -713,7 +720,7 @@ async def _tasks_of(queries: Queries, rows: list[RunRow]) -> list[Task]:
     return found
 
 
-async def _wanted(queries: Queries, tenant: str, status: str | None, release_id: str | None) -> Wanted | None:
+async def _wanted(reader: Reader, tenant: str, status: str | None, release_id: str | None) -> Wanted | None:
     """Which runs a page of tasks is of; None if there can be none."""
     ours = None if status is None else tuple(own for own, theirs in STATUS.items() if theirs == status)
     if ours == ():
@@ -722,7 +729,7 @@ async def _wanted(queries: Queries, tenant: str, status: str | None, release_id:
         )
     if release_id is None:
         return Wanted(status=ours)
-    release = await queries.store.release_by_id(tenant, release_id)
+    release = await reader.store.release_by_id(tenant, release_id)
     return None if release is None else Wanted(status=ours, workflow=release.name, number=release.number)
 
 

@@ -10,7 +10,7 @@ import asyncio
 import difflib
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+from typing import Any, Final, Generic, Protocol, TypeVar
 
 import msgspec
 
@@ -22,6 +22,7 @@ from holdfast.engine.state import Run
 from holdfast.errors import HoldfastError, InvalidInputs, LimitExceeded, NotFound, RunIsOpen, Unavailable
 from holdfast.plan.composed import TooLarge
 from holdfast.plan.graph import Plan
+from holdfast.runtime.door import Live
 from holdfast.runtime.fatal_runs import set_aside_of
 from holdfast.runtime.load import load_run_in_turns, whole
 from holdfast.runtime.ownership import holder_of
@@ -44,18 +45,15 @@ from holdfast.values import (
     Status,
     decode,
     is_text,
+    job_id,
 )
 from holdfast.views import explain as why
 from holdfast.views import node_runs
-from holdfast.views.events import job_id
 from holdfast.views.explain import Explanation, Wait
 from holdfast.views.node_runs import Courses, NodeRun, NodeRunPages, Task
 from holdfast.views.outputs import UNSHOWN, output_text
 from holdfast.views.progress import Progress, Progresses
 from holdfast.views.steps import StepPages, StepView
-
-if TYPE_CHECKING:
-    from holdfast.runtime.engine import Engine
 
 __all__ = [  # records too, for those who know no store
     "Definition",
@@ -167,10 +165,17 @@ class Preview(msgspec.Struct, frozen=True):
     runs: list[str]
 
 
+class Driver(why.Driver, Protocol):
+    """The engine that has the file: its memory, and what it lets a caller wait for."""
+
+    async def ended(self, no: RunNo) -> Live: ...
+    async def rests(self, no: RunNo) -> None: ...
+
+
 class Queries:
     """`engine` is the one that drives the file, if it is this process's; without it, a file is only looked at."""
 
-    def __init__(self, store: Store, plans: Plans, engine: Engine | None = None) -> None:
+    def __init__(self, store: Store, plans: Plans, engine: Driver | None = None) -> None:
         self.store, self._plans, self._engine = store, plans, engine
         self._progresses = Progresses(store)
         self._pages = StepPages(store)

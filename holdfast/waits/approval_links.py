@@ -6,17 +6,16 @@ how it is sent, shown or answered; an answer by a link is one as any other, and 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import msgspec
 
 from holdfast.errors import InvalidInputs, NotFound
 from holdfast.signing import Capability, opened, sealed
+from holdfast.store.base import Store
 from holdfast.store.records import RunRow, WaitRow
 from holdfast.values import Millis, RunId, decode
-
-if TYPE_CHECKING:
-    from holdfast.runtime.engine import Engine
+from holdfast.waits.approvals import Approvals, answerers
 
 APPROVE_PATH: Final = "/approve"
 PURPOSE: Final = "approve"
@@ -41,13 +40,12 @@ class Question(msgspec.Struct, frozen=True):
 
 
 class Links:
-    def __init__(self, engine: Engine) -> None:
-        self._engine, self._store = engine, engine.store
+    def __init__(self, store: Store, approvals: Approvals) -> None:
+        self._store, self._approvals = store, approvals
 
     async def make(self, tenant: str, run_id: str, path: str, base: str, by: str = "") -> str:
         """A link to an approval that is open. `base` is where the server is reached; raises NotWaiting, InvalidInputs."""
-        row = await self._engine.row_of(RunId(run_id), tenant)
-        gate = await self._engine.waits.gate(row, path)
+        gate = await self._approvals.open_gate(tenant, run_id, path)
         detail = decode(gate.detail) or {}
         allowed = answerers(detail)
         if allowed and by not in allowed:
@@ -98,15 +96,3 @@ class Links:
         row = await self._store.run_by_id(capability.tenant, RunId(capability.run_id))
         wait = None if row is None else await self._store.wait_at(row.no, capability.path, "approval")
         return None if row is None or wait is None else (row, wait)
-
-
-def answerers(detail: dict[str, Any]) -> list[str]:
-    """Who may answer, those too who may after a while; empty if anybody may."""
-    allowed = list(detail.get("of", ()))
-    return list(dict.fromkeys([*allowed, *escalated_to(detail)])) if allowed else allowed
-
-
-def escalated_to(detail: dict[str, Any]) -> list[str]:
-    """Who may answer after a while. Up to release 0.3 this was one name."""
-    named = detail.get("escalate_to", [])
-    return [named] if isinstance(named, str) else list(named)

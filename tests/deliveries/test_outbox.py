@@ -13,7 +13,7 @@ import apsw
 import pytest
 
 from holdfast import InvalidInputs, NotFound, Refused
-from holdfast.deliveries.message import DELAYS_SECS, TRYING_SECS
+from holdfast.deliveries.destinations import DELAYS_SECS, TRYING_SECS
 from holdfast.store.records import Letter
 from holdfast.testing import TestEngine
 from holdfast.values import DEFAULT_TENANT, RunId

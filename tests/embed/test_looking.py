@@ -19,7 +19,7 @@ from holdfast import (
     run_sync,
     tool,
 )
-from holdfast.views.events import job_id
+from holdfast.values import job_id
 
 ECHO = "name: echo\nsteps: [{id: e, tool: echo, args: {x: 1}}]"
 FAILS = "name: fails\nlabels: {team: blue}\nsteps: [{id: e, tool: echo}, {id: f, tool: fail}]"

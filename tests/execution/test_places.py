@@ -14,7 +14,7 @@ from holdfast import Holdfast, RunHandle, limits, tool
 from holdfast.deliveries import outbox
 from holdfast.runtime.places import SLOW_SECONDS, Places, Slow
 from holdfast.tools.http import get_json
-from holdfast.waits import callbacks as waits
+from holdfast.waits import polling
 from holdfast.workers import push as calls
 from tests.runtime.served import Asked, said, served
 from tests.small_limits import with_limits
@@ -112,7 +112,7 @@ STEP = {
 
 
 @asynccontextmanager
-async def polling(folder: Path, ttl_secs: int) -> AsyncIterator[Any]:
+async def engine_that_polls(folder: Path, ttl_secs: int) -> AsyncIterator[Any]:
     async with Holdfast(f"sqlite:///{folder}/h.db", tools=[ask]) as hf:
 
         async def start(url: str) -> RunHandle:
@@ -126,12 +126,12 @@ async def test_hanging_poll_urls_do_not_keep_those_of_other_servers_waiting(tmp_
     async with (
         get_server(hangs) as hanging,
         get_server(said({"n": 1})) as good,
-        polling(tmp_path, 3_600) as start,
+        engine_that_polls(tmp_path, 3_600) as start,
     ):
         for number in range(limits.now.polls_max + 20):
             await start(f"{hanging}/{number}")
         run = await start(good)
-        async with asyncio.timeout(waits.POLL_SECONDS - 1):
+        async with asyncio.timeout(polling.POLL_SECONDS - 1):
             assert await run.result() == {"n": 1}
 
 
@@ -139,8 +139,8 @@ async def test_a_look_that_waits_for_a_place_does_not_count_against_the_wait(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with_limits(monkeypatch, polls_max=2)
-    monkeypatch.setattr(waits, "POLLS_TO_ONE_MAX", 2, raising=False)
-    monkeypatch.setattr(waits, "POLL_SECONDS", 0.4)
+    monkeypatch.setattr(polling, "POLLS_TO_ONE_MAX", 2, raising=False)
+    monkeypatch.setattr(polling, "POLL_SECONDS", 0.4)
     looked: list[str] = []
 
     async def answer(asked: Asked) -> bytes | None:
@@ -149,7 +149,7 @@ async def test_a_look_that_waits_for_a_place_does_not_count_against_the_wait(
         looked.append(asked.line)
         return await said({"pending": True, "task_id": "t"} if len(looked) < 3 else {"n": 1})(asked)
 
-    async with get_server(answer) as url, polling(tmp_path, 1) as start:
+    async with get_server(answer) as url, engine_that_polls(tmp_path, 1) as start:
         for number in range(20):  # two at a time: four seconds
             await start(f"{url}/{number}")
         run = await start(f"{url}/good")
@@ -172,8 +172,8 @@ async def test_a_connection_that_is_closed_without_an_answer_is_one_look(
         looks.append(url)
         return await get_json(guard, url, seconds)
 
-    monkeypatch.setattr(waits, "get_json", counted)
-    async with get_server(answer) as url, polling(tmp_path, 3_600) as start:
+    monkeypatch.setattr(polling, "get_json", counted)
+    async with get_server(answer) as url, engine_that_polls(tmp_path, 3_600) as start:
         run = await start(url)
         async with asyncio.timeout(PATIENCE_SECONDS):
             assert await run.result() == {"n": 1}

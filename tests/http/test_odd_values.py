@@ -10,7 +10,7 @@ import pytest
 
 from holdfast import tool
 from holdfast.config import Settings
-from holdfast.deliveries import message as letters
+from holdfast.deliveries import message
 from holdfast.engine.draft import Draft
 from holdfast.http.serve import serving
 from holdfast.plan import composed
@@ -86,7 +86,7 @@ async def test_a_result_of_full_depth_is_read_back_from_every_place(
     shown = await ask("GET", f"/api/v1/runs/{run['run_id']}/steps")
     assert [step["status"] for step in shown.body["items"]] == ["completed"] * len(shown.body["items"])
     view = await ask.serving.services.queries.run("default", run["run_id"])
-    assert decode(letters.text_of(view))["output"] == run["output"]
+    assert decode(message.text_of(view))["output"] == run["output"]
 
 
 async def test_the_steps_after_a_loop_can_be_given_what_it_collected(ask: Asker) -> None:
@@ -122,10 +122,10 @@ async def test_a_callback_over_the_limit_leaves_out_the_inputs_and_says_so(
     run = await ask.done(spec=spec, inputs={"a": "x" * 100_000})
     view = await ask.serving.services.queries.run("default", run["run_id"])
     monkeypatch.setattr(composed, "LIMIT", 200_000)
-    told = decode(letters.text_of(view))
+    told = decode(message.text_of(view))
     assert told["inputs"] is None and told["output"] == "x" * 100_000 and told["omitted"] == ["inputs"]
     monkeypatch.setattr(composed, "LIMIT", 90_000)
-    told = decode(letters.text_of(view))
+    told = decode(message.text_of(view))
     assert told["output"] is None and told["omitted"] == ["inputs", "output"]
     assert told["status"] == "completed"
 

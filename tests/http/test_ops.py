@@ -10,7 +10,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from holdfast import ToolError, tool
-from holdfast.deliveries import message as letters
+from holdfast.deliveries import destinations
 from holdfast.http.auth import NOBODY
 from holdfast.http.routes import ops
 from holdfast.http.table import Ask
@@ -309,7 +309,9 @@ async def test_more_waits_than_are_looked_at_in_one_go_are_counted_over_several(
 async def test_letters_are_counted_by_what_became_of_them(
     ask: Asker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(letters, "DELAYS_SECS", (3_600,))  # the one that failed is not tried again meanwhile
+    monkeypatch.setattr(
+        destinations, "DELAYS_SECS", (3_600,)
+    )  # the one that failed is not tried again meanwhile
     with receiving() as receiver:
         receiver.statuses = [204, 503, 410]
         for _ in range(3):

@@ -20,8 +20,7 @@ from holdfast.config import Settings
 from holdfast.http.serve import serving
 from holdfast.signing import signature
 from holdfast.tools.registry import Registry
-from holdfast.values import RunId
-from holdfast.views.events import job_id
+from holdfast.values import RunId, job_id
 from tests.http.conftest import Answer, Asker, Holds
 from tests.http.test_stream_killed import Mortal
 

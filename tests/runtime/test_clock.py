@@ -20,7 +20,7 @@ from holdfast.runtime.delays import COUNTED
 from holdfast.runtime.door import Entry
 from holdfast.spec.workflow import WorkflowSpec
 from holdfast.store.batch import Batch
-from holdfast.waits import callbacks as waits
+from holdfast.waits import polling
 from tests.runtime.bench import Bench, opened, rows
 from tests.runtime.manual import by_hand, clock, settled
 
@@ -121,7 +121,7 @@ async def moved(rng: random.Random, hours: list[int]) -> bool:
 async def test_whatever_the_clock_does_no_wait_ends_early_and_none_is_lost(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
-    monkeypatch.setattr(waits, "get_json", not_yet)
+    monkeypatch.setattr(polling, "get_json", not_yet)
     rng, watch, moves = random.Random(seed), Watch(), 0
     while moves < MOVES:
         async with opened(tmp_path, TOOLS, clock()) as engine:
@@ -217,7 +217,7 @@ async def test_polls_go_on_at_their_pace_however_often_the_clock_is_set_back(
         looked.append(clock().monotonic())
         return {"pending": True, "task_id": "T"}
 
-    monkeypatch.setattr(waits, "get_json", look)
+    monkeypatch.setattr(polling, "get_json", look)
     poll = "{id: a, tool: ask_at, pending_ttl_secs: 80000, poll: {interval_ms: 10000, max_ms: 10000}}"
     async with opened(tmp_path, [ask_at], clock()) as engine:
         run = await engine.begin(f"name: n\nsteps: [{poll}]")

@@ -46,7 +46,7 @@ from holdfast.tools.failures import ToolError
 from holdfast.tools.registry import Context
 from holdfast.values import DEFAULT_TENANT, Millis, RunId, decode
 from holdfast.views.explain import explain_live
-from holdfast.waits import callbacks as waits
+from holdfast.waits import polling
 from holdfast.waits.callbacks import Resumed
 from tests.sim.checkers import hold
 from tests.sim.knobs import SMALL_FOR_WAITS, small_limits
@@ -388,7 +388,7 @@ class WaitWorld(World):
         asked = self.rng.choice((path, path, path.rpartition(".")[2]))
         was_open = self.is_gate_open(book, path)
         try:
-            decided = await node.engine.waits.approve(
+            decided = await node.engine.approvals.approve(
                 DEFAULT_TENANT, book.run_id, asked, approved=approved, by=who, reason=reason
             )
         except Forbidden:
@@ -491,10 +491,10 @@ class WaitWorld(World):
                     lambda: hold(capability is not None, "an address that was given out is known", caller)
                 )
                 assert capability is not None
-                told = await engine.waits.resume_by(capability, caller.answer)
+                told = await engine.callbacks.resume_by(capability, caller.answer)
             else:
                 run_id = caller.run_id if caller.how == "run" else None
-                told = await engine.waits.resume(DEFAULT_TENANT, caller.task_id, caller.answer, run_id)
+                told = await engine.callbacks.resume(DEFAULT_TENANT, caller.task_id, caller.answer, run_id)
         except AmbiguousTask:
             self.counts["ambiguous task id"] += 1
             caller.told = "" if caller.how == "id" else "ambiguous"
@@ -739,7 +739,7 @@ class WaitWorld(World):
         path, attempt, kind, _ = open_waits[0]
         if kind == "callback":
             capability = Capability(DEFAULT_TENANT, book.run_id, path, attempt)
-            node.do(self.quietly(node.engine.waits.resume_by(capability, {"v": self.value()})))
+            node.do(self.quietly(node.engine.callbacks.resume_by(capability, {"v": self.value()})))
         elif kind == "approval":
             for who in (*PEOPLE, BOSS):  # who may come last, once it was escalated
                 node.do(self.approve(node, book, path, who, approved=True))
@@ -802,7 +802,7 @@ def connections_of(world: WaitWorld) -> Iterator[None]:
     """The world's own receivers and pages in place of the network."""
     with (
         mock.patch.object(outbox, "post", world.receiver.post),
-        mock.patch.object(waits, "get_json", world.get_json),
+        mock.patch.object(polling, "get_json", world.get_json),
         mock.patch.dict(os.environ, {SECRET_ENV: SECRET}),
     ):
         yield

@@ -31,7 +31,7 @@ from holdfast.testing import TestEngine
 from holdfast.values import DEFAULT_TENANT, RunId
 from holdfast.views.explain import explain_live
 from holdfast.views.runs import Queries
-from holdfast.waits import callbacks as waits
+from holdfast.waits import callbacks, polling
 from tests.runtime.bench import opened as bench_opened
 from tests.runtime.manual import by_hand, clock, settled
 from tests.small_limits import with_limits
@@ -147,7 +147,7 @@ async def test_the_limit_of_a_call_ends_when_it_answers(engine: TestEngine) -> N
 async def test_what_is_shown_of_a_pending_call_is_all_that_it_said(engine: TestEngine) -> None:
     run = await paused(engine)
     hf = await engine.open()
-    (wait,) = await hf._engine.waits.of_run("default", run.id)
+    (wait,) = await hf._engine.approvals.of_run("default", run.id)
     assert (wait.path, wait.name) == ("a", "T1")
     assert json.loads(wait.detail) == {"poll_url": "http://127.0.0.1:9/t1", "estimated_secs": 30.0}
 
@@ -197,7 +197,7 @@ async def test_a_second_result_cannot_take_the_place_of_one_that_was_kept_when_t
     engine.fake_tool("ask", LATER)
     hf = await engine.open()
     await engine.resume("T1", "first")
-    may_look, take, park = asyncio.Event(), waits.Waits._take_early, waits.Waits._park
+    may_look, take, park = asyncio.Event(), callbacks.Callbacks._take_early, callbacks.Callbacks._park
 
     async def slowly(*args: Any) -> None:
         await may_look.wait()
@@ -208,8 +208,8 @@ async def test_a_second_result_cannot_take_the_place_of_one_that_was_kept_when_t
         await settled()
         return await park(*args)
 
-    monkeypatch.setattr(waits.Waits, "_take_early", slowly)
-    monkeypatch.setattr(waits.Waits, "_park", pause_first)
+    monkeypatch.setattr(callbacks.Callbacks, "_take_early", slowly)
+    monkeypatch.setattr(callbacks.Callbacks, "_park", pause_first)
     assert (await engine.resume("T1", "second"))["reason"] == "already_resumed"
     may_look.set()
     (run,) = await hf.runs()
@@ -219,13 +219,13 @@ async def test_a_second_result_cannot_take_the_place_of_one_that_was_kept_when_t
 async def test_a_result_that_was_kept_is_for_no_later_call_when_another_was_quicker(
     engine: TestEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    may_look, take = asyncio.Event(), waits.Waits._take_early
+    may_look, take = asyncio.Event(), callbacks.Callbacks._take_early
 
     async def slowly(*args: Any) -> None:
         await may_look.wait()
         await take(*args)
 
-    monkeypatch.setattr(waits.Waits, "_take_early", slowly)
+    monkeypatch.setattr(callbacks.Callbacks, "_take_early", slowly)
     await engine.open()
     await engine.resume("T1", "early")
     first = await paused(engine)
@@ -247,7 +247,9 @@ async def test_a_pause_and_a_result_that_never_met_do_so_when_the_file_is_opened
     engine: TestEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr(waits.Waits, "paused", lambda *args: None)  # as if it ended right after the commit
+        patch.setattr(
+            callbacks.Callbacks, "paused", lambda *args: None
+        )  # as if it ended right after the commit
         await engine.open()
         await engine.resume("T1", "early")
         run = await paused(engine)
@@ -260,7 +262,9 @@ async def test_a_result_that_was_kept_in_time_counts_though_its_time_ended_while
     engine: TestEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr(waits.Waits, "paused", lambda *args: None)  # as if it ended right after the commit
+        patch.setattr(
+            callbacks.Callbacks, "paused", lambda *args: None
+        )  # as if it ended right after the commit
         await engine.open()
         assert (await engine.resume("T1", "in time"))["reason"] == "parked"
         run = await paused(engine, "pending_ttl_secs: 60")
@@ -298,7 +302,9 @@ async def test_a_run_that_cannot_be_given_its_early_result_keeps_no_file_from_be
     engine: TestEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr(waits.Waits, "paused", lambda *args: None)  # as if it ended right after the commit
+        patch.setattr(
+            callbacks.Callbacks, "paused", lambda *args: None
+        )  # as if it ended right after the commit
         await engine.open()
         await engine.resume("T1", "early")
         await paused(engine)
@@ -660,7 +666,7 @@ class Asked:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *answers: Any) -> None:
         self._answers, self.urls = list(answers), list[str]()
-        monkeypatch.setattr(waits, "get_json", self.get)
+        monkeypatch.setattr(polling, "get_json", self.get)
 
     async def get(self, guard: Any, url: str, seconds: float) -> Any:
         self.urls.append(url)
@@ -930,7 +936,7 @@ async def test_a_question_that_is_shown_before_it_is_durable_can_be_answered(tmp
         (live,) = engine.advance.live.values()
         assert live.run.steps["gate"].wait is not None
         answering = asyncio.ensure_future(
-            engine.waits.approve("default", run.id, "gate", approved=True, by="Ada")
+            engine.approvals.approve("default", run.id, "gate", approved=True, by="Ada")
         )
         await settled()
         assert not answering.done()

@@ -15,7 +15,7 @@ from holdfast import RunFailed
 from holdfast.embed import RunHandle
 from holdfast.runtime import ownership as owners
 from holdfast.testing import TestEngine
-from holdfast.waits import callbacks as waits
+from holdfast.waits import polling
 
 PENDING: Final = {"pending": True, "task_id": "T1"}
 SPEC: Final = """
@@ -271,7 +271,7 @@ async def test_a_last_look_that_was_cut_short_is_made_by_the_next_process(
 ) -> None:
     run = await paused(engine, status.url, "pending_ttl_secs: 60")
     with monkeypatch.context() as patch:  # it dies before it has asked
-        patch.setattr(waits.Waits, "poll", lambda *_: None)
+        patch.setattr(polling.Polling, "poll", lambda *_: None)
         await engine.advance(seconds=61)
     engine.close()
     engine.clock.seconds += away_secs
@@ -283,7 +283,7 @@ async def test_a_last_look_that_was_cut_short_is_made_by_the_next_process(
 async def cut_short(engine: TestEngine, run: RunHandle, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the time of a wait end in a process that dies before it has asked, and stay away for a while."""
     with monkeypatch.context() as patch:
-        patch.setattr(waits.Waits, "poll", lambda *_: None)
+        patch.setattr(polling.Polling, "poll", lambda *_: None)
         await engine.advance(seconds=61)
     engine.close()
     engine.clock.seconds += 30

@@ -20,7 +20,8 @@ from holdfast.http.json_body import check_keys
 from holdfast.http.routes import approval_pages
 from holdfast.http.table import JSON, Ask, Route
 from holdfast.views.explain import Wait
-from holdfast.waits.approval_links import APPROVE_PATH, NO_LINK, Question, answerers
+from holdfast.waits.approval_links import APPROVE_PATH, NO_LINK, Question
+from holdfast.waits.approvals import answerers
 
 FORM: Final = "application/x-www-form-urlencoded"
 HTML: Final = "text/html; charset=utf-8"

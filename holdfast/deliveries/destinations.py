@@ -1,0 +1,125 @@
+"""The final callbacks of a run: where they go, what they are called, and when each is tried again.
+
+Knows no socket and no store, and not what a callback says (message.py). Nothing here waits.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from holdfast import limits
+from holdfast.engine.events import Destination
+from holdfast.engine.state import Run
+from holdfast.errors import InvalidInputs
+from holdfast.spec.notation import Definition
+from holdfast.spec.step_keys import CALLBACK_URL
+from holdfast.spec.workflow import WorkflowSpec
+from holdfast.store.records import Letter, LetterTried, NewLetter
+from holdfast.values import Millis, is_text
+
+ERROR_CHARS_MAX: Final = 1_000
+FIRST_DELAYS_SECS: Final = (1, 5, 30)
+GROWTH: Final = 4  # from then on
+DELAY_SECS_MAX: Final = 12 * 3_600
+TRYING_SECS: Final = 3 * 86_400
+
+_URL: Final = re.compile(CALLBACK_URL)
+_VARIABLE: Final = re.compile(r"(?!HOLDFAST_)[A-Za-z_][A-Za-z0-9_]{0,199}", re.ASCII)
+
+
+def _delays() -> Iterator[int]:
+    """Seconds before each further try. They add up to the whole time of trying; the last one is cut to fit."""
+    left, delay = TRYING_SECS, 0
+    for delay in FIRST_DELAYS_SECS:
+        left -= delay
+        yield delay
+    while left > 0:
+        delay = min(GROWTH * delay, DELAY_SECS_MAX, left)
+        left -= delay
+        yield delay
+
+
+# By tries, not by the clock: time in which nobody could try does not count.
+DELAYS_SECS: Final = tuple(_delays())
+
+
+# -------------------------------------------------------------------------------------------------- destinations
+
+Given = str | Mapping[str, Any]  # an address, or {url, secret_env}
+
+
+def destination(given: Given) -> Destination:
+    """A destination as callers write it; raises InvalidInputs if nobody could be told there."""
+    if not isinstance(given, str | Mapping):
+        raise InvalidInputs(f"final_callback must be an address or a mapping, not {type(given).__name__}")
+    told = {"url": given} if isinstance(given, str) else dict(given)
+    unknown = sorted(map(str, told.keys() - {"url", "secret_env"}))
+    if unknown:
+        raise InvalidInputs(f"a final callback has url and secret_env, not {unknown[0]!a:.50}")
+    url, secret_env = told.get("url"), told.get("secret_env")
+    _check_url(url)
+    if secret_env is not None and not (isinstance(secret_env, str) and _VARIABLE.fullmatch(secret_env)):
+        hint = "it names the variable that holds the secret, as in CALLBACK_KEY, and none of Holdfast's own"
+        raise InvalidInputs(f"secret_env is not the name of an environment variable; {hint}")
+    return Destination(url, secret_env)  # type: ignore[arg-type]  # it was checked
+
+
+def _check_url(url: Any) -> None:
+    if not isinstance(url, str) or not is_text(url) or not _URL.fullmatch(url):
+        raise InvalidInputs(
+            f"{url!a:.80} is not the address of a final callback; it starts with https:// or http://, and names no "
+            "user or password"
+        )
+    if len(url) > limits.now.url_chars_max:
+        most = f"{limits.now.url_chars_max:,} characters ({limits.met('url_chars_max')})"
+        raise InvalidInputs(f"the address of a final callback has at most {most}")
+    try:
+        _ = urlsplit(url).port  # reading it is what checks it
+    except ValueError as error:
+        raise InvalidInputs(f"the address of a final callback cannot be read: {error}") from None
+
+
+def destinations(spec: Definition, given: Iterable[Destination]) -> tuple[Destination, ...]:
+    """All who are told of the end of a run: those of its workflow and those of its start, each once."""
+    own = spec.on_complete if isinstance(spec, WorkflowSpec) else ()
+    return tuple(dict.fromkeys([*(Destination(one.url, one.secret_env) for one in own), *given]))
+
+
+# ------------------------------------------------------------------------------------------------------ letters
+
+
+def letters_of(run: Run) -> Iterator[NewLetter]:
+    """What a run that ends now has to tell. A letter keeps its id for ever: its receiver knows it again by that."""
+    for n, one in enumerate(run.destinations):
+        letter_id = f"msg_{run.id}_{n}"
+        yield NewLetter(
+            run.tenant, letter_id, run.no, n, one.url, _origin(one.url), one.secret_env, Millis(run.at)
+        )
+
+
+def _origin(url: str) -> str:
+    return url.partition("//")[2].partition("/")[0].partition("?")[0].rpartition("@")[2].lower()
+
+
+def delivered(letter: Letter, at: Millis) -> LetterTried:
+    return LetterTried(letter.tries + 1, letter.due_at, at, "delivered", "", letter.pos)
+
+
+def failed(letter: Letter, at: Millis, error: str, *, for_good: bool) -> LetterTried:
+    """To be tried again later, or dead: there is no use in trying, or it was tried for long enough."""
+    tries, told = letter.tries + 1, error[:ERROR_CHARS_MAX]
+    if for_good or letter.tries >= len(DELAYS_SECS):
+        return LetterTried(tries, letter.due_at, at, "dead", told, letter.pos)
+    return LetterTried(tries, Millis(at + DELAYS_SECS[letter.tries] * 1000), None, None, told, letter.pos)
+
+
+def replayed(letter: Letter, at: Millis) -> LetterTried:
+    """A dead letter, on its way again as if it were new."""
+    return LetterTried(0, at, None, None, letter.last_error, letter.pos, "dead")
+
+
+def discarded(letter: Letter, at: Millis) -> LetterTried:
+    return LetterTried(letter.tries, letter.due_at, at, "discarded", letter.last_error, letter.pos, "dead")

@@ -1,0 +1,144 @@
+"""Answers to approvals: which gate is meant, who may answer it, and whether the form is filled in.
+
+Knows no links and no HTTP. What an answer decides is the engine's to say.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, Final
+
+import msgspec
+
+from holdfast.engine.events import ApprovalAnswered
+from holdfast.engine.state import timer_key
+from holdfast.errors import Forbidden, InvalidInputs, NotWaiting
+from holdfast.runtime.replies import Kept
+from holdfast.spec.jsonschema import Judge, count_rules
+from holdfast.store.records import RunRow, WaitRow
+from holdfast.values import RunId, decode, is_text, split
+from holdfast.waits.host import Host, all_durable, answer_text
+
+WAITS_SHOWN_MAX: Final = 1_000
+
+
+class Approvals:
+    def __init__(self, host: Host) -> None:
+        self._host, self._store = host, host.store
+
+    async def approve(
+        self,
+        tenant: str,
+        run_id: str,
+        path: str,
+        *,
+        approved: bool,
+        reason: str = "",
+        by: str = "",
+        form: Any = None,
+        keep: Callable[[bool], Kept] | None = None,
+    ) -> bool:
+        """Answer an approval; tells whether that decided it. The first answers that decide count, later ones are told."""
+        filled_in = msgspec.Raw(await self._host.dispatch.redacted(answer_text(form)))
+        row = await self._host.row_of(RunId(run_id), tenant)
+        found = await self.gate(row, path)
+        live = await self._host.hold(row)
+        step = live.run.steps.get(found.path)
+        if step is None or step.wait is None:
+            await all_durable(self._host)
+            raise await self._was_answered(row, found.path)
+        is_escalated = timer_key("escalate", found.path) not in live.run.timers
+        detail = decode(step.wait.detail)
+        _check_allowed(detail, by, is_escalated=is_escalated)
+        if by and by in step.wait.got:
+            await all_durable(self._host)  # what this one said may be a moment from that
+            raise NotWaiting(by, "has answered already")
+        if approved:  # whoever declines need not fill anything in
+            _check_form(detail, form)
+        reason = self._host.dispatch.secrets.redact(reason)
+        event = ApprovalAnswered(found.path, approved, reason, by, filled_in)
+        durable: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._host.advance.offer(live, event, durable)
+        now = live.run.steps.get(found.path)
+        decides = now is None or now.wait is None  # seen here: until it is durable another answer may decide
+        if keep is not None and not durable.done():
+            self._host.advance.batch.run_replies.append((row.no, keep(decides).row()))
+        await durable
+        return decides
+
+    async def open_gate(self, tenant: str, run_id: str, path: str) -> WaitRow:
+        return await self.gate(await self._host.row_of(RunId(run_id), tenant), path)
+
+    async def gate(self, row: RunRow, path: str) -> WaitRow:
+        """The open approval at a path; the bare id of its step serves while there is only one such, and no other is
+        or was at that very path: an answer that comes late must not be taken for another gate's."""
+        meant = await self._meant(row, path)
+        if not meant:  # what a run is shown to ask may be a moment from being durable
+            await all_durable(self._host)
+            meant = await self._meant(row, path)
+        if len(meant) == 1:
+            return meant[0]
+        if meant:
+            raise InvalidInputs(
+                f"{len(meant)} gates of run {row.id} are called {path!r}; give the path of one"
+            )
+        raise await self._was_answered(row, path)
+
+    async def _meant(self, row: RunRow, path: str) -> list[WaitRow]:
+        waits = await self._store.waits_of_run(row.no, WAITS_SHOWN_MAX)
+        gates = [wait for wait in waits if wait.kind == "approval"]
+        meant = [gate for gate in gates if gate.path == path]
+        if not meant and is_text(path) and await self._store.wait_at(row.no, path, "approval") is None:
+            meant = [gate for gate in gates if split(gate.path)[1] == path]
+        return meant
+
+    async def _was_answered(self, row: RunRow, path: str) -> NotWaiting:
+        over = await self._store.gate_decided(row.no, path) if is_text(path) else None
+        if over is None:
+            return NotWaiting(path, "asks for nothing now")
+        return NotWaiting(over.path, f"was {_decided(over)} already")
+
+    async def of_run(self, tenant: str, run_id: str) -> list[WaitRow]:
+        row = await self._host.row_of(RunId(run_id), tenant)
+        return await self._store.waits_of_run(row.no, WAITS_SHOWN_MAX)
+
+
+def _decided(gate: WaitRow) -> str:
+    """What became of an approval. That of a graph is decided by a value, which need not be yes or no."""
+    is_condition = "answers_to" in (decode(gate.detail) or {})
+    words = {
+        "answered": "answered" if is_condition else "approved",
+        "expired": "denied for want of an answer",
+    }
+    outcome = gate.outcome or ""
+    return words.get(outcome, outcome)
+
+
+def answerers(detail: dict[str, Any]) -> list[str]:
+    """Who may answer, those too who may after a while; empty if anybody may."""
+    allowed = list(detail.get("of", ()))
+    return list(dict.fromkeys([*allowed, *escalated_to(detail)])) if allowed else allowed
+
+
+def escalated_to(detail: dict[str, Any]) -> list[str]:
+    """Who may answer after a while. Up to release 0.3 this was one name."""
+    named = detail.get("escalate_to", [])
+    return [named] if isinstance(named, str) else list(named)
+
+
+def _check_allowed(detail: Any, by: str, *, is_escalated: bool) -> None:
+    allowed = detail.get("of") if isinstance(detail, dict) else None
+    if allowed and is_escalated:
+        allowed = answerers(detail)
+    if allowed and by not in allowed:
+        raise Forbidden(f"{by or 'nobody'} may not answer here; it is for {', '.join(allowed)} to say")
+    if not by and isinstance(detail, dict) and detail.get("need", 1) > 1:
+        raise InvalidInputs(f"{detail['need']} must agree here: say who answers, so that each counts once")
+
+
+def _check_form(detail: Any, form: Any) -> None:
+    schema = detail.get("form") if isinstance(detail, dict) else None
+    if schema is not None and (misfits := Judge(schema, count_rules(schema)).misfits(form)):
+        told = [": ".join(filter(None, (".".join(map(str, one.path)), one.message))) for one in misfits]
+        raise InvalidInputs(f"the form: {'; '.join(told)}")

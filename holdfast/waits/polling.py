@@ -1,0 +1,155 @@
+"""Asking a `poll_url` for the result of a pending call.
+
+A poll that finds no result changes nothing. The last poll of a wait decides whether the wait expires. Servers that answer slowly share
+a few places, so that they do not keep other polls from being made.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from holdfast.engine.events import TimerFired
+from holdfast.plan.answers import AnswerFailed, later
+from holdfast.runtime.door import Live
+from holdfast.runtime.places import Places, Slow
+from holdfast.store.records import RunRow
+from holdfast.tools.failures import ToolError
+from holdfast.tools.http import get_json
+from holdfast.values import TERMINAL, RunId, RunNo, decode, encode
+from holdfast.waits.host import Host
+from holdfast.waits.tasks import Tasks
+
+log = logging.getLogger("holdfast")
+
+POLL_SECONDS: Final = 8.0  # limit of one poll: less than the last one of a wait may take
+POLLS_TO_ONE_MAX: Final = 32  # polls at once of one server, or of all slow ones
+QUEUED_SECONDS_LEAST: Final = (
+    0.1  # a poll that waited longer than this for a place gives its wait that time back
+)
+LOOK_AGAIN_SECONDS: Final = 1.0  # doubled each time, in the time that was given back
+QUEUED_MAX: Final = 10_000  # waits whose time in line is remembered
+SLOW: Final = "slow"  # the line of all servers that were slow last time; no origin has this name
+
+# Deliver a result that a poll found: run, path, attempt, JSON text.
+Deliver = Callable[[RunRow, str, int, bytes], Awaitable[object]]
+
+
+class Polling:
+    def __init__(self, host: Host, deliver: Deliver, polls_max: int) -> None:
+        self._host, self._deliver = host, deliver
+        self._clock = host.clock
+        self._tasks = Tasks()
+        self._polled: dict[tuple[RunNo, str], asyncio.Task[None]] = {}
+        self._last_looks: set[tuple[RunNo, str]] = set()  # those of them whose failure ends the wait
+        self._polls, self._slow = Places(polls_max, POLLS_TO_ONE_MAX), Slow[tuple[str, str]]()
+        # Seconds in which the polls of a wait waited for a place.
+        self._queued: OrderedDict[tuple[RunNo, str, int], float] = OrderedDict()
+
+    @property
+    def is_busy(self) -> bool:
+        return bool(self._polled)
+
+    @property
+    def held_back(self) -> int:
+        """How many expired waits stay open until their last poll has returned."""
+        return len(self._last_looks)
+
+    def close(self) -> None:
+        self._tasks.close()
+
+    def poll(self, live: Live, path: str, attempt: int) -> None:
+        """Ask once for the answer that a call waits for; as long as there is none, nothing has happened."""
+        step = live.run.steps.get(path)
+        if step is None or step.wait is None or step.attempt != attempt:
+            return
+        key = (live.run.no, path)
+        if step.wait.is_last_look:
+            self._last_looks.add(key)
+        if key not in self._polled:
+            url = decode(step.wait.detail)["poll_url"]  # now: the wait may be over when it is asked
+            self._polled[key] = self._tasks.begin(self._poll, live.run.tenant, live.run.id, key, attempt, url)
+
+    def looks_first(self, live: Live, path: str) -> bool:
+        """Is the end of a wait held back by a last look at an address? It follows from that look, which is made now
+        if whoever was to make it did not live to do so."""
+        step = live.run.steps.get(path)
+        if step is None or step.wait is None or not step.wait.is_last_look:
+            return False
+        self.poll(live, path, step.attempt)
+        return True
+
+    async def _poll(self, tenant: str, run_id: RunId, key: tuple[RunNo, str], attempt: int, url: str) -> None:
+        path = key[1]
+        try:
+            is_there, answer = await self._look_at(url, tenant, run_id, (*key, attempt))
+            if not is_there and key in self._last_looks:
+                is_there, answer = await self._look_on(url, tenant, run_id, (*key, attempt))
+            if is_there:
+                row = await self._host.row_of(run_id, tenant)
+                await self._deliver(row, path, attempt, encode(answer))
+            elif key in self._last_looks:
+                await self._expire(await self._host.row_of(run_id, tenant), path, attempt)
+        finally:
+            self._last_looks.discard(key)
+            del self._polled[key]
+
+    async def _look_on(
+        self, url: str, tenant: str, run_id: RunId, key: tuple[RunNo, str, int]
+    ) -> tuple[bool, Any]:
+        """The time of a wait is over, but its looks spent some of it in a line: look on for as long."""
+        again = LOOK_AGAIN_SECONDS
+        left = self._queued.pop(key, 0.0)
+        while left > 0:
+            delay, again = min(again, left), again * 2
+            left -= delay
+            await asyncio.sleep(delay)
+            is_there, answer = await self._look_at(url, tenant, run_id, key)
+            if is_there:
+                return True, answer
+            left += self._queued.pop(key, 0.0)
+        return False, None
+
+    async def _look_at(
+        self, url: str, tenant: str, run_id: RunId, key: tuple[RunNo, str, int]
+    ) -> tuple[bool, Any]:
+        """Is the answer of a call at an address, and which?"""
+        origin = (tenant, _origin(url))
+        asked = self._clock.monotonic()
+        async with self._polls.at((tenant, SLOW) if origin in self._slow else origin):
+            began = self._clock.monotonic()
+            try:
+                answer = await get_json(self._host.registry.guard, url, POLL_SECONDS)
+                return later(answer) is None, answer
+            except (ToolError, AnswerFailed) as error:
+                log.info("run %s: step %s has no answer at its poll_url yet: %s", run_id, key[1], error)
+                return False, None
+            finally:
+                self._slow.took(origin, self._clock.monotonic() - began)
+                self._note_queued(key, began - asked)
+
+    def _note_queued(self, key: tuple[RunNo, str, int], seconds: float) -> None:
+        if seconds >= QUEUED_SECONDS_LEAST:
+            self._queued[key] = self._queued.pop(key, 0.0) + seconds
+            if len(self._queued) > QUEUED_MAX:
+                self._queued.popitem(last=False)
+
+    async def _expire(self, row: RunRow, path: str, attempt: int) -> None:
+        """The last look has brought nothing: a wait whose time was over is over now."""
+        if row.status not in TERMINAL:
+            live = await self._host.hold(row)
+            step = live.run.steps.get(path)
+            if step is not None and step.attempt == attempt and step.wait is not None:
+                self._host.advance.offer(live, TimerFired(path, "expiry"))
+
+
+def _origin(url: str) -> str:
+    try:
+        parts = urlsplit(url)
+        return f"{parts.scheme}://{parts.hostname}:{parts.port}"
+    except ValueError:
+        return ""  # it cannot be asked either

@@ -1,4 +1,4 @@
-"""Every command: its words, its help, what it takes, and where it is carried out. Data alone; nothing is imported for it."""
+"""Every command: its name, help text, arguments, flags, and the function that implements it. Pure data: no command is imported."""
 
 from __future__ import annotations
 
@@ -13,54 +13,57 @@ STATUSES: Final = (
 
 SCOPES: Final = ("read", "run", "approve", "resume", "worker", "admin")
 
-JSON: Final = Flag("--json", "Print JSON on standard output, and nothing else there.")
-LOG: Final = Flag("--log", "How to write log lines: json or text.", "FORMAT", choices=("json", "text"))
+JSON: Final = Flag("--json", "Print only JSON on standard output.")
+LOG: Final = Flag("--log", "Format of log lines: json or text.", "FORMAT", choices=("json", "text"))
 HELP: Final = Flag("--help", "Show this help.", short="-h")
-DB: Final = Flag("--db", "The database file. If not said: sqlite:///holdfast.db.", "sqlite:///FILE")
-TOOLS: Final = Flag(
-    "--tools", "Where tools are: a module, or module:object. May be repeated.", "MODULE", many=True
-)
+DB: Final = Flag("--db", "The database. Default: sqlite:///holdfast.db.", "sqlite:///FILE")
+TOOLS: Final = Flag("--tools", "The tools: a module, or module:object. May be repeated.", "MODULE", many=True)
 NETWORKS: Final = Flag(
     "--allow-networks",
-    "Let steps and workers be called at public addresses and in this private network only. May be repeated.",
+    "Allow outgoing calls only to public addresses and this private network. May be repeated.",
     "CIDR",
     many=True,
 )
 ROOTS: Final = Flag(
     "--artefact-root",
-    "A folder that tools may hand files out of, besides the work folder of the attempt. May be repeated.",
+    "A folder from which tools may return files, besides the attempt's own work folder. May be repeated.",
     "DIR",
     many=True,
 )
 SERVER: Final = Flag(
-    "--server", "The server to ask. If not said: whoever has the database, else the file itself.", "URL"
+    "--server",
+    "The server to use. Default: the server that owns the database, or the database file itself.",
+    "URL",
 )
-RUN_ID: Final = Argument("RUN_ID", "The run: its id, the beginning or end of that, or last.")
+RUN_ID: Final = Argument("RUN_ID", "The run: its id, the start or end of the id, or last.")
 EVERY: Final = (JSON, LOG, HELP)
 ON_A_FILE: Final = (DB, *EVERY)
 ON_EITHER: Final = (SERVER, DB, *EVERY)
 
 EXIT_CODES: Final = """\
-Exit code: 0 completed, 1 failed or interrupted, 2 invalid or wrong usage, 3 cancelled, 4 waits for the outside;
+Exit code: 0 completed, 1 failed or interrupted, 2 invalid or wrong usage, 3 cancelled, 4 waiting for something external;
 129, 130, 143 stopped by a signal."""
 
 INIT: Final = Command(
     "init",
-    "Write a first workflow, its tools, a test and the settings into a folder.",
+    "Create a first workflow with tools, a test and settings in a folder.",
     "holdfast.cli.init:command",
-    "What is written works as it is. A file that is already there is never touched unless --force says so.",
+    "The files work as they are. Existing files are not overwritten unless you give --force.",
     ("holdfast init", "holdfast init my-project"),
     (
         Argument(
-            "DIR", "The folder; made if it is not there. If not said: this one.", required=False, files="dirs"
+            "DIR",
+            "The folder; created if it does not exist. Default: the current folder.",
+            required=False,
+            files="dirs",
         ),
     ),
-    (Flag("--force", "Overwrite files that are already there."), *EVERY),
+    (Flag("--force", "Overwrite existing files."), *EVERY),
 )
 INPUTS: Final = (
     Flag(
         "--input",
-        "One input: JSON where it is JSON, else text. May be repeated.",
+        "One input, parsed as JSON if it is valid JSON, otherwise taken as text. May be repeated.",
         "NAME=VALUE",
         "-i",
         many=True,
@@ -69,14 +72,14 @@ INPUTS: Final = (
 )
 RUN: Final = Command(
     "run",
-    "Run a workflow to its end, or go on with a run that was stopped.",
+    "Run a workflow to its end, or continue a stopped run.",
     "holdfast.cli.run:command",
     f"""\
-Each outcome is on disk before the next step begins: after Ctrl-C, kill -9 or a power cut, --continue goes on where
-the run was. It goes on with the definition that it began with, also if the file has changed since.
+The result of each step is on disk before the next step starts: after Ctrl-C, kill -9 or a power cut, --continue continues
+the run where it stopped. The run keeps the definition that it started with, even if the file has changed since.
 
-Where a server has the database, or --server names one, the run is that server's: it needs its tools there, goes on when
-this command is stopped, and is only followed here.
+If a server owns the database, or --server names one, the server executes the run: the tools must be loaded there, the run
+continues when this command is stopped, and this command only follows it.
 
 {EXIT_CODES}""",
     (
@@ -84,7 +87,7 @@ this command is stopped, and is only followed here.
         "holdfast run hello.yaml --inputs @inputs.json --json",
         "holdfast run --continue last",
     ),
-    (Argument("FILE", "The workflow. May be left out with --continue.", required=False, files="yaml"),),
+    (Argument("FILE", "The workflow file. Not needed with --continue.", required=False, files="yaml"),),
     (
         *INPUTS,
         TOOLS,
@@ -94,7 +97,7 @@ this command is stopped, and is only followed here.
         DB,
         Flag(
             "--continue",
-            "Go on with this run: its id, the beginning or end of that, or last (the newest open one).",
+            "Continue this run: its id, the start or end of the id, or last (the newest open run).",
             "RUN_ID",
         ),
         Flag("--all-steps", "Show every step, not only top-level and failed ones."),
@@ -103,86 +106,86 @@ this command is stopped, and is only followed here.
 )
 VALIDATE: Final = Command(
     "validate",
-    "Report every problem of every file, with line, column and hint. Runs no step.",
+    "Check workflow files, and report every problem with line, column and hint.",
     "holdfast.cli.check:command",
-    "With --tools, a tool that is not among them is a problem too.",
+    "With --tools, a step that names any other tool is a problem too.",
     ("holdfast validate hello.yaml", "holdfast validate flows/*.yaml --tools tools"),
-    (Argument("FILE", "The workflows to look at.", many=True, files="yaml"),),
+    (Argument("FILE", "The workflow files to check.", many=True, files="yaml"),),
     (TOOLS, *EVERY),
 )
 SCHEMA: Final = Command(
     "schema",
-    "Print the JSON Schema of workflow files, for editors to complete and check with.",
+    "Print the JSON Schema of workflow files, for completion and checks in editors.",
     "holdfast.cli.init:schema_command",
-    "An editor with YAML support reads it from a first line: # yaml-language-server: $schema=holdfast.schema.json",
+    "Editors with YAML support find the schema through a first line: # yaml-language-server: $schema=holdfast.schema.json",
     ("holdfast schema > holdfast.schema.json", "holdfast schema --graph > graph.schema.json"),
     (),
-    (Flag("--graph", "The schema of the graph notation."), *EVERY),
+    (Flag("--graph", "Print the schema of the graph notation."), *EVERY),
 )
 RUNS_LIST: Final = Command(
     "runs list",
-    "List runs, the newest first.",
+    "List runs, newest first.",
     "holdfast.cli.runs:list_command",
-    "Asks the server that has the database, else reads the file, also while another process drives the runs.",
+    "Asks the server that owns the database, or reads the database file, even while another process uses it.",
     ("holdfast runs list", "holdfast runs list --status failed --workflow hello --label team=x"),
     (),
     (
-        Flag("--status", "Only runs of this status.", "STATUS", choices=STATUSES),
+        Flag("--status", "Only runs with this status.", "STATUS", choices=STATUSES),
         Flag("--workflow", "Only runs of this workflow.", "NAME"),
         Flag("--label", "Only runs with this label, or with this value of it.", "NAME[=VALUE]"),
-        Flag("--limit", "How many at most, up to 500. If not said: 20.", "N"),
-        Flag("--cursor", "Go on after a former list, which ends by saying where.", "CURSOR"),
+        Flag("--limit", "Maximum number of runs, up to 500. Default: 20.", "N"),
+        Flag("--cursor", "Continue an earlier list: the cursor printed at its end.", "CURSOR"),
         *ON_EITHER,
     ),
 )
 RUNS_SHOW: Final = Command(
     "runs show",
-    "Show a run: its steps with states, attempts, times, outputs and errors.",
+    "Show a run and its steps, with states, attempts, times, outputs and errors.",
     "holdfast.cli.runs:show_command",
-    "Asks the server that has the database, else reads the file, also while another process drives the run.",
+    "Asks the server that owns the database, or reads the database file, even while another process uses it.",
     ("holdfast runs show 0199f3c4-…", "holdfast runs show 5d1e --all-steps --json"),
     (RUN_ID,),
-    (Flag("--all-steps", "Show every step, those inside loops and branches too."), *ON_EITHER),
+    (Flag("--all-steps", "Show every step, including those inside loops and branches."), *ON_EITHER),
 )
 RUNS_EXPLAIN: Final = Command(
     "runs explain",
-    "Say why a run is not further: what each open step waits for, and what would unblock it.",
+    "Explain why a run makes no progress: what each open step waits for, and what would unblock it.",
     "holdfast.cli.runs:explain_command",
-    "Asks the server that has the database, else reads the file, also while another process drives the run.",
+    "Asks the server that owns the database, or reads the database file, even while another process uses it.",
     ("holdfast runs explain 0199f3c4-…",),
     (RUN_ID,),
     ON_EITHER,
 )
 RUNS_CANCEL: Final = Command(
     "runs cancel",
-    "Cancel a run, at the server that drives it or in a file that nobody has.",
+    "Cancel a run, at the server that executes it or in a database that no process is using.",
     "holdfast.cli.runs:cancel_command",
-    "Nothing new starts, what is at work is told to stop, and the run ends cancelled. When it returns, that is on disk.",
+    "No new step starts, calls in progress are asked to stop, and the run ends as cancelled. This is durable when\nthe command returns.",
     ("holdfast runs cancel 0199f3c4-…", 'holdfast runs cancel 5d1e --reason "wrong inputs"'),
     (RUN_ID,),
-    (Flag("--reason", "Why, for whoever looks at the run later.", "TEXT"), *ON_EITHER),
+    (Flag("--reason", "The reason, stored with the run.", "TEXT"), *ON_EITHER),
 )
 RUNS_WATCH: Final = Command(
     "runs watch",
-    "Follow a run live up to its end, or the events of all runs.",
+    "Follow a run live until it ends, or follow the events of all runs.",
     "holdfast.cli.watch:command",
     f"""\
-Of one run it shows the same as holdfast run, from the run's beginning; leaving it changes nothing. Without a run it
-tells of all of them from now on, one line per event. --json prints each event as a line of JSON.
+For one run it prints the same as holdfast run, from the start of the run; stopping this command does not affect the run.
+Without a run it prints one line per event of all runs, from now on. --json prints each event as a line of JSON.
 
 {EXIT_CODES}""",
     ("holdfast runs watch 0199f3c4-…", "holdfast runs watch last", "holdfast runs watch --json"),
-    (Argument(RUN_ID.metavar, f"{RUN_ID.help} If not said: all runs.", required=False),),
+    (Argument(RUN_ID.metavar, f"{RUN_ID.help} Default: all runs.", required=False),),
     (Flag("--all-steps", "Show every step, not only top-level and failed ones."), *ON_EITHER),
 )
 RUNS_RERUN: Final = Command(
     "runs rerun",
-    "Run a finished run again as a new one, from its beginning, from a step, or only what failed.",
+    "Rerun a finished run as a new run: from the start, from a step, or only what failed.",
     "holdfast.cli.runs:rerun_command",
     f"""\
-The new run has the same definition, and the same inputs unless -i changes some. With --from, it begins with that step,
-and what came before is taken over and not done again. With --failed, the steps and items that failed are done again, and
-what came after them. A step inside another one is named by its path, as runs show --all-steps prints it.
+The new run has the same definition, and the same inputs unless -i changes some. With --from it starts at that step and
+takes over the outputs of the steps before it. With --failed it repeats the steps and items that failed, and the steps after
+them. Name a step inside another step by its path, as runs show --all-steps prints it.
 
 {EXIT_CODES}""",
     (
@@ -195,15 +198,16 @@ what came after them. A step inside another one is named by its path, as runs sh
     (
         Flag(
             "--from",
-            "Begin with this step, or with this item of a foreach, and take over the rest. Several may be given.",
+            "Start at this step, or at this item of a foreach, and take over the rest. May be repeated.",
             "STEP",
             many=True,
         ),
         Flag(
-            "--failed", "Do again what failed, and take over the rest; with --from, only what failed there."
+            "--failed",
+            "Repeat what failed, and take over the rest; with --from, only what failed inside that step.",
         ),
         *INPUTS,
-        Flag("--preview", "Only say which steps would run."),
+        Flag("--preview", "Only print which steps would run."),
         TOOLS,
         NETWORKS,
         ROOTS,
@@ -213,11 +217,12 @@ what came after them. A step inside another one is named by its path, as runs sh
 )
 APPROVE: Final = Command(
     "approve",
-    "Answer an approval that a run waits for, or make a link by which somebody else can.",
+    "Answer an approval that a run waits for, or create a link that lets another person answer it.",
     "holdfast.cli.answers:approve_command",
     """\
-At the server that drives the run, or in a file that nobody has: then the run goes on with holdfast run --continue. When it
-returns, the answer is on disk. The first answers that decide count; whoever comes later is told.""",
+The answer goes to the server that executes the run, or into a database that no process is using; in that case continue the
+run with holdfast run --continue. When the command returns, the answer is on disk. Once the approval is decided, later
+answers are refused.""",
     (
         "holdfast approve 0199f3c4-…",
         'holdfast approve 5d1e gate --deny --reason "too dear"',
@@ -226,82 +231,86 @@ returns, the answer is on disk. The first answers that decide count; whoever com
     ),
     (
         Argument(
-            RUN_ID.metavar, "The run: its id, the beginning or end of that, or last (the newest open one)."
+            RUN_ID.metavar, "The run: its id, the start or end of the id, or last (the newest open run)."
         ),
-        Argument("PATH", "The step that asks. May be left out where only one does.", required=False),
+        Argument(
+            "PATH", "The step that waits for approval. Not needed if there is only one.", required=False
+        ),
     ),
     (
-        Flag("--deny", "Say no. If not said: yes."),
-        Flag("--reason", "Why, for whoever looks at the run later.", "TEXT"),
-        Flag("--form", "What the form asks for, as JSON, or @FILE.", "JSON"),
-        Flag("--by", "Who answers. If not said: whoever the key is of.", "NAME"),
-        Flag("--link", "Answer nothing; print a link by which whoever has it can answer, once."),
+        Flag("--deny", "Deny instead of approving."),
+        Flag("--reason", "The reason, stored with the run.", "TEXT"),
+        Flag("--form", "The values of the form, as JSON, or @FILE.", "JSON"),
+        Flag("--by", "The name of the approver. Default: the name of the API key.", "NAME"),
+        Flag("--link", "Do not answer; print a link with which anyone who has it can answer once."),
         *ON_EITHER,
     ),
 )
 SIGNAL: Final = Command(
     "signal",
-    "Say something to a run: the step that waits for it goes on, now or when it is reached.",
+    "Send a signal to a run: the step that waits for it continues, now or when it is reached.",
     "holdfast.cli.answers:signal_command",
     """\
-In a graph it is written to shared state, and what waits there looks again. When it returns, the signal is on disk. In a
-file that nobody has, the run goes on with holdfast run --continue.""",
+In a graph the signal is written to shared state, and waiting nodes check their conditions again. When the command returns,
+the signal is on disk. If no process is using the database, continue the run with holdfast run --continue.""",
     (
         "holdfast signal 0199f3c4-… paid",
         "holdfast signal last paid '{\"amount\": 7}' --correlation order-7",
     ),
     (
         Argument(
-            RUN_ID.metavar, "The run: its id, the beginning or end of that, or last (the newest open one)."
+            RUN_ID.metavar, "The run: its id, the start or end of the id, or last (the newest open run)."
         ),
-        Argument("KEY", "What it is called."),
+        Argument("KEY", "The name of the signal."),
         Argument(
-            "VALUE", "What it says: JSON where it is JSON, else text. If not said: null.", required=False
+            "VALUE",
+            "The value, parsed as JSON if it is valid JSON, otherwise taken as text. Default: null.",
+            required=False,
         ),
     ),
     (
-        Flag("--correlation", "Only for a step that waits for the signal of this one thing.", "TEXT"),
+        Flag("--correlation", "Deliver it only to a step that waits with this correlation value.", "TEXT"),
         *ON_EITHER,
     ),
 )
 RESUME: Final = Command(
     "resume",
-    "Deliver the result of a call that is answered later.",
+    "Deliver the result of a call that returned pending.",
     "holdfast.cli.answers:resume_command",
     """\
-The result becomes the output of the step that waits for the task. One that comes before its time is kept for a day; a
-second one changes nothing. To go on with a run that was stopped: holdfast run --continue.
+The result becomes the output of the step that waits for the task. A result that arrives before the step waits is kept for a
+day; a second result changes nothing. To continue a stopped run, use holdfast run --continue instead.
 
-Exit code: 0 delivered, now or before, or kept; 1 nobody waits for it any more, or ever did.""",
+Exit code: 0 delivered (now or earlier) or kept; 1 no step waits for it, or the wait has expired.""",
     (
         'holdfast resume T9 --result \'{"success": true, "data": {}}\'',
         "holdfast resume T9 --result @answer.json --run 5d1e",
         'holdfast resume T9 --error "no such wiki"',
     ),
-    (Argument("TASK_ID", "The task, as whoever answers later called it."),),
+    (Argument("TASK_ID", "The task id that the call returned."),),
     (
         Flag("--result", "The result, as JSON, or @FILE.", "JSON"),
-        Flag("--error", "Why there is none: the step fails, or is tried again.", "TEXT"),
-        Flag("--run", "The run, where several have a task of this id.", "RUN_ID"),
+        Flag("--error", "Report a failure with this message: the step fails or is retried.", "TEXT"),
+        Flag("--run", "The run, if several wait for this task id.", "RUN_ID"),
         *ON_EITHER,
     ),
 )
 NAME: Final = Argument("NAME", "The workflow's name.")
 FLOWS_PUBLISH: Final = Command(
     "flows publish",
-    "Let the names of definitions mean what these files say.",
+    "Publish workflow files under their names.",
     "holdfast.cli.flows:publish_command",
-    "A version never changes, and a run keeps the one that it began with. All files are checked before any is published.",
+    "A version never changes, and a run keeps the version it started with. All files are checked before any is published.",
     (
         "holdfast flows publish hello.yaml",
         "holdfast flows publish flows/*.yaml --server http://127.0.0.1:8070",
     ),
     (Argument("FILE", "The definitions, in either notation.", many=True, files="yaml"),),
-    (Flag("--draft", "Store the version without letting the name mean it."), *ON_EITHER),
+    (Flag("--draft", "Store the version, but do not make it the current one."), *ON_EITHER),
 )
 FLOWS_LIST: Final = Command(
     "flows list",
-    "List published workflows, and the files of the server's folder that cannot be used.",
+    "List published workflows, and files in the server's folder that have mistakes.",
     "holdfast.cli.flows:list_command",
     "",
     ("holdfast flows list",),
@@ -310,12 +319,12 @@ FLOWS_LIST: Final = Command(
 )
 FLOWS_SHOW: Final = Command(
     "flows show",
-    "Print the definition of a workflow, and which versions it has.",
+    "Print the definition of a workflow, and list its versions.",
     "holdfast.cli.flows:show_command",
     "",
     ("holdfast flows show hello", "holdfast flows show hello --number 2"),
     (NAME,),
-    (Flag("--number", "The version with this number. If not said: the one the name means.", "N"), *ON_EITHER),
+    (Flag("--number", "The version with this number. Default: the current version.", "N"), *ON_EITHER),
 )
 FLOWS_DIFF: Final = Command(
     "flows diff",
@@ -323,25 +332,29 @@ FLOWS_DIFF: Final = Command(
     "holdfast.cli.flows:diff_command",
     "",
     ("holdfast flows diff hello 1 2",),
-    (NAME, Argument("A", "The number of the one."), Argument("B", "The number of the other.")),
+    (
+        NAME,
+        Argument("A", "The number of the first version."),
+        Argument("B", "The number of the second version."),
+    ),
     ON_EITHER,
 )
 FLOWS_ROLLBACK: Final = Command(
     "flows rollback",
-    "Let a name mean one of its former versions again.",
+    "Make an earlier version of a workflow the current one again.",
     "holdfast.cli.flows:rollback_command",
-    "Runs that have begun keep their version. A folder that the server publishes from says what it says: mend the file too.",
+    "Runs that have started keep their version. If the server publishes a folder, correct the file too: its next change publishes it.",
     ("holdfast flows rollback hello 1",),
     (NAME, Argument("N", "The number of the version.")),
     ON_EITHER,
 )
 UP: Final = Command(
     "up",
-    "Start the server: it drives every open run of the database and answers over HTTP.",
+    "Start the server: it executes every open run in the database and serves the HTTP API.",
     "holdfast.cli.up:command",
     """\
-On a loopback address and without any key, everybody on this machine may do everything (local mode). Where a key exists
-each request needs one, and on any other address one must exist (guarded mode). Ctrl-C stops gracefully: nothing is lost.""",
+On a loopback address and without any API key, every user of this machine may do everything (local mode). Once a key exists,
+every request needs one; on any other address a key must exist (guarded mode). Ctrl-C stops gracefully: nothing is lost.""",
     (
         "holdfast up --tools tools --flows flows",
         "holdfast up --port 8071 --db sqlite:///other.db",
@@ -349,80 +362,84 @@ each request needs one, and on any other address one must exist (guarded mode). 
     ),
     (),
     (
-        Flag("--host", "The address to listen on. If not said: 127.0.0.1.", "HOST"),
-        Flag("--port", "The port to listen on; 0 for any that is free. If not said: 8070.", "PORT"),
+        Flag("--host", "The address to listen on. Default: 127.0.0.1.", "HOST"),
+        Flag("--port", "The port to listen on; 0 picks a free one. Default: 8070.", "PORT"),
         TOOLS,
-        Flag("--flows", "A folder whose definitions are published, now and when a file changes.", "DIR"),
-        Flag("--public-url", "The address by which others reach this server.", "URL"),
+        Flag("--flows", "Publish the definitions in this folder, now and whenever a file changes.", "DIR"),
+        Flag("--public-url", "The address at which clients reach this server.", "URL"),
         NETWORKS,
         ROOTS,
-        Flag("--demo", "Also run a worker with the services transform, sum and route."),
+        Flag("--demo", "Also run a demo worker with the services transform, sum and route."),
         *ON_A_FILE,
     ),
 )
 WORKER: Final = Command(
     "worker",
-    "Serve the tools of a module to a server, as services that its workflows can call.",
+    "Run a worker: provide the tools of a module as services to a server.",
     "holdfast.cli.worker:command",
     """\
-The server calls it at its address; with --pull it fetches its jobs instead, and needs no address that the server can
-reach. It registers until it is known, and again when the server has forgotten it. Ctrl-C or SIGTERM: what is being done
-is finished, for up to 30 seconds. Reads REGISTRY_URL and WORKER_URL where --server and --url are not given.""",
+The server calls the worker at its URL; with --pull the worker fetches its jobs instead, and the server need not be able to
+reach it. The worker retries its registration until it succeeds, and registers again when the server has forgotten it. On
+Ctrl-C or SIGTERM it finishes its current calls, for up to 30 seconds. REGISTRY_URL and WORKER_URL are used if --server and
+--url are not given.""",
     (
         "holdfast worker tools --server http://127.0.0.1:8070",
         "holdfast worker tools --pull --concurrency 4",
         "holdfast worker holdfast.sdk.demo",
     ),
-    (Argument("MODULE", "Where the tools are: a module, or module:object.", many=True),),
+    (Argument("MODULE", "The tools: a module, or module:object.", many=True),),
     (
         SERVER,
-        Flag("--pull", "Fetch jobs, instead of being called."),
-        Flag("--url", "Where the server reaches it. If not said: http://localhost:8080.", "URL"),
-        Flag("--id", "Its name. If not said: worker- and a number.", "NAME"),
-        Flag("--concurrency", "How many calls at a time. If not said: 32.", "N"),
+        Flag("--pull", "Fetch jobs instead of being called."),
+        Flag(
+            "--url", "The URL at which the server reaches the worker. Default: http://localhost:8080.", "URL"
+        ),
+        Flag("--id", "The worker's id. Default: worker- and a number.", "NAME"),
+        Flag("--concurrency", "Maximum number of calls at the same time. Default: 32.", "N"),
         *EVERY,
     ),
 )
 DEMO: Final = Command(
     "demo",
-    "Run two tasks of a small flow through a server and a worker, and show what each node did.",
+    "Run two tasks of a small graph with a server and a worker, and show what each node did.",
     "holdfast.cli.demo:command",
-    "Uses the server of --server, or the one on port 8070; if none is there, one of its own for as long as it takes.",
+    "Uses the server given by --server, or the one on port 8070; if there is none, it starts a temporary one.",
     ("holdfast demo", "holdfast demo --server http://127.0.0.1:8070 --json"),
     (),
     (SERVER, *EVERY),
 )
 TENANT: Final = Flag(
-    "--tenant", "Whose keys are meant. If not said: the tenant default, or that of your own key.", "NAME"
+    "--tenant", "The tenant of the keys. Default: the tenant of your own key, or the tenant default.", "NAME"
 )
 KEYS_CREATE: Final = Command(
     "keys create",
-    "Make a key for those who call the server. It is shown once, on standard output.",
+    "Create an API key. It is shown once, on standard output.",
     "holdfast.cli.keys:create_command",
     """\
-Where a key exists the server asks each request for one, from that moment on and for ever, also if all are revoked. Send it
-as `Authorization: Bearer …`, or put it into HOLDFAST_API_KEY for holdfast's own commands.
+As soon as the first key exists, every request to the server needs a key, even if all keys are revoked later. Send it as
+`Authorization: Bearer …`, or put it into HOLDFAST_API_KEY for holdfast's own commands.
 
-Scopes: read looks, run starts, publishes and cancels, approve and resume answer what waits, worker does work, admin may all.""",
+Scopes: read for queries; run to start, cancel and rerun runs and to publish workflows; approve to answer approvals; resume to
+deliver callbacks; worker for workers; admin for everything.""",
     (
         "holdfast keys create me --scope admin",
         "holdfast keys create ci --scope run --scope read --tenant acme --expires-days 90",
         "holdfast keys create gpu-box --scope worker --service render",
     ),
-    (Argument("NAME", "What people know it by."),),
+    (Argument("NAME", "A name for the key."),),
     (
-        Flag("--scope", "What it is for. May be repeated.", "SCOPE", many=True, choices=SCOPES),
-        Flag("--service", "Of a worker: only this service. May be repeated.", "NAME", many=True),
-        Flag("--expires-days", "It counts for so many days. If not said: until it is revoked.", "N"),
+        Flag("--scope", "A scope of the key. May be repeated.", "SCOPE", many=True, choices=SCOPES),
+        Flag("--service", "For a worker: limit the key to this service. May be repeated.", "NAME", many=True),
+        Flag("--expires-days", "The key expires after this many days. Default: never.", "N"),
         TENANT,
         *ON_EITHER,
     ),
 )
 KEYS_LIST: Final = Command(
     "keys list",
-    "List keys with their scopes, when they were used, and whether they still count.",
+    "List API keys with their scopes, last use and state.",
     "holdfast.cli.keys:list_command",
-    "The keys themselves are not kept: only what is needed to know them again.",
+    "The keys themselves are not stored, only their hashes.",
     ("holdfast keys list", "holdfast keys list --tenant acme --json"),
     (),
     (TENANT, *ON_EITHER),
@@ -431,24 +448,24 @@ NODES: Final = Command(
     "nodes",
     "List the engine processes of a server.",
     "holdfast.cli.nodes:command",
-    "Each with its name, epoch, address, version, when it began, the runs in its memory and its state.",
+    "Shows the name, epoch, address, version, start time, number of runs in memory and state of each.",
     ("holdfast nodes", "holdfast nodes --server http://127.0.0.1:8070 --json"),
     (),
     ON_EITHER,
 )
 KEYS_REVOKE: Final = Command(
     "keys revoke",
-    "Let a key count no longer, at once and for good.",
+    "Revoke an API key, at once and permanently.",
     "holdfast.cli.keys:revoke_command",
     "",
     ("holdfast keys revoke key-5f0c8d1e2b3a4956",),
     (Argument("KEY_ID", "The key's id, as holdfast keys list shows it."),),
     (TENANT, *ON_EITHER),
 )
-LETTER_ID: Final = Argument("LETTER_ID", "The letter's id, as holdfast dead-letters list shows it.")
+LETTER_ID: Final = Argument("LETTER_ID", "The id, as holdfast dead-letters list shows it.")
 DEAD_LETTERS_LIST: Final = Command(
     "dead-letters list",
-    "List final callbacks that were given up: nobody took them for three days, or their receiver is gone.",
+    "List final callbacks that were given up: not accepted for three days, or refused with 410 Gone.",
     "holdfast.cli.dead_letters:list_command",
     "",
     ("holdfast dead-letters list", "holdfast dead-letters list --json"),
@@ -457,44 +474,47 @@ DEAD_LETTERS_LIST: Final = Command(
 )
 DEAD_LETTERS_REPLAY: Final = Command(
     "dead-letters replay",
-    "Send a dead letter again, as if its run had ended now.",
+    "Send a dead letter again, as if its run had just ended.",
     "holdfast.cli.dead_letters:replay_command",
-    "Its webhook-id stays the same. In a file that nobody serves it is tried once; further tries are made when the file is served.",
+    "Its webhook-id stays the same. If no process is using the database, it is sent once; if that fails, the next server retries it.",
     ("holdfast dead-letters replay msg_01890a5d-ac96-774b-bcce-b302099a8057_0",),
     (LETTER_ID,),
     (NETWORKS, *ON_EITHER),
 )
 DEAD_LETTERS_DISCARD: Final = Command(
     "dead-letters discard",
-    "Give a dead letter up for good.",
+    "Discard a dead letter permanently.",
     "holdfast.cli.dead_letters:discard_command",
-    "It is not listed any more, and stays with its run until that is deleted.",
+    "It is no longer listed; it is deleted with its run.",
     ("holdfast dead-letters discard msg_01890a5d-ac96-774b-bcce-b302099a8057_0",),
     (LETTER_ID,),
     ON_EITHER,
 )
 BACKUP: Final = Command(
     "backup",
-    "Copy the database into a new file, also while another process writes to it.",
+    "Copy the database into a new file, even while another process writes to it.",
     "holdfast.cli.upkeep:backup_command",
     """\
-The copy holds one moment whole, is checked, and can be used as a database. A file that is there is not overwritten.
+The copy is a consistent snapshot, is verified, and can be used as a database. An existing file is not overwritten.
 
-A plain backup takes the place of the original when that is gone. To use a copy beside the original, make it with --as-copy:
-job tokens, callback addresses and approval links that the original gave out are not accepted by the copy.""",
+A plain backup replaces the original when that is lost. To use a copy beside the original, make it with --as-copy: the copy
+does not accept job tokens, callback URLs and approval links that the original issued.""",
     ("holdfast backup holdfast-copy.db", "holdfast backup trial.db --as-copy"),
-    (Argument("FILE", "The copy.", files="any"),),
-    (Flag("--as-copy", "Give the copy an identity of its own, to use it beside the original."), *ON_A_FILE),
+    (Argument("FILE", "The file to write.", files="any"),),
+    (
+        Flag("--as-copy", "Give the copy its own identity, so that it can be used beside the original."),
+        *ON_A_FILE,
+    ),
 )
 DOCTOR: Final = Command(
     "doctor",
-    "Check the database and the machine it is on.",
+    "Check the database and the machine.",
     "holdfast.cli.upkeep:doctor_command",
     """\
-Reads the file only, unless --forget-key, --retry-run or --accept-loss is given: these check nothing, and all but --retry-run need
-the file for themselves.
+Only reads the database, unless --forget-key, --retry-run or --accept-loss is given. These check nothing, and all but
+--retry-run need the database to themselves.
 
-Exit code: 0 all is well, 1 there is a problem.""",
+Exit code: 0 no problem found, 1 there is a problem.""",
     (
         "holdfast doctor",
         "holdfast doctor --db sqlite:///holdfast-copy.db --json",
@@ -504,16 +524,16 @@ Exit code: 0 all is well, 1 there is a problem.""",
     (
         Flag(
             "--accept-loss",
-            "Go on without acknowledged commits that are missing in the file, as after going back to an older copy.",
+            "Continue without acknowledged commits that are missing from the file, for example after restoring an older copy.",
         ),
         Flag(
             "--forget-key",
-            "Forget the answer of this global idempotency key: the next step that has it is done anew.",
+            "Forget the stored output of this global idempotency key: the next step with this key makes its call again.",
             "KEY",
         ),
         Flag(
             "--retry-run",
-            "Let the server try this run again, which was set aside because the process died of it three times. A server that runs takes it up at once.",
+            "Retry a run that was quarantined because it crashed the process three times. A running server continues it at once.",
             "RUN_ID",
         ),
         *ON_A_FILE,
@@ -521,9 +541,9 @@ Exit code: 0 all is well, 1 there is a problem.""",
 )
 COMPLETION: Final = Command(
     "completion",
-    "Print the script that lets a shell complete holdfast's words.",
+    "Print the shell completion script.",
     "holdfast.cli.completion:command",
-    "holdfast --install-completion puts it where your shell looks.",
+    "holdfast --install-completion installs it for your shell.",
     ("holdfast completion bash", "source <(holdfast completion zsh)"),
     (Argument("SHELL", "bash, zsh or fish.", choices=SHELLS),),
     EVERY,
@@ -534,13 +554,13 @@ VERSION: Final = Command(
 
 SHELVES: Final = {
     "Write and run": (INIT, RUN, VALIDATE, SCHEMA),
-    "Look after runs": (RUNS_LIST, RUNS_SHOW, RUNS_WATCH, RUNS_EXPLAIN, RUNS_CANCEL, RUNS_RERUN),
-    "Answer what runs wait for": (APPROVE, SIGNAL, RESUME),
-    "Serve": (UP, WORKER, NODES, DEMO),
-    "Look after workflows": (FLOWS_PUBLISH, FLOWS_LIST, FLOWS_SHOW, FLOWS_DIFF, FLOWS_ROLLBACK),
-    "Look after keys": (KEYS_CREATE, KEYS_LIST, KEYS_REVOKE),
-    "Look after final callbacks": (DEAD_LETTERS_LIST, DEAD_LETTERS_REPLAY, DEAD_LETTERS_DISCARD),
-    "Keep house": (BACKUP, DOCTOR, COMPLETION, VERSION),
+    "Manage runs": (RUNS_LIST, RUNS_SHOW, RUNS_WATCH, RUNS_EXPLAIN, RUNS_CANCEL, RUNS_RERUN),
+    "Answer waiting runs": (APPROVE, SIGNAL, RESUME),
+    "Run a server": (UP, WORKER, NODES, DEMO),
+    "Manage workflows": (FLOWS_PUBLISH, FLOWS_LIST, FLOWS_SHOW, FLOWS_DIFF, FLOWS_ROLLBACK),
+    "Manage API keys": (KEYS_CREATE, KEYS_LIST, KEYS_REVOKE),
+    "Manage final callbacks": (DEAD_LETTERS_LIST, DEAD_LETTERS_REPLAY, DEAD_LETTERS_DISCARD),
+    "Maintenance": (BACKUP, DOCTOR, COMPLETION, VERSION),
 }
 COMMANDS: Final = {command.name: command for shelf in SHELVES.values() for command in shelf}
 GROUPS: Final = tuple(dict.fromkeys(name.partition(" ")[0] for name in COMMANDS if " " in name))

@@ -203,7 +203,7 @@ def _fish_argument(argument: Argument, seen: str) -> str:
 
 
 def _summary(name: str) -> str:
-    return _plain(COMMANDS[name].summary) if name in COMMANDS else "Look after runs"
+    return _plain(COMMANDS[name].summary) if name in COMMANDS else "Manage runs"
 
 
 def _plain(text: str) -> str:

@@ -11,15 +11,15 @@ from holdfast.cli.parser import Argument, Command, Flag
 
 WIDTH: Final = 100
 HEAD: Final = """\
-Holdfast runs workflows that survive crashes.
+Holdfast is a durable workflow engine: runs survive crashes.
 
 Usage: holdfast COMMAND [OPTIONS]
 """
 TAIL: Final = """\
 Options:
-  --help, -h             Show this help; holdfast COMMAND --help tells more of one command.
+  --help, -h             Show this help; holdfast COMMAND --help describes one command.
   --version              Print the version.
-  --install-completion   Let your shell complete holdfast's words.
+  --install-completion   Install completion for your shell.
 
 Examples:
   holdfast init

@@ -103,7 +103,7 @@ async def test_letters_are_posted_after_the_pause(engine: TestEngine) -> None:
 '''
 
 SETTINGS: Final = """\
-# Settings of the command holdfast in this folder and those beneath. Environment and flags stand over them.
+# Settings of the holdfast command in this folder and its subfolders. Environment variables and flags override them.
 tools = ["tools"]
 db = "sqlite:///holdfast.db"
 """

@@ -18,9 +18,9 @@ from holdfast.http.table import ANY, Route
 
 REF: Final = "#/components/schemas/{name}"
 DESCRIPTION: Final = """\
-Everything that Holdfast can be asked over HTTP. Errors of `/api/v1` are `{"error": code, "message", "details"}`; codes never
-change their meaning. 400: the request cannot be read, or has a key that its address does not know. 422: it was read, and
-what it says cannot be done. 409: the state of things says no. 503 and 429 carry `Retry-After`.
+The HTTP API of Holdfast. Errors under `/api/v1` are `{"error": code, "message", "details"}`; the meaning of a code never
+changes. 400: the request is malformed or has an unknown field. 422: the request is well-formed but cannot be carried out.
+409: it conflicts with the current state. 503 and 429 carry `Retry-After`.
 """
 
 # Codes that any route may give; those with a body, and those with something in braces, have more.
@@ -30,18 +30,18 @@ WITH_BODY: Final = ("body_too_large", "unsupported_media_type")
 WITH_KEY: Final = ("request_conflict",)
 
 MEANING: Final[dict[int, str]] = {
-    400: "The request cannot be read.",
-    401: "A key is needed, and none that is known was given.",
-    403: "The key is not for this, or a page of another origin asks.",
-    404: "There is none of that name.",
-    409: "The state of things says no.",
+    400: "The request is malformed.",
+    401: "A valid API key is required.",
+    403: "The key lacks the scope, or the request comes from a page of another origin.",
+    404: "Not found.",
+    409: "The request conflicts with the current state.",
     413: "The body is too large.",
-    415: "The body is of a type that is not read here.",
-    421: "The Host header names somebody else.",
-    422: "It was read, and what it says cannot be done.",
-    429: "Too many requests; `Retry-After` says when to come back.",
-    500: "A defect in Holdfast; the message has the id under which the log tells more.",
-    503: "Nothing was changed; the same request may work later.",
+    415: "The content type is not supported here.",
+    421: "The Host header is not a name of this server.",
+    422: "The request is well-formed but cannot be carried out.",
+    429: "Too many requests; `Retry-After` says when to try again.",
+    500: "A defect in Holdfast; the message contains the request id to find in the log.",
+    503: "Nothing was changed; the same request may succeed later.",
 }
 
 Json = dict[str, Any]

@@ -180,35 +180,35 @@ class Metrics:
         return generate_latest(registry)
 
     async def _overdue(self) -> float:
-        """How long the oldest run that is due has been due: timers that nobody looks at would show here."""
+        """How long the oldest due run has been overdue: timers that nobody looks at would show here."""
         at = await self._engine.store.next_wake()
         return 0.0 if at is None else max(0.0, (self._engine.clock.now() - at) / 1000)
 
     def _counted(self) -> Iterator[Metric]:
-        yield _counter("holdfast_runs_started", "Runs that were started", ("workflow",), {
+        yield _counter("holdfast_runs_started", "Runs started", ("workflow",), {
             (name,): count for name, count in self._started.items()})  # fmt: skip
-        yield _counter("holdfast_runs_finished", "Runs that ended", ("workflow", "status"), self._finished)
+        yield _counter("holdfast_runs_finished", "Runs finished", ("workflow", "status"), self._finished)
         outcomes = {"step_succeeded": "succeeded", "step_failed": "failed", "attempt_timed_out": "timed_out",
                     "attempt_released": "released"}  # fmt: skip
-        yield _counter("holdfast_attempts_finished", "Attempts of steps that ended", ("outcome",), {
+        yield _counter("holdfast_attempts_finished", "Attempts finished", ("outcome",), {
             (outcome,): self._kinds[kind] for kind, outcome in outcomes.items()})  # fmt: skip
-        yield _counter("holdfast_journal_rows", "Rows that became durable, by what they tell", ("kind",), {
+        yield _counter("holdfast_journal_rows", "Journal rows committed, by kind of event", ("kind",), {
             (kind,): count for kind, count in self._kinds.items()})  # fmt: skip
-        yield _counter("holdfast_waits_ended", "Waits for others that ended, by what ended them", ("kind", "outcome"),
+        yield _counter("holdfast_waits_ended", "Waits ended, by kind and outcome", ("kind", "outcome"),
                        self._waits_ended)  # fmt: skip
         yield _counter(
-            "holdfast_letters_queued", "Letters that runs left when they ended", (), {(): self._letters}
+            "holdfast_letters_queued", "Final callbacks queued by finished runs", (), {(): self._letters}
         )
         counts = self._engine.outbox.counts
-        yield _counter("holdfast_letters_tried", "What became of letters that were sent, replayed or discarded", (
+        yield _counter("holdfast_letters_tried", "Final callbacks sent, replayed or discarded, by outcome", (
             "outcome",), {(outcome,): counts[outcome] for outcome in LETTER_OUTCOMES})  # fmt: skip
-        yield _histogram("holdfast_step_seconds", "How long attempts that succeeded took", self._step_secs)
-        yield _histogram("holdfast_run_seconds", "From the start of a run to its end", self._run_secs)
-        yield _histogram("holdfast_first_step_seconds", "From the start of a run to the beginning of its first step",
+        yield _histogram("holdfast_step_seconds", "Duration of successful attempts", self._step_secs)
+        yield _histogram("holdfast_run_seconds", "Time from the start of a run to its end", self._run_secs)
+        yield _histogram("holdfast_first_step_seconds", "Time from the start of a run to the start of its first step",
                          self._first_step_secs)  # fmt: skip
-        yield _histogram("holdfast_commit_seconds", "How long a commit took", self._commit_secs)
-        yield _histogram("holdfast_commit_rows", "Rows that became durable together", self._commit_rows)
-        requests = HistogramMetricFamily("holdfast_http_request_seconds", "Requests that were answered",
+        yield _histogram("holdfast_commit_seconds", "Duration of commits", self._commit_secs)
+        yield _histogram("holdfast_commit_rows", "Journal rows per commit", self._commit_rows)
+        requests = HistogramMetricFamily("holdfast_http_request_seconds", "Duration of HTTP requests",
                                          labels=("method", "route", "status"))  # fmt: skip
         for (method, route, status), histogram in self._requests.items():
             requests.add_metric((method, route, str(status)), *histogram.shown())
@@ -217,15 +217,15 @@ class Metrics:
     def _as_it_is(self, statuses: Mapping[str, int]) -> Iterator[Metric]:
         """Gauges with labels: what there is now."""
         engine, advance = self._engine, self._engine.advance
-        runs = GaugeMetricFamily("holdfast_runs", "Runs in the file", labels=("status",))
+        runs = GaugeMetricFamily("holdfast_runs", "Runs in the database", labels=("status",))
         for status in sorted(OPEN | TERMINAL):
             runs.add_metric((status,), float(statuses.get(status, 0)))
         yield runs
-        waiting = GaugeMetricFamily("holdfast_starts_waiting", "Starts that wait", labels=("for",))
+        waiting = GaugeMetricFamily("holdfast_starts_waiting", "Attempts waiting to start", labels=("for",))
         for what, count in engine.dispatch.waiting.items():
             waiting.add_metric((what,), float(count))
         yield waiting
-        size = GaugeMetricFamily("holdfast_database_bytes", "The database on disk", labels=("file",))
+        size = GaugeMetricFamily("holdfast_database_bytes", "Size of the database files", labels=("file",))
         for name, count in zip(("database", "log"), engine.store.sizes(), strict=True):
             size.add_metric((name,), float(count))
         yield size
@@ -238,27 +238,27 @@ class Metrics:
 
 
 _HELP: Final[dict[str, str]] = {
-    "holdfast_orphan_runs": "Open runs with no live owner, no time to wake and no named wait; must be 0",
-    "holdfast_feed_lag_rows": "Rows that the slowest reader of all events has not read",
-    "holdfast_event_streams": "Event streams that are open",
-    "holdfast_overdue_seconds": "How long the oldest run that is due has been due",
-    "holdfast_attempts_open": "Attempts at work here",
-    "holdfast_runs_in_memory": "Runs that this process drives",
-    "holdfast_runs_set_aside": "Runs that were set aside for a defect; must be 0",
+    "holdfast_orphan_runs": "Open runs with no live owner, no wake time and no wait; must be 0",
+    "holdfast_feed_lag_rows": "Journal rows that the slowest reader of all events has not read",
+    "holdfast_event_streams": "Open event streams",
+    "holdfast_overdue_seconds": "How long the oldest due run has been overdue",
+    "holdfast_attempts_open": "Attempts in progress in this process",
+    "holdfast_runs_in_memory": "Runs in memory of this process",
+    "holdfast_runs_set_aside": "Runs quarantined because of a defect; must be 0",
     "holdfast_store_stalled": "1 while the database cannot be written",
-    "holdfast_workers_online": "Workers that were heard of lately",
-    "holdfast_assignments_open": "Jobs that wait for or are at pull workers",
-    "holdfast_lease_age_seconds": "The age of the oldest lease of a pull worker",
+    "holdfast_workers_online": "Live workers",
+    "holdfast_assignments_open": "Jobs waiting for pull workers or held by them",
+    "holdfast_lease_age_seconds": "Age of the oldest lease of a pull worker",
 }
 
 
 def _of_outside(waits: Mapping[str, int], letters: Mapping[str, int]) -> Iterator[Metric]:
     """Gauges of what runs wait for from others, and of what others are told."""
-    waiting = GaugeMetricFamily("holdfast_waits_open", "What runs wait for from others", labels=("kind",))
+    waiting = GaugeMetricFamily("holdfast_waits_open", "Open waits for something external", labels=("kind",))
     for kind in WAIT_KINDS:
         waiting.add_metric((kind,), float(waits.get(kind, 0)))
     yield waiting
-    about = f"Letters that wait to be sent, and dead ones; {LOOKED_AT_MAX:,} stands for that many or more"
+    about = f"Final callbacks waiting to be sent, and dead letters; {LOOKED_AT_MAX:,} means that many or more"
     kept = GaugeMetricFamily("holdfast_letters", about, labels=("state",))
     for state, count in letters.items():
         kept.add_metric((state,), float(count))
@@ -298,7 +298,7 @@ def _number(bound: float) -> str:
 
 
 class OpenWaits:
-    """What runs wait for from others, by kind. Looks at so many in one go, and goes on from there the next time; where
+    """Open waits for something external, by kind. Looks at so many in one go, and goes on from there the next time; where
     there are more, what was found in the whole round before counts as long as this one has not found more."""
 
     def __init__(self, engine: Engine) -> None:

@@ -184,24 +184,27 @@ def entry(fields: Fields, at: Where, item: Any, table: Table, hint: str) -> Fiel
 _NAME: Final = Text(r"\S", NAME_CHARS_MAX)
 
 EDGE_KEYS: Final[Table] = {
-    "from": Key(Text(), "The node that it leads from.", required=True),
-    "action": Key(Word(), "The action that takes it. Left out or empty: default, where no other fits."),
-    "to": Key(Text(), "The node that it leads to. Left out or empty: the end."),
+    "from": Key(Text(), "The node from which the edge leads.", required=True),
+    "action": Key(
+        Word(),
+        "The action that follows this edge. Default: `default`, which is followed if no other edge matches.",
+    ),
+    "to": Key(Text(), "The node to which the edge leads. Left out or empty: the end of the run."),
 }
 
 CASE_KEYS: Final[Table] = {
-    "action": Key(Text(), "The action that is taken if the condition holds.", required=True),
+    "action": Key(Text(), "The action if the condition is true.", required=True),
     "expr": Key(Condition(), "The condition: an operator with its operands.", required=True),
 }
 
 GRAPH_KEYS: Final[Table] = {
-    "start": Key(Text(r"\S"), "The key of the node that comes first.", required=True),
+    "start": Key(Text(r"\S"), "The key of the first node.", required=True),
     "nodes": Key(Nodes(), "The nodes, by their keys.", required=True),
-    "edges": Key(Edges(), "Which node follows which, by the action of the first."),
+    "edges": Key(Edges(), "The edges: which node follows which, depending on the action."),
 }
 
 FLOW_KEYS: Final[Table] = {
-    "name": Key(_NAME, "The name of the workflow. Left out in a file: the name of the file."),
+    "name": Key(_NAME, "The name of the workflow. Default in a file: the name of the file."),
     **{key: SPEC_KEYS[key] for key in ("description", "inputs")},
     **GRAPH_KEYS,
     **{key: SPEC_KEYS[key] for key in ("on_restart", "timeout_secs", "labels")},
@@ -211,38 +214,39 @@ _PREP: Final = Nested(
     Prep,
     {
         "input_key": Key(
-            Word(), "What the node works on: $params.name, $shared.name, or a path in shared state."
+            Word(), "The input of the node: $params.name, $shared.name, or a path in shared state."
         ),
         "input_map": Key(
             Members(),
-            "The same, put together: name → reference. A text that begins with ' and anything but a text is taken as it stands.",
+            "An input made of several values: name → reference. A string that starts with ', and any other value, is literal.",
         ),
     },
 )
 _POST: Final = Nested(
     Post,
     {
-        "output_key": Key(Word(), "The key of shared state that the result is kept under."),
-        "output_map": Key(FieldMap(), "Fields of the result that are kept: key of shared state → field."),
-        "action_static": Key(Word(), "The action, always."),
-        "action_key": Key(Word(), "Where the action stands: a key of the result, else of shared state."),
+        "output_key": Key(Word(), "The key in shared state to which the result is written."),
+        "output_map": Key(FieldMap(), "Fields of the result to write: key in shared state → field."),
+        "action_static": Key(Word(), "A fixed action."),
+        "action_key": Key(Word(), "Where to find the action: a key of the result, or else of shared state."),
     },
 )
 
 # What every node may say. What concerns calls has no effect on nodes that make none.
 NODE_KEYS: Final[dict[str, Key]] = {
-    "kind": Key(Word(), "What the node does. Left out where `service` is given: executor."),
+    "kind": Key(Word(), "The kind of the node. Default if `service` is given: executor."),
     "description": Key(Text(), "What the node is for."),
     "params": Key(
-        Mapped(), "Parameters, which win over those of the run; $params.name takes one of the run."
+        Mapped(),
+        "Parameters, which take precedence over those of the run; $params.name refers to one of the run.",
     ),
-    "prep": Key(_PREP, "What the node works on."),
-    "post": Key(_POST, "What becomes of the result."),
-    "default_action": Key(Word(), "The action where nothing else says one."),
-    "max_retries": Key(Whole(0, ATTEMPTS_MAX - 1), "How often a failed call is made again."),
-    "wait_ms": Key(Whole(0, DELAY_MS_MAX), "The delay before it is made again."),
+    "prep": Key(_PREP, "How the input of the node is built."),
+    "post": Key(_POST, "Where the result is written, and which action follows."),
+    "default_action": Key(Word(), "The action if `post` gives none."),
+    "max_retries": Key(Whole(0, ATTEMPTS_MAX - 1), "How often a failed call is retried."),
+    "wait_ms": Key(Whole(0, DELAY_MS_MAX), "The delay before a retry."),
     "max_attempts": Key(
-        Whole(0, ATTEMPTS_MAX, "step_attempts_max"), "How many workers are tried; 0 means all of them."
+        Whole(0, ATTEMPTS_MAX, "step_attempts_max"), "How many workers are tried; 0 means all."
     ),
     "attempt_delay_ms": Key(Whole(0, DELAY_MS_MAX), "The delay before the next worker is tried."),
     "weighted_by_load": Key(Flag(), "Whether the least busy worker is tried first."),
@@ -251,31 +255,31 @@ CALL_ONLY: Final = ("max_retries", "wait_ms", "max_attempts", "attempt_delay_ms"
 
 _TIMEOUT: Final = Key(
     Whole(0, TIMEOUT_MS_MAX),
-    "How long one call of one worker may take, in milliseconds; 0 means without a limit. Left out: 10 seconds.",
+    "How long the call to one worker may take, in milliseconds; 0 means no limit. Default: 10 seconds.",
 )
 _TOOL_TIMEOUT: Final = Key(
-    Whole(0, TIMEOUT_MS_MAX), "How long an attempt may take, in milliseconds; 0 means without a limit."
+    Whole(0, TIMEOUT_MS_MAX), "How long an attempt may take, in milliseconds; 0 means no limit."
 )
 _WHOLE_TIMEOUT: Final = Key(
-    Whole(0, TIMEOUT_MS_MAX), "How long the whole may take, in milliseconds; 0 means without a limit."
+    Whole(0, TIMEOUT_MS_MAX), "How long the whole node may take, in milliseconds; 0 means no limit."
 )
-_WAIT: Final = Key(Whole(0, TIMEOUT_MS_MAX), "How long to wait, in milliseconds; 0 means for ever.")
-_SERVICE: Final = Key(_NAME, "The name of the service that workers offer.", required=True)
+_WAIT: Final = Key(Whole(0, TIMEOUT_MS_MAX), "How long to wait, in milliseconds; 0 means forever.")
+_SERVICE: Final = Key(_NAME, "The name of the service.", required=True)
 _KEY: Final = Key(
     Text(r"\S"),
-    "$params.name, or a text with placeholders such as {{ params.order }}; a call whose key has an output already "
-    "takes it and is not made.",
+    "$params.name, or a string with placeholders such as {{ params.order }}. If an output is already stored under this key, "
+    "it is used and the call is not made.",
 )
 _GROUP: Final[dict[str, Key]] = {
     "parallel_mode": Key(
-        Option(get_args(ParallelMode)), "Whether the calls are made one by one, or at once."
+        Option(get_args(ParallelMode)), "Whether the calls are made one after another or at the same time."
     ),
     "max_parallel": Key(
-        Whole(0, CONCURRENCY_MAX, "concurrency_max"), "How many are made at once; 0 means all of them."
+        Whole(0, CONCURRENCY_MAX, "concurrency_max"), "How many calls are made at the same time; 0 means all."
     ),
     "failure_strategy": Key(
         Option(get_args(FailureStrategy)),
-        "What a failed call means: no more are begun; all are made and errors kept; errors are passed over.",
+        "What happens when a call fails: no further calls start; all calls are made and errors are collected; errors are ignored.",
     ),
 }
 _NUMBER_OR_TEXT: Final[Schema] = {"type": ["number", "string", "null"]}
@@ -294,12 +298,12 @@ class FlowKind(NamedTuple):
 
 FLOW_KINDS: Final[dict[NodeKind, FlowKind]] = {
     "executor": FlowKind(
-        "Calls a service that workers offer.",
+        "Calls a service that workers provide.",
         {"service": _SERVICE, "timeout_ms": _TIMEOUT, "idempotency_key": _KEY, **ANSWER_KEYS},
         makes_calls=True,
     ),
     "local": FlowKind(
-        "Calls a tool in the process of the engine.",
+        "Calls a tool in the engine's process.",
         {
             "service": Key(_NAME, "The name of the tool.", required=True),
             "timeout_ms": _TOOL_TIMEOUT,
@@ -309,13 +313,13 @@ FLOW_KINDS: Final[dict[NodeKind, FlowKind]] = {
         makes_calls=True,
     ),
     "choice": FlowKind(
-        "Takes the action of the first case whose condition holds, else the one that any node would take.",
-        {"choice_cases": Key(Cases(), "The cases, in the order in which they are tried.")},
+        "Takes the action of the first case whose condition is true, or else the action that any other node would take.",
+        {"choice_cases": Key(Cases(), "The cases, tried in this order.")},
     ),
     "parallel": FlowKind(
         "Calls several services with the same input.",
         {
-            "parallel_services": Key(Services(), "The services. Left out: params.services, a list of names."),
+            "parallel_services": Key(Services(), "The services. Default: params.services, a list of names."),
             **_GROUP,
             "timeout_ms": _TIMEOUT,
             **ANSWER_KEYS,
@@ -327,33 +331,36 @@ FLOW_KINDS: Final[dict[NodeKind, FlowKind]] = {
                 {
                     "type": ["array", "string", "null"],
                     "items": {"type": "string"},
-                    "description": "The services, where parallel_services names none: a list, or a reference to one.",
+                    "description": "The services if parallel_services is not given: a list, or a reference to one.",
                 },
             ),
         ),
     ),
     "foreach": FlowKind(
-        "Calls a service with each item of the list that is its input.",
+        "Calls a service for each item of its input, which is a list.",
         {"service": _SERVICE, **_GROUP, "timeout_ms": _TIMEOUT, **ANSWER_KEYS},
         makes_calls=True,
     ),
     "subflow": FlowKind(
-        "Runs a graph inside this one, with a shared state of its own.",
-        {"subflow": Key(Subflow(), "The graph inside.", required=True), "timeout_ms": _WHOLE_TIMEOUT},
+        "Runs a graph inside this one, with its own shared state.",
+        {"subflow": Key(Subflow(), "The inner graph.", required=True), "timeout_ms": _WHOLE_TIMEOUT},
     ),
     "flow_ref": FlowKind(
-        "Runs another workflow, by its name.",
+        "Runs another workflow by its name.",
         {"flow": Key(_NAME, "The name of the workflow.", required=True), "timeout_ms": _WHOLE_TIMEOUT},
     ),
     "timer": FlowKind(
         "Waits for a time.",
         {},
         own_params=(
-            ("delay_ms", _NUMBER_OR_TEXT | {"description": "How long: milliseconds, or a reference."}),
+            (
+                "delay_ms",
+                _NUMBER_OR_TEXT | {"description": "How long to wait: milliseconds, or a reference."},
+            ),
         ),
     ),
     "wait_event": FlowKind(
-        "Waits until a value is there: not null, not false, not an empty text.",
+        "Waits until a value is set: not null, not false, not an empty string.",
         {"timeout_ms": _WAIT},
         own_params=(
             ("signal_key", _REFERENCE | {"description": "Where the value is: $shared.name"}),
@@ -362,7 +369,7 @@ FLOW_KINDS: Final[dict[NodeKind, FlowKind]] = {
         needed_params=("signal_key",),
     ),
     "approval": FlowKind(
-        "Waits until somebody approves or rejects.",
+        "Waits until shared state contains a decision: approved or rejected.",
         {"timeout_ms": _WAIT},
         own_params=(
             ("approval_key", _REFERENCE | {"description": "Where the decision is: $shared.name"}),

@@ -194,39 +194,39 @@ SPEC_KEYS: Final[Table] = {
     "description": Key(Text(), "What the workflow is for."),
     "inputs": Key(
         Declaration(),
-        "What a run is given: name → {type, default, description, …}, or a JSON Schema of the whole object. "
+        "The inputs of a run: name → {type, default, description, …}, or a JSON Schema of the whole object. "
         "An input without a default is required.",
     ),
-    "steps": Key(Steps(low=1), "What is done, one after another.", required=True),
+    "steps": Key(Steps(low=1), "The steps, executed one after another.", required=True),
     "output": Key(
-        Anything(), "The output of a run, with placeholders. Left out: the output of each step by its id."
+        Anything(), "The output of a run, with placeholders. Default: the output of each step by its id."
     ),
     "on_restart": Key(
-        Choice(("resume", "interrupt")), "Whether open runs go on after a restart, or end as interrupted."
+        Choice(("resume", "interrupt")), "Whether open runs continue after a restart, or end as interrupted."
     ),
-    "timeout_secs": Key(Seconds(), "How long a whole run may take, waiting included."),
-    "labels": Key(Labels(), "Words by which runs are found: name → text."),
+    "timeout_secs": Key(Seconds(), "How long the whole run may take, including the time it waits."),
+    "labels": Key(Labels(), "Labels for finding runs: name → value."),
     "on_complete": Key(
         ListOf(
             FinalCallback,
             {
-                "url": Key(Text(f"^{CALLBACK_URL}$"), "The address that is called.", required=True),
-                "secret_env": Key(Text(), "The environment variable that holds the key of the signature."),
+                "url": Key(Text(f"^{CALLBACK_URL}$"), "The URL that is called.", required=True),
+                "secret_env": Key(Text(), "The name of the secret that signs the request."),
             },
         ),
-        "Whom to tell how a run ended.",
+        "URLs that are called when a run ends.",
     ),
 }
 
 STEP_KEYS: Final[Table] = {
     "id": Key(_NAME, "The name of the step, unique in the whole workflow.", required=True),
-    "kind": Key(Text(), "What the step does. Left out where `tool`, `service` or `workflow` says it."),
+    "kind": Key(Text(), "The kind of the step. Not needed if `tool`, `service` or `workflow` is given."),
     "description": Key(Text(), "What the step is for."),
 }
 
 POLICY_KEYS: Final[dict[str, Key]] = {
     "timeout_secs": Key(
-        Seconds(), "How long an attempt may take. On a foreach or parallel: the default of the calls inside."
+        Seconds(), "How long an attempt may take. On a foreach or parallel: the default for the calls inside."
     ),
     "retry": Key(
         Nested(
@@ -234,43 +234,43 @@ POLICY_KEYS: Final[dict[str, Key]] = {
             {
                 "max_attempts": Key(
                     Whole(1, ATTEMPTS_MAX, "step_attempts_max"),
-                    "How often it is tried in all; 1 means once.",
+                    "The total number of attempts; 1 means no retry.",
                     required=True,
                 ),
                 "backoff": Key(Backoff(), "How the delay grows from attempt to attempt."),
                 "initial_delay_ms": Key(Whole(0, DELAY_MS_MAX), "The delay before the second attempt."),
                 "max_delay_ms": Key(Whole(0, DELAY_MS_MAX), "The longest delay."),
-                "jitter": Key(Share(), "The share of a delay, from 0 to 1, by which it may differ."),
-                "retry_on": Key(ErrorKinds(), "The kinds of errors that are retried. Left out: all of them."),
+                "jitter": Key(
+                    Share(), "The fraction of the delay, from 0 to 1, by which it varies at random."
+                ),
+                "retry_on": Key(ErrorKinds(), "The kinds of errors that are retried. Default: all of them."),
             },
             _first_delay_is_shortest,
         ),
-        "When a failed attempt is tried again. On a foreach or parallel: the default of the calls inside.",
+        "How failed attempts are retried. On a foreach or parallel: the default for the calls inside.",
     ),
     "on_crash": Key(
         Choice(("retry", "fail")),
-        "What becomes of a call that was at work when the process ended: made again, or failed (at most once).",
+        "What happens to a call that was in progress when the process ended: it is made again, or the step fails (at most once).",
     ),
     "idempotency_key": Key(
         KeyTemplate(),
-        "A text with placeholders; a call whose key has an output already takes it and is not made.",
+        "A string with placeholders. If an output is already stored under this key, it is used and the call is not made.",
     ),
     "idempotency_scope": Key(
         Choice(("workflow", "global")),
-        "Whether a key counts within its run, or in all runs of all workflows.",
+        "Whether the key is valid within its run, or in all runs of all workflows.",
     ),
-    "idempotency_ttl_secs": Key(Lifetime(), "How long a stored output is good; 0 means for ever."),
+    "idempotency_ttl_secs": Key(Lifetime(), "How long a stored output is used; 0 means forever."),
     "on_conflict": Key(
         Choice(("wait", "fail")),
-        "What to do while another call with the same key is at work: wait for it, or fail.",
+        "What to do while another call with the same key is in progress: wait for it, or fail.",
     ),
 }
 
 _POLL_KEYS: Final[Table] = {
-    "interval_ms": Key(
-        Whole(1, DELAY_MS_MAX), "The time before the second look; it doubles from look to look."
-    ),
-    "max_ms": Key(Whole(1, DELAY_MS_MAX), "The longest time between two looks."),
+    "interval_ms": Key(Whole(1, DELAY_MS_MAX), "The time before the second poll; it doubles with each poll."),
+    "max_ms": Key(Whole(1, DELAY_MS_MAX), "The longest time between two polls."),
 }
 
 ANSWER_KEYS: Final[dict[str, Key]] = {
@@ -278,29 +278,30 @@ ANSWER_KEYS: Final[dict[str, Key]] = {
         Nested(
             ResultRule,
             {
-                "envelope": Key(Flag(), "Whether an answer {success: false, error: …} is a failure."),
-                "select": Key(
-                    _PATH, "The part of the answer that is the output, as a JSONPath over the answer."
-                ),
-                "parse": Key(Choice(("json",)), "Read a text as JSON."),
+                "envelope": Key(Flag(), "Whether a response {success: false, error: …} is a failure."),
+                "select": Key(_PATH, "The part of the response that becomes the output, as a JSONPath."),
+                "parse": Key(Choice(("json",)), "Decode a string as JSON."),
             },
         ),
-        "How the answer of a call becomes the output of the step.",
+        "How the response of a call becomes the output of the step.",
     ),
-    "pending_ttl_secs": Key(Seconds(), "How long an answer that was announced as pending is waited for."),
+    "pending_ttl_secs": Key(Seconds(), "How long to wait for the callback after the call returned pending."),
     "poll": Key(
-        Nested(PollRule, _POLL_KEYS, _first_look_is_soonest), "How often a pending answer is asked for."
+        Nested(PollRule, _POLL_KEYS, _first_look_is_soonest),
+        "How often the result of a pending call is polled.",
     ),
-    "supports_async_callback": Key(Flag(), "Whether the call is given an address to send its answer to."),
+    "supports_async_callback": Key(
+        Flag(), "Whether the call gets a callback_url to which it can send its result."
+    ),
 }
 
 _ARGS: Final = Key(Arguments(), "The arguments, with placeholders such as {{ inputs.name }}.")
-_INPUT: Final = Key(Anything(), "What the service works on, with placeholders.")
+_INPUT: Final = Key(Anything(), "The input of the service, with placeholders.")
 _PARAMS: Final = Key(Arguments(), "The parameters of the service, with placeholders.")
 _STEPS_OF_BODY: Final = Key(Steps(), "The steps inside.")
 _ON_ANY_FAIL: Final = Key(
     Choice(("abort", "continue")),
-    "Whether the first failure stops the others, or all of them run to their end.",
+    "Whether the first failure stops the rest, or all run to their end.",
 )
 _WAIT: Final = Key(Seconds(), "How long to wait.")
 
@@ -349,11 +350,11 @@ KINDS: Final[dict[str, Kind]] = {
         _CALL,
     ),
     "tool_remote": Kind(
-        "Calls a tool of another server.",
+        "Calls a tool on another server.",
         RemoteBody,
         {
             "dcc": Key(_NAME, "The name of the server, from the settings."),
-            "server": Key(_NAME, "Another word for `dcc`."),
+            "server": Key(_NAME, "An alias of `dcc`."),
             "tool": Key(_TOOL, "The name of the tool on that server.", required=True),
             "args": _ARGS,
         },
@@ -362,7 +363,7 @@ KINDS: Final[dict[str, Kind]] = {
         arrange=_with_dcc,
     ),
     "service": Kind(
-        "Calls a service that workers offer.",
+        "Calls a service that workers provide.",
         ServiceBody,
         {
             "service": Key(_NAME, "The name of the service.", required=True),
@@ -370,7 +371,7 @@ KINDS: Final[dict[str, Kind]] = {
             "params": _PARAMS,
             "max_attempts": Key(
                 Whole(0, ATTEMPTS_MAX, "step_attempts_max"),
-                "How many workers are tried; 0 means all of them.",
+                "How many workers are tried; 0 means all.",
             ),
             "attempt_delay_ms": Key(Whole(0, DELAY_MS_MAX), "The delay before the next worker is tried."),
             "weighted_by_load": Key(Flag(), "Whether the least busy worker is tried first."),
@@ -378,14 +379,14 @@ KINDS: Final[dict[str, Kind]] = {
         _CALL,
     ),
     "foreach": Kind(
-        "Does the same for each item of a list.",
+        "Runs steps for each item of a list.",
         ForeachBody,
         {
             "items": Key(_PATH, "The list, as a JSONPath: $.list.files", required=True),
-            "as": Key(Text(), "The name of the item inside; `item` always works too."),
+            "as": Key(Text(), "The name of the item inside the loop; `item` always works too."),
             "steps": _STEPS_OF_BODY,
             "concurrency": Key(
-                Whole(1, CONCURRENCY_MAX, "concurrency_max"), "How many items are worked on at once."
+                Whole(1, CONCURRENCY_MAX, "concurrency_max"), "How many items are processed at the same time."
             ),
             "on_any_fail": _ON_ANY_FAIL,
             "collect": Key(Choice(("outputs", "none")), "Whether the outputs are kept, or only counted."),
@@ -393,7 +394,7 @@ KINDS: Final[dict[str, Kind]] = {
         _CONTAINER,
     ),
     "parallel": Kind(
-        "Does several things at once.",
+        "Runs several branches at the same time.",
         ParallelBody,
         {
             "steps": Key(Steps(), "The branches, one step each."),
@@ -406,12 +407,12 @@ KINDS: Final[dict[str, Kind]] = {
         arrange=_with_branches,
     ),
     "branch": Kind(
-        "Takes one of two ways.",
+        "Runs one of two lists of steps.",
         BranchBody,
         {
             "on": Key(_PATH, "The condition, as a JSONPath: $.check.passed", required=True),
-            "then": Key(Steps(), "What is done if it is true: not null, false, 0, empty."),
-            "else": Key(Steps(), "What is done if it is not."),
+            "then": Key(Steps(), "The steps to run if the condition is true: not null, false, 0 or empty."),
+            "else": Key(Steps(), "The steps to run otherwise."),
         },
     ),
     "workflow": Kind(
@@ -423,18 +424,18 @@ KINDS: Final[dict[str, Kind]] = {
         },
     ),
     "approve": Kind(
-        "Waits until somebody approves or declines.",
+        "Waits until a person approves or denies.",
         ApproveBody,
         {
-            "prompt": Key(Text(), "What is asked, with placeholders."),
+            "prompt": Key(Text(), "The question, with placeholders."),
             "timeout_secs": _WAIT,
-            "form": Key(Mapped(), "What the answer must hold, as a JSON Schema."),
+            "form": Key(Mapped(), "The JSON Schema of the form that the approver fills in."),
             "quorum": Key(
                 Nested(
                     Quorum,
                     {
                         "need": Key(Whole(1, 1_000), "How many must approve.", required=True),
-                        "of": Key(Texts("name"), "Who may."),
+                        "of": Key(Texts("name"), "The people who may answer."),
                     },
                     _quorum_can_be_met,
                 ),
@@ -444,15 +445,15 @@ KINDS: Final[dict[str, Kind]] = {
                 Nested(
                     Escalation,
                     {
-                        "after_secs": Key(Seconds(), "After how long.", required=True),
+                        "after_secs": Key(Seconds(), "The time after which it escalates.", required=True),
                         "to": Key(
                             TextOrTexts("name"),
-                            "Who is asked then: a name, or a list of names.",
+                            "The people who may then answer too: a name, or a list of names.",
                             required=True,
                         ),
                     },
                 ),
-                "Who is asked when nobody answers.",
+                "Who may also answer if no decision is made in time.",
             ),
         },
     ),
@@ -460,38 +461,40 @@ KINDS: Final[dict[str, Kind]] = {
         "Waits for a time.",
         TimerBody,
         {
-            "delay_ms": Key(Time(DELAY_MS_MAX), "How long: milliseconds, or a template."),
+            "delay_ms": Key(Time(DELAY_MS_MAX), "How long to wait: milliseconds, or a template."),
             "until": Key(
                 Time(2**53),
-                "Until when: 2026-01-31T09:00:00Z, a number since 1970, or a template.",
+                "The time to wait for: 2026-01-31T09:00:00Z, a number since 1970, or a template.",
             ),
         },
         one_of=("delay_ms", "until"),
     ),
     "wait_event": Kind(
-        "Waits for signals from outside.",
+        "Waits for signals.",
         WaitEventBody,
         {
-            "signal_key": Key(Text(), "The signal; the output is its value."),
-            "any": Key(Texts("signal"), "Signals of which one is enough."),
-            "all": Key(Texts("signal"), "Signals that must all come."),
-            "correlation": Key(Anything(), "What the signal must be about, with placeholders."),
+            "signal_key": Key(Text(), "The name of the signal; the output is its value."),
+            "any": Key(Texts("signal"), "Signals of which one is sufficient."),
+            "all": Key(Texts("signal"), "Signals that must all arrive."),
+            "correlation": Key(
+                Anything(), "The correlation value that the signal must have, with placeholders."
+            ),
             "timeout_secs": _WAIT,
         },
         one_of=("signal_key", "any", "all"),
     ),
     "poll": Kind(
-        "Makes a call again and again until its answer says that it is done.",
+        "Repeats a call until a condition on its response is true.",
         PollBody,
         {
-            "tool": Key(_TOOL, "The name of the tool that is called."),
-            "dcc": Key(_NAME, "The name of the server whose tool it is."),
+            "tool": Key(_TOOL, "The name of the tool to call."),
+            "dcc": Key(_NAME, "The name of the server that has the tool."),
             "args": _ARGS,
-            "service": Key(_NAME, "The name of the service that is called."),
+            "service": Key(_NAME, "The name of the service to call."),
             "input": _INPUT,
             "params": _PARAMS,
             "until": Key(
-                _PATH, "What is true of the last answer, as a JSONPath over the answer.", required=True
+                _PATH, "The condition that ends the polling, as a JSONPath over the response.", required=True
             ),
             **_POLL_KEYS,
             "timeout_secs": _WAIT,

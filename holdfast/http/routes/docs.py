@@ -46,4 +46,4 @@ def _page(path: str, content: Callable[[], bytes], media: str) -> Route:
     async def page(ask: Ask) -> Response:
         return Response(content(), media_type=media, headers=headers)
 
-    return Route("GET", path, None, page, f"Give {path}.", TAG, answer_media=media, is_listed=False)
+    return Route("GET", path, None, page, f"Get {path}.", TAG, answer_media=media, is_listed=False)

@@ -76,9 +76,9 @@ async def all_events(ask: Ask) -> Response:
 
 
 ROUTES: Final = (
-    Route("GET", "/api/v1/runs/{id}/events", "read", run_events, "The events of a run, live", "runs",
+    Route("GET", "/api/v1/runs/{id}/events", "read", run_events, "Stream the events of a run.", "runs",
           query=RunEventsQuery, answer=str, answer_media=MEDIA, also={204: None}, errors=("not_found",)),
-    Route("GET", "/api/v1/events", "read", all_events, "The events of all runs, live", "runs",
+    Route("GET", "/api/v1/events", "read", all_events, "Stream the events of all runs.", "runs",
           query=EventsQuery, answer=str, answer_media=MEDIA),
 )  # fmt: skip
 

@@ -17,6 +17,6 @@ async def folder(ask: Ask) -> FolderReport:
 
 
 ROUTES: Final = (
-    Route("GET", "/api/v1/folder", "read", folder, "The folder that the server publishes from", "workflows",
+    Route("GET", "/api/v1/folder", "read", folder, "Get the state of the folder that the server publishes.", "workflows",
           answer=FolderReport),
 )  # fmt: skip

@@ -56,9 +56,9 @@ async def metrics(ask: Ask) -> Response:
 
 
 ROUTES: Final = (
-    Route("GET", "/healthz", None, healthz, "Is the process alive?", "operations", answer=Alive),
-    Route("GET", "/readyz", None, readyz, "Can it take work?", "operations", answer=Readiness, also={503: Readiness}),
-    Route("GET", "/metrics", "read", metrics, "What it counts, for Prometheus", "operations",
+    Route("GET", "/healthz", None, healthz, "Check that the process is alive.", "operations", answer=Alive),
+    Route("GET", "/readyz", None, readyz, "Check that the server can take work.", "operations", answer=Readiness, also={503: Readiness}),
+    Route("GET", "/metrics", "read", metrics, "Get metrics in the Prometheus format.", "operations",
           answer=str, answer_media="text/plain"),
 )  # fmt: skip
 

@@ -465,20 +465,28 @@ def _list_of_tasks(prefix: str) -> Route:
             task_path,
             "read",
             task_page,
-            "A page of tasks, the newest first.",
+            "List tasks as a page, newest first.",
             query=TasksQuery,
             answer=TaskPage,
         )
         if prefix
         else _route(
-            "GET", task_path, "read", tasks, "Tasks, the newest first.", query=TasksQuery, answer=list[Task]
+            "GET", task_path, "read", tasks, "List tasks, newest first.", query=TasksQuery, answer=list[Task]
         )
     )
 
 
 def _of_flows(flows: str) -> tuple[Route, ...]:
     return (
-        _route("POST", flows, "run", create_flow, "A flow by its name.", body=NewFlow, answer=Id),
+        _route(
+            "POST",
+            flows,
+            "run",
+            create_flow,
+            "Create a flow, or get the id of an existing one by its name.",
+            body=NewFlow,
+            answer=Id,
+        ),
         _route(
             "POST",
             f"{flows}/version",
@@ -509,7 +517,7 @@ def _of_tasks(task_path: str) -> tuple[Route, ...]:
             f"{task_path}/get",
             "read",
             task,
-            "A task with its shared state.",
+            "Get a task with its shared state.",
             query=TaskQuery,
             answer=Task,
             refusals=(404,),
@@ -519,7 +527,7 @@ def _of_tasks(task_path: str) -> tuple[Route, ...]:
             f"{task_path}/cancel",
             "run",
             cancel_task,
-            "Cancel a task. One that has ended stays as it is.",
+            "Cancel a task. A finished task is not changed.",
             query=TaskName,
             body=TaskName,
             body_optional=True,
@@ -530,7 +538,7 @@ def _of_tasks(task_path: str) -> tuple[Route, ...]:
             f"{task_path}/runs",
             "read",
             node_runs,
-            "What each attempt at a node did. The header Link says where a long list goes on.",
+            "List the attempts of each node. For a long list, the Link header has the next page.",
             query=RunsQuery,
             answer=list[NodeRun],
             refusals=(404,),
@@ -555,7 +563,7 @@ def _of_workers(place: str) -> tuple[Route, ...]:
             f"{place}/register",
             "worker",
             register,
-            "Register a worker, or know it anew.",
+            "Register a worker, or replace its registration.",
             WORKERS,
             body=NewWorker,
         ),
@@ -564,7 +572,7 @@ def _of_workers(place: str) -> tuple[Route, ...]:
             f"{place}/heartbeat",
             "worker",
             heartbeat,
-            "A worker lives, and has so much to do.",
+            "Send a worker's heartbeat and load.",
             WORKERS,
             body=Heartbeat,
             refusals=(404,),
@@ -574,7 +582,7 @@ def _of_workers(place: str) -> tuple[Route, ...]:
             f"{place}/list",
             "read",
             workers,
-            "Workers that are alive.",
+            "List live workers.",
             WORKERS,
             query=WorkersQuery,
             answer=list[WorkerLine],
@@ -584,7 +592,7 @@ def _of_workers(place: str) -> tuple[Route, ...]:
             f"{place}/allocate",
             "read",
             allocate,
-            "The worker of a service that has least to do.",
+            "Get the least busy worker of a service.",
             WORKERS,
             query=ServiceQuery,
             answer=WorkerLine,

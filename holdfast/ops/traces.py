@@ -84,7 +84,7 @@ class Traces:
         self._engine, self._processor = engine, processor
         self._resource: Resource = Resource.create({"service.name": "holdfast"})
         engine.advance.watchers.append(self._committed)
-        engine.dispatch.traceparent = _of_attempt
+        engine.dispatch.jobs.traceparent = _of_attempt
 
     def close(self) -> None:
         """Send what is left. May take a while: an exporter tries again."""

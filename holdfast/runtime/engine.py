@@ -152,7 +152,7 @@ class Engine:
         self.workers = self.dispatch.workers
         self.workers.writes.committer = self.committer
         self.start_attempt, self.stop_attempt = self.dispatch.start, self.dispatch.stop
-        self.put_jobs, self.jobs_are_put = self.dispatch.put_jobs, self.dispatch.jobs_are_put
+        self.put_jobs, self.jobs_are_put = self.dispatch.jobs.put, self.dispatch.jobs.are_put
         self.timers = Timers(self.clock, self._timer_due, self._take_up, self._set_back)
         self.delays = Delays(self.clock)
         self._waking: set[asyncio.Task[None]] = set()
@@ -189,7 +189,7 @@ class Engine:
             self.dispatch.secrets,
         )
         if public_url is not None:
-            self.dispatch.callback_url = self.callbacks.address
+            self.dispatch.inputs.callback_url = self.callbacks.address
         self._resting: dict[RunNo, list[Waiter]] = {}
         # A run that is signalled often would be folded anew from its whole journal each time.
         self._evicted: Remembered[RunNo, Live] = Remembered(
@@ -796,7 +796,7 @@ class Engine:
         if wake_at is not None:
             self.timers.arm(live.run.no, wake_at)
         for path in live.run.suspects():
-            self.dispatch.suspect(live.run.no, path)
+            self.dispatch.isolation.add(live.run.no, path)
 
     def parked(self, live: Live, wake_at: Millis | None) -> None:
         if (size := live.bytes) > EVICTED_BYTES_MIN:

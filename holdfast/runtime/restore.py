@@ -89,7 +89,7 @@ class Restore:
 
     async def _see_to_the_rest(self, drives: Callable[[RunNo], bool]) -> None:
         """Timers, places, the lane, and what nobody drives yet."""
-        self._dispatch.leave_lost_lane()
+        self._dispatch.isolation.drop_lost()
         self._dispatch.rejoin_all()
         for live in list(self._advance.live.values()):
             run = live.run

@@ -130,9 +130,9 @@ def test_the_work_of_an_attempt_stands_below_its_span() -> None:
 
 async def test_without_spans_of_our_own_a_trace_is_passed_on_as_it_came(engine: Engine) -> None:
     live = await engine.start(SPEC, {}, trace=HEADER)
-    assert engine.dispatch.traceparent(live, "a", 1) == HEADER
+    assert engine.dispatch.jobs.traceparent(live, "a", 1) == HEADER
     plain = await engine.start(SPEC, {})
-    assert engine.dispatch.traceparent(plain, "a", 1) is None
+    assert engine.dispatch.jobs.traceparent(plain, "a", 1) is None
     await engine.ended(plain.run.no)
 
 

@@ -307,6 +307,7 @@ class World:
         finally:
             for node in self.nodes:
                 node.engine.dispatch.is_stopping = True  # what is collected now is no answer
+                node.engine.dispatch.outcomes.close()
             self.loop.dispose()
             for node in self.nodes:
                 node.store.quit()

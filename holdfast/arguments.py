@@ -1,7 +1,7 @@
-"""What somebody gave to a method of ours, held against what the method says that it takes, before anything is done.
+"""Checks the arguments of public methods against their annotations before anything is done.
 
 Knows text, numbers, yes or no, mappings and lists of text, by the words of annotations. Does not know what they mean:
-that is looked at where they are used.
+that is checked where they are used.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 class Kind(NamedTuple):
     word: str
-    usual: type | None  # nothing has to be looked at closely that is of this type
+    usual: type | None  # values of this type need no further check
     is_one: Callable[[Any], bool]
 
 
@@ -74,7 +74,7 @@ class _Declared:
             name for name, found in parameters.items() if str(found.annotation).endswith(" | None")
         }
         self._kinds = {name: kind_of(found) for name, found in parameters.items()}
-        # Most calls are like one before, and right: the types of the arguments tell, unless a list has to be gone through.
+        # Most calls repeat the types of an earlier, valid call, so comparing the types is enough unless a list must be checked.
         self.right: set[tuple[type, ...]] = set()
         self._by_type = all(kind is None or kind.usual is not None for kind in self._kinds.values())
 
@@ -89,7 +89,7 @@ class _Declared:
 
 
 def checked(method: F) -> F:
-    """Let a method refuse what is of another kind than its annotation says; others than those above are its own to look at."""
+    """Make a method reject arguments whose type does not match the annotation; it checks other annotations itself."""
     declared = _Declared(method)
     right, look = declared.right, declared.look
 
@@ -119,5 +119,5 @@ def checked(method: F) -> F:
 
 
 def kind_of(parameter: inspect.Parameter) -> Kind | None:
-    """What is looked at of a parameter: its annotation is text, as wherever annotations are not evaluated."""
+    """What is checked of a parameter: its annotation is a string, since annotations are not evaluated."""
     return KINDS.get(str(parameter.annotation).removesuffix(" | None"))

@@ -1,6 +1,6 @@
 """Settings: holdfast.toml < environment < flags. Knows their names and where they come from, not what any of them does.
 
-holdfast.toml is looked for in the working folder and in those above it, the nearest counts. One above is passed over
+holdfast.toml is searched for in the working folder and its parents; the nearest one is used. One above is ignored
 unless it belongs to this user or to root: its tools are code that would be run. Paths in it start from its folder.
 """
 
@@ -49,7 +49,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """What was said, from the strongest place that says it."""
 
     db: str = DEFAULT_DB
-    server: str | None = None  # None: whoever has the database
+    server: str | None = None  # None: the process that owns the database
     key: str | None = None
     host: str = DEFAULT_HOST
     port: int = DEFAULT_PORT
@@ -59,7 +59,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     template_env: tuple[str, ...] = ()
     artefact_roots: tuple[str, ...] = ()  # folders that files may be taken from
     callback_env: tuple[str, ...] = ()  # variables that may sign callbacks on a guarded server
-    allow_networks: tuple[str, ...] | None = None  # None: nobody said
+    allow_networks: tuple[str, ...] | None = None  # None: not set
     public_url: str | None = None
     resume_secret: str | None = None  # what callbacks without a key are signed with
     allow_hosts: tuple[str, ...] = ()  # names by which the server is called, besides its own address
@@ -77,7 +77,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     servers: Mapping[str, Mapping[str, Any]] = {}
     tenants: Mapping[str, Mapping[str, Any]] = {}  # by name: the secrets of the environment that it may use
     limits: Mapping[str, int] = {}  # by name, those that are not the default
-    folder: Path = Path()  # that of holdfast.toml, else the working folder: tools are looked for in it
+    folder: Path = Path()  # that of holdfast.toml, else the working folder: tools are imported from it
     file: Path | None = None
 
 

@@ -2,41 +2,41 @@
 
 HoldfastError
 ├── InvalidSpec            a definition cannot be used; carries every Problem (also a ValueError)
-├── InvalidInputs          the inputs of a run do not fit (also a ValueError)
+├── InvalidInputs          the inputs of a run are not valid (also a ValueError)
 ├── InvalidRequest         a request cannot be read; carries every Problem
 │   ├── MethodNotAllowed
 │   ├── BodyTooLarge
 │   └── UnsupportedMediaType
-├── Unauthorised           no key, or none that is known here
-├── Forbidden              the key is good, and not for this
-├── MisdirectedRequest     the Host header names somebody else
-├── TooManyRequests        a rate was met; it says when to come back
-├── KeyNeeded              a server that others can reach has no key
-├── LimitExceeded          a named limit was met before anything was changed
-├── NotFound               no run, tool or workflow of that name
-├── Refused                the request is well formed, the state says no
+├── Unauthorised           no API key, or an unknown one
+├── Forbidden              the API key is valid but lacks the scope
+├── MisdirectedRequest     the Host header names another server
+├── TooManyRequests        rate limit reached; says when to retry
+├── KeyNeeded              a server that is not on loopback has no API key
+├── LimitExceeded          a named limit was reached; nothing was changed
+├── NotFound               no run, tool or workflow has that name
+├── Refused                the request is valid, but the current state does not allow it
 │   ├── RunIsOver
-│   ├── NotWaiting         nothing waits for this answer: not yet, or not any more
-│   ├── AmbiguousTask      several calls wait for an answer under one task id
-│   ├── Superseded         a worker answers for a job that is not its own any more
-│   ├── RequestConflict    the request id belongs to a start that asked for something else
-│   └── VersionConflict    the number of a release belongs to another content
+│   ├── NotWaiting         no step is waiting for this answer (yet, or any longer)
+│   ├── AmbiguousTask      several calls are waiting under the same task id
+│   ├── Superseded         a worker reports a job that it no longer holds
+│   ├── RequestConflict    the request id was used for a different request
+│   └── VersionConflict    the release number is taken by different content
 ├── Unavailable            nothing was changed; the same call may work later
-│   ├── StoreUnavailable   the disk is full, the database is away
+│   ├── StoreUnavailable   the disk is full, or the database cannot be reached
 │   │   └── StoreGone      its files were moved, replaced or removed while a process had them open
 │   │       └── StoreDamaged
 │   ├── DatabaseInUse      another process owns the file
-│   ├── NodeIsOver         another process took the file over; this one may write nothing more
-│   ├── EngineClosed       it was closed while somebody waited
-│   └── ServerUnreachable  no server answers at an address
+│   ├── NodeIsOver         another process took over the file; this one must not write
+│   ├── EngineClosed       the engine was closed while a caller was waiting
+│   └── ServerUnreachable  no server answers at the address
 ├── SchemaTooNew           the file was written by a newer release
-├── SchemaTooOld           the file must be migrated, and a reader does not do that
+├── SchemaTooOld           the file must be migrated, which read-only commands do not do
 └── RunEnded               a run did not complete; carries its Error value
     ├── RunFailed
     ├── RunCancelled
     └── RunInterrupted
 
-Each class has a stable `code`; surfaces turn codes into their own words in one table each.
+Each class has a stable `code`; each surface maps codes to its own statuses in one table.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ from holdfast.values import Error, RunId
 
 
 class Problem(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One mistake in a definition: where it stands, why it is one, and what to do."""
+    """One mistake in a definition: what and where it is, and how to fix it."""
 
     code: str
     message: str
@@ -68,13 +68,13 @@ class Problem(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class HoldfastError(Exception):
-    """The root of them all: catch this to catch every one."""
+    """Base class of every error that Holdfast raises."""
 
     code: ClassVar[str] = "error"
 
 
 class InvalidSpec(HoldfastError, ValueError):
-    """A definition cannot be used; `problems` has every mistake in it with its place."""
+    """A definition cannot be used; `problems` lists every mistake with its position."""
 
     code = "invalid_spec"
 
@@ -84,7 +84,7 @@ class InvalidSpec(HoldfastError, ValueError):
 
 
 class InvalidInputs(HoldfastError, ValueError):
-    """What a run, a label or a request was given does not fit; the message says everything that does not."""
+    """The inputs of a run, a label or a request are not valid; the message lists every problem."""
 
     code = "invalid_inputs"
 
@@ -94,7 +94,7 @@ class InvalidInputs(HoldfastError, ValueError):
 
 
 class InvalidRequest(HoldfastError):
-    """A request that cannot be read, or that says what its address does not know; nothing was changed."""
+    """The request cannot be parsed or has parameters that its route does not accept; nothing was changed."""
 
     code = "invalid_request"
 
@@ -104,74 +104,74 @@ class InvalidRequest(HoldfastError):
 
 
 class MethodNotAllowed(InvalidRequest):
-    """The address exists, and takes only the methods in `allowed`."""
+    """The route exists, but accepts only the methods in `allowed`."""
 
     code = "method_not_allowed"
 
     def __init__(self, method: str, allowed: Sequence[str]) -> None:
-        super().__init__(f"this address takes {', '.join(allowed)}, not {method}")
+        super().__init__(f"this route accepts {', '.join(allowed)}, not {method}")
         self.allowed = tuple(allowed)
 
 
 class BodyTooLarge(InvalidRequest):
-    """The body is over what its address takes."""
+    """The body is larger than its route accepts."""
 
     code = "body_too_large"
 
 
 class UnsupportedMediaType(InvalidRequest):
-    """The body is of a type that its address does not read."""
+    """The route does not accept bodies of this content type."""
 
     code = "unsupported_media_type"
 
 
 class Unauthorised(HoldfastError):
-    """No key was given, or none that is known here."""
+    """The request has no API key, or an unknown one."""
 
     code = "unauthorised"
 
 
 class Forbidden(HoldfastError):
-    """The key is known, and is not for what was asked; or a page of another origin asks."""
+    """The API key lacks the scope for this request, or the request comes from a page of another origin."""
 
     code = "forbidden"
 
 
 class MisdirectedRequest(HoldfastError):
-    """The Host header names somebody whom this server is not."""
+    """The Host header names another server."""
 
     code = "misdirected_request"
 
 
 class TooManyRequests(HoldfastError):
-    """The rate named by `limit` was met; the same request will do after `retry_after_secs`."""
+    """The rate limit `limit` was reached; the same request is accepted after `retry_after_secs`."""
 
     code = "too_many_requests"
 
     def __init__(self, limit: str, message: str, retry_after_secs: int) -> None:
-        super().__init__(f"{message}; come back in {retry_after_secs} s ({limits.met(limit)})")
+        super().__init__(f"{message}; retry in {retry_after_secs} s ({limits.met(limit)})")
         self.limit, self.retry_after_secs = limit, retry_after_secs
 
 
 class KeyNeeded(HoldfastError):
-    """A server that others can reach is not started without a key."""
+    """A server that is reachable from other machines does not start without an API key."""
 
     code = "key_needed"
 
 
 class LimitExceeded(HoldfastError):
-    """A limit, named by `limit`, was met before anything was changed."""
+    """The limit named by `limit` was reached; nothing was changed."""
 
     code = "limit_exceeded"
 
     def __init__(self, limit: str, message: str, setting: str | None = None) -> None:
-        """`setting` is the name in `[limits]` that changes it, where that is not the name of the limit."""
+        """`setting` is the name in `[limits]` that changes the limit, if it differs from `limit`."""
         super().__init__(f"{message} ({limits.met(limit, setting)})")
         self.limit, self.setting = limit, setting or (limit if limit in limits.NAMES else None)
 
 
 class ExpressionTooCostly(LimitExceeded):
-    """A JSONPath or a condition looks at more than one evaluation may. Nothing of it is used."""
+    """Evaluating a JSONPath or a condition takes more work than one evaluation may. Its result is not used."""
 
     code = "expression_too_costly"
 
@@ -180,51 +180,51 @@ class ExpressionTooCostly(LimitExceeded):
 
 
 class NotFound(HoldfastError):
-    """There is no run, tool or published workflow of that name."""
+    """No run, tool or published workflow has that name."""
 
     code = "not_found"
 
 
 class Refused(HoldfastError):
-    """The request is well formed, and the state of things says no."""
+    """The request is valid, but the current state does not allow it."""
 
     code = "refused"
 
 
 class RunIsOver(Refused):
-    """The run has ended, as `status` says; nothing can be done to it any more."""
+    """The run has finished with `status` and can no longer be changed."""
 
     code = "run_is_over"
 
     def __init__(self, run_id: RunId, status: str) -> None:
-        super().__init__(f"run {run_id} is already {status}; start it again instead")
+        super().__init__(f"run {run_id} is already {status}; re-run it instead")
         self.run_id, self.status = run_id, status
 
 
 class RunIsOpen(Refused):
-    """The run has not ended, as `status` says; cancel it first, or wait for its end."""
+    """The run has not finished; cancel it first, or wait until it has."""
 
     code = "run_is_open"
 
     def __init__(self, run_id: RunId, status: str) -> None:
-        super().__init__(f"run {run_id} is still {status}; cancel it first, or wait for its end")
+        super().__init__(f"run {run_id} is still {status}; cancel it first, or wait until it has finished")
         self.run_id, self.status = run_id, status
 
 
 class RunSetAside(Refused):
-    """The run is open and is not driven: a process died of it three times, or there is a defect. Its message says how to retry it."""
+    """The run is open but set aside: it crashed the process three times, or hit a bug in Holdfast. The message says how to retry it."""
 
     code = "run_set_aside"
 
 
 class Superseded(Refused):
-    """The job is not this worker's any more: its lease was over, it was stopped, or somebody has answered it."""
+    """The worker no longer holds the job: its lease expired, the job was stopped, or a result was already reported."""
 
     code = "superseded"
 
 
 class NotWaiting(Refused):
-    """Nothing waits for this answer: not yet, not any more, or not from this one."""
+    """No step is waiting for this answer: not yet, no longer, or not from this caller."""
 
     code = "not_waiting"
 
@@ -233,37 +233,37 @@ class NotWaiting(Refused):
 
 
 class AmbiguousTask(Refused):
-    """Several calls wait for an answer under the same task id."""
+    """Several calls are waiting for an answer under the same task id."""
 
     code = "ambiguous_task"
 
     def __init__(self, task_id: str, count: int) -> None:
         super().__init__(
-            f"{count} calls wait under the task id {task_id!a}; a run_id says which run is meant, a callback_url which call"
+            f"{count} calls are waiting under the task id {task_id!a}; give run_id to name the run, or use the callback_url of the call"
         )
 
 
 class RequestConflict(Refused):
-    """The request id, or Idempotency-Key, was used for something else; where that was a start, for the run `run_id`."""
+    """The request id or Idempotency-Key was used for a different request; if that request started a run, it is `run_id`."""
 
     code = "request_conflict"
 
     def __init__(self, request_id: str, run_id: RunId | None = None) -> None:
-        what = "a request that asked for something else"
+        what = "a different request"
         if run_id is not None:
-            what = f"run {run_id}, which was asked for with another workflow or other inputs"
+            what = f"run {run_id}, which was started with a different workflow or different inputs"
         super().__init__(f"request id {request_id!r} belongs to {what}; use a new id")
         self.request_id, self.run_id = request_id, run_id
 
 
 class VersionConflict(Refused):
-    """The release `number` of the workflow `name` has another content; a number means one content for ever."""
+    """Release `number` of the workflow `name` has different content; the content of a release never changes."""
 
     code = "version_conflict"
 
     def __init__(self, name: str, number: int) -> None:
         super().__init__(
-            f"release {number} of {name!r} has another content, and keeps it; publish under a higher number, or none"
+            f"release {number} of {name!r} exists with different content; publish with a higher number, or without one"
         )
         self.name, self.number = name, number
 
@@ -275,7 +275,7 @@ class Unavailable(HoldfastError):
 
 
 class StoreUnavailable(Unavailable):
-    """The database cannot be read or written now: the disk is full, the file is away."""
+    """The database cannot be read or written now: the disk is full, or the file cannot be reached."""
 
     code = "store_unavailable"
 
@@ -287,7 +287,7 @@ class StoreGone(StoreUnavailable):
 
 
 class StoreDamaged(StoreGone):
-    """The database or its log was overwritten, cut or damaged; nothing is written to it until it is mended."""
+    """The database or its log was overwritten, cut or damaged; nothing is written to it until it is repaired."""
 
     code = "store_damaged"
 
@@ -299,19 +299,19 @@ class DatabaseInUse(Unavailable):
 
 
 class NodeIsOver(Unavailable):
-    """Another process has taken the file over; this one may write nothing more."""
+    """Another process has taken over the file; this one must not write to it."""
 
     code = "node_is_over"
 
 
 class EngineClosed(Unavailable):
-    """The engine is not open, or was closed while somebody waited."""
+    """The engine is not open, or was closed while a caller was waiting."""
 
     code = "engine_closed"
 
 
 class ServerUnreachable(Unavailable):
-    """Nobody answers at the address, or not as this API does; what was asked for may or may not have been done."""
+    """No Holdfast server answered at the address; the request may or may not have been carried out."""
 
     code = "server_unreachable"
 
@@ -323,7 +323,7 @@ class SchemaTooNew(HoldfastError):
 
 
 class SchemaTooOld(HoldfastError):
-    """The file was written by an older release; whoever only looks does not migrate it."""
+    """The file was written by an older release, and commands that only read do not migrate it."""
 
     code = "schema_too_old"
 
@@ -342,18 +342,18 @@ class RunEnded(HoldfastError):
 
 
 class RunFailed(RunEnded):
-    """A step of the run failed, or its time was over."""
+    """A step of the run failed, or the run timed out."""
 
     code = "run_failed"
 
 
 class RunCancelled(RunEnded):
-    """Somebody cancelled the run."""
+    """The run was cancelled."""
 
     code = "run_cancelled"
 
 
 class RunInterrupted(RunEnded):
-    """The process ended while the run was open, and its definition says not to go on."""
+    """The process ended while the run was open, and its definition says `on_restart: interrupt`."""
 
     code = "run_interrupted"

@@ -1,6 +1,6 @@
 """How deep a JSON text nests, and how many members its objects have, found without reading it into objects.
 
-Knows brackets, colons, strings and escapes, nothing else of JSON. Must stay cheap for any text, since it looks at
+Knows brackets, colons, strings and escapes, nothing else of JSON. Must stay cheap for any text, since it reads
 requests before they are parsed: the text is taken in chunks, and each step below is one call of the interpreter's C
 code for a whole chunk, never one per character.
 
@@ -38,7 +38,7 @@ def is_deeper(text: bytes, limit: int) -> bool:
 
 
 def count_members(text: bytes) -> int:
-    """How many members the objects of a JSON text have in all: one for each colon outside strings."""
+    """The total number of members of all objects in a JSON text: one for each colon outside strings."""
     return sum(map(len, _outside_strings(text, _COLONS)))
 
 

@@ -21,7 +21,7 @@ VARIABLE_PREFIX: Final = "HOLDFAST_LIMIT_"
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
-    """Every limit that has a setting in the table `[limits]`. The defaults are meant to be met by mistakes alone."""
+    """Every limit that has a setting in the table `[limits]`. The defaults are high enough that only mistakes reach them."""
 
     # A definition
     spec_bytes_max: int = 256 * KIB
@@ -30,7 +30,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     concurrency_max: int = 10_000
     nesting_max: int = 16
     expression_work_max: int = 250_000
-    step_attempts_max: int = 1_000_000  # more is an endless loop that looks like a number
+    step_attempts_max: int = 1_000_000  # more would in effect be an endless loop
     timeout_secs_max: int = 366 * 86_400  # a call that may run for a year is a mistake in the unit
     schema_rules_max: int = 10_000  # with every reference written out
     schema_patterns_max: int = 100  # compiling one can take two milliseconds
@@ -185,9 +185,9 @@ OWN_SETTINGS: Final = frozenset({"attempts_max", "threads", "processes", "rate_p
 
 
 def met(name: str, setting: str | None = None) -> str:
-    """Which limit was met and which setting changes it: what every error of an exceeded limit ends with.
+    """Names the limit that was reached and the setting that changes it; ends the message of every limit error.
 
-    `setting` is the name in `[limits]`, where that is not the name of the limit. A limit without a setting is only named.
+    `setting` is the name in `[limits]` if it differs from the limit's. A limit without a setting is only named.
     """
     setting = setting or (name if name in NAMES or name in OWN_SETTINGS else None)
     if setting is None:
@@ -212,7 +212,7 @@ _followers: list[Callable[[Limits], None]] = []
 
 
 def follow(adopt: Callable[[Limits], None]) -> None:
-    """Call `adopt` with the limits whenever they change: for code that is too hot to look them up."""
+    """Call `adopt` with the limits whenever they change: for hot code that keeps its own copy."""
     _followers.append(adopt)
 
 
@@ -224,14 +224,14 @@ def put_in_force(limits: Limits) -> None:
 
 
 def differing() -> dict[str, int]:
-    """What is in force and not the default: what another process must be told."""
+    """The limits that differ from the defaults: what another process has to be given."""
     return {name: value for name in NAMES if (value := getattr(now, name)) != getattr(DEFAULTS, name)}
 
 
 def hold(holder: object, limits: Limits | None) -> None:
     """Put limits in force for as long as `holder` is open. Without limits of its own it takes those in force.
 
-    Raises ValueError, and changes nothing, if another holder counts on others.
+    Raises ValueError, and changes nothing, if another engine in this process uses different limits.
     """
     if limits is not None and limits != now:
         if _holders:

@@ -1,4 +1,4 @@
-"""An HTTP listener that says when it is up, and leaves signals to whoever runs it.
+"""An HTTP listener that reports when it is up, and leaves signal handling to its caller.
 
 Open to the server and to workers alike. Knows sockets and uvicorn, not what is served.
 """

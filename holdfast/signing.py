@@ -24,7 +24,7 @@ def new_key() -> bytes:
 
 
 class Capability(msgspec.Struct, array_like=True, frozen=True):
-    """The right to answer one attempt of one step, carried in an address; `by` is in whose name, if in anybody's."""
+    """The right to answer one attempt of one step, carried in a URL; `by` is the approver it was issued to, if any."""
 
     tenant: str
     run_id: str

@@ -1,7 +1,7 @@
-"""Runs, steps and workflows as they are shown on the wire: from what queries give to the shapes of types.py.
+"""Presents runs, steps and workflows: turns what queries return into the records of types.py.
 
-Knows both sides and nothing else, no server: whoever looks at a file shows it in the same shapes. What runs and steps were given
-and gave is passed on as JSON text: to decode 25 MiB of it would stall the server.
+Knows both sides and no server: the CLI shows a file in the same form. Inputs and outputs of runs and steps are
+passed on as JSON text: decoding 25 MiB would stall the server.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Everything a door needs, put together around one engine: what can be asked of it, and what can be looked at."""
+"""The services that every surface uses, built around one engine: commands, queries and views."""
 
 from __future__ import annotations
 

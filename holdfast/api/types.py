@@ -1,6 +1,6 @@
-"""What goes over the wire under /api/v1: the shapes of requests and answers, and which status an error has.
+"""The requests and responses under /api/v1, and the status of each error.
 
-Knows no other room, so that the client can share it. Times are RFC 3339 in UTC with milliseconds.
+Imports no other package, so that the client can share it. Times are RFC 3339 in UTC with milliseconds.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ KEY_PATTERN: Final = "^[!-~]+$"  # of an Idempotency-Key
 
 # ----------------------------------------------------------------------------------------------------- errors
 
-# One line per code, and nothing else knows a status. 400: the request cannot be read, or a key of it has the wrong
-# type. 422: it was read, and what it says cannot be done: a definition, inputs, a key used before for something else.
+# One line per code; statuses are known only here. 400: the request cannot be parsed, or a value has the wrong
+# type. 422: it was parsed but cannot be carried out: a definition, inputs, a key used before for a different request.
 STATUS: Final[dict[str, int]] = {
     "invalid_request": 400,
     "unauthorised": 401,
@@ -63,7 +63,7 @@ STATUS: Final[dict[str, int]] = {
 
 
 class Fault(msgspec.Struct, frozen=True):
-    """Every error of the server."""
+    """The body of every error response."""
 
     error: str
     message: str
@@ -94,7 +94,7 @@ def time_or_none(at: Millis | None) -> str | None:
 
 
 def most(limit: str) -> int:
-    """What a shape of the wire lets pass: as much as any server may be set to take. The limit itself is checked inside."""
+    """The schema's own limit: the highest that any server can be configured to. The actual limit is checked inside."""
     return limits.bounds(limit)[1]
 
 
@@ -109,11 +109,11 @@ Seq = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
 
 
 class NoQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A route that takes nothing in its query."""
+    """The query of a route without parameters."""
 
 
 class PageQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What every list takes."""
+    """The query parameters of every list."""
 
     cursor: Cursor | None = None
     limit: Limit = PAGE
@@ -123,18 +123,18 @@ class PageQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class FinalCallback(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Where the end of the run is to be told."""
+    """Where the final callback of the run is sent."""
 
     url: str
     secret_env: str | None = None
 
 
 class StartRun(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`workflow` is a published name, `spec` a definition in either notation, as data or as YAML text: one of them."""
+    """`workflow` is a published name, `spec` a definition in either notation, as data or as YAML text: give exactly one."""
 
     workflow: Name | None = None
     spec: dict[str, Any] | str | None = None
-    number: Number | None = None  # of the workflow; none: the one that is published
+    number: Number | None = None  # release of the workflow; default: the published one
     inputs: dict[str, Any] = {}
     request_id: Text | None = None
     labels: dict[str, str] = {}
@@ -147,18 +147,18 @@ class StartRun(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         if (self.workflow is None) == (self.spec is None):
             raise ValueError("give either `workflow`, a published name, or `spec`, a definition")
         if self.number is not None and self.workflow is None:
-            raise ValueError("`number` is that of a published workflow: give `workflow` too")
+            raise ValueError("`number` is the release of a published workflow: give `workflow` too")
 
 
 class Started(msgspec.Struct, frozen=True):
-    """The run is durable: it will end, whatever happens to the server."""
+    """The run is durable: it will finish even if the server crashes."""
 
     run_id: str
     status: Status
 
 
 class Paused(msgspec.Struct, frozen=True):
-    """All that is open of the run waits for callbacks: `task_ids` are theirs, `task_id` is the oldest."""
+    """Every open step of the run waits for a callback: `task_ids` are their task ids, `task_id` is the oldest."""
 
     paused: bool
     task_id: str
@@ -167,16 +167,16 @@ class Paused(msgspec.Struct, frozen=True):
 
 
 class ApprovalLink(msgspec.Struct, frozen=True):
-    """An address at which one approval can be answered, by whoever has it. `by` is in whose name, if in anybody's."""
+    """A link that lets its holder answer one approval. `by` is the approver it was made for, if any."""
 
     url: str
     by: str = ""
 
 
 class Wait(msgspec.Struct, frozen=True):
-    """What a step waits for; `until` is when it moves by itself. `name` is the task id of a callback; `detail` is what
-    those need to know who can end it: a prompt and its form, the names of signals, a poll_url. `links` are those of an
-    approval that this key may give out, where the server has a public address."""
+    """What a step waits for; `until` is when it continues by itself. `name` is the task id of a callback; `detail` is what
+    a caller needs to end the wait: a prompt and its form, the names of signals, a poll_url. `links` are the approval
+    links that this key may give out, if the server has a public URL."""
 
     path: str
     kind: str
@@ -194,7 +194,7 @@ class SendSignal(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class AnswerApproval(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`by` is who answers, where that is not plain from the key: an admin, or anybody on a server without keys, says it."""
+    """`by` is who answers, if it is not the owner of the key: only an admin, or any caller of a server without keys, sets it."""
 
     approved: bool
     reason: Annotated[str, msgspec.Meta(max_length=most("text_chars_max"))] = ""
@@ -203,13 +203,13 @@ class AnswerApproval(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class MakeLink(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`by` is who is to answer; others than oneself are named by an admin, or by anybody on a server without keys."""
+    """`by` is who is to answer; only an admin, or any caller of a server without keys, may name another person."""
 
     by: Annotated[str, msgspec.Meta(max_length=NAME_CHARS_MAX)] = ""
 
 
 class AnswerLink(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Who answers is whom the link was made for."""
+    """The answer counts for the person that the link was made for."""
 
     approved: bool
     reason: Annotated[str, msgspec.Meta(max_length=most("text_chars_max"))] = ""
@@ -217,7 +217,7 @@ class AnswerLink(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Approval(msgspec.Struct, frozen=True):
-    """`decided`: nothing more is waited for. Where a quorum is asked for, it takes several answers."""
+    """`decided`: the wait has ended. With a quorum, several answers are needed."""
 
     run_id: str
     path: str
@@ -225,7 +225,7 @@ class Approval(msgspec.Struct, frozen=True):
 
 
 class ResumeTask(msgspec.Struct, frozen=True):
-    """The later answer of a call: `result`, or else all that is said besides `task_id` and `run_id`."""
+    """The later result of a call: `result`, or else every field except `task_id` and `run_id`."""
 
     task_id: str
     run_id: str | None = None
@@ -236,7 +236,7 @@ class ResumeTask(msgspec.Struct, frozen=True):
 
 
 class ResumeCall(msgspec.Struct, frozen=True):
-    """The same, sent to the address that the call was told."""
+    """The same, sent to the callback URL of the call."""
 
     result: Any = None
     success: bool | None = None
@@ -255,14 +255,14 @@ class Progress(msgspec.Struct, frozen=True):
 
 
 class SetAside(msgspec.Struct, frozen=True):
-    """Why an open run is not driven, and what lets it be tried again."""
+    """Why an open run is set aside, and how to retry it."""
 
     reason: str
     retry: str
 
 
 class Run(msgspec.Struct, frozen=True):
-    """`set_aside` is null unless the run is open and is not driven, since it killed the process or met a defect."""
+    """`set_aside` is null unless the run is open but set aside because it crashed the process or hit a bug."""
 
     run_id: str
     workflow: str
@@ -284,7 +284,7 @@ class Run(msgspec.Struct, frozen=True):
 
 
 class RunLine(msgspec.Struct, frozen=True):
-    """What lists show of a run."""
+    """The summary of a run in lists."""
 
     run_id: str
     workflow: str
@@ -298,7 +298,7 @@ class RunLine(msgspec.Struct, frozen=True):
 
 
 class RunsQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`label` is `team=x`, or `team` for any value; `id` is the beginning or the end of one, and stands alone."""
+    """`label` is `team=x`, or `team` for any value; `id` is the first or last characters of a run id, and excludes other filters."""
 
     id: Annotated[str, msgspec.Meta(min_length=4, max_length=36)] | None = None
     status: Status | None = None
@@ -311,14 +311,14 @@ class RunsQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class RunPage(msgspec.Struct, frozen=True):
-    """The newest first. `cursor` is what the next page is asked for with; null on the last one."""
+    """Newest first. `cursor` requests the next page; null on the last one."""
 
     items: list[RunLine]
     cursor: str | None
 
 
 class JournalQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Rows whose seq is over `after`. `cursor` is the same, by the name that every list has for it."""
+    """Rows whose seq is greater than `after`. `cursor` is an alias that every list has."""
 
     after: Seq | None = None
     cursor: Seq | None = None
@@ -326,28 +326,28 @@ class JournalQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def __post_init__(self) -> None:
         if self.after is not None and self.cursor is not None:
-            raise ValueError("`after` and `cursor` are two words for one thing: give one of them")
+            raise ValueError("`after` and `cursor` mean the same: give only one of them")
 
 
 class JournalLine(msgspec.Struct, frozen=True):
-    """One fact with what was decided because of it, as it is stored."""
+    """One event with the decisions it caused, as stored."""
 
     seq: int
     at: str
     kind: str
     body: Any
-    jobs: dict[str, str] = {}  # ids of the attempts that it tells of, by path and number: `a#1`
+    jobs: dict[str, str] = {}  # ids of the attempts in this row, by path and number: `a#1`
 
 
 class JournalPage(msgspec.Struct, frozen=True):
-    """`cursor` is what the next page is asked for with; null when no row is left."""
+    """`cursor` requests the next page; null on the last one."""
 
     items: list[JournalLine]
     cursor: int | None
 
 
 class StepsQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Without `every`: the steps of the top level and those that failed."""
+    """Without `every`: the top-level steps and those that failed."""
 
     every: bool = False
     cursor: Cursor | None = None
@@ -355,8 +355,8 @@ class StepsQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Step(msgspec.Struct, frozen=True):
-    """A step that the run has reached. `due_at` is when a waiting or retrying one moves by itself. `task_id` is what its
-    later answer was announced under, `waits_since` when it last began to wait for somebody outside."""
+    """A step that the run has reached. `due_at` is when a waiting or retrying one continues by itself. `task_id` is the id
+    under which a later result was announced, `waits_since` when it last began to wait for an answer from outside."""
 
     path: str
     status: StepState
@@ -371,14 +371,14 @@ class Step(msgspec.Struct, frozen=True):
     children: int
     done: int
     failed: int
-    worker: list[str]  # id and address of who did it, if not the server
+    worker: list[str]  # id and URL of the worker that ran it, if any
     task_id: str = ""
     waits_since: str | None = None
     job_id: str | None = None  # of its latest attempt, as events and artefacts name it
 
 
 class StepPage(msgspec.Struct, frozen=True):
-    """`names` are those of the top level in the order of the definition, whether they were reached or not."""
+    """`names` are the top-level steps in the order of the definition, reached or not."""
 
     items: list[Step]
     names: list[str]
@@ -386,8 +386,8 @@ class StepPage(msgspec.Struct, frozen=True):
 
 
 class Reason(msgspec.Struct, frozen=True):
-    """One thing that is open, and what would unblock it. An empty path is the run itself. `kind` is that of the wait, where
-    it is one; `reason` is its former name, and always the same."""
+    """One open item, and what would unblock it. An empty path is the run itself. `kind` is the kind of wait, if it is one;
+    `reason` is its former name, and always the same."""
 
     path: str
     reason: str
@@ -401,9 +401,9 @@ class Reason(msgspec.Struct, frozen=True):
 class Explanation(msgspec.Struct, frozen=True):
     run_id: str
     status: Status
-    driven_by: int | None  # the process that drives it now
+    driven_by: int | None  # the pid of the process that runs it now
     reasons: list[Reason]
-    more: int  # reasons beyond those told
+    more: int  # further reasons, not listed
 
 
 class CancelRun(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -411,11 +411,11 @@ class CancelRun(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class RerunRun(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Do a finished run once more, from its beginning or only in part; the rest is taken over from it.
+    """Re-run a finished run, from its beginning or only in part; the rest is copied from it.
 
-    `from_step` is a step to begin with, by id or by path (`br.s`, `loop[3].s`), or an item (`loop[3]`); `paths` names
-    several. `failed` does again what failed, of those paths if any are given. `inputs` replace those of the same name.
-    With `preview` nothing is started: the answer says what would be.
+    `from_step` is a step to start from, by id or by path (`br.s`, `loop[3].s`), or an item (`loop[3]`); `paths` names
+    several. `failed` re-runs what failed, limited to those paths if any are given. `inputs` replace those of the same name.
+    With `preview` nothing is started: the response says what would run.
     """
 
     from_step: StepPath | None = None
@@ -426,8 +426,8 @@ class RerunRun(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class RerunPreview(msgspec.Struct, frozen=True):
-    copied: list[str]  # top-level steps whose outcome is taken over
-    runs: list[str]  # top-level steps that run, and paths inside one that runs in part
+    copied: list[str]  # top-level steps whose outcome is copied
+    runs: list[str]  # top-level steps that run, and paths inside steps that run in part
 
 
 # --------------------------------------------------------------------------------------------------- workflows
@@ -451,7 +451,7 @@ class ReleasePage(msgspec.Struct, frozen=True):
 
 
 class WorkflowLine(msgspec.Struct, frozen=True):
-    """A name, and the version that it means now; null as long as nothing is published under it."""
+    """A name, and the version that it currently refers to; null until one is published under it."""
 
     name: str
     flow_id: str
@@ -468,7 +468,7 @@ class WorkflowPage(msgspec.Struct, frozen=True):
 
 
 class Workflow(msgspec.Struct, frozen=True):
-    """A version with its definition, in the notation in which it was written."""
+    """A version with its definition, in its original notation."""
 
     name: str
     number: int
@@ -481,7 +481,7 @@ class Workflow(msgspec.Struct, frozen=True):
 
 
 class PublishQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`draft` stores the definition without letting its name mean it."""
+    """`draft` stores the definition without publishing it under its name."""
 
     number: Number | None = None
     draft: bool = False
@@ -505,7 +505,7 @@ class RollBack(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class FolderFile(msgspec.Struct, frozen=True):
-    """One file of the folder that the server publishes from. What was published from a broken one before stays."""
+    """One file of the server's workflow folder. If a file breaks, its last published version stays."""
 
     file: str
     name: str | None
@@ -514,7 +514,7 @@ class FolderFile(msgspec.Struct, frozen=True):
 
 
 class FolderReport(msgspec.Struct, frozen=True):
-    """`folder` is null where the server publishes from none; `problem` is that of the folder as a whole."""
+    """`folder` is null if the server has no workflow folder; `problem` concerns the folder as a whole."""
 
     folder: str | None
     problem: str
@@ -532,7 +532,7 @@ class Node(msgspec.Struct, frozen=True):
     pid: int
     address: str | None
     release: str
-    runs: int  # in its memory
+    runs: int  # resident in its memory
     is_leaving: bool
     version: str = ""  # of Holdfast; the same as `release`
     since: str = ""
@@ -544,11 +544,11 @@ class NodePage(msgspec.Struct, frozen=True):
     cursor: str | None
 
 
-# ----------------------------------------------------------------------------------------------------- letters
+# ----------------------------------------------------------------------------------------------------- deliveries
 
 
 class Letter(msgspec.Struct, frozen=True):
-    """The end of a run, told to one address. `id` is its `webhook-id`; `next_try_at` is null once it is over."""
+    """The delivery of a final callback to one URL. `id` is its `webhook-id`; `next_try_at` is null once it has ended."""
 
     id: str
     run_id: str
@@ -556,7 +556,7 @@ class Letter(msgspec.Struct, frozen=True):
     secret_env: str | None
     status: Literal["waiting", "delivered", "dead", "discarded"]
     tries: int
-    last_error: str  # empty if the last try went well
+    last_error: str  # empty if the last attempt succeeded
     created_at: str
     next_try_at: str | None
     done_at: str | None
@@ -574,19 +574,19 @@ Service = Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
 Services = Annotated[list[Service], msgspec.Meta(min_length=1, max_length=most("worker_services_max"))]
 Load = Annotated[int, msgspec.Meta(ge=0, le=1_000_000_000)]
 Token = Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
-ANSWER_BYTES_MAX: Final = 25 * 1024 * 1024 + 64 * 1024  # a value, and what stands around it
+ANSWER_BYTES_MAX: Final = 25 * 1024 * 1024 + 64 * 1024  # a value and its envelope
 
 
 class OfferService(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A service of a worker. `supports_async_callback`: its calls are given a `callback_url` in their `params`."""
+    """A service of a worker. `supports_async_callback`: its calls receive a `callback_url` in their `params`."""
 
     name: Service
     supports_async_callback: bool = False
 
 
 class RegisterWorker(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A worker of kind `http` is called at its `url`; one of kind `pull` has none, and fetches its jobs. A service is its
-    name, or an object that says more of it."""
+    """A worker of kind `http` is called at its `url`; one of kind `pull` has no URL and fetches its jobs. A service is its
+    name, or an object with options."""
 
     id: WorkerId
     services: Annotated[
@@ -597,28 +597,28 @@ class RegisterWorker(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class WorkerBeat(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A sign of life: `load` is how many calls it is at."""
+    """A heartbeat: `load` is the number of calls that the worker is running."""
 
     load: Load = 0
 
 
 class WorkersQuery(PageQuery, frozen=True, forbid_unknown_fields=True):
-    """`service`: only those who do this."""
+    """`service`: only workers that offer this service."""
 
     service: Service | None = None
 
 
 class Worker(msgspec.Struct, frozen=True):
-    """A worker that was heard of lately."""
+    """A worker whose registration has not expired."""
 
     id: str
-    url: str  # empty: it fetches its jobs
+    url: str  # empty for a pull worker
     services: list[str]
     load: int
     last_heartbeat: str
     status: Literal["online", "offline"]
     type: Literal["http", "pull"]
-    supports_async_callback: list[str]  # those of its services that do
+    supports_async_callback: list[str]  # its services that support callbacks
 
 
 class WorkerPage(msgspec.Struct, frozen=True):
@@ -627,7 +627,7 @@ class WorkerPage(msgspec.Struct, frozen=True):
 
 
 class Poll(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Ask for jobs, and wait up to `wait_secs` for the first one. `services`, if not said: all that it registered."""
+    """Fetch jobs, waiting up to `wait_secs` for the first one. `services` defaults to all that the worker registered."""
 
     worker_id: WorkerId
     services: Services | None = None
@@ -636,7 +636,7 @@ class Poll(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Assignment(msgspec.Struct, frozen=True):
-    """A job. The token stands under everything that is said of it, as long as the lease is renewed."""
+    """A job. Every report on it must carry the token; it is valid as long as the lease is renewed."""
 
     id: str
     token: str
@@ -646,20 +646,20 @@ class Assignment(msgspec.Struct, frozen=True):
     service: str
     input: Any
     params: Any
-    idempotency_key: str  # the same in every attempt of this step
+    idempotency_key: str  # the same for every attempt of this step
     lease_secs: float
     traceparent: str | msgspec.UnsetType = msgspec.UNSET
 
 
 class Assignments(msgspec.Struct, frozen=True):
-    """Jobs to do, and the ids of those that this worker has and is to stop."""
+    """New jobs, and the ids of jobs that the worker must stop."""
 
     assignments: list[Assignment]
     cancel: list[str]
 
 
 class JobProgress(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How far a job is: a fraction from 0 to 1, or `done` of `total`."""
+    """The progress of a job: a fraction from 0 to 1, or `done` of `total`."""
 
     done: float
     total: float | None = None
@@ -667,7 +667,7 @@ class JobProgress(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class AssignmentBeat(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The worker is still at it: its lease begins anew."""
+    """The worker is still running the job: renew its lease."""
 
     token: Token
     progress: JobProgress | None = None
@@ -675,14 +675,14 @@ class AssignmentBeat(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Lease(msgspec.Struct, frozen=True):
-    """`cancel`: stop, and complete with what there is."""
+    """`cancel`: stop, and complete the job with whatever result there is."""
 
     lease_secs: float
     cancel: bool
 
 
 class CompleteAssignment(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`result`, or `error` if it failed; `error_kind` is what retries can choose by."""
+    """`result`, or `error` if the job failed; `error_kind` is what `retry_on` matches."""
 
     token: Token
     result: Any = msgspec.UNSET
@@ -691,11 +691,11 @@ class CompleteAssignment(msgspec.Struct, frozen=True, forbid_unknown_fields=True
 
     def __post_init__(self) -> None:
         if bool(self.error) == (self.result is not msgspec.UNSET):
-            raise ValueError("an answer has `result`, or `error` if it failed, and not both")
+            raise ValueError("give `result`, or `error` if the job failed, but not both")
 
 
 class Accepted(msgspec.Struct, frozen=True):
-    """The answer counts, and is on disk."""
+    """The result was accepted and is durable."""
 
     accepted: Literal[True] = True
 
@@ -704,7 +704,7 @@ class Accepted(msgspec.Struct, frozen=True):
 
 
 class NewKey(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`services` limits what a worker of this key may serve. `tenant`, if not said: that of the asker."""
+    """`services` limits what a worker with this key may serve. `tenant` defaults to the caller's."""
 
     name: Name
     scopes: Annotated[list[Scope], msgspec.Meta(min_length=1)]
@@ -728,7 +728,7 @@ class KeyView(msgspec.Struct, frozen=True):
 
 
 class MadeKey(KeyView, frozen=True, kw_only=True):
-    """The one and only sight of a key itself."""
+    """A new key. This is the only response that contains the key itself."""
 
     key: str
 

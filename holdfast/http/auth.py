@@ -36,11 +36,13 @@ class Principal(msgspec.Struct, frozen=True, gc=False):
 
     def need(self, scope: str) -> None:
         if scope not in self.scopes:
-            raise Forbidden(f"this key has not the scope {scope!r}; it has {', '.join(sorted(self.scopes))}")
+            raise Forbidden(
+                f"this API key lacks the scope {scope!r}; it has {', '.join(sorted(self.scopes))}"
+            )
 
     @property
     def is_operator(self) -> bool:
-        """May it look after other tenants too? An admin of the tenant that is there from the beginning may."""
+        """Whether the caller may manage other tenants: only an admin of the tenant `default` may."""
         return self.tenant == DEFAULT_TENANT and "admin" in self.scopes
 
 
@@ -71,7 +73,7 @@ class Keys:
         return self._is_reachable or self._bootstrap is not None or self.api_keys.is_any
 
     def check_start(self) -> None:
-        """Refuse to serve an address that others can reach as long as nobody could be told apart."""
+        """Refuse to listen beyond loopback while no API key exists."""
         if self._is_reachable and self._bootstrap is None and not self.api_keys.is_any:
             raise KeyNeeded(
                 f"{self._host} can be reached from outside and there is no key; make one with"
@@ -98,7 +100,7 @@ class Keys:
 
 
 def check_again(principal: Principal, api_keys: ApiKeys) -> None:
-    """For an answer that goes on and on: raises Unauthorised once whoever asked for it would be refused."""
+    """For a streaming response: raises Unauthorised once the caller's key is no longer valid."""
     if principal.key_id == BOOTSTRAP_ID:
         return
     is_local = principal.key_id == LOCAL_ID

@@ -1,7 +1,7 @@
 """One connection to a client: how long it may take over a request, how much of a head it may send, how many there may be.
 
 uvicorn reads heads without a limit of time or size, and closes a connection whose client does not read by waiting for
-it. Here both have an end, so clients that are slow or broken, however many, cost the others nothing.
+it. Here both are limited, so slow or broken clients, however many, do not affect the rest.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from holdfast.api.types import Fault, status_of
 
 FILES_KEPT: Final = 200  # for the database, artefacts and calls of our own
 LOOK_SECS: Final = 1.0
-PAUSE_SECS: Final = 0.5  # a look that comes so much later shows that this process could not read meanwhile
+PAUSE_SECS: Final = 0.5  # a check that is late by this much means that this process itself was blocked
 LAST_LOOK_SECS: Final = 0.1  # at a kept connection before it is closed: a request may be there already
 
 
@@ -43,7 +43,7 @@ class Connection(HttpToolsProtocol):
         self.since: float | None = None
         self.is_in_head = True
         self._head_bytes = 0
-        self._unread = 0  # bytes of answers that the client has not taken, when last looked at
+        self._unread = 0  # response bytes that the client had not read at the last check
         self._unread_since = 0.0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -105,7 +105,7 @@ class Connection(HttpToolsProtocol):
     def _is_late(self, now: float) -> bool:
         if self.since is None:
             return False
-        # What comes after the answer is read by nobody: a body that was refused.
+        # Data after the response is discarded: the body of a refused request.
         is_read = not self.is_in_head and not self._is_idle
         return now - self.since > (limits.now.request_secs_max if is_read else limits.now.head_secs_max)
 

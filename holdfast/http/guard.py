@@ -1,4 +1,4 @@
-"""What is looked at before anybody is asked what they want: the Host they call, the page they come from, how often.
+"""Checks before a request is routed: its Host and Origin headers, and the rate limit.
 
 A page in a browser can send requests to any address that the browser reaches, this one included, and by changing what its
 own name resolves to it can even read the answers. So the Host must be a name of this server, and an Origin, which
@@ -41,7 +41,7 @@ class Guard:
     def asker(self, scope: str | None, headers: Mapping[str, str], client: str) -> Principal:
         """Who asks a route of this scope; raises Unauthorised, Forbidden or TooManyRequests. `client` is an address.
 
-        In local mode nothing is counted. Whoever has no good key is counted by address, before being told so.
+        In local mode nothing is counted. Requests without a valid API key are counted by client address, before the 401.
         """
         if not self.keys.is_guarded:
             return LOCAL
@@ -64,7 +64,7 @@ class Hosts:
 
     def __init__(self, bind: str, *, public_url: str | None = None, allowed: Iterable[str] = ()) -> None:
         bind = bind.strip("[]").lower()
-        # Rebinding needs a name: whoever calls a number means it. So a server at every address takes any number.
+        # DNS rebinding needs a name, so an IP address as Host is safe. A server that listens on all addresses accepts any.
         self._takes_numbers = bind in EVERY_ADDRESS
         self._others = frozenset(host[0] for name in allowed if (host := _host(name)) is not None)
         self._names = LOOPBACK_NAMES | {bind} | self._others

@@ -1,6 +1,6 @@
 """JSON that a caller sent, read with more care than a decoder takes: not too deep, and no key twice in one object.
 
-Of two equal keys a decoder keeps the last. A proxy, a log or a signature check before this server may have looked at the
+Of two equal keys a decoder keeps the last. A proxy, a log or a signature check before this server may have used the
 first, so such a body is refused. A large body is read in a process of its own, by the same functions. Knows no route and no type.
 """
 
@@ -21,10 +21,8 @@ from holdfast.values import JSON_DEPTH_MAX, decode, is_too_deep, written
 
 Members = dict[str, msgspec.Raw]  # of an object: each value as compact JSON text
 
-SMALL_BYTES_MAX: Final = 4 * 1024  # up to here it is quicker to look at each key
-POINTER_BYTES_MAX: Final = (
-    1024 * 1024
-)  # beyond that, the place of a key that is there twice is not looked for
+SMALL_BYTES_MAX: Final = 4 * 1024  # up to here it is quicker to check each key
+POINTER_BYTES_MAX: Final = 1024 * 1024  # beyond that, the position of a duplicate key is not searched for
 
 _KEYS = re.compile(rb'"([^"]++)"\s*+:|"[^"]*+"')
 

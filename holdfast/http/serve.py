@@ -83,7 +83,7 @@ Ready = Callable[[Serving], Awaitable[None] | None]
 
 async def serve(settings: Settings, *, registry: Registry | None = None, ready: Ready | None = None) -> None:
     """Serve until SIGTERM, SIGINT or SIGHUP; then the process ends within `drain_secs_max`, also if the disk does not answer.
-    `ready` is told once the address answers."""
+    `ready` is called once the server accepts requests."""
     loop, stop = asyncio.get_running_loop(), asyncio.Event()
     numbers = stop_signals()
     limit: Cancellable | None = None
@@ -152,20 +152,22 @@ async def _opened(
 
 
 def _guard(engine: Engine) -> None:
-    """Callers are strangers from here on: what they name is called and looked up with care."""
+    """From here on callers are not trusted: names and URLs that they give pass the outgoing-request guard."""
     engine.registry.guard.guarded = engine.dispatch.secrets.is_guarded = True
 
 
 @asynccontextmanager
 async def _published(services: Services, settings: Settings) -> AsyncIterator[None]:
-    """The folder of definitions, before anybody is let in: whoever gets an answer finds what stands in it."""
+    """Publish the folder of definitions before accepting requests, so that the first caller finds them."""
     if settings.flows is None:
         yield
         return
     folder = Folder(settings.flows, services.commands.publish, template_env=settings.template_env)
     await folder.load()
     services.folder = folder
-    logging.getLogger("holdfast.flows").setLevel(logging.INFO)  # whoever started us is told of the first look
+    logging.getLogger("holdfast.flows").setLevel(
+        logging.INFO
+    )  # shows the first scan to the user who started the server
     watching = asyncio.create_task(folder.watch())
     try:
         yield
@@ -211,7 +213,7 @@ def requests_secs(drain_secs: int) -> int:
 
 @contextmanager
 def _bound(host: str, port: int) -> Generator[socket.socket, None, None]:
-    """The address, ours from here on; nobody is let in yet."""
+    """Bind the address, without accepting connections yet."""
     family, kind, protocol, _, place = socket.getaddrinfo(host.strip("[]"), port, type=socket.SOCK_STREAM)[0]
     with socket.socket(family, kind, protocol) as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -221,7 +223,7 @@ def _bound(host: str, port: int) -> Generator[socket.socket, None, None]:
 
 
 def _address(host: str, listener: socket.socket) -> str:
-    """Where others on this machine reach it: a server at every address is reached at the loopback one."""
+    """The URL for clients on this machine: a server on all addresses is reached over loopback."""
     port = listener.getsockname()[1]
     name = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host.strip("[]"), host.strip("[]"))
     return f"http://[{name}]:{port}" if ":" in name else f"http://{name}:{port}"

@@ -110,7 +110,7 @@ class Server:
             return
         except HoldfastError as error:
             answer = _refusal(error, request)
-        except Exception:  # a mistake of ours: told by its id alone, for a trace would tell too much
+        except Exception:  # a bug: the response has only its id, since a traceback would reveal too much
             log.exception("request %s %s %a", request.id, request.method, request.path)
             answer = _mistake(request)
         status = await _send(answer, request, scope, receive, send)
@@ -365,7 +365,7 @@ def _refusal(error: HoldfastError, request: _Request) -> Reply:
 
 
 def _mistake(request: _Request) -> Reply:
-    told = InternalError(f"this is a defect in holdfast; the log has more under {request.id}")
+    told = InternalError(f"this is a bug in Holdfast; the log has details under {request.id}")
     return Reply(_shaped(told, request), 500)
 
 
@@ -405,7 +405,7 @@ async def _send(
     """Gives the status that was sent."""
     if isinstance(answer, Response):
         answer.headers["x-request-id"] = request.id
-        with suppress(OSError):  # the client went away meanwhile
+        with suppress(OSError):  # the client disconnected meanwhile
             await answer(scope, receive, send)
         return answer.status_code
     body = b"" if answer.status == 204 else _encode(answer.value)

@@ -41,7 +41,7 @@ class Ask(msgspec.Struct, frozen=True, gc=False):
     raw: bytes
     headers: Mapping[str, str]  # names in lower case
     client: str  # the address that asks, without its port
-    leaving: asyncio.Event  # set when the server stops: whoever waits or streams answers now
+    leaving: asyncio.Event  # set when the server stops: requests that wait or stream end now
     kept: Kept | None = None  # of a request under a key
 
     @property
@@ -108,7 +108,7 @@ class Route(msgspec.Struct, frozen=True, gc=False):
     # Instead, of an object that may be large: made of the texts of its members, so that no large value is decoded.
     reads_members: Callable[[Members], Any] | None = None
     # Of a route without a scope: asked before the body is read, with an Ask that has none yet. Raises, or gives the
-    # answer, if the sender may not send one; gives Signed if only the body can tell; None if the body is welcome.
+    # answer, if the sender may not send one; gives Signed if that depends on the body; None if the body is accepted.
     admits: Callable[[Ask], Reply | Response | Signed | None] | None = None
     body_optional: bool = False  # an empty body stands for the type's defaults
     replays: bool = (
@@ -121,5 +121,5 @@ class Route(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def takes_key(self) -> bool:
-        """Whether callers are told of the header Idempotency-Key here."""
+        """Whether the documentation of this route mentions the header Idempotency-Key."""
         return self.method == "POST" and self.fault is None

@@ -470,7 +470,7 @@ class _Builder:
         outer: StepPolicy,
         keep: int,
     ) -> Nested:
-        """A call, a look at its answer, a pause that grows, and back: a small plan of its own, ended by `timeout_secs`."""
+        """A call, a check of its result, a growing pause, and back: a small plan of its own, ended by `timeout_secs`."""
         if body.service is not None:
             given = ServiceBody(body.service, body.input, body.params)
             call = self._service(step, given, Routes(END), scope, outer, KEEP_NOTHING)

@@ -1,4 +1,4 @@
-"""Texts that are put together from values, counted while they grow: what is over the limit is never built.
+"""Texts composed from values. Their size is counted as they grow, so a text above the limit is never built.
 
 Knows sizes and JSON text. Does not know where the parts come from, or what the whole is for: a caller that composes
 arguments reports `input_too_large`, one that composes an output `output_too_large`.
@@ -29,7 +29,7 @@ limits.follow(_adopt)
 
 
 class TooLarge(ValueError):
-    """A composed value is over the limit. `kind` is what dispatch reports, where it is the arguments of a call."""
+    """A composed value exceeds the limit. `kind` is the error kind that dispatch reports for the arguments of a call."""
 
     kind = "input_too_large"
 

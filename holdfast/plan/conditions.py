@@ -2,7 +2,7 @@
 
 Knows how two values compare. Must not know text, or where the data is stored.
 
-Two values that are numbers, or texts that look like numbers, compare as numbers; any others as texts, null being the
+Two values that are numbers, or texts that look like numbers, are compared as numbers; all other values as texts, null being the
 text `null` and lists and objects their JSON. So nothing is unlike by its type alone, and every condition has an answer.
 """
 
@@ -37,7 +37,7 @@ Condition = Callable[[Look], bool]
 
 
 class _Looking:
-    """One evaluation: how to look, and what it may still cost."""
+    """One evaluation: how to resolve references, and how much work is left."""
 
     __slots__ = ("at", "work")
 
@@ -116,7 +116,7 @@ def is_within(item: Any, whole: Any, work: Work) -> bool:
 
 
 def _searching(whole: int, part: int) -> int:
-    """What it costs to look for a text in another. Python looks for each part of a short text at each place of it, and
+    """The cost of searching for a text in another. Python looks for each part of a short text at each place of it, and
     is quicker only where that would take long."""
     tried = part if whole < SHORT_CHARS else min(part, PART_CHARS_MAX) if whole < LONG_CHARS else 1
     return whole // CHARS_OF_A_UNIT + whole * tried // TRIED_OF_A_UNIT
@@ -167,7 +167,7 @@ def _compared(compare: Callable[[Any, Any], bool], left: Any, right: Any, work: 
 
 
 def _number(value: Any) -> int | float | None:
-    """A number, or what a text that looks like one stands for. Whole ones are exact, whatever their size."""
+    """A number, or the number that a text spells. Integers are exact at any size."""
     if isinstance(value, str):
         return _number_in(value)
     return value if isinstance(value, int | float) and not isinstance(value, bool) else None

@@ -1,7 +1,7 @@
 """Expressions as closures: what a template or a JSONPath gives, over what a step can see.
 
 Knows how values are walked, printed and referred to. Does not know text (the AST comes parsed) or where values are
-stored (the View hands them over). Rendered text is data: nothing here, and nothing later, parses it again.
+stored (the View provides them). Rendered text is data: nothing here, and nothing later, parses it again.
 """
 
 from __future__ import annotations
@@ -468,7 +468,7 @@ def _no_secrets(name: str) -> str:
 def resolved(text: bytes, text_at: TextAt, secret_of: SecretOf = _no_secrets) -> bytes:
     """Rendered JSON text → that of the value a caller is given: references followed, secrets filled in, escapes undone.
 
-    Counted as it is filled in, whoever rendered it: an earlier release did not count. Raises TooLarge.
+    Its size is counted here even if it was rendered before: an earlier release did not count it. Raises TooLarge.
     """
     whole = written(_Filling(text_at, secret_of).value(decode(text)))
     if len(whole) > composed.LIMIT:

@@ -1,7 +1,7 @@
 """A graph becomes a block: nodes joined by the actions that lead from one to the next.
 
     prep  ──► what a node is given        post ──► which variables it writes, and its action
-    edges ──► where each action leads, where a failure does, and what can be met again
+    edges ──► where each action leads, where a failure does, and which nodes can be visited again
 
 Knows the graph notation, as compile.py knows the steps notation; the last place that does. Every rule of it (what is
 missing is null, a node's params win over the task's, a `default` edge is taken by failures too) is a field or a closure
@@ -288,7 +288,7 @@ class _Look:
 
 
 def expr_of(template: Any) -> Evaluate:
-    """The value of a template, for whoever needs it as a value and not as text. One that is put together is made as text
+    """The value of a template, for callers that need a value instead of text. One that is put together is made as text
     first, which is counted: the same variable in a thousand places is a thousand copies of it."""
     if isinstance(template, Source):
         return expr.evaluate(template)
@@ -496,7 +496,7 @@ def _milliseconds(value: Any, name: str) -> float:
         said = encode(value).decode()
         raise NotJson(f"{name} must be a number of milliseconds, not {said:.50}") from None
     if number > DELAY_MS_MAX:
-        raise NotJson(f"{name} is {value!r:.50} milliseconds, which is over a thousand years")
+        raise NotJson(f"{name} is {value!r:.50} milliseconds, which is more than a thousand years")
     return number
 
 

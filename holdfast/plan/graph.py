@@ -45,7 +45,7 @@ class View(Protocol):
     def item(self, frame: str) -> Any: ...  # of a nested plan's frame: its inputs
     def var(self, frame: str, name: str) -> Any: ...  # null where nothing was written
     def vars_text(self, frame: str) -> bytes: ...  # all of them, as a JSON object
-    def met(self, frame: str, name: str) -> int: ...  # how often a node that may be met again was
+    def met(self, frame: str, name: str) -> int: ...  # how often a node on a cycle was visited
     def raw(self, path: str) -> bytes | None: ...
 
 
@@ -92,12 +92,12 @@ class ChildError(msgspec.Struct, frozen=True):
 
 
 class KeyRule(msgspec.Struct, frozen=True):
-    """What makes two executions the same one: their rendered keys are equal, in one run or in all."""
+    """When two executions count as the same: their rendered keys are equal, within one run or across all runs."""
 
     text: Callable[[View], str]
     is_global: bool = False
-    ttl_ms: int | None = None  # how long an output answers for others; None: as long as it is kept
-    waits: bool = True  # for whoever holds the key; else the step fails
+    ttl_ms: int | None = None  # how long a stored output may be reused; None: as long as it is kept
+    waits: bool = True  # wait for the holder of the key; otherwise the step fails
 
 
 class PendingRule(msgspec.Struct, frozen=True):
@@ -106,7 +106,7 @@ class PendingRule(msgspec.Struct, frozen=True):
     ttl_ms: int | None = None  # None: as long as the plan says
     poll_ms: int | None = None  # None: it is not asked for
     poll_ms_max: int = 0
-    has_callback: bool = False  # the call is told an address to answer to
+    has_callback: bool = False  # the call receives a callback URL
 
 
 class ServiceRule(msgspec.Struct, frozen=True):
@@ -136,7 +136,7 @@ class Call(msgspec.Struct, frozen=True):
     service: ServiceRule | None = None
     spreads: bool = False  # its inputs are those of a service, and the tool is given them as its arguments
     post: Post | None = None
-    is_plain: bool = True  # no limit, nothing to remember and nothing to look for: an attempt is just a call
+    is_plain: bool = True  # no timeout, key or polling: an attempt is just a call
 
 
 class Timer(msgspec.Struct, frozen=True):
@@ -161,7 +161,7 @@ class Value(msgspec.Struct, frozen=True):
 
 
 class Condition(msgspec.Struct, frozen=True):
-    """Waits until what it looks at has come to be: looked at on entry, and after each signal."""
+    """Waits until its condition is true: checked on entry, and after each signal."""
 
     name: str
     routes: Routes
@@ -170,7 +170,7 @@ class Condition(msgspec.Struct, frozen=True):
     timeout_ms: Callable[[View], int | None]
     keep: int = KEEP_NOTHING
     post: Post | None = None
-    signal_key: str | None = None  # the variable that a signal would write, where it looks at just that
+    signal_key: str | None = None  # the variable that a signal writes, if the condition reads only that one
 
 
 class Signal(msgspec.Struct, frozen=True):
@@ -193,7 +193,7 @@ class Approval(msgspec.Struct, frozen=True):
     routes: Routes
     prompt: Callable[[View], str]
     need: int = 1
-    of: tuple[str, ...] = ()  # who may answer; empty: anybody who may approve
+    of: tuple[str, ...] = ()  # who may answer; empty: any caller with the scope `approve`
     form: Mapping[str, Any] | None = None  # JSON Schema of what is to be filled in
     timeout_ms: int | None = None
     escalate_ms: int | None = None
@@ -226,7 +226,7 @@ class FanOut(msgspec.Struct, frozen=True):
     blocks: tuple[Block, ...]  # one, run for each item; or one for each child
     items: ItemsOf | None  # None: as many children as there are blocks
     concurrency: int
-    goes_on: bool  # a failed child is a result, and the others run; else they are stopped, and the node fails
+    goes_on: bool  # a failed child is a result and its siblings continue; otherwise they are stopped and the node fails
     show: Callable[
         [list[dict[str, Any]]], Any
     ]  # children (status, error, texts of steps by name) → the output
@@ -267,7 +267,7 @@ class Nested(msgspec.Struct, frozen=True):
     keep: int = KEEP_NOTHING
     post: Post | None = None
     what: str = "workflow"  # what it is, in messages
-    late: str = "run_timeout"  # the kind of error when its time is over
+    late: str = "run_timeout"  # the error kind when the run times out
 
     def block_of(self, index: int | None) -> Block:
         return self.block
@@ -284,7 +284,7 @@ SCOPES: Final = (
 class Block(msgspec.Struct, frozen=True):
     nodes: Mapping[str, Node]
     first: str  # END when there is nothing to do
-    again: frozenset[str] = frozenset()  # nodes that may be met again: each visit of one is a step of its own
+    again: frozenset[str] = frozenset()  # nodes on cycles: each visit of one is a step of its own
     # Calls that are followed by another call, or by the end (None), whatever they give: name → what follows.
     plain: Mapping[str, tuple[str, Call | None]] = {}
 
@@ -304,7 +304,7 @@ class Block(msgspec.Struct, frozen=True):
         return self.nodes.get(tail) or self.nodes[base_of(tail)]
 
     def leads(self, name: str, to: str) -> bool:
-        """May a node be met after another one has been, or is it that one?"""
+        """Whether a node can be reached from another one, or is the same node."""
         seen, ahead = {name}, [name]
         while ahead:
             if (at := ahead.pop()) == to:

@@ -1,4 +1,4 @@
-"""A call that is made again until its answer has what is looked for: a small plan with a cycle of its own.
+"""A call that is repeated until its result meets a condition: a small plan with a cycle of its own.
 
     call ──► look ──done──► the answer
       ▲        │

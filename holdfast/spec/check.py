@@ -51,10 +51,10 @@ _PATH_ROOTS: Final = ("inputs", "steps", "item")
 def check(spec: Definition, report: Report, template_env: Collection[str] | None) -> None:
     """Report every name, path and template that cannot be used.
 
-    `template_env` are the variables of the environment that may be named; None if nobody knows yet.
+    `template_env` are the variables of the environment that may be named; None if they are not known yet.
     """
     if not spec.name.strip():
-        report.add("empty_name", ("name",), "the name of a workflow must not be empty", "give it one")
+        report.add("empty_name", ("name",), "the name of a workflow must not be empty", "add a name")
     check_name(report, ("name",), spec.name)
     check_inputs(spec.inputs, report)
     if not spec.steps:
@@ -77,12 +77,12 @@ def check(spec: Definition, report: Report, template_env: Collection[str] | None
 
 def _check_callback(report: Report, at: Where, callback: FinalCallback) -> None:
     if not _URL.fullmatch(callback.url):
-        hint = "it starts with https:// or http://, has no placeholders, and names no user or password"
-        message = f"{quoted(callback.url)} is not the address of a callback"
+        hint = "write an https:// or http:// URL without placeholders, user or password"
+        message = f"{quoted(callback.url)} is not a callback URL"
         report.add("invalid_url", (*at, "url"), message, hint)
     if callback.secret_env is not None and not _VARIABLE_NAME.match(callback.secret_env):
-        message = f"{quoted(callback.secret_env)} is not the name of an environment variable for others"
-        hint = "it names the variable that holds the secret, as in secret_env: CALLBACK_KEY, and none of Holdfast's own"
+        message = f"{quoted(callback.secret_env)} is not an environment variable that a callback may use"
+        hint = "name the variable that holds the secret, for example secret_env: CALLBACK_KEY; Holdfast's own variables are not allowed"
         report.add("invalid_name", (*at, "secret_env"), message, hint)
 
 
@@ -91,7 +91,7 @@ def _who(step: WorkflowStep) -> str:
 
 
 class _Checker:
-    """Walks the tree once, looking at what each step says and at whom it names."""
+    """Walks the tree once and checks each step and the names it refers to."""
 
     def __init__(self, spec: Definition, report: Report, template_env: Collection[str] | None) -> None:
         self._report = report
@@ -111,7 +111,7 @@ class _Checker:
 
     def _check_id(self, step_id: str, at: Where) -> None:
         if not step_id.strip():
-            self._report.add("empty_id", at, "empty step id", "give it a name of its own")
+            self._report.add("empty_id", at, "empty step id", "give the step a unique id")
         elif step_id in self._seen:
             hint = f"the first is in {self._report.line_of(self._seen[step_id])}"
             self._report.add("duplicate_id", at, f"duplicate step id: {quoted(step_id)}", hint)
@@ -149,7 +149,7 @@ class _Checker:
                 self._wait(who, wait, at, scope)
 
     def _check_rules(self, step: WorkflowStep, at: Where, scope: Scope) -> None:
-        """What is said about the attempts and the answer of a call."""
+        """Check the retry policy and result handling of a call."""
         who, rule = _who(step), step.answer.result
         self.templates(who, step.policy.idempotency_key, (*at, "idempotency_key"), scope)
         if rule is not None and rule.select is not None:
@@ -165,7 +165,7 @@ class _Checker:
         service: str | None = None,
         **given: Any,
     ) -> None:
-        """The names that a call is made by, and what it is given: the only place for secrets."""
+        """Check the names and arguments of a call: the only place where secrets are allowed."""
         if tool is not None:
             self._tool_name(who, tool, (*at, "tool"))
         if dcc is not None:
@@ -184,14 +184,14 @@ class _Checker:
         for key in strays:
             if given.get(key, names.get(key)) is not None:
                 other = "service" if poll.service is None else "tool"
-                message = f"{who}{key} has no meaning without {other}"
+                message = f"{who}{key} has no effect without {other}"
                 self._report.add("exclusive_keys", (*at, key), message, "remove it", of_key=True)
 
     def _wait(self, who: str, wait: WaitEventBody, at: Where, scope: Scope) -> None:
         for key, names in (("any", wait.any_), ("all", wait.all_)):
             if names == ():
                 message = f"{who}{key} names no signal"
-                self._report.add("out_of_range", (*at, key), message, "name at least one")
+                self._report.add("out_of_range", (*at, key), message, "name at least one signal")
             for i, name in enumerate(names or ()):
                 self._signal(who, name, (*at, key, i), scope)
         if wait.signal_key is not None:
@@ -204,7 +204,7 @@ class _Checker:
         self.templates(who, name, at, scope)
 
     def _name(self, who: str, noun: str, name: str, where: Where, forbidden: str = "") -> None:
-        """A name that is looked up elsewhere: fixed, so that it is known before a run starts."""
+        """A name that is resolved elsewhere. It must be fixed, so that it is known before a run starts."""
         if not name.strip():
             self._report.add("invalid_name", where, f"{who}the name of a {noun} must not be empty", "name it")
         elif "{{" in name or any(letter in name for letter in forbidden):
@@ -216,7 +216,7 @@ class _Checker:
     def _tool_name(self, who: str, tool: str, at: Where) -> None:
         if not _TOOL_NAME.fullmatch(tool):
             better = re.sub(r"[^A-Za-z0-9_-]+", "_", tool, flags=re.ASCII).strip("_")[:64]
-            message = f"{who}invalid tool name {quoted(tool)}: it has 1 to 64 letters, digits, _ and -"
+            message = f"{who}invalid tool name {quoted(tool)}: use 1 to 64 letters, digits, _ and -"
             self._report.add(
                 "invalid_tool_name", at, message, f"for instance {better}" if better else "name a tool"
             )
@@ -225,12 +225,10 @@ class _Checker:
         if not _BINDING_NAME.match(name):
             message = f"{who}{quoted(name)} cannot be the name of an item"
             self._report.add(
-                "invalid_name", at, message, "it has letters, digits, _ and -, a digit not first"
+                "invalid_name", at, message, "use letters, digits, _ and -, not starting with a digit"
             )
         elif name in ROOTS and name != "item":
-            self._report.add(
-                "reserved_name", at, f"{who}{quoted(name)} already has a meaning", "choose another"
-            )
+            self._report.add("reserved_name", at, f"{who}{quoted(name)} is reserved", "choose another name")
         check_name(self._report, at, name)
 
     def _path(self, who: str, text: str, at: Where, scope: Scope) -> None:
@@ -291,7 +289,7 @@ class _Checker:
 
     def _secret(self, who: str, parts: tuple[Key, ...], at: Where) -> None:
         if len(parts) != 1 or not isinstance(parts[0], str):
-            message = f"{who}a secret is named by one word"
+            message = f"{who}a secret's name is a single word"
             self._report.add("invalid_template", at, message, "write {{ secrets.NAME }}")
 
     def _may_be_declared(self, name: str) -> bool:
@@ -303,7 +301,7 @@ class _Checker:
             return
         if self._inputs is not None and parts[0] not in self._inputs:
             message = f"{who}references unknown input {quoted(parts[0])}"
-            hint = did_you_mean(parts[0], self._inputs) or f"declared are {one_of(self._inputs)}"
+            hint = did_you_mean(parts[0], self._inputs) or f"the declared inputs are {one_of(self._inputs)}"
             self._report.add("unknown_input", at, message, hint)
 
     def _step(self, who: str, parts: tuple[Key, ...], at: Where, scope: Scope) -> None:
@@ -315,7 +313,7 @@ class _Checker:
             message = f"{who}references unknown step {quoted(parts[0])}"
             seen = scope.step_ids()
             hint = did_you_mean(parts[0], seen) or (
-                f"seen from here are {one_of(seen)}" if seen else "no step ran before"
+                f"the steps visible here are {one_of(seen)}" if seen else "no step runs before this one"
             )
             self._report.add("unknown_step", at, message, hint)
 
@@ -333,16 +331,16 @@ class _Checker:
             return
         names = {*scope.names(), *roots} - {"env"}  # which would be refused in turn
         if name == "item":
-            hint = "it exists inside a foreach only"
+            hint = "it exists only inside a foreach"
         else:
-            hint = did_you_mean(name, names) or f"known here are {one_of(names - {'item'})}"
+            hint = did_you_mean(name, names) or f"the names known here are {one_of(names - {'item'})}"
         self._report.add("unknown_root", at, f"{who}references unknown identifier {quoted(name)}", hint)
 
     def _out_of_scope(self, who: str, step_id: str, at: Where, scope: Scope) -> bool:
         reason = scope.hidden(step_id)
         if reason:
-            message = f"{who}step {quoted(step_id)} cannot be seen from here: {reason}"
-            self._report.add("out_of_scope", at, message, "name a step that is over by then")
+            message = f"{who}step {quoted(step_id)} is not visible here: {reason}"
+            self._report.add("out_of_scope", at, message, "name a step that has finished by then")
         return reason is not None
 
 
@@ -367,7 +365,7 @@ def _is_instant(text: str) -> bool:
 
 
 def note_oddities(spec: Definition, report: Report) -> None:
-    """What is not wrong, but hardly what was meant."""
+    """Warn about what is valid but probably not intended."""
     _note_clashes(spec, report)
     for at, step in placed(spec.steps, ("steps",)):
         if step.policy.idempotency_key is not None:
@@ -379,7 +377,7 @@ def note_oddities(spec: Definition, report: Report) -> None:
 
 
 def _note_clashes(spec: Definition, report: Report) -> None:
-    """A bare name stands for one thing only; whoever gave it to two should know for which."""
+    """Warn where the same bare name is used for two things, and say which one it means."""
     inputs, ids = declared_inputs(spec.inputs), {step.id for step in walk(spec.steps)}
     for name in sorted(inputs.intersection(ROOTS)):
         message = f"the bare name {quoted(name)} does not mean this input"

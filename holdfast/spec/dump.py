@@ -1,4 +1,4 @@
-"""Records → plain data, without what goes without saying: what `to_yaml` writes and versions are hashed from.
+"""Records → plain data, without defaults: what `to_yaml` writes and versions are hashed from.
 
 Knows how records say their keys. Must not know what is allowed.
 """
@@ -64,7 +64,7 @@ def _plain(value: Any) -> Any:
             return _step_data(value)
         case FlowNode():
             return _node_data(value)
-        case Edge(source, action, target):  # in full: nobody has to know what goes without saying
+        case Edge(source, action, target):  # in full, so that readers need not know the defaults
             return {"from": source, "action": action, "to": target}
         case Case(action, expr):
             return {"action": action, "expr": condition_data(expr)}

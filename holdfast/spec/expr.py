@@ -9,8 +9,8 @@ Templates have paths and nothing else: no operators, no calls, no filters, so no
 executed.
 
 Nearly every JSONPath that people write names one value. Those are recognised here and need no library; the
-others are parsed, and on request evaluated, by the library behind jsonpath.py, which is imported when the
-first of them is met.
+other paths are parsed, and on request evaluated, by the library behind jsonpath.py, which is imported when the
+first of them is used.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class ExprError(ValueError):
 
 
 class Ref(msgspec.Struct, frozen=True):
-    """A path from a root. Dotted members are texts, also when they look like numbers: only data can tell."""
+    """A path from a root. Dotted members are texts, even if they look like numbers: whether one is an index depends on the data."""
 
     root: str
     parts: tuple[Member, ...] = ()
@@ -189,7 +189,7 @@ def parse_jsonpath(text: str) -> JsonPath:
 
 
 def compiled(path: JsonPath) -> Callable[[Any], list[Any]]:
-    """What evaluates a path: data → all values that it names, or ExpressionTooCostly if it looks at too much."""
+    """What evaluates a path: data → all values that it names, or ExpressionTooCostly if it needs too much work."""
     from holdfast.spec.jsonpath import Query
 
     return Query(path.text).find

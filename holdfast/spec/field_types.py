@@ -1,4 +1,4 @@
-"""What a key may hold: how its value is read, and how an editor is told about it.
+"""What a key may hold: how its value is read, and its JSON Schema for editors.
 
 Each shape has both faces in one place, so that what is read and what is described cannot differ. Knows types and
 ranges. Must not know which keys there are.
@@ -92,7 +92,7 @@ def _blanks(record: type[msgspec.Struct]) -> dict[str, Any]:
 
 
 class Text(NamedTuple):
-    """A text. What it must look like is told to editors here, and checked by whoever knows what it is for."""
+    """A text. Its pattern is published to editors here and checked by the code that uses the value."""
 
     pattern: str = ""
     chars_max: int = 0
@@ -193,7 +193,7 @@ class Flag(NamedTuple):
 
 
 class Time(NamedTuple):
-    """Milliseconds as a number, or a text whose meaning is checked by whoever knows what it is for."""
+    """Milliseconds as a number, or a text that is checked by the code that uses it."""
 
     high: int
 
@@ -414,7 +414,7 @@ class ListOf(NamedTuple):
 
 
 def object_schema(table: Table, defaults: Mapping[str, Any]) -> Schema:
-    """A mapping with these keys and no others."""
+    """A mapping with exactly these keys."""
     properties = {name: key_schema(key, defaults.get(name)) for name, key in table.items()}
     schema: Schema = {"type": "object", "properties": properties, "additionalProperties": False}
     required = required_in(table)

@@ -46,7 +46,7 @@ __all__ = [
 class FlowSpec(FlowDefinition, frozen=True):
     @classmethod
     def from_yaml_str(cls, text: str | bytes, source: str = "", name: str | None = None) -> FlowSpec:
-        """Read YAML or JSON; raise InvalidSpec with every problem if it has not the shape of a graph.
+        """Read YAML or JSON; raise InvalidSpec with every problem if it does not have the shape of a graph.
 
         A graph that has no name takes that of its file; `name`, if it is given, counts instead of both.
         """
@@ -74,7 +74,7 @@ class FlowSpec(FlowDefinition, frozen=True):
         """Raise InvalidSpec with every problem unless each name and reference can be used. There are no templates that
         could name the environment."""
         if self.origin.document is None and not self.origin.is_stored:
-            # Records made by hand have met no rule yet; as data they meet those of any other definition.
+            # Records built in Python have not been validated; as data they pass the same checks as any definition.
             FlowSpec.from_data(self.to_data(), self.origin.source)
         report = Report(self.origin.document, self.origin.source, is_stored=self.origin.is_stored)
         report.shape_is_read()
@@ -100,7 +100,7 @@ class FlowSpec(FlowDefinition, frozen=True):
         return frozenset(node.flow for _, node in placed(self.graph) if node.flow is not None)
 
     def to_data(self) -> dict[str, Any]:
-        """The definition as plain data, without what goes without saying."""
+        """The definition as plain data, without defaults."""
         return flow_data_of(self)
 
     def to_yaml(self) -> str:

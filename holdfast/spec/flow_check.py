@@ -118,7 +118,7 @@ class _Checker:
 
     def _tool_name(self, who: str, name: str, at: Where) -> None:
         if not _TOOL_NAME.fullmatch(name):
-            message = f"{who}invalid tool name {quoted(name)}: it has 1 to 64 letters, digits, _ and -"
+            message = f"{who}invalid tool name {quoted(name)}: use 1 to 64 letters, digits, _ and -"
             self._report.add("invalid_tool_name", at, message, "name a tool")
 
     def _prep_and_post(self, node: FlowNode, at: Where, who: str) -> None:
@@ -170,7 +170,7 @@ class _Checker:
             self._needed(node.params, name, inside, who)
         match node.kind:
             case "timer":
-                # A time that is over fires at once, so less than nothing is allowed.
+                # A time in the past fires at once, so negative numbers are allowed.
                 self._millis(node.params, "delay_ms", inside, who, -DELAY_MS_MAX, DELAY_MS_MAX)
             case "wait_event" | "approval":
                 self._millis(node.params, "timeout_ms", inside, who, 0, TIMEOUT_MS_MAX)
@@ -275,7 +275,7 @@ def _reached(graph: Graph) -> set[str]:
 
 
 def _note_dead_ends(graph: Graph, report: Report, at: Where) -> None:
-    """An action that a node names itself, without an edge that it could take, ends the run where others go on."""
+    """If a node names an action that has no edge, the run ends there, while a `default` edge would continue it."""
     actions: dict[str, set[str]] = {}
     for edge in graph.edges:
         actions.setdefault(edge.source, set()).add(edge.action)

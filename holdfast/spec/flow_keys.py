@@ -1,6 +1,6 @@
 """Every key of the graph notation: what it may hold, which kinds of nodes have it, and a sentence about each.
 
-These tables are what graphs are read by, and what an editor is told. Knows what can be said. Must not know how a tree
+These tables define how graphs are read and the JSON Schema for editors. Knows the keys and their types. Must not know how a tree
 of graphs is read, or whether a name leads somewhere.
 """
 
@@ -115,7 +115,7 @@ class Cases(NamedTuple):
 
 
 class Condition(NamedTuple):
-    """A condition, which is read by whoever reads what it stands in."""
+    """A condition, parsed by the reader of the record that contains it."""
 
     def read(self, fields: Fields, key: str) -> Any:
         return fields.data[key]

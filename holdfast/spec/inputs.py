@@ -51,7 +51,7 @@ def with_defaults(declared: Any, inputs: Mapping[str, Any]) -> dict[str, Any]:
 # Of these, one that holds no mapping speaks of all inputs together.
 WHOLE_WORDS: Final = ("type", "required", "$schema", "$ref")
 
-# The Python types that certainly fit: a look at the type alone settles nearly every case.
+# The Python types that certainly match: checking the type alone settles nearly every case.
 _PLAIN: Final[dict[str, tuple[type, ...]]] = {
     "string": (str,),
     "integer": (int,),
@@ -198,7 +198,7 @@ def check_inputs(inputs: Any, report: Report) -> None:
         parts.check(schema, ("inputs",), "inputs: ")
     else:
         inputs = {name: rule for name, rule in inputs.items() if _is_sound(parts, report, name, rule)}
-        # One that is broken does not hide what is wrong with the others.
+        # A broken declaration must not hide problems in the rest.
         before, schema = len(report.problems), _schema_of(inputs)
     if len(report.problems) == before and not _is_plain(schema):
         check_whole(schema, report, ("inputs",), "inputs: ", unwritten=0 if _is_schema(inputs) else 1)
@@ -235,7 +235,7 @@ def _check_short_form(report: Report, rule: Any, at: Where, who: str) -> None:
 
 
 def _check_defaults(inputs: dict[str, Any], schema: dict[str, Any], report: Report) -> None:
-    """A default is an input that nobody gives, and has to fit as any other."""
+    """A default is used when the caller gives no value, so it must be a valid value itself."""
     at: Where = ("inputs", "properties") if _is_schema(inputs) else ("inputs",)
     rules = {name: rule for name, rule in _declarations(inputs).items() if "default" in rule}
     if all(set(rule) <= _PLAIN_KEYS and _fits(rule["default"], rule.get("type")) for rule in rules.values()):

@@ -1,12 +1,12 @@
 """RFC 9535: paths that are more than names and indices. Parsed by the library, evaluated here, with a bound on their work.
 
-Knows the library, which is slow to import: a module that needs this one imports it when the first such path is met.
+Knows the library, which is slow to import: a module that needs this one imports it when the first such path is used.
 Must not know templates, or what a path is for.
 
-A query becomes closures over plain values. Each value that is looked at or compared is counted before that is done
+A query becomes closures over plain values. Each value that is visited or compared is counted before that is done
 (work.py), so no path over any data takes longer than about 0.1 s. What stands under `$` in a filter does not depend
-on the value that is filtered, and is looked for once. Regular expressions are left out, since one of them can take
-for ever.
+on the value that is filtered, and is evaluated once. Regular expressions are left out, since one of them can take
+exponential time.
 
 Order: that of the data. `..` gives what it selects from a value before what it selects from that value's children.
 """
@@ -71,7 +71,7 @@ class Query:
         self.singular = self.reads[0] if self.star or not beyond else None
 
     def find(self, data: Any, work: Work | None = None) -> list[Any]:
-        """All values that the path names in the data, or ExpressionTooCostly if it looks at too much: by itself, or
+        """All values that the path names in the data, or ExpressionTooCostly if it needs too much work: by itself, or
         together with other searches that spend the same work."""
         return self._select([data], _Evaluation(data, work or Work()))
 

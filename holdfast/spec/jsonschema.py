@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 SCHEMA_DEPTH_MAX: Final = 128  # references included
 PATTERN_BYTES_MAX: Final = 256 * 1024  # of a compiled regular expression
-ALL_MISFITS_WORK_MAX: Final = 100_000  # beyond it only the first misfit is told, since each costs much
+ALL_MISFITS_WORK_MAX: Final = 100_000  # beyond it only the first problem is reported: each is expensive
 MISFITS_MAX: Final = 100
 CHARS_READ: Final = 64  # of a text are as much work as one more value,
 CHARS_MATCHED: Final = 4  # or these, where a regular expression goes through them
@@ -246,7 +246,7 @@ class Parts:
             self._report.add("remote_reference", at, message, "write #/$defs/name")
         elif _referred(self._root, reference) is None:
             message = f"{self._who}{quoted(reference)} leads nowhere"
-            hint = "references look like #/$defs/name"
+            hint = "write a reference such as #/$defs/name"
             self._report.add("unknown_reference", at, message, hint)
 
 
@@ -261,7 +261,7 @@ def _shown(value: Any) -> str:
 def _referred(root: Any, reference: str) -> Any:
     """The schema that a reference such as `#/$defs/name` leads to; None if there is none.
 
-    The way there goes through schemas only. What stands in a default, or in a word that is not ours, has not been checked.
+    The way there goes through schemas only. The contents of defaults and of unknown keywords are not checked.
     """
     found, holds = root, "schema"
     for part in reference.removeprefix("#").split("/")[1:]:

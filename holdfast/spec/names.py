@@ -23,7 +23,7 @@ def control_in(name: str) -> str | None:
 
 
 def check_name(report: Report, at: Where, name: str, *, of_key: bool = False) -> None:
-    """Report a name that is too long, or that nobody could read as it is."""
+    """Report a name that is too long or contains unreadable characters."""
     if len(name) > NAME_CHARS_MAX:
         message = f"{quoted(name)} is longer than {NAME_CHARS_MAX} characters"
         report.add("name_too_long", at, message, "shorten it; a description can be longer", of_key=of_key)

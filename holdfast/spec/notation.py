@@ -1,6 +1,6 @@
 """A definition in either notation: which one it is, and how it is read.
 
-Knows what tells the two apart: a mapping with `nodes` or `start` is a graph, any other is a list of steps. Must not
+Knows how to distinguish the two: a mapping with `nodes` or `start` is a graph, any other is a list of steps. Must not
 know more of either.
 """
 

@@ -1,7 +1,7 @@
 """How often a step is tried, how long it may take, and the limits of a definition.
 
 Knows the shape of a delay. Must not know which attempts were made, what an attempt answered, or jitter's
-chance: a delay here is the plain one, and whoever waits bends it.
+chance: a delay here has no jitter; the caller adds it.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ ATTEMPTS_MAX: Final = limits.DEFAULTS.step_attempts_max
 TIMEOUT_SECS_MAX: Final = limits.DEFAULTS.timeout_secs_max
 DELAY_MS_MAX: Final = 10 * 366 * 86_400_000  # ten years; any instant computed from it is still a timestamp
 
-# These say that trying again is pointless (the same template, inputs, secret or limit will be met) or not
-# ours to decide (a lost attempt has rules of its own, a run out of time is over).
+# Retrying these is pointless (the template, inputs, secret or limit stays the same) or not
+# ours to decide (a lost attempt has rules of its own, a run that timed out has finished).
 NEVER_RETRIED: Final = frozenset({"lost", "template", "inputs", "secret", "limit", "run_timeout"})
 
 

@@ -24,7 +24,7 @@ class Report:
     """Collects problems, each with the place where it stands in the text."""
 
     def __init__(self, document: Document | None, source: str, *, is_stored: bool = False) -> None:
-        self.is_stored = is_stored  # it met the rules of its day: those that came later are for what is new
+        self.is_stored = is_stored  # accepted by an earlier release: newer rules do not apply
         self.problems: list[Problem] = list(document.problems) if document else []
         self.notes: list[Problem] = []
         self.document, self.source = document, source
@@ -44,7 +44,7 @@ class Report:
 
     @property
     def is_full(self) -> bool:
-        """Nobody reads more problems than these, so nobody should wait until the rest are found."""
+        """Limits the number of problems that are reported, and the time spent on finding them."""
         return len(self.problems) >= PROBLEMS_MAX
 
     @property
@@ -98,7 +98,7 @@ class Fields:
         self, report: Report, data: dict[str, Any], at: Where, who: str = "", misfit: str = "out_of_range"
     ) -> None:
         self.report, self.data, self.at, self.who = report, data, at, who
-        self.misfit = misfit  # the code of a value that has the right type and is wrong all the same
+        self.misfit = misfit  # the error code for a value that has the right type but is not allowed
 
     def expect(
         self,
@@ -129,7 +129,7 @@ class Fields:
         self.report.add(code, (*self.at, key), self.who + message, hint)
 
     def get(self, key: str, kind: type[Any] | tuple[type[Any], ...], wanted: str) -> Any:
-        """The value of a key if it has the type; None if it has not, is null or is not there."""
+        """The value of a key if it has the type; None if it has another type, is null or is missing."""
         value = self.data.get(key)
         if value is None:
             return None
@@ -142,7 +142,7 @@ class Fields:
 
 
 def nearest(word: str, known: Collection[str]) -> str | None:
-    """The one of many words that somebody could have meant."""
+    """The closest match for a misspelled word."""
     if len(known) > SUGGESTIONS_MAX:
         return None
     by_small = {name.casefold(): name for name in sorted(known)}
@@ -156,7 +156,7 @@ def did_you_mean(word: str, known: Collection[str]) -> str:
 
 
 def one_of(names: Collection[str]) -> str:
-    """A few names, where nobody can say which was meant."""
+    """A short list of the possible names, when no close match exists."""
     shown = sorted(names)[:NAMES_SHOWN_MAX]
     return ", ".join(shown) + (", …" if len(names) > len(shown) else "")
 

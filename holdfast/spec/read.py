@@ -292,7 +292,7 @@ _SYNTAX_HINTS: Final = {
 def _syntax_hint(error: Exception) -> str:
     problem = str(getattr(error, "problem", ""))
     hints = (hint for part, hint in _SYNTAX_HINTS.items() if part in problem)
-    return next(hints, "look at indentation and quotation marks here and in the line before")
+    return next(hints, "check the indentation and quotation marks of this line and the line before")
 
 
 def _mark_of(event: yaml.Event) -> Mark:

@@ -24,7 +24,7 @@ REFERENCE_CHARS_MAX: Final = 1024  # longer ones are made by programs, and stand
 
 
 class Reference(msgspec.Struct, frozen=True):
-    """A path from a root. Dotted members are texts, also when they look like numbers: only data can tell."""
+    """A path from a root. Dotted members are texts, even if they look like numbers: whether one is an index depends on the data."""
 
     root: Root
     members: tuple[Member, ...] = ()

@@ -61,7 +61,7 @@ class ScheduleSpec(Definition, frozen=True):
     place: Place = Place()
 
     def to_data(self) -> dict[str, Any]:
-        """The schedule as plain data, without what goes without saying."""
+        """The schedule as plain data, without defaults."""
         return {key: value for key, value in _data(self).items() if key != "place"}
 
     def canonical(self) -> bytes:

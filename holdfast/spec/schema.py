@@ -1,7 +1,7 @@
 """The notations as JSON Schemas (draft 2020-12), by which editors complete and check definitions.
 
 Knows how to say in JSON Schema what the tables of the notation say. Must not know any key by name beyond those that
-tell the kind of a step or node. What depends on names (references, unique ids, paths that parse) is beyond it.
+identify the kind of a step or node. What depends on names (references, unique ids, paths that parse) is beyond it.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ PartsOf = Callable[[dict[str, Any]], Iterable[tuple[str, Any]]]  # keyword and s
 
 
 class Held(NamedTuple):
-    """What of a value is dear to look at."""
+    """The parts of a value that are expensive to check."""
 
     numbers: int
     paired: int  # how often numbers are compared with each other if the members of every list must differ

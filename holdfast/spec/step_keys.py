@@ -1,6 +1,6 @@
 """Every key of the steps notation: what it may hold, which keys exclude each other, and a sentence about each.
 
-These tables are what definitions are read by, and what an editor is told. Knows what can be said. Must not know how a
+These tables define how definitions are read and the JSON Schema for editors. Knows the keys and their types. Must not know how a
 tree of steps is read, or whether a name leads somewhere.
 """
 
@@ -143,7 +143,7 @@ class Backoff(NamedTuple):
 
 
 class Lifetime(NamedTuple):
-    """Whole seconds; 0 means for ever, as if nothing had been said."""
+    """Whole seconds; 0 means no limit, the same as leaving the key out."""
 
     def read(self, fields: Fields, key: str) -> int | None:
         return Whole(0, LIFETIME_SECS_MAX).read(fields, key) or None
@@ -163,7 +163,7 @@ def _ordered(first: str, last: str) -> Callable[[Fields, Any], None]:
         if small > large:
             key = last if last in fields.data else first
             message = f"{first} ({small}) exceeds {last} ({large})"
-            fields.wrong("invalid_policy", key, message, "give both, the first no larger than the second")
+            fields.wrong("invalid_policy", key, message, "set both, the first no larger than the second")
 
     return rule
 
@@ -176,11 +176,14 @@ def _quorum_can_be_met(fields: Fields, quorum: Quorum) -> None:
     names = len(set(quorum.of or ()))  # each counts once
     if "of" in fields.data and fields.data["of"] is not None and not names:
         fields.wrong(
-            "invalid_policy", "of", "of is empty, so that no one may approve", "name who may, or leave it out"
+            "invalid_policy",
+            "of",
+            "of is empty, so the step could never be approved",
+            "list the approvers, or leave it out",
         )
     if names and quorum.need > names:
         message = f"need ({quorum.need}) exceeds the number of names in of ({names})"
-        fields.wrong("invalid_policy", "need", message, "name more, or need fewer")
+        fields.wrong("invalid_policy", "need", message, "list more names, or lower need")
 
 
 # -------------------------------------------------------------------------------------------------- the tables
@@ -237,7 +240,7 @@ POLICY_KEYS: Final[dict[str, Key]] = {
                     "The total number of attempts; 1 means no retry.",
                     required=True,
                 ),
-                "backoff": Key(Backoff(), "How the delay grows from attempt to attempt."),
+                "backoff": Key(Backoff(), "How the delay grows from one attempt to the next."),
                 "initial_delay_ms": Key(Whole(0, DELAY_MS_MAX), "The delay before the second attempt."),
                 "max_delay_ms": Key(Whole(0, DELAY_MS_MAX), "The longest delay."),
                 "jitter": Key(
@@ -307,9 +310,9 @@ _WAIT: Final = Key(Seconds(), "How long to wait.")
 
 
 class Kind(NamedTuple):
-    """What a kind of step may say: its own keys, and those of all calls that concern it.
+    """The keys that a kind of step accepts: its own, and the common ones that apply to it.
 
-    Of `one_of`, no two may stand together, and one must be there if `one_of_is_required`.
+    Of the keys in `one_of` at most one may be present, and exactly one if `one_of_is_required`.
     """
 
     says: str
@@ -322,7 +325,7 @@ class Kind(NamedTuple):
     rule: Callable[[Fields, Any], None] | None = None
 
     def is_told_by(self, keys: Collection[str]) -> bool:
-        """Whether these keys can hardly mean another kind."""
+        """Whether these keys clearly identify this kind."""
         required = required_in(self.keys)
         return bool(required) and set(required) <= set(keys)
 
@@ -389,7 +392,7 @@ KINDS: Final[dict[str, Kind]] = {
                 Whole(1, CONCURRENCY_MAX, "concurrency_max"), "How many items are processed at the same time."
             ),
             "on_any_fail": _ON_ANY_FAIL,
-            "collect": Key(Choice(("outputs", "none")), "Whether the outputs are kept, or only counted."),
+            "collect": Key(Choice(("outputs", "none")), "Whether outputs are kept, or only counted."),
         },
         _CONTAINER,
     ),
@@ -439,7 +442,7 @@ KINDS: Final[dict[str, Kind]] = {
                     },
                     _quorum_can_be_met,
                 ),
-                "How many must approve.",
+                "How many approvals are needed.",
             ),
             "escalate": Key(
                 Nested(
@@ -458,7 +461,7 @@ KINDS: Final[dict[str, Kind]] = {
         },
     ),
     "timer": Kind(
-        "Waits for a time.",
+        "Waits for a duration, or until a point in time.",
         TimerBody,
         {
             "delay_ms": Key(Time(DELAY_MS_MAX), "How long to wait: milliseconds, or a template."),
@@ -506,7 +509,7 @@ KINDS: Final[dict[str, Kind]] = {
 }
 
 
-# The keys that say a kind by themselves: the first, with any of the others. The first kind that fits counts.
+# The keys that identify a kind: the first key, with any of the rest. The first kind that matches is used.
 IMPLIED_KINDS: Final[dict[str, tuple[str, ...]]] = {
     "workflow": ("workflow",),
     "service": ("service",),
@@ -516,7 +519,7 @@ IMPLIED_KINDS: Final[dict[str, tuple[str, ...]]] = {
 
 
 def implied_kind(keys: Collection[str]) -> str | None:
-    """The kind of a step that does not say it."""
+    """The kind of a step that has no `kind` key."""
     for kind, (first, *others) in IMPLIED_KINDS.items():
         if first in keys and (not others or any(other in keys for other in others)):
             return kind

@@ -18,7 +18,7 @@ from holdfast.spec.policy import NO_POLICY, StepPolicy
 from holdfast.spec.problems import Where
 from holdfast.spec.read import Document
 
-POLL_INTERVAL_MS: Final = 1_000  # a first look soon, since much is done within a second
+POLL_INTERVAL_MS: Final = 1_000  # the first poll is soon, since many calls finish within a second
 POLL_MAX_MS: Final = 60_000
 
 OnAnyFail = Literal["abort", "continue"]
@@ -30,7 +30,7 @@ class ToolBody(msgspec.Struct, frozen=True):
 
 
 class RemoteBody(msgspec.Struct, frozen=True):
-    """`dcc` names a server of the settings."""
+    """`dcc` names a server from the settings."""
 
     dcc: str
     tool: str
@@ -142,7 +142,7 @@ Body = (
 
 
 class ResultRule(msgspec.Struct, frozen=True):
-    """How an answer becomes an output: `{success: false}` is a failure, a part is taken, JSON text is read."""
+    """How a result becomes an output: treat `{success: false}` as a failure, extract a part, parse JSON text."""
 
     envelope: bool = False
     select: str | None = None
@@ -155,7 +155,7 @@ class PollRule(msgspec.Struct, frozen=True):
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """What was said about the answer of a call, and about waiting for one that comes later."""
+    """How the result of a call is handled, and how long to wait for one that is pending."""
 
     result: ResultRule | None = None
     pending_ttl_secs: float | None = None
@@ -176,7 +176,7 @@ class WorkflowStep(msgspec.Struct, frozen=True):
 
 
 class FinalCallback(msgspec.Struct, frozen=True):
-    """Whom to tell how a run ended; `secret_env` names the variable that holds the key of the signature."""
+    """The callback that is sent when a run has finished; `secret_env` names the variable with the signing secret."""
 
     url: str
     secret_env: str | None = None
@@ -229,7 +229,7 @@ class Block(NamedTuple):
     """A list of steps inside a step.
 
     `key` is where the list stands in its step and `first` the place of the block's first step in it. `number`
-    tells the blocks of a step apart; `indexed` ones have it in their path. `binding` names the item that a
+    identifies the block within its step; `indexed` ones have it in their path. `binding` names the item that a
     block is for.
     """
 
@@ -271,6 +271,6 @@ def placed(steps: Iterable[WorkflowStep], at: Where, first: int = 0) -> Iterator
 def policy_inside(step: WorkflowStep, outer: StepPolicy) -> StepPolicy:
     """What the call steps inside a step inherit, where the step itself inherits `outer`.
 
-    The policy of a call step is then `step.policy.within(inherited)`. A branch hands on what it stands in.
+    The policy of a call step is then `step.policy.within(inherited)`. A branch passes on what it inherits.
     """
     return step.policy.within(outer) if isinstance(step.body, ForeachBody | ParallelBody) else outer

@@ -1,4 +1,4 @@
-"""How much work an expression may be, counted in what it looks at. Knows no clock: the same data costs the same everywhere."""
+"""How much work an expression may take, counted in values visited. Knows no clock: the same data costs the same everywhere."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, Final
 from holdfast import limits
 from holdfast.errors import ExpressionTooCostly
 
-# One unit is a value that is passed over; looking closer costs several. The whole is at most about 0.1 s.
+# One unit is one value visited; comparing its contents costs more. The maximum takes at most about 0.1 s.
 CHARS_OF_A_UNIT: Final = 1_000  # of text that is compared or searched
 WRITTEN_OF_A_UNIT: Final = 200  # of text inside of a value that is written as JSON to be compared
 
@@ -47,12 +47,12 @@ class Work:
 
 
 def _chars(names: Collection[str]) -> int:
-    """The length of all names of an object, which are looked at as any text is."""
+    """The length of all names of an object, which are compared like any text."""
     return sum(map(len, names))
 
 
 def is_same(left: Any, right: Any, work: Work) -> bool:
-    """Are two JSON values equal? Numbers by value, and true is not 1. Costs what is looked at up to the first difference."""
+    """Are two JSON values equal? Numbers by value, and true is not 1. Costs the values compared up to the first difference."""
     pairs: list[Iterator[tuple[Any, Any]]] = [iter([(left, right)])]
     while pairs:
         pair = next(pairs[-1], None)

@@ -8,8 +8,8 @@ Puts together what the files beside it know. Must not know plans, runs, tools th
 notation.
 
 A definition whose *shape* is wrong (keys, types, kinds, policies) cannot be made; one whose *contents* are
-wrong (ids, tool names, paths, templates, references) can be made and looked at, and is refused by `validate`.
-Either way all problems are reported at once, each with its place.
+wrong (ids, tool names, paths, templates, references) can be made and inspected, and is refused by `validate`.
+Either way all problems are reported at once, each with its position.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from holdfast.spec.steps import Definition
 class WorkflowSpec(Definition, frozen=True):
     @classmethod
     def from_yaml_str(cls, text: str | bytes, source: str = "") -> WorkflowSpec:
-        """Read YAML or JSON; raise InvalidSpec with every problem if it has not the shape of a workflow."""
+        """Read YAML or JSON; raise InvalidSpec with every problem if it does not have the shape of a workflow."""
         return cls.from_document(look_at(text, source))
 
     @classmethod
@@ -45,12 +45,12 @@ class WorkflowSpec(Definition, frozen=True):
 
     @classmethod
     def from_data(cls, data: Any, source: str = "", name: str | None = None) -> WorkflowSpec:
-        """Make a definition from plain data, as JSON has it. `name`, if it is given, counts instead of the one in it."""
+        """Make a definition from plain data, as JSON has it. `name`, if given, replaces the name in the data."""
         return _built(named(plain_from(data, source), name), Report(None, source))
 
     @classmethod
     def from_stored(cls, text: str | bytes) -> WorkflowSpec:
-        """Read a definition that was stored. Written out in full it may be larger than any text that an author may give."""
+        """Read a stored definition. Written out in full, it may be larger than the limit on an author's text."""
         return _built(values.decode(text), Report(None, "", is_stored=True))
 
     def validate(self, template_env: Collection[str] = ()) -> None:
@@ -59,7 +59,7 @@ class WorkflowSpec(Definition, frozen=True):
         `template_env` are the variables of the environment that templates may name.
         """
         if self.origin.document is None and not self.origin.is_stored:
-            # Records made by hand have met no rule yet; as data they meet those of any other definition.
+            # Records built in Python have not been validated; as data they pass the same checks as any definition.
             WorkflowSpec.from_data(self.to_data(), self.origin.source)
         report = Report(self.origin.document, self.origin.source, is_stored=self.origin.is_stored)
         report.shape_is_read()
@@ -69,18 +69,18 @@ class WorkflowSpec(Definition, frozen=True):
 
     @property
     def notes(self) -> tuple[Problem, ...]:
-        """What is not wrong but probably not meant."""
+        """Problems that are valid but probably not intended."""
         report = Report(self.origin.document, self.origin.source)
         note_oddities(self, report)
         return (*self.origin.notes, *report.notes)
 
     @property
     def step_count(self) -> int:
-        """The steps of the top level."""
+        """The top-level steps."""
         return len(self.steps)
 
     def to_data(self) -> dict[str, Any]:
-        """The definition as plain data, without what goes without saying."""
+        """The definition as plain data, without defaults."""
         return data_of(self)
 
     def to_yaml(self) -> str:
@@ -95,13 +95,13 @@ def _built(data: Any, report: Report) -> WorkflowSpec:
     spec = definition_from(data, report, WorkflowSpec)
     if report.problems:
         report.shape_is_read()
-        check(spec, report, None)  # what else is wrong should not have to wait for the next try
+        check(spec, report, None)  # report all problems at once, not one per attempt
         raise report.refusal()
     return spec
 
 
 def examined(document: Document, report: Report, template_env: Collection[str]) -> WorkflowSpec:
-    """A document as far as it can be read, with every problem of it in the report."""
+    """The parts of a document that can be read; every problem goes to the report."""
     spec = definition_from(document.data, report, WorkflowSpec)
     report.shape_is_read()
     check(spec, report, template_env)
@@ -109,5 +109,5 @@ def examined(document: Document, report: Report, template_env: Collection[str]) 
 
 
 def with_defaults(spec: WorkflowSpec, given: Mapping[str, Any]) -> dict[str, Any]:
-    """The inputs of a run with defaults filled in; raises InvalidInputs with everything that does not fit."""
+    """The inputs of a run with defaults filled in; raises InvalidInputs with every problem."""
     return inputs.with_defaults(spec.inputs, given)

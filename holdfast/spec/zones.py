@@ -21,7 +21,7 @@ def zone_names() -> frozenset[str]:
 
 @cache
 def zone_info(name: str) -> ZoneInfo:
-    """A zone of the list; one that is not on it is a mistake of ours."""
+    """A zone of the list; an unknown name is a bug in Holdfast."""
     assert name in zone_names(), name
     with files("tzdata").joinpath("zoneinfo", *name.split("/")).open("rb") as file:
         return ZoneInfo.from_file(file, key=name)

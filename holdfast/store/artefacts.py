@@ -1,7 +1,7 @@
 """Artefacts: files by their sha256 in a folder beside the database. Knows no runs and no steps.
 
 A file is on disk, and so is its name, before anything that names it is committed; so a row never names what a power cut
-took away. What no row names is swept after a day.
+took away. Files that no row refers to are deleted after a day.
 """
 
 from __future__ import annotations
@@ -170,7 +170,7 @@ class Artefacts:
         """The file behind an address; not to be written to."""
         found = _URI.match(uri)
         if found is None:
-            raise ArtefactError(f"{uri!r} is no artefact of ours; they look like {SCHEME}<64 hex digits>")
+            raise ArtefactError(f"{uri!r} is not an artefact URI; expected {SCHEME}<64 hex digits>")
         if not self.has(found[1]):
             raise ArtefactError(f"the artefact {uri} is not here")
         return self._place(found[1])

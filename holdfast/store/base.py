@@ -46,7 +46,7 @@ class Fenced(HoldfastError):
 
 
 class FileCheck(Protocol):
-    """A long look at every page, on a thread: `run` gives what is wrong, `stop` ends it early."""
+    """A check of every page, on a thread: `run` returns the problems, `stop` ends it early."""
 
     has_begun: bool
 
@@ -155,7 +155,7 @@ COPIED: Final = (
 
 
 class StoreFile(Store, Protocol):
-    """A store that is one file, opened to be looked at: what its upkeep needs."""
+    """A store that is one file, opened for reading: what its upkeep needs."""
 
     path: str
 

@@ -107,7 +107,7 @@ class Batch:
     forgotten: Annotated[list[RunNo], Field(run=lambda no: no, alone=True)]
 
     lane: str | None = None  # the suspect that is alone from this commit on; "" clears it
-    deaths: str | None = None  # what processes died of, whole (runtime/fatal_runs.py)
+    deaths: str | None = None  # which runs crashed the process, as a whole (runtime/fatal_runs.py)
     is_probe = False  # write something that means nothing: can the store write and sync?
     probe_bytes = 0  # at least so many: what it could not write before
 

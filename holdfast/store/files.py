@@ -57,7 +57,7 @@ def claim(database: str) -> None:
 
 
 def tighten(path: Path) -> bool:
-    """Leave only the owner any right to a file or folder; gives whether that took something away."""
+    """Remove the rights of group and other users to a file or folder; returns whether any were removed."""
     try:
         found = os.stat(path, follow_symlinks=False)
         if not found.st_mode & OTHERS or stat.S_ISLNK(found.st_mode):
@@ -77,7 +77,7 @@ def tighten(path: Path) -> bool:
 
 
 def tighten_tree(folder: Path) -> None:
-    """The same for a folder with all that is in it; looked at only if the folder itself was open to others."""
+    """The same for a folder with everything in it; skipped unless other users had rights to the folder itself."""
     if tighten(folder):
         for inner, folders, files in os.walk(folder):
             for name in (*folders, *files):

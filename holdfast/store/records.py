@@ -111,7 +111,7 @@ class Workflow(msgspec.Struct, frozen=True):
 
 
 class Release(msgspec.Struct, frozen=True):
-    """One content that was published under a name, or is a draft of it: the same for ever."""
+    """One content that was published under a name, or is a draft of it: it never changes."""
 
     id: str
     flow_id: str
@@ -153,14 +153,14 @@ class KeyName(NamedTuple):
 
 
 class KeyEnd(NamedTuple):
-    """What a step leaves behind under its key: the output that others take, or nothing."""
+    """The outcome stored under a step's key: the output that later steps reuse, or nothing."""
 
     output: bytes | None = None
     expires_at: Millis | None = None
 
 
 class KeyAnswer(NamedTuple):
-    """A key that has an answer; `created_at` tells it from one of the same name that was taken later."""
+    """A key that has an answer; `created_at` distinguishes it from a later key with the same name."""
 
     tenant: str
     scope: str
@@ -225,7 +225,7 @@ class AssignmentRow(msgspec.Struct, frozen=True):
 class Listing(NamedTuple):
     """Part of a list, and the number that the next part begins below; None if there is no more.
 
-    A part looks at a bounded number of runs: it may have fewer than were asked for, and still not be the last.
+    A page reads a bounded number of runs: it may have fewer than were requested and still not be the last.
     """
 
     rows: list[RunRow]
@@ -233,7 +233,7 @@ class Listing(NamedTuple):
 
 
 class WaitOpened(NamedTuple):
-    """A step waits for what others can give. `name` is a task id; `detail` is JSON."""
+    """A step waits for an answer from outside. `name` is a task id; `detail` is JSON."""
 
     tenant: str
     kind: str
@@ -264,7 +264,7 @@ class WaitClosed(NamedTuple):
 
 
 class WaitRow(NamedTuple):
-    """A wait as others find it; one that is over says how."""
+    """A wait as callers see it; `outcome` says how a closed one ended."""
 
     no: RunNo
     run_id: RunId
@@ -280,7 +280,7 @@ class WaitRow(NamedTuple):
 
 
 class NewLetter(NamedTuple):
-    """The end of a run, to be told to one of its destinations. `origin` is the part of the address that names the server."""
+    """The final callback of a run to one of its destinations. `origin` is the part of the URL that names the server."""
 
     tenant: str
     id: str
@@ -293,7 +293,7 @@ class NewLetter(NamedTuple):
 
 
 class LetterTried(NamedTuple):
-    """A letter after a try, or after somebody decided about it; counts only if its outcome is still what it was."""
+    """A delivery after an attempt or a decision of the operator; applied only if its outcome has not changed meanwhile."""
 
     tries: int
     due_at: Millis
@@ -305,7 +305,7 @@ class LetterTried(NamedTuple):
 
 
 class Letter(NamedTuple):
-    """A letter as it stands: `outcome` is delivered, dead or discarded, or None while it is on its way."""
+    """The current state of a delivery: `outcome` is delivered, dead or discarded, or None while it is pending."""
 
     pos: int
     tenant: str
@@ -325,7 +325,7 @@ class Letter(NamedTuple):
 
 
 class EarlyResult(NamedTuple):
-    """An answer to a call that nobody has said to be waiting for yet."""
+    """An early callback: an answer to a call that has not announced itself as pending yet."""
 
     tenant: str
     task_id: str
@@ -335,7 +335,7 @@ class EarlyResult(NamedTuple):
 
 
 class TakenEarly(NamedTuple):
-    """One of these is over: it was given to run `no`, in the commit that says so, or is nobody's."""
+    """An early callback that is removed: delivered to run `no` in the same commit, or expired."""
 
     tenant: str
     task_id: str
@@ -365,7 +365,7 @@ class Stored(msgspec.Struct):
 
 
 class Ends(NamedTuple):
-    """A run's row with the beginning and the end of its journal, all of one look."""
+    """A run's row with the beginning and the end of its journal, read in one snapshot."""
 
     row: RunRow
     first: list[ReadRow]

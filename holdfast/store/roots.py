@@ -19,7 +19,7 @@ from holdfast.errors import HoldfastError
 # What the kernel shows there is the server's own memory, environment and open files.
 KERNEL_FOLDERS: Final = (Path("/proc"), Path("/sys"), Path("/dev"))
 FOLDER_FLAGS: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-# Without O_NONBLOCK, a pipe put in place of the file in the last moment would hold the thread for ever.
+# Without O_NONBLOCK, a pipe put in place of the file in the last moment would block the thread for ever.
 FILE_FLAGS: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
@@ -59,7 +59,7 @@ class Protected:
     def __contains__(self, found: os.stat_result) -> bool:
         """Is this one of the files, whatever name it was found under?"""
         for path in self._files(also_in_folders=found.st_nlink > 1):
-            with contextlib.suppress(OSError):  # it went while we looked
+            with contextlib.suppress(OSError):  # removed in the meantime
                 if os.path.samestat(found, os.stat(path)):
                     return True
         return False

@@ -52,6 +52,6 @@ def _folder(dialect: str):  # type: ignore[no-untyped-def]  # Traversable moved 
 
 
 def _plain(text: str) -> str:
-    """Without comments and line breaks: a driver that looks a statement up by its text hashes every character, each time."""
+    """Without comments and line breaks: a driver that caches statements by their text hashes every character on each use."""
     lines = [line for line in text.splitlines() if not line.lstrip().startswith("--")]
     return " ".join(" ".join(lines).split()).removesuffix(";")

@@ -21,7 +21,7 @@ from holdfast.tools.guard import Guard
 
 SLEEP_SECONDS_MAX: Final = float(limits.bounds("sleep_secs_max")[1])
 PATH_CHARS_MAX: Final = 1_024
-SEARCH: Final = 2  # units of work that a search costs before it looks at anything
+SEARCH: Final = 2  # units of work that starting a search costs
 
 
 def builtins(guard: Guard) -> list[Callable[..., Any]]:
@@ -72,7 +72,7 @@ async def transform(
     JSONPaths (`{name: "$.person.name"}`), of an object or of each object in a list. `omit`: leave these keys out.
     `merge`: lay this object over it.
 
-    All paths together may do the work of one expression, and at most 2,000,000 members are looked at or copied.
+    All paths together may do the work of one expression, and at most 2,000,000 members are visited or copied.
     """
     paths, members = Work(), Work("transform_members_max")
     try:

@@ -98,7 +98,7 @@ def frame(message: Order | Report) -> bytes:
 
 
 class Child:
-    """Calls tools, one at a time, as it is told."""
+    """Calls tools on request, one at a time."""
 
     is_loading_main: ClassVar = False
 
@@ -134,7 +134,7 @@ class Child:
             os.killpg(0, signal.SIGKILL)
 
     def path(self, uri: str) -> Path:
-        """The file of an artefact, which only the engine can tell."""
+        """The file of an artefact; only the engine knows its path."""
         with self._asking:
             self._send(Asked(uri))
             found = self._found.get()

@@ -1,6 +1,6 @@
-"""What a tool may know of the attempt it is, and tell about it.
+"""What a tool can read and report about the attempt that it runs in.
 
-Knows one attempt. Must not know who listens: what is told goes to a function that was given, from whatever thread
+Knows one attempt. Must not know who listens: reports go to a function given by the caller, from whatever thread
 the tool runs in.
 """
 
@@ -57,7 +57,7 @@ class Context:
 
     @property
     def cancelled(self) -> bool:
-        """True once the run is being cancelled or the time of this attempt is over. Look at it, and return."""
+        """True once the run is being cancelled or this attempt has timed out. Check it regularly, and return."""
         return self._cancelled
 
     def cancel(self) -> None:
@@ -79,7 +79,7 @@ class Context:
         self._say("log", {"message": message, "fields": fields})
 
     def progress(self, done: float, total: float | None = None, message: str = "") -> None:
-        """How far it is: a fraction from 0 to 1, or done of total. Those that nobody could tell apart are dropped."""
+        """Report progress: a fraction from 0 to 1, or done of total. Changes too small to see are dropped."""
         fraction = min(max(done / total if total else float(done), 0.0), 1.0)
         shown = (round(fraction * 1_000), message)
         if shown == self._shown or self._progress >= limits.now.progress_max:
@@ -120,7 +120,7 @@ class Context:
         self._workdir, self._workdirs = folder, folder.parent
 
     def close(self) -> None:
-        """The attempt is over: its folder goes."""
+        """The attempt has ended: remove its folder."""
         if self._workdir is not None and os.path.lexists(self._workdir):
             shutil.rmtree(self._workdir, ignore_errors=True)
 

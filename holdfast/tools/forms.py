@@ -23,7 +23,7 @@ from holdfast.values import JSON_DEPTH_MAX, NotJson, encode, written
 
 REF_TEMPLATE: Final = "#/$defs/{name}"
 _ACCEPTED: Final = "JSON data, dataclasses, TypedDict, Enum, Literal, msgspec and pydantic models, datetime, Decimal, UUID, Path"
-_WORDS: Final = {dict: "object", list: "array", type(None): "null"}  # others go by their Python names
+_WORDS: Final = {dict: "object", list: "array", type(None): "null"}  # other types keep their Python names
 
 
 class Misfit(ValueError):
@@ -77,7 +77,7 @@ _SCALARS: Final[dict[type, tuple[dict[str, Any], str]]] = {
 
 
 def _exact(annotation: Any) -> type | None:
-    """The types that a look at `type(value)` can settle: decoded JSON has no subclasses."""
+    """The types that checking `type(value)` alone can settle: decoded JSON has no subclasses."""
     if annotation == dict[str, Any]:
         return dict
     if annotation == list[Any]:
@@ -86,7 +86,7 @@ def _exact(annotation: Any) -> type | None:
 
 
 def _exact_arm(annotation: Any) -> type | None:
-    """Of `int | None` the int: what is given most often needs no closer look."""
+    """Of `int | None` the int: the most common case is checked first."""
     arms = typing.get_args(annotation) if _is_union(annotation) else ()
     return next((arm for arm in arms if arm in _SCALARS), None)
 
@@ -150,7 +150,7 @@ def _custom_schema(kind: type) -> dict[str, Any]:
 
 
 def _first_of(arms: tuple[Any, ...], words: str) -> Form:
-    """A union that msgspec cannot tell apart beforehand (`datetime | str`): the first arm that fits, in the order written."""
+    """A union whose arms msgspec cannot distinguish (`datetime | str`): the first arm that fits, in the order written."""
     forms = [form_of(arm) for arm in arms]
 
     def convert(value: Any) -> Any:
@@ -277,8 +277,8 @@ def refuse_bent(value: Any, what: str) -> None:
 
 def _refuse_unfinished(value: Any) -> None:
     if inspect.iscoroutine(value):
-        value.close()  # or Python would warn that nobody awaited it
-        raise NotJson("a coroutine, which nobody awaited; make the tool `async def` and await it there")
+        value.close()  # or Python would warn that it was never awaited
+        raise NotJson("a coroutine that was never awaited; make the tool `async def` and await it there")
     if inspect.isgenerator(value) or inspect.isasyncgen(value):
         raise NotJson(f"{_a(value)}; return a list of what it gives")
 
@@ -303,7 +303,7 @@ def _plain(value: Any) -> Any:
 
 
 def _misfit_in(value: Any) -> str:
-    """The first part of a value that has no JSON form, in words; empty if it cannot be told."""
+    """The first part of a value that has no JSON form, in words; empty if it cannot be found."""
     stack: list[tuple[Any, str, int]] = [(value, "$", 0)]
     while stack:
         top, where, depth = stack.pop()
@@ -321,7 +321,7 @@ def _misfit_in(value: Any) -> str:
     return ""
 
 
-# msgspec writes a set as a list and bytes as base64, which come back as something else.
+# msgspec writes a set as a list and bytes as base64, which would be read back as another type.
 _BENT: Final = (set, frozenset, bytes, bytearray, memoryview)
 CIRCLES_LOOKED_FOR_AT: Final = (
     12  # levels: few values have so many, and each level of a circle may be twice as wide
@@ -359,7 +359,7 @@ def _kinds_of_keys(level: list[Any], kinds: set[type]) -> set[type]:
 
 
 def _is_too_deep(value: Any) -> bool:
-    """Asked of a value that may hold one part many times: looks at each part of a level once."""
+    """Checks a value that may contain one part many times: each part of a level is visited once."""
     level = [value]
     for _ in range(JSON_DEPTH_MAX + 1):
         parts = (part for one in level for part in _members(one) if type(part) not in _LEAVES)

@@ -23,9 +23,9 @@ Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 RESOLVE_SECONDS: Final = 10.0
-LOOKUPS_MAX: Final = 32  # names looked up at once
+LOOKUPS_MAX: Final = 32  # concurrent DNS lookups
 
-# Python's own `is_global` lets several of these pass, and `is_private` lets others.
+# Python's own `is_global` accepts several of these, and `is_private` misses more.
 _DENIED_V4: Final = tuple(
     ipaddress.IPv4Network(text)
     for text in (
@@ -133,7 +133,7 @@ async def looked_up(host: str, port: int) -> list[Target]:
 
 @functools.cache
 def _names() -> ThreadPoolExecutor:
-    """Threads of their own for names: those that hang must not keep files and others waiting."""
+    """Threads reserved for DNS: lookups that hang must not hold up files and other work."""
     return ThreadPoolExecutor(LOOKUPS_MAX, "holdfast-names")
 
 

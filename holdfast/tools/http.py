@@ -4,7 +4,7 @@ Knows what may have happened to a request: `unsent` (it never left), `timeout` (
 (sent, and the connection broke), `http_3xx`, `http_4xx`, `http_429`, `http_5xx` (an answer that was not expected),
 `refused` (an address that may not be called), `too_large` (an answer over the limit), `inputs` (no request can be made
 of it). Must not know retries: a request is sent once, and the client library's own retry is off. Each request has a fresh connection: one that was kept alive may be closed by the other
-side just as it is used, and then nobody knows whether the request was read.
+side just as it is used, and then it is unknown whether the request was read.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ async def post(
 def session_of(**options: Any) -> aiohttp.ClientSession:
     """A session that sends each request once.
 
-    aiohttp sends GET, PUT, DELETE and some others a second time when the connection drops without an answer; the first one
+    aiohttp sends GET, PUT, DELETE and some other methods a second time when the connection drops without an answer; the first one
     may have been carried out by then, so it is the caller who decides whether to try again.
     """
     import aiohttp

@@ -18,7 +18,7 @@ from typing import Final
 
 PR_SET_PDEATHSIG: Final = 1
 PR_SET_CHILD_SUBREAPER: Final = 36
-SWEEP_SECONDS_MAX: Final = 5.0  # for processes that start others as fast as they are killed
+SWEEP_SECONDS_MAX: Final = 5.0  # for processes that fork as fast as they are killed
 SWEEP_PAUSE_SECONDS: Final = 0.005
 WATCHED: Final = (signal.SIGTERM, signal.SIGCHLD)
 
@@ -55,7 +55,7 @@ def _watch(parent: int, kept: int) -> None:
     status: int | None = None
     while status is None and signal.sigwait(WATCHED) == signal.SIGCHLD:
         status, _ = _reaped(kept)
-    last = _sweep(kept)  # it may have ended by itself in the moment that we were told to end it
+    last = _sweep(kept)  # it may have exited by itself just when it was to be ended
     _end_as(next(found for found in (status, last, int(signal.SIGKILL)) if found is not None))
 
 
@@ -104,7 +104,7 @@ def _children() -> list[int]:
 
 
 def _end_as(status: int) -> None:
-    """End as the process of tools did, so that the engine can tell how."""
+    """Exit the way the tool process did, so that the engine sees the same exit status."""
     if os.WIFSIGNALED(status):
         number = os.WTERMSIG(status)
         if number not in (signal.SIGKILL, signal.SIGSTOP):

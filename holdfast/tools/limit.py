@@ -39,7 +39,7 @@ class Limit:
         await self._timeout.__aexit__(kind, error, trace)
 
     def expire(self) -> None:
-        """The time is over now."""
+        """The time limit is reached now."""
         self._timeout.reschedule(asyncio.get_running_loop().time())
 
     def _look_last(self) -> None:

@@ -1,8 +1,8 @@
 """POST over connections that are kept: what was sent, what came back, and whether the request can have been read.
 
 Knows HTTP/1.1 and which addresses may be called, not what is asked or what follows a failure. One request at a time
-stands on a connection; whoever gives up waiting ends it, so that the other side sees nobody is there any more. No
-redirects, no proxies, no cookies; an answer is bounded, and its status is nobody's business here.
+stands on a connection; a caller that stops waiting closes it, so that the server sees the disconnect. No
+redirects, no proxies, no cookies; an answer is bounded, and its status is left to the caller.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class Poster:
         self._tls: ssl.SSLContext | None = None
 
     async def post(self, to: Address, head: bytes, body: bytes, *, fresh: bool = False) -> bytes:
-        """The body of the answer. `fresh`: not over a kept connection, of which nobody knows whether it is still one."""
+        """The body of the answer. `fresh`: use a new connection, since a kept one may have been closed."""
         request = b"%bContent-Length: %d\r\n\r\n%b" % (head, len(body), body)
         if to.idle and self._guard.guarded and not to.idle[-1].is_judged:
             to.close()  # they were made before outgoing calls were guarded
@@ -179,7 +179,7 @@ class _Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         self._received += len(data)
         if self._waiter is None:
-            return self.end()  # nobody asked
+            return self.end()  # no request is waiting for it
         if self._received - self._size > HEAD_BYTES_MAX + len(data):
             return self._fail(Broken("the head of the answer is too long"))
         try:

@@ -33,7 +33,7 @@ REPORT_BYTES_MAX: Final = VALUE_BYTES_MAX + 64 * 1024
 MEMORY_BYTES_MIN: Final = (
     2**30
 )  # of address space, much of which an interpreter and its libraries only reserve
-FAREWELL_SECONDS: Final = 0.2  # for a tool that looks at `cancelled`, before it is killed
+FAREWELL_SECONDS: Final = 0.2  # for a tool that checks `cancelled`, before it is killed
 REST_SECONDS: Final = 1.0  # for what a process wrote before it ended
 CLOSE_SECONDS: Final = 2.0
 
@@ -46,7 +46,7 @@ class Crashed(ToolError):
 
 
 class Processes:
-    """Processes for tools, as many as there are cores unless told otherwise. Belongs to one event loop."""
+    """Processes for tools, by default one for each core. Belongs to one event loop."""
 
     def __init__(
         self,
@@ -107,7 +107,7 @@ class Processes:
             process = self._idle.pop()
             if process.is_alive:
                 return process
-            self._all.discard(process)  # it ended by itself while nobody asked anything of it
+            self._all.discard(process)  # it exited by itself while idle
             process.kill()
         process = await self._new()
         self._all.add(process)
@@ -191,7 +191,7 @@ class Process(asyncio.Protocol):
         raise Crashed(_how_it_ended(await self._gone))
 
     async def say_farewell(self) -> None:
-        """Tell the tool that it is over, and give it a moment to look."""
+        """Set `cancelled` for the tool, and give it a moment to return."""
         assert self._transport is not None
         if self._report is not None and self.is_alive:
             self._transport.write(child.frame(child.Cancel()))
@@ -220,7 +220,7 @@ class Process(asyncio.Protocol):
         try:
             self._loop.call_soon_threadsafe(_settle, self._gone, code)
         except RuntimeError:
-            return  # the loop ended first, and nobody asks any more
+            return  # the loop was closed first; no caller is left
 
     # ------------------------------------------------------------------------------------------------ the socket
 

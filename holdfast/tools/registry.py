@@ -65,7 +65,7 @@ class Tool:
         self.context = self._signature.context
         self.takes_callback = bool(
             getattr(fn, _CALLBACK, False)
-        )  # it is told where a later answer may be sent to
+        )  # it receives the callback URL for a later result
         self.is_remote = False  # done on another machine, whose files are not here
         # Learnt: one that never waits needs no task of its own. A plain one is just called.
         self.suspends = self.runs_in != "loop"
@@ -104,8 +104,8 @@ def tool(
 
     With `isolate="process"` it is called in a process of its own kind, which can be killed: for work that keeps a
     core busy, and for code that cannot be trusted to return. With `supports_async_callback` it is given a
-    `callback_url`, where there is a public address: it may return `{"pending": True, "task_id": …}` then, and whoever
-    has that address sends the result later.
+    `callback_url` if the server has a public address: it may then return `{"pending": True, "task_id": …}`, and the
+    result is sent to that URL later.
     """
     if isolate not in (None, "process"):
         raise ValueError(f'isolate is "process" or left out, not {isolate!r}')
@@ -238,13 +238,13 @@ def _refuse_unfindable(fn: Callable[..., Any], name: str) -> None:
     found: Any = sys.modules.get(module)
     if module == "__main__" and not hasattr(found, "__file__"):
         raise TypeError(
-            f"tool {name!r} runs in a process, which cannot look into this session: put it into a module"
+            f"tool {name!r} runs in a separate process, which cannot import from this session: put it into a module"
         )
     for part in path.split("."):
         found = getattr(found, part, None)
     if found != fn:
         raise TypeError(
-            f"tool {name!r} runs in a process, which looks for {module}.{path} and would find something else there"
+            f"tool {name!r} runs in a separate process, which would find something else at {module}.{path}"
         )
 
 

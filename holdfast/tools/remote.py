@@ -12,7 +12,7 @@ class RemoteCaller(Protocol):
 
     What it returns is the tool's result. What it raises fails the attempt; raise `ToolError` with the kind `unsent`
     if the call surely never left, `unknown` if it may have been carried out, and `timeout` if no answer came in time.
-    `context.cancelled` says that nobody waits for the answer any more; the task is cancelled then too.
+    `context.cancelled` is true once the caller no longer waits for the result; the task is cancelled then too.
     """
 
     async def call(self, server: str, tool: str, args: dict[str, Any], context: Context) -> Any: ...

@@ -4,7 +4,7 @@ Knows where secrets come from, whose they are, and every value that is configure
 journal, templates, or which step asked.
 
 The environment's secrets (`HOLDFAST_SECRET_<NAME>`) belong to the tenant `default`; another tenant has those of them
-that the operator lists for it, and what a provider that is told the tenant gives it.
+that the operator lists for it, and what a provider returns for the tenant.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from holdfast.values import DEFAULT_TENANT
 
 REDACTED: Final = "***"
 REDACTED_CHARS_MIN: Final = 6  # to take a shorter one out of every text would take words apart
-REMEMBERED_MAX: Final = 1_000  # values; beyond it the oldest, long rotated away, is forgotten
+REMEMBERED_MAX: Final = 1_000  # values; beyond it the oldest, long since rotated, is dropped
 LOOKED_AT_ONCE_BYTES: Final = (
     1024 * 1024
 )  # the search holds the interpreter; other threads get their turn in between

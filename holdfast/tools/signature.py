@@ -202,7 +202,7 @@ def _namespaces(fn: Callable[..., Any]) -> dict[str, Any]:
         fn = type(fn).__call__
     inner = inspect.unwrap(getattr(fn, "__func__", fn))
     closed = inspect.getclosurevars(inner).nonlocals if inspect.isfunction(inner) else {}
-    # Often imported for the type checker alone, and nobody means anything else by them.
+    # Often imported only for the type checker, and their meaning is unambiguous.
     usual = {**vars(typing), **vars(collections.abc)}
     return {**usual, **getattr(inner, "__globals__", {}), **closed}
 
@@ -225,5 +225,5 @@ def _default(parameter: inspect.Parameter) -> dict[str, Any]:
         return {}
     try:
         return {"default": msgspec.to_builtins(parameter.default)}
-    except (TypeError, ValueError, RecursionError):  # a default need not be JSON: nobody sends it
+    except (TypeError, ValueError, RecursionError):  # a default need not be JSON: it is never sent
         return {}

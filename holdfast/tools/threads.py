@@ -1,4 +1,4 @@
-"""Work of ours in a thread. Where the system gives no more threads now, it waits for one instead of failing."""
+"""Runs our own blocking work in a thread. If the system cannot start a thread now, it waits for one instead of failing."""
 
 from __future__ import annotations
 
@@ -44,6 +44,6 @@ class _Call(Generic[T]):
 
     def __call__(self) -> T:
         if self.is_dropped:
-            raise RuntimeError("dropped")  # nobody hears it
+            raise RuntimeError("dropped")  # never seen by a caller
         self.has_begun = True
         return self._work()

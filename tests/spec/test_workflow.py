@@ -887,7 +887,7 @@ def test_a_name_of_the_environment_is_unknown_unless_a_setting_allows_it(inputs:
 
 def test_the_environment_is_never_proposed() -> None:
     (problem,) = problems_of(workflow("  - {id: a, tool: t, args: {v: '{{ envs.HOME }}'}}\n"))
-    assert (problem.code, problem.hint) == ("unknown_root", "known here are inputs, secrets, steps")
+    assert (problem.code, problem.hint) == ("unknown_root", "the names known here are inputs, secrets, steps")
 
 
 def test_names_that_stand_for_two_things_are_noted() -> None:

@@ -52,7 +52,7 @@ def question(asked: Question, filled: Mapping[str, str] = {}, problem: str = "")
 def over(asked: Question) -> str:
     """Somebody, perhaps by this very link, has answered, or nothing is asked any more."""
     at = "" if asked.resolved_at is None else f" ({time_text(asked.resolved_at)})"
-    return said(asked, _OUTCOMES.get(asked.outcome or "", "This is over.") + at)
+    return said(asked, _OUTCOMES.get(asked.outcome or "", "This approval is closed.") + at)
 
 
 def counted(asked: Question, *, approved: bool, decided: bool) -> str:

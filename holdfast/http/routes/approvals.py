@@ -1,6 +1,6 @@
 """`/approve/…`: links by which people answer approvals from a mail or a chat. GET shows the question, POST answers it.
 
-Open to whoever has the link: it is the proof. A scanner that opens every link decides nothing. Knows pages, forms and
+The signed link is the credential: no API key is needed. A scanner that opens every link decides nothing. Knows pages, forms and
 who may be given which link; what a link says and that it counts once is the runtime's.
 """
 
@@ -137,7 +137,7 @@ async def style(ask: Ask) -> Response:
 
 
 async def make(ask: Ask) -> ApprovalLink:
-    """For oneself, for nobody in particular, or, as an admin, for anybody."""
+    """For the caller, for no particular person, or, as an admin, for any person."""
     by = ask.body.by
     if by and by != _own_name(ask):
         ask.principal.need("admin")
@@ -148,7 +148,7 @@ async def make(ask: Ask) -> ApprovalLink:
 
 
 def links_for(ask: Ask) -> Links:
-    """Which links of an approval whoever asks may give out: none in the name of others, unless they may do everything."""
+    """The links of an approval that the caller may give out: for other people only with the scope `admin`."""
     base = ask.services.settings.public_url
     if base is None or not ask.principal.may("approve"):
         return no_links

@@ -1,6 +1,6 @@
-"""`/api/v1/dead-letters`, and whom the end of a run is told: look, send again, give up.
+"""`/api/v1/dead-letters` and the deliveries of a run: list, redeliver, discard.
 
-Knows how letters are shown, not how they are sent.
+Knows how deliveries are shown, not how they are sent.
 """
 
 from __future__ import annotations

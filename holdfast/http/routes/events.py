@@ -4,11 +4,11 @@
     id: 41                 where the reader is; sent first, so that nothing is missed before the first event
 
     event: $/dcc.workflowUpdated
-    id: 41.1               one event of row 42 was told; whoever keeps only the 41 misses nothing
+    id: 41.1               one event of row 42 was sent; resuming from 41 misses nothing
     data: {"workflow_id": …}
 
     event: $/dcc.workflowUpdated
-    id: 42                 row 42 was told whole
+    id: 42                 all of row 42 was sent
     data: {…}
 
 Of one run the numbers are those of its journal, of all runs the positions in the journal of the file. What tools say while
@@ -37,10 +37,8 @@ from holdfast.views.events import Position, Tail
 
 HEARTBEAT_SECS: Final = 15.0
 RETRY_MS: Final = 2_000
-RETRY_MS_LEAVING: Final = 1_000  # whoever stops comes back, or another in its place
-GATHER_SECS: Final = (
-    0.02  # between two looks at a journal that grows all the time; after a pause there is none
-)
+RETRY_MS_LEAVING: Final = 1_000  # a server that stops is restarted, or another takes its place
+GATHER_SECS: Final = 0.02  # between two reads of a journal that grows all the time; none after a pause
 CHUNK_BYTES: Final = 64 * 1024
 GOODBYE_SECS_MAX: Final = 1.0
 MEDIA: Final = "text/event-stream"
@@ -65,7 +63,9 @@ async def run_events(ask: Ask) -> Response:
     position = _position(ask) or Position()
     tail = await ask.services.history.of_run(ask.tenant, ask.path["id"], position)
     if tail is None:
-        return Response(status_code=204)  # over, and all of it told: an EventSource does not come back
+        return Response(
+            status_code=204
+        )  # finished and completely sent: an EventSource does not reconnect after 204
     return _stream(ask, _OfRun(tail))
 
 
@@ -181,7 +181,7 @@ def _too_many(limit: str, most: int) -> TooManyRequests:
 
 
 class EventStream(Response):
-    """Sends events until the source is over, the reader goes, or the server leaves."""
+    """Sends events until the source ends, the client disconnects, or the server stops."""
 
     def __init__(
         self,
@@ -241,7 +241,7 @@ class EventStream(Response):
             if source.is_over:
                 return
             if found:
-                await asyncio.sleep(0)  # others get their turn
+                await asyncio.sleep(0)  # let other tasks run
             elif not await self._hears_more():
                 # What did not pass the filter moves the reader on all the same.
                 moved = b"" if sent == source.position else b"id: %b\n" % str(source.position).encode()

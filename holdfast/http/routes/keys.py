@@ -63,11 +63,11 @@ async def revoke(ask: Ask) -> KeyView:
 
 
 def _tenant(ask: Ask, named: str | None) -> str:
-    """Whose keys are meant: the asker's own, unless the asker looks after all."""
+    """The tenant whose keys are meant: the caller's own, unless the caller manages all tenants."""
     if named is None or named == ask.tenant:
         return ask.tenant
     if not ask.principal.is_operator:
-        raise Forbidden("keys of another tenant are looked after by an admin of the tenant default alone")
+        raise Forbidden("only an admin of the tenant default can manage the keys of another tenant")
     return named
 
 

@@ -1,4 +1,4 @@
-"""For those who look after the server: is it alive, is it ready, what does it count; and a log line per request.
+"""For operators: liveness, readiness, metrics, and a log line per request.
 
 Knows how it is shown, not how it is counted.
 """

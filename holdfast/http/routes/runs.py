@@ -1,6 +1,6 @@
 """`/api/v1`: workflows, runs, nodes and artefacts, for both notations. One short function per endpoint.
 
-Knows what is asked of commands and queries and how their answers look on the wire; no SQL, no rule, no type of the engine.
+Knows how to call commands and queries and how to present their results; no SQL, no rule, no type of the engine.
 """
 
 from __future__ import annotations
@@ -247,7 +247,7 @@ async def nodes(ask: Ask) -> NodePage:
 
 
 async def artefact(ask: Ask) -> FileResponse:
-    """Never shown by a browser, always saved: what is in it was made by somebody else."""
+    """Always downloaded, never rendered by a browser: the contents are not trusted."""
     sha256 = ask.path["sha256"]
     path = await ask.services.queries.artefact(ask.tenant, sha256)
     headers = {

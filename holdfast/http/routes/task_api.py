@@ -177,7 +177,7 @@ class Trouble(msgspec.Struct, frozen=True, omit_defaults=True):
     details: list[Problem] = []
 
 
-# What this dialect says of these; of others it has the stable code, and the message beside it.
+# The task API's own codes for these; any other error keeps its stable code, with the message beside it.
 WORDS: Final = {"not_found": "not found", "method_not_allowed": "method", "no_worker": "no worker"}
 
 

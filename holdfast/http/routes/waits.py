@@ -31,7 +31,7 @@ SIGNATURE: Final = "x-hub-signature-256"
 
 
 class Callback(msgspec.Struct, frozen=True):
-    """The answer is JSON text: it may have 25 MiB, and nothing here looks into it."""
+    """The answer is JSON text: it may have 25 MiB, and it is not parsed here."""
 
     task_id: Any
     run_id: Any
@@ -127,7 +127,7 @@ async def approve(ask: Ask) -> Approval:
 
 
 def _who(ask: Ask) -> str:
-    """Who answers: whoever the key is of. Only those who may do everything may speak for others."""
+    """Who answers: the owner of the key. Only an admin may answer for another person."""
     if ask.body.by and ask.principal.may("admin"):
         return str(ask.body.by)
     return ask.services.api_keys.name_of(ask.tenant, ask.principal.key_id)

@@ -99,7 +99,7 @@ _decode_completion = msgspec.json.Decoder(CompleteAssignment).decode
 
 
 def _completion(members: Members) -> CompleteAssignment:
-    """The result stays text: it may have 25 MiB, and nothing here looks into it."""
+    """The result stays text: it may have 25 MiB, and it is not parsed here."""
     result = members.get("result")
     text = written(members if result is None else {**members, "result": None})
     body = _decode_completion(text)
@@ -123,7 +123,7 @@ def offered(services: Sequence[str | OfferService | Service]) -> list[Service]:
 
 
 def check_services(ask: Ask, services: list[str] | tuple[str, ...]) -> None:
-    """A key that is made for some services serves no others."""
+    """A key that is limited to some services cannot serve any other."""
     allowed = ask.principal.services
     if allowed and (others := sorted(set(services) - allowed)):
         raise Forbidden(

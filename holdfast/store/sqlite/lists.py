@@ -22,7 +22,7 @@ from holdfast.values import RunNo
 
 CHUNK_MAX: Final = 128  # numbers that are read from one stretch at a time; the first time only a few
 NEWEST_TIMES: Final = 4  # as many of the newest runs as are asked for, which may be enough
-LOOKED_AT_MAX: Final = 2_000  # runs that one part of a list of labelled runs looks at
+LOOKED_AT_MAX: Final = 2_000  # runs that one page of a list by label reads
 SHARE_MIN: Final = 64  # fewer runs of each stretch are read sooner than counted
 NO_BOUND: Final = 2**62
 SERIES_REMEMBERED_MAX: Final = 10_000
@@ -75,10 +75,10 @@ class Lists:
         return RunNo(next_one[0] + 1) if next_one else None
 
     def _passed_over(self, stretches: list[Stretch], count: int) -> tuple[int, list[Stretch]]:
-        """Leave out so many runs, but for a few: gives how few, and what is left of the stretches.
+        """Skip nearly `count` runs: returns how many are still to be skipped, and the rest of the ranges.
 
-        Of all stretches look as far ahead as each one's share of the runs. Where that is the newest, all up to there are
-        among those to be left out: the others have fewer than their share that are newer still.
+        Read each range as far ahead as its share of the runs. Where that ends with the newest run, all runs up to there are
+        among those to be left out: the other ranges have fewer newer runs than their share.
         """
         left = {stretch: stretch for stretch in stretches if stretch.newest is not None}
         while left and (share := count // len(left)) >= SHARE_MIN:
@@ -102,7 +102,7 @@ class Lists:
         return sum(stretch.runs for stretch in self._stretches(tenant, 0, wanted))
 
     def _newest(self, tenant: str, before: int, limit: int, wanted: Wanted, passed: int = 0) -> list[int]:
-        """Where most runs are wanted ones, it is enough to look at the newest: no stretch has to be found."""
+        """If most runs match, reading the newest is enough: no range has to be found."""
         looked_at = NEWEST_TIMES * (limit + passed)
         asked = {"tenant": tenant, "before": before, "limit": limit, "looked_at": looked_at, "passed": passed}
         found = self._db.execute(self._sql["newest"], asked | {"statuses": _statuses(wanted)})
@@ -135,7 +135,7 @@ class Lists:
     def _of_label(
         self, tenant: str, bound: int, limit: int, wanted: Wanted, stretches: list[Stretch]
     ) -> tuple[list[int], RunNo | None]:
-        """By the label: those of its runs that lie in the stretches, of as many as may be looked at."""
+        """By label: the labelled runs that lie in the ranges, reading at most LOOKED_AT_MAX of them."""
         assert wanted.label is not None
         name, value = wanted.label
         page: tuple[Any, ...] = (tenant, name, bound, LOOKED_AT_MAX)
@@ -160,9 +160,7 @@ class Tallies:
     def __init__(self, db: apsw.Cursor, sql: dict[str, str]) -> None:
         self._db, self._sql = db, sql
         self._series: dict[Series, int] = {}
-        self._known: dict[
-            RunNo, Place
-        ] = {}  # of the runs that are driven here, so that none has to be looked up
+        self._known: dict[RunNo, Place] = {}  # of the runs that are driven here, so that none has to be read
 
     def forget(self) -> None:
         """A transaction was rolled back: what was made in it is not there."""
@@ -230,9 +228,7 @@ class Tallies:
             if row is not None:
                 gone[row] -= 1
         self.add(gone)
-        for series in {
-            series for series, _ in gone
-        }:  # names that nobody uses any more must not make lists slow
+        for series in {series for series, _ in gone}:  # unused label names must not slow down lists
             self._db.execute(self._sql["forget_empty_tallies"], (series,))
             self._db.execute(self._sql["forget_empty_series"], (series,))
         if gone:

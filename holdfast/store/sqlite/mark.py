@@ -1,6 +1,6 @@
 """How far a database was committed, written down beside it: `<database>.mark`.
 
-Database and WAL cannot tell by themselves that commits at the end of the WAL are missing: SQLite passes over them. The mark
+Database and WAL do not show that commits at the end of the WAL are missing: SQLite ignores incomplete ones. The mark
 is written after each commit that appends to a journal, without a sync, so it is never ahead of what was synced. Holds the
 last position of the journal and the inode of the database, both as text.
 """

@@ -32,7 +32,7 @@ HEADER_BYTES: Final = 32  # of a log: magic, version, page size, sequence, two s
 FRAME_BYTES: Final = 24  # before each page in it
 FILE_HEADER_BYTES: Final = 100  # of a database
 LOG_MAGIC: Final = (0x377F0682, 0x377F0683)
-RESTARTS_MAX: Final = 1_000  # of the log, by other programs, between two looks
+RESTARTS_MAX: Final = 1_000  # of the log, by other programs, between two checks
 
 Seen = tuple[int, int]  # device, inode
 
@@ -146,7 +146,7 @@ class Place:
         self._is_gone = self._is_rescued = False
 
     def problem(self, db: apsw.Connection) -> StoreGone | None:
-        """What is wrong with the files, as far as a look tells that changes nothing; `db` is a connection of the caller."""
+        """What is wrong with the files, without changing anything; `db` is the caller's connection."""
         if self._damage:
             return StoreDamaged(self._damage)
         if wrong := self._absent():
@@ -180,7 +180,7 @@ class Place:
 
     def _gone(self) -> StoreGone:
         self._is_gone = True
-        wrong = self._absent() or f"{self.path} cannot be looked at; nothing is accepted now"
+        wrong = self._absent() or f"{self.path} cannot be read; nothing is accepted now"
         if not self._is_rescued:
             log.error("%s", wrong)
             self._rescue()

@@ -1,6 +1,6 @@
-"""A SQLite file, looked at. What is read in one turn of the event loop is of one moment: a look begins with the first
-question of a turn and ends with it, or before a commit of ours. To begin one costs more than most questions do, and
-what was read of the file before counts no more once somebody has written to it.
+"""Reads of a SQLite file. All reads within one turn of the event loop see one snapshot: it begins with the first
+query of the turn and ends with the turn, or before a commit of ours. Beginning one costs more than most queries, and
+SQLite drops its page cache when another connection has written to the file.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ from holdfast.store.statements import migrations, statements
 from holdfast.values import Millis, RunId, RunNo
 
 STATEMENTS_KEPT: Final = (
-    128  # prepared; apsw forgets one after as many uses of others, and searches all of them at each use
+    128  # prepared statements; apsw evicts the least recently used, and searches all of them at each use
 )
-BUSY_MS: Final = 5_000  # how long opening waits for whoever writes to the file
+BUSY_MS: Final = 5_000  # how long opening waits for another writer
 MEND: Final = "Stop the server, keep a copy of the files, run holdfast doctor, and restore a backup"
 MAGIC: Final = b"SQLite format 3\0"
 LOGS_AT: Final = (
@@ -56,7 +56,7 @@ LOGS_AT: Final = (
 )
 HAS_NO_LOG: Final = 1
 NO_PLACE: Final = 0  # no file has this inode: a backup is a copy wherever it lies
-ENDS_LOOKED_AT_MAX: Final = 10_000  # runs that are looked for by the end of their id
+ENDS_LOOKED_AT_MAX: Final = 10_000  # runs that are searched by the end of their id
 OPERATIONS_PER_LOOK: Final = (
     10_000  # of SQLite's machine: some milliseconds until a check that is stopped ends
 )
@@ -110,7 +110,7 @@ class SqliteReads:
         self._sql = statements("sqlite")
         self._read: apsw.Connection
         self._reader: apsw.Cursor
-        self._ending: asyncio.Handle | None = None  # of the look, at the end of this turn of the loop
+        self._ending: asyncio.Handle | None = None  # ends the snapshot at the end of this turn of the loop
 
     def _connect(self, access: int = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE) -> apsw.Connection:
         db = apsw.Connection(
@@ -126,9 +126,9 @@ class SqliteReads:
         self._read, self._reader = db, db.cursor()
 
     def open_to_read(self, *, any_release: bool = False) -> None:
-        """Look at the file beside whoever writes to it: nothing is locked, migrated or changed.
+        """Read the file while another process may write to it: nothing is locked, migrated or changed.
 
-        One of an older release has not all that is asked for; with `any_release` it may only be copied.
+        A file of an older release lacks some tables; with `any_release` it may only be copied.
         """
         if not os.path.exists(self.path):
             raise NotFound(f"there is no database {self.path}; holdfast run makes it, --db names another")
@@ -162,12 +162,12 @@ class SqliteReads:
         if not header:  # SQLite would delete the log, with all that was committed to it
             raise StoreUnavailable(
                 f"{self.path} is not there, but its log {log_file} is, with commits in it. Put the database back beside it; "
-                "to begin with a new database, move the log away first"
+                "to start with a new database, move the log elsewhere first"
             )
         if header[LOGS_AT] == HAS_NO_LOG:  # SQLite would write the log into it all the same
             raise StoreUnavailable(
                 f"{self.path} is a backup, and {log_file} is the log of the database that was here before. To use the "
-                f"backup, move the log and {self.path}-shm away first"
+                f"backup, move the log and {self.path}-shm elsewhere first"
             )
 
     def _refuse_file_without_log(self, db: apsw.Connection) -> None:
@@ -181,7 +181,7 @@ class SqliteReads:
             db.close()
             raise StoreUnavailable(
                 f"{name} was last used as {former}, and its log {log_file} has commits in it. Use it by that name, or move "
-                f"the log to {name}-wal; to do without these commits, move the log away"
+                f"the log to {name}-wal; to give up these commits, move the log elsewhere"
             )
 
     def _schema(self, db: apsw.Connection) -> int:
@@ -206,7 +206,7 @@ class SqliteReads:
     def _in_our_words(
         self, error: BaseException, what: str, db: apsw.Connection | None = None
     ) -> BaseException:
-        """What an error of SQLite means: the file is damaged, or away for now; any other is a mistake of ours."""
+        """What an SQLite error means: the file is damaged, or unavailable for now; any other is a bug in Holdfast."""
         if isinstance(error, apsw.CorruptError | apsw.NotADBError) or _is_cut(error):
             return self.condemn(f"{self.path} is damaged: {error}. {MEND}", db)
         if isinstance(error, AWAY):
@@ -386,7 +386,7 @@ class SqliteReads:
         return next(iter(self._waits("wait_at", no, path, kind, attempt)), None)
 
     async def gate_decided(self, no: RunNo, path: str) -> WaitRow | None:
-        """An approval that is over, by its path or by the bare id of its step."""
+        """A decided or expired approval, by its path or by the id of its step."""
         return next(iter(self._waits("gate_decided", no, path)), None)
 
     async def waits_of_run(self, no: RunNo, limit: int) -> list[WaitRow]:
@@ -470,11 +470,11 @@ class SqliteReads:
         return int(self._ask("last_pos").get)
 
     async def resting_runs(self, after: RunNo, limit: int) -> list[tuple[RunNo, bool]]:
-        """Open runs that nobody drives and no time wakes, and whether each waits for something with a name."""
+        """Open runs without an owner or a wake time, and whether each waits for something with a name."""
         return [(no, bool(waits)) for no, waits in self._ask("resting_runs", (after, limit))]
 
     async def owned_runs(self, after: RunNo, limit: int) -> list[tuple[RunNo, int]]:
-        """Open runs that somebody drives, and which incarnation of the engine."""
+        """Open runs with an owner, and the epoch of the engine that owns them."""
         return list(self._ask("owned_runs", (after, limit)))
 
     async def waits_open(self, after: OpenWait, limit: int) -> list[OpenWait]:
@@ -482,7 +482,7 @@ class SqliteReads:
         return [OpenWait(*row) for row in self._ask("waits_open", (*after, limit))]
 
     async def letters_by_state(self, limit: int) -> dict[str, int]:
-        """How many letters wait to be sent, and are dead; `limit` stands for that many or more."""
+        """The number of pending and of dead deliveries; `limit` means that many or more."""
         return dict(self._ask("letters_by_state", (limit,)))
 
     async def runs_by_status(self) -> dict[str, int]:
@@ -499,7 +499,7 @@ class SqliteReads:
         return found.f_frsize * (found.f_bfree if os.geteuid() == 0 else found.f_bavail)
 
     async def next_pos(self, after: int) -> int | None:
-        """The first position after this one that still has a row, whoever's it is."""
+        """The first position after this one that still has a row, of any tenant."""
         pos: int | None = self._ask("next_pos", (after,)).get
         return pos
 
@@ -542,7 +542,7 @@ class SqliteReads:
             yield
         except apsw.Error as error:
             raise StoreUnavailable(
-                f"{self.path} cannot be read: {error}; holdfast doctor tells more"
+                f"{self.path} cannot be read: {error}; run `holdfast doctor` for details"
             ) from error
         finally:
             self._read.execute("ROLLBACK")
@@ -552,7 +552,7 @@ class SqliteReads:
         return _unsound(self._read)
 
     def checks(self) -> list[str]:
-        """The names of the queries that look for what must not be."""
+        """The names of the queries that find violated invariants."""
         return [name for name in self._sql if name.startswith("check_")]
 
     def check(self, name: str) -> list[str]:
@@ -564,7 +564,7 @@ class SqliteReads:
         return self._rows("newest_of_all", limit)
 
     def open_runs(self) -> list[RunNo]:
-        """Every run that has not ended."""
+        """Every run that has not finished."""
         return [no for (no,) in self._ask("open_runs")]
 
     def marked(self) -> Marked | None:
@@ -617,7 +617,7 @@ class SqliteReads:
             with closing(apsw.Connection(path)) as copy:
                 with copy.backup("main", self._read, "main") as backup:
                     backup.step(-1)
-                copy.pragma("journal_mode", "delete")  # one file, that can be carried away
+                copy.pragma("journal_mode", "delete")  # a single file that can be copied
                 copy.execute(self._sql["forget_place"])
                 copy.execute(self._sql["set_place"], (NO_PLACE,))
                 if as_copy:
@@ -639,7 +639,7 @@ class SqliteReads:
 
 
 class FileCheck:
-    """Every page of the file, looked at on a connection of its own, by a thread that may take its time."""
+    """A check of every page, on a connection and a thread of its own."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -674,6 +674,6 @@ def _is_cut(error: BaseException) -> bool:
 def _unsound(db: apsw.Connection) -> list[str]:
     try:
         found = [str(line) for (line,) in db.execute("PRAGMA integrity_check(20)")]
-    except apsw.Error as error:  # so damaged that it cannot even be looked at
+    except apsw.Error as error:  # too damaged to be read at all
         return [str(error)]
     return [] if found == ["ok"] else found

@@ -46,10 +46,10 @@ WAIT_SECONDS: Final = 0.05  # the longest that the loop waits for one
 ROWS_PER_STATEMENT_MAX: Final = 256
 WAL_BYTES: Final = 4 * 1024 * 1024  # grown beforehand: a commit then changes no file size
 CHECKPOINT_PAGES: Final = 1_000
-BUSY_MS_LATER: Final = 50  # and a commit: the door looks again by itself, and nobody else has to wait for it
+BUSY_MS_LATER: Final = 50  # how long a commit waits: the committer retries, and no other caller is held up
 PROBE_BYTES_MIN: Final = 16
 PROBE_BYTES_MAX: Final = 1024 * 1024
-REPLY_MS: Final = 24 * 3600 * 1000  # how long an answer is kept for whoever asks again
+REPLY_MS: Final = 24 * 3600 * 1000  # how long a response is kept for repeated requests
 
 ALL: Final = -1  # as a limit
 
@@ -77,7 +77,7 @@ class SqliteStore(SqliteReads):
         self.server_key = b""
         self._many = {name: _many_rows(self._sql[name]) for name in ("append", "add_run", "change_run")}
         doomed = [name for name in self._sql if name.startswith("forget_run_")]
-        doomed.sort(key=lambda name: name == "forget_run_row")  # last: the others may still ask it for its id
+        doomed.sort(key=lambda name: name == "forget_run_row")  # last: the other statements still need its id
         self._forget = [self._sql[name] for name in doomed]
         self._put_own: dict[str, Callable[[Batch], None]] = {
             "published": self._publish,
@@ -105,7 +105,7 @@ class SqliteStore(SqliteReads):
     # --------------------------------------------------------------------------------------- open and close
 
     def open(self) -> None:
-        """Bring the file up to date and make it ours: from here on, nobody with an older epoch can commit."""
+        """Bring the file up to date and make it ours: from here on, no process with an older epoch can commit."""
         try:
             self._open()
         except apsw.Error as error:
@@ -203,7 +203,7 @@ class SqliteStore(SqliteReads):
         return was
 
     def problem(self) -> StoreGone | None:
-        """What is wrong with the files of the database, as far as a look tells."""
+        """What is wrong with the files of the database."""
         self._end_look()
         return self._place.problem(self._read)
 
@@ -280,10 +280,10 @@ class SqliteStore(SqliteReads):
 
         def finish() -> None:
             self._at_work -= 1
-            self._end_look()  # the part that is told of this commit sees it
+            self._end_look()  # readers that are notified of this commit see it
             done(commit.error)
 
-        # The thread takes one piece of work after the other: when it comes to this one, the commit is over.
+        # The thread takes one piece of work after the other: when it reaches this one, the commit is done.
         self._work.put(partial(_call, asyncio.get_running_loop(), finish))
 
     def _run(self) -> None:
@@ -295,7 +295,7 @@ class SqliteStore(SqliteReads):
         commit.is_over.release()
 
     def _try(self, batch: Batch) -> BaseException | None:
-        """The outcome of a commit. Whatever goes wrong is one: the thread lives on, and the committer is told."""
+        """The outcome of a commit. Every exception is an outcome: the thread survives, and the committer is notified."""
         try:
             self._place.check_before_commit()
             if self._wal_pages > CHECKPOINT_PAGES:
@@ -464,7 +464,7 @@ class SqliteStore(SqliteReads):
                 self._write.execute(statement, (no,))
 
     def _meaning(self, error: BaseException, batch: Batch) -> BaseException:
-        """What a failure means to the door: over, fenced, later, or a mistake of ours."""
+        """What a failure means to the committer: fenced off, to be retried later, or a bug in Holdfast."""
         if isinstance(error, apsw.ConstraintError):
             taken = self._taken(batch)
             return Fenced(taken) if taken else error
@@ -493,12 +493,12 @@ class _Commit:
 
 
 def _call(loop: asyncio.AbstractEventLoop, finish: Callable[[], None]) -> None:
-    with suppress(RuntimeError):  # the loop is closed: there is no one to tell
+    with suppress(RuntimeError):  # the loop is closed: no caller is left
         loop.call_soon_threadsafe(finish)
 
 
 class Keys:
-    """Idempotency keys within one commit: who asks gets, waits, or is answered; who lets go hands on."""
+    """Idempotency keys within one commit: a requester gets the key, waits, or receives the stored output; a release passes it on."""
 
     def __init__(self, db: apsw.Connection, sql: dict[str, str]) -> None:
         self._db, self._sql = db, sql

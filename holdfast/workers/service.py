@@ -1,12 +1,12 @@
-"""Workers: what the engine gives them to do, and what they say to it. One door to the four files beside this one.
+"""Workers: what the engine gives them to do, and what they ask of it. One door to the files beside this one.
 
-    roster        who is registered, alive and loaded
-    calls         those who are called: push
-    assignments   those who fetch: pull
-    absence       what nobody serves now
+    registry      which workers are registered, alive and loaded
+    push          workers that are called
+    pull          workers that fetch: poll, heartbeat, complete; over leases (with pollers, expiry)
+    backoff       services that no worker serves now
 
-Knows who is asked first. Workers that are called come before workers that fetch: the answer is there a round trip
-earlier, and one that nobody can reach costs no more than the try.
+Knows which workers are asked first. Workers that are called come before workers that fetch: the answer is there a round
+trip earlier, and one that cannot be reached costs no more than the try.
 """
 
 from __future__ import annotations
@@ -22,8 +22,10 @@ from holdfast.runtime.writes import Writes
 from holdfast.store.base import Store
 from holdfast.tools.guard import Guard
 from holdfast.values import TERMINAL, RunNo
+from holdfast.workers.assignment import Key
 from holdfast.workers.backoff import Absence
-from holdfast.workers.leases import Assignments, Fetched, Key, Progress, Renewed
+from holdfast.workers.leases import Assignments
+from holdfast.workers.pull import Fetched, Progress, Pull, Renewed
 from holdfast.workers.push import Calls, Job, Unreached
 from holdfast.workers.registry import Kind, Offered, Roster, WorkerView
 
@@ -47,7 +49,8 @@ class Workers:
         self.pulse = Pulse(clock)
         self.roster = Roster(self.writes, clock, self.pulse, guard, ttl_secs)
         self.calls = Calls(self.roster, guard)
-        self.assignments = Assignments(store, self.writes, self.roster, clock, self.pulse, lease_secs)
+        self.assignments = Assignments(self.writes, self.roster, clock, self.pulse, lease_secs)
+        self.pull = Pull(store, self.assignments, self.roster, clock)
         self._absence = Absence(self.roster)
         self.holds, self.stop, self.forget_job = (
             self.assignments.holds,
@@ -167,12 +170,12 @@ class Workers:
         check: Callable[[], None] = lambda: None,
     ) -> Fetched:
         worker = self.roster.worker(tenant, worker_id, key_id)
-        return await self.assignments.poll(worker, services, limit, wait_secs, leaving, check)
+        return await self.pull.poll(worker, services, limit, wait_secs, leaving, check)
 
     async def job_heartbeat(
         self, tenant: str, name: str, token: str, progress: Progress | None = None, load: int | None = None
     ) -> Renewed:
-        return await self.assignments.heartbeat(tenant, name, token, progress, load)
+        return await self.pull.heartbeat(tenant, name, token, progress, load)
 
     async def complete(
         self,
@@ -183,7 +186,7 @@ class Workers:
         error: str = "",
         error_kind: str | None = None,
     ) -> None:
-        await self.assignments.complete(tenant, name, token, result, error, error_kind)
+        await self.pull.complete(tenant, name, token, result, error, error_kind)
 
     # --------------------------------------------------------------------------------------------------- counts
 

@@ -239,7 +239,7 @@ BUGS: Final = (
         "            await self._writes.durable()\n", "            pass\n"),
     Bug("an answer that could not be written is never waited for again", "world-graph", "runtime/restore.py",
         "        self._dispatch.rejoin_all()\n", ""),
-    Bug("the time of a call is looked at while it is being stopped", "world-graph", "workers/leases.py",
+    Bug("the time of a call is looked at while it is being stopped", "world-graph", "workers/assignment.py",
         "return min(self.lease_until, self.stop_until)", "return min(self.lease_until, self.call_until, self.stop_until)"),
     # ------------------------------------------------------------------------------------------------- waiting
     Bug("an answer that comes before its pause is forgotten", "races", "engine/fold.py",
@@ -336,7 +336,7 @@ BUGS: Final = (
         "                self.writes.soon()\n                break\n"),
     Bug("a letter is put off for as long each time", "world-waits", "deliveries/destinations.py",
         "DELAYS_SECS[letter.tries] * 1000", "DELAYS_SECS[0] * 1000"),
-    Bug("a letter is called anew for each try", "world-waits", "deliveries/destinations.py",
+    Bug("a letter is called anew for each try", "world-waits", "deliveries/message.py",
         "        \"webhook-id\": letter.id,\n", "        \"webhook-id\": f\"{letter.id}{letter.tries or ''}\",\n"),
     Bug("a letter that is not wanted is tried again", "world-waits", "deliveries/destinations.py",
         "    if for_good or letter.tries >= len(DELAYS_SECS):\n", "    if letter.tries >= len(DELAYS_SECS):\n"),

@@ -21,7 +21,7 @@ from holdfast.engine.events import Adopted, AttemptReleased, StepFailed, StepSuc
 from holdfast.errors import HoldfastError, NotFound, Superseded
 from holdfast.plan.flow import CALL_TIMEOUT_MS
 from holdfast.values import DEFAULT_TENANT, decode
-from holdfast.workers.leases import Offer
+from holdfast.workers.pull import Offer
 from holdfast.workers.service import LEASE_SECS
 from tests.sim.checkers import Shadow, hold
 from tests.sim.graphs import result_of

@@ -15,7 +15,8 @@ from holdfast.errors import Forbidden, InvalidRequest, NotFound, StoreUnavailabl
 from holdfast.store.batch import Batch
 from holdfast.store.records import AssignmentRow
 from holdfast.values import RunId, RunNo
-from holdfast.workers.leases import Offer, id_of
+from holdfast.workers.assignment import id_of
+from holdfast.workers.pull import Offer
 from tests.runtime.bench import Bench, opened, rows
 from tests.runtime.manual import by_hand, clock, settled
 
@@ -261,7 +262,7 @@ async def test_a_job_whose_lease_is_over_is_another_workers(tmp_path: Path) -> N
 
 @by_hand
 async def test_a_heartbeat_keeps_the_lease_and_tells_progress(tmp_path: Path) -> None:
-    from holdfast.workers.leases import Progress
+    from holdfast.workers.pull import Progress
 
     heard: list[dict[str, Any]] = []
     async with opened(tmp_path, [], clock()) as engine:

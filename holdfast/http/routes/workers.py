@@ -34,7 +34,7 @@ from holdfast.http.json_body import Members
 from holdfast.http.table import Ask, Route
 from holdfast.values import written
 from holdfast.views.runs import cursor_of, number_of
-from holdfast.workers.leases import Fetched, Progress
+from holdfast.workers.pull import Fetched, Progress
 from holdfast.workers.registry import Service, WorkerView
 
 TAG: Final = "workers"

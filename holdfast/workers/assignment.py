@@ -1,0 +1,82 @@
+"""A job that a worker fetches: its row, its lease and its name. Knows no queue, clock or store."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from typing import Final
+
+import msgspec
+
+from holdfast.errors import NotFound
+from holdfast.store.records import AssignmentRow
+from holdfast.values import RunId, RunNo
+from holdfast.workers.push import Job
+from holdfast.workers.registry import Worker
+
+NO_MAX: Final = 2**62  # no run has such a number, and no store could be asked for it
+
+Key = tuple[RunNo, str, int]  # run, path, attempt
+Queue = tuple[str, str]  # a tenant, and the name of a service, or of a worker with @ before it
+
+
+class Assignment:
+    """A job that is offered, or leased to a worker. `job` is missing until its run is taken up after a restart."""
+
+    def __init__(self, row: AssignmentRow) -> None:
+        self.row = row
+        self.key: Key = (row.no, row.path, row.attempt)
+        self.job: Job | None = None
+        self.worker: Worker | None = None
+        self.tokens: set[str] = {row.token} if row.token else set()
+        self.lease_until = self.call_until = float("inf")
+        self.alone_since: float | None = None  # since when no worker could do it
+        self.stop_until: float | None = None  # it is to be stopped, and waited for until then
+        self.result: asyncio.Future[bytes] | None = None
+        self.told: asyncio.Future[None] | None = None  # set when the outcome is durable
+        self.digest = b""
+
+    @property
+    def id(self) -> str:
+        assert self.job is not None
+        return id_of(self.job.run_id, self.job.path, self.job.attempt)
+
+    @property
+    def worker_queue(self) -> Queue:
+        """Where the worker that has this job is told something."""
+        assert self.job is not None
+        return self.job.tenant, f"@{self.row.worker}"
+
+    @property
+    def is_leased(self) -> bool:
+        return bool(self.row.token)
+
+    @property
+    def due(self) -> float:
+        if self.stop_until is not None:  # the time of the call is no longer looked at
+            return min(self.lease_until, self.stop_until)
+        return min(self.lease_until, self.call_until)
+
+
+def id_of(run_id: RunId, path: str, attempt: int) -> str:
+    """The name of a job. It says whose attempt it is, and not how many runs there are."""
+    text = msgspec.json.encode((run_id, path, attempt))
+    return "asg-" + base64.urlsafe_b64encode(text).rstrip(b"=").decode()
+
+
+def parts_of(name: str) -> tuple[str | int, str, int]:
+    """Run, path and attempt of a job. Releases up to 0.3 gave out names with the number of the run in place of its id."""
+    try:
+        text = name.removeprefix("asg-").encode("ascii")
+        run, path, attempt = msgspec.json.decode(
+            base64.urlsafe_b64decode(text + b"=" * (-len(text) % 4)), type=tuple[int | str, str, int]
+        )
+    except (ValueError, msgspec.MsgspecError):
+        raise unknown(name) from None
+    if isinstance(run, int) and not 0 < run < NO_MAX:
+        raise unknown(name)
+    return run, path, attempt
+
+
+def unknown(name: str) -> NotFound:
+    return NotFound(f"there is no assignment {name!a:.100}")

@@ -1,0 +1,112 @@
+"""When a lease, a call or an offer expires: one timer of the event loop looks at all open jobs.
+
+Knows the times of jobs, not how they are kept: it is given the open jobs, and two verbs for those that have expired.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from holdfast import limits
+from holdfast.runtime.clock import Clock
+from holdfast.runtime.pulse import Pulse
+from holdfast.workers.assignment import Assignment, Key
+from holdfast.workers.registry import Roster
+
+log = logging.getLogger("holdfast")
+
+SWEEP_SECONDS: Final = 1.0
+
+
+class Expiry:
+    def __init__(
+        self,
+        jobs: Mapping[Key, Assignment],
+        roster: Roster,
+        clock: Clock,
+        pulse: Pulse,
+        *,
+        fail: Callable[[Assignment, str, str], None],
+        take_back: Callable[[Assignment], None],
+    ) -> None:
+        self._jobs, self._roster, self._clock, self._pulse = jobs, roster, clock, pulse
+        self._fail, self._take_back = fail, take_back
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = 0.0
+
+    def close(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def watch(self, at: float) -> None:
+        """Look at the open jobs at this time, or earlier."""
+        self._pulse.start()
+        now = self._clock.monotonic()
+        at = min(at, now + SWEEP_SECONDS)
+        if self._timer is not None and self._timer_at <= at:
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_at = at
+        self._timer = asyncio.get_running_loop().call_later(max(0.0, at - now), self._look_after)
+
+    def _look_after(self) -> None:
+        self._timer = None
+        self._pulse.look()
+        now = self._clock.monotonic()
+        able: dict[tuple[str, str], bool] = {}
+        for assignment in list(self._jobs.values()):
+            if assignment.result is None or assignment.result.done():
+                continue
+            if assignment.is_leased:
+                self._look_at_lease(assignment, now)
+            else:
+                self._look_at_offer(assignment, now, able)
+        due = [each.due for each in self._jobs.values() if each.result is not None and not each.result.done()]
+        if due:
+            self.watch(min(due))
+
+    def _look_at_lease(self, assignment: Assignment, now: float) -> None:
+        job, row = assignment.job, assignment.row
+        assert job is not None
+        if assignment.stop_until is not None and assignment.stop_until <= now:
+            self._fail(assignment, f"worker {row.worker} did not stop in time", "cancelled")
+        elif assignment.call_until <= now and assignment.stop_until is None:
+            timeout_ms = job.rule.call_timeout_ms or 0
+            self._fail(
+                assignment, f"worker {row.worker} did not answer within {timeout_ms / 1000:g} s", "timeout"
+            )
+        elif assignment.lease_until <= now:
+            self._lease_is_over(assignment)
+
+    def _lease_is_over(self, assignment: Assignment) -> None:
+        job, row = assignment.job, assignment.row
+        assert job is not None
+        log.warning("run %s: worker %s fell silent with step %s", job.run_id, row.worker, job.path)
+        if assignment.stop_until is not None:
+            self._fail(assignment, f"worker {row.worker} fell silent", "cancelled")
+        elif job.only_once:
+            self._fail(assignment, f"worker {row.worker} fell silent, and it must not be done twice", "lost")
+        elif row.offers >= limits.now.leases_max:
+            message = f"the leases of {row.offers} workers in turn expired ({limits.met('leases_max')})"
+            self._fail(assignment, message, "lost")
+        else:
+            self._take_back(assignment)
+
+    def _look_at_offer(self, assignment: Assignment, now: float, able: dict[tuple[str, str], bool]) -> None:
+        job = assignment.job
+        assert job is not None
+        queue = (job.tenant, job.service)
+        if queue not in able:
+            able[queue] = bool(self._roster.able(*queue, "pull"))
+        if able[queue]:
+            assignment.alone_since = None
+        elif assignment.alone_since is None:
+            assignment.alone_since = now
+        elif now - assignment.alone_since >= self._roster.ttl_secs:
+            self._fail(
+                assignment, f"no worker: nobody is left who fetches jobs of {job.service!r}", "no_worker"
+            )

@@ -1,0 +1,38 @@
+"""Polls that wait for a job, and waking them. Knows queues, not jobs."""
+
+from __future__ import annotations
+
+import asyncio
+
+from holdfast.workers.assignment import Queue
+
+
+class Pollers:
+    def __init__(self) -> None:
+        self._waiting: dict[Queue, dict[asyncio.Event, None]] = {}  # the first to come is woken first
+
+    def wake(self, queue: Queue) -> None:
+        """All of them: one may be gone, and there is no telling which."""
+        for event in self._waiting.get(queue, ()):
+            event.set()
+
+    def wake_all(self) -> None:
+        for events in self._waiting.values():
+            for event in events:
+                event.set()
+
+    async def wait(self, queues: frozenset[Queue], seconds: float, leaving: asyncio.Event | None) -> None:
+        """Until there may be a job, the time is up, or the server stops."""
+        event = asyncio.Event()
+        for queue in queues:
+            self._waiting.setdefault(queue, {})[event] = None
+        waits = [asyncio.ensure_future(each.wait()) for each in (event, leaving) if each is not None]
+        try:
+            await asyncio.wait(waits, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for queue in queues:
+                del self._waiting[queue][event]
+                if not self._waiting[queue]:
+                    del self._waiting[queue]
+            for waiting in waits:
+                waiting.cancel()

@@ -1,0 +1,244 @@
+"""What workers that fetch their jobs ask: poll for jobs, keep a lease, answer.
+
+    offered ──poll──► leased (token) ──complete──► answered      lease expired: offered again, with another token
+                        └─ heartbeat: the lease begins anew, and the reply says whether to stop
+
+Knows what a worker may ask with which token. How jobs are offered and leased is in leases.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+
+import msgspec
+
+from holdfast import limits
+from holdfast.engine.codec import decode_row
+from holdfast.engine.events import StepFailed, StepPaused, StepSucceeded
+from holdfast.errors import InvalidRequest, Superseded, Unavailable
+from holdfast.runtime.clock import Clock
+from holdfast.store.base import Store
+from holdfast.tools.failures import ToolError
+from holdfast.values import NotJson, RunId, RunNo, encode
+from holdfast.workers.assignment import Assignment, Key, parts_of, unknown
+from holdfast.workers.leases import Assignments
+from holdfast.workers.push import failure_of
+from holdfast.workers.registry import Roster, Worker
+
+ROWS_LOOKED_AT_MAX: Final = 20_000  # at the end of a journal, for an answer that was taken before a restart
+ROWS_AT_A_TIME: Final = 200
+
+Outcome = StepSucceeded | StepFailed | StepPaused
+
+
+class Offer(msgspec.Struct, frozen=True):
+    """A job as a worker gets it. What it says stands under the token, while the lease lasts."""
+
+    id: str
+    token: str
+    run_id: str
+    path: str
+    attempt: int
+    service: str
+    input: msgspec.Raw
+    params: msgspec.Raw
+    idempotency_key: str
+    lease_secs: float
+    traceparent: str | msgspec.UnsetType = msgspec.UNSET
+
+
+class Fetched(msgspec.Struct, frozen=True):
+    """What a poll gives: jobs to do, and those of this worker's that are to be stopped."""
+
+    assignments: list[Offer]
+    cancel: list[str] = []
+
+
+class Renewed(msgspec.Struct, frozen=True):
+    """A lease that begins anew; `cancel`: stop, and answer with what there is."""
+
+    lease_secs: float
+    cancel: bool
+
+
+class Progress(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How far a job is: a fraction from 0 to 1, or done of total."""
+
+    done: float
+    total: float | None = None
+    message: str = ""
+
+
+class _Body(msgspec.Struct):
+    input: msgspec.Raw = msgspec.Raw(b"null")
+    params: msgspec.Raw = msgspec.Raw(b"{}")
+
+
+class Pull:
+    def __init__(self, store: Store, assignments: Assignments, roster: Roster, clock: Clock) -> None:
+        self._store, self._assignments, self._roster, self._clock = store, assignments, roster, clock
+
+    async def poll(
+        self,
+        worker: Worker,
+        services: Iterable[str] | None = None,
+        limit: int = 1,
+        wait_secs: float = 0,
+        leaving: asyncio.Event | None = None,
+        check: Callable[[], None] = lambda: None,
+    ) -> Fetched:
+        """Jobs for a worker, waiting for the first one if it may. They are its own when this returns.
+
+        `check` raises where the worker may have none any more, although it might when it began to wait.
+        """
+        if worker.kind != "pull":
+            raise InvalidRequest(f"worker {worker.id!r} is called at {worker.name[1]}, and fetches nothing")
+        wanted = frozenset(worker.services if services is None else set(services) & set(worker.services))
+        queues = frozenset((worker.tenant, service) for service in wanted)
+        until = self._clock.monotonic() + min(max(0.0, wait_secs), limits.now.wait_secs_max)
+        taken, cancel = list[Assignment](), list[str]()
+        while not worker.is_gone:
+            check()
+            self._roster.hear(worker)
+            taken = self._assignments.take(worker, queues, min(max(1, limit), limits.now.poll_jobs_max))
+            cancel = self._assignments.to_stop(worker)
+            left = until - self._clock.monotonic()
+            if taken or cancel or left <= 0 or (leaving is not None and leaving.is_set()):
+                break
+            await self._assignments.pollers.wait(
+                queues | {(worker.tenant, f"@{worker.id}")}, min(left, self._roster.ttl_secs / 3), leaving
+            )
+        given = await self._assignments.give_out(taken)
+        return Fetched([self._shown(each) for each in given], cancel)
+
+    async def heartbeat(
+        self, tenant: str, name: str, token: str, progress: Progress | None = None, load: int | None = None
+    ) -> Renewed:
+        """The worker is still at it."""
+        assignment = self._assignments.leased(await self._key(tenant, name), name, token)
+        if assignment.worker is not None:
+            self._roster.hear(assignment.worker)
+            if load is not None:
+                assignment.worker.says(load)
+        assignment.lease_until = self._clock.monotonic() + self._assignments.lease_secs
+        if progress is not None and assignment.job is not None:
+            assignment.job.context.progress(progress.done, progress.total, progress.message)
+        return Renewed(self._assignments.lease_secs, assignment.stop_until is not None)
+
+    async def complete(
+        self,
+        tenant: str,
+        name: str,
+        token: str,
+        result: Any = None,
+        error: str = "",
+        error_kind: str | None = None,
+    ) -> None:
+        """The answer to a job; durable when this returns. Said twice, it counts once. A result that is `Raw` is compact
+        JSON text that was checked."""
+        outcome = self._outcome(result, error, error_kind)
+        said = hashlib.sha256(repr((error_kind, error)).encode())
+        said.update(outcome if isinstance(outcome, bytes) else b"")
+        digest = said.digest()
+        receipt = hashlib.sha256(token.encode() + digest).hexdigest()[:32]
+        key = await self._key(tenant, name)
+        try:
+            assignment = self._assignments.leased(key, name, token)
+        except Superseded:
+            if self._assignments.was_accepted(key, token, digest) or await self._was_written(key, receipt):
+                return
+            self._assignments.note_late(key, token, outcome)
+            raise
+        if assignment.told is not None:
+            if assignment.digest != digest:
+                raise Superseded(f"assignment {name} has just been answered otherwise")
+            return await asyncio.shield(assignment.told)
+        if assignment.result is None or assignment.result.done():
+            if await self._was_written(key, receipt):
+                return
+            raise Unavailable("the run of this job is being taken up; answer again in a moment")
+        told = assignment.told = asyncio.get_running_loop().create_future()
+        told.add_done_callback(_is_read)
+        assignment.digest = digest
+        assert assignment.job is not None
+        assignment.job.worker = (assignment.row.worker, "", receipt)
+        if isinstance(outcome, bytes):
+            assignment.result.set_result(outcome)
+        else:
+            assignment.result.set_exception(outcome)
+        await asyncio.shield(told)
+
+    @staticmethod
+    def _outcome(result: Any, error: str, error_kind: str | None) -> bytes | ToolError:
+        if error:
+            return failure_of(error, error_kind)
+        if isinstance(result, msgspec.Raw):
+            return bytes(result)
+        try:
+            return encode(result)
+        except NotJson as why:
+            raise InvalidRequest(f"the result is not JSON: {why}") from None
+
+    async def _key(self, tenant: str, name: str) -> Key:
+        """The job of that name. Another tenant's does not exist, and never did."""
+        assignment = self._assignments.named(name)
+        if assignment is not None and assignment.job is not None and assignment.job.tenant == tenant:
+            return assignment.key
+        run, path, attempt = parts_of(name)
+        if isinstance(run, int):
+            row = await self._store.run_by_no(RunNo(run))
+        else:
+            row = await self._store.run_by_id(tenant, RunId(run))
+        if row is None or row.tenant != tenant:
+            raise unknown(name)
+        return row.no, path, attempt
+
+    async def _was_written(self, key: Key, receipt: str) -> bool:
+        """Did an engine before this one take this very answer? Then its receipt stands in the run's journal."""
+        no, path, attempt = key
+        run = await self._store.run_by_no(no)
+        if run is None or self._assignments.has_begun(key):
+            return False  # it ended in this process, or has not ended yet
+        ends = await self._store.ends(run.tenant, run.id)
+        last = 0 if ends is None else ends.last[0]
+        for until in range(last, max(0, last - ROWS_LOOKED_AT_MAX), -ROWS_AT_A_TIME):
+            after = max(0, until - ROWS_AT_A_TIME)
+            for *_, body in await self._store.journal(no, after, until - after):
+                if receipt in body:
+                    event, _ = decode_row(body)
+                    return (
+                        isinstance(event, Outcome)
+                        and event.worker[2:] == (receipt,)
+                        and (event.path, event.attempt) == (path, attempt)
+                    )
+            await asyncio.sleep(0)
+        return False
+
+    def _shown(self, assignment: Assignment) -> Offer:
+        job, row, worker = assignment.job, assignment.row, assignment.worker
+        assert job is not None and worker is not None
+        body = msgspec.json.decode(job.body_for(worker), type=_Body)
+        offer = Offer(
+            assignment.id,
+            row.token,
+            job.run_id,
+            job.path,
+            job.attempt,
+            job.service,
+            body.input,
+            body.params,
+            job.idempotency_key,
+            self._assignments.lease_secs,
+        )
+        return (
+            offer if job.traceparent is None else msgspec.structs.replace(offer, traceparent=job.traceparent)
+        )
+
+
+def _is_read(told: asyncio.Future[None]) -> None:
+    """Whoever waited for it may be gone: an error that nobody asks for is none."""
+    if not told.cancelled():
+        told.exception()

@@ -40,6 +40,7 @@ from holdfast.runtime.engine import Engine
 from holdfast.runtime.fatal_runs import mark_beside
 from holdfast.runtime.ownership import Lock
 from holdfast.runtime.rerun import Again
+from holdfast.runtime.starts import RerunRun, StartRun
 from holdfast.spec.flow import FlowSpec
 from holdfast.spec.notation import Definition
 from holdfast.spec.workflow import WorkflowSpec
@@ -246,19 +247,19 @@ class Holdfast:
         if name is None:
             read = self._read(spec)
         else:
-            read, number = await self._engine.published(name)
-        rest: dict[str, Any] = {
-            "labels": dict(labels or {}),
-            "parent_job_id": parent_job_id,
-            "number": number,
-            "tell": [] if final_callback is None else [destination(final_callback)],
-        }
-        if request_id is None:
-            run = (await self._engine.start(read, given, **rest)).run
-            return RunHandle(self._engine, run.no, run.id)
-        workflow = name or self._engine.plans.content_of(read)
-        no, run_id, _ = await self._engine.start_once(request_id, workflow, read, given, **rest)
-        return RunHandle(self._engine, no, run_id)
+            read, number = await self._engine.starts.published(name)
+        order = StartRun(
+            definition=read,
+            inputs=given,
+            labels=labels or {},
+            number=number,
+            parent_job_id=parent_job_id,
+            final_callbacks=() if final_callback is None else [destination(final_callback)],
+        )
+        if request_id is not None:
+            order.request_id, order.workflow = request_id, name or self._engine.plans.content_of(read)
+        begun = await self._engine.starts.start(order)
+        return RunHandle(self._engine, begun.no, begun.run_id)
 
     async def publish(self, spec: Spec) -> str:
         """Store a workflow under its name, so that `start("name")` starts it; gives its version.
@@ -310,8 +311,8 @@ class Holdfast:
         """
         again = Again((*(() if from_step is None else (from_step,)), *paths), failed)
         refuse_bent(inputs, "inputs")
-        live = await self._engine.rerun(RunId(run_id), again, inputs)
-        return RunHandle(self._engine, live.run.no, live.run.id)
+        begun = await self._engine.starts.rerun(RerunRun(run_id=RunId(run_id), again=again, inputs=inputs))
+        return RunHandle(self._engine, begun.no, begun.run_id)
 
     @checked
     def artefact(self, uri: str) -> Path:
@@ -442,9 +443,9 @@ class RunHandle:
 
     async def _wait(self, timeout: float | None) -> Live:
         if timeout is None:
-            return await self._engine.ended(self._no)
+            return await self._engine.waiters.ended(self._no)
         try:
-            return await asyncio.wait_for(self._engine.ended(self._no), timeout)
+            return await asyncio.wait_for(self._engine.waiters.ended(self._no), timeout)
         except TimeoutError:
             raise TimeoutError(f"run {self.id} is not over after {timeout} s: {await self._why()}") from None
 

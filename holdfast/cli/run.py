@@ -38,6 +38,7 @@ from holdfast.errors import HoldfastError, NotWaiting
 from holdfast.plan.graph import Call
 from holdfast.runtime.door import Live
 from holdfast.runtime.engine import Engine
+from holdfast.runtime.starts import StartRun
 from holdfast.spec.notation import Definition, definition_from_stored
 from holdfast.spec.problems import Report, did_you_mean
 from holdfast.stopping import stop_signals
@@ -141,7 +142,9 @@ class Start(NamedTuple):
         return Steps(every=every)
 
     async def begin(self, engine: Engine) -> Live:
-        return await engine.start(self.spec, self.inputs)
+        begun = await engine.starts.start(StartRun(definition=self.spec, inputs=self.inputs))
+        assert begun.live is not None
+        return begun.live
 
     async def begin_at(self, server: ServerSource) -> str:
         return (await server.client.start(self.spec.to_data(), self.inputs)).run_id
@@ -224,7 +227,7 @@ class Attendant:
             self._steps = await begin.before(self._engine, every=self._order.all_steps)
             live = await begin.begin(self._engine)
             self._hear_of(live)
-            ended = asyncio.ensure_future(self._engine.ended(live.run.no))
+            ended = asyncio.ensure_future(self._engine.waiters.ended(live.run.no))
             either: set[asyncio.Future[Any]] = {ended, self._left}
             await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
         if ended.done():

@@ -32,6 +32,7 @@ from holdfast.config import Settings
 from holdfast.runtime.door import Live
 from holdfast.runtime.engine import Engine
 from holdfast.runtime.rerun import Again
+from holdfast.runtime.starts import RerunRun
 from holdfast.values import TERMINAL, RunId, base_of, segment
 from holdfast.views.steps import Steps, StepView
 
@@ -228,7 +229,10 @@ class Rerun(NamedTuple):
         return Steps(every=every)
 
     async def begin(self, engine: Engine) -> Live:
-        return await engine.rerun(RunId(self.run_id), self.again, self.inputs)
+        order = RerunRun(run_id=RunId(self.run_id), again=self.again, inputs=self.inputs)
+        begun = await engine.starts.rerun(order)
+        assert begun.live is not None
+        return begun.live
 
     async def begin_at(self, server: ServerSource) -> str:
         again = self.again

@@ -22,6 +22,7 @@ from holdfast.runtime.engine import Engine
 from holdfast.runtime.plans import Given
 from holdfast.runtime.replies import Kept
 from holdfast.runtime.rerun import Again
+from holdfast.runtime.starts import RerunRun, StartRun
 from holdfast.signing import opened
 from holdfast.spec.notation import Definition
 from holdfast.spec.policy import NAME_CHARS_MAX
@@ -187,19 +188,22 @@ class Commands:
         given = checked_inputs(inputs)
         check_parent(parent_job_id)
         spec, number, word = await self._meant(tenant, what, number)
-        rest: dict[str, Any] = {
-            "labels": dict(labels or {}),
-            "parent_job_id": parent_job_id,
-            "tenant": tenant,
-            "number": number,
-            "trace": trace,
-            "tell": [destination(one) for one in final_callbacks],
-        }
-        if request_id is None:
-            live = await self._engine.start(spec, given, **rest)
-            return _accepted(live, {**spec.labels, **rest["labels"]}, parent_job_id, number), True
-        no, _, is_new = await self._engine.start_once(request_id, word, spec, given, **rest)
-        return await self._row(no), is_new
+        order = StartRun(
+            definition=spec,
+            inputs=given,
+            tenant=tenant,
+            labels=labels or {},
+            number=number,
+            parent_job_id=parent_job_id,
+            final_callbacks=[destination(one) for one in final_callbacks],
+            trace=trace,
+            request_id=request_id,
+            workflow=word,
+        )
+        begun = await self._engine.starts.start(order)
+        if request_id is None and begun.live is not None:
+            return _accepted(begun.live, {**spec.labels, **order.labels}, parent_job_id, number), True
+        return await self._row(begun.no), begun.live is not None
 
     async def _meant(
         self, tenant: str, what: Definition | Mapping[str, Any] | str, number: int | None
@@ -212,7 +216,7 @@ class Commands:
             spec = await self.read(what)
             return spec, None, self._engine.plans.content_of(spec)
         if number is None:
-            spec, number = await self._engine.published(what, tenant)
+            spec, number = await self._engine.starts.published(what, tenant)
             return spec, number, what
         release = await self._release_of(tenant, what, number)
         found = await self._store.definition(tenant, release.version)
@@ -291,12 +295,14 @@ class Commands:
     ) -> RunRow:
         """Do a run that is over once more, as a new run of the same version. `again` says what of it is done again, and
         the rest is taken over; `inputs` replace those of the same name."""
-        again, given = again or Again(), checked_inputs(inputs)
-        if request_id is None:
-            no = (await self._engine.rerun(RunId(run_id), again, given, tenant=tenant)).run.no
-        else:
-            no, _, _ = await self._engine.rerun_once(request_id, RunId(run_id), again, given, tenant=tenant)
-        return await self._row(no)
+        order = RerunRun(
+            run_id=RunId(run_id),
+            again=again or Again(),
+            inputs=checked_inputs(inputs),
+            tenant=tenant,
+            request_id=request_id,
+        )
+        return await self._row((await self._engine.starts.rerun(order)).no)
 
     async def _row(self, no: Any) -> RunRow:
         row = await self._store.run_by_no(no)

@@ -12,7 +12,7 @@ import logging
 import os
 import shutil
 import sys
-from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -20,22 +20,17 @@ from typing import Any, Final
 import msgspec
 
 from holdfast import limits
-from holdfast.deliveries.destinations import destinations
 from holdfast.deliveries.outbox import Outbox
-from holdfast.engine.events import CancelRequested, Destination, Event, RunStarted, SignalReceived, TimerFired
-from holdfast.engine.state import Run, timer_of
+from holdfast.engine.events import CancelRequested, Event, SignalReceived, TimerFired
+from holdfast.engine.state import timer_of
 from holdfast.engine.waits import would_keep
 from holdfast.errors import (
     EngineClosed,
-    HoldfastError,
-    InvalidInputs,
     LimitExceeded,
     NodeIsOver,
     NotFound,
     Refused,
-    RunIsOpen,
     RunIsOver,
-    RunSetAside,
     StoreUnavailable,
     Unavailable,
 )
@@ -46,35 +41,28 @@ from holdfast.runtime.clock import SET_BACK_MS_LEAST, Clock, SystemClock
 from holdfast.runtime.committer import Committer
 from holdfast.runtime.delays import Delays
 from holdfast.runtime.door import Advance, Live
-from holdfast.runtime.fatal_runs import LOADED, LOADING, WATCHED_SECONDS, Deaths
-from holdfast.runtime.load import load_run
+from holdfast.runtime.fatal_runs import WATCHED_SECONDS, Deaths
 from holdfast.runtime.ownership import Owners
-from holdfast.runtime.plans import Plans, Ready
-from holdfast.runtime.remembered import Remembered
+from holdfast.runtime.plans import Plans
 from holdfast.runtime.replies import Kept
-from holdfast.runtime.requests import Requests, Started, checked, digest_of
-from holdfast.runtime.rerun import Again, restart
+from holdfast.runtime.resident import Residents
 from holdfast.runtime.restore import Restore
+from holdfast.runtime.starts import Starts, encoded
 from holdfast.runtime.timers import Timers
-from holdfast.spec.labels import label_problem
-from holdfast.spec.notation import Definition, path_beside
-from holdfast.spec.problems import did_you_mean
+from holdfast.runtime.waiters import Waiters, set_aside_error
 from holdfast.store.artefacts import Artefacts
 from holdfast.store.base import Store
 from holdfast.store.batch import Batch
-from holdfast.store.records import NewRun, Request, RunRow, Stored
+from holdfast.store.records import RunRow
 from holdfast.tools.registry import Registry
-from holdfast.tools.secrets import Secrets, SecretUnavailable
+from holdfast.tools.secrets import Secrets
 from holdfast.values import (
     DEFAULT_TENANT,
     TERMINAL,
     Millis,
-    NotJson,
     RunId,
     RunNo,
     Status,
-    decode,
-    encode,
     is_text,
 )
 from holdfast.views.events import Events, Feed, RunEvent, events_of
@@ -87,15 +75,8 @@ from holdfast.workers.service import Workers
 log = logging.getLogger("holdfast")
 
 LOOK_AGAIN_MS: Final = 1_000
-EVICTED_BYTES_MIN: Final = (
-    4 * 1024
-)  # states of evicted runs that are kept at hand; smaller ones are read as quickly
-EVICTED_BYTES_MAX: Final = 32 * 1024 * 1024
-EVICTED_MAX: Final = 1_000
 FOR_EVER: Final = Millis(2**62)
 ROWS_LOOKED_AT: Final = 1_000  # of the journal, the last ones, for times that are in the future
-NAMES_LOOKED_AT_MAX: Final = 1_000  # for the nearest to a name that is not there
-MEANINGS_MAX: Final = 1_000  # published names whose definition is remembered
 # What interpreters begin with: up to 3.12, 3.13, 3.14, and builds without the global lock.
 GC_THRESHOLDS_OF_PYTHON: Final = frozenset({(700, 10, 10), (2_000, 10, 10), (2_000, 10, 0), (10_000, 10, 10)})
 GC_LISTED_BEFORE: Final = (3, 15)
@@ -103,8 +84,6 @@ GC_THRESHOLD_AT_IMPORT: Final = gc.get_threshold()
 GC_THRESHOLD: Final = (50_000, 20, 20)
 
 CLOSED: Final = "the engine was closed before the run was over; the run goes on when it is opened again"
-
-Waiter = asyncio.Future[Live]
 
 
 class Engine:
@@ -162,10 +141,20 @@ class Engine:
         self.template_env = frozenset(template_env)
         self.plans: Plans = Plans(store, self.template_env, pending_ttl_ms)
         self.owners: Owners
-        self._waiters: dict[RunNo, list[Waiter]] = {}
-        self._meanings: dict[
-            tuple[str, str], tuple[Definition, int]
-        ] = {}  # only this process can change them
+        self.residents = Residents(store, self.advance, self.plans, self.deaths, self.dispatch.know_secrets)
+        self.waiters = Waiters(store, self.advance, self.residents, self._check_open)
+        self.starts = Starts(
+            store,
+            self.advance,
+            self.plans,
+            self.residents,
+            self.clock,
+            self.dispatch.secrets,
+            template_env=self.template_env,
+            resident_max=self.resident,
+            admit=self._makes_own,
+            check_open=self._check_open,
+        )
         self._filling: asyncio.Task[None] | None = None
         self._restoring: asyncio.Task[None] | None = None
         self._watching: asyncio.TimerHandle | None = None
@@ -174,7 +163,6 @@ class Engine:
         self._own: set[RunNo] = set()  # what is driven here where not all is
         self.listeners = self.advance.listeners
         self.feed = Feed(self.advance.watchers, self.dispatch.hearers)
-        self.requests = Requests(store)
         self.callbacks = Callbacks(self, public_url)
         self.polling = Polling(
             self, partial(self.callbacks.deliver, by="poll"), (bounds or limits.now).polls_max
@@ -190,11 +178,7 @@ class Engine:
         )
         if public_url is not None:
             self.dispatch.inputs.callback_url = self.callbacks.address
-        self._resting: dict[RunNo, list[Waiter]] = {}
-        # A run that is signalled often would be folded anew from its whole journal each time.
-        self._evicted: Remembered[RunNo, Live] = Remembered(
-            count_max=EVICTED_MAX, bytes_max=EVICTED_BYTES_MAX
-        )
+        self.waiters.looks_for = self.callbacks.looks_for
 
     # ------------------------------------------------------------------------------------------ open and close
 
@@ -223,8 +207,8 @@ class Engine:
             self.store,
             self.advance,
             self.dispatch,
-            self.load,
-            self.load_many,
+            self.residents.load,
+            self.residents.load_many,
             self._timer_due,
             lambda: self.polling.held_back,
             self.deaths.held if drive else set(),
@@ -343,212 +327,17 @@ class Engine:
 
     # ------------------------------------------------------------------------------------------------ commands
 
-    async def start(
-        self,
-        spec: Definition,
-        inputs: dict[str, Any],
-        labels: dict[str, str] | None = None,
-        *,
-        tenant: str = DEFAULT_TENANT,
-        number: int | None = None,
-        parent_job_id: str | None = None,
-        request: tuple[str, str] | None = None,
-        trace: str = "",
-        tell: Sequence[Destination] = (),
-    ) -> Live:
-        """Begin a run. When this returns, the run is durable, and so is the request (id, digest) that asked for it.
-
-        `number` is the release that the definition was found under, if it was found by name. `tell` is who is told of
-        its end, besides those that its workflow names.
-        """
-        self._check_open()
-        ready = self.plans.of_spec(spec) or await self.plans.of_whole(spec, partial(self._named, tenant))
-        plan = ready.plan
-        started = RunStarted(msgspec.Raw(_encoded(ready.inputs.filled(inputs))), env=self._environment(plan))
-        started.destinations = destinations(spec, tell)
-        return await self._begin(
-            tenant, ready, started, labels, parent_job_id, request, number=number, trace=trace
-        )
-
-    async def _begin(
-        self,
-        tenant: str,
-        ready: Ready,
-        started: RunStarted,
-        labels: dict[str, str] | None = None,
-        parent_job_id: str | None = None,
-        request: tuple[str, str] | None = None,
-        rerun_of: RunId | None = None,
-        number: int | None = None,
-        trace: str = "",
-    ) -> Live:
-        spec, plan = ready.whole.spec, ready.plan
-        self._check_callbacks(tenant, started)
-        no, at = self.store.next_no(), self.clock.now()
-        run = Run(no, self.clock.new_id(), plan.version, tenant)
-        live = Live(run, plan, owned=True, status=None, trace=trace)
-        merged = {**spec.labels, **labels} if labels else spec.labels
-        if labels and rerun_of is None:
-            _check_labels(labels, len(merged))
-        on_restart = "interrupt" if plan.interrupted_by_restart else None
-        new = NewRun(
-            no, run.tenant, run.id, plan.version, on_restart, encode(merged).decode() if merged else None, at
-        )
-        new.parent_job_id, new.rerun_of = parent_job_id, rerun_of
-        new.workflow, new.number = spec.name, number
-        if ready.stored_for != tenant:
-            self.plans.store_with(self.advance.batch, tenant, ready.whole, plan.version, at)
-        if trace and not (self.advance.is_stalled or self.advance.is_over):
-            self.advance.batch.traces.append((no, trace))
-        self._makes_own(no)
-        started.drive = len(self.advance.live) < self.resident
-        reply: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        asked = None if request is None else Request(run.tenant, *request, no, at)
-        self.advance.begin(live, new, started, reply, asked)
-        await reply
-        if ready.stored_for != tenant:
-            ready.stored_for = tenant
-            self.plans.is_durable(tenant, plan.version)
-        return live
-
-    def _check_callbacks(self, tenant: str, started: RunStarted) -> None:
-        """Refuse a start whose callbacks could never be signed, while its caller can still hear of it."""
-        for one in started.destinations:
-            if one.secret_env is not None:
-                try:
-                    self.dispatch.secrets.for_callback(one.secret_env, tenant)
-                except SecretUnavailable as error:
-                    raise InvalidInputs(str(error)) from None
-
-    def _environment(self, plan: Plan) -> dict[str, str | None]:
-        """What the plan names of the environment, as it is now: a run sees the same for ever."""
-        return {name: os.environ.get(name) for name in plan.env if name in self.template_env}
-
-    async def _named(self, tenant: str, name: str, by: Definition) -> Definition:
-        """What a name means in a definition: the file of that name beside it, if it was read from one, else what is
-        published."""
-        beside = path_beside(by, name)
-        if beside is not None:
-            return self.plans.read_file(beside)
-        return (await self.published(name, tenant))[0]
-
-    async def rerun(
-        self,
-        run_id: RunId,
-        again: Again | None = None,
-        inputs: Mapping[str, Any] | None = None,
-        *,
-        tenant: str = DEFAULT_TENANT,
-        request: tuple[str, str] | None = None,
-    ) -> Live:
-        """A new run of the same version. `again` says what of it is done once more, and the rest is taken over; `inputs`
-        replace those of the same name."""
-        row, before = await self.past(run_id, tenant)
-        plan, run = before.plan, before.run
-        ready = await self.plans.again(row.tenant, row.version)
-        given = run.inputs
-        if inputs:
-            given = msgspec.Raw(_encoded(ready.inputs.filled({**decode(run.inputs), **inputs})))
-        had = await restart(self.store, plan, run, again or Again())
-        labels = msgspec.json.decode(row.labels, type=dict[str, str]) if row.labels else None
-        started = RunStarted(given, env=run.env, destinations=run.destinations)
-        started.taken, started.vars, started.first = dict(had.taken), dict(had.vars), had.first
-        return await self._begin(
-            tenant, ready, started, labels, row.parent_job_id, request, run_id, row.number
-        )
-
-    async def past(self, run_id: RunId, tenant: str = DEFAULT_TENANT) -> tuple[RunRow, Live]:
-        """A run that is over, to look at."""
-        row = await self.row_of(run_id, tenant)
-        if row.status not in TERMINAL:
-            raise RunIsOpen(run_id, row.status)
-        live = await self._load(row.no)
-        assert live is not None
-        return row, live
-
-    async def start_once(
-        self,
-        request_id: str,
-        workflow: str,
-        spec: Definition,
-        inputs: dict[str, Any],
-        *,
-        tenant: str = DEFAULT_TENANT,
-        **rest: Any,
-    ) -> tuple[RunNo, RunId, bool]:
-        """Begin a run unless this request has one; tells whether it was begun now.
-
-        `workflow` is what the caller named: a workflow, or a hash.
-        """
-        self._check_open()
-        _encoded(inputs)
-        digest = digest_of(workflow, inputs)
-
-        async def begin() -> Live:
-            return await self.start(spec, inputs, tenant=tenant, request=(request_id, digest), **rest)
-
-        return await self._once(tenant, request_id, digest, begin)
-
-    async def rerun_once(
-        self,
-        request_id: str,
-        run_id: RunId,
-        again: Again,
-        inputs: Mapping[str, Any] | None = None,
-        *,
-        tenant: str = DEFAULT_TENANT,
-    ) -> tuple[RunNo, RunId, bool]:
-        self._check_open()
-        _encoded(inputs)
-        digest = digest_of(f"rerun {run_id}", {"again": msgspec.to_builtins(again), "inputs": inputs or {}})
-
-        async def begin() -> Live:
-            return await self.rerun(run_id, again, inputs, tenant=tenant, request=(request_id, digest))
-
-        return await self._once(tenant, request_id, digest, begin)
-
-    async def _once(
-        self, tenant: str, request_id: str, digest: str, begin: Callable[[], Awaitable[Live]]
-    ) -> tuple[RunNo, RunId, bool]:
-        is_new = False
-
-        async def made() -> Started:
-            nonlocal is_new  # of those who ask at once, only one's own is called
-            run = (await begin()).run
-            is_new = True
-            return run.no, run.id
-
-        found = await self.requests.once(tenant, checked(request_id), digest, made)
-        return *found, is_new
-
     async def commit(self, batch: Batch) -> None:
         """Write what belongs to no run; it is durable when this returns."""
         self._check_open()
-        await self.committer.commit(batch, self._meanings.clear if batch.published else lambda: None)
-
-    async def published(self, name: str, tenant: str = DEFAULT_TENANT) -> tuple[Definition, int]:
-        """The definition that a name means now, and the number of its release."""
-        self._check_open()
-        known = self._meanings.get((tenant, name))
-        if known is not None:
-            return known
-        found = await self.store.published(tenant, name) if is_text(name) else None
-        if found is None:
-            near = did_you_mean(name, await self.store.workflow_names(tenant, NAMES_LOOKED_AT_MAX))
-            hint = near or "publish it first, or give a definition, or the path of a .yaml file"
-            raise NotFound(f"no workflow {name!a} is published here; {hint}")
-        version, definition, number = found
-        if len(self._meanings) >= MEANINGS_MAX:
-            self._meanings.clear()
-        meant = self._meanings[tenant, name] = self.plans.spec_of(version, definition), number
-        return meant
+        await self.committer.commit(batch, self.starts.forget_names if batch.published else lambda: None)
 
     def events(self, no: RunNo, run_id: RunId, plan: Plan) -> AsyncGenerator[RunEvent, None]:
         """Every event of a run, from its first to its last."""
         if self.advance.is_over:
             raise NodeIsOver("another process has taken this file over")
         if no in self.advance.quarantined:
-            raise self._set_aside(no)
+            raise set_aside_error(self.advance, no)
         return events_of(self.store, self.feed, no, Events(run_id, plan.steps_total))
 
     async def cancel(self, run_id: RunId, reason: str = "", *, tenant: str = DEFAULT_TENANT) -> None:
@@ -569,7 +358,7 @@ class Engine:
     ) -> Status:
         """Say something to a run: a variable of a graph is written, a step that waits for it takes it, or it is kept.
         It is durable when this returns, with the status that the run has by it."""
-        text = await self.dispatch.redacted(_encoded(value, "the value of the signal is"))
+        text = await self.dispatch.redacted(encoded(value, "the value of the signal is"))
         live = await self._held_open(run_id, tenant)
         said = SignalReceived(name, msgspec.Raw(text), correlation)
         _check_room(live, said)
@@ -597,54 +386,9 @@ class Engine:
         await reply
         return status
 
-    async def ended(self, no: RunNo) -> Live:
-        """Wait for the end of a run, as its rows on disk tell it."""
-        self._check_open()
-        if self.advance.is_over:
-            raise NodeIsOver("another process has taken this file over")
-        if no not in self.advance.live:
-            row = await self.store.run_by_no(no)
-            if no in self.advance.quarantined:
-                raise self._set_aside(no)
-            if row is not None and row.status in TERMINAL and (live := await self.load(no)) is not None:
-                return live
-        waiter: Waiter = asyncio.get_running_loop().create_future()
-        self._waiters.setdefault(no, []).append(waiter)
-        try:
-            return await waiter
-        finally:
-            waiters = self._waiters.get(no)
-            if waiters and waiter in waiters:
-                waiters.remove(waiter)
-
-    async def rests(self, no: RunNo) -> None:
-        """Wait until all that is open of a run waits for callbacks that are not here yet, as its rows on disk tell it."""
-        while True:
-            waiter: Waiter = asyncio.get_running_loop().create_future()
-            self._resting.setdefault(no, []).append(waiter)
-            try:
-                live = self.advance.live.get(no) or await self._load(no)
-                if live is None or self._is_resting(live):
-                    return await self.advance.caught_up()
-                await waiter
-            finally:
-                self._resting[no].remove(waiter)
-                if not self._resting[no]:
-                    del self._resting[no]
-
-    def _is_resting(self, live: Live) -> bool:
-        return live.run.only_called_back and not self.callbacks.looks_for(live.run.no)
-
-    def _tell_resting(self, live: Live) -> None:
-        if self._is_resting(live):
-            for waiter in self._resting.get(live.run.no, ()):
-                if not waiter.done():
-                    waiter.set_result(live)
-
     def looked(self, live: Live) -> None:
         """No answer came before its call paused, or it was given."""
-        if self._resting:
-            self._tell_resting(live)
+        self.waiters.resting(live)
 
     async def row_of(self, run_id: RunId, tenant: str = DEFAULT_TENANT) -> RunRow:
         self._check_open()
@@ -656,7 +400,7 @@ class Engine:
     async def find(self, run_id: RunId, tenant: str = DEFAULT_TENANT) -> Live:
         """A run to look at. A parked one stays a row: looking does not bring it back to memory."""
         row = await self.row_of(run_id, tenant)
-        live = self.advance.live.get(row.no) or await self._load(row.no)
+        live = self.advance.live.get(row.no) or await self.residents.stored(row.no)
         assert live is not None
         return live
 
@@ -666,7 +410,7 @@ class Engine:
         self._makes_own(row.no)
         live = await self.owners.adopt(row.no, restarted=True)
         if live is None:
-            raise self._set_aside(row.no)
+            raise set_aside_error(self.advance, row.no)
         await self.advance.drained()
         return live
 
@@ -680,7 +424,7 @@ class Engine:
             )
         if self.drives_all:
             if await self.owners.adopt(row.no, restarted=has_killed) is None:
-                raise self._set_aside(row.no)
+                raise set_aside_error(self.advance, row.no)
             await self.advance.drained()
 
     async def hold(self, row: RunRow) -> Live:
@@ -695,75 +439,9 @@ class Engine:
         else:
             live = await self.owners.wake(row.no, drive=self.drives_all)
         if live is None:
-            raise self._set_aside(row.no)
+            raise set_aside_error(self.advance, row.no)
         if self.drives_all and not live.run.over:
             self.committed(live)  # if nothing is said to it after all, it must not sleep through its time
-        return live
-
-    def _set_aside(self, no: RunNo) -> HoldfastError:
-        reason, retry = self.advance.quarantined[no]
-        return RunSetAside(f"the run was set aside: {reason}; {retry}")
-
-    async def load(self, no: RunNo) -> Live | None:
-        """A run from memory or from the store. An open one is in memory from here on, and its caller acts on it."""
-        if (known := self.advance.live.get(no)) is not None:
-            return known
-        if no in self.advance.quarantined:
-            return None
-        return await self._taken_in(no, self._remembered(no))
-
-    async def _remembered(self, no: RunNo) -> Live | None:
-        """An evicted run whose state is still at hand, else the run as it is stored. Only this process appends to it, so
-        both are the same."""
-        return self._evicted.take(no) or await self._load(no)
-
-    async def load_many(self, runs: Sequence[RunNo]) -> list[Live]:
-        """The same for runs that are not in memory: those of them that can be read."""
-        try:
-            stored = await self.store.load_many(runs)
-        except Unavailable:
-            raise  # no run is to blame, and they are read again later
-        except Exception:  # noqa: BLE001  # one of them cannot be read: it is found by itself
-            return [live for no in runs if (live := await self.load(no)) is not None]
-        taken = [await self._taken_in(each.row.no, self._folded(each)) for each in stored]
-        return [live for live in taken if live is not None]
-
-    async def _taken_in(self, no: RunNo, loading: Awaitable[Live | None]) -> Live | None:
-        try:
-            live = await loading
-        except Unavailable:
-            raise
-        except Exception as error:  # one run whose rows cannot be read must not keep the others from going on
-            log.exception("run number %d cannot be loaded and is set aside", no)
-            self.advance.set_aside(no, error)
-            return None
-        if (known := self.advance.live.get(no)) is not None:
-            return known  # somebody else was quicker
-        if live is not None and not live.run.over:
-            self.advance.live[no] = live
-            self._evicted.take(no)  # it goes on from here, and that state would be an old one
-            self.dispatch.know_secrets(live)
-        return live
-
-    async def _load(self, no: RunNo) -> Live | None:
-        stored = await self.store.load(no)
-        return None if stored is None else await self._folded(stored)
-
-    async def _folded(self, stored: Stored) -> Live:
-        plan, no = await self.plans.of_version(stored.row.tenant, stored.row.version), stored.row.no
-        now = self.deaths.mark.now
-        if no in self.deaths.watched:
-            self.deaths.begins(no, LOADING)
-        now[LOADED] = no
-        try:
-            run = await load_run(self.store, stored)
-        finally:
-            now[LOADED] = 0
-        live = Live(run, plan, owned=False, status=stored.row.status, trace=stored.trace)
-        live.lacks_tool = run.active > 0 and any(step.reason == "no_tool" for step in run.steps.values())
-        live.journal_bytes = sum([len(row[-1]) for row in stored.rows])
-        if stored.parts:
-            live.snapshot_at = max(live.snapshot_at, len(stored.parts[0][1]))
         return live
 
     # --------------------------------------------------------------------------- carrying decisions out (Hands)
@@ -776,22 +454,18 @@ class Engine:
             self.outbox.note(no)
         if self.dispatch.when_free is not None:
             self.dispatch.when_free()
-        for waiter in self._waiters.pop(no, ()):
-            if not waiter.done():
-                waiter.set_result(live)
+        self.waiters.run_ended(live)
 
     def paused(self, live: Live, path: str, task_id: str) -> None:
         self.callbacks.paused(live, path, task_id)
-        if self._resting:
-            self._tell_resting(live)
+        self.waiters.resting(live)
 
     def poll(self, live: Live, path: str, attempt: int) -> None:
         self.polling.poll(live, path, attempt)
 
     def committed(self, live: Live) -> None:
         """A run has timers or suspects: see that they get their turn."""
-        if self._resting:
-            self._tell_resting(live)
+        self.waiters.resting(live)
         wake_at = self.delays.next(live.run)
         if wake_at is not None:
             self.timers.arm(live.run.no, wake_at)
@@ -799,10 +473,8 @@ class Engine:
             self.dispatch.isolation.add(live.run.no, path)
 
     def parked(self, live: Live, wake_at: Millis | None) -> None:
-        if (size := live.bytes) > EVICTED_BYTES_MIN:
-            self._evicted.put(live.run.no, live, size)
-        if self._resting:
-            self._tell_resting(live)
+        self.residents.evicted(live)
+        self.waiters.resting(live)
         self.timers.disarm(live.run.no)
         self.timers.parked_until(wake_at)
         self._arm_parked(live)
@@ -818,17 +490,15 @@ class Engine:
         self.timers.parked_until(self.clock.now())
 
     def set_aside(self, no: RunNo) -> None:
-        self.feed.end(self._set_aside(no), no)
-        for waiter in self._waiters.pop(no, ()):
-            if not waiter.done():
-                waiter.set_exception(self._set_aside(no))
+        self.feed.end(set_aside_error(self.advance, no), no)
+        self.waiters.set_aside(no)
 
     def restored(self) -> None:
         """The store can write again: reload what was dropped and offer again what nobody will send twice."""
         self._restoring = asyncio.get_running_loop().create_task(self._restore())
 
     async def _restore(self) -> None:
-        restore = Restore(self.advance, self.dispatch, self.owners, self.load, self.committed)
+        restore = Restore(self.advance, self.dispatch, self.owners, self.residents.load, self.committed)
         while self.is_open and not self.committer.is_shut:
             try:
                 await restore.run(self._drives)
@@ -855,10 +525,7 @@ class Engine:
 
     def _tell_waiters(self, error: Exception) -> None:
         self.feed.end(error)
-        for waiters in self._waiters.values():
-            for waiter in waiters:
-                if not waiter.done():
-                    waiter.set_exception(error)
+        self.waiters.fail(error)
 
     # -------------------------------------------------------------------------------------------------- timers
 
@@ -915,7 +582,7 @@ class Engine:
             if no in self.advance.live or no in self.advance.quarantined:
                 continue
             try:
-                live = await self._load(no)
+                live = await self.residents.stored(no)
             except Unavailable:
                 raise
             except Exception:
@@ -987,36 +654,6 @@ def _check_room(live: Live, said: SignalReceived) -> None:
         f"the signals that the run keeps would be over {limits.size(limits.now.value_bytes_max)} together",
         "value_bytes_max",
     )
-
-
-def _check_labels(labels: Mapping[Any, Any], count: int) -> None:
-    """Refuse labels that a start may not give; `count` is how many its run would have, with those of its workflow."""
-    if count > limits.now.labels_max:
-        raise LimitExceeded(
-            "too_many_labels",
-            f"a run has at most {limits.now.labels_max} labels, not {count:,}",
-            "labels_max",
-        )
-    for name, value in labels.items():
-        problem = label_problem(name, value)
-        if problem is not None and problem.is_limit:
-            raise LimitExceeded(problem.code, problem.message, "label_chars_max")
-        if problem is not None:
-            raise InvalidInputs(problem.message)
-
-
-def _encoded(value: Any, what: str = "the inputs are") -> bytes:
-    try:
-        text = encode(value)
-    except NotJson as error:
-        raise InvalidInputs(f"{what} not JSON: {error}") from None
-    if len(text) > limits.now.value_bytes_max:
-        raise LimitExceeded(
-            "input_too_large",
-            f"{what} over {limits.size(limits.now.value_bytes_max)}; pass a path or a reference instead",
-            "value_bytes_max",
-        )
-    return text
 
 
 def _spare_the_collector() -> None:

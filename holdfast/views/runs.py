@@ -22,12 +22,12 @@ from holdfast.engine.state import Run
 from holdfast.errors import HoldfastError, InvalidInputs, LimitExceeded, NotFound, RunIsOpen, Unavailable
 from holdfast.plan.composed import TooLarge
 from holdfast.plan.graph import Plan
-from holdfast.runtime.door import Live
 from holdfast.runtime.fatal_runs import set_aside_of
 from holdfast.runtime.load import load_run_in_turns, whole
 from holdfast.runtime.ownership import holder_of
 from holdfast.runtime.plans import Plans
 from holdfast.runtime.rerun import Again, restart
+from holdfast.runtime.waiters import Waiters
 from holdfast.spec.notation import Definition
 from holdfast.spec.problems import did_you_mean
 from holdfast.store.base import Store
@@ -168,8 +168,8 @@ class Preview(msgspec.Struct, frozen=True):
 class Driver(why.Driver, Protocol):
     """The engine that has the file: its memory, and what it lets a caller wait for."""
 
-    async def ended(self, no: RunNo) -> Live: ...
-    async def rests(self, no: RunNo) -> None: ...
+    @property
+    def waiters(self) -> Waiters: ...
 
 
 class Queries:
@@ -228,7 +228,7 @@ class Queries:
         try:
             async with asyncio.timeout(min(seconds, limits.now.wait_secs_max)):
                 if not or_pause:
-                    await self._engine.ended(row.no)
+                    await self._engine.waiters.ended(row.no)
                 while or_pause:
                     await self._ends_or_rests(row.no)
                     view = await self.run(tenant, run_id)
@@ -245,7 +245,10 @@ class Queries:
 
     async def _ends_or_rests(self, no: RunNo) -> None:
         assert self._engine is not None
-        either = [asyncio.ensure_future(wait) for wait in (self._engine.ended(no), self._engine.rests(no))]
+        either = [
+            asyncio.ensure_future(wait)
+            for wait in (self._engine.waiters.ended(no), self._engine.waiters.rests(no))
+        ]
         try:
             done, _ = await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
             for task in done:

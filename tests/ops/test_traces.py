@@ -18,6 +18,7 @@ from holdfast.runtime.engine import Engine
 from holdfast.spec.workflow import WorkflowSpec
 from holdfast.store.sqlite.store import SqliteStore
 from holdfast.tools.registry import Registry
+from tests.runtime.bench import started
 
 pytestmark = pytest.mark.anyio
 
@@ -52,8 +53,8 @@ async def spans_of(engine: Engine, spec: WorkflowSpec = SPEC, trace: str = "") -
     """The spans of one run by their names."""
     exporter = InMemorySpanExporter()
     tracing = Traces(engine, SimpleSpanProcessor(exporter))
-    live = await engine.start(spec, {}, trace=trace)
-    await engine.ended(live.run.no)
+    live = await started(engine, spec, trace=trace)
+    await engine.waiters.ended(live.run.no)
     tracing.close()
     return {span.name: span for span in exporter.get_finished_spans()}
 
@@ -106,13 +107,13 @@ async def test_what_the_caller_does_not_want_to_see_is_not_sent(engine: Engine) 
 async def test_a_run_stays_in_its_trace_when_another_process_ends_it(tmp_path: Path) -> None:
     first = Engine(SqliteStore(str(tmp_path / "h.db")), Registry([]))
     await first.open()
-    live = await first.start(SPEC, {}, trace=HEADER)  # its tool is not here
+    live = await started(first, SPEC, trace=HEADER)  # its tool is not here
     await first.advance.drained()
     await first.close()
     second, exporter = engine_of(tmp_path), InMemorySpanExporter()
     tracing = Traces(second, SimpleSpanProcessor(exporter))
     await second.open()
-    await second.ended(live.run.no)
+    await second.waiters.ended(live.run.no)
     await second.close()
     tracing.close()
     spans = {span.name: span for span in exporter.get_finished_spans()}
@@ -129,11 +130,11 @@ def test_the_work_of_an_attempt_stands_below_its_span() -> None:
 
 
 async def test_without_spans_of_our_own_a_trace_is_passed_on_as_it_came(engine: Engine) -> None:
-    live = await engine.start(SPEC, {}, trace=HEADER)
+    live = await started(engine, SPEC, trace=HEADER)
     assert engine.dispatch.jobs.traceparent(live, "a", 1) == HEADER
-    plain = await engine.start(SPEC, {})
+    plain = await started(engine, SPEC)
     assert engine.dispatch.jobs.traceparent(plain, "a", 1) is None
-    await engine.ended(plain.run.no)
+    await engine.waiters.ended(plain.run.no)
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from holdfast.runtime.door import Entry
 from holdfast.spec.workflow import WorkflowSpec
 from holdfast.store.batch import Batch
 from holdfast.waits import polling
-from tests.runtime.bench import Bench, opened, rows
+from tests.runtime.bench import Bench, opened, rows, started
 from tests.runtime.manual import by_hand, clock, settled
 
 HOUR_MS = 3_600_000
@@ -172,7 +172,7 @@ async def test_timers_that_are_all_due_at_one_instant_all_fire_once(tmp_path: Pa
         engine.advance.watchers.append((watch := Watch()).committed)
         spec = WorkflowSpec.from_yaml_str("name: n\nsteps: [{id: a, kind: timer, delay_ms: 3600000}]")
         for _ in range(0, AT_ONCE, 500):
-            await asyncio.gather(*(engine.start(spec, {}, {}) for _ in range(500)))
+            await asyncio.gather(*(started(engine, spec) for _ in range(500)))
         await settled()
         assert len(set(watch.set.values())) == 1 and len(watch.set) == AT_ONCE
         clock().wall_offset_ms += HOUR_MS

@@ -101,6 +101,7 @@ def test_a_file_is_not_opened_under_a_name_that_its_log_is_not_beside(tmp_path: 
 @pytest.fixture
 def not_root(tmp_path: Path) -> Iterator[None]:
     """Root may write everything."""
+    "".encode("idna")  # getaddrinfo loads this codec late, and another user may not read root's Python
     former = os.geteuid()
     for folder in (tmp_path, *tmp_path.parents[:2]):
         folder.chmod(folder.stat().st_mode | 0o055)

@@ -16,8 +16,9 @@ from hypothesis import strategies as st
 from holdfast import FlowSpec, Holdfast, RunFailed, RunHandle, ToolError, tool
 from holdfast.errors import InvalidInputs, NotFound
 from holdfast.runtime.rerun import Again
+from holdfast.runtime.starts import RerunRun
 from holdfast.values import RunId
-from tests.runtime.bench import opened
+from tests.runtime.bench import opened, started
 from tests.runtime.manual import by_hand, clock, settled
 
 calls: list[Any] = []
@@ -422,7 +423,7 @@ def test_a_rerun_takes_over_the_same_outcomes_when_it_is_begun_by_another_proces
             first = await hf.start(SEEN_LATER)
             expected = await first.result(timeout=10)
             calls.clear()
-            hf._engine.resident = 0
+            hf._engine.starts.resident_max = 0
             again = await hf.rerun(first.id, from_step="d")
             assert await again.status() == "pending" and calls == []
         async with Holdfast(file, tools=[mix]) as hf:
@@ -510,14 +511,14 @@ async def test_only_the_failed_calls_of_a_graphs_foreach_are_made_again(tmp_path
     definition = FlowSpec.from_data(graph("each", {"each": each}))
     async with opened(tmp_path, [], clock()) as engine:
         await engine.workers.register("default", "w", None, ["work"], "pull")
-        begun = await engine.start(definition, {"items": [1, 2, 3]})
+        begun = await started(engine, definition, {"items": [1, 2, 3]})
         first = RunHandle(engine, begun.run.no, begun.run.id)
         await _answer_all(engine, bad=2)
         with pytest.raises(RunFailed):
             await first.result()
-        again = await engine.rerun(RunId(first.id), Again(failed=True))
+        again = await engine.starts.rerun(RerunRun(run_id=RunId(first.id), again=Again(failed=True)))
         assert await _answer_all(engine) == [2]
-        handle = RunHandle(engine, again.run.no, again.run.id)
+        handle = RunHandle(engine, again.no, again.run_id)
         assert await handle.result() == {"out": [10, 20, 30]}
 
 

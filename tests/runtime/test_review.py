@@ -14,6 +14,7 @@ from holdfast.runtime.engine import Engine
 from holdfast.spec.workflow import WorkflowSpec
 from holdfast.store.sqlite.store import SqliteStore
 from holdfast.tools.registry import Registry
+from tests.runtime.bench import started
 
 
 @pytest.fixture
@@ -73,8 +74,8 @@ async def test_a_run_that_had_to_wait_for_room_is_not_interrupted_by_beginning(t
     spec = WorkflowSpec.from_yaml_str("name: n\non_restart: interrupt\nsteps: [{id: a, tool: ok}]")
     engine = Engine(SqliteStore(str(tmp_path / "a.db")), Registry([ok]), resident=1)
     await engine.open()
-    runs = await asyncio.gather(*(engine.start(spec, {}) for _ in range(3)))
-    ended = [await asyncio.wait_for(engine.ended(live.run.no), 60) for live in runs]
+    runs = await asyncio.gather(*(started(engine, spec) for _ in range(3)))
+    ended = [await asyncio.wait_for(engine.waiters.ended(live.run.no), 60) for live in runs]
     assert [live.run.status for live in ended] == ["completed"] * 3
     await engine.close()
 

@@ -43,6 +43,7 @@ from holdfast.runtime.engine import Engine
 from holdfast.runtime.load import load_run
 from holdfast.runtime.plans import Known, Ready
 from holdfast.runtime.rerun import Again
+from holdfast.runtime.starts import RerunRun
 from holdfast.spec.inputs import Inputs
 from holdfast.store.batch import Batch
 from holdfast.store.records import ReadRow
@@ -50,6 +51,7 @@ from holdfast.store.sqlite.store import SqliteStore
 from holdfast.tools.registry import Context, Registry, Tool, ToolError
 from holdfast.values import Error, Millis, RunId, RunNo, encode
 from holdfast.views.outputs import output_of
+from tests.runtime.bench import started
 from tests.sim.checkers import Shadow, Violation, check_same, hold
 from tests.sim.graph_checkers import GraphShadow, shadow_of
 from tests.sim.graphs import result_of
@@ -584,7 +586,9 @@ class World:
     async def start_on(self, node: SimNode, which: int) -> None:
         load = self.wanted[which]
         try:
-            live = await node.engine.start(load.spec, load.inputs, tell=self.destinations(which))
+            live = await started(
+                node.engine, load.spec, load.inputs, final_callbacks=self.destinations(which)
+            )
         except Unavailable:
             self.counts["start refused"] += 1
             return
@@ -620,7 +624,9 @@ class World:
     async def rerun_on(self, node: SimNode, shadow: Shadow) -> None:
         step, done = self.first_again(shadow)
         try:
-            live = await node.engine.rerun(RunId(shadow.run_id), Again(() if step is None else (step,)))
+            order = RerunRun(run_id=RunId(shadow.run_id), again=Again(() if step is None else (step,)))
+            live = (await node.engine.starts.rerun(order)).live
+            assert live is not None
         except Unavailable:
             return
         except InvalidInputs as error:
@@ -646,7 +652,7 @@ class World:
 
     async def wait_on(self, node: SimNode, no: int) -> None:
         try:
-            live = await node.engine.ended(RunNo(no))
+            live = await node.engine.waiters.ended(RunNo(no))
         except (HoldfastError, asyncio.CancelledError):
             return
         shadow = self.shadows[no]

@@ -1059,7 +1059,7 @@ async def test_events_tell_of_the_task_that_is_waited_for(engine: TestEngine) ->
 async def test_who_waits_for_the_end_is_told_when_only_callbacks_are_open(engine: TestEngine) -> None:
     run = await paused(engine)
     hf = await engine.open()
-    await hf._engine.rests((await hf._engine.row_of(RunId(run.id))).no)
+    await hf._engine.waiters.rests((await hf._engine.row_of(RunId(run.id))).no)
     assert await run.status() == "waiting"
 
 

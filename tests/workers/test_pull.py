@@ -17,7 +17,7 @@ from holdfast.store.records import AssignmentRow
 from holdfast.values import RunId, RunNo
 from holdfast.workers.assignment import id_of
 from holdfast.workers.pull import Offer
-from tests.runtime.bench import Bench, opened, rows
+from tests.runtime.bench import Bench, opened, rows, started
 from tests.runtime.manual import by_hand, clock, settled
 
 T = "default"
@@ -751,7 +751,7 @@ async def test_a_job_whose_service_is_named_by_an_input_is_not_lost_before_anybo
     async with opened(tmp_path, [], clock()) as engine:
         await register(engine)
         killed_after_the_next_commit(engine)
-        await engine.start(flow, {"services": ["work"]})
+        await started(engine, flow, {"services": ["work"]})
         await settled()
         engine.crash()
     async with opened(tmp_path, [], clock()) as engine:

@@ -1,0 +1,294 @@
+"""Starting runs. One record says what is asked for, and every door starts runs by this one path.
+
+A start is durable, with the request that asked for it, when it returns. Does not know who asks, or what happens to a run afterwards.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from holdfast import limits
+from holdfast.deliveries.destinations import destinations
+from holdfast.engine.events import Destination, RunStarted
+from holdfast.engine.state import Run
+from holdfast.errors import InvalidInputs, LimitExceeded, NotFound, RunIsOpen
+from holdfast.plan.graph import Plan
+from holdfast.runtime.clock import Clock
+from holdfast.runtime.door import Advance, Live
+from holdfast.runtime.plans import Plans, Ready
+from holdfast.runtime.requests import Requests, Started, checked, digest_of
+from holdfast.runtime.rerun import Again, restart
+from holdfast.runtime.resident import Residents
+from holdfast.spec.labels import label_problem
+from holdfast.spec.notation import Definition, path_beside
+from holdfast.spec.problems import did_you_mean
+from holdfast.store.base import Store
+from holdfast.store.records import NewRun, Request, RunRow
+from holdfast.tools.secrets import Secrets, SecretUnavailable
+from holdfast.values import DEFAULT_TENANT, TERMINAL, NotJson, RunId, RunNo, decode, encode, is_text
+
+NAMES_READ_MAX: Final = 1_000  # to suggest the nearest one to an unknown name
+MEANINGS_MAX: Final = 1_000  # published names whose definition is remembered
+
+
+class StartRun(msgspec.Struct, kw_only=True):
+    """What a caller asks for: a run of a definition."""
+
+    definition: Definition
+    inputs: dict[str, Any]
+    tenant: str = DEFAULT_TENANT
+    labels: Mapping[str, str] = {}
+    number: int | None = None  # the release of the definition, if it was found by name
+    parent_job_id: str | None = None
+    final_callbacks: Sequence[Destination] = ()  # beside those of the workflow
+    trace: str = ""  # the traceparent of the caller
+    # With an id there is one run, however often it is asked for. `workflow` is what the caller named: a name, or a hash.
+    request_id: str | None = None
+    workflow: str = ""
+
+
+class RerunRun(msgspec.Struct, kw_only=True):
+    """What a caller asks for: another run of a finished one. Outcomes outside `again` are taken over; `inputs` replace those of
+    the same name."""
+
+    run_id: RunId
+    again: Again = Again()
+    inputs: Mapping[str, Any] | None = None
+    tenant: str = DEFAULT_TENANT
+    request_id: str | None = None
+
+
+class Begun(NamedTuple):
+    no: RunNo
+    run_id: RunId
+    live: Live | None  # None if an earlier request began it
+
+
+class Starts:
+    def __init__(
+        self,
+        store: Store,
+        door: Advance,
+        plans: Plans,
+        residents: Residents,
+        clock: Clock,
+        secrets: Secrets,
+        *,
+        template_env: frozenset[str],
+        resident_max: int,
+        admit: Callable[[RunNo], None],
+        check_open: Callable[[], None],
+    ) -> None:
+        self._store, self._door, self._plans, self._clock = store, door, plans, clock
+        self._residents, self._secrets, self._requests = residents, secrets, Requests(store)
+        self._template_env, self.resident_max = template_env, resident_max
+        self._admit, self._check_open = admit, check_open
+        # By tenant and name. Only this process can publish, so it forgets them when it does.
+        self._meanings: dict[tuple[str, str], tuple[Definition, int]] = {}
+
+    # -------------------------------------------------------------------------------------------------- starting
+
+    async def start(self, order: StartRun) -> Begun:
+        """Start a run, unless the request has one already."""
+        self._check_open()
+        if order.request_id is None:
+            return _begun(await self._start(order, None))
+        encoded(order.inputs)
+        digest = digest_of(order.workflow, order.inputs)
+        return await self._once(order.tenant, order.request_id, digest, partial(self._start, order))
+
+    async def rerun(self, order: RerunRun) -> Begun:
+        """Start a run of the same version as a finished one."""
+        self._check_open()
+        if order.request_id is None:
+            return _begun(await self._rerun(order, None))
+        encoded(order.inputs)
+        wanted = {"again": msgspec.to_builtins(order.again), "inputs": order.inputs or {}}
+        digest = digest_of(f"rerun {order.run_id}", wanted)
+        return await self._once(order.tenant, order.request_id, digest, partial(self._rerun, order))
+
+    async def _once(
+        self,
+        tenant: str,
+        request_id: str,
+        digest: str,
+        begin: Callable[[tuple[str, str]], Awaitable[Live]],
+    ) -> Begun:
+        begun: Live | None = None  # of several callers at once, only one starts the run
+
+        async def made() -> Started:
+            nonlocal begun
+            begun = await begin((request_id, digest))
+            return begun.run.no, begun.run.id
+
+        no, run_id = await self._requests.once(tenant, checked(request_id), digest, made)
+        return Begun(no, run_id, begun)
+
+    async def _start(self, order: StartRun, request: tuple[str, str] | None) -> Live:
+        spec, tenant = order.definition, order.tenant
+        ready = self._plans.of_spec(spec) or await self._plans.of_whole(spec, partial(self._named, tenant))
+        started = RunStarted(
+            msgspec.Raw(encoded(ready.inputs.filled(order.inputs))), env=self._environment(ready.plan)
+        )
+        started.destinations = destinations(spec, order.final_callbacks)
+        labels = spec.labels
+        if order.labels:
+            labels = {**labels, **order.labels}
+            _check_labels(order.labels, len(labels))
+        new = self._new_run(tenant, ready, labels)
+        new.parent_job_id, new.number = order.parent_job_id, order.number
+        return await self._begin(ready, new, started, request, order.trace)
+
+    async def _rerun(self, order: RerunRun, request: tuple[str, str] | None) -> Live:
+        row, before = await self.past(order.run_id, order.tenant)
+        plan, run = before.plan, before.run
+        ready = await self._plans.again(row.tenant, row.version)
+        given = run.inputs
+        if order.inputs:
+            given = msgspec.Raw(encoded(ready.inputs.filled({**decode(run.inputs), **order.inputs})))
+        had = await restart(self._store, plan, run, order.again)
+        started = RunStarted(given, env=run.env, destinations=run.destinations)
+        started.taken, started.vars, started.first = dict(had.taken), dict(had.vars), had.first
+        labels = ready.whole.spec.labels
+        if row.labels:
+            labels = {**labels, **msgspec.json.decode(row.labels, type=dict[str, str])}
+        new = self._new_run(order.tenant, ready, labels)
+        new.parent_job_id, new.number, new.rerun_of = row.parent_job_id, row.number, order.run_id
+        return await self._begin(ready, new, started, request)
+
+    def _new_run(self, tenant: str, ready: Ready, labels: Mapping[str, str]) -> NewRun:
+        plan = ready.plan
+        return NewRun(
+            self._store.next_no(),
+            tenant,
+            self._clock.new_id(),
+            plan.version,
+            "interrupt" if plan.interrupted_by_restart else None,
+            encode(labels).decode() if labels else None,
+            self._clock.now(),
+            workflow=ready.whole.spec.name,
+        )
+
+    async def _begin(
+        self,
+        ready: Ready,
+        new: NewRun,
+        started: RunStarted,
+        request: tuple[str, str] | None,
+        trace: str = "",
+    ) -> Live:
+        """Make a run durable, with its definition and the request that asked for it."""
+        door, plan, no, tenant = self._door, ready.plan, new.no, new.tenant
+        if started.destinations:
+            self._check_callbacks(tenant, started)
+        live = Live(Run(no, new.id, plan.version, tenant), plan, owned=True, status=None, trace=trace)
+        is_stored = ready.stored_for == tenant
+        if not is_stored:
+            self._plans.store_with(door.batch, tenant, ready.whole, plan.version, new.created_at)
+        if trace and not (door.is_stalled or door.is_over):
+            door.batch.traces.append((no, trace))
+        self._admit(no)
+        started.drive = len(door.live) < self.resident_max
+        reply: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        asked = None if request is None else Request(tenant, *request, no, new.created_at)
+        door.begin(live, new, started, reply, asked)
+        await reply
+        if not is_stored:
+            ready.stored_for = tenant
+            self._plans.is_durable(tenant, plan.version)
+        return live
+
+    def _check_callbacks(self, tenant: str, started: RunStarted) -> None:
+        """Refuse a start whose final callbacks could never be signed, while its caller can still be told so."""
+        for one in started.destinations:
+            if one.secret_env is not None:
+                try:
+                    self._secrets.for_callback(one.secret_env, tenant)
+                except SecretUnavailable as error:
+                    raise InvalidInputs(str(error)) from None
+
+    def _environment(self, plan: Plan) -> dict[str, str | None]:
+        """The environment variables that a plan names, as they are now: the run keeps these values."""
+        return {name: os.environ.get(name) for name in plan.env if name in self._template_env}
+
+    async def past(self, run_id: RunId, tenant: str = DEFAULT_TENANT) -> tuple[RunRow, Live]:
+        """A finished run, to read."""
+        row = await self._store.run_by_id(tenant, run_id) if is_text(run_id) else None
+        if row is None:
+            raise NotFound(f"no run {ascii(run_id)[1:-1]} in this database")
+        if row.status not in TERMINAL:
+            raise RunIsOpen(run_id, row.status)
+        live = await self._residents.stored(row.no)
+        assert live is not None
+        return row, live
+
+    # ------------------------------------------------------------------------------------------------------ names
+
+    async def published(self, name: str, tenant: str = DEFAULT_TENANT) -> tuple[Definition, int]:
+        """The definition that a name means now, and the number of its release."""
+        self._check_open()
+        known = self._meanings.get((tenant, name))
+        if known is not None:
+            return known
+        found = await self._store.published(tenant, name) if is_text(name) else None
+        if found is None:
+            near = did_you_mean(name, await self._store.workflow_names(tenant, NAMES_READ_MAX))
+            hint = near or "publish it first, or give a definition, or the path of a .yaml file"
+            raise NotFound(f"no workflow {name!a} is published here; {hint}")
+        version, definition, number = found
+        if len(self._meanings) >= MEANINGS_MAX:
+            self._meanings.clear()
+        meant = self._meanings[tenant, name] = self._plans.spec_of(version, definition), number
+        return meant
+
+    def forget_names(self) -> None:
+        """A name means another definition from now on."""
+        self._meanings.clear()
+
+    async def _named(self, tenant: str, name: str, by: Definition) -> Definition:
+        """What a name means in a definition: the file of that name beside it, if it was read from a file, else what is
+        published."""
+        beside = path_beside(by, name)
+        if beside is not None:
+            return self._plans.read_file(beside)
+        return (await self.published(name, tenant))[0]
+
+
+def _begun(live: Live) -> Begun:
+    return Begun(live.run.no, live.run.id, live)
+
+
+def _check_labels(labels: Mapping[Any, Any], count: int) -> None:
+    """Refuse labels that a start may not give; `count` is how many its run would have, with those of its workflow."""
+    if count > limits.now.labels_max:
+        raise LimitExceeded(
+            "too_many_labels",
+            f"a run has at most {limits.now.labels_max} labels, not {count:,}",
+            "labels_max",
+        )
+    for name, value in labels.items():
+        problem = label_problem(name, value)
+        if problem is not None and problem.is_limit:
+            raise LimitExceeded(problem.code, problem.message, "label_chars_max")
+        if problem is not None:
+            raise InvalidInputs(problem.message)
+
+
+def encoded(value: Any, what: str = "the inputs are") -> bytes:
+    try:
+        text = encode(value)
+    except NotJson as error:
+        raise InvalidInputs(f"{what} not JSON: {error}") from None
+    if len(text) > limits.now.value_bytes_max:
+        raise LimitExceeded(
+            "input_too_large",
+            f"{what} over {limits.size(limits.now.value_bytes_max)}; pass a path or a reference instead",
+            "value_bytes_max",
+        )
+    return text

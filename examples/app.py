@@ -1,6 +1,6 @@
 """The first example from Python: `python app.py` in this folder."""
 
-# ruff: noqa: I001  # seen from this folder, holdfast is the library and tools is at home
+# ruff: noqa: I001  # from this folder, holdfast is third-party and tools is first-party
 
 import asyncio
 

@@ -6,32 +6,40 @@ the shapes of scopes. Does not know why it is asked, or what is done where the w
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, Protocol
 
 import msgspec
 
 from holdfast.engine.state import Frame, Run, Scope
 from holdfast.plan import composed
 from holdfast.plan.composed import TooLarge
-from holdfast.plan.graph import Choice, FanOut, Nested
+from holdfast.plan.graph import Choice, FanOut, Nested, Plan
 from holdfast.values import Error, split, written
 
-if TYPE_CHECKING:
-    from holdfast.engine.draft import Draft
-
 NO_FRAME: Final = Frame()
+
+
+class Leaves(Protocol):
+    """A run and what a decision adds to it (engine/draft), as far as it is gathered from."""
+
+    plan: Plan
+    run: Run
+    outputs: dict[str, msgspec.Raw]
+    joined: dict[str, Scope]
+
+    def joined_at(self, path: str) -> Scope | None: ...
 
 
 class Gather:
     """One value in the making. Raises TooLarge once its parts are over `bytes_max` together."""
 
-    def __init__(self, draft: Draft, bytes_max: int | None = None) -> None:
-        self._draft = draft
+    def __init__(self, leaves: Leaves, bytes_max: int | None = None) -> None:
+        self._leaves = leaves
         self._left = composed.LIMIT if bytes_max is None else bytes_max
 
     def scope(self, path: str, scope: Scope) -> Any:
         """The output of a joined scope: data with texts among it."""
-        node = self._draft.plan.node(path)
+        node = self._leaves.plan.node(path)
         if isinstance(node, Choice):
             self._spend(len(scope.value))
             return scope.value
@@ -52,18 +60,18 @@ class Gather:
 
     def steps(self, frame: str) -> dict[str, Any]:
         """Step id → output, of the steps of one frame that were kept."""
-        draft = self._draft
-        found = draft.run.frames.get(frame) or NO_FRAME
+        leaves = self._leaves
+        found = leaves.run.frames.get(frame) or NO_FRAME
         prefix, kept, size = f"{frame}." if frame else "", found.outputs, 0
         outputs: dict[str, Any] = {}
-        for tail, node in draft.plan.block(frame).nodes.items():
+        for tail, node in leaves.plan.block(frame).nodes.items():
             raw = kept.get(tail)
             if raw is None:
-                raw = draft.outputs.get(prefix + tail)
+                raw = leaves.outputs.get(prefix + tail)
             if raw is not None:
                 size += len(raw) + len(tail) + ENTRY_BYTES
                 outputs[node.name] = raw
-            elif (scope := draft.joined_at(prefix + tail)) is not None:
+            elif (scope := leaves.joined_at(prefix + tail)) is not None:
                 self._spend(len(tail) + ENTRY_BYTES)
                 outputs[node.name] = self.scope(prefix + tail, scope)
         self._spend(size)
@@ -104,15 +112,15 @@ def _bytes_of(outputs: dict[str, msgspec.Raw]) -> int:
     return sum(map(len, outputs.values())) + sum(map(len, outputs)) + ENTRY_BYTES * len(outputs)
 
 
-def added_bytes(draft: Draft, frame: str) -> int:
+def added_bytes(leaves: Leaves, frame: str) -> int:
     """What a decision adds to the outputs of one frame, as fold will count it."""
     size = 0
-    for path, output in draft.outputs.items():
+    for path, output in leaves.outputs.items():
         where, tail = split(path)
         if where == frame and tail:  # without a path these are the inputs
             size += len(output) + len(tail) + ENTRY_BYTES
-    for path, scope in draft.joined.items():
+    for path, scope in leaves.joined.items():
         where, tail = split(path)
         if where == frame:
-            size += frame_bytes(draft.run, path) + scope.output_bytes + len(tail) + ENTRY_BYTES
+            size += frame_bytes(leaves.run, path) + scope.output_bytes + len(tail) + ENTRY_BYTES
     return size

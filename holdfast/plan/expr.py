@@ -14,7 +14,7 @@ import msgspec
 from holdfast.plan import composed
 from holdfast.plan.composed import TooLarge, escaped_chunks, printed, refuse_large
 from holdfast.plan.graph import Evaluate, ItemsOf, Render, View
-from holdfast.spec.expr import Aliased
+from holdfast.spec.aliased import Aliased
 from holdfast.values import JSON_DEPTH_MAX, NotJson, decode, encode, is_too_deep, written
 
 # A part over this size that is wholly an existing value is stored as a reference to it, so that a large output

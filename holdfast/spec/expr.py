@@ -155,19 +155,6 @@ class JsonPath(msgspec.Struct, frozen=True):
     reads: tuple[tuple[Member, ...], ...]
 
 
-class Aliased(dict[str, Any]):
-    """An object in which some members are second names of values that stand elsewhere in the same document.
-
-    A path finds such a member by its name. `*`, `..` and filters pass over it, so they find each value once.
-    """
-
-    __slots__ = ("aliases",)
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.aliases: set[str] = set()
-
-
 _NAME: Final = "[A-Za-z_][0-9A-Za-z_]*"  # other letters are for the library: large sets are slow to compile
 _INDEX: Final = r"0|-?[1-9][0-9]{0,14}"  # fifteen digits are within the 2⁵³ that the grammar sets
 _STEP: Final = rf"""\.({_NAME})|\[({_INDEX})\]|\['([^'\\\x00-\x1f]*)'\]|\["([^"\\\x00-\x1f]*)"\]"""

@@ -43,7 +43,7 @@ from jsonpath_rfc9535.selectors import (
     WildcardSelector,
 )
 
-from holdfast.spec.expr import Aliased
+from holdfast.spec.aliased import Aliased
 from holdfast.spec.work import CHARS_OF_A_UNIT, Work, is_same
 
 

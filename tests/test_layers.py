@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.engine.state import Run
+
 HOUSE = Path(__file__).parents[1] / "holdfast"
 FILES = sorted(HOUSE.rglob("*.py"))
 
@@ -76,6 +78,9 @@ def module_of(path: Path) -> str:
     return ".".join(("holdfast", *path.relative_to(HOUSE).with_suffix("").parts)).removesuffix(".__init__")
 
 
+MODULES = {module_of(path) for path in FILES}
+
+
 @cache
 def tree_of(path: Path) -> ast.Module:
     """The program in a file, without docstrings. To parse and walk the whole package takes seconds: it is done once."""
@@ -115,6 +120,20 @@ def imports_of(path: Path) -> Iterator[str]:
             )
 
 
+@cache
+def modules_of(path: Path) -> frozenset[str]:
+    """The modules of the house that a file imports, also those only for type checking, or within a function."""
+    found: set[str] = set()
+    for node in nodes_of(path):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module is not None:
+            # `from holdfast.engine import step` names a module, `from holdfast.engine.step import step` a function.
+            full = {f"{node.module}.{alias.name}" for alias in node.names}
+            found |= full & MODULES or {node.module}
+    return frozenset(found & MODULES)
+
+
 def rooms_imported_by(path: Path) -> set[str]:
     modules = [name for name in imports_of(path) if name == "holdfast" or name.startswith("holdfast.")]
     return {room_of(name) for name in modules} - {"__version__"}
@@ -131,6 +150,14 @@ def test_imports_only_point_left(path: Path) -> None:
     allowed |= ABOVE.get(room, set())
     allowed |= {to for (file, to) in EXCEPTIONS if file == named(path)}
     assert rooms_imported_by(path) <= allowed
+
+
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    """Imports for type checking count: a circle of them is a circle of ideas, and one import away from a real one."""
+    left = {module_of(path): set(modules_of(path)) for path in FILES}
+    while free := {module for module, imported in left.items() if not imported & left.keys()}:
+        left = {module: imported & left.keys() for module, imported in left.items() if module not in free}
+    assert left == {}  # the circles, and what imports them
 
 
 def test_every_room_is_on_the_map() -> None:
@@ -165,16 +192,33 @@ def test_the_engine_has_no_word_of_a_notation(path: Path) -> None:
     assert found == []
 
 
-def test_only_the_door_asks_what_to_do() -> None:
-    askers = {
-        named(path)
-        for path in FILES
+@pytest.mark.parametrize(
+    ("module", "users"),
+    [
+        ("step", {"runtime/door.py"}),  # a new event
+        ("replay", {"runtime/load.py"}),  # a stored row
+        ("decide", set()),
+        ("fold", set()),
+    ],
+)
+def test_a_run_changes_by_a_step_at_the_door_or_by_replay(module: str, users: set[str]) -> None:
+    outside = [path for path in FILES if room_of(module_of(path)) != "engine"]
+    assert {named(path) for path in outside if f"holdfast.engine.{module}" in modules_of(path)} == users
+
+
+@pytest.mark.parametrize("path", [path for path in FILES if room_of(module_of(path)) != "engine"], ids=named)
+def test_nothing_outside_the_engine_writes_to_a_run(path: Path) -> None:
+    """Reads are free. A name that ends in `run` is taken for one; `Live` and views have fields of their own."""
+    fields = set(Run.__struct_fields__)
+    writes = [
+        f"line {node.lineno}: {ast.unparse(node)}"
         for node in nodes_of(path)
-        if isinstance(node, ast.ImportFrom)
-        and node.module == "holdfast.engine.decide"
-        and any(alias.name == "decide" for alias in node.names)
-    }
-    assert askers == {"runtime/door.py"}
+        if isinstance(node, ast.Attribute)
+        and isinstance(node.ctx, ast.Store | ast.Del)
+        and node.attr in fields
+        and re.search(r"(^|[._])run$", ast.unparse(node.value))
+    ]
+    assert writes == []
 
 
 @pytest.mark.parametrize("path", FILES, ids=named)

@@ -7,7 +7,7 @@ body holds `{"$blob": "<sha256>"}` in its place.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -140,6 +140,38 @@ def decode_parts(parts: list[tuple[int, bytes]]) -> Run:
     run.__dict__["parts"] = (len(parts) - 1, written)
     run.__dict__["sizes"] = _decode_sizes(parts[0][1]).sizes
     return run
+
+
+def referenced_blobs(run: Run) -> list[str]:
+    """The large values that a decoded snapshot refers to, by their sha256."""
+    found: dict[str, None] = {}
+
+    def note(value: msgspec.Raw) -> msgspec.Raw:
+        if (digest := blob_of(value)) is not None:
+            found[digest] = None
+        return value
+
+    _replace_values(run, note)
+    return list(found)
+
+
+def put_blobs(run: Run, texts: Mapping[str, bytes]) -> None:
+    """Put large values in the place of the references of a decoded snapshot."""
+    if texts:
+        values = {digest: msgspec.Raw(text) for digest, text in texts.items()}
+        _replace_values(run, lambda value: values.get(blob_of(value) or "", value))
+
+
+def _replace_values(run: Run, new: Callable[[msgspec.Raw], msgspec.Raw]) -> None:
+    run.inputs = new(run.inputs)
+    run.taken = {path: with_output(one, new(one.output)) for path, one in run.taken.items()}
+    for step in run.steps.values():
+        step.inputs = new(step.inputs)
+    for scope in run.scopes.values():
+        scope.items, scope.value = new(scope.items), new(scope.value)
+    for frame in run.frames.values():
+        frame.outputs = {tail: new(output) for tail, output in frame.outputs.items()}
+        frame.vars = {name: new(value) for name, value in frame.vars.items()}
 
 
 def _outputs(run: Run) -> Iterator[tuple[str, msgspec.Raw]]:

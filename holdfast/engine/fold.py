@@ -33,6 +33,7 @@ from holdfast.engine.decisions import (
     Take,
     TakeSignal,
 )
+from holdfast.engine.effects import Effects, KeyWork, WaitWork
 from holdfast.engine.events import (
     Adopted,
     ApprovalAnswered,
@@ -58,7 +59,6 @@ from holdfast.engine.state import (
     SUSPECT_AFTER,
     Frame,
     Key,
-    KeyWork,
     Parked,
     Run,
     Scope,
@@ -66,7 +66,6 @@ from holdfast.engine.state import (
     Step,
     Stop,
     Wait,
-    WaitWork,
     beneath,
     is_open,
     sizes_of,
@@ -84,16 +83,20 @@ RESULT_BYTES_MAX: Final = 64 * 1024
 RESULT_ENTRY_BYTES: Final = 32  # what an entry costs beside its text
 
 
-def fold(run: Run, event: Event, decisions: Iterable[Decision], at: Millis) -> None:
-    """Take one journal row into the run."""
+def fold(run: Run, event: Event, decisions: Iterable[Decision], at: Millis, epoch: int) -> Effects:
+    """Take one journal row into the run. Returns what the commit of a new row must do beside storing it."""
+    effects: Effects = []
     run.seq += 1
     run.at = at
-    _FACTS[type(event)](run, event)
+    if epoch != run.epoch:  # to write to a run costs more than to read it
+        run.epoch = epoch
+    _FACTS[type(event)](run, event, effects)
     for decision in decisions:
-        _ORDERS[type(decision)](run, decision)
+        _ORDERS[type(decision)](run, decision, effects)
     status = "running" if run.active and run.begun and not run.ending else _status(run)
     if status != run.status:
         run.status = status
+    return effects
 
 
 def _status(run: Run) -> Status:
@@ -109,7 +112,7 @@ def _status(run: Run) -> Status:
 # ----------------------------------------------------------------------------------------------------- facts
 
 
-def _run_started(run: Run, event: RunStarted) -> None:
+def _run_started(run: Run, event: RunStarted, effects: Effects) -> None:
     run.inputs, run.env, run.first = event.inputs, event.env, event.first
     run.created_at, run.destinations = run.at, event.destinations
     run.begun, run.taken = event.drive, dict(event.taken)
@@ -120,14 +123,14 @@ def _run_started(run: Run, event: RunStarted) -> None:
         run.vars_bytes = sum(map(len, event.vars.values()))
 
 
-def _adopted(run: Run, event: Adopted) -> None:
+def _adopted(run: Run, event: Adopted, effects: Effects) -> None:
     run.begun = run.begun or event.drive
     run.todo = [] if event.drive else run.todo
     for path in event.lost:
         step = run.steps[path]
         if step.target is not None:
             if event.drive or step.target != path:
-                _answered(run, path, step)
+                _answered(run, path, step, effects)
                 continue
             _end_stop(run, path)  # nobody is here to try it again: it is lost, and ready
             step.target = None
@@ -137,41 +140,41 @@ def _adopted(run: Run, event: Adopted) -> None:
         run.has_suspects = run.has_suspects or step.reason == "suspect"
 
 
-def _step_succeeded(run: Run, event: StepSucceeded) -> None:
+def _step_succeeded(run: Run, event: StepSucceeded, effects: Effects) -> None:
     path, steps = event.path, run.steps
     step = steps.get(path)
     if step is None or step.attempt != event.attempt or step.state != "running":
         return  # late: the row tells of it and changes nothing
     if step.target is not None:
-        return _answered(run, path, step)
+        return _answered(run, path, step, effects)
     del steps[path]
     run.active -= 1
     if step.key is not None:
-        _let_go(run, path, step, event.output)
+        _let_go(run, path, step, effects, event.output)
     if step.keep:
         keep_output(run, path, event.output, step.keep)
 
 
-def _step_failed(run: Run, event: StepFailed) -> None:
+def _step_failed(run: Run, event: StepFailed, effects: Effects) -> None:
     if not is_open(run, event.path, event.attempt):
         return
     step = run.steps[event.path]
     if step.target is not None:
-        return _answered(run, event.path, step)
+        return _answered(run, event.path, step, effects)
     step.tries += 1
     _rest(run, step, "retrying")
 
 
-def _attempt_released(run: Run, event: AttemptReleased) -> None:
+def _attempt_released(run: Run, event: AttemptReleased, effects: Effects) -> None:
     if not is_open(run, event.path, event.attempt):
         return
     step = run.steps[event.path]
     if step.target is not None:
-        return _answered(run, event.path, step)
+        return _answered(run, event.path, step, effects)
     step.state, step.reason = "ready", event.reason
 
 
-def _timer_fired(run: Run, event: TimerFired) -> None:
+def _timer_fired(run: Run, event: TimerFired, effects: Effects) -> None:
     if run.timers.pop(timer_key(event.timer, event.path), None) is None:
         return  # disarmed before it could fire
     if event.timer == "deadline":
@@ -182,14 +185,14 @@ def _timer_fired(run: Run, event: TimerFired) -> None:
         and step.target == event.path
     ):
         step.overlapping = True
-        _answered(run, event.path, step)
+        _answered(run, event.path, step, effects)
     elif event.timer == "delay":
-        _drop(run, event.path)
+        _drop(run, event.path, effects)
     elif event.timer in ("expiry", "poll"):
-        _wait_timer_fired(run, event.timer, event.path)
+        _wait_timer_fired(run, event.timer, event.path, effects)
 
 
-def _wait_timer_fired(run: Run, timer: str, path: str) -> None:
+def _wait_timer_fired(run: Run, timer: str, path: str, effects: Effects) -> None:
     step = run.steps[path]
     assert step.wait is not None
     if timer == "poll":
@@ -197,76 +200,78 @@ def _wait_timer_fired(run: Run, timer: str, path: str) -> None:
     elif waits_for_last_look(step.wait):
         step.wait.is_last_look = True
     elif step.wait.kind == "callback":
-        _close_wait(run, path, step, "expired")
+        _close_wait(run, path, step, "expired", effects)
         step.state, step.tries = "retrying", step.tries + 1
     else:
-        _drop(run, path, "expired")
+        _drop(run, path, effects, "expired")
 
 
-def _cancel_requested(run: Run, event: CancelRequested) -> None:
+def _cancel_requested(run: Run, event: CancelRequested, effects: Effects) -> None:
     run.ending = "cancelled"
 
 
-def _key_held(run: Run, event: KeyHeld) -> None:
+def _key_held(run: Run, event: KeyHeld, effects: Effects) -> None:
     step = run.steps.get(event.path)
     if step is not None and step.state == "ready" and step.reason == "key":
         _rest(run, step, "waiting")
 
 
-def _key_answered(run: Run, event: KeyAnswered) -> None:
+def _key_answered(run: Run, event: KeyAnswered, effects: Effects) -> None:
     step = run.steps.get(event.path)
     if step is not None and step.reason == "key":
-        _drop(run, event.path)
+        _drop(run, event.path, effects)
 
 
-def _step_paused(run: Run, event: StepPaused) -> None:
+def _step_paused(run: Run, event: StepPaused, effects: Effects) -> None:
     if not is_open(run, event.path, event.attempt):
         return
     step = run.steps[event.path]
     if step.target is not None:
-        return _answered(run, event.path, step)
+        return _answered(run, event.path, step, effects)
     if step.parked is not None:  # it waits for no time at all, and whoever answers it again is told so
-        _begin_wait(run, event.path, step, Wait("callback", event.task_id, run.at))
-        return _called_back(run, event.path, step, step.parked)
+        _begin_wait(run, event.path, step, Wait("callback", event.task_id, run.at), effects)
+        return _called_back(run, event.path, step, step.parked, effects)
     _rest(run, step, "waiting")
 
 
-def _callback_received(run: Run, event: CallbackReceived) -> None:
+def _callback_received(run: Run, event: CallbackReceived, effects: Effects) -> None:
     step = run.steps.get(event.path)
     if step is None or step.attempt != event.attempt or step.target is not None:
         return
     answer = Parked(event.output, event.error)
     if step.wait is not None:
-        _called_back(run, event.path, step, answer, event.by)
+        _called_back(run, event.path, step, answer, effects, event.by)
     elif step.state in ("running", "ready"):
         step.parked = answer
 
 
-def _called_back(run: Run, path: str, step: Step, answer: Parked, by: str = "resume") -> None:
+def _called_back(
+    run: Run, path: str, step: Step, answer: Parked, effects: Effects, by: str = "resume"
+) -> None:
     """A call has got the answer that it was to get later."""
     run.active -= step.state in ("running", "ready")
     if step.wait is not None:
-        _close_wait(run, path, step, by)
+        _close_wait(run, path, step, by, effects)
     step.parked = None
     if answer.error is not None:
         step.state, step.tries = "retrying", step.tries + 1
         return
     del run.steps[path]
     if step.key is not None:
-        _let_go(run, path, step, answer.output)
+        _let_go(run, path, step, effects, answer.output)
     if step.keep:
         keep_output(run, path, answer.output, step.keep)
 
 
-def _continued(run: Run, event: Continued) -> None:
+def _continued(run: Run, event: Continued, effects: Effects) -> None:
     run.todo = []
 
 
-def _nothing(run: Run, event: Any) -> None:
+def _nothing(run: Run, event: Any, effects: Effects) -> None:
     """The fact changes nothing by itself; its decisions do."""
 
 
-def _answered(run: Run, path: str, step: Step) -> None:
+def _answered(run: Run, path: str, step: Step, effects: Effects) -> None:
     """An attempt that was told to stop has stopped, whatever it says."""
     target = step.target
     assert target is not None
@@ -275,35 +280,33 @@ def _answered(run: Run, path: str, step: Step) -> None:
         _rest(run, step, "retrying")
         _end_stop(run, target)
         return
-    _drop(run, path)
+    _drop(run, path, effects)
     run.stops[target].left -= 1
 
 
-def _drop(run: Run, path: str, outcome: str = "cancelled") -> None:
+def _drop(run: Run, path: str, effects: Effects, outcome: str = "cancelled") -> None:
     """A step is no longer open, and lets go of what it holds."""
     step = run.steps.pop(path)
     run.active -= step.state in ("running", "ready")
     if step.key is not None:
-        _let_go(run, path, step)
+        _let_go(run, path, step, effects)
     if step.wait is not None:
-        _close_wait(run, path, step, outcome)
+        _close_wait(run, path, step, outcome, effects)
 
 
-def _close_wait(run: Run, path: str, step: Step, outcome: str) -> None:
+def _close_wait(run: Run, path: str, step: Step, outcome: str, effects: Effects) -> None:
     assert step.wait is not None
     run.waits -= 1
     for timer in ("expiry", "poll", "escalate"):
         run.timers.pop(timer_key(timer, path), None)
-    work = WaitWork(path, step.attempt, step.wait, outcome)
-    run.__dict__.setdefault("wait_work", []).append(work)
+    effects.append(WaitWork(path, step.attempt, step.wait, outcome))
     step.wait = None
 
 
-def _let_go(run: Run, path: str, step: Step, output: msgspec.Raw | None = None) -> None:
+def _let_go(run: Run, path: str, step: Step, effects: Effects, output: msgspec.Raw | None = None) -> None:
     assert step.key is not None
     run.keyed -= 1
-    work = KeyWork(path, step.key, asks=False, output=output)
-    run.__dict__.setdefault("key_work", []).append(work)
+    effects.append(KeyWork(path, step.key, asks=False, output=output))
 
 
 def _rest(run: Run, step: Step, state: str) -> None:
@@ -314,7 +317,7 @@ def _rest(run: Run, step: Step, state: str) -> None:
 # ---------------------------------------------------------------------------------------------------- orders
 
 
-def _start_attempt(run: Run, order: StartAttempt) -> None:
+def _start_attempt(run: Run, order: StartAttempt, effects: Effects) -> None:
     path = order.path
     step = run.steps.get(path)
     if step is None:
@@ -329,7 +332,7 @@ def _start_attempt(run: Run, order: StartAttempt) -> None:
     run.timers.pop(timer_key("retry", path), None)
 
 
-def _reserve_key(run: Run, order: ReserveKey) -> None:
+def _reserve_key(run: Run, order: ReserveKey, effects: Effects) -> None:
     path = order.path
     step = run.steps.get(path)
     if step is None:
@@ -340,55 +343,56 @@ def _reserve_key(run: Run, order: ReserveKey) -> None:
     assert step.key is not None
     run.active += step.state not in ("running", "ready")
     step.state, step.reason = "ready", "key"
-    run.__dict__.setdefault("key_work", []).append(KeyWork(path, step.key, asks=True))
+    effects.append(KeyWork(path, step.key, asks=True))
 
 
-def _open_wait(run: Run, order: OpenWait) -> None:
+def _open_wait(run: Run, order: OpenWait, effects: Effects) -> None:
     path = order.path
     step = run.steps.get(path)
     if step is None:
         _open_frame(run, split(path)[0])
         step = run.steps[path] = Step("waiting", keep=order.keep)
-    _begin_wait(run, path, step, Wait(order.kind, order.name, run.at, order.expires_at, order.detail))
+    wait = Wait(order.kind, order.name, run.at, order.expires_at, order.detail)
+    _begin_wait(run, path, step, wait, effects)
 
 
-def _begin_wait(run: Run, path: str, step: Step, wait: Wait) -> None:
+def _begin_wait(run: Run, path: str, step: Step, wait: Wait, effects: Effects) -> None:
     step.wait = wait
     run.waits += 1
-    run.__dict__.setdefault("wait_work", []).append(WaitWork(path, step.attempt, wait))
+    effects.append(WaitWork(path, step.attempt, wait))
 
 
-def _note_answer(run: Run, order: NoteAnswer) -> None:
+def _note_answer(run: Run, order: NoteAnswer, effects: Effects) -> None:
     wait = run.steps[order.path].wait
     assert wait is not None
     wait.got[order.name] = order.value
 
 
-def _keep_signal(run: Run, order: KeepSignal) -> None:
+def _keep_signal(run: Run, order: KeepSignal, effects: Effects) -> None:
     signal = Signal(run.signals_kept, order.name, order.value, order.correlation)
     run.shelf.put(signal)
     run.signals.append(signal)
     run.signals_kept += 1
 
 
-def _take_signal(run: Run, order: TakeSignal) -> None:
+def _take_signal(run: Run, order: TakeSignal, effects: Effects) -> None:
     at = bisect_left(run.signals, order.number, key=lambda signal: signal.number)
     run.shelf.drop(run.signals.pop(at))
 
 
-def _stop_attempt(run: Run, order: StopAttempt) -> None:
+def _stop_attempt(run: Run, order: StopAttempt, effects: Effects) -> None:
     step = run.steps[order.path]
     if step.state == "running":
         if step.target is not None and step.target in run.stops:
             _end_stop(run, step.target)  # the larger stop takes the smaller one in
         step.target = order.target
         return
-    _drop(run, order.path)
+    _drop(run, order.path, effects)
     for timer in ("retry", "delay", "suspect"):
         run.timers.pop(timer_key(timer, order.path), None)
 
 
-def _begin_stop(run: Run, order: BeginStop) -> None:
+def _begin_stop(run: Run, order: BeginStop, effects: Effects) -> None:
     if order.target in run.steps:  # a single attempt whose time is over
         run.stops[order.target] = Stop(order.error, 1)
         return
@@ -405,14 +409,14 @@ def _end_stop(run: Run, target: str) -> None:
     run.timers.pop(timer_key("grace", target), None)
 
 
-def _arm_timer(run: Run, order: ArmTimer) -> None:
+def _arm_timer(run: Run, order: ArmTimer, effects: Effects) -> None:
     run.timers[timer_key(order.timer, order.path)] = order.at
     if order.timer == "delay":
         _open_frame(run, split(order.path)[0])
         run.steps[order.path] = Step("waiting")
 
 
-def _open_scope(run: Run, order: OpenScope) -> None:
+def _open_scope(run: Run, order: OpenScope, effects: Effects) -> None:
     _open_frame(run, split(order.path)[0])
     run.scopes[order.path] = Scope(
         order.count,
@@ -424,7 +428,7 @@ def _open_scope(run: Run, order: OpenScope) -> None:
     )
 
 
-def _complete_step(run: Run, order: CompleteStep) -> None:
+def _complete_step(run: Run, order: CompleteStep, effects: Effects) -> None:
     if _is_child(run, order.path):
         return _close_child(run, order.path, None)
     if run.taken:
@@ -432,7 +436,7 @@ def _complete_step(run: Run, order: CompleteStep) -> None:
     scope = _close_scope(run, order.path)
     frame = _open_frame(run, split(order.path)[0])
     if run.waits and order.path in run.steps:
-        _drop(run, order.path, "answered")
+        _drop(run, order.path, effects, "answered")
     if scope is not None and not (order.joined and order.keep):
         _drop_children(run, order.path, scope)
     size = 0 if scope is None else frame_bytes(run, order.path)
@@ -448,7 +452,7 @@ def _complete_step(run: Run, order: CompleteStep) -> None:
         note_output(run, order.path, size)
 
 
-def _fail_step(run: Run, order: FailStep) -> None:
+def _fail_step(run: Run, order: FailStep, effects: Effects) -> None:
     if _is_child(run, order.path):
         return _close_child(run, order.path, order.error)
     if run.taken:
@@ -458,35 +462,35 @@ def _fail_step(run: Run, order: FailStep) -> None:
     if scope is not None:
         # Else nothing is open beneath, nor left to be entered: do not look at all there is.
         if had_stop or run.todo or (scope.open and not scope.is_choice):
-            _drop_steps(run, order.path)
+            _drop_steps(run, order.path, effects)
         _drop_children(run, order.path, scope)
         _drop_sizes(run, order.path)
     elif order.path in run.steps:
-        _drop(run, order.path, "denied")
+        _drop(run, order.path, effects, "denied")
     _open_frame(run, split(order.path)[0])
 
 
-def _set_var(run: Run, order: SetVar) -> None:
+def _set_var(run: Run, order: SetVar, effects: Effects) -> None:
     found = _open_frame(run, order.frame).vars
     run.vars_bytes += len(order.value) - (len(found[order.name]) if order.name in found else 0)
     found[order.name] = order.value
 
 
-def _take(run: Run, order: Take) -> None:
+def _take(run: Run, order: Take, effects: Effects) -> None:
     if order.visit:
         run.visits += 1
         _open_frame(run, split(order.path)[0]).visits[order.to] = order.visit
 
 
-def _continue(run: Run, order: Continue) -> None:
+def _continue(run: Run, order: Continue, effects: Effects) -> None:
     run.todo = [*run.todo, *order.todo]
 
 
-def finish_run(run: Run, order: FinishRun) -> None:
+def finish_run(run: Run, order: FinishRun, effects: Effects) -> None:
     run.status, run.output, run.error = order.status, order.output, order.error
     if run.keyed or run.waits:
         for path in list(run.steps):
-            _drop(run, path)
+            _drop(run, path, effects)
     run.steps, run.scopes, run.stops, run.timers, run.todo, run.active = {}, {}, {}, {}, [], 0
     if run.taken:
         run.taken = {}
@@ -544,10 +548,10 @@ def _close_scope(run: Run, path: str) -> Scope | None:
     return scope
 
 
-def _drop_steps(run: Run, target: str) -> None:
+def _drop_steps(run: Run, target: str, effects: Effects) -> None:
     """Forget all that is open beneath: its answers will be late."""
     for path in [path for path in run.steps if beneath(target, path)]:
-        _drop(run, path)
+        _drop(run, path, effects)
     for path in [path for path in run.scopes if beneath(target, path)]:
         del run.scopes[path]
         run.__dict__.get("items", {}).pop(path, None)
@@ -622,7 +626,7 @@ def _charge(run: Run, keep: int, size: int) -> None:
         run.result_whole = run.result_whole and run.result_bytes <= RESULT_BYTES_MAX
 
 
-_FACTS: Final[dict[type, Callable[[Run, Any], None]]] = {
+_FACTS: Final[dict[type, Callable[[Run, Any, Effects], None]]] = {
     RunStarted: _run_started,
     Adopted: _adopted,
     StepSucceeded: _step_succeeded,
@@ -641,7 +645,7 @@ _FACTS: Final[dict[type, Callable[[Run, Any], None]]] = {
     SignalReceived: _nothing,
     ApprovalAnswered: _nothing,
 }
-_ORDERS: Final[dict[type, Callable[[Run, Any], None]]] = {
+_ORDERS: Final[dict[type, Callable[[Run, Any, Effects], None]]] = {
     StartAttempt: _start_attempt,
     ReserveKey: _reserve_key,
     StopAttempt: _stop_attempt,

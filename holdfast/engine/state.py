@@ -9,7 +9,7 @@ run ─┬─ steps    open ones by path: running, ready, retrying, waiting
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
 
@@ -38,15 +38,6 @@ class Key(msgspec.Struct, frozen=True, omit_defaults=True, array_like=True):
     is_global: bool = False
 
 
-class KeyWork(NamedTuple):
-    """What the row just folded says of a key: a step asks for it, or is over and lets it go."""
-
-    path: str
-    key: Key
-    asks: bool
-    output: msgspec.Raw | None = None  # what it gave, an answer for others; none if it did not succeed
-
-
 class Wait(msgspec.Struct, omit_defaults=True):
     """What a step waits for that others can give: a callback, a signal, an approval, or a condition to come true."""
 
@@ -58,15 +49,6 @@ class Wait(msgspec.Struct, omit_defaults=True):
     got: dict[str, msgspec.Raw] = {}  # what of it has come
     polls: int = 0
     is_last_look: bool = False  # its time is over, and one more poll may still bring the answer
-
-
-class WaitWork(NamedTuple):
-    """What the row just folded says of a wait: a step opens it, or it is over and how."""
-
-    path: str
-    attempt: int
-    wait: Wait
-    outcome: str | None = None  # None: it is opened
 
 
 class Parked(msgspec.Struct, array_like=True):

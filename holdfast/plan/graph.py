@@ -285,7 +285,8 @@ class Block(msgspec.Struct, frozen=True):
     nodes: Mapping[str, Node]
     first: str  # END when there is nothing to do
     again: frozenset[str] = frozenset()  # nodes on cycles: each visit of one is a step of its own
-    # Calls that are followed by another call, or by the end (None), whatever they give: name → what follows.
+    # Calls that are followed by another call, or by the end (None), whatever they return, and timers that are followed by
+    # a call: name → the successor. None of them has an idempotency key. engine/step has a short way for these.
     plain: Mapping[str, tuple[str, Call | None]] = {}
 
     def __post_init__(self) -> None:
@@ -293,12 +294,15 @@ class Block(msgspec.Struct, frozen=True):
         msgspec.structs.force_setattr(self, "plain", found)
 
     def _plain_way(self, node: Node) -> tuple[str, Call | None] | None:
-        after = self.nodes.get(node.routes.ok)
-        if not isinstance(node, Call) or node.post is not None:
+        name = node.routes.ok
+        after = self.nodes.get(name)
+        if node.post is not None or not isinstance(node, Call | Timer):
             return None
-        if node.routes.ok == END:
+        if isinstance(node, Call) and node.key is not None:
+            return None
+        if name == END and isinstance(node, Call):
             return END, None
-        return (node.routes.ok, after) if isinstance(after, Call) and after.key is None else None
+        return (name, after) if isinstance(after, Call) and after.key is None else None
 
     def node(self, tail: str) -> Node:
         return self.nodes.get(tail) or self.nodes[base_of(tail)]

@@ -1,8 +1,8 @@
-"""THE DOOR: every stimulus becomes an event of one run here, and nowhere else is `decide` asked.
+"""THE DOOR: every stimulus becomes an event of one run here, and nothing else calls `engine.step`.
 
-    offer ─► decide ─► fold ─► encode ─► batch ══ commit ══► carry out, answer
-                                          ▲                    │
-                                          └── the next one fills while this one is on its way to disk
+    offer ─► engine.step ─► encode ─► batch ══ commit ══► carry out, answer
+                                       ▲                    │
+                                       └── the next one fills while this one is on its way to disk
 
 Events of many runs are decided and folded at once, in memory; their rows become durable together; only then are their
 decisions carried out and their callers answered. Does not know which surface asked, or what a decision takes to do.
@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from time import perf_counter
 from typing import Final, Protocol
 
@@ -23,8 +23,8 @@ import msgspec
 
 from holdfast.deliveries.destinations import letters_of
 from holdfast.engine.codec import encode_parts, encode_row
-from holdfast.engine.decide import decide
 from holdfast.engine.decisions import Continue, Decision, FinishRun, OpenWait, Poll, StartAttempt, StopAttempt
+from holdfast.engine.effects import Effect, KeyWork, WaitWork
 from holdfast.engine.events import (
     Adopted,
     AttemptReleased,
@@ -40,9 +40,8 @@ from holdfast.engine.events import (
     StepSucceeded,
     SuspectsTurn,
 )
-from holdfast.engine.fold import fold
-from holdfast.engine.plain import SHORT_WAYS
-from holdfast.engine.state import KeyWork, Run
+from holdfast.engine.state import Run
+from holdfast.engine.step import step
 from holdfast.errors import HoldfastError, NodeIsOver, StoreUnavailable
 from holdfast.plan.graph import Call, Plan
 from holdfast.runtime.clock import Clock
@@ -66,6 +65,7 @@ from holdfast.values import TERMINAL, Millis, RunNo, Status
 log = logging.getLogger("holdfast")
 
 PARK_MS: Final = 5_000  # a run that next moves later than this is a row, not memory
+ANY_TIME: Final = Millis(0)
 SNAPSHOT_BYTES: Final = 1024 * 1024  # a snapshot is due after that much journal, and after its own size again
 
 KINDS: Final[dict[type, str]] = {kind: kind.__struct_config__.tag for kind in Event.__args__}
@@ -82,6 +82,7 @@ class Live:
     """A run in memory, and what its row in the store says once all that was submitted is durable."""
 
     __slots__ = (
+        "epoch",
         "is_settled",
         "journal_bytes",
         "lacks_tool",
@@ -96,6 +97,7 @@ class Live:
 
     def __init__(self, run: Run, plan: Plan, *, owned: bool, status: Status | None, trace: str = "") -> None:
         self.run, self.plan, self.owned, self.status = run, plan, owned, status
+        self.epoch = run.epoch  # of its owner: raised by taking a run up, and stored with its next row
         self.trace = trace  # the traceparent that it was started with
         self.needs: str | None = None
         self.lacks_tool = False  # some step was given back because its tool is not here
@@ -170,8 +172,13 @@ class Advance:
 
     # ------------------------------------------------------------------------------------------------ the door
 
-    def offer(self, live: Live, event: Event, reply: Reply | None = None) -> None:
-        """Take one fact in. `reply` is answered when it is durable, or refused when it will not be."""
+    def offer(
+        self, live: Live, event: Event, reply: Reply | None = None, not_before: Millis = ANY_TIME
+    ) -> None:
+        """Take one event in. `reply` is answered when it is durable, or refused when it will not be.
+
+        The row's time is the clock's, but never earlier than the run's last row or `not_before`.
+        """
         run = live.run
         if self.committer.is_shut:
             return self._turn_away(run.no, event, reply)
@@ -181,30 +188,27 @@ class Advance:
         at = self.clock.now()
         if at < run.at:
             at = run.at  # a clock that was set back must not turn a journal around
-        deciding, no = self.deciding, run.no
+        if at < not_before:
+            at = not_before
+        deciding, no, epoch = self.deciding, run.no, live.epoch
         deciding[0] = no
         if self.watched and no in self.watched:
             self.deaths.begins(no, _doing(event))
         try:
-            plan, kind = live.plan, type(event)
-            short = SHORT_WAYS.get(kind)
-            decisions = None if short is None else short(plan, run, event, at)
-            is_plain = decisions is not None
-            if decisions is None:
-                decisions = decide(plan, run, event, at)
-                fold(run, event, decisions, at)
+            plan = live.plan
+            decisions, effects = step(plan, run, event, at, epoch)
             body, blobs = encode_row(event, decisions)
             if plan.asks_workers:
                 self.hands.put_jobs(live, decisions, self._batch)
         except Exception as error:
             deciding[0] = 0
             return self._quarantine(live, error, reply)
-        self._batch.rows.append((no, run.seq, run.epoch, at, KINDS[kind], body))
+        self._batch.rows.append((no, run.seq, epoch, at, KINDS[type(event)], body))
         self._entries.append((live, event, decisions, reply))
         if blobs:
             self._put_aside(live, blobs)
-        if not is_plain:
-            self._put_work(live, at)
+        if effects:
+            self._put_effects(live, effects, at)
         if run.status != "running" or not live.is_settled:
             self._change(live, at)
         live.journal_bytes += len(body)
@@ -214,51 +218,23 @@ class Advance:
         if not self._scheduled:
             self._schedule()
 
-    def _put_work(self, live: Live, at: Millis) -> None:
-        """What fold says that the commit of this row is to do."""
-        left = live.run.__dict__
-        if "key_work" in left:
-            self._put_keys(live, at)
-        if "wait_work" in left:
-            self._put_waits(live, at)
+    def _put_effects(self, live: Live, effects: Iterable[Effect], at: Millis) -> None:
+        """Let the commit of a row reserve and release keys, and record the waits that it opens and closes."""
+        run, batch = live.run, self._batch
+        for effect in effects:
+            if isinstance(effect, KeyWork):
+                batch.keys.append(_key_entry(live, effect, at))
+                continue
+            path, attempt, wait, outcome = effect
+            if outcome is None:
+                batch.opened_waits.append(_opened(run, effect))
+            else:
+                batch.closed_waits.append(WaitClosed(at, outcome, run.no, path, attempt, wait.kind))
 
     def _put_aside(self, live: Live, blobs: list[tuple[str, bytes]]) -> None:
         for sha256, text in blobs:
             self._batch.blobs.append((live.run.no, sha256, text))
             live.journal_bytes += len(text)  # loading the run reads it, as it does the row
-
-    def _put_waits(self, live: Live, at: Millis) -> None:
-        """Let the commit of a row show the waits that it opens, and what became of those that it ends."""
-        run = live.run
-        for path, attempt, wait, outcome in run.__dict__.pop("wait_work"):
-            if outcome is None:
-                detail = bytes(wait.detail).decode()
-                self._batch.opened_waits.append(
-                    WaitOpened(
-                        run.tenant,
-                        wait.kind,
-                        wait.name,
-                        run.no,
-                        path,
-                        attempt,
-                        wait.since,
-                        wait.until,
-                        detail,
-                    )
-                )
-            else:
-                self._batch.closed_waits.append(WaitClosed(at, outcome, run.no, path, attempt, wait.kind))
-
-    def _put_keys(self, live: Live, at: Millis) -> None:
-        """Let the commit of a row reserve the keys that it asks for, and let go of those whose steps it ends."""
-        run = live.run
-        for work in run.__dict__.pop("key_work"):
-            scope = "" if work.key.is_global else run.id
-            name = KeyName(run.tenant, scope, work.key.text, run.no, work.path, at)
-            if work.asks:
-                self._batch.keys.append((name, None))
-            else:
-                self._batch.keys.append((name, _left_behind(live, work, at)))
 
     def begin(
         self, live: Live, new: NewRun, event: RunStarted, reply: Reply, request: Request | None = None
@@ -303,7 +279,7 @@ class Advance:
         """Write that nobody drives this run: it is due at once, for whoever comes next."""
         run = live.run
         wake_at = run.wake_at if run.status == "waiting" or live.needs else run.at
-        self._batch.changes[run.no] = RunChange(run.status, False, run.epoch, wake_at, live.needs)
+        self._batch.changes[run.no] = RunChange(run.status, False, live.epoch, wake_at, live.needs)
         self.live.pop(run.no, None)
         self._schedule()
 
@@ -625,6 +601,19 @@ def _doing(event: Event) -> str:
     return f"{KINDS[type(event)]} {getattr(event, 'path', '')}".rstrip()
 
 
+def _opened(run: Run, work: WaitWork) -> WaitOpened:
+    path, attempt, wait, _ = work
+    detail = bytes(wait.detail).decode()
+    return WaitOpened(run.tenant, wait.kind, wait.name, run.no, path, attempt, wait.since, wait.until, detail)
+
+
+def _key_entry(live: Live, work: KeyWork, at: Millis) -> tuple[KeyName, KeyEnd | None]:
+    """A key that a step asks for (no end), or releases."""
+    run, scope = live.run, "" if work.key.is_global else live.run.id
+    name = KeyName(run.tenant, scope, work.key.text, run.no, work.path, at)
+    return name, None if work.asks else _left_behind(live, work, at)
+
+
 def _left_behind(live: Live, work: KeyWork, at: Millis) -> KeyEnd:
     """What a step that lets its key go leaves to others: its output if it succeeded, else nothing."""
     if work.output is None:
@@ -640,10 +629,10 @@ def _needs(live: Live) -> str | None:
     if not run.active or run.over:
         return None
     targets = set()
-    for path, step in run.steps.items():
-        if step.state == "running" or step.state == "ready" and step.reason != "no_tool":
+    for path, one in run.steps.items():
+        if one.state == "running" or one.state == "ready" and one.reason != "no_tool":
             return None
-        if step.state == "ready":
+        if one.state == "ready":
             targets.add(live.plan.node(path).target)  # type: ignore[union-attr]  # only calls are given back
     return msgspec.json.encode(sorted(targets)).decode() if targets else None
 

@@ -40,7 +40,7 @@ from holdfast.plan.graph import PENDING_TTL_MS, Plan
 from holdfast.runtime.clock import SET_BACK_MS_LEAST, Clock, SystemClock
 from holdfast.runtime.committer import Committer
 from holdfast.runtime.delays import Delays
-from holdfast.runtime.door import Advance, Live
+from holdfast.runtime.door import ANY_TIME, Advance, Live
 from holdfast.runtime.fatal_runs import WATCHED_SECONDS, Deaths
 from holdfast.runtime.ownership import Owners
 from holdfast.runtime.plans import Plans
@@ -543,9 +543,9 @@ class Engine:
             if timer == "expiry" and self.polling.looks_first(live, path):
                 is_held = True
                 continue
-            if at > now and self.delays.has(no):
-                run.at = max(run.at, at)  # its own time goes on where that of the wall clock was set back
-            self.advance.offer(live, TimerFired(path, timer))
+            # The run's own time goes on where that of the wall clock was set back.
+            not_before = at if at > now and self.delays.has(no) else ANY_TIME
+            self.advance.offer(live, TimerFired(path, timer), not_before=not_before)
         if is_held:
             self._arm_others(live, now)
         elif not due:

@@ -8,10 +8,18 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from holdfast.engine.codec import blob_of, decode_parts, decode_row, has_blobs, with_output
+from holdfast.engine.codec import (
+    blob_of,
+    decode_parts,
+    decode_row,
+    has_blobs,
+    put_blobs,
+    referenced_blobs,
+    with_output,
+)
 from holdfast.engine.decisions import Decision
 from holdfast.engine.events import Outcome
-from holdfast.engine.fold import fold
+from holdfast.engine.replay import replay_row
 from holdfast.engine.state import Run
 from holdfast.errors import RunSetAside
 from holdfast.plan.graph import KEEP_NAMED
@@ -66,13 +74,7 @@ async def replay(store: Store, run: Run, rows: Iterable[ReadRow], *, keep_all: b
             decisions = [await _with_blobs(store, run.no, decision) for decision in decisions]
         if keep_all:
             decisions = [_kept(decision) for decision in decisions]
-        fold(run, event, decisions, Millis(at))
-        if epoch != run.epoch:  # to write to a run costs more than to read it
-            run.epoch = epoch
-    left = run.__dict__
-    if left:  # what the commits of those rows were to do, and did
-        left.pop("key_work", None)
-        left.pop("wait_work", None)
+        replay_row(run, event, decisions, Millis(at), epoch)
 
 
 def _kept(decision: Decision) -> Decision:
@@ -99,18 +101,7 @@ async def _whole_outcomes(store: Store, no: RunNo, taken: dict[str, Outcome]) ->
 
 async def fetch_blobs(store: Store, run: Run) -> None:
     """Put the text of large values in the place of the references that a snapshot holds."""
-    run.inputs = await whole(store, run.no, run.inputs)
-    run.taken = await _whole_outcomes(store, run.no, run.taken)
-    for step in run.steps.values():
-        step.inputs = await whole(store, run.no, step.inputs)
-    for scope in run.scopes.values():
-        scope.items = await whole(store, run.no, scope.items)
-        scope.value = await whole(store, run.no, scope.value)
-    for frame in run.frames.values():
-        for tail, output in frame.outputs.items():
-            frame.outputs[tail] = await whole(store, run.no, output)
-        for name, value in frame.vars.items():
-            frame.vars[name] = await whole(store, run.no, value)
+    put_blobs(run, {sha256: await store.blob(run.no, sha256) for sha256 in referenced_blobs(run)})
 
 
 async def whole(store: Store, no: RunNo, value: msgspec.Raw) -> msgspec.Raw:

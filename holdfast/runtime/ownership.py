@@ -319,7 +319,7 @@ class Owners:
         live = self._advance.live.get(no) or await self._load(no)
         if live is None or live.run.over:
             return live
-        live.run.epoch += 1
+        live.epoch += 1
         held = set(self._dispatch.workers.held(no))
         gone = [
             (path, step)
@@ -354,7 +354,7 @@ class Owners:
         if run.status == "pending" or run.active or run.todo or run.waits_for_key():
             await self.adopt(run.no, drive=drive)
             return True
-        run.epoch += 1
+        live.epoch += 1
         return False
 
     def _log_losses(self, live: Live, lost: list[str], alone: str) -> None:

@@ -25,6 +25,7 @@ from holdfast.engine.decisions import (
     StopAttempt,
 )
 from holdfast.engine.draft import Draft
+from holdfast.engine.effects import Effect, KeyWork, WaitWork
 from holdfast.engine.events import (
     Adopted,
     ApprovalAnswered,
@@ -46,8 +47,8 @@ from holdfast.engine.events import (
     TimerFired,
 )
 from holdfast.engine.fold import fold
-from holdfast.engine.plain import SHORT_WAYS
-from holdfast.engine.state import KeyWork, Run, Step, WaitWork, timer_key
+from holdfast.engine.state import Run, Step, timer_key
+from holdfast.engine.step import step
 from holdfast.plan.compile import Resolved, compile_definition, names_used
 from holdfast.plan.expr import resolved
 from holdfast.plan.graph import Plan
@@ -78,7 +79,8 @@ class Case:
         self.plan: Plan = compile_definition(spec, whole.uses)
         self.inputs = encode(with_defaults(spec.inputs, inputs or {}))
         self.run = Run(RunNo(1), RunId(run_id), self.plan.version)
-        self.now = BEGAN
+        self.now, self.epoch = BEGAN, 0
+        self.effects: list[Effect] = []
         self.rows: list[Row] = []
         self.blobs: dict[str, bytes] = {}
         self.checks = checks
@@ -86,17 +88,13 @@ class Case:
     # -------------------------------------------------------------------------------------------- the door
 
     def offer(self, event: Event) -> list[Decision]:
-        before = state_of(self.run) if self.checks else None
-        decisions = decide(self.plan, self.run, event, self.now)
-        if self.checks:
-            assert state_of(self.run) == before, "deciding changed the run"
-            assert decide(self.plan, self.run, event, self.now) == decisions, (
-                "deciding again gave another answer"
+        expected = self._decided_and_folded(event) if self.checks else None
+        decisions, effects = step(self.plan, self.run, event, self.now, self.epoch)
+        if expected is not None:
+            assert (decisions, [*effects], state_of(self.run)) == expected, (
+                "the short way comes to something else"
             )
-        in_one_go = self._in_one_go(event) if self.checks else None
-        fold(self.run, event, decisions, self.now)
-        if in_one_go is not None:
-            assert in_one_go == (decisions, state_of(self.run)), "the short way comes to something else"
+        self.effects += effects
         body, blobs = encode_row(event, decisions)
         self.blobs.update(blobs)
         kind = type(event).__struct_config__.tag
@@ -105,26 +103,24 @@ class Case:
             assert state_of(self.replayed()) == state_of(self.run), "the rows do not fold to the live state"
         return decisions
 
-    def _in_one_go(self, event: Event) -> tuple[list[Decision], Any] | None:
-        """What the short way makes of a plain fact, on a run of its own; it changes nothing where it gives up."""
-        short = SHORT_WAYS.get(type(event))
-        if short is None:
-            return None
-        run = self.replayed()
-        before = state_of(run)
-        decisions = short(self.plan, run, event, self.now)
-        if decisions is None:
-            assert state_of(run) == before, "the short way gave up and changed the run"
-            return None
-        return decisions, state_of(run)
+    def _decided_and_folded(self, event: Event) -> tuple[list[Decision], list[Effect], Any]:
+        """What `decide` and `fold` make of an event, on a copy of the run: step must come to the same by either way."""
+        before = state_of(self.run)
+        decisions = decide(self.plan, self.run, event, self.now)
+        assert decide(self.plan, self.run, event, self.now) == decisions, "deciding again gave another answer"
+        assert state_of(self.run) == before, "deciding changed the run"
+        copy = self.replayed()
+        effects = fold(copy, event, decisions, self.now, self.epoch)
+        return decisions, effects, state_of(copy)
 
     def replayed(self) -> Run:
         """The run as another process finds it: its rows, with large values put back in their place."""
         run = Run(self.run.no, self.run.id, self.run.version)
         for _, epoch, at, _, body in self.rows:
             event, decisions = decode_row(body)
-            fold(run, self._whole(event), [self._whole(decision) for decision in decisions], Millis(at))
-            run.epoch = epoch
+            fold(
+                run, self._whole(event), [self._whole(decision) for decision in decisions], Millis(at), epoch
+            )
         return run
 
     def _whole(self, part: Any) -> Any:
@@ -176,7 +172,7 @@ class Case:
 
     def crash(self, alone: str = "", *, drive: bool = True) -> list[Decision]:
         """The process ends, and the next one takes the run over: every open attempt is lost."""
-        self.run.epoch += 1
+        self.epoch += 1
         lost = [path for path, _ in self.run.open_attempts()]
         return self.offer(Adopted(lost, alone, drive, restarted=True))
 
@@ -212,12 +208,14 @@ class Case:
 
     def wait_work(self) -> list[WaitWork]:
         """What the rows since the last look say of waits, as the door takes it."""
-        work: list[WaitWork] = self.run.__dict__.pop("wait_work", [])
+        work = [effect for effect in self.effects if isinstance(effect, WaitWork)]
+        self.effects = [effect for effect in self.effects if not isinstance(effect, WaitWork)]
         return work
 
     def key_work(self) -> list[KeyWork]:
         """What the rows since the last look say of keys, as the door takes it."""
-        work: list[KeyWork] = self.run.__dict__.pop("key_work", [])
+        work = [effect for effect in self.effects if isinstance(effect, KeyWork)]
+        self.effects = [effect for effect in self.effects if not isinstance(effect, KeyWork)]
         return work
 
     def go_on(self) -> list[list[Decision]]:
@@ -247,7 +245,7 @@ class Case:
         for _, _, at, _, body in self.rows:
             event, decisions = decode_row(body)
             kept = [self._whole(_kept(decision)) for decision in decisions]
-            fold(whole, self._whole(event), kept, Millis(at))
+            fold(whole, self._whole(event), kept, Millis(at), 0)
         outputs: dict[str, Any] = decode(Draft(self.plan, whole, whole.at).outputs_of(""))
         return outputs
 

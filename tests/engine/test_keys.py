@@ -7,8 +7,9 @@ import pytest
 from holdfast.engine import draft
 from holdfast.engine.codec import decode_parts, encode_parts
 from holdfast.engine.decisions import CompleteStep, ReserveKey, StartAttempt
+from holdfast.engine.effects import KeyWork
 from holdfast.engine.events import StepSucceeded
-from holdfast.engine.state import Key, KeyWork
+from holdfast.engine.state import Key
 from tests.engine.driver import Case, failures, finish, starts, state_of
 
 ONE = """

@@ -47,7 +47,7 @@ def test_what_was_copied_is_part_of_the_output() -> None:
 def test_a_rerun_that_nobody_drives_yet_begins_at_its_first_step_when_somebody_does() -> None:
     case, begun = rerun("c", drive=False, a=1, b=2)
     assert begun == [] and case.run.status == "pending"
-    case.run.epoch += 1
+    case.epoch += 1
     assert starts(case.offer(Adopted())) == ["c"]
     assert case.args("c") == {"a": 1, "b": 2}
 

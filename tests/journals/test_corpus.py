@@ -41,10 +41,8 @@ class Journal:
         run = Run(RunNo(1), RunId(self.head["run"]), self.head["version"])
         for row in self.rows:
             event, decisions = decode_row(row["body"])
-            fold(
-                run, self._whole(event), [self._whole(decision) for decision in decisions], Millis(row["at"])
-            )
-            run.epoch = row["epoch"]
+            orders = [self._whole(decision) for decision in decisions]
+            fold(run, self._whole(event), orders, Millis(row["at"]), row["epoch"])
         return run
 
     def _whole(self, part: Any) -> Any:
@@ -84,7 +82,7 @@ def test_a_run_of_the_corpus_can_be_taken_up_by_this_release(path: Path) -> None
     if not run.over:
         event = Adopted([path for path, _ in run.open_attempts()])
         decisions = decide(plan, run, event, run.at)
-        fold(run, event, decisions, run.at)
+        fold(run, event, decisions, run.at, run.epoch + 1)
         assert run.status in TERMINAL or run.steps or run.todo or run.timers
 
 

@@ -82,7 +82,7 @@ class World:
             self.problems.append(f"{key} was called twice")
         run = Run(RunNo(1), ctx.run_id, "")
         for body in self.bodies(ctx.run_id):
-            fold(run, *decode_row(body), Millis(0))
+            fold(run, *decode_row(body), Millis(0), 0)
         step = run.steps.get(ctx.path)
         if step is None or step.attempt != ctx.attempt or step.state != "running":
             self.problems.append(f"{key} was called, and on disk it says {run.status}, {step}")

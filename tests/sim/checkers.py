@@ -182,8 +182,7 @@ class Shadow:
         self.epoch, self.at, self.event = epoch, at, event
         late = self.is_late = self.fact(event, was)
         before = self.bare() if late else b""
-        fold(self.run, event, decisions, Millis(at))
-        self.run.epoch = epoch
+        fold(self.run, event, decisions, Millis(at), epoch)
         if late:
             hold(not decisions, "a late answer causes nothing", event, decisions)
             hold(self.bare() == before, "a late answer changes nothing", event)

@@ -13,7 +13,7 @@ from __future__ import annotations
 import heapq
 import random
 from collections import Counter
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, TypeVar
@@ -23,6 +23,7 @@ import msgspec
 from holdfast.engine.codec import encode_parts, encode_row
 from holdfast.engine.decide import decide
 from holdfast.engine.decisions import Continue, Decision, FinishRun, StartAttempt, StopAttempt
+from holdfast.engine.effects import Effect, KeyWork
 from holdfast.engine.events import (
     Adopted,
     AttemptReleased,
@@ -40,8 +41,9 @@ from holdfast.engine.events import (
     TimerFired,
 )
 from holdfast.engine.fold import fold
-from holdfast.engine.plain import SHORT_WAYS
-from holdfast.engine.state import KeyWork, Run, timer_of
+from holdfast.engine.state import Run, sizes_of, timer_of
+from holdfast.engine.step import NO_EFFECTS
+from holdfast.engine.step import step as take_step
 from holdfast.runtime.load import load_run
 from holdfast.store.records import ReadRow, RunRow, Stored
 from holdfast.values import DEFAULT_TENANT, Error, Millis, RunId, RunNo, encode
@@ -445,16 +447,17 @@ class Node:
             return None if asked or isinstance(event, SuspectsTurn) else self.again.append(event)
         at = Millis(max(self.wall(), run.at))
         decisions = decide(self.world.load.plan, run, event, at)
-        short = self.short_way(run, event, at)
-        fold(run, event, decisions, at)
-        if short is not None:
-            self.world.counts["the short way"] += 1
-            hold(short[0] == decisions, "the short way decides the same", short[0], decisions)
-            check_same(short[1], run, "the short way comes to the same")
+        stepped = self.stepped(run, event, at)
+        effects = fold(run, event, decisions, at, run.epoch)
+        if stepped is not None:
+            self.world.counts["the short way"] += stepped[1] is NO_EFFECTS
+            hold(stepped[0] == decisions, "a step decides the same by either way", stepped[0], decisions)
+            hold([*stepped[1]] == effects, "a step has the same effects by either way", stepped[1], effects)
+            check_same(stepped[2], run, "a step comes to the same by either way")
         body, blobs = encode_row(event, decisions)
         parts = encode_parts(run) if self.rng.random() < 0.08 else []
         lane, self.lane = self.lane, None
-        keys = run.__dict__.pop("key_work", [])
+        keys = [effect for effect in effects if isinstance(effect, KeyWork)]
         self.world.say(
             f"{self.name} {run.seq}/{run.epoch} {_brief(event)} -> {', '.join(map(_brief, decisions))}"
         )
@@ -463,17 +466,15 @@ class Node:
         )
         self.soon(0, self.flush)
 
-    def short_way(self, run: Run, event: Event, at: Millis) -> tuple[list[Decision], Run] | None:
-        """What the way for plain steps makes of a fact, on a copy; where it gives up it has changed nothing."""
-        short = SHORT_WAYS.get(type(event))
-        if short is None or self.world.aside.random() < 0.6:
+    def stepped(
+        self, run: Run, event: Event, at: Millis
+    ) -> tuple[list[Decision], Sequence[Effect], Run] | None:
+        """What `step` makes of an event that may take the short way, on a copy."""
+        if not isinstance(event, StepSucceeded | TimerFired) or self.world.aside.random() < 0.6:
             return None
         copy = msgspec.json.decode(msgspec.json.encode(run), type=Run)
-        decisions = short(self.world.load.plan, copy, event, at)
-        if decisions is None:
-            check_same(copy, run, "the short way changes nothing where it gives up")
-            return None
-        return decisions, copy
+        sizes_of(copy).update(sizes_of(run))
+        return *take_step(self.world.load.plan, copy, event, at, run.epoch), copy
 
     # ------------------------------------------------------------------------------------------------- commits
 

@@ -19,6 +19,7 @@ import msgspec
 from holdfast.engine.codec import decode_row, encode_row
 from holdfast.engine.decide import decide
 from holdfast.engine.decisions import CompleteStep, Decision, FailStep, Poll, StartAttempt
+from holdfast.engine.effects import Effects, WaitWork
 from holdfast.engine.events import (
     Adopted,
     ApprovalAnswered,
@@ -163,20 +164,20 @@ class Race:
             self.counts["late"] += 1
             return []
         decisions = decide(self.plan, self.run, event, self.now)
-        fold(self.run, event, decisions, self.now)
+        effects = fold(self.run, event, decisions, self.now, self.run.epoch)
         body, _ = encode_row(event, decisions)
         self.rows.append((self.now, body))
         if self._traces:
             self.trace.append(f"{self.now - BEGAN} {body}")
-        self._note(event)
+        self._note(event, effects)
         self._check_signals(decisions)
         self._check_answers(decisions)
         if self.run.todo:
             self.offer(Continued())
         return decisions
 
-    def _note(self, event: Event) -> None:
-        for path, attempt, wait, outcome in self.run.__dict__.pop("wait_work", []):
+    def _note(self, event: Event, effects: Effects) -> None:
+        for path, attempt, wait, outcome in (work for work in effects if isinstance(work, WaitWork)):
             if outcome is None:
                 self.votes[path] = []
             elif wait.kind == "signal" and outcome != "answered":
@@ -308,7 +309,7 @@ class Race:
         self.counts["crash"] += 1
         replayed = Run(self.run.no, self.run.id, self.run.version)
         for at, body in self.rows:
-            fold(replayed, *decode_row(body), at)
+            fold(replayed, *decode_row(body), at, self.run.epoch)
         replayed.__dict__.clear()
         self.run = replayed
         self.run.epoch += 1
@@ -444,6 +445,5 @@ def simulate(seed: int, trace: bool = False) -> Race:
 def _folds_the_same(race: Race) -> None:
     again = Run(race.run.no, race.run.id, race.run.version)
     for at, body in race.rows:
-        fold(again, *decode_row(body), at)
-    again.epoch = race.run.epoch
+        fold(again, *decode_row(body), at, race.run.epoch)
     hold(state_of(again) == state_of(race.run), "the rows fold to the run")

@@ -29,6 +29,7 @@ from holdfast.engine.decisions import (
     StartAttempt,
     StopAttempt,
 )
+from holdfast.engine.effects import WaitWork
 from holdfast.engine.events import (
     Adopted,
     ApprovalAnswered,
@@ -42,7 +43,7 @@ from holdfast.engine.events import (
     TimerFired,
 )
 from holdfast.engine.fold import fold
-from holdfast.engine.state import Run, WaitWork, beneath, timer_key
+from holdfast.engine.state import Run, beneath, timer_key
 from holdfast.plan.graph import Approval, Signal
 from holdfast.values import Error, Millis, RunId, RunNo, decode
 from tests.sim.checkers import hold, whole
@@ -148,11 +149,9 @@ class Book:
         self.is_clamped = at == self.at  # it may be later than the clock, which was set back
         self.epoch, self.at, self.event = epoch, at, event
         self._before(event, decisions)
-        fold(self.run, event, decisions, Millis(at))
-        self.run.epoch = epoch
-        self.run.__dict__.pop("key_work", None)
-        for work in self.run.__dict__.pop("wait_work", []):
-            self._wait(work, event, decisions)
+        for work in fold(self.run, event, decisions, Millis(at), epoch):
+            if isinstance(work, WaitWork):
+                self._wait(work, event, decisions)
         self._after(event, decisions)
 
     def _before(self, event: Event, decisions: list[Decision]) -> None:

@@ -1,0 +1,126 @@
+"""step(plan, run, event, at, epoch): the only way a run changes.
+
+A new event is decided (`decide`) and the decisions are taken into the run (`fold`). Returns the decisions, for the journal, and
+the effects, for the commit of the row. Stored rows are not decided again: see `replay`.
+
+The most common events have a shorter way: a top-level call or timer has ended, and a call follows it, or the end of the
+run. It does what `decide` and `fold` do in that case, without the objects that only other cases need, so a step
+costs a sixth less. It changes nothing and returns None where anything is out of the ordinary. The tests offer every
+event to both ways and compare the results.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from holdfast import limits
+from holdfast.engine.decide import decide
+from holdfast.engine.decisions import CompleteStep, Decision, FinishRun, StartAttempt
+from holdfast.engine.draft import Draft
+from holdfast.engine.effects import Effect
+from holdfast.engine.events import Event, StepSucceeded, TimerFired
+from holdfast.engine.fold import finish_run, fold, keep_output
+from holdfast.engine.scopes import BROKEN
+from holdfast.engine.state import Run, Step, timer_key
+from holdfast.plan import composed
+from holdfast.plan.graph import Plan, Timer
+from holdfast.values import Millis
+
+NO_EFFECTS: Final[tuple[Effect, ...]] = ()
+
+Stepped = tuple[list[Decision], list[Effect] | tuple[Effect, ...]]
+
+
+def step(plan: Plan, run: Run, event: Event, at: Millis, epoch: int) -> Stepped:
+    """Take a new event into a run. `epoch` is that of the run's owner, which the journal row carries."""
+    decisions = None
+    if type(event) is StepSucceeded:
+        decisions = _call_succeeded(plan, run, event, at, epoch)
+    elif type(event) is TimerFired:
+        decisions = _delay_ended(plan, run, event, at, epoch)
+    if decisions is not None:
+        return decisions, NO_EFFECTS
+    decisions = decide(plan, run, event, at)
+    return decisions, fold(run, event, decisions, at, epoch)
+
+
+def _call_succeeded(
+    plan: Plan, run: Run, event: StepSucceeded, at: Millis, epoch: int
+) -> list[Decision] | None:
+    """A top-level call whose successor is known when the plan is compiled."""
+    steps, path = run.steps, event.path
+    step, way = steps.get(path), plan.root.plain.get(path)
+    if step is None or way is None or step.attempt != event.attempt or step.state != "running":
+        return None
+    if step.target is not None or run.stops or run.status != "running" or run.epoch != epoch:
+        return None
+    if run.taken or run.kept_bytes > limits.now.kept_bytes_max:
+        return None
+    name, after = way
+    keep = step.keep
+    if after is None:
+        return _last_call_succeeded(plan, run, event, at, keep)
+    draft = Draft(plan, run, at)
+    if keep:
+        draft.outputs[path] = event.output
+    try:
+        inputs = msgspec.Raw(after.inputs(draft))
+    except BROKEN:
+        return None  # a failure, for decide to handle
+    if name in steps:
+        return None
+    del steps[path]
+    if keep:
+        keep_output(run, path, event.output, keep)
+    steps[name] = Step("running", 1, inputs, after.keep)
+    run.seq += 1
+    run.at = at
+    return [StartAttempt(name, 1, inputs, after.keep)]
+
+
+def _last_call_succeeded(
+    plan: Plan, run: Run, event: StepSucceeded, at: Millis, keep: int
+) -> list[Decision] | None:
+    if plan.output is not None or run.keyed or run.waits:
+        return None
+    if run.kept_bytes + run.result_bytes + len(event.output) > composed.COUNTED_FROM:
+        return None  # its output may be too large
+    order = FinishRun("completed")
+    if keep:
+        keep_output(run, event.path, event.output, keep)
+    finish_run(run, order, [])
+    run.seq += 1
+    run.at = at
+    return [order]
+
+
+def _delay_ended(plan: Plan, run: Run, event: TimerFired, at: Millis, epoch: int) -> list[Decision] | None:
+    """A top-level timer of a run that waits for nothing else; a call follows."""
+    path = event.path
+    way, key = plan.root.plain.get(path), timer_key("delay", path)
+    if way is None or event.timer != "delay" or key not in run.timers:
+        return None
+    if len(run.steps) != 1 or run.stops or run.status != "waiting" or run.waits or run.keyed or run.taken:
+        return None
+    node, (name, after) = plan.root.nodes[path], way
+    assert type(node) is Timer and after is not None
+    draft = Draft(plan, run, at)
+    output, keep = msgspec.Raw(node.show(draft, at)), node.keep
+    if keep:
+        draft.outputs[path] = output
+    try:
+        inputs = msgspec.Raw(after.inputs(draft))
+    except BROKEN:
+        return None
+    del run.timers[key]
+    if keep:
+        keep_output(run, path, output, keep)
+    run.steps = {name: Step("running", 1, inputs, after.keep)}
+    run.active, run.status = 1, "running"
+    run.seq += 1
+    run.at = at
+    if run.epoch != epoch:
+        run.epoch = epoch
+    return [CompleteStep(path, output, keep), StartAttempt(name, 1, inputs, after.keep)]

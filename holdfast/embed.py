@@ -80,21 +80,21 @@ _ENDED: dict[str, type[RunEnded]] = {
 
 
 class Cancellation(TypedDict):
-    """`cancelled` is whether the run is being stopped now; if not, `status` says how it had ended already."""
+    """`cancelled` is true if the run is now being cancelled; otherwise `status` is the final status that it already had."""
 
     cancelled: bool
     status: str
 
 
 class Resumption(TypedDict):
-    """`reason` is resumed, parked (nobody waits for it yet), already_resumed, expired or unknown_task."""
+    """`reason` is resumed, parked (no step waits for it yet), already_resumed, expired or unknown_task."""
 
     resumed: bool
     reason: str
 
 
 class RunInfo(msgspec.Struct, frozen=True):
-    """What lists show of a run."""
+    """A run as lists show it."""
 
     id: str
     workflow: str
@@ -108,7 +108,7 @@ class RunInfo(msgspec.Struct, frozen=True):
 
 
 class StepInfo(msgspec.Struct, frozen=True):
-    """One step that a run has reached. `job_id` is that of its latest attempt; what ends without a call has none."""
+    """One step that a run has reached. `job_id` is the id of its latest attempt; a step without a call has none."""
 
     path: str
     status: StepState
@@ -128,17 +128,16 @@ class Holdfast:
             run = await hf.start("hello.yaml", {"a": 1})
             print(await run.result())
 
-    Every open run of the file goes on as soon as it is entered. `remote` calls tools on other servers; `secrets` are
-    functions that give the value of a name, or None: one with a parameter `tenant` is told whose run asks, any other is
-    asked for the tenant `default` alone. `template_env` are the variables that templates may name.
-    `artefact_roots` are folders that tools may hand files out of, besides the work folder of each attempt. With `allow_networks`,
-    `http_request` calls public addresses and those networks only. `public_url` is where a server on this file is reached:
-    calls with `supports_async_callback` are told a `callback_url` there. A later answer is waited for `pending_ttl_secs`,
-    where its step does not say. Finished runs are deleted after `retention_days`
-    (None: never). `attempts_max` attempts are at work at a time; of these sync tools have `threads`, and isolated ones
-    `processes` (None: one per core), each with `process_memory_bytes` at most (None: half of the machine's).
-    `limits` are those of `[limits]` in the settings by name, such as `{"signals_max": 100}`. They hold for the whole process:
-    while one engine is open, another with different limits is refused.
+    Entering the context continues every open run in the database. `remote` calls tools on other servers. `secrets` are
+    functions that return the value of a secret by name, or None: one with a parameter `tenant` receives the tenant of the run, any
+    other is called only for the tenant `default`. `template_env` lists the environment variables that templates may use.
+    `artefact_roots` are folders from which tools may return files, besides the work folder of each attempt. With `allow_networks`,
+    `http_request` may call only public addresses and those networks. `public_url` is the address of a server on this database:
+    calls with `supports_async_callback` get a `callback_url` there. A step waits `pending_ttl_secs` for a callback, unless it
+    sets its own. Finished runs are deleted after `retention_days` (None: never). At most `attempts_max` attempts are in progress
+    at a time; sync tools use `threads` threads, and isolated tools `processes` processes (None: one per core), each with at most
+    `process_memory_bytes` of memory (None: half of the machine's). `limits` are those of `[limits]` in the settings by name, such as
+    `{"signals_max": 100}`. They apply to the whole process: while one engine is open, another with different limits is refused.
     """
 
     @checked
@@ -233,12 +232,12 @@ class Holdfast:
         parent_job_id: str | None = None,
         final_callback: FinalCallback | None = None,
     ) -> RunHandle:
-        """Start a run. When this returns, the run is durable: it will end, whatever happens to this process.
+        """Start a run. When this returns, the run is durable: it will finish even if this process crashes.
 
         `spec` is a WorkflowSpec or FlowSpec, YAML text, the path of a file, a dict, or the name of a published workflow. With a
-        `request_id` there is one run however often this is asked; the same id for another workflow or other inputs
-        raises RequestConflict. `parent_job_id` is kept with the run and shown with it. The end of the run is told to
-        `final_callback`: an address, or `{"url": …, "secret_env": …}` to have it signed.
+        `request_id` there is one run however often this is called; the same id with another workflow or other inputs
+        raises RequestConflict. `parent_job_id` is stored with the run and shown with it. `final_callback` is called when the run
+        ends: a URL, or `{"url": …, "secret_env": …}` for a signed request.
         """
         given = checked_inputs(inputs)
         refuse_bent(given, "inputs")
@@ -262,15 +261,15 @@ class Holdfast:
         return RunHandle(self._engine, begun.no, begun.run_id)
 
     async def publish(self, spec: Spec) -> str:
-        """Store a workflow under its name, so that `start("name")` starts it; gives its version.
+        """Publish a workflow under its name, so that `start("name")` starts it; returns its version.
 
-        A version is the hash of the definition and never changes; publishing another one moves the name on.
+        A version is the hash of the definition and never changes; the name refers to the version published last.
         """
         return (await self._commands.publish(DEFAULT_TENANT, self._read(spec))).version
 
     @checked
     async def run(self, run_id: str) -> RunHandle:
-        """Attach to a run again, also after a crash."""
+        """Get a handle of an existing run, also after a crash."""
         row = await self._engine.row_of(RunId(run_id))
         return RunHandle(self._engine, row.no, row.id)
 
@@ -284,7 +283,7 @@ class Holdfast:
         limit: int = 100,
         before: str | None = None,
     ) -> list[RunInfo]:
-        """Runs, the newest first. `label` is `team=x`, or `team` for any value; `before` is the id that the page begins after."""
+        """List runs, newest first. `label` is `team=x`, or `team` for any value; the page starts after the run with the id `before`."""
         if not 1 <= limit <= bounds.now.page_max:
             raise LimitExceeded("page_max", f"limit is a number from 1 to {bounds.now.page_max}, not {limit}")
         after = None if before is None else (await self._engine.row_of(RunId(before))).no
@@ -303,11 +302,11 @@ class Holdfast:
         paths: Sequence[str] = (),
         inputs: Mapping[str, Any] | None = None,
     ) -> RunHandle:
-        """Do a finished run once more, as a new run of the same version. Without more it is done whole.
+        """Rerun a finished run as a new run of the same version. By default the whole run is repeated.
 
-        `from_step` is the step to begin with, by id or path (`br.s`, `loop[3].s`), or an item (`loop[3]`); `paths` names
-        several. `failed` does again what failed, of those paths if any are given. Everything else is taken over.
-        `inputs` replace those of the same name.
+        `from_step` is the step to start from, by id or path (`br.s`, `loop[3].s`), or an item (`loop[3]`); `paths` names
+        several. `failed` repeats what failed, only inside those paths if any are given. Everything else is taken over.
+        `inputs` replace inputs of the same name.
         """
         again = Again((*(() if from_step is None else (from_step,)), *paths), failed)
         refuse_bent(inputs, "inputs")
@@ -316,14 +315,14 @@ class Holdfast:
 
     @checked
     def artefact(self, uri: str) -> Path:
-        """The file behind `artefact://sha256/…`, to read from."""
+        """The path of the file of `artefact://sha256/…`, for reading."""
         return self._artefacts.path(uri)
 
     @checked
     async def cancel(self, run_id: str, reason: str = "") -> Cancellation:
-        """Stop a run: nothing new starts, what is at work is told, and the run ends `cancelled`.
+        """Cancel a run: no new step starts, calls in progress are asked to stop, and the run ends as `cancelled`.
 
-        A run that has ended already stays as it is, and the answer says so.
+        A finished run is not changed, and the result says so.
         """
         try:
             await self._engine.cancel(RunId(run_id), reason)
@@ -335,9 +334,9 @@ class Holdfast:
     async def signal(
         self, run_id: str, key: str, value: Any = None, *, correlation: str | None = None
     ) -> None:
-        """Say something to a run: the step that waits for `key` takes it, now or when it is reached.
+        """Send a signal to a run: the step that waits for `key` consumes it, now or when it is reached.
 
-        In a graph it is written to shared state, and what waits there looks again. Durable when this returns.
+        In a graph it is written to shared state, and waiting nodes check their conditions again. Durable when this returns.
         """
         refuse_bent(value, "the value of the signal")
         await self._commands.signal(DEFAULT_TENANT, run_id, key, value, correlation)
@@ -353,7 +352,7 @@ class Holdfast:
         by: str = "",
         form: Any = None,
     ) -> bool:
-        """Answer the approval at a step; tells whether that decided it, which takes several where a quorum is asked for.
+        """Answer the approval at a step. Returns whether this decided it; a quorum takes several answers.
 
         `by` is who answers. A gate that is not open, or was answered already, raises NotWaiting.
         """
@@ -364,7 +363,7 @@ class Holdfast:
 
     @checked
     async def resume(self, task_id: str, answer: Any, *, run_id: str | None = None) -> Resumption:
-        """Deliver the result of a call that answered `{"pending": true, "task_id": …}`: it becomes the step's output.
+        """Deliver the result of a call that returned `{"pending": true, "task_id": …}`: it becomes the output of the step.
 
         One that comes before its pause is kept for a day. `{"success": false, "error": …}` is the failure of the step.
         """
@@ -408,7 +407,7 @@ class RunHandle:
         return f"<run {self.id}>"
 
     async def status(self) -> str:
-        """Where the run stands, as of its last durable row."""
+        """The status of the run, as of its last durable row."""
         return (await self._engine.row_of(self.id)).status
 
     async def info(self) -> RunInfo:
@@ -417,13 +416,13 @@ class RunHandle:
 
     @checked
     async def steps(self, *, every: bool = False) -> dict[str, StepInfo]:
-        """The steps reached so far by their paths: those of the top level and those that failed, or every one."""
+        """The steps reached so far, by path: top-level and failed steps, or all of them with `every`."""
         live = await self._engine.find(self.id)
         found = await read_steps(self._engine.store, live.plan, live.run, every=every)
         return {path: _step_info(self.id, step) for path, step in found.items()}
 
     async def events(self) -> AsyncIterator[RunEvent]:
-        """Every event of the run from its beginning, then as they happen, up to its end."""
+        """Every event of the run from its start, then new ones as they happen, until it ends."""
         row = await self._engine.row_of(self.id)
         plan = await self._engine.plans.of_version(row.tenant, row.version)
         async with aclosing(self._engine.events(row.no, row.id, plan)) as events:
@@ -432,7 +431,7 @@ class RunHandle:
 
     @checked
     async def result(self, timeout: float | None = None) -> Any:
-        """The output of the run once it completes; raises RunFailed, RunCancelled or RunInterrupted if it does not."""
+        """Wait for the run and return its output; raises RunFailed, RunCancelled or RunInterrupted if it does not complete."""
         if self._ended is None:
             self._ended = await self._wait(timeout)
         live = self._ended
@@ -466,9 +465,9 @@ def run_sync(
     parent_job_id: str | None = None,
     timeout: float | None = None,
 ) -> Any:
-    """Run a workflow to its end and give its output: for scripts and notebooks.
+    """Run a workflow to its end and return its output: for scripts and notebooks.
 
-    When `timeout` seconds are over it raises TimeoutError; the run is open then, and goes on when the file is opened again.
+    After `timeout` seconds it raises TimeoutError; the run stays open, and continues when the database is opened again.
     """
 
     async def main() -> Any:

@@ -32,12 +32,12 @@ def builtins(guard: Guard) -> list[Callable[..., Any]]:
 
 
 async def echo(value: Any = None) -> Any:
-    """Gives back what it is given."""
+    """Returns its argument."""
     return value
 
 
 async def log(message: str, context: Context, fields: dict[str, Any] | None = None) -> None:
-    """Writes a line about the run."""
+    """Writes a log line for the run."""
     context.log(message, **(fields or {}))
 
 
@@ -47,7 +47,7 @@ async def fail(message: str = "failed on purpose", kind: str = "error") -> None:
 
 
 async def sleep(seconds: Annotated[float, msgspec.Meta(ge=0, le=SLEEP_SECONDS_MAX)]) -> None:
-    """Waits within the attempt, up to an hour; a crash begins it anew. A `timer` step is durable and has no such bound."""
+    """Waits inside the attempt, up to an hour; after a crash it starts again. A `timer` step is durable and has no such limit."""
     if seconds > limits.now.sleep_secs_max:
         which = limits.met("sleep_secs_max")
         raise ToolError(
@@ -65,12 +65,12 @@ async def transform(
     merge: dict[str, Any] | None = None,
     default: Any = None,
 ) -> Any:
-    """Reshapes a value, in this order, as far as each is given.
+    """Reshapes a value. The operations that are given are applied in this order.
 
-    `select`: a JSONPath; a path that names one place gives its value, any other the list of all it finds (with
-    `first` only the first of them); where there is nothing, `default`. `pick`: keep these keys, or make new keys from
-    JSONPaths (`{name: "$.person.name"}`), of an object or of each object in a list. `omit`: leave these keys out.
-    `merge`: lay this object over it.
+    `select`: a JSONPath; a path to one location returns its value, any other a list of all matches (with `first` only the
+    first of them); if there is no match, `default`. `pick`: keep these keys, or make new keys from JSONPaths
+    (`{name: "$.person.name"}`), in an object or in each object of a list. `omit`: remove these keys. `merge`: merge this
+    object into it, replacing existing keys.
 
     All paths together may do the work of one expression, and at most 2,000,000 members are visited or copied.
     """

@@ -56,11 +56,11 @@ def requester(guard: Guard) -> Callable[..., Any]:
         expect_status: Status = None,
         max_bytes: Bytes = ANSWER_BYTES_MAX,
     ) -> dict[str, Any]:
-        """Sends one HTTP request and gives `{status, headers, body}`; `body` is JSON if it says so, else text.
+        """Sends one HTTP request and returns `{status, headers, body}`; `body` is decoded if its content type is JSON, else it is text.
 
-        An answer outside of 200 to 299, or not in `expect_status`, fails with kind `http_4xx`, `http_429`, `http_5xx` or
-        `http_3xx`: redirects are not followed. A request that changes something carries the step's `Idempotency-Key`,
-        the same in every attempt, unless the headers have one.
+        A status outside 200 to 299, or not in `expect_status`, fails with kind `http_4xx`, `http_429`, `http_5xx` or
+        `http_3xx`; redirects are not followed. A request that changes something carries the step's `Idempotency-Key`,
+        the same in every attempt, unless `headers` contains one.
         """
         if json is not msgspec.UNSET and body is not None:
             raise ToolError("give `json` or `body`, not both", kind="inputs")

@@ -49,14 +49,14 @@ TaskStatus = Literal["pending", "running", "completed", "failed", "canceling", "
 
 
 class NewFlow(msgspec.Struct, frozen=True):
-    """A name that is known already gives the id that it has."""
+    """If the name exists, the response is the id of the existing flow."""
 
     name: Name
     description: str = ""
 
 
 class NewVersion(msgspec.Struct, frozen=True):
-    """The definition as an object, or as JSON or YAML text. `version`, if not said or 0: the highest and one."""
+    """The definition as an object, or as JSON or YAML text. Default of `version`, also for 0: the highest number plus one."""
 
     flow_id: Text
     version: Version = 0
@@ -67,7 +67,7 @@ class NewVersion(msgspec.Struct, frozen=True):
 
 
 class NewTask(msgspec.Struct, frozen=True):
-    """`version`, if not said or 0: the one that is published. The same `request_id` again gives the first task's id."""
+    """Default of `version`, also for 0: the published one. A repeated `request_id` returns the id of the first task."""
 
     flow_id: Text
     version: Version = 0
@@ -90,7 +90,7 @@ class Signal(msgspec.Struct, frozen=True):
 
 
 class NewWorker(msgspec.Struct, frozen=True):
-    """The same id again replaces what was said before. A worker of type `pull` has no url: it asks for its work."""
+    """Registering the same id again replaces the earlier registration. A worker of type `pull` has no url: it fetches its jobs."""
 
     id: Name
     services: Annotated[list[str | Service], msgspec.Meta(min_length=1)]
@@ -99,7 +99,7 @@ class NewWorker(msgspec.Struct, frozen=True):
 
 
 class Heartbeat(msgspec.Struct, frozen=True):
-    """A worker is known by its id, else by its url."""
+    """A worker is identified by its id, or else by its url."""
 
     id: str | None = None
     url: str | None = None
@@ -121,7 +121,7 @@ class TaskQuery(msgspec.Struct, frozen=True):
 
 
 class RunsQuery(msgspec.Struct, frozen=True):
-    """What is more than one answer holds is behind the address that its header Link has for `next`."""
+    """If there are more items than fit into one response, its Link header has the URL of the `next` page."""
 
     task_id: Text
     cursor: str = ""
@@ -131,7 +131,7 @@ class RunsQuery(msgspec.Struct, frozen=True):
 
 
 class WorkersQuery(msgspec.Struct, frozen=True):
-    """`ttl`: heard of within so many seconds; 0: those who count as alive."""
+    """`ttl`: workers that sent a heartbeat within this many seconds; 0: all live workers."""
 
     service: str = ""
     ttl: Annotated[int, msgspec.Meta(ge=0, le=TTL_SECS_MAX)] = 0
@@ -170,7 +170,7 @@ class WorkerLine(msgspec.Struct, frozen=True):
 
 
 class Trouble(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Why it was refused. `details` has every problem of a definition with its place."""
+    """Why the request was refused. `details` lists every problem of a definition with its location."""
 
     error: str
     message: str = ""

@@ -221,7 +221,7 @@ class Commands:
         release = await self._release_of(tenant, what, number)
         found = await self._store.definition(tenant, release.version)
         assert found is not None, f"the definition of release {number} of {what} is missing"
-        return self._engine.plans.spec_of(release.version, found[0]), number, f"{what} {number}"
+        return await self._engine.plans.spec_of(release.version, found[0]), number, f"{what} {number}"
 
     async def cancel(self, tenant: str, run_id: str, reason: str = "") -> RunRow:
         """Stop a run. One that has ended stays as it is, and its row says how: that is no error."""

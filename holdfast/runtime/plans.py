@@ -7,9 +7,12 @@ that is sent ever new definitions does not grow.
 
 from __future__ import annotations
 
+import asyncio
 import os
-from collections.abc import Awaitable, Callable, Collection, Mapping
-from typing import Any, Final, TypeAlias
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
+from typing import Any, Final, TypeAlias, TypeVar
 
 import msgspec
 
@@ -18,14 +21,17 @@ from holdfast.errors import InvalidSpec, Problem
 from holdfast.plan.compile import Resolved, compile_definition, names_used
 from holdfast.plan.graph import PENDING_TTL_MS, Plan
 from holdfast.runtime.remembered import Remembered
+from holdfast.spec.flow import FlowSpec
+from holdfast.spec.flow_nodes import placed
 from holdfast.spec.inputs import Inputs
 from holdfast.spec.notation import Definition, definition_from, definition_from_stored, definition_from_text
 from holdfast.spec.read import plain_text, text_of
+from holdfast.spec.steps import walk
 from holdfast.store.base import Store
 from holdfast.store.batch import Batch
 from holdfast.store.records import Version
-from holdfast.tools.threads import in_thread
-from holdfast.values import Millis, decode, sha256, written
+from holdfast.tools.threads import in_pool
+from holdfast.values import Millis, decode, sha256
 
 DEFINITIONS_REMEMBERED_MAX: Final = 1_000  # in each of the caches below
 TEXT_BYTES_REMEMBERED_MAX: Final = (
@@ -34,7 +40,12 @@ TEXT_BYTES_REMEMBERED_MAX: Final = (
 PLAN_BYTES_REMEMBERED_MAX: Final = 8 * 1024 * 1024  # as JSON; a definition and its plan take 30 times as much
 DURABLE_REMEMBERED_MAX: Final = 10_000
 SMALL_BYTES: Final = 8 * 1024  # of a definition that is read, checked and compiled in some milliseconds
+LONG_STEPS: Final = 100  # of a record: more take over 10 ms to check and to compile
 
+# Larger ones are read one at a time: with several threads at work the event loop would wait longer for each of its turns.
+_READER: Final = ThreadPoolExecutor(1, "holdfast-definitions")
+
+T = TypeVar("T")
 Given = Definition | Mapping[str, Any] | str  # a definition, as a record, as data or as text
 Find = Callable[[str, Definition], Awaitable[Definition]]  # what a name means in the definition that uses it
 # The content of a definition, and of those that it names.
@@ -73,6 +84,7 @@ class Plans:
         self._wholes: Remembered[Content, Ready] = _for_plans()
         self._by_version: Remembered[str, Plan] = _for_plans()
         self._spec_of: Remembered[str, Definition] = _for_plans()
+        self._reading = asyncio.Lock()
         # Tenant and version of what is known to be durable.
         self._stored: Remembered[tuple[str, str], bool] = Remembered(
             count_max=DURABLE_REMEMBERED_MAX, bytes_max=DURABLE_REMEMBERED_MAX
@@ -102,17 +114,21 @@ class Plans:
         text = given if isinstance(given, str) else plain_text(given)
         if len(text) <= SMALL_BYTES or (text, "", name) in self._by_text:
             return self._read_text(text, "", name) if isinstance(text, str) else self._read_plain(text, name)
-        apart = Plans(self._store, self._template_env, self._pending_ttl_ms)  # no thread shares these caches
-        spec = await in_thread(apart._prepared, given, name)
-        self._by_text.add(apart._by_text)
-        self._known.add(apart._known)
-        self._by_version.add(apart._by_version)
-        return spec
+        return await self._in_turns(lambda plans: plans._prepared(given, name))
 
     def _prepared(self, given: Given, name: str | None) -> Definition:
         spec = self.read(given, name)
         self.of_spec(spec)
         return spec
+
+    async def _in_turns(self, work: Callable[[Plans], T]) -> T:
+        """Work on a large definition, in a thread. No thread shares these caches: it has its own, which are added to them."""
+        apart = Plans(self._store, self._template_env, self._pending_ttl_ms)
+        made = await in_pool(_READER, lambda: work(apart))
+        self._by_text.add(apart._by_text)
+        self._known.add(apart._known)
+        self._by_version.add(apart._by_version)
+        return made
 
     def read_file(self, path: str | os.PathLike[str]) -> Definition:
         """The definition in a file as it is now; reading a small file costs less than trusting its time stamp."""
@@ -131,6 +147,11 @@ class Plans:
         """What tells two definitions apart: the hash of what they say. Refused with every problem if it is not valid."""
         return self._look_at(spec).content
 
+    def at_hand(self, spec: Definition) -> Ready | None:
+        """What runs of a definition need, if it is known and names no others."""
+        known = self._known.get(id(spec))
+        return None if known is None else known.ready
+
     def of_spec(self, spec: Definition) -> Ready | None:
         """What runs of a definition need; None if it names others. Refused with every problem if it is not valid."""
         known = self._known.get(id(spec)) or self._look_at(spec)
@@ -147,15 +168,31 @@ class Plans:
             self._known.put(id(spec), known, len(text))
         return known
 
-    async def of_whole(self, spec: Definition, find: Find) -> Ready:
-        """The same for one that names others, as those names stand now."""
+    async def of_any(self, spec: Definition, find: Find) -> Ready:
+        """The same, also for one that names others, as those names stand now."""
+        await self._look_in_turns(spec)
+        ready = self.of_spec(spec)
+        if ready is not None:
+            return ready
         whole = await self._resolve(spec, find, ())
         content = self._content(whole)
         ready = self._wholes.get(content)
         if ready is None:
-            ready = self._ready(whole)
+            ready = await self._ready_in_turns(whole)
             self._wholes.put(content, ready, _size(whole))
         return ready
+
+    async def _look_in_turns(self, spec: Definition) -> None:
+        """Check and compile a long definition before it is asked for."""
+        if id(spec) not in self._known and _is_long(spec):
+            await self._in_turns(lambda plans: plans.of_spec(spec))
+
+    async def _ready_in_turns(self, whole: Resolved) -> Ready:
+        return (
+            await self._in_turns(lambda plans: plans._ready(whole))
+            if _has_long(whole)
+            else self._ready(whole)
+        )
 
     def _content(self, whole: Resolved) -> Content:
         return self._look_at(whole.spec).content, tuple(
@@ -173,6 +210,7 @@ class Plans:
                 "nested_too_deep",
             )
         uses = {}
+        await self._look_in_turns(spec)
         for name in sorted(self._look_at(spec).names):
             if name == spec.name:
                 raise _refused(f"workflow {name!r} contains itself", "nested_cycle")
@@ -184,27 +222,37 @@ class Plans:
         version = whole.version
         plan = self._by_version.get(version)
         if plan is None:
-            plan = compile_definition(whole.spec, whole.uses)
-            plan = msgspec.structs.replace(plan, pending_ttl_ms=self._pending_ttl_ms)
+            plan = self._compiled(whole)
             self._by_version.put(version, plan, _size(whole))
         return Ready(whole, plan, Inputs(whole.spec.inputs))
 
-    def spec_of(self, version: str, definition: str) -> Definition:
+    def _compiled(self, whole: Resolved) -> Plan:
+        plan = compile_definition(whole.spec, whole.uses)
+        return msgspec.structs.replace(plan, pending_ttl_ms=self._pending_ttl_ms)
+
+    async def spec_of(self, version: str, definition: str) -> Definition:
         """A stored definition as a record; the same record each time, so that its plan is found by identity."""
         spec = self._spec_of.get(version)
-        if spec is None:
+        if spec is not None:
+            return spec
+        if len(definition) <= SMALL_BYTES:
             spec = definition_from_stored(definition)
-            self._spec_of.put(version, spec, len(definition))
+        else:
+            spec = await in_pool(_READER, lambda: _from_stored(definition))
+            spec = self._spec_of.get(version) or spec  # another task may have been quicker
+        self._spec_of.put(version, spec, len(definition))
         return spec
 
     async def again(self, tenant: str, version: str) -> Ready:
         """What is needed for another run of a stored version."""
-        return self._ready(await self._stored_whole(tenant, version))
+        whole = await self._stored_whole(tenant, version)
+        return self._ready(whole) if version in self._by_version else await self._ready_in_turns(whole)
 
     async def of_version(self, tenant: str, version: str) -> Plan:
         plan = self._by_version.get(version)
         if plan is None:
-            plan = (await self.again(tenant, version)).plan
+            async with self._reading:  # many runs of one version may be taken up at once
+                plan = self._by_version.get(version) or (await self.again(tenant, version)).plan
         return plan
 
     async def _stored_whole(self, tenant: str, version: str) -> Resolved:
@@ -213,7 +261,7 @@ class Plans:
         definition, uses = found
         versions = msgspec.json.decode(uses, type=dict[str, str]) if uses else {}
         return Resolved(
-            self.spec_of(version, definition),
+            await self.spec_of(version, definition),
             {name: await self._stored_whole(tenant, used) for name, used in versions.items()},
         )
 
@@ -226,9 +274,7 @@ class Plans:
             self.store_with(batch, tenant, used, used.version, now)
         uses = msgspec.json.encode(whole.versions).decode() if whole.uses else None
         spec = whole.spec
-        batch.versions.append(
-            Version(tenant, version, spec.name, written(spec.to_data()).decode(), now, uses)
-        )
+        batch.versions.append(Version(tenant, version, spec.name, spec.stored().decode(), now, uses))
 
     def is_durable(self, tenant: str, version: str) -> None:
         if (tenant, version) not in self._stored:
@@ -237,6 +283,21 @@ class Plans:
 
 def _size(whole: Resolved) -> int:
     return len(whole.spec.canonical()) + sum(map(_size, whole.uses.values()))
+
+
+def _from_stored(definition: str) -> Definition:
+    spec = definition_from_stored(definition)
+    spec.canonical()  # its version is asked for next
+    return spec
+
+
+def _is_long(spec: Definition) -> bool:
+    parts: Iterator[object] = placed(spec.graph) if isinstance(spec, FlowSpec) else walk(spec.steps)
+    return next(islice(parts, LONG_STEPS, None), None) is not None
+
+
+def _has_long(whole: Resolved) -> bool:
+    return _is_long(whole.spec) or any(map(_has_long, whole.uses.values()))
 
 
 def _for_plans() -> Remembered[Any, Any]:

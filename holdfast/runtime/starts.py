@@ -132,7 +132,7 @@ class Starts:
 
     async def _start(self, order: StartRun, request: tuple[str, str] | None) -> Live:
         spec, tenant = order.definition, order.tenant
-        ready = self._plans.of_spec(spec) or await self._plans.of_whole(spec, partial(self._named, tenant))
+        ready = self._plans.at_hand(spec) or await self._plans.of_any(spec, partial(self._named, tenant))
         started = RunStarted(
             msgspec.Raw(encoded(ready.inputs.filled(order.inputs))), env=self._environment(ready.plan)
         )
@@ -233,7 +233,8 @@ class Starts:
     async def published(self, name: str, tenant: str = DEFAULT_TENANT) -> tuple[Definition, int]:
         """The definition that a name means now, and the number of its release."""
         self._check_open()
-        known = self._meanings.get((tenant, name))
+        meanings = self._meanings
+        known = meanings.get((tenant, name))
         if known is not None:
             return known
         found = await self._store.published(tenant, name) if is_text(name) else None
@@ -242,14 +243,14 @@ class Starts:
             hint = near or "publish it first, or give a definition, or the path of a .yaml file"
             raise NotFound(f"no workflow {name!a} is published here; {hint}")
         version, definition, number = found
-        if len(self._meanings) >= MEANINGS_MAX:
-            self._meanings.clear()
-        meant = self._meanings[tenant, name] = self._plans.spec_of(version, definition), number
+        if len(meanings) >= MEANINGS_MAX:
+            meanings.clear()
+        meant = meanings[tenant, name] = await self._plans.spec_of(version, definition), number
         return meant
 
     def forget_names(self) -> None:
         """A name means another definition from now on."""
-        self._meanings.clear()
+        self._meanings = {}  # not cleared: a definition that is being read for the old meaning is added to the old ones
 
     async def _named(self, tenant: str, name: str, by: Definition) -> Definition:
         """What a name means in a definition: the file of that name beside it, if it was read from a file, else what is

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection
+from functools import cached_property
 from pathlib import PurePath
 from typing import Any
 
@@ -43,7 +44,7 @@ __all__ = [
 ]
 
 
-class FlowSpec(FlowDefinition, frozen=True):
+class FlowSpec(FlowDefinition, frozen=True, dict=True):
     @classmethod
     def from_yaml_str(cls, text: str | bytes, source: str = "", name: str | None = None) -> FlowSpec:
         """Read YAML or JSON; raise InvalidSpec with every problem if it does not have the shape of a graph.
@@ -108,7 +109,17 @@ class FlowSpec(FlowDefinition, frozen=True):
 
     def canonical(self) -> bytes:
         """One text per definition, whatever form, order, comments or explicit defaults it came with."""
-        return values.canonical(self.to_data())
+        return self._texts[0]
+
+    def stored(self) -> bytes:
+        """The text that `from_stored` reads: the order of its author, and what goes without saying left out."""
+        return self._texts[1]
+
+    @cached_property
+    def _texts(self) -> tuple[bytes, bytes]:
+        """Written once: 10,000 steps take 0.1 s."""
+        data = self.to_data()
+        return values.canonical(data), values.written(data)
 
 
 def _named(data: Any, name: str | None, source: str) -> Any:

@@ -426,7 +426,7 @@ class Queries:
             raise NotFound(f"the workflow {name!a} {what}")
         found = await self.store.definition(tenant, release.version)
         assert found is not None, f"the definition of {release.id} is missing"
-        return release, self._plans.spec_of(release.version, found[0])
+        return release, await self._plans.spec_of(release.version, found[0])
 
     async def diff(self, tenant: str, name: str, a: int, b: int) -> Diff:
         """What changed from release `a` to release `b`."""

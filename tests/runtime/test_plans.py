@@ -6,10 +6,11 @@ import asyncio
 import copy
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from types import FrameType
-from typing import Any, Self
+from typing import Any, Final, Self
 
 import pytest
 
@@ -203,3 +204,48 @@ async def test_the_loop_gets_its_turns_while_a_large_definition_is_read(plans: P
     assert plans.read(large) is spec
     assert await plans.read_in_turns(large) is spec
     assert plans.of_spec(spec) is plans.of_spec(spec)
+
+
+LARGE: Final = {
+    "name": "large",
+    "steps": [{"id": f"s{index}", "tool": "echo", "args": {"value": index}} for index in range(500)],
+}
+
+
+async def _turns_during(work: Awaitable[object]) -> int:
+    doing, turns = asyncio.ensure_future(work), 0
+    while not doing.done():
+        turns += 1
+        await asyncio.sleep(0)
+    await doing
+    return turns
+
+
+@pytest.mark.anyio
+async def test_the_loop_gets_its_turns_while_a_large_stored_definition_is_read(tmp_path: Path) -> None:
+    address = f"sqlite:///{tmp_path}/h.db"
+    async with Holdfast(address) as hf:
+        await hf.publish(LARGE)
+        handle = await hf.start("large")
+        await handle.result()
+    async with Holdfast(address) as hf:
+        row = await hf._engine.row_of(handle.id)
+        plans = hf._engine.plans
+        assert await _turns_during(plans.of_version(row.tenant, row.version)) > 2, "compiled in one turn"
+        assert await _turns_during(hf._engine.starts.published("large")) == 1, "read twice"
+    async with Holdfast(address) as hf:
+        spec, _ = await hf._engine.starts.published("large")
+        find = partial(hf._engine.starts._named, "default")
+        assert await _turns_during(hf._engine.plans.of_any(spec, find)) > 2, "checked in one turn"
+        assert hf._engine.plans.at_hand(spec) is not None
+
+
+@pytest.mark.anyio
+async def test_many_runs_of_one_version_compile_it_once(tmp_path: Path) -> None:
+    address = f"sqlite:///{tmp_path}/h.db"
+    async with Holdfast(address) as hf:
+        handle = await hf.start(LARGE)
+        row = await hf._engine.row_of(handle.id)
+    async with Holdfast(address) as hf:
+        found = [hf._engine.plans.of_version(row.tenant, row.version) for _ in range(5)]
+        assert len(set(map(id, await asyncio.gather(*found)))) == 1

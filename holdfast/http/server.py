@@ -41,6 +41,7 @@ from holdfast.http.router import Router
 from holdfast.http.routes.ops import answered, request_id_of
 from holdfast.http.table import ANY, Ask, Reply, Route, Signed
 from holdfast.http.validation import invalid
+from holdfast.runtime.apart import in_turns
 from holdfast.runtime.replies import Kept, Replies
 from holdfast.signing import is_signed
 from holdfast.values import sha256
@@ -49,6 +50,8 @@ log = logging.getLogger("holdfast.http")
 
 # Whether a body is signed can be seen only when all of it is there. So many over 1 MiB are read at once for senders
 # that may turn out to be strangers: together they hold 100 MiB at most, and small ones are never kept waiting.
+
+SMALL_BYTES: Final = 64 * 1024  # of a body that is read in a few milliseconds; 1 MiB takes up to 0.1 s
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -149,7 +152,10 @@ class Server:
         raw, body = b"", None
         if route.method != "GET":
             raw = await self._raw(request, _body_max(route), admitted)
-            body = _body(ready, raw, request.headers)
+            if len(raw) <= SMALL_BYTES or route.reads_members is not None:
+                body = _body(ready, raw, request.headers)
+            else:
+                body = await in_turns(lambda: _body(ready, raw, request.headers))
             if route.reads_members is not None:
                 body = await _members(route, raw)
         ask = self._ask(request, principal, path, query, body, raw)

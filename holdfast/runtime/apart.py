@@ -14,16 +14,19 @@ import sys
 import tempfile
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import IO, Any, Final
+from typing import IO, Any, Final, TypeVar
 
 from holdfast.errors import Unavailable
 from holdfast.tools.threads import in_pool
+
+T = TypeVar("T")
 
 LARGE_BYTES: Final = 1024 * 1024  # what is smaller takes less time here than a process takes to start
 SECONDS_MAX: Final = 60.0
 
 # Two at a time: more would take the cores from the server, and a gigabyte each.
 _CALLERS: Final = ThreadPoolExecutor(2, "holdfast-apart")
+_IN_TURNS: Final = ThreadPoolExecutor(1, "holdfast-bodies")
 _PROGRAM: Final = "import sys; sys.path = {path!r}; from holdfast.runtime import apart; apart.main({work!r})"
 
 
@@ -31,6 +34,11 @@ async def apart(work: Callable[[bytes], bytes], text: bytes) -> bytes:
     """What a function at the top of a module makes of a text. Raises Unavailable where no process can be had."""
     name = f"{work.__module__}:{work.__qualname__}"
     return await in_pool(_CALLERS, lambda: _call(name, text))
+
+
+async def in_turns(work: Callable[[], T]) -> T:
+    """The result of work that takes up to 0.1 s in small steps: in a thread, while the event loop gets its turns."""
+    return await in_pool(_IN_TURNS, work)
 
 
 def _call(name: str, text: bytes) -> bytes:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 import io
 import logging
+import threading
 from typing import Any
 
 import pytest
 
 from holdfast.api.types import STATUS
 from holdfast.errors import StoreUnavailable
+from holdfast.http import server
+from holdfast.http.json_body import check_keys
 from tests.http.conftest import Asker
 
 pytestmark = pytest.mark.anyio
@@ -43,6 +46,24 @@ async def test_options_says_which_methods_are_taken(ask: Asker) -> None:
 async def test_head_is_a_get_without_a_body(ask: Asker) -> None:
     answer = await ask("HEAD", RUNS)
     assert answer.status == 200 and answer.body == b"" and int(answer.headers["Content-Length"]) > 0
+
+
+@pytest.mark.parametrize("size", [100, 200_000])
+async def test_a_large_body_is_read_in_a_thread(
+    ask: Asker, size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read_by: list[str] = []
+
+    def noted(raw: bytes) -> None:
+        read_by.append(threading.current_thread().name.partition("_")[0])
+        check_keys(raw)
+
+    monkeypatch.setattr(server, "check_keys", noted)
+    answer = await ask("POST", RUNS, {"workflow": "sum", "inputs": {"a": 1, "b": "x" * size}})
+    assert answer.status == 422
+    assert read_by == [threading.main_thread().name if size == 100 else "holdfast-bodies"]
+    twice = b'{"workflow": "sum", "workflow": "%s"}' % (b"x" * size)
+    assert (await ask("POST", RUNS, data=twice, headers=JSON)).status == 400
 
 
 @pytest.mark.parametrize(

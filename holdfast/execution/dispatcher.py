@@ -152,6 +152,13 @@ class Dispatch:
     def _is_here(self, key: Key) -> bool:
         return key in self.open or any(start[:2] == key for queue in self._queues for start in queue)
 
+    def attempts_of(self, no: RunNo) -> set[tuple[str, int]]:
+        """The attempts of a run, as path and number, that are at work here or wait for a place."""
+        at_work = {(path, attempt.number) for (run, path), attempt in self.open.items() if run == no}
+        return at_work | {
+            (path, number) for queue in self._queues for run, path, number in queue if run == no
+        }
+
     # ------------------------------------------------------------------------------------------------ starting
 
     def start(self, live: Live, path: str, number: int) -> None:

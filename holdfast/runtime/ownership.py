@@ -6,6 +6,7 @@ makes a stale one harmless is the epoch that every commit reads.
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import fcntl
 import logging
@@ -28,6 +29,8 @@ log = logging.getLogger("holdfast")
 
 ADOPT_BATCH: Final = 500  # runs taken up between two looks at the loop
 
+LOSSES_LOGGED_MAX: Final = 10  # of one run
+LARGE_BYTES: Final = 64 * 1024  # of a run that takes some milliseconds to take up
 LOADED_AT_ONCE: Final = 50  # of those that are due, with the same questions
 WOKEN_BYTES_MAX: Final = 4 * 1024 * 1024  # of their journals, between two looks at the loop
 LOOKS: Final = 3  # at the kernel's list of locks
@@ -279,7 +282,9 @@ class Owners:
             if no in self.held:
                 self._passed_over.append(no)
             elif no not in self._advance.live:
-                await self.adopt(no, restarted=True)
+                live = await self.adopt(no, restarted=True)
+                if live is not None and live.bytes > LARGE_BYTES:
+                    await asyncio.sleep(0)
             self._cursor = no  # where a read fails, the next look begins again
         if len(found) < room:
             self._cursor = None
@@ -321,16 +326,18 @@ class Owners:
             return live
         live.epoch += 1
         held = set(self._dispatch.workers.held(no))
+        begun = list(live.run.open_attempts())
+        here = self._dispatch.attempts_of(no) if begun else ()
         gone = [
             (path, step)
-            for path, step in live.run.open_attempts()
-            if (no, path, step.attempt) not in held and not self._dispatch.has(no, path, step.attempt)
+            for path, step in begun
+            if (no, path, step.attempt) not in held and (path, step.attempt) not in here
         ]
         # One that was answered before it could say that it would be is not lost: it has its answer.
         answered = [
             (path, step.attempt) for path, step in gone if step.parked is not None and step.target is None
         ]
-        lost = [path for path, step in gone if (path, step.attempt) not in answered]
+        lost = [path for path, step in gone if step.parked is None or step.target is not None]
         run_id, _, path = (self._lane or "").partition(" ")
         alone = path if run_id == live.run.id and path in lost else ""
         self._log_losses(live, lost, alone)
@@ -358,9 +365,11 @@ class Owners:
         return False
 
     def _log_losses(self, live: Live, lost: list[str], alone: str) -> None:
-        for path in lost:
+        for path in lost[:LOSSES_LOGGED_MAX]:
             attempt = live.run.steps[path].attempt
             beside = ", alone in its lane" if path == alone else ""
             log.warning(
                 "run %s: attempt %d of %s was lost with its process%s", live.run.id, attempt, path, beside
             )
+        if len(lost) > LOSSES_LOGGED_MAX:
+            log.warning("run %s: %d attempts were lost with their process", live.run.id, len(lost))

@@ -59,6 +59,26 @@ async def test_a_run_goes_on_where_its_process_ended(tmp_path: Path) -> None:
 
 
 @by_hand
+async def test_the_log_names_ten_lost_attempts_of_a_run_and_counts_the_rest(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    steps = Steps()
+    steps.hang = {f"loop[{index}].s" for index in range(30)}
+    wide = "name: n\ninputs: {xs: {type: array}}\nsteps: [{id: loop, kind: foreach, items: $.inputs.xs, concurrency: 30, steps: [{id: s, tool: step}]}]"
+    async with opened(tmp_path, [steps.tool], clock()) as engine:
+        run = await engine.begin(wide, {"xs": list(range(30))})
+        await steps.began.wait()
+        engine.crash()
+    steps.hang = set()
+    async with opened(tmp_path, [steps.tool], clock()) as engine:
+        await (await engine.attach(run.id)).result()
+    lost = [record.getMessage() for record in caplog.records if " lost with " in record.getMessage()]
+    assert len(lost) == owners.LOSSES_LOGGED_MAX + 1
+    assert lost[-1] == f"run {run.id}: 30 attempts were lost with their process"
+    assert len([call for call in steps.calls if call[1] == 2]) == 30
+
+
+@by_hand
 async def test_a_run_that_is_over_is_read_back_after_a_crash(tmp_path: Path) -> None:
     steps = Steps()
     async with opened(tmp_path, [steps.tool], clock()) as engine:

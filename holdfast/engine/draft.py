@@ -40,7 +40,7 @@ from holdfast.values import (
     written,
 )
 
-DECISIONS_MAX: Final = 1_000  # decisions in one row
+DECISIONS_MAX: Final = 100  # decisions in one row: some 10 ms, after which the event loop gets its turn
 DECISION_BYTES_MAX: Final = 1024 * 1024  # values in one row
 CACHE_BYTES_MIN: Final = 1024  # below this, decoding again is cheaper than remembering
 SEEN_BYTES_MAX: Final = VALUE_BYTES_MAX  # values that one decision remembers beside what the run does

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from holdfast import limits
 from holdfast.config import Settings
-from holdfast.execution.dispatcher import ATTEMPTS_MAX, THREADS_MAX
+from holdfast.execution.dispatcher import ATTEMPTS_MAX, THREADS_MAX, TURN_SECONDS_OF_SERVER
 from holdfast.ops.backup import artefacts_of
 from holdfast.ops.upkeep import Upkeep
 from holdfast.runtime.clock import Clock, SystemClock
@@ -34,7 +34,7 @@ def engine_of(settings: Settings, registry: Registry, clock: Clock | None = None
     workers = Workers(
         store, clock, registry.guard, ttl_secs=settings.worker_ttl_secs, lease_secs=settings.worker_lease_secs
     )
-    return Engine(
+    engine = Engine(
         store,
         registry,
         clock,
@@ -53,6 +53,8 @@ def engine_of(settings: Settings, registry: Registry, clock: Clock | None = None
         mark=mark_beside(path),
         bounds=limits.chosen(settings.limits) if settings.limits else None,
     )
+    engine.dispatch.turn_seconds = TURN_SECONDS_OF_SERVER
+    return engine
 
 
 def secrets_of(settings: Settings) -> Secrets:

@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 from holdfast import Context, RunFailed, ToolError, tool
-from holdfast.execution.dispatcher import TURN_SECONDS
+from holdfast.execution.dispatcher import TURN_SECONDS, TURN_TASKS
 from holdfast.runtime.clock import SystemClock
 from tests.runtime.bench import opened
 from tests.runtime.manual import by_hand, clock, settled
@@ -427,3 +427,30 @@ def test_calls_that_never_wait_let_the_event_loop_take_its_turn(tmp_path: Path) 
 
     asyncio.run(main())
     assert len(set(seen)) == 4  # a turn ends when the time is up as the next call begins: two calls to each
+
+
+def test_calls_of_a_tool_that_waits_are_begun_in_several_turns_of_the_loop(tmp_path: Path) -> None:
+    turns, seen = 0, list[int]()
+
+    async def count() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    @tool
+    async def odd() -> None:
+        seen.append(turns)
+        await asyncio.sleep(0)
+
+    definition = "name: n\nsteps: [{id: f, kind: foreach, items: $.inputs.list, concurrency: 90, steps: [{id: a, tool: odd}]}]"
+
+    async def main() -> None:
+        async with opened(tmp_path, [odd], SystemClock()) as engine:
+            await (await engine.begin(CALL)).result()  # from now on it is known that it waits
+            counting = asyncio.create_task(count())
+            await (await engine.begin(definition, {"list": list(range(90))})).result()
+            counting.cancel()
+
+    asyncio.run(main())
+    assert max(map(seen.count, seen)) == TURN_TASKS

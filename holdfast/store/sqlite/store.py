@@ -42,7 +42,9 @@ from holdfast.values import Millis, RunNo
 QUICK_SECONDS: Final = (
     0.005  # while syncing takes longer than this on average, the loop does not wait for a commit
 )
-WAIT_SECONDS: Final = 0.05  # the longest that the loop waits for one
+WAIT_SECONDS: Final = (
+    0.01  # the longest that the loop waits for one: there may be several in one of its turns
+)
 ROWS_PER_STATEMENT_MAX: Final = 256
 WAL_BYTES: Final = 4 * 1024 * 1024  # grown beforehand: a commit then changes no file size
 CHECKPOINT_PAGES: Final = 1_000

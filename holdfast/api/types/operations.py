@@ -1,0 +1,47 @@
+"""Running a server: its nodes, and the deliveries of final callbacks."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+
+class Node(msgspec.Struct, frozen=True):
+    """An engine process."""
+
+    name: str
+    epoch: int
+    pid: int
+    address: str | None
+    release: str
+    runs: int  # resident in its memory
+    is_leaving: bool
+    version: str = ""  # of Holdfast; the same as `release`
+    since: str = ""
+    state: Literal["ready", "leaving"] = "ready"
+
+
+class NodePage(msgspec.Struct, frozen=True):
+    items: list[Node]
+    cursor: str | None
+
+
+class Letter(msgspec.Struct, frozen=True):
+    """The delivery of a final callback to one URL. `id` is its `webhook-id`; `next_try_at` is null once it has ended."""
+
+    id: str
+    run_id: str
+    url: str
+    secret_env: str | None
+    status: Literal["waiting", "delivered", "dead", "discarded"]
+    tries: int
+    last_error: str  # empty if the last attempt succeeded
+    created_at: str
+    next_try_at: str | None
+    done_at: str | None
+
+
+class LetterPage(msgspec.Struct, frozen=True):
+    items: list[Letter]
+    cursor: str | None

@@ -1,0 +1,247 @@
+"""Runs: starting, reading, explaining, cancelling and re-running them."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import msgspec
+
+from holdfast.api.types.common import (
+    PAGE,
+    WAIT_SECS_MAX,
+    Cursor,
+    Limit,
+    Name,
+    Number,
+    Seq,
+    StepPath,
+    Text,
+    most,
+)
+from holdfast.api.types.waits import ApprovalLink, Wait
+from holdfast.values import Error, Status, StepState
+
+
+class FinalCallback(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Where the final callback of the run is sent."""
+
+    url: str
+    secret_env: str | None = None
+
+
+class StartRun(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`workflow` is a published name, `spec` a definition in either notation, as data or as YAML text: give exactly one."""
+
+    workflow: Name | None = None
+    spec: dict[str, Any] | str | None = None
+    number: Number | None = None  # release of the workflow; default: the published one
+    inputs: dict[str, Any] = {}
+    request_id: Text | None = None
+    labels: dict[str, str] = {}
+    wait_secs: Annotated[float, msgspec.Meta(ge=0, le=WAIT_SECS_MAX)] = 0
+    parent_job_id: Text | None = None
+    final_callback: FinalCallback | None = None
+    final_callback_url: str | None = None
+
+    def __post_init__(self) -> None:
+        if (self.workflow is None) == (self.spec is None):
+            raise ValueError("give either `workflow`, a published name, or `spec`, a definition")
+        if self.number is not None and self.workflow is None:
+            raise ValueError("`number` is the release of a published workflow: give `workflow` too")
+
+
+class Started(msgspec.Struct, frozen=True):
+    """The run is durable: it will finish even if the server crashes."""
+
+    run_id: str
+    status: Status
+
+
+class Paused(msgspec.Struct, frozen=True):
+    """Every open step of the run waits for a callback: `task_ids` are their task ids, `task_id` is the oldest."""
+
+    paused: bool
+    task_id: str
+    run_id: str
+    task_ids: list[str]
+
+
+class Progress(msgspec.Struct, frozen=True):
+    completed_steps: int
+    total_steps: int
+
+
+class SetAside(msgspec.Struct, frozen=True):
+    """Why an open run is set aside, and how to retry it."""
+
+    reason: str
+    retry: str
+
+
+class Run(msgspec.Struct, frozen=True):
+    """`set_aside` is null unless the run is open but set aside because it crashed the process or hit a bug."""
+
+    run_id: str
+    workflow: str
+    version: str  # hash of the definition
+    number: int | None  # of the version under its name, if it was published
+    status: Status
+    inputs: Any
+    output: Any
+    error: Error | None
+    waits: list[Wait]
+    progress: Progress
+    labels: dict[str, str]
+    created_at: str
+    started_at: str | None
+    finished_at: str | None
+    rerun_of: str | None = None
+    parent_job_id: str | None = None
+    set_aside: SetAside | None = None
+
+
+class RunLine(msgspec.Struct, frozen=True):
+    """The summary of a run in lists."""
+
+    run_id: str
+    workflow: str
+    version: str
+    status: Status
+    labels: dict[str, str]
+    created_at: str
+    finished_at: str | None
+    rerun_of: str | None = None
+    parent_job_id: str | None = None
+
+
+class RunsQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`label` is `team=x`, or `team` for any value; `id` is the first or last characters of a run id, and excludes other filters."""
+
+    id: Annotated[str, msgspec.Meta(min_length=4, max_length=36)] | None = None
+    status: Status | None = None
+    workflow: Name | None = None
+    label: Annotated[str, msgspec.Meta(min_length=1, max_length=2 * most("label_chars_max") + 1)] | None = (
+        None
+    )
+    cursor: Cursor | None = None
+    limit: Limit = PAGE
+
+
+class RunPage(msgspec.Struct, frozen=True):
+    """Newest first. `cursor` requests the next page; null on the last one."""
+
+    items: list[RunLine]
+    cursor: str | None
+
+
+class JournalQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Rows whose seq is greater than `after`. `cursor` is an alias that every list has."""
+
+    after: Seq | None = None
+    cursor: Seq | None = None
+    limit: Limit = PAGE
+
+    def __post_init__(self) -> None:
+        if self.after is not None and self.cursor is not None:
+            raise ValueError("`after` and `cursor` mean the same: give only one of them")
+
+
+class JournalLine(msgspec.Struct, frozen=True):
+    """One event with the decisions it caused, as stored."""
+
+    seq: int
+    at: str
+    kind: str
+    body: Any
+    jobs: dict[str, str] = {}  # ids of the attempts in this row, by path and number: `a#1`
+
+
+class JournalPage(msgspec.Struct, frozen=True):
+    """`cursor` requests the next page; null on the last one."""
+
+    items: list[JournalLine]
+    cursor: int | None
+
+
+class StepsQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Without `every`: the top-level steps and those that failed."""
+
+    every: bool = False
+    cursor: Cursor | None = None
+    limit: Limit = PAGE
+
+
+class Step(msgspec.Struct, frozen=True):
+    """A step that the run has reached. `due_at` is when a waiting or retrying one continues by itself. `task_id` is the id
+    under which a later result was announced, `waits_since` when it last began to wait for an answer from outside."""
+
+    path: str
+    status: StepState
+    attempts: int
+    output: Any
+    error: Error | None
+    started_at: str
+    finished_at: str | None
+    due_at: str | None
+    reason: str
+    is_scope: bool
+    children: int
+    done: int
+    failed: int
+    worker: list[str]  # id and URL of the worker that ran it, if any
+    task_id: str = ""
+    waits_since: str | None = None
+    job_id: str | None = None  # of its latest attempt, as events and artefacts name it
+
+
+class StepPage(msgspec.Struct, frozen=True):
+    """`names` are the top-level steps in the order of the definition, reached or not."""
+
+    items: list[Step]
+    names: list[str]
+    cursor: str | None
+
+
+class Reason(msgspec.Struct, frozen=True):
+    """One open item, and what would unblock it. An empty path is the run itself. `kind` is the kind of wait, if it is one;
+    `reason` is its former name, and always the same."""
+
+    path: str
+    reason: str
+    since: str
+    until: str | None
+    unblocks: str
+    links: list[ApprovalLink] = []
+    kind: str = ""
+
+
+class Explanation(msgspec.Struct, frozen=True):
+    run_id: str
+    status: Status
+    driven_by: int | None  # the pid of the process that runs it now
+    reasons: list[Reason]
+    more: int  # further reasons, not listed
+
+
+class CancelRun(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    reason: Annotated[str, msgspec.Meta(max_length=1_000)] = ""
+
+
+class RerunRun(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Re-run a finished run, from its beginning or only in part; the rest is copied from it.
+
+    `from_step` is a step to start from, by id or by path (`br.s`, `loop[3].s`), or an item (`loop[3]`); `paths` names
+    several. `failed` re-runs what failed, limited to those paths if any are given. `inputs` replace those of the same name.
+    With `preview` nothing is started: the response says what would run.
+    """
+
+    from_step: StepPath | None = None
+    preview: bool = False
+    failed: bool = False
+    paths: Annotated[list[StepPath], msgspec.Meta(max_length=most("rerun_paths_max"))] = []
+    inputs: dict[str, Any] | None = None
+
+
+class RerunPreview(msgspec.Struct, frozen=True):
+    copied: list[str]  # top-level steps whose outcome is copied
+    runs: list[str]  # top-level steps that run, and paths inside steps that run in part

@@ -13,7 +13,7 @@ import asyncio
 import copy
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, assert_never
 
 import msgspec
 
@@ -23,27 +23,41 @@ from holdfast.engine.decisions import (
     ArmTimer,
     BeginStop,
     CompleteStep,
+    Continue,
     Decision,
     FailStep,
     FinishRun,
+    KeepSignal,
+    NoteAnswer,
     OpenScope,
     OpenWait,
+    Poll,
     ReserveKey,
+    SetVar,
     StartAttempt,
     StopAttempt,
     Take,
+    TakeSignal,
 )
 from holdfast.engine.events import (
     Adopted,
+    ApprovalAnswered,
     AttemptReleased,
+    AttemptTimedOut,
     CallbackReceived,
     CancelRequested,
+    Continued,
     Event,
     KeyAnswered,
+    KeyGranted,
+    KeyHeld,
     RunStarted,
+    SignalReceived,
     StepFailed,
     StepPaused,
     StepSucceeded,
+    SuspectsTurn,
+    TimerFired,
 )
 from holdfast.engine.state import Run, beneath
 from holdfast.errors import InvalidInputs, LimitExceeded
@@ -203,6 +217,19 @@ class NodeRuns:
                 self._end(path, "ok", output=output)
             case CancelRequested():
                 self._why[""] = Error("canceled", "canceled")
+            case (
+                AttemptTimedOut()
+                | SuspectsTurn()
+                | TimerFired()
+                | Continued()
+                | KeyGranted()
+                | KeyHeld()
+                | SignalReceived()
+                | ApprovalAnswered()
+            ):
+                pass  # their decisions change node runs, if anything does
+            case _:
+                assert_never(event)
 
     def _answered(self, event: Answer) -> None:
         path = event.path
@@ -224,6 +251,8 @@ class NodeRuns:
                     self._called_back(path, *self._early[path])
             case CallbackReceived(output=output, error=later):
                 self._called_back(path, output, later)
+            case _:
+                assert_never(event)
 
     def _order(self, decision: Decision) -> None:
         match decision:
@@ -250,6 +279,21 @@ class NodeRuns:
                 self._last[path].action = action
             case FinishRun(status, _, error):
                 self._finish(status, error)
+            case (
+                ArmTimer()
+                | CompleteStep()
+                | FailStep()
+                | Take()
+                | NoteAnswer()
+                | KeepSignal()
+                | TakeSignal()
+                | Poll()
+                | SetVar()
+                | Continue()
+            ):
+                pass  # no node run changes by them
+            case _:
+                assert_never(decision)
 
     def _given(self, path: str, inputs: msgspec.Raw) -> None:
         if inputs != NULL:  # they stand with the first attempt only

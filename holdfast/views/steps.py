@@ -12,7 +12,7 @@ import asyncio
 import math
 from collections import OrderedDict
 from collections.abc import Iterable
-from typing import Final
+from typing import Final, assert_never
 
 import msgspec
 
@@ -21,26 +21,41 @@ from holdfast.engine.decisions import (
     ArmTimer,
     BeginStop,
     CompleteStep,
+    Continue,
     Decision,
     FailStep,
     FinishRun,
+    KeepSignal,
+    NoteAnswer,
     OpenScope,
     OpenWait,
+    Poll,
     ReserveKey,
+    SetVar,
     StartAttempt,
     StopAttempt,
+    Take,
+    TakeSignal,
 )
 from holdfast.engine.draft import Draft
 from holdfast.engine.events import (
     Adopted,
+    ApprovalAnswered,
     AttemptReleased,
+    AttemptTimedOut,
     CallbackReceived,
+    CancelRequested,
+    Continued,
     Event,
+    KeyAnswered,
+    KeyGranted,
     KeyHeld,
     RunStarted,
+    SignalReceived,
     StepFailed,
     StepPaused,
     StepSucceeded,
+    SuspectsTurn,
     TimerFired,
 )
 from holdfast.engine.state import Run, beneath
@@ -166,10 +181,29 @@ class Steps:
                 self._set(found, "waiting", "key")
             case StepPaused() | CallbackReceived():
                 self._later(event)
-            case TimerFired(path, "expiry") if found := self._open.get(path):
-                self._set(found, "retrying")
-            case TimerFired(path, "grace") if (found := self._open.get(path)) and found.stopping == path:
-                self._stopped(found)
+            case TimerFired():
+                self._timer_fired(event)
+            case (
+                KeyHeld()
+                | AttemptTimedOut()
+                | SuspectsTurn()
+                | CancelRequested()
+                | Continued()
+                | KeyGranted()
+                | KeyAnswered()
+                | SignalReceived()
+                | ApprovalAnswered()
+            ):
+                pass  # their decisions change steps, if anything does
+            case _:
+                assert_never(event)
+
+    def _timer_fired(self, event: TimerFired) -> None:
+        step = self._open.get(event.path)
+        if step is not None and event.timer == "expiry":
+            self._set(step, "retrying")
+        elif step is not None and event.timer == "grace" and step.stopping == event.path:
+            self._stopped(step)
 
     def _later(self, event: StepPaused | CallbackReceived) -> None:
         """A call says that its answer comes later, or that answer has come: perhaps the other way round."""
@@ -228,15 +262,33 @@ class Steps:
                 step = self._reached(path)
                 # A choice is one or the other, and a nested plan is one: only a fan-out has children to count.
                 step.is_scope, step.children = True, count if value == NULL and not is_nested else 0
-            case CompleteStep(path, value, _, joined) if not self._is_child(path):
-                step = self._reached(path)
-                step.joined = joined
-                self._end(step, "completed", output=value)
-            case FailStep(path, error) if not self._is_child(path, failed=True):
-                self._end(self._reached(path), "failed", error=error)
+            case CompleteStep() | FailStep():
+                self._closed(decision)
             case FinishRun():
                 for step in self.open:
                     self._end(step, "cancelled")
+            case (
+                BeginStop()
+                | NoteAnswer()
+                | KeepSignal()
+                | TakeSignal()
+                | Poll()
+                | SetVar()
+                | Take()
+                | Continue()
+            ):
+                pass  # no step changes by them
+            case _:
+                assert_never(decision)
+
+    def _closed(self, order: CompleteStep | FailStep) -> None:
+        if self._is_child(order.path, failed=isinstance(order, FailStep)):
+            return
+        step = self._reached(order.path)
+        if isinstance(order, FailStep):
+            return self._end(step, "failed", error=order.error)
+        step.joined = order.joined
+        self._end(step, "completed", output=order.value)
 
     def _armed(self, order: ArmTimer) -> None:
         """A step moves at a time by itself, perhaps."""

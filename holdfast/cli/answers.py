@@ -17,11 +17,11 @@ from holdfast.errors import NotWaiting
 from holdfast.values import TERMINAL, decode
 
 TOLD: Final = {
-    "resumed": "the step goes on with it",
-    "parked": "nobody waits for it yet; it is kept for a day",
-    "already_resumed": "it was answered already; nothing is changed",
-    "expired": "its time was over; nothing is changed",
-    "unknown_task": "no run waits for it",
+    "resumed": "the step continues with it",
+    "parked": "no step is waiting for it yet; it is kept for a day",
+    "already_resumed": "a result was already delivered; nothing changed",
+    "expired": "the wait had expired; nothing changed",
+    "unknown_task": "no run is waiting for it",
 }
 IN_VAIN: Final = ("expired", "unknown_task")
 
@@ -59,10 +59,10 @@ async def _only_gate(source: Source, run_id: str) -> str:
     gates = [wait.path for wait in run.waits if wait.kind == "approval"]
     if not gates:
         raise NotWaiting(
-            f"run {run_id}", f"is {run.status} and asks nobody now; holdfast runs explain says why"
+            f"run {run_id}", f"is {run.status} and has no open approval; holdfast runs explain says why"
         )
     if len(gates) > 1:
-        raise Usage(f"run {run_id} asks at {', '.join(gates)}; say which one is meant")
+        raise Usage(f"run {run_id} has open approvals at {', '.join(gates)}; name one of them")
     return gates[0]
 
 
@@ -120,9 +120,7 @@ async def _resume(settings: Settings, given: Given, answer: Any) -> int:
         code = 0
         say(f"task {task_id}: {TOLD[told.reason]}")
         if told.resumed and isinstance(source, FileSource):
-            say(
-                "nobody drives its run now; it goes on with: holdfast run --continue RUN_ID, or with holdfast up"
-            )
+            say("no process is running it now; continue with: holdfast run --continue RUN_ID, or holdfast up")
     return code or (1 if told.reason in IN_VAIN else 0)
 
 
@@ -142,12 +140,12 @@ def _json(given: Given, flag: str) -> Any:
     try:
         return decode(text)
     except msgspec.DecodeError as error:
-        raise Usage(f"{flag} is not JSON: {error}; text stands in quotes, such as '\"yes\"'") from None
+        raise Usage(f"{flag} is not JSON: {error}; put text in double quotes, such as '\"yes\"'") from None
 
 
 def _say_how_to_go_on(source: Source, run_id: str, status: str) -> None:
     if isinstance(source, FileSource) and status not in TERMINAL:
-        say(f"nobody drives it now; go on with: holdfast run --continue {run_id}")
+        say(f"no process is running it now; continue with: holdfast run --continue {run_id}")
 
 
 def _written(is_written: bool) -> int:

@@ -23,32 +23,32 @@ class Decision(NamedTuple):
 
 
 def may_ask() -> bool:
-    """Is there somebody at a terminal?"""
+    """Whether a person is at the terminal."""
     return sys.stdin is not None and sys.stdin.isatty() and sys.stderr is not None and sys.stderr.isatty()
 
 
 async def decision(path: str, detail: dict[str, Any]) -> Decision | None:
-    """What the person says to what is asked at a step; None if they leave it open."""
+    """The person's answer to an approval; None if they leave it open."""
     say(harmless(f"{path}: {detail.get('prompt') or 'approve?'}"))
-    say("yes, no, or no with a reason; nothing leaves it open")
+    say("answer yes, no, or no with a reason; press Enter to leave it open")
     while line := await _line():
         word, _, reason = line.partition(" ")
         if (approved := _WORDS.get(word.lower())) is not None:
             schema = detail.get("form")
             form = await _filled_in(schema) if approved and schema is not None else None
             return Decision(approved, reason.strip(), getpass.getuser(), form)
-        say("that is neither yes nor no; once more, or nothing to leave it open")
+        say("please answer yes or no, or press Enter to leave it open")
     return None
 
 
 async def _filled_in(schema: Any) -> Any:
     """Asked for until it is JSON; an empty line gives nothing, which the schema will judge."""
-    say(f"to be filled in, as JSON: {harmless(msgspec.json.encode(schema).decode())}")
+    say(f"fill in this form, as JSON: {harmless(msgspec.json.encode(schema).decode())}")
     while text := await _line():
         try:
             return msgspec.json.decode(text)
         except msgspec.DecodeError as error:
-            say(f"that is no JSON: {error}; once more, or nothing to leave it")
+            say(f"not valid JSON: {error}; try again, or press Enter to leave it open")
     return None
 
 

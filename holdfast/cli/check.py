@@ -22,7 +22,7 @@ TOOLS_NAMED_MAX: Final = 10  # in a hint
 
 
 def command(given: Given) -> int:
-    """Look at all files, and with tools also whether these are the ones they name; gives the exit code."""
+    """Check all files, with --tools also the tools that they call; returns the exit code."""
     reserve_stdout()
     settings = settings_of(given)
     known = load_tools(settings).names() if settings.tools else None
@@ -40,7 +40,7 @@ def command(given: Given) -> int:
 def _looked_at(
     file: Path, known: Collection[str] | None, settings: Settings
 ) -> tuple[Sequence[Problem], Sequence[Problem]]:
-    """What is wrong with a file, and what is probably not meant."""
+    """The problems of a file, and warnings about what is probably not intended."""
 
     def judge(spec: Definition, report: Report) -> None:
         if known is not None:
@@ -67,7 +67,7 @@ def report_unknown_tools(spec: Definition, known: Collection[str], report: Repor
 
 
 def _tools_called(spec: Definition) -> Iterator[tuple[Where, str, str]]:
-    """Where a tool of this process is called, by whom, and which."""
+    """Each call of a local tool: its position, its step and the tool."""
     if isinstance(spec, FlowSpec):
         for at, node in flow_nodes.placed(spec.graph):
             if node.kind == "local" and node.service is not None:

@@ -18,7 +18,7 @@ def command(given: Given) -> int:
 
 
 def install(shell: str | None) -> int:
-    """Write the script to where the shell looks for it by itself, or say what is left to do."""
+    """Write the script to where the shell finds it, or print what is left to do."""
     name = shell or Path(os.environ.get("SHELL", "")).name
     if name not in SHELLS:
         raise Misread(

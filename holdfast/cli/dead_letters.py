@@ -1,4 +1,4 @@
-"""`holdfast dead-letters`: list, send again and give up, at the server that has the database or in a file that nobody has."""
+"""`holdfast dead-letters`: list, replay and discard, on the server that owns the database or in a file without an owner."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def _cells(one: Letter) -> tuple[str, ...]:
 async def _all(settings: Settings) -> list[Letter]:
     server = server_of(settings)
     if server is None:
-        with reading(settings) as store:  # beside whoever has the file
+        with reading(settings) as store:  # while another process may own the file
             return await _all_of(Queries(store, Plans(store, ())))
     found: list[Letter] = []
     cursor: str | None = None
@@ -104,7 +104,7 @@ async def _act(settings: Settings, given: Given, act: Act) -> int:
 
 
 async def _act_on_file(settings: Settings, letter_id: str, act: Act) -> Letter:
-    """What is to be sent again is sent by this process, for as long as it takes to try once."""
+    """Send what is replayed from this process, with a single attempt."""
     async with acting(settings, load_tools(settings), may_create=False) as engine:
         if act == "discard":
             return present.letter(await engine.outbox.discard(DEFAULT_TENANT, letter_id))
@@ -118,14 +118,14 @@ async def _act_on_file(settings: Settings, letter_id: str, act: Act) -> Letter:
 def _said(letter: Letter) -> str:
     match letter.status:
         case "discarded":
-            return f"{letter.id} is given up"
+            return f"{letter.id} is discarded"
         case "delivered":
             return f"{letter.id} is delivered"
         case "dead":
             return f"{letter.id} is dead again: {letter.last_error}"
         case "waiting":
-            why = f", for now in vain: {letter.last_error}" if letter.tries else ""
-            return f"{letter.id} is on its way again{why}"
+            why = f"; the first attempt failed: {letter.last_error}" if letter.tries else ""
+            return f"{letter.id} is pending again{why}"
 
 
 @contextlib.asynccontextmanager

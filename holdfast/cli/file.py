@@ -1,4 +1,4 @@
-"""A database file, opened for a command: to look at, beside whoever drives it, or to act on, alone."""
+"""A database file, opened for a command: to read it while another process may own it, or to change it as its owner."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from holdfast.tools.registry import Registry
 from holdfast.values import DEFAULT_TENANT, OPEN, RunId
 
 LAST: Final = "last"
-ID_PART_MIN: Final = 4  # characters of an id that are enough to look for it
+ID_PART_MIN: Final = 4  # characters of an id that are enough to search for it
 CANDIDATES_MAX: Final = 5
-STUBBORN_SECS: Final = 1.0  # for tasks that are told to stop a second time; they had their grace before
+STUBBORN_SECS: Final = 1.0  # for tasks that are cancelled a second time, after their grace period
 
 
 def path_of(settings: Settings, *, must_exist: bool = False) -> str:
@@ -77,7 +77,7 @@ def finished(work: Coroutine[Any, Any, int]) -> int:
 
 
 async def _alone(work: Coroutine[Any, Any, int]) -> int:
-    """A tool that will not be stopped must not hold the command: the loop would wait for its task for ever."""
+    """A tool that does not stop must not block the command: the loop would wait for its task for ever."""
     code = await work
     left = asyncio.all_tasks() - {asyncio.current_task()}
     for task in left:
@@ -85,7 +85,7 @@ async def _alone(work: Coroutine[Any, Any, int]) -> int:
     if left and (await asyncio.wait(left, timeout=STUBBORN_SECS))[1]:
         sys.stdout.flush()
         sys.stderr.flush()
-        os._exit(code)  # the engine is closed, and all that was said is written
+        os._exit(code)  # the engine is closed, and all output is written
     return code
 
 
@@ -98,7 +98,7 @@ def _loop_factory() -> Any:
 
 
 async def found(store: Store, word: str, *, is_open: bool = False) -> RunRow:
-    """The run that a word means: its id, a part that is only its own, or `last`."""
+    """The run that a word refers to: its id, a unique part of it, or `last`."""
     word = word.strip().lower().removesuffix("…")
     row = await store.run_by_id(DEFAULT_TENANT, RunId(word))
     if row is None and word == LAST:
@@ -110,7 +110,7 @@ async def found(store: Store, word: str, *, is_open: bool = False) -> RunRow:
 
 
 async def _last(store: Store, *, is_open: bool) -> RunRow:
-    """The newest run, or the newest that is not over."""
+    """The newest run, or the newest unfinished one."""
     statuses = sorted(OPEN) if is_open else [None]
     pages = [await store.list_runs(DEFAULT_TENANT, None, 1, Wanted(status=one)) for one in statuses]
     rows = [row for page in pages for row in page.rows]
@@ -127,7 +127,7 @@ async def _whole_id(store: Store, part: str) -> RunId:
 def the_one(part: str, near: Sequence[str]) -> str:
     """The only id that has this part; raises if there is none or several."""
     if not near:
-        raise NotFound(f"no run {part} in this database; holdfast runs list shows those that are there")
+        raise NotFound(f"no run {part} in this database; see holdfast runs list")
     if len(near) > 1:
         more = ", …" if len(near) > CANDIDATES_MAX else ""
         raise Usage(f"{part} could be {', '.join(near[:CANDIDATES_MAX])}{more}; give more of the id")

@@ -96,7 +96,7 @@ def _cells(one: WorkflowLine, now: int) -> tuple[str, ...]:
 
 
 def _folder_lines(folder: FolderReport) -> list[str]:
-    """What of the server's folder cannot be used, in the form that editors jump to."""
+    """Which files of the server's folder cannot be used, in the form that editors jump to."""
     lines = [painted(f"{folder.folder}: {folder.problem}", "failed", fd=2)] if folder.problem else []
     for file in folder.items:
         lines += _file_lines(file)
@@ -106,7 +106,7 @@ def _folder_lines(folder: FolderReport) -> list[str]:
 def _file_lines(file: FolderFile) -> list[str]:
     if file.status != "broken":
         return []
-    stays = f"; {file.name} means what it did before" if file.name else ""
+    stays = f"; the published version of {file.name} stays" if file.name else ""
     return [f"{file.file} cannot be used{stays}:", *problem_lines(file.problems)]
 
 

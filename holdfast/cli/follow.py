@@ -1,7 +1,7 @@
-"""Staying with a run: how it is shown while it goes on, how its end is told, and which exit code that is.
+"""Following a run: how it is shown while it runs, how its outcome is reported, and the exit code.
 
-a run that is driven here ──► run.py: Attendant ─┐
-a run that others drive   ──► Follower ──────────┴──► view, end, exit code
+a run in this process     ──► run.py: Attendant ─┐
+a run in another process  ──► Follower ──────────┴──► view, end, exit code
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def ticking(view: View) -> Iterator[None]:
 
 
 def tell_end(status: str, took_ms: int, output: Any, error: Error | None) -> bool:
-    """Say how a run ended, and give its output; False if that could not be written."""
+    """Report how a run ended and write its output; False if that could not be written."""
     took = span(took_ms)
     if status == "completed":
         say(painted(f"completed in {took}", status, fd=2))
@@ -99,10 +99,10 @@ def result_data(
 
 
 class Follower:
-    """Shows a run that others drive. Leaving it changes nothing of the run.
+    """Shows a run of another process. Leaving does not affect the run.
 
-    With `leaves_stuck` it leaves when all that is open waits for the outside; whoever sits at a terminal is asked for
-    approvals first.
+    With `leaves_stuck` it leaves when every open step waits for an answer from outside; at a terminal it first asks for
+    approvals.
     """
 
     def __init__(
@@ -161,13 +161,13 @@ class Follower:
             self._view.progressed(said.path, said.fraction, said.message)
 
     def _ask_or_leave(self, run_id: str, begin: Callable[[], None]) -> None:
-        """If nothing moves before somebody outside does something: let the person do it, or go."""
+        """If the run cannot continue without an answer from outside: ask the person for it, or leave."""
         stuck = self._steps.stuck
         gates = [step.path for step in stuck if step.reason == "approval"]
         if self._asking is not None:
             if self._asking[0] in gates:
                 return
-            self._ask_no_more()  # somebody else has answered, or its time is over
+            self._ask_no_more()  # it was answered elsewhere, or expired
             begin()
         gate = next((path for path in gates if path not in self._asked), None)
         if gate is not None and may_ask() and not self._as_json:
@@ -179,20 +179,20 @@ class Follower:
             self._leave(WAITS_FOR_OUTSIDE)
 
     async def _ask(self, run_id: str, path: str, begin: Callable[[], None]) -> None:
-        """Ask on the spot for an approval; if it is left open, so is the run. That it is answered is news like any."""
+        """Ask for an approval at the terminal; if it is left open, leave. The answer arrives as news like any other."""
         try:
             waits = (await self._source.run(run_id)).waits
             detail = next(
                 (wait.detail for wait in waits if (wait.path, wait.kind) == (path, "approval")), None
             )
             if detail is None:
-                return  # what ended it is on its way
+                return  # its outcome will arrive as news
             self._view.end()
             said = await decision(path, detail)
             if said is None:
                 self._leave(WAITS_FOR_OUTSIDE)
             elif not await self._source.approve(run_id, path, Answer(*said)):
-                self._asking = None  # others have to answer it too
+                self._asking = None  # more approvers have to answer
                 begin()
                 self._ask_or_leave(run_id, begin)
         except NotWaiting as error:
@@ -218,12 +218,12 @@ class Follower:
         took = ms_of(run.finished_at or run.created_at) - ms_of(run.created_at)
         is_told = tell_end(run.status, took, run.output, run.error)
         if run.status == "failed":
-            self._say_command("see what each step gave", "runs", "show", run.run_id)
-            self._say_command("when its cause is mended", "runs", "rerun", run.run_id, *self._from(run))
+            self._say_command("see the output of each step", "runs", "show", run.run_id)
+            self._say_command("after fixing the cause", "runs", "rerun", run.run_id, *self._from(run))
         return is_told
 
     def _from(self, run: Run) -> tuple[str, ...]:
-        """The top-level step that failed, to begin again with."""
+        """The top-level step that failed, to re-run from."""
         path = "" if run.error is None else run.error.path
         steps = [name for name in self._names if path == segment(name) or is_in(path, segment(name))]
         return ("--from", steps[0]) if steps else ()
@@ -233,14 +233,14 @@ class Follower:
         return give(result_data(run.run_id, run.status, run.output, run.error, steps))
 
     async def _part(self, run: Run) -> int:
-        """The run goes on without us: say so, and what it waits for if that is why we leave."""
+        """The run continues without us: say so, and what it waits for if that is why we leave."""
         code = self._left.result()
         if self._as_json and not await self._is_given(run):
             return UNWRITTEN
         if code == WAITS_FOR_OUTSIDE:
             for reason in (await self._source.explain(run.run_id)).reasons:
                 say(harmless(f"{reason.path or 'the run'}  {reason.reason}: {reason.unblocks}"))
-        say(f"run {run.run_id} is {run.status} at {self._source.place}, and goes on there")
+        say(f"run {run.run_id} is {run.status} at {self._source.place}, and continues there")
         self._say_command("follow it again", "runs", "watch", run.run_id)
         return code
 

@@ -1,4 +1,4 @@
-"""`holdfast keys`: make, list and revoke keys, at the server that has the database or in a file that nobody has."""
+"""`holdfast keys`: create, list and revoke API keys, on the server that owns the database or in a file without an owner."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ async def _create(settings: Settings, given: Given, expires_in_secs: int | None)
 async def _list(settings: Settings, given: Given) -> int:
     tenant = given.text("--tenant")
     if server_of(settings) is None:
-        with reading(settings) as store:  # beside whoever has the file
+        with reading(settings) as store:  # while another process may own the file
             rows = [row for row in await store.api_keys() if row.tenant == (tenant or DEFAULT_TENANT)]
         found = [key_view(row) for row in rows]
     else:
@@ -87,7 +87,7 @@ async def _revoke(settings: Settings, given: Given) -> int:
         key = await keys.revoke(given.argument or "")
     if given.has("--json"):
         return 0 if give(key) else UNWRITTEN
-    say(f"revoked {key.id} ({key.name}): it counts no longer")
+    say(f"revoked {key.id} ({key.name}): it is no longer accepted")
     return 0
 
 

@@ -1,4 +1,4 @@
-"""Log lines on standard error: as text for people, or one JSON object each for programs, with what people are told.
+"""Log lines on standard error: as text for people, or one JSON object each for programs, including the messages for people.
 
 What users, callers and tools wrote may stand in a line, so what could begin another line or speak to a terminal is
 written as an escape.

@@ -29,7 +29,7 @@ def main() -> None:
 
 
 def called(words: list[str]) -> int:
-    """Do what was asked for. Whoever asks for JSON gets it too when the question itself is wrong."""
+    """Run the command. With --json, errors of the command line are JSON too."""
     try:
         if (code := _answered(words)) is not None:
             return code
@@ -43,7 +43,7 @@ def called(words: list[str]) -> int:
 
 
 def _answered(words: list[str]) -> int | None:
-    """What is asked of holdfast itself, and help, wherever it is asked for."""
+    """Options of holdfast itself, and --help anywhere on the line."""
     from holdfast.cli import help as texts
 
     match words:
@@ -78,7 +78,7 @@ def _named(words: list[str]) -> tuple[Command, list[str]]:
 
 
 def _carried_out(command: Command, given: Given) -> int:
-    """Call the command. What it refuses becomes words, JSON if asked for, and exit code 2."""
+    """Call the command. Its errors become messages, JSON if requested, and exit code 2."""
     from importlib import import_module
 
     from holdfast.errors import HoldfastError

@@ -27,7 +27,7 @@ async def _list(settings: Settings, *, as_json: bool) -> int:
     if as_json:
         return 0 if give(page) else UNWRITTEN
     if not page.items:
-        say("no server has this file; holdfast up starts one, and --server names another")
+        say("no server owns this file; start one with holdfast up, or name one with --server")
         return 0
     return 0 if show(table(HEADS, [_cells(one) for one in page.items])) else UNWRITTEN
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 FRAMES_PER_SECOND: Final = 8
 INNER_SHOWN_MAX: Final = 6  # open steps of one scope in the tree; the rest is a number
 TOP_KEPT_MAX: Final = 1_000  # top-level steps that a tree remembers; in a cycle there is no end of them
-CHILDREN_TOLD_MAX: Final = 20  # larger fan-outs tell of failures and of their end, not of each child
+CHILDREN_TOLD_MAX: Final = 20  # larger fan-outs show failures and their end, not each child
 MARKS: Final = {
     "completed": "✓",
     "failed": "✗",
@@ -142,7 +142,7 @@ def state_of(step: StepView, now: int) -> str:
         why = f": {told(step.error, step.path)}" if step.error else ""
         return f"failed{_counts(step)}{tries}{why}"
     if step.status == "retrying":
-        why = told(step.error, step.path) if step.error else "its time was over"
+        why = told(step.error, step.path) if step.error else "it timed out"
         return f"attempt {step.attempts} failed: {why}{_due(step, ', again in ', now)}"
     if step.status == "waiting":
         return "waits for its key" if step.reason == "key" else f"waits{_due(step, ' ', now)}"
@@ -183,7 +183,7 @@ class View(Protocol):
 
 
 class Silence:
-    """Shows only which run it is, so that it can be gone on with after a power cut: whoever asked for JSON reads the end."""
+    """Shows only the run id, so that the run can be continued after a power cut: a JSON caller reads the result."""
 
     def begin(self, run_id: str, name: str, plan: Sequence[str], steps: Steps) -> None:
         say(f"run {run_id} of {name}")
@@ -195,7 +195,7 @@ class Silence:
 
 
 class Lines(Silence):
-    """One line per thing that happened, for logs and pipes. With `every`, large fan-outs tell of each child too."""
+    """One line per event, for logs and pipes. With `every`, large fan-outs show each child too."""
 
     def __init__(self, *, every: bool = False) -> None:
         self._every = every
@@ -228,12 +228,12 @@ class Lines(Silence):
 
 
 class Tree(Silence):
-    """The steps of a run on a terminal, redrawn a few times a second by whoever ticks."""
+    """The steps of a run on a terminal, redrawn a few times a second by the caller."""
 
     def __init__(self) -> None:
         self._names: Sequence[str] = ()
         self._top: dict[str, StepView] = {}  # in the order in which they were reached
-        self._earlier = 0  # top-level steps that are over and no longer remembered
+        self._earlier = 0  # finished top-level steps that are no longer remembered
         self._reached: set[str] = set()
         self._failed: dict[str, StepView] = {}
         self._progress: dict[str, str] = {}  # of the attempts that are at work
@@ -245,7 +245,7 @@ class Tree(Silence):
         from rich.live import Live
 
         class Steady(Console):
-            """Leaves the cursor where it can be seen: nobody would show it again after a kill -9."""
+            """Leaves the cursor visible: after a kill -9 it could not be restored."""
 
             def show_cursor(self, show: bool = True) -> bool:
                 return False
@@ -306,7 +306,7 @@ class Tree(Silence):
         return table
 
     def _rows(self, now: int, room: int) -> list[tuple[str, str, str, str]]:
-        """What is over, what is open and what is to come; of a long list its middle, where things happen."""
+        """Finished, open and upcoming steps; of a long list the middle, where steps are running."""
         opened = [] if self._steps is None else self._steps.open
         over = [path for path, step in self._top.items() if step.is_over]
         rest = [path for path, step in self._top.items() if not step.is_over]

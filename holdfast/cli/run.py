@@ -105,7 +105,7 @@ def drive(given: Given, settings: Settings, begin: Begin) -> int:
 
 
 def _warn_of_unknown_tools(spec: Definition, known: Collection[str]) -> None:
-    """A step whose tool is nowhere is met last, when all before it was done, and its run keeps its definition."""
+    """A missing tool would be found only when its step is reached, and the run keeps its definition: check it first."""
     report = Report(spec.origin.document, spec.origin.source)
     report_unknown_tools(spec, known, report)
     for line in problem_lines(report.problems, "warning"):
@@ -192,7 +192,7 @@ async def _attend(order: Order, settings: Settings, registry: Registry) -> int:
             engine, order, chosen_view(settings, as_json=order.as_json, all_steps=order.all_steps)
         )
         code = await attendant.attend()
-    for line in attendant.parting():  # said last: whoever follows it finds the file free
+    for line in attendant.parting():  # printed last: by then the suggested command finds the file unlocked
         say(line)
     return code if attendant.is_result_written else UNWRITTEN
 
@@ -207,7 +207,7 @@ async def _follow(order: Order, settings: Settings, server: str) -> int:
 
 
 class Attendant:
-    """Stays with one run until it ends, waits for somebody else, or the person leaves."""
+    """Stays with one run until it ends, waits for an answer from outside, or the person leaves."""
 
     def __init__(self, engine: Engine, order: Order, view: View) -> None:
         self._engine, self._order, self._view = engine, order, view
@@ -273,7 +273,7 @@ class Attendant:
             )
         except HoldfastError as error:
             say(str(error))
-            is_decided = isinstance(error, NotWaiting)  # its time was over meanwhile
+            is_decided = isinstance(error, NotWaiting)  # it expired meanwhile
         if not is_decided:
             return self._leave(WAITS_FOR_OUTSIDE)
         self._view.begin(live.run.id, live.plan.name, list(live.plan.root.nodes), self._steps)
@@ -315,18 +315,18 @@ class Attendant:
         return code
 
     def parting(self) -> list[str]:
-        """What to do next. To be asked when the engine is closed: then it is known what was given back."""
+        """What to do next. Call it when the engine is closed: then it is known which attempts were released."""
         live = self._live
         if live is None or live.run.status == "completed":
             return []
         if live.run.over:
             return self._after_failure(live) if live.run.status == "failed" else []
         if self._left.result() != WAITS_FOR_OUTSIDE:
-            return [*self._stopped(live), f"go on with: {self._command(live, [])}"]
+            return [*self._stopped(live), f"continue with: {self._command(live, [])}"]
         missing = [step for step in self._steps.stuck if step.reason == "no_tool"]
         waits = [harmless(f"step {path} waits for {what}") for path, what in ends_of_waits(live.run)]
         lines = [*self._waits_for_tools(live, missing), *self._holders, *waits[:WAITS_TOLD_MAX]]
-        return [*lines, f"go on with: {self._command(live, missing)}"]
+        return [*lines, f"continue with: {self._command(live, missing)}"]
 
     def _after_failure(self, live: Live) -> list[str]:
         path = live.run.error.path if live.run.error else ""
@@ -334,16 +334,16 @@ class Attendant:
         shown = ["holdfast", "runs", "show", live.run.id, *self._order.where]
         again = ["holdfast", "runs", "rerun", live.run.id, *(("--from", step) if step else ())]
         return [
-            f"see what each step gave: {shlex.join(shown)}",
-            f"when its cause is mended: {shlex.join([*again, *self._order.repeat])}",
+            f"see the output of each step: {shlex.join(shown)}",
+            f"after fixing the cause: {shlex.join([*again, *self._order.repeat])}",
         ]
 
     def _stopped(self, live: Live) -> list[str]:
         at_work = [step.path for step in self._steps.open if step.status == "running" and not step.is_scope]
         lost = [path for path in at_work if _call(live, path).fails_on_crash]
         return [
-            f"stopped; run {live.run.id} is kept and goes on where it was",
-            *(f"step {path} was at work and must not be done twice: it will fail as lost" for path in lost),
+            f"stopped; run {live.run.id} is saved and can be continued",
+            *(f"step {path} was running and must not run twice: it will fail as lost" for path in lost),
         ]
 
     async def _waits_for_keys(self, live: Live) -> list[str]:
@@ -357,7 +357,7 @@ class Attendant:
                     run_id, held_by = holder
                     lines[step.key.text] = (
                         f"run {live.run.id} waits for the key {step.key.text!r} of step {path}, which step {held_by} "
-                        f"of run {run_id} holds; that one goes on with: holdfast run --continue {run_id}"
+                        f"of run {run_id} holds; continue that run with: holdfast run --continue {run_id}"
                     )
         return list(lines.values())
 
@@ -374,7 +374,7 @@ class Attendant:
             lines.append(f"run {live.run.id} waits for the tool {tool!r} of step {paths[0]}{more}{hint}")
         if any(hints.values()):
             lines.append(
-                "a run keeps the definition it began with: if that name is wrong, mend it and run anew"
+                "a run keeps the definition that it started with: if the name is wrong, fix it and start a new run"
             )
         return lines
 

@@ -76,7 +76,7 @@ async def _list(settings: Settings, given: Given, limit: int) -> int:
 async def _listed(
     source: Source, wanted: dict[str, str | None], cursor: str | None, limit: int
 ) -> tuple[list[RunLine], str | None]:
-    """As many as were asked for. A page looks at a bounded number of runs, so it may have few that match."""
+    """As many runs as requested. A page reads a bounded number of runs, so it may have few that match."""
     runs: list[RunLine] = []
     while True:
         page = await source.runs(cursor=cursor, limit=limit - len(runs), **wanted)
@@ -123,7 +123,7 @@ async def _show(settings: Settings, given: Given) -> int:
         lines.append(f"output: {shortened(run.output, OUTPUT_SHOWN_MAX)}")
     code = _written(_put(lines))
     if run.status not in TERMINAL:
-        say(f"why it is not further: holdfast runs explain {run.run_id}")
+        say(f"why it is waiting: holdfast runs explain {run.run_id}")
     return code
 
 
@@ -218,7 +218,7 @@ async def _cancel(settings: Settings, given: Given) -> int:
 
 
 class Rerun(NamedTuple):
-    """A new run of what a finished one was, whole or in part."""
+    """Re-run a finished run, whole or in part."""
 
     run_id: str
     again: Again
@@ -243,7 +243,7 @@ class Rerun(NamedTuple):
 
 
 class Previewed(NamedTuple):
-    """What another run would take over, and what it would do."""
+    """What a re-run would copy, and what it would run."""
 
     run: Run
     taken_over: list[str]
@@ -273,16 +273,16 @@ async def _look(settings: Settings, word: str, again: Again, seen: list[Previewe
     async with opened(settings) as source:
         run = await source.run(await source.find(word))
         if run.status not in TERMINAL:
-            hint = f"go on with: holdfast run --continue {run.run_id}"
-            raise Usage(f"run {run.run_id} is {run.status}, not over; {hint}")
+            hint = f"continue it with: holdfast run --continue {run.run_id}"
+            raise Usage(f"run {run.run_id} is {run.status}, not finished; {hint}")
         found = await source.preview(run.run_id, again)
     seen.append(Previewed(run, found.copied, found.runs))
     return 0
 
 
 def _preview(found: Previewed) -> list[str]:
-    head = f"again, as a new run: {found.run.workflow} of run {found.run.run_id}"
-    kept = [f"  ✓ {name}  taken over" for name in found.taken_over]
+    head = f"re-run of {found.run.run_id} ({found.run.workflow}) as a new run"
+    kept = [f"  ✓ {name}  copied" for name in found.taken_over]
     return [head, *kept, *(f"  · {name}  runs" for name in found.runs)]
 
 

@@ -1,4 +1,4 @@
-"""Text on a terminal: what users, tools and callers wrote is shown and never obeyed.
+"""Text on a terminal: text from users, tools and callers is shown and never interpreted.
 
 Every plain text that a command writes passes through `shown`, so a character that moves the cursor, starts another line,
 turns the direction of what follows or cannot be seen stands there as an escape (`\\u001b`, `\\u202e`). Colours of our own
@@ -43,7 +43,7 @@ _OURS_UNSHOWN: Final = re.compile(rf"\x1b{_MARK}\[[0-9]+m")
 
 
 def harmless(text: str) -> str:
-    """What others wrote, so that it can be shown on a terminal: it moves nothing there, and hides nothing."""
+    """Foreign text made safe to show on a terminal: it neither moves the cursor nor hides anything."""
     return text.translate(_BUT_LINES)
 
 

@@ -1,9 +1,9 @@
-"""Where a command looks and acts: at a server, or in the file itself. What either answers is the same.
+"""Where a command reads and acts: on a server, or in the file itself. Both return the same results.
 
-    holdfast runs …  ──► opened(settings) ──┬──► ServerSource   --server, or the address of whoever has the file
-                                            └──► FileSource     nobody has it, or one who serves no address: then to read
+    holdfast runs …  ──► opened(settings) ──┬──► ServerSource   --server, or the server that owns the file
+                                            └──► FileSource     no owner; or an owner without an address: then read-only
 
-Answers are the shapes of the API, so that a command cannot tell which of the two it speaks to.
+Results are the records of the API, so a command need not know which of the two it uses.
 """
 
 from __future__ import annotations
@@ -61,8 +61,8 @@ Item = TypeVar("Item")
 
 PAGE: Final = 500
 ID_CHARS: Final = 36
-PATIENCE_SECS: Final = 3.0  # somebody waits at a terminal
-FOLLOW_PATIENCE_SECS: Final = 60.0  # whoever follows a run stays while its server is started anew
+PATIENCE_SECS: Final = 3.0  # a person waits at the terminal
+FOLLOW_PATIENCE_SECS: Final = 60.0  # following a run survives a restart of its server
 
 
 class Said(NamedTuple):
@@ -82,7 +82,7 @@ class News(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """What somebody says to an approval; `by` is who, where that is not plain."""
+    """An answer to an approval; `by` is who answers, if it does not follow from the key."""
 
     approved: bool
     reason: str = ""
@@ -273,7 +273,7 @@ class ServerSource:
 
 
 class Listener:
-    """Hears in the background that there is more of a run, what its tools say meanwhile, and that it is over."""
+    """Listens in the background: signals that a run has new rows, what its tools report, and that it has finished."""
 
     def __init__(self, client: Client, run_id: str, after: int) -> None:
         self._news = asyncio.Event()
@@ -360,7 +360,7 @@ async def _all(page: Callable[..., Coroutine[Any, Any, Part[Item]]]) -> list[Ite
 
 
 class FileSource:
-    """Reads the file as it is at one moment, beside whoever has it; what it changes, it changes alone."""
+    """Reads a snapshot of the file while another process may own it; changes need the file's lock."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -436,8 +436,8 @@ class FileSource:
         base = self._settings.public_url
         if base is None:
             raise Usage(
-                "nobody serves this file, so a link would lead nowhere; start holdfast up, or say with"
-                " HOLDFAST_PUBLIC_URL where it will be served"
+                "no server serves this file, so a link would not work; start holdfast up, or set"
+                " HOLDFAST_PUBLIC_URL to the URL where it will be served"
             )
         async with self._acting() as engine:
             return await Links(engine.store, engine.approvals).make(DEFAULT_TENANT, run_id, path, base, by)
@@ -454,7 +454,7 @@ class FileSource:
         return Resumed(told.resumed, told.reason)
 
     async def news(self, run_id: str) -> AsyncGenerator[News, None]:
-        """A file tells nobody that it has grown, so it is looked at a few times a second."""
+        """A file sends no notification when it grows, so it is read a few times a second."""
         after = 0
         while True:
             with reading(self._settings) as store:

@@ -1,4 +1,4 @@
-"""Where a command speaks: its result on standard output, everything else to the person on standard error."""
+"""Where a command writes: its result to standard output, everything else to standard error."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def reserve_stdout() -> None:
     """From here on standard output takes the result alone: what else is written there reaches the person.
 
     That holds for C code and processes that tools start too. It is for good: a tool may still be at work in a thread
-    when the command is over.
+    when the command has ended.
     """
     global _result_fd  # noqa: PLW0603  # a process has one standard output
     if _result_fd != 1:
@@ -50,23 +50,23 @@ def _fill_gaps() -> None:
 
 
 def speak_through(speaker: Callable[[str], None]) -> None:
-    """From here on what the person is told goes this way, such as into log lines that are JSON."""
+    """From here on messages for the person go this way, for example into JSON log lines."""
     global _speaker  # noqa: PLW0603  # a process has one standard error
     _speaker = speaker
 
 
 def say(text: str) -> None:
-    """Tell the person. What a program would read goes to standard output instead."""
+    """Print a message for the person. Results for programs go to standard output instead."""
     if sys.stderr is None:
         return
     if _speaker is not None:
         return _speaker(text.strip())
-    with contextlib.suppress(OSError):  # the terminal is gone: there is nobody to tell, and work to finish
+    with contextlib.suppress(OSError):  # the terminal is gone; the command still has to finish
         print(shown(text), file=sys.stderr, flush=True)
 
 
 def give(data: Any) -> bool:
-    """Hand data over as JSON, whatever the locale says. If it cannot be written, the person is told, and it is False."""
+    """Hand data over as JSON, whatever the locale says. If it cannot be written, print an error and return False."""
     text = data if isinstance(data, bytes) else msgspec.json.encode(data)
     formatted = msgspec.json.format(text, indent=2).decode()
     return put(formatted.translate(BEYOND_JSON).encode() + b"\n")
@@ -83,7 +83,7 @@ def put(text: bytes) -> bool:
         while text:
             text = text[os.write(_result_fd, text) :]
     except BrokenPipeError:
-        return True  # whoever reads has read enough
+        return True  # the reader has closed the pipe
     except OSError as error:
         say(f"holdfast: cannot write to standard output: {error.strerror}")
         return False

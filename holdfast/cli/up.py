@@ -1,4 +1,4 @@
-"""`holdfast up`: the server, until it is told to stop. Puts server, folder and demo worker together, and says where it is."""
+"""`holdfast up`: runs the server until it is stopped. Starts server, folder and demo worker, and prints the address."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ from holdfast.tools.registry import Registry
 
 FORCED: Final = 130
 MODES: Final = {
-    "local": "local mode: whoever is on this machine may do everything",
-    "guarded": "guarded mode: every request needs a key",
+    "local": "local mode: every user of this machine has full access",
+    "guarded": "guarded mode: every request needs an API key",
 }
 
 
 class AddressInUse(Usage):
-    """Somebody listens there already."""
+    """The address is already in use."""
 
     code = "address_in_use"
 
@@ -56,12 +56,12 @@ def _not_bound(error: OSError, settings: Settings) -> Usage:
     match error.errno:
         case errno.EADDRINUSE:
             return AddressInUse(
-                f"{place} is in use; stop who listens there, or use another: --port 0 takes any"
+                f"{place} is in use; stop the process that listens there, or use another port (--port 0 picks a free one)"
             )
         case errno.EACCES:
-            return Usage(f"{place} needs rights that this process has not; ports from 1024 on need none")
+            return Usage(f"{place} needs privileges that this process lacks; use a port from 1024 on")
         case errno.EADDRNOTAVAIL:
-            return Usage(f"{settings.host} is no address of this machine")
+            return Usage(f"{settings.host} is not an address of this machine")
     return Usage(f"cannot serve {path_of(settings)} at {place}: {error.strerror or error}")
 
 
@@ -80,7 +80,7 @@ async def _up(settings: Settings, registry: Registry, given: Given) -> int:
             limits.now.drain_secs_max
         )  # to the end of the process: what it waits for last may be the disk
         if not given.has("--json"):
-            say("stopping; what is at work is given back, and goes on at the next start")
+            say("stopping; running steps are released and continue at the next start")
     return 0
 
 
@@ -165,7 +165,7 @@ def _to_try(server: Serving, folder: Folder | None) -> list[str]:
 
 
 def _called() -> str:
-    """How this command is called from anywhere: by its name where that is found, as in a shell that looks for it."""
+    """How to call this command from anywhere: by its name if the shell finds it, else by its path."""
     return "holdfast" if shutil.which("holdfast") else os.path.abspath(sys.argv[0])
 
 

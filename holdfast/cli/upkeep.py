@@ -58,7 +58,7 @@ async def _retry(settings: Settings, run_id: str, *, as_json: bool) -> int:
         is_taken_up = await source.retry(run_id)
     if as_json:
         return 0 if give({"run_id": run_id, "taken_up": is_taken_up}) else UNWRITTEN
-    say(f"run {run_id} is taken up again {'now' if is_taken_up else 'by the next holdfast up'}")
+    say(f"run {run_id} is retried {'now' if is_taken_up else 'by the next holdfast up'}")
     return 0
 
 
@@ -72,7 +72,7 @@ def _accept_loss(settings: Settings, *, as_json: bool) -> int:
         lock.free()
     if as_json:
         return 0 if give({"accepted": path}) else UNWRITTEN
-    say(f"what {path} has now counts as all that was committed; the next start takes it up")
+    say(f"the current contents of {path} are accepted as complete; the next start uses them")
     return 0
 
 
@@ -81,7 +81,7 @@ async def _forget(settings: Settings, key: str, *, as_json: bool) -> int:
         await forget_key(engine.store, engine.committer, key)
     if as_json:
         return 0 if give({"forgotten": key}) else UNWRITTEN
-    say(f"forgot the answer of the key {key!r}: the next step that has it is done anew")
+    say(f"forgot the output of the key {key!r}: the next step with this key runs again")
     return 0
 
 

@@ -32,7 +32,7 @@ async def _watch(settings: Settings, given: Given) -> int:
     word, as_json, all_steps = given.argument, given.has("--json"), given.has("--all-steps")
     async with opened(settings) as source:
         if word is None:
-            await source.runs(cursor=None, limit=1)  # nobody there is said now, not by silence
+            await source.runs(cursor=None, limit=1)  # report an unreachable server now
         run_id = None if word is None else await source.find(word)
         if run_id is None or as_json:
             return await _tell_events(source, run_id, as_json=as_json)

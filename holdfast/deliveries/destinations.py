@@ -42,7 +42,7 @@ def _delays() -> Iterator[int]:
         yield delay
 
 
-# By tries, not by the clock: time in which nobody could try does not count.
+# Counted in attempts, not in time: time in which no attempt could be made does not count.
 DELAYS_SECS: Final = tuple(_delays())
 
 
@@ -52,7 +52,7 @@ Given = str | Mapping[str, Any]  # an address, or {url, secret_env}
 
 
 def destination(given: Given) -> Destination:
-    """A destination as callers write it; raises InvalidInputs if nobody could be told there."""
+    """A destination as callers write it; raises InvalidInputs if it cannot be used."""
     if not isinstance(given, str | Mapping):
         raise InvalidInputs(f"final_callback must be an address or a mapping, not {type(given).__name__}")
     told = {"url": given} if isinstance(given, str) else dict(given)
@@ -83,16 +83,16 @@ def _check_url(url: Any) -> None:
 
 
 def destinations(spec: Definition, given: Iterable[Destination]) -> tuple[Destination, ...]:
-    """All who are told of the end of a run: those of its workflow and those of its start, each once."""
+    """All destinations of a run's final callback: those of its workflow and those of its start, without duplicates."""
     own = spec.on_complete if isinstance(spec, WorkflowSpec) else ()
     return tuple(dict.fromkeys([*(Destination(one.url, one.secret_env) for one in own), *given]))
 
 
-# ------------------------------------------------------------------------------------------------------ letters
+# ------------------------------------------------------------------------------------------------------ deliveries
 
 
 def letters_of(run: Run) -> Iterator[NewLetter]:
-    """What a run that ends now has to tell. A letter keeps its id for ever: its receiver knows it again by that."""
+    """The deliveries of a run that ends now. A delivery keeps its id for ever, so that the receiver can deduplicate."""
     for n, one in enumerate(run.destinations):
         letter_id = f"msg_{run.id}_{n}"
         yield NewLetter(
@@ -117,7 +117,7 @@ def failed(letter: Letter, at: Millis, error: str, *, for_good: bool) -> LetterT
 
 
 def replayed(letter: Letter, at: Millis) -> LetterTried:
-    """A dead letter, on its way again as if it were new."""
+    """A dead letter, pending again as if it were new."""
     return LetterTried(0, at, None, None, letter.last_error, letter.pos, "dead")
 
 

@@ -15,11 +15,11 @@ from holdfast.store.records import Letter
 from holdfast.values import Millis, rfc3339, written
 from holdfast.views.runs import RunView
 
-ENVELOPE_BYTES: Final = 64 * 1024  # more than all the rest of a run takes in a letter
+ENVELOPE_BYTES: Final = 64 * 1024  # more than everything else in the message
 
 
 def text_of(view: RunView) -> bytes:
-    """The run as the API shows it. A run that is over does not change, so every try says the same.
+    """The run as the API shows it. A finished run does not change, so every attempt sends the same.
 
     A body is a value like any other: where inputs and output are too large together, the inputs are left out, and the
     output too if it alone is. `omitted` names what was.
@@ -40,7 +40,7 @@ def text_of(view: RunView) -> bytes:
 
 
 def headers_of(letter: Letter, text: bytes, at: Millis, secret: str | None) -> dict[str, str]:
-    """Headers by which a receiver knows the letter again, and knows who sent it."""
+    """Headers that identify the delivery and prove its sender."""
     seconds = at // 1000
     headers = {
         "Content-Type": "application/json",

@@ -1,11 +1,11 @@
-"""The outbox: tells others of the ends of runs, again and again until they have heard it, and keeps what nobody took.
+"""The outbox: delivers final callbacks, retries until they are accepted, and keeps dead letters.
 
-    run ends ══ commit with its letters ══► look ─► send ─┬─ 2xx ────────────► delivered
-                                             ▲            ├─ 410 ────────────► dead
-                                             └── wait ◄───┴─ anything else ──► due later; dead after three days
+    run ends ═ commit with deliveries ═► query ─► send ─┬─ 2xx ────────────► delivered
+                                           ▲            ├─ 410 ────────────► dead
+                                           └─── wait ◄──┴─ anything else ──► due later; dead after three days
 
-Letters are rows: what is in memory is only what is being sent. Knows nothing of why a run ended. Nothing is looked for
-while no run has a destination; a time is waited for, not asked for.
+Deliveries are rows: only those being sent are in memory. Knows nothing of why a run ended. No query runs
+while no run has a destination; due times come from timers, not from polling.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ from holdfast.views.runs import Queries
 
 log = logging.getLogger("holdfast")
 
-SENDING_TO_ONE_MAX: Final = 16  # of these, to one server, or to all that are slow: the others find a place
+SENDING_TO_ONE_MAX: Final = 16  # of these, to one server, or to all slow ones: the rest still find a slot
 SEND_SECONDS: Final = 30.0
 ANSWER_BYTES_MAX: Final = 64 * 1024
-CLOSE_SECONDS: Final = 5.0  # for letters on their way when the engine is closed
-LOOK_AGAIN_MS: Final = 5_000  # after a look that failed
+CLOSE_SECONDS: Final = 5.0  # for deliveries in flight when the engine is closed
+LOOK_AGAIN_MS: Final = 5_000  # after a query that failed
 
 
 class Outbox:
@@ -64,21 +64,21 @@ class Outbox:
         self._sending: dict[int, asyncio.Task[None]] = {}
         self._to: Counter[str] = Counter()  # of these, by the server that they go to
         self._slow = Slow[str]()  # servers that took long when they were last sent something
-        self.counts: Counter[str] = Counter()  # what became of tries, and of dead letters
+        self.counts: Counter[str] = Counter()  # outcomes of attempts, and of dead letters
         self._looking: asyncio.Task[None] | None = None
-        self._own: set[RunNo] = set()  # runs whose letters are sent where not all are
+        self._own: set[RunNo] = set()  # the only runs whose deliveries are sent, if not all are
         self._is_asked = False
         self._is_closed = False
 
     @property
     def is_busy(self) -> bool:
-        """Something is being sent, or looked for."""
+        """Whether a delivery is being sent, or a query is running."""
         return bool(self._sending) or self._looking is not None
 
     # ------------------------------------------------------------------------------------------------- sending
 
     def note(self, no: RunNo) -> None:
-        """A run has letters that are due."""
+        """A run has deliveries that are due."""
         if not self.drives_all:
             self._own.add(no)
         self.look()
@@ -93,11 +93,11 @@ class Outbox:
         try:
             while self._is_asked:
                 self._is_asked = False
-                looked_at = self.clock.now()  # what comes due while it is looked is not passed over
+                looked_at = self.clock.now()  # deliveries that become due during the query are not missed
                 await self._take(looked_at)
             self.timers.parked_until(await self._store.next_letter(looked_at))
-        except Exception:  # one look that went wrong must not be the last
-            log.exception("letters cannot be looked for now")
+        except Exception:  # a failed query must not be the last one
+            log.exception("cannot query due deliveries now")
             self.timers.parked_until(Millis(self.clock.now() + LOOK_AGAIN_MS))
         finally:
             self._looking = None
@@ -137,7 +137,7 @@ class Outbox:
             self._slow.took(letter.origin, self.clock.monotonic() - began)
             await self._written(result)
         except NodeIsOver:
-            pass  # whoever has the file now sends it again
+            pass  # the process that owns the file now sends it again
         finally:
             del self._sending[letter.pos]
             self._to[letter.origin] -= 1
@@ -146,14 +146,14 @@ class Outbox:
             self.look()
 
     async def _tried(self, letter: Letter) -> LetterTried:
-        """One try, and what has become of the letter by it."""
+        """One attempt, and the resulting state of the delivery."""
         try:
             await self._post(letter)
         except ToolError as error:
             return self._failed(letter, str(error), for_good=error.kind == "gone")
-        except Exception as error:  # a letter that cannot be made must not stop the others
-            log.exception("letter %s cannot be sent", letter.id)
-            return self._failed(letter, f"it cannot be sent: {error!r}", for_good=False)
+        except Exception as error:  # a delivery that cannot be built must not stop the rest
+            log.exception("delivery %s cannot be sent", letter.id)
+            return self._failed(letter, f"cannot be sent: {error!r}", for_good=False)
         return delivered(letter, self._wall_clock.now())
 
     async def _post(self, letter: Letter) -> None:
@@ -162,7 +162,9 @@ class Outbox:
         try:
             headers = headers_of(letter, text, self._wall_clock.now(), secret)
         except ValueError as error:
-            raise ToolError(f"the secret {letter.secret_env} holds no key: {error}", kind="inputs") from None
+            raise ToolError(
+                f"the secret {letter.secret_env} does not hold a valid signing key: {error}", kind="inputs"
+            ) from None
         await post(self._registry.guard, letter.url, headers, text, SEND_SECONDS, ANSWER_BYTES_MAX)
 
     def _secret(self, letter: Letter) -> str | None:
@@ -177,15 +179,18 @@ class Outbox:
         told = self._secrets.redact(error)
         result = failed(letter, self.clock.now(), told, for_good=for_good)
         if result.outcome is None:
-            log.warning("the end of run %s could not be told yet: %s", letter.run_id, told)
+            log.warning("final callback of run %s failed; retrying: %s", letter.run_id, told)
         else:
             log.error(
-                "the end of run %s could not be told; letter %s is dead: %s", letter.run_id, letter.id, told
+                "final callback of run %s failed for good; delivery %s is dead: %s",
+                letter.run_id,
+                letter.id,
+                told,
             )
         return result
 
     async def _written(self, result: LetterTried) -> None:
-        """Wait until a result is on disk: a letter whose result is not there yet must not be sent a second time."""
+        """Wait until a result is on disk: a delivery whose result is not written yet must not be sent a second time."""
         self.writes.batch.tried.append(result)
         while True:
             try:
@@ -200,21 +205,21 @@ class Outbox:
     # ------------------------------------------------------------------------------------------------ the dead
 
     async def replay(self, tenant: str, letter_id: str) -> Letter:
-        """Send a dead letter again, as if it were new."""
+        """Redeliver a dead letter, as if it were new."""
         letter = await self._dead(tenant, letter_id)
         return await self._decided(letter, replayed(letter, self.clock.now()))
 
     async def discard(self, tenant: str, letter_id: str) -> Letter:
-        """Give a dead letter up: it is not listed any more, and stays with its run."""
+        """Discard a dead letter: it is no longer listed, but stays with its run."""
         letter = await self._dead(tenant, letter_id)
         return await self._decided(letter, discarded(letter, self._wall_clock.now()))
 
     async def _dead(self, tenant: str, letter_id: str) -> Letter:
         letter = await self._store.letter(tenant, letter_id) if is_text(letter_id) else None
         if letter is None:
-            raise NotFound(f"there is no letter {letter_id!a:.80} here")
+            raise NotFound(f"no delivery {letter_id!a:.80}")
         if letter.outcome != "dead":
-            raise Refused(f"letter {letter.id} is {letter.outcome or 'on its way'}, not dead")
+            raise Refused(f"delivery {letter.id} is {letter.outcome or 'pending'}, not dead")
         return letter
 
     async def _decided(self, letter: Letter, result: LetterTried) -> Letter:

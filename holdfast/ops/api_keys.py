@@ -51,7 +51,7 @@ class ApiKeys:
         self._rows: dict[tuple[str, str], ApiKey] = {}  # by tenant and id, in the order of their making
         self._by_hash: dict[str, ApiKey] = {}  # of those that count
         self._writing: set[asyncio.Task[None]] = set()
-        self.when_first: Callable[[], None] = lambda: None  # told when the first key is there
+        self.when_first: Callable[[], None] = lambda: None  # called when the first key is created
 
     async def load(self) -> None:
         """Read every key of the file; asked once, after the store was opened."""
@@ -190,8 +190,8 @@ def checked(tenant: str, name: str, scopes: Collection[str], services: Sequence[
     """Can a key be made of this? Raises InvalidInputs."""
     if not _TENANT.match(tenant):
         raise InvalidInputs(
-            f"a tenant is named by up to 64 of a-z, 0-9, - and _, not {tenant[:100]!a}; the one that is meant where"
-            f" nobody says is {DEFAULT_TENANT!r}"
+            f"a tenant is named by up to 64 of a-z, 0-9, - and _, not {tenant[:100]!a}; the"
+            f" default is {DEFAULT_TENANT!r}"
         )
     if not 1 <= len(name) <= NAME_CHARS_MAX or not name.isprintable():
         raise InvalidInputs(f"a key's name has 1 to {NAME_CHARS_MAX} printable characters")

@@ -46,7 +46,7 @@ def artefacts_of(database: Path) -> Path:
 
 
 def _write(store: StoreFile, database: Path, artefacts: Path, *, as_copy: bool) -> None:
-    """The database comes first: an artefact is on disk before the row that names it, so that a later look at the folder
+    """The database comes first: an artefact is on disk before the row that names it, so that a later listing of the folder
     has all that the copy names."""
     store.copy_to(str(database), as_copy=as_copy)
     sync(database)

@@ -21,13 +21,13 @@ from holdfast.values import RunNo
 
 FOLDED_MAX: Final = 10_000  # runs that are folded to see whether they are what their row says, the newest
 WAITS_MAX: Final = 10_000  # of one run that are compared with its journal
-PROBLEMS_MAX: Final = 10  # that are told of one check
+PROBLEMS_MAX: Final = 10  # reported by one check
 DISK_BYTES_MIN: Final = 256 * 1024 * 1024
 WAL_BYTES_MAX: Final = 256 * 1024 * 1024
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """One thing that was looked at: sound if there is no problem. `hint` says what to do about one."""
+    """The result of one check: sound if there is no problem. `hint` says how to fix one."""
 
     check: str
     problems: list[str] = []
@@ -131,7 +131,7 @@ def _digest_of(path: Path) -> str:
 
 
 async def _runs(store: StoreFile) -> list[Finding]:
-    """Are the runs what their row says, by their journal: all that are open, and the newest of the others?"""
+    """Whether the rows of runs match their journals: all open runs, and the newest finished ones."""
     finished = [RunNo(row.no) for row in store.newest(FOLDED_MAX)]
     runs = list(dict.fromkeys([*store.open_runs(), *finished]))
     misfits: list[str] = []

@@ -1,10 +1,10 @@
 """A folder of definitions → published workflows, now and whenever a file of it changes.
 
-    files ──► look (which have changed?) ──► read, check ──► publish
-                  ▲                              └── broken: told, the name goes on to mean what it did
+    files ──► scan (which have changed?) ──► read, check ──► publish
+                  ▲                              └── broken: reported; the published version stays
     watchfiles ── "something changed"
 
-The folder is looked at as a whole each time, so bursts, renames and lost notices need no rules of their own. Each file
+The whole folder is scanned each time, so bursts, renames and lost notices need no rules of their own. Each file
 counts by itself: a broken one holds up no other, and one that is deleted leaves what was published. Knows files and
 their states, not what is in a definition or how it is stored. Hidden files and what editors leave are passed over, and a
 folder inside that has a holdfast.toml: that is a project of its own, with tools of its own.
@@ -33,7 +33,7 @@ SUFFIXES: Final = (".yaml", ".yml", ".json")
 SCHEMA: Final = (
     ".schema.json"  # what `holdfast init` and `holdfast schema` put beside definitions, for editors
 )
-BURST_MS: Final = 50  # quiet for so long, a burst of changes is over
+BURST_MS: Final = 50  # without a change for so long, a burst of changes has ended
 BURST_MS_MAX: Final = 1_000
 LOOK_AGAIN_MS: Final = 5_000  # without any notice: some file systems give none
 
@@ -75,7 +75,7 @@ class Folder:
         return [one for one in self.files if one.status == "broken"]
 
     async def load(self) -> None:
-        """Publish what is there; raises NotFound if there is no such folder. Broken files are told of, not raised."""
+        """Publish what is there; raises NotFound if there is no such folder. Broken files are reported, not raised."""
         if not self.root.is_dir():
             raise NotFound(f"there is no folder {self.root}; --flows names a folder of definitions")
         await self.look()
@@ -98,13 +98,13 @@ class Folder:
                     await self.look()
                     if not self.root.is_dir():
                         break
-            except OSError as error:  # the folder is away; it may come back
+            except OSError as error:  # the folder is missing; it may return
                 self._tell_folder(f"cannot be watched: {error.strerror or error}")
             await asyncio.sleep(LOOK_AGAIN_MS / 1000)
             await self.look()
 
     async def look(self) -> None:
-        """Read what has changed since the last look, and publish what means something new."""
+        """Read what has changed since the last scan, and publish what differs."""
         try:
             found = await in_thread(self._walk)
         except (OSError, LimitExceeded) as error:
@@ -120,7 +120,7 @@ class Folder:
 
     async def _take(self, file: str) -> bool:
         """Read one file and publish it if it says something new. False: what keeps it from that is not in the file
-        itself, so it is looked at again."""
+        itself, so it is scanned again."""
         try:
             definition = await in_thread(self._read, file)
             if (other := self._other_of(file, definition.name)) is not None:
@@ -178,7 +178,7 @@ class Folder:
     # ----------------------------------------------------------------------------------------------- the folder
 
     def _walk(self) -> dict[str, Seen]:
-        """Every file that may be a definition, with what tells whether it has changed."""
+        """Every file that may be a definition, with the stat fields that show whether it has changed."""
         found: dict[str, Seen] = {}
         for path in _definitions(self.root):
             try:

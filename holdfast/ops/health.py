@@ -22,8 +22,8 @@ PROBE_SECS_MAX: Final = 2.0
 FREE_BYTES_MIN: Final = (
     4 * 1024 * 1024
 )  # on the disk: the log is grown beforehand, so that small commits still work with less
-LOOK_SECS: Final = 2.0  # between two looks at the names of the files, which take some microseconds
-CHECK_SECS_MAX: Final = 0.5  # for a look at every page, which goes on after that
+LOOK_SECS: Final = 2.0  # between two checks of the file names, which take some microseconds
+CHECK_SECS_MAX: Final = 0.5  # for a check of every page, which continues in the background
 
 
 class Health:
@@ -43,7 +43,7 @@ class Health:
 
     @property
     def is_checked(self) -> bool:
-        """Has every page been looked at?"""
+        """Whether every page has been checked."""
         return self._checking is not None and self._checking.done()
 
     async def end(self) -> None:

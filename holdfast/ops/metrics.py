@@ -1,9 +1,9 @@
-"""What is counted while the engine works, and what it looks like now, as Prometheus reads it.
+"""Counters, gauges and histograms of the engine, in the Prometheus text format.
 
     commits ──► Metrics._committed: once per commit, by counting what stands in it
     asked   ──► Metrics.text: what is open, queued, alive at this moment, and the counts
 
-Nothing is counted per step: a commit is looked at as a whole, with the loops of `Counter`, and histograms take the
+Nothing is counted per step: a commit is counted as a whole, with the loops of `Counter`, and histograms take the
 numbers up when they are asked for. Labels are few and bounded: a workflow beyond the first hundred is `other`.
 """
 
@@ -31,9 +31,7 @@ from holdfast.views.all_events import History
 
 WORKFLOW_CHARS_MAX: Final = 100
 NUMBERS_MAX: Final = 1_000  # different ones before a histogram takes them up
-LOOKED_AT_MAX: Final = (
-    20_000  # runs that are looked at for orphans in one go; the next one goes on from there
-)
+LOOKED_AT_MAX: Final = 20_000  # runs that one pass checks for orphans; the next pass continues from there
 OTHER: Final = "other"
 MEDIA: Final = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -50,7 +48,7 @@ _kind, _seq, _ending = itemgetter(4), itemgetter(1), attrgetter("kind", "outcome
 
 
 class Histogram:
-    """Numbers in buckets. They are gathered first, since telling equal ones apart is what costs."""
+    """Numbers in buckets. Equal numbers are counted together first, since finding the bucket is what costs."""
 
     __slots__ = ("_buckets", "_gathered", "_scale", "_sum", "bounds")
 
@@ -163,7 +161,7 @@ class Metrics:
     # ------------------------------------------------------------------------------------------------- showing
 
     async def text(self, history: History, more: Mapping[str, float]) -> bytes:
-        """Everything as Prometheus reads it. `more` are gauges of others by name: workers, leases."""
+        """Everything as Prometheus reads it. `more` are the gauges of other services by name: workers, leases."""
         store = self._engine.store
         statuses = await store.runs_by_status()
         now = {
@@ -180,7 +178,7 @@ class Metrics:
         return generate_latest(registry)
 
     async def _overdue(self) -> float:
-        """How long the oldest due run has been overdue: timers that nobody looks at would show here."""
+        """How long the oldest due run has been overdue: shows timers that are not served."""
         at = await self._engine.store.next_wake()
         return 0.0 if at is None else max(0.0, (self._engine.clock.now() - at) / 1000)
 
@@ -253,7 +251,7 @@ _HELP: Final[dict[str, str]] = {
 
 
 def _of_outside(waits: Mapping[str, int], letters: Mapping[str, int]) -> Iterator[Metric]:
-    """Gauges of what runs wait for from others, and of what others are told."""
+    """Gauges of waiting runs and of final callbacks."""
     waiting = GaugeMetricFamily("holdfast_waits_open", "Open waits for something external", labels=("kind",))
     for kind in WAIT_KINDS:
         waiting.add_metric((kind,), float(waits.get(kind, 0)))
@@ -318,9 +316,9 @@ class OpenWaits:
 
 
 class Orphans:
-    """Open runs that nothing will ever move: nobody drives them, no time wakes them, and nothing they wait for has a name.
+    """Open runs that nothing will ever move: no owner, no wake time, and no wait that an answer could end.
 
-    Looks at so many in one go, and goes on from there the next time: a million runs that wait cost each look the same.
+    Checks a bounded number in one pass and continues from there in the next: a pass costs the same with a million waiting runs.
     """
 
     def __init__(self, engine: Engine) -> None:
@@ -333,7 +331,7 @@ class Orphans:
         return await self._unowned() + await self._resting()
 
     async def _unowned(self) -> int:
-        """Runs whose row names an owner that does not have them: a former process that nobody takes over from, or us."""
+        """Runs whose row names an owner that does not have them: a former process without a successor, or this one."""
         engine, count = self._engine, 0
         advance, epoch = engine.advance, engine.store.epoch
         for no, owner_epoch in await engine.store.owned_runs(RunNo(0), LOOKED_AT_MAX):

@@ -4,7 +4,7 @@
 
 Ids are hashes of what they are for, so that a run which outlives its process stays one trace and nothing has to be
 remembered: a span is only ever made from committed rows, and made again it is the same one. Where OpenTelemetry is not
-installed, or nobody says where spans are to go, a run's traceparent is passed on to workers as it came.
+installed, or no exporter is configured, a run's traceparent is passed on to workers as it came.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def given(header: str | None) -> str:
 
 
 class Place(NamedTuple):
-    """Where a run stands: its trace, the span above it (0: none), and whether anybody wants to see it."""
+    """Where a run stands: its trace, the span above it (0: none), and whether it is sampled."""
 
     trace_id: int
     parent_id: int
@@ -58,7 +58,7 @@ def span_id(run_id: str, path: str = "", attempt: int = 0) -> int:
 
 
 def traceparent(run_id: str, trace: str, path: str, attempt: int) -> str:
-    """What the work of an attempt is told, so that its spans stand below that of the attempt."""
+    """The traceparent for the work of an attempt, so that its spans are children of the attempt's span."""
     place = place_of(run_id, trace)
     return f"00-{place.trace_id:032x}-{span_id(run_id, path, attempt):016x}-{int(place.is_sampled):02x}"
 

@@ -23,7 +23,7 @@ log = logging.getLogger("holdfast")
 FIRST_SECONDS: Final = 300.0  # after opening, when what was left behind has been taken up
 AGAIN_SECONDS: Final = 3_600.0
 PAUSE_SECONDS: Final = 0.05  # between two pieces: what runs goes first
-RETIRED_MAX: Final = 200  # runs that one commit deletes: others wait for it
+RETIRED_MAX: Final = 200  # runs that one commit deletes: other commits wait for it
 RETIRED_ROWS_MAX: Final = 10_000  # of these runs together; a longer one goes alone
 KEYS_FORGOTTEN_MAX: Final = 500  # by one commit
 DAY_MS: Final = 86_400_000
@@ -46,7 +46,7 @@ class Upkeep:
         self._stopping = asyncio.Event()
         self._next: asyncio.TimerHandle | None = None
         self._round: asyncio.Task[None] | None = None
-        self.by_itself = True  # else somebody else says when
+        self.by_itself = True  # otherwise the caller decides when
         self._clock: Clock
         self._committer: Committer
 
@@ -81,8 +81,8 @@ class Upkeep:
         except StoreUnavailable as error:
             log.warning("what is old is not deleted for now: %s", error)
         except NodeIsOver:
-            self.stop()  # whoever has taken the file over sees to it
-        except Exception:  # a defect here must not end anybody's runs
+            self.stop()  # the process that took over the file does it
+        except Exception:  # a bug here must not affect runs
             log.exception("upkeep failed; it is tried again in an hour")
         if not self._stopping.is_set():
             self._wait(AGAIN_SECONDS)

@@ -90,7 +90,7 @@ class LiveEvent(msgspec.Struct, frozen=True):
 class Client:
     """One server. `server` and `key` are those of HOLDFAST_SERVER and HOLDFAST_API_KEY unless given.
 
-    `timeout` is that of one try, `patience` how long to go on trying while nobody answers, both in seconds.
+    `timeout` is that of one try, `patience` how long to keep retrying while no server answers, both in seconds.
     """
 
     @checked
@@ -139,7 +139,7 @@ class Client:
         """Start a run: of a published workflow by its name, or of a definition as a record, as data or as YAML text.
 
         When this returns, the run is durable. With a `request_id` there is one run however often this is asked. Its end
-        is told to `final_callback`: an address, or `{"url": …, "secret_env": …}`.
+        is delivered to `final_callback`: a URL, or `{"url": …, "secret_env": …}`.
         """
         callback = {"url": final_callback} if isinstance(final_callback, str) else final_callback
         what = "workflow" if isinstance(workflow, str) and is_name(workflow) else "spec"
@@ -162,7 +162,7 @@ class Client:
 
     @checked
     async def wait(self, run_id: str, timeout: float | None = None) -> Run:
-        """The run when it is over; raises TimeoutError if it is not after `timeout` seconds."""
+        """Wait until the run has finished and return it; raises TimeoutError after `timeout` seconds."""
         try:
             async with asyncio.timeout(timeout), aclosing(self.events(run_id)) as events:
                 async for _ in events:
@@ -253,7 +253,7 @@ class Client:
         """The events of one run up to its end, or of all runs without end.
 
         A dropped connection is made again where it was: nothing is lost and nothing comes twice. `after` is the id of
-        an event; without it one run is told from its beginning, and all runs from now on.
+        an event; without it a single run is streamed from its beginning, and all runs from now on.
         """
         path = "/events" if run_id is None else f"/runs/{_in(run_id)}/events"
         async with aclosing(self._connection.stream(API + path, after=after)) as messages:
@@ -285,7 +285,7 @@ class Client:
         by: str = "",
         form: Any = None,
     ) -> Approval:
-        """Answer the approval at a step. Whoever the key is of answers; `by` is for those who may speak for others.
+        """Answer the approval at a step as the owner of the key; with the scope `admin`, `by` names another approver.
 
         Raises NotWaiting if nothing is asked there, or it was answered already.
         """
@@ -294,39 +294,39 @@ class Client:
 
     @checked
     async def approval_link(self, run_id: str, path: str, *, by: str = "") -> ApprovalLink:
-        """A link by which whoever has it can answer an approval, once; `by` is in whose name."""
+        """A one-time link that lets its holder answer an approval; `by` is the approver it is made for."""
         return await self._post(f"/runs/{_in(run_id)}/approvals/{_in(path)}/links", ApprovalLink, {"by": by})
 
     @checked
     async def resume(self, task_id: str, answer: Any, *, run_id: str | None = None) -> Resumed:
         """Deliver the result of a call that answered `{"pending": true, "task_id": …}`: it becomes the step's output.
 
-        `{"success": false, "error": …}` is the failure of the step. What became of it is told, and is no error.
+        `{"success": false, "error": …}` fails the step. The returned value says what happened; a late result is not an error.
         """
         body = {"task_id": task_id, "result": answer}
         said = body if run_id is None else body | {"run_id": run_id}
         return await self._connection.ask("POST", RESUME, Resumed, body=said, request_key="")
 
-    # ------------------------------------------------------------------------------------- who is told of ends
+    # ------------------------------------------------------------------------------------- final callbacks----
 
     @checked
     async def letters(self, run_id: str) -> LetterPage:
-        """Whom the end of a run is told, and how far that is."""
+        """The final-callback deliveries of a run, and their state."""
         return await self._get(f"/runs/{_in(run_id)}/callbacks", LetterPage)
 
     @checked
     async def dead_letters(self, *, cursor: str | None = None, limit: int = 100) -> LetterPage:
-        """Final callbacks that nobody took for days, the oldest first."""
+        """Final callbacks that could not be delivered, oldest first."""
         return await self._get("/dead-letters", LetterPage, {"cursor": cursor, "limit": limit})
 
     @checked
     async def replay(self, letter_id: str) -> Letter:
-        """Send a dead letter again, as if it were new. Raises Refused if it is not dead."""
+        """Redeliver a dead letter, as if it were new. Raises Refused if it is not dead."""
         return await self._connection.ask("POST", f"{API}/dead-letters/{_in(letter_id)}/replay", Letter)
 
     @checked
     async def discard(self, letter_id: str) -> Letter:
-        """Give a dead letter up for good. It stays with its run, and is listed no more."""
+        """Discard a dead letter. It stays with its run, but is no longer listed."""
         return await self._connection.ask("DELETE", f"{API}/dead-letters/{_in(letter_id)}", Letter)
 
     # ----------------------------------------------------------------------------------------------- workflows

@@ -70,7 +70,7 @@ class Connection:
         request_key: str | None = None,
         is_repeatable: bool = True,
     ) -> T:
-        """Ask until there is an answer or patience is over; raises what the server refuses it for.
+        """Send a request until there is a response or `patience` runs out; raises the server's error.
 
         The body is JSON of `body`, or the text `yaml`. `request_key` is the Idempotency-Key; an empty one is none, where
         the body says it in its own words.
@@ -139,7 +139,7 @@ class Connection:
         headers: Mapping[str, str],
         data: bytes | None,
     ) -> tuple[int, bytes, float]:
-        """Status, body, and in how many seconds to come back at the earliest."""
+        """Status, body, and the earliest time to retry, in seconds."""
         async with self._opened().request(
             method,
             self.server + path,
@@ -172,7 +172,7 @@ class Connection:
 
 
 class Tries:
-    """How long to go on trying: delays that double, until patience is over without a success."""
+    """How long to keep retrying: delays that double, until `patience` runs out without a success."""
 
     def __init__(self, patience: float) -> None:
         self._left, self._delay = patience, DELAY_SECS_FIRST

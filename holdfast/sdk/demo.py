@@ -1,6 +1,6 @@
 """Three small services to try a server with: transform, sum and route. `holdfast worker holdfast.sdk.demo` serves them.
 
-Numbers are counted as floating point and written as whole ones where they are whole, whoever they come from.
+Numbers are added as floating point and written as integers where they are whole.
 """
 
 from __future__ import annotations

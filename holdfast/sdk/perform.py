@@ -25,7 +25,7 @@ CONCURRENCY: Final = 32
 
 
 class Performer:
-    """Calls tools, `concurrency` of them at a time; the others wait in line."""
+    """Calls tools, `concurrency` of them at a time; the rest wait in a queue."""
 
     def __init__(self, tools: Iterable[Any], concurrency: int = CONCURRENCY) -> None:
         self._tools = {tool.name: tool for tool in Registry(tools)}
@@ -41,7 +41,7 @@ class Performer:
 
     @property
     def called_back(self) -> list[str]:
-        """Those of them that may answer later, if they are told where to."""
+        """The services that support a callback for a later result."""
         return [name for name, tool in self._tools.items() if tool.takes_callback]
 
     async def perform(self, service: str, given: Any, params: Any, context: Context) -> bytes:

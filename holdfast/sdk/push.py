@@ -1,6 +1,6 @@
 """A worker's own small server: `POST /exec/{service}` with `{"input", "params"}`, answered with `{"result", "error"}`.
 
-Knows the protocol of workers that are called. Whoever asks and goes away before the answer ends the call: an async tool is
+Knows the protocol of workers that are called. A caller that disconnects before the response cancels the call: an async tool is
 cancelled, a process killed, and a sync tool can see it in its Context.
 """
 
@@ -47,7 +47,7 @@ class Push:
             log_config=None,
             access_log=False,
             server_header=False,
-            proxy_headers=False,  # nobody looks at who calls
+            proxy_headers=False,  # the caller's address is not used
             backlog=BACKLOG,
             timeout_graceful_shutdown=max(1, int(stop_secs)),
         )
@@ -86,7 +86,7 @@ class Push:
 
 
 async def _done(work: asyncio.Future[bytes], receive: Any, context: Context) -> bool:
-    """Is there anybody left to answer? Most calls are done before it is worth asking."""
+    """Whether the caller is still connected. Most calls finish before it is worth checking."""
     await asyncio.sleep(0)
     if work.done():
         return True
@@ -135,7 +135,9 @@ def _place(url: str) -> tuple[SplitResult, str, int | None]:
 
 def _bound(host: str, port: int | None) -> tuple[socket.socket, int]:
     """The port that was asked for, or one that is free; on this machine alone if the address says so."""
-    place = "127.0.0.1" if host in LOOPBACK else "0.0.0.0"  # a worker that others are told of is for others
+    place = (
+        "127.0.0.1" if host in LOOPBACK else "0.0.0.0"
+    )  # a worker with a public URL must be reachable from outside
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:

@@ -1,11 +1,13 @@
-"""Bytes of a server-sent event stream → messages. Knows the framing alone: no sockets, no JSON, no events of ours."""
+"""Bytes of a server-sent event stream → messages. Knows only the framing: no sockets, no JSON, no event types."""
 
 from __future__ import annotations
 
 import re
 from typing import Final, NamedTuple
 
-MESSAGE_BYTES_MAX: Final = 4 * 1024 * 1024  # events carry errors and no outputs; more is no message of ours
+MESSAGE_BYTES_MAX: Final = (
+    4 * 1024 * 1024
+)  # events carry errors and no outputs; a larger message is not from Holdfast
 
 _LINE_END = re.compile(rb"\r\n|\n|\r")
 

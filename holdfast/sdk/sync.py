@@ -201,7 +201,7 @@ class SyncClient:
     def resume(self, task_id: str, answer: Any, *, run_id: str | None = None) -> Resumed:
         return self._do(self._client.resume(task_id, answer, run_id=run_id))
 
-    # ------------------------------------------------------------------------------------- who is told of ends
+    # ------------------------------------------------------------------------------------- final callbacks----
 
     def letters(self, run_id: str) -> LetterPage:
         return self._do(self._client.letters(run_id))

@@ -39,9 +39,9 @@ HEARTBEAT_SECS: Final = 5.0
 AGAIN_SECS: Final = 2.0  # before a registration or an answer that did not get through is tried again
 POLL_SECS: Final = 20.0
 POLL_MAX: Final = 100
-PROGRESS_SECS: Final = 1.0  # between two heartbeats that tell of progress
-ANSWER_PATIENCE_SECS: Final = 3_600.0  # with which an answer is offered to a server that is away
-STOP_SECS: Final = 30.0  # for what is being done when the worker is told to stop
+PROGRESS_SECS: Final = 1.0  # between two heartbeats that report progress
+ANSWER_PATIENCE_SECS: Final = 3_600.0  # how long to retry reporting a result to an unreachable server
+STOP_SECS: Final = 30.0  # for running calls to finish when the worker is stopped
 
 
 class Worker:
@@ -129,7 +129,10 @@ class Worker:
                 await asyncio.gather(*working, return_exceptions=True)
                 await asyncio.gather(*(job.task for job in self._jobs.values()), return_exceptions=True)
                 return
-        log.warning("%d jobs were not finished in time; others will get them", self._performer.in_progress)
+        log.warning(
+            "%d jobs were not finished in time; the server will give them to other workers",
+            self._performer.in_progress,
+        )
 
     # --------------------------------------------------------------------------------------------- being known
 
@@ -170,7 +173,7 @@ class Worker:
                 log.warning("no heartbeat: %s", error)
 
     async def _leave(self) -> None:
-        """Nothing more is wanted. A server that cannot be told will find out."""
+        """Deregister. A server that cannot be reached will notice by the missing heartbeats."""
         with contextlib.suppress(HoldfastError):
             await self._connection.ask("DELETE", f"{API}/workers/{quote(self.id, safe='')}", Registered)
 
@@ -233,7 +236,7 @@ Ask = Callable[[Assignment, str, Any, Any], Awaitable[Any]]
 
 
 class _Job:
-    """One job that was fetched: done, told of, and answered."""
+    """One fetched job: run it, report its progress and its result."""
 
     def __init__(self, assignment: Assignment, performer: Performer, ask: Ask) -> None:
         self._assignment, self._performer, self._ask = assignment, performer, ask
@@ -283,7 +286,7 @@ class _Job:
                         await self._ask(self._assignment, "complete", Accepted, body)
                         return
                     except Unavailable as away:
-                        log.warning("an answer did not get through, trying again: %s", away)
+                        log.warning("cannot report a result, retrying: %s", away)
                         await asyncio.sleep(AGAIN_SECS)
         except (Superseded, NotFound) as late:
             log.warning("an answer came too late: %s", late)
@@ -291,7 +294,7 @@ class _Job:
             log.error("an answer could not be given: %s", refused)
 
     async def _beat(self) -> None:
-        """Keep the lease, tell of progress, and hear whether to stop."""
+        """Renew the lease, report progress, and check whether to stop."""
         while True:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self._assignment.lease_secs / 3):
@@ -305,7 +308,7 @@ class _Job:
                 if lease.cancel and not self._work.done():
                     self.cancel()
             except (Superseded, NotFound):
-                self._is_ours = self._work.done()  # then whoever answers is told so
+                self._is_ours = self._work.done()  # then reporting the result gives the final word
                 self.cancel()
                 return
             except HoldfastError as error:

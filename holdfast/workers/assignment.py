@@ -53,7 +53,7 @@ class Assignment:
 
     @property
     def due(self) -> float:
-        if self.stop_until is not None:  # the time of the call is no longer looked at
+        if self.stop_until is not None:  # the timeout of the call no longer applies
             return min(self.lease_until, self.stop_until)
         return min(self.lease_until, self.call_until)
 

@@ -1,4 +1,4 @@
-"""Services that nobody serves now: who finds nobody fails at once, and who does so again and again waits a little first.
+"""Back off when a service has no worker: the first attempt fails at once, repeated ones wait a little first.
 
 Without that, a graph whose failures lead back to the call that failed would go round as fast as it can. Knows how long,
 not what a failure leads to. The wait ends as soon as a worker comes.
@@ -16,9 +16,9 @@ from holdfast.values import RunNo
 from holdfast.workers.push import Job
 from holdfast.workers.registry import Roster, Worker
 
-WAIT_SECONDS: Final = 0.1  # of a step that found nobody once before; doubled each time
+WAIT_SECONDS: Final = 0.1  # of a step that found no worker once before; doubled each time
 WAIT_SECONDS_MAX: Final = 5.0
-REMEMBERED_MAX: Final = 10_000  # steps that found nobody
+REMEMBERED_MAX: Final = 10_000  # steps that found no worker
 
 _VISIT = re.compile(r"~\d+")
 
@@ -30,7 +30,7 @@ class Absence:
         roster.when_here = self._wake
 
     async def wait(self, job: Job) -> None:
-        """Wait for somebody who does this job, if the same step has found nobody before. There may be nobody still."""
+        """Wait for a worker for this job, if the same step has found none before. There may still be none."""
         step = _step_of(job)
         times = self._found_nobody.pop(step, 0)
         self._found_nobody[step] = times + 1
@@ -40,7 +40,7 @@ class Absence:
             await self._somebody(job, min(WAIT_SECONDS * 2 ** min(times - 1, 10), WAIT_SECONDS_MAX))
 
     def is_over(self, job: Job) -> None:
-        """There is somebody for this job."""
+        """A worker was found for this job."""
         if self._found_nobody:
             self._found_nobody.pop(_step_of(job), None)
 

@@ -85,11 +85,15 @@ class Expiry:
     def _lease_is_over(self, assignment: Assignment) -> None:
         job, row = assignment.job, assignment.row
         assert job is not None
-        log.warning("run %s: worker %s fell silent with step %s", job.run_id, row.worker, job.path)
+        log.warning("run %s: the lease of worker %s expired during step %s", job.run_id, row.worker, job.path)
         if assignment.stop_until is not None:
-            self._fail(assignment, f"worker {row.worker} fell silent", "cancelled")
+            self._fail(assignment, f"the lease of worker {row.worker} expired", "cancelled")
         elif job.only_once:
-            self._fail(assignment, f"worker {row.worker} fell silent, and it must not be done twice", "lost")
+            self._fail(
+                assignment,
+                f"the lease of worker {row.worker} expired, and the step must not run twice",
+                "lost",
+            )
         elif row.offers >= limits.now.leases_max:
             message = f"the leases of {row.offers} workers in turn expired ({limits.met('leases_max')})"
             self._fail(assignment, message, "lost")
@@ -107,6 +111,4 @@ class Expiry:
         elif assignment.alone_since is None:
             assignment.alone_since = now
         elif now - assignment.alone_since >= self._roster.ttl_secs:
-            self._fail(
-                assignment, f"no worker: nobody is left who fetches jobs of {job.service!r}", "no_worker"
-            )
+            self._fail(assignment, f"no worker fetches jobs of {job.service!r} any longer", "no_worker")

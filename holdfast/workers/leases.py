@@ -41,7 +41,7 @@ Entry = TypeVar("Entry")
 
 
 class _Ended(msgspec.Struct):
-    """A job that is over: who may say what about it now."""
+    """A job that has ended: which reports about it are still accepted."""
 
     tokens: frozenset[str]
     accepted: tuple[str, bytes] | None  # token and digest of the answer that counted
@@ -61,16 +61,16 @@ class Assignments:
         self._offered: dict[Queue, dict[Key, Assignment]] = {}  # the oldest first
         self._to_be_told: dict[Queue, dict[Key, Assignment]] = {}  # by worker: those that it is to stop
         self.pollers = Pollers()
-        self._named: dict[str, Assignment] = {}  # those that workers were told of
+        self._named: dict[str, Assignment] = {}  # those that were handed to workers
         self._ended: OrderedDict[Key, _Ended] = OrderedDict()
         self._expiry = Expiry(self._open, roster, clock, pulse, fail=self._fail, take_back=self._take_back)
         roster.when_gone = lambda worker: self.pollers.wake((worker.tenant, f"@{worker.id}"))
-        # Shows an answer that came too late in the journal of its run, if that is open: given by whoever has the door.
+        # Records a late result in the journal of its run, if the run is open; set by the owner of the door.
         self.show_late: Callable[[Key, bytes | ToolError], None] | None = None
 
     def open(self, rows: Iterable[AssignmentRow]) -> None:
-        """Jobs whose rows are on disk, and that nobody waits for yet: just started, or given out by an engine before
-        this one. Leases begin anew: nobody could renew them meanwhile."""
+        """Jobs whose rows are on disk and that no attempt waits for yet: just started, or handed out by an engine before
+        this one. Their leases restart: workers could not renew them meanwhile."""
         for row in rows:
             assignment = self._add(Assignment(row))
             self._not_begun.setdefault(row.no, {})[assignment.key] = None
@@ -96,7 +96,7 @@ class Assignments:
         return found is not None and found.job is not None
 
     def lease_left(self, key: Key) -> float | None:
-        """Seconds until the lease of this attempt is over; None if it is not leased."""
+        """Seconds until the lease of this attempt expires; None if it is not leased."""
         found = self._open.get(key)
         if found is None or not found.is_leased or found.lease_until == float("inf"):
             return None
@@ -130,7 +130,7 @@ class Assignments:
                 self._take_off(found)
 
     def unheard(self) -> list[Key]:
-        """Given out in this process, and nobody waits for the answer; those of others wait to be taken up."""
+        """Jobs of this process whose result has no recipient; jobs of an earlier process wait to be adopted."""
         return [key for key, each in self._open.items() if each.job is not None and each.result is None]
 
     def forget(self, key: Key) -> None:
@@ -165,12 +165,12 @@ class Assignments:
             self.waiting -= 1
 
     def stop(self, job: Job) -> bool:
-        """Tell whoever has this job to stop, and wait a little for the answer. False: it is not here."""
+        """Ask the worker that has this job to stop, and wait a little for its result. False: the job is not here."""
         assignment = self._open.get(job.key)
         if assignment is None or assignment.result is None:
             return False
         if not assignment.is_leased:
-            self._fail(assignment, "nobody had fetched the job", "cancelled")
+            self._fail(assignment, "no worker had fetched the job", "cancelled")
         elif assignment.stop_until is None:
             assignment.stop_until = self._clock.monotonic() + cancel_grace_ms() / 1000
             self._to_be_told.setdefault(assignment.worker_queue, {})[assignment.key] = assignment
@@ -274,7 +274,7 @@ class Assignments:
         self._writes.soon()
 
     async def give_out(self, taken: list[Assignment]) -> list[Assignment]:
-        """Hand jobs out once it is durable who has them; if it will not be, nobody has."""
+        """Hand out jobs once their leases are durable; if the commit fails, they are not leased."""
         if not taken:
             return []
         leases = [(assignment, assignment.row.token) for assignment in taken]
@@ -307,9 +307,11 @@ class Assignments:
         """The open job, if the token is that of its lease."""
         assignment = self._open.get(key)
         if assignment is None:
-            raise Superseded(f"assignment {name} is over: it was answered, stopped or given up")
+            raise Superseded(f"assignment {name} has ended: it was completed, stopped or given up")
         if not secrets.compare_digest(assignment.row.token.encode(), token.encode()):
-            raise Superseded(f"assignment {name} is with somebody else: the lease of this token is over")
+            raise Superseded(
+                f"assignment {name} belongs to another worker: the lease of this token has expired"
+            )
         return assignment
 
     def named(self, name: str) -> Assignment | None:
@@ -325,11 +327,11 @@ class Assignments:
         return ended is not None and ended.accepted == (token, digest)
 
     def note_late(self, key: Key, token: str, outcome: bytes | ToolError) -> None:
-        """Show an answer that came too late, once, if it is from somebody who had the job."""
+        """Record a late result, once, if it comes from a worker that had the job."""
         open_one, ended = self._open.get(key), self._ended.get(key)
         if open_one is not None:
             if open_one.job is not None and token in open_one.tokens:
-                open_one.job.context.log("a worker answered after its lease was over")
+                open_one.job.context.log("a worker reported a result after its lease had expired")
         elif (
             ended is not None and token in ended.tokens and not ended.is_shown and self.show_late is not None
         ):
@@ -337,7 +339,7 @@ class Assignments:
             self.show_late(key, outcome)
 
     def to_stop(self, worker: Worker) -> list[str]:
-        """Jobs of a worker that it was not yet told to stop. Later on it is told by heartbeats alone."""
+        """Jobs of a worker that it must stop and has not been notified of. Afterwards only heartbeats repeat it."""
         found = self._to_be_told.pop((worker.tenant, f"@{worker.id}"), {})
         return [assignment.id for assignment in found.values()]
 
@@ -382,7 +384,7 @@ class Assignments:
     # ---------------------------------------------------------------------------------------------------- times
 
     def _paused(self, seconds: float) -> None:
-        """We could not listen: that time counts against nobody, and a worker has as long again to be heard, up to a lease."""
+        """This process could not listen for a while: leases are extended by that time, up to one lease."""
         now = self._clock.monotonic()
         least, most = now + min(seconds, self.lease_secs), now + self.lease_secs
         for assignment in self._open.values():

@@ -239,6 +239,6 @@ class Pull:
 
 
 def _is_read(told: asyncio.Future[None]) -> None:
-    """Whoever waited for it may be gone: an error that nobody asks for is none."""
+    """The caller may be gone: an exception that is never retrieved must not be logged."""
     if not told.cancelled():
         told.exception()

@@ -29,7 +29,7 @@ from holdfast.workers.registry import Roster, Worker
 
 REMEMBERED_MAX: Final = 10_000  # steps whose last worker is known
 CALLS_MAX: Final = 1_000  # at once, each with a connection
-CALLS_TO_ONE_MAX: Final = 500  # of these, to one worker: one that hangs leaves places for the others
+CALLS_TO_ONE_MAX: Final = 500  # of these, to one worker: a worker that hangs leaves room for the rest
 
 
 class Job(msgspec.Struct, eq=False):
@@ -44,7 +44,7 @@ class Job(msgspec.Struct, eq=False):
     body: bytes  # {"input": …, "params": {…}}
     idempotency_key: str
     rule: ServiceRule
-    context: Context  # through which it tells of itself
+    context: Context  # through which it reports logs and progress
     only_once: bool = False
     traceparent: str | None = None
     worker: tuple[str, ...] = ()
@@ -55,7 +55,7 @@ class Job(msgspec.Struct, eq=False):
         return self.no, self.path, self.attempt
 
     def body_for(self, worker: Worker) -> bytes:
-        """What a worker is told: if it said that it answers later, also where to; unless the step says so itself."""
+        """What a worker receives: also a callback URL if the service supports it, unless the step sets one."""
         if self.address is None or self.service not in worker.called_back:
             return self.body
         body = decode(self.body)
@@ -77,7 +77,7 @@ class WorkerFailed(ToolError):
 
 
 class Unreached(ToolError):
-    """No worker answered at all; whoever else there is may have a try."""
+    """No worker answered at all; another one may be tried."""
 
 
 _answer: Final = msgspec.json.Decoder(Answer).decode
@@ -114,9 +114,7 @@ class Calls:
                 self._last.pop((job.no, job.path), None)
                 return result
         if last is None:
-            raise ToolError(
-                f"no worker: nobody is registered and alive who does {job.service!r}", kind="no_worker"
-            )
+            raise ToolError(f"no worker: none is registered and alive for {job.service!r}", kind="no_worker")
         self._remember(job)
         failed = ToolError if answers else Unreached
         raise failed(f"all workers failed: {last}"[: limits.now.error_chars_max], kind=last.kind)
@@ -154,7 +152,7 @@ class Calls:
             async with limit:
                 return _result(await self._post(worker, job), worker)
         except TimeoutError:
-            how = f"did not answer within {timeout_ms / 1000:g} s" if timeout_ms else "fell silent"
+            how = f"did not answer within {timeout_ms / 1000:g} s" if timeout_ms else "stopped responding"
             raise ToolError(f"worker {worker.id} {how}", kind="timeout") from None
         except Broken as error:
             raise Broken(f"worker {worker.id}: {error}") from None
@@ -174,7 +172,7 @@ class Calls:
 
 
 def _result(text: bytes, worker: Worker) -> bytes:
-    """The result in an answer; its failure if it tells of one."""
+    """The result in a response; raises its failure if it reports one."""
     try:
         answer = _answer(text)
         if answer.result is msgspec.UNSET and answer.error is msgspec.UNSET:

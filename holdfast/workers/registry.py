@@ -35,7 +35,7 @@ NO_KEY: Final = ("", "local")  # the ids of callers who need no key
 
 
 class Service(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a worker does, by its name. `supports_async_callback`: its calls are told where to send a later answer."""
+    """What a worker does, by its name. `supports_async_callback`: its calls receive a callback URL for a later result."""
 
     name: str
     supports_async_callback: bool = False
@@ -56,7 +56,7 @@ class WorkerView(msgspec.Struct, frozen=True):
     last_heartbeat: Millis
     status: Literal["online", "offline"]
     type: Kind
-    called_back: tuple[str, ...] = ()  # services whose calls are told where to send a later answer
+    called_back: tuple[str, ...] = ()  # services whose calls receive a callback URL
     place: int = 0  # the how many-th it was to register
 
 
@@ -281,7 +281,7 @@ class Roster:
         return found[0].view() if found else None
 
     def is_served(self, tenant: str, service: str) -> bool:
-        """Is anybody alive who does this, called or fetching?"""
+        """Whether a live worker, push or pull, offers this service."""
         since = self._clock.monotonic() - self.ttl_secs
         return any(worker.heard > since for worker in self._serving.get((tenant, service), {}).values())
 
@@ -299,11 +299,11 @@ class Roster:
         return self._clock.monotonic() - worker.heard >= self.ttl_secs
 
     def _is_of(self, worker: Worker, key_id: str | None) -> bool:
-        """One that came without a key belongs to whoever has one now."""
+        """A worker that registered without a key may be claimed by a caller with one."""
         return key_id is None or worker.key_id in NO_KEY or worker.key_id == key_id
 
     def _refuse_other(self, worker: Worker, key_id: str) -> None:
-        """While a worker lives, nobody else takes its name; a key that was replaced is forgotten with its worker."""
+        """While a worker is alive, no other key can take its name; a key is forgotten with its worker."""
         if not self._is_of(worker, key_id) and not self._is_stale(worker):
             raise Forbidden(f"worker {worker.id!r} was registered with another key; take another id")
 
@@ -370,7 +370,7 @@ class Roster:
         self._drop(stalest)
 
     def _paused(self, seconds: float) -> None:
-        """We could not listen: nobody was silent meanwhile, and each has as long again to be heard, up to the time to live."""
+        """This process could not listen for a while: deadlines are extended by that time, up to the time to live."""
         since = self._clock.monotonic() - self.ttl_secs + min(seconds, self.ttl_secs)
         for worker in self._all():
             worker.heard = max(worker.heard + seconds, since) if worker.is_online else worker.heard
@@ -381,7 +381,7 @@ class Roster:
             self._sweep = asyncio.get_running_loop().call_later(SWEEP_SECONDS, self._look_after)
 
     def _look_after(self) -> None:
-        """Write down who fell silent, and let no call wait for them for ever."""
+        """Record workers whose registration expired, and end the calls that wait for them."""
         self._sweep = None
         self._pulse.look()
         now = self._clock.monotonic()

@@ -61,7 +61,7 @@ class Workers:
         self.is_offered = self.assignments.is_offered
 
     async def open(self) -> None:
-        """Know those who were known before, and the jobs that they have. Those of runs that are over are nobody's."""
+        """Load the workers that were registered before, and their jobs. Jobs of finished runs are dropped."""
         self.roster.open(await self._store.workers())
         rows, over = await self._store.assignments(), dict[RunNo, bool]()
         for no in {row.no for row in rows}:
@@ -88,7 +88,7 @@ class Workers:
     # ----------------------------------------------------------------------------------- the side of the engine
 
     async def call(self, job: Job) -> bytes:
-        """The result of a job, as JSON text; raises ToolError where nobody could do it, or whoever tried has failed."""
+        """The result of a job, as JSON text; raises ToolError if there is no worker, or the workers that tried have failed."""
         if self.holds(job.key):
             return await self.assignments.wait(job)
         if self.roster.is_served(job.tenant, job.service):
@@ -121,7 +121,7 @@ class Workers:
         return self.assignments.held(no)
 
     def unheard(self) -> list[Key]:
-        """The attempts that nobody waits for any more, because what was answered could not be written."""
+        """The attempts whose results no longer have a recipient, because their commit failed."""
         return self.assignments.unheard()
 
     # ---------------------------------------------------------------------------------- the side of the workers
@@ -148,7 +148,7 @@ class Workers:
         *,
         key_id: str | None = None,
     ) -> WorkerView:
-        """A sign of life, by id, else by address; NotFound tells the worker to register again."""
+        """A heartbeat, by id, else by URL; NotFound makes the worker register again."""
         return self.roster.heartbeat(tenant, worker_id, url, load, key_id=key_id).view()
 
     async def forget(self, tenant: str, worker_id: str, *, key_id: str | None = None) -> WorkerView:

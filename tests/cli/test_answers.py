@@ -110,7 +110,7 @@ def test_the_only_gate_of_the_last_run_need_not_be_named(place: Place) -> None:
 def test_of_several_gates_one_must_be_named(place: Place) -> None:
     run_id = place.waiting(TWO)
     said = place.run("approve", run_id)
-    assert said.returncode == 2 and "asks at both[0].a, both[1].b; say which one" in said.stderr
+    assert said.returncode == 2 and "has open approvals at both[0].a, both[1].b; name one" in said.stderr
     assert place.run("approve", run_id, "a").returncode == 0
     assert place.cli.json("approve", run_id)["path"] == "both[1].b"
     assert place.ended(run_id)["status"] == "completed"
@@ -148,7 +148,7 @@ def test_whoever_comes_later_is_told(place: Place) -> None:
     for words in ([run_id, "gate"], [run_id]):
         said = place.run("approve", *words)
         assert said.returncode == 2, said.stderr
-        assert "gate was approved already" in said.stderr or "asks nobody now" in said.stderr
+        assert "gate was approved already" in said.stderr or "has no open approval" in said.stderr
 
 
 def test_a_quorum_takes_several_answers(place: Place) -> None:
@@ -174,7 +174,7 @@ def test_a_link_of_a_file_leads_to_where_it_will_be_served(cli: Cli) -> None:
     public = {"HOLDFAST_PUBLIC_URL": "https://flows.example.org"}
     assert cli.run("approve", run_id, "--link", **public).stdout.startswith(public["HOLDFAST_PUBLIC_URL"])
     said = cli.run("approve", run_id, "--link")
-    assert said.returncode == 2 and "a link would lead nowhere" in said.stderr
+    assert said.returncode == 2 and "a link would not work" in said.stderr
 
 
 def test_links_stand_in_why_a_run_waits_where_there_is_a_public_address(cli: Cli) -> None:
@@ -230,7 +230,7 @@ def test_a_result_becomes_the_output(place: Place, result: str) -> None:
     place.cli.write("answer.json", '{"n": 1}')
     run_id = place.waiting(LATER)
     said = place.run("resume", "T9", "--result", result)
-    assert (said.returncode, "task T9: the step goes on with it" in said.stderr) == (0, True), said.stderr
+    assert (said.returncode, "task T9: the step continues with it" in said.stderr) == (0, True), said.stderr
     assert place.ended(run_id)["output"] == {"call": {"n": 1}}
 
 
@@ -272,7 +272,7 @@ def test_what_nobody_waits_for_is_told_by_the_exit_code(place: Place) -> None:
     place.run("runs", "cancel", run_id)
     place.ended(run_id)
     said = place.run("resume", "T9", "--result", "5", "--run", run_id)
-    assert said.returncode == 1 and "no run waits for it" in said.stderr, said.stderr
+    assert said.returncode == 1 and "no run is waiting for it" in said.stderr, said.stderr
 
 
 @pytest.mark.parametrize("flags", [[], ["--result", "1", "--error", "no"]])

@@ -48,7 +48,7 @@ def test_a_letter_that_is_sent_again_in_vain_says_so(cli: Cli, receiver: Receive
     told(cli, receiver, 410, *[503] * 100)
     (letter,) = listed(cli)
     done = cli.run("dead-letters", "replay", letter["id"])
-    assert "is on its way again, for now in vain" in done.stderr
+    assert "is pending again; the first attempt failed" in done.stderr
     assert "503" in done.stderr
 
 
@@ -80,4 +80,4 @@ def test_a_letter_that_is_not_there_is_told(cli: Cli, receiver: Receiver, act: s
     told(cli, receiver)
     done = cli.run("dead-letters", act, "msg_none_0")
     assert done.returncode == 2
-    assert "there is no letter 'msg_none_0' here" in done.stderr
+    assert "no delivery 'msg_none_0'" in done.stderr

@@ -497,7 +497,7 @@ def test_a_hangup_that_nohup_ignores_is_ignored(cli: Cli) -> None:
 def test_a_step_that_must_not_be_done_twice_is_lost_by_stopping(cli: Cli, number: signal.Signals) -> None:
     file = cli.flow("- {id: once, tool: begin, on_crash: fail}")
     _, said = cli.stopped_by(number, "run", file, "--tools", "tools")
-    assert "step once was at work and must not be done twice" in said
+    assert "step once was running and must not run twice" in said
     data = cli.json("run", "--continue", run_id_in(said), "--tools", "tools")
     assert (data["status"], data["error"]["kind"]) == ("failed", "lost")
 
@@ -678,4 +678,4 @@ def test_a_run_at_a_server_that_waits_for_the_outside_exits_with_4_too(cli: Cli)
     done = cli.run("run", cli.flow("- {id: s, kind: wait_event, signal_key: go}"))
     assert done.returncode == 4
     assert re.search(r"the signal 'go': holdfast signal \S+ go JSON", done.stderr), done.stderr
-    assert "goes on there" in done.stderr
+    assert "continues there" in done.stderr

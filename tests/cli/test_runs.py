@@ -279,7 +279,7 @@ def test_a_rerun_says_first_what_will_run(cli: Cli) -> None:
     cli.write("mended", "")
     args = ("--from", "second", "--tools", "tools", "--tools", "once")
     said = cli.run("runs", "rerun", run_id, *args).stderr
-    assert "✓ first  taken over\n  · second  runs\n  · third  runs\n" in said
+    assert "✓ first  copied\n  · second  runs\n  · third  runs\n" in said
 
 
 def test_a_rerun_cannot_begin_after_a_step_that_did_not_complete(cli: Cli) -> None:

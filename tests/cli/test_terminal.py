@@ -239,7 +239,7 @@ def test_ctrl_c_on_a_terminal_leaves_the_tree_and_says_how_to_go_on(cli: Cli) ->
     os.close(ours)
     assert process.wait(120) == 128 + signal.SIGINT
     assert re.search(
-        r"go on with: holdfast run --continue \S+ --tools tools", CONTROLS.sub("", seen.decode())
+        r"continue with: holdfast run --continue \S+ --tools tools", CONTROLS.sub("", seen.decode())
     )
 
 
@@ -283,7 +283,7 @@ def place(request: pytest.FixtureRequest, cli: Cli) -> Cli:
 
 
 def answered(
-    cli: Cli, *lines: bytes, gate: str = GATE, asks: tuple[bytes, ...] = (b"leaves it open",)
+    cli: Cli, *lines: bytes, gate: str = GATE, asks: tuple[bytes, ...] = (b"to leave it open",)
 ) -> tuple[int, str]:
     """A run that asks for approvals on the terminal, and what it is told there."""
     flow = cli.flow(f"- {gate}\n- {{id: s, tool: add, args: {{a: 4}}}}")
@@ -312,12 +312,12 @@ def test_an_approval_may_be_denied_on_the_terminal(place: Cli) -> None:
 
 
 FORM = "{id: gate, kind: approve, prompt: Sure?, form: {type: object, required: [n]}}"
-ASKS = (b"leaves it open", b"as JSON", b"once more")
+ASKS = (b"to leave it open", b"as JSON", b"try again")
 
 
 def test_a_form_is_asked_for_until_it_is_json(place: Cli) -> None:
     code, seen = answered(place, b"yes\n", b"n=1\n", b'{"n": 1}\n', gate=FORM, asks=ASKS)
-    assert (code, "that is no JSON" in seen, "completed" in seen) == (0, True, True)
+    assert (code, "not valid JSON" in seen, "completed" in seen) == (0, True, True)
 
 
 def test_whoever_denies_is_not_asked_to_fill_anything_in(place: Cli) -> None:
@@ -335,8 +335,8 @@ def test_an_approval_that_is_left_open_exits_with_4_and_says_how_it_is_answered(
 
 
 def test_what_is_neither_yes_nor_no_is_asked_for_once_more(place: Cli) -> None:
-    code, seen = answered(place, b"yess\n", b"yes\n", asks=(b"with a reason", b"once more"))
-    assert (code, "neither yes nor no" in seen, "completed" in seen) == (0, True, True)
+    code, seen = answered(place, b"yess\n", b"yes\n", asks=(b"with a reason", b"please answer"))
+    assert (code, "please answer yes or no" in seen, "completed" in seen) == (0, True, True)
 
 
 def test_a_prompt_moves_nothing_on_the_terminal(place: Cli) -> None:
@@ -367,7 +367,7 @@ def test_a_gate_that_somebody_else_answers_is_asked_for_no_more(cli: Cli) -> Non
     up = cli.up("--tools", "tools")
     process, ours = started(cli, "run", cli.flow(f"- {GATE}"))
     seen = b""
-    while b"leaves it open" not in seen:
+    while b"to leave it open" not in seen:
         chunk = _read(ours)
         assert chunk, seen
         seen += chunk

@@ -115,7 +115,7 @@ def test_a_run_that_fails_at_the_server_exits_with_1(cli: Cli) -> None:
     cli.up("--tools", "tools")
     ran = cli.run("run", cli.flow(FAILS))
     assert (ran.returncode, "failed after" in ran.stderr) == (1, True)
-    assert "see what each step gave: holdfast runs show" in ran.stderr
+    assert "see the output of each step: holdfast runs show" in ran.stderr
 
 
 def test_inputs_that_do_not_fit_are_refused_before_the_server_is_asked(cli: Cli) -> None:
@@ -139,7 +139,7 @@ def test_whoever_leaves_a_run_at_a_server_leaves_it_running(cli: Cli) -> None:
     cli.until(process, "✓ first")
     process.send_signal(signal.SIGINT)
     _, said = process.communicate(timeout=120)
-    assert (process.returncode, "and goes on there" in said) == (130, True)
+    assert (process.returncode, "and continues there" in said) == (130, True)
     assert cli.json("runs", "show", "last")["status"] == "running"
 
 

@@ -83,7 +83,7 @@ def test_a_key_that_is_forgotten_lets_the_next_step_be_done(cli: Cli) -> None:
         cli.run("run", cli.flow(CHARGED), "--tools", "tools")
     assert cli.notes() == ["paid"]
     done = cli.run("doctor", "--forget-key", "order-7")
-    assert (done.returncode, "forgot the answer of the key 'order-7'" in done.stderr) == (0, True)
+    assert (done.returncode, "forgot the output of the key 'order-7'" in done.stderr) == (0, True)
     cli.run("run", cli.flow(CHARGED), "--tools", "tools")
     assert cli.notes() == ["paid", "paid"]
 

@@ -165,7 +165,7 @@ async def test_a_server_that_runs_takes_up_a_run_that_was_set_aside_when_it_is_a
     try:
         assert (await server.ask("GET", f"/runs/{bad}"))[1]["set_aside"] is not None
         asked = await asyncio.to_thread(holdfast, server.database, "doctor", "--retry-run", bad[-12:])
-        assert (asked.returncode, asked.stdout + asked.stderr) == (0, f"run {bad} is taken up again now\n")
+        assert (asked.returncode, asked.stdout + asked.stderr) == (0, f"run {bad} is retried now\n")
         async with asyncio.timeout(60):
             while await status_of(server, bad) != "completed":
                 await asyncio.sleep(0.1)

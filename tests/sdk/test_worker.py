@@ -152,7 +152,7 @@ def test_a_job_that_ends_while_the_server_is_away_is_answered_when_it_is_back(
     house.kill(house.server)
     go.touch()
     log = max(house.folder.glob("*.log"))
-    until(lambda: "did not get through" in log.read_text(), "the worker has tried to answer")
+    until(lambda: "cannot report a result" in log.read_text(), "the worker has tried to answer")
     house.up()
     assert house.ended(run_id)["output"] == {"n": "done"}
     assert notes.read_text() == "n 1\n"

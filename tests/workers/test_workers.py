@@ -345,7 +345,7 @@ async def test_a_call_without_a_limit_ends_when_its_worker_falls_silent(tmp_path
     ):
         await register(engine, hung)
         error = await failure(engine, step())
-    assert (error.kind, error.message) == ("timeout", "all workers failed: worker w1 fell silent")
+    assert (error.kind, error.message) == ("timeout", "all workers failed: worker w1 stopped responding")
 
 
 async def test_what_may_have_been_done_is_not_done_again_where_that_is_forbidden(tmp_path: Path) -> None:

@@ -29,9 +29,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import pytest
 
-if (
-    TYPE_CHECKING
-):  # pytest loads this file at every start, also where nobody uses it: the rest waits until somebody does
+if TYPE_CHECKING:  # pytest loads this file at every start, used or not: the rest is imported on first use
     from holdfast.embed import Holdfast, Resumption, RunHandle, Spec
     from holdfast.runtime.engine import Engine
     from holdfast.values import Millis, RunId
@@ -43,8 +41,8 @@ BEGAN: Final = (
 )
 TURNS_MAX: Final = 300_000
 JUMPS_MAX: Final = 1_000_000
-STUCK_SECONDS: Final = 10.0  # real ones: nobody moves time, no thread answers, the test would hang
-SOCKET_SECONDS: Final = 0.25  # real ones: how long time waits for an async tool that talks to somebody
+STUCK_SECONDS: Final = 10.0  # of real time: without progress for so long, the test would hang
+SOCKET_SECONDS: Final = 0.25  # of real time: how long the clock waits for an async tool that uses a socket
 MOMENT_SECONDS: Final = 0.002
 TIDY_SECONDS: Final = 3_600.0  # how far two rounds of upkeep are apart at least
 
@@ -161,7 +159,7 @@ def _loop() -> Any:
 
 
 class FakeTool:
-    """A tool that records how it was called and answers as it was told to."""
+    """A tool that records its calls and returns what the test configured."""
 
     def __init__(self, name: str, answer: Callable[[dict[str, Any]], Any]) -> None:
         self.name, self._answer = name, answer
@@ -254,7 +252,7 @@ class TestEngine:
         return await self.finish(await self.start(spec, inputs, **options))
 
     async def finish(self, run: RunHandle) -> Any:
-        """Let time pass until a run is over; gives its output, or raises RunFailed, RunCancelled or RunInterrupted."""
+        """Let time pass until a run has finished; returns its output, or raises RunFailed, RunCancelled or RunInterrupted."""
         await self.open()
         ending = asyncio.ensure_future(run.result())
         try:
@@ -372,12 +370,12 @@ class TestEngine:
         self._take_time(loop)
         from holdfast.embed import Holdfast
 
-        # A test may let months pass and look at a run then.
+        # A test may let months pass and read a run then.
         options = {"durability": "relaxed", "retention_days": None, **self.options}
         hf = Holdfast(str(self.file), tools=self._tools.values(), clock=self.clock, **options)
-        hf._store.threads = False  # a commit takes no time and is over when the loop is at rest
+        hf._store.threads = False  # a commit takes no time and is done when the loop is idle
         for timers in (hf._engine.timers, hf._engine.outbox.timers):
-            timers.sleep_seconds_max = math.inf  # this clock is never set behind anybody's back
+            timers.sleep_seconds_max = math.inf  # this clock is only moved by the test
             timers.last_stretch_seconds = 0.0  # and its turns take no time
         hf._engine.workers.pulse.tick_seconds = math.inf  # nor is this process ever stopped
         upkeep = hf._engine.upkeep
@@ -411,9 +409,9 @@ class TestEngine:
         hf._lock.free()
 
     def _take_time(self, loop: Any) -> None:
-        """Let a loop read our clock, whoever made it."""
+        """Make a loop read our clock, whichever library created it."""
         if not isinstance(loop, ManualLoop):
-            self.clock.go_on_from(loop.time())  # what others have scheduled keeps its distance
+            self.clock.go_on_from(loop.time())  # calls that are already scheduled keep their delay
             loop.time = self.clock.loop_time
         else:
             loop.clock = self.clock
@@ -452,7 +450,7 @@ class TestEngine:
 
 
 def crash(engine: Engine) -> None:
-    """End an engine as a killed process does: nothing more is written, nobody is told."""
+    """End an engine as a killed process does: nothing more is written or notified."""
     engine.committer.abandon()
     engine.dispatch.abandon()
     engine.workers.abandon()
@@ -470,7 +468,7 @@ def crash(engine: Engine) -> None:
 
 
 def _has_busy_thread(loop: Any) -> bool:
-    """Does a thread of the loop work for somebody? That is how a name becomes an address."""
+    """Whether a thread of the loop is busy. DNS lookups run there."""
     threads = loop._default_executor
     return threads is not None and len(threads._threads) > threads._idle_semaphore._value
 
@@ -514,7 +512,7 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
 
 
 def _engine_of(item: pytest.Item) -> TestEngine | None:
-    """The engine of a test. Looked for by what it is: others have fixtures of that name, too."""
+    """The engine of a test. Found by its type: other plugins may have a fixture of the same name."""
     values = getattr(item, "funcargs", {}).values()
     return next((value for value in values if isinstance(value, TestEngine)), None)
 

@@ -112,7 +112,7 @@ def _attempt_released(draft: Draft, event: AttemptReleased) -> None:
 
 
 def _answered(draft: Draft, path: str, target: str) -> None:
-    """An attempt that was told to stop has stopped; the last one lets its target go on."""
+    """An attempt that was asked to stop has stopped; the last one lets its target continue."""
     stop = draft.run.stops[target]
     if target == path:
         _failed(draft, path, draft.run.steps[path].tries + 1, stop.error)
@@ -122,7 +122,7 @@ def _answered(draft: Draft, path: str, target: str) -> None:
 
 def _state_too_large(plan: Plan, path: str, attempt: int) -> Error:
     most = f"{limits.size(limits.now.kept_bytes_max)} ({limits.met('kept_bytes_max')})"
-    message = f"the outputs that later steps can name are over {most}; {plan.advice_when_too_large}"
+    message = f"the outputs that later steps can name exceed {most}; {plan.advice_when_too_large}"
     return Error("state_too_large", message, path, attempt)
 
 
@@ -143,7 +143,7 @@ def _begin(draft: Draft, first: str | None) -> None:
     timeout_ms, created_at = draft.plan.timeout_ms, draft.run.created_at or draft.at
     if timeout_ms is not None:
         if created_at + timeout_ms <= draft.at:
-            return scopes.end_late(draft)  # it was accepted, and nobody had room for it in time
+            return scopes.end_late(draft)  # it was accepted, but no node had room for it in time
         scopes.arm_deadline(draft, timeout_ms)
     draft.go("", draft.plan.root.first if first is None else first)
 
@@ -250,7 +250,7 @@ def _adopted(draft: Draft, event: Adopted) -> None:
     if event.drive and event.restarted and draft.plan.interrupted_by_restart:
         return scopes.interrupt(draft, "the engine was restarted")
     if not event.drive:
-        return  # what was open is ready; nothing starts or fails until somebody drives
+        return  # open attempts become ready; nothing starts or fails until a node drives the run
     draft.lost = frozenset(event.lost)
     if run.timers.get(timer_key("deadline", ""), draft.at + 1) <= draft.at:
         return scopes.end_late(draft)
@@ -269,7 +269,7 @@ def _adopted(draft: Draft, event: Adopted) -> None:
             draft.work.append(("start", path, ""))
     for target, stop in run.stops.items():
         if target and not stop.left and draft.scope(target) is not None and not draft.has_stopped(target):
-            scopes.stopped(draft, target, stop.error)  # its last answer came while nobody drove
+            scopes.stopped(draft, target, stop.error)  # its last answer came while no node drove the run
     # What fails comes first off the stack: it may stop what would only start in vain.
     draft.work.sort(key=lambda item: item[0] == "fail")
 
@@ -292,7 +292,7 @@ def _take_up(draft: Draft) -> None:
 
 
 def _lost_while_stopping(draft: Draft, path: str, target: str) -> None:
-    """An attempt that was told to stop has stopped, in the hardest way; so have all the others of its target."""
+    """An attempt that was asked to stop died with its process; so did all others beneath its target."""
     stop = draft.run.stops[target]
     if target == path:
         _failed(draft, path, draft.run.steps[path].tries + 1, stop.error)

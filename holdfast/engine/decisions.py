@@ -41,7 +41,7 @@ class StopAttempt(msgspec.Struct, array_like=True, tag="stop"):
 
 
 class BeginStop(msgspec.Struct, array_like=True, tag="begin_stop"):
-    """Attempts beneath `target` were told to stop; what follows waits for their answers or for the grace timer."""
+    """Attempts beneath `target` are asked to stop; what follows waits for their results or for the grace timer."""
 
     target: str
     error: Error
@@ -86,7 +86,7 @@ class FailStep(msgspec.Struct, array_like=True, tag="fail"):
 
 
 class OpenWait(msgspec.Struct, array_like=True, tag="wait", gc=False):
-    """A step waits for somebody outside. `kind` is callback, signal, approval or condition; `name` is a task id."""
+    """A step waits for an answer from outside. `kind` is callback, signal, approval or condition; `name` is a task id."""
 
     path: str
     kind: str

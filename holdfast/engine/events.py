@@ -11,7 +11,7 @@ from holdfast.values import NULL, Error
 
 
 class Destination(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """Who is told of the end of a run; `secret_env` names the variable that holds the key of the signature."""
+    """A destination of the final callback; `secret_env` names the variable that holds the signing secret."""
 
     url: str
     secret_env: str | None = None
@@ -74,7 +74,7 @@ class StepFailed(msgspec.Struct, array_like=True, tag="step_failed"):
 
 
 class AttemptTimedOut(msgspec.Struct, array_like=True, tag="attempt_timed_out"):
-    """The time of an attempt is over; what it does from here on is late."""
+    """An attempt timed out; its result is late from here on."""
 
     path: str
     attempt: int
@@ -148,7 +148,7 @@ class KeyGranted(msgspec.Struct, array_like=True, tag="key_granted"):
 
 
 class KeyHeld(msgspec.Struct, array_like=True, tag="key_held"):
-    """Another step holds the key: this one waits until it is told, or gives up."""
+    """Another step holds the key: this one waits until it is released, or gives up."""
 
     path: str
 

@@ -132,7 +132,7 @@ def _adopted(run: Run, event: Adopted, effects: Effects) -> None:
             if event.drive or step.target != path:
                 _answered(run, path, step, effects)
                 continue
-            _end_stop(run, path)  # nobody is here to try it again: it is lost, and ready
+            _end_stop(run, path)  # no node drives the run: the attempt is lost, and ready
             step.target = None
         step.lost += 1
         step.lost_alone += path == event.alone
@@ -144,7 +144,7 @@ def _step_succeeded(run: Run, event: StepSucceeded, effects: Effects) -> None:
     path, steps = event.path, run.steps
     step = steps.get(path)
     if step is None or step.attempt != event.attempt or step.state != "running":
-        return  # late: the row tells of it and changes nothing
+        return  # late: the row records it and changes nothing
     if step.target is not None:
         return _answered(run, path, step, effects)
     del steps[path]
@@ -272,10 +272,10 @@ def _nothing(run: Run, event: Any, effects: Effects) -> None:
 
 
 def _answered(run: Run, path: str, step: Step, effects: Effects) -> None:
-    """An attempt that was told to stop has stopped, whatever it says."""
+    """An attempt that was asked to stop counts as stopped, whatever its result."""
     target = step.target
     assert target is not None
-    if target == path:  # its time was over: the step itself goes on to a retry or fails
+    if target == path:  # it timed out: the step itself is retried or fails
         step.target, step.tries = None, step.tries + 1
         _rest(run, step, "retrying")
         _end_stop(run, target)
@@ -328,7 +328,7 @@ def _start_attempt(run: Run, order: StartAttempt, effects: Effects) -> None:
         return
     run.active += step.state != "ready"
     step.state, step.attempt, step.reason = "running", order.attempt, ""
-    step.parked = None  # an answer to a former attempt, which is over
+    step.parked = None  # an answer to a former attempt, which has ended
     run.timers.pop(timer_key("retry", path), None)
 
 
@@ -393,7 +393,7 @@ def _stop_attempt(run: Run, order: StopAttempt, effects: Effects) -> None:
 
 
 def _begin_stop(run: Run, order: BeginStop, effects: Effects) -> None:
-    if order.target in run.steps:  # a single attempt whose time is over
+    if order.target in run.steps:  # a single attempt that timed out
         run.stops[order.target] = Stop(order.error, 1)
         return
     for inner in [target for target in run.stops if target and beneath(order.target, target)]:
@@ -564,7 +564,7 @@ def _drop_steps(run: Run, target: str, effects: Effects) -> None:
 
 
 def _drop_children(run: Run, path: str, scope: Scope) -> None:
-    """Forget what is kept of a scope's children that nobody can name any more."""
+    """Drop what is kept of a scope's children that no expression can name any more."""
     if scope.is_nested:
         if path in run.frames:
             _drop_frame(run, path)

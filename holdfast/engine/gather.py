@@ -31,7 +31,7 @@ class Leaves(Protocol):
 
 
 class Gather:
-    """One value in the making. Raises TooLarge once its parts are over `bytes_max` together."""
+    """One value in the making. Raises TooLarge once its parts together exceed `bytes_max`."""
 
     def __init__(self, leaves: Leaves, bytes_max: int | None = None) -> None:
         self._leaves = leaves

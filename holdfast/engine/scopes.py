@@ -52,7 +52,7 @@ def _value_max() -> str:
 def broken(error: Exception, path: str) -> Error:
     """An expression that gives nothing usable fails its step; no attempt is made."""
     if isinstance(error, TooLarge):
-        return Error("input_too_large", f"what {path} is given is over {_value_max()}; {PASS_FILES}", path)
+        return Error("input_too_large", f"the input of {path} exceeds {_value_max()}; {PASS_FILES}", path)
     if isinstance(error, ExpressionTooCostly):
         return Error(error.code, str(error), path)
     return Error("limit" if isinstance(error, LimitExceeded) else "template", str(error), path)
@@ -61,7 +61,7 @@ def broken(error: Exception, path: str) -> Error:
 def broken_output(error: Exception, path: str, what: str, advice: str = "") -> Error:
     """The same for what a step, a scope or the run gives."""
     if isinstance(error, TooLarge):
-        message = f"the output of {what} is over {_value_max()}; {advice or RETURN_FILES}"
+        message = f"the output of {what} exceeds {_value_max()}; {advice or RETURN_FILES}"
         return Error("output_too_large", message, path)
     return broken(error, path)
 
@@ -330,7 +330,7 @@ def stop(draft: Draft, target: str, error: Error) -> None:
 
 
 def stop_step(draft: Draft, path: str, error: Error) -> None:
-    """Stop one attempt whose time is over; a retry or the failure waits for its answer."""
+    """Stop an attempt that timed out; a retry or the failure waits for its result."""
     draft.decisions.append(StopAttempt(path, path))
     draft.decisions.append(BeginStop(path, error))
     draft.decisions.append(ArmTimer(path, "grace", Millis(draft.at + cancel_grace_ms())))
@@ -343,7 +343,7 @@ def arm_deadline(draft: Draft, timeout_ms: int) -> None:
 
 
 def end_late(draft: Draft) -> None:
-    """The time of the run is over: nothing of it starts any more."""
+    """The run timed out: nothing of it starts any more."""
     seconds = (draft.plan.timeout_ms or 0) / 1000
     stop(draft, "", Error("run_timeout", f"the run was not over after {seconds:g} s"))
 
@@ -353,7 +353,7 @@ def interrupt(draft: Draft, why: str) -> None:
 
 
 def stopped(draft: Draft, target: str, error: Error) -> None:
-    """All that was told to stop has answered, or had its time."""
+    """Every attempt that was asked to stop has answered, or its grace period has ended."""
     draft.stopped = (*draft.stopped, target)
     if target:
         return fail_step(draft, target, error)

@@ -3,7 +3,7 @@
 run ─┬─ steps    open ones by path: running, ready, retrying, waiting
      ├─ scopes   open fan-outs and choices by path: how far they are
      ├─ frames   one per block instance: the kept outputs of its finished steps
-     ├─ stops    what is being stopped: the run, a scope, a step whose time is over
+     ├─ stops    what is being stopped: the run, a scope, a step that timed out
      └─ timers   "retry a.b" → due time
 """
 
@@ -39,7 +39,7 @@ class Key(msgspec.Struct, frozen=True, omit_defaults=True, array_like=True):
 
 
 class Wait(msgspec.Struct, omit_defaults=True):
-    """What a step waits for that others can give: a callback, a signal, an approval, or a condition to come true."""
+    """What a step waits for from outside: a callback, a signal, an approval, or a condition to come true."""
 
     kind: str
     name: str = ""
@@ -48,7 +48,7 @@ class Wait(msgspec.Struct, omit_defaults=True):
     detail: msgspec.Raw = NULL
     got: dict[str, msgspec.Raw] = {}  # what of it has come
     polls: int = 0
-    is_last_look: bool = False  # its time is over, and one more poll may still bring the answer
+    is_last_look: bool = False  # it expired, and one last poll may still bring the result
 
 
 class Parked(msgspec.Struct, array_like=True):
@@ -105,7 +105,7 @@ class Step(msgspec.Struct, omit_defaults=True, gc=False):
     lost: int = 0
     lost_alone: int = 0
     reason: str = ""  # why it is ready and not running: stopping, no_tool, lost, suspect, key
-    target: str | None = None  # what is being stopped, if its attempt was told to
+    target: str | None = None  # what is being stopped, if its attempt was asked to
     overlapping: bool = False  # an attempt outlived its grace: the next one may run beside it
     key: Key | None = None  # the idempotency key that it holds, or asks for
     wait: Wait | None = None
@@ -202,7 +202,7 @@ class Run(msgspec.Struct, omit_defaults=True, dict=True):
     result_bytes: int = 0
     has_suspects: bool = False  # some step was lost twice
     keyed: int = 0  # open steps with an idempotency key
-    waits: int = 0  # open steps that others can end
+    waits: int = 0  # open steps that an answer from outside can end
     signals: list[Signal] = []  # not taken yet, the oldest first
     signals_kept: int = 0  # ever: the number of the next one
     vars_bytes: int = 0
@@ -218,7 +218,7 @@ class Run(msgspec.Struct, omit_defaults=True, dict=True):
 
     @property
     def wake_at(self) -> Millis | None:
-        """When the run next moves by itself; None while it waits for others or does something."""
+        """When the run next moves by itself; None while it waits for an answer from outside or is running."""
         return min(self.timers.values(), default=None)
 
     @property
@@ -249,7 +249,7 @@ class Run(msgspec.Struct, omit_defaults=True, dict=True):
 
     @property
     def is_idle(self) -> bool:
-        """Something of it could begin at once, and only waits for somebody to drive it."""
+        """Whether a step could start at once, and only waits for a node to drive the run."""
         waits = any(
             step.reason == "key" or (step.state == "ready" and step.reason in ("lost", "stopping"))
             for step in self.steps.values()
@@ -283,7 +283,7 @@ def timer_of(key: str) -> tuple[str, str]:
 
 
 def waits_for_last_look(wait: Wait) -> bool:
-    """Has its time just come to an end, with somebody left to ask?"""
+    """Whether it has just timed out with approvers left to escalate to."""
     return wait.kind == "callback" and not wait.is_last_look and b'"poll_url"' in bytes(wait.detail)
 
 

@@ -1,4 +1,4 @@
-"""Waiting for others: callbacks, signals, approvals, conditions; what opens a wait, what ends it, and what its time does.
+"""Waits for answers from outside: callbacks, signals, approvals, conditions; how a wait opens, ends and expires.
 
 Knows that answers come, may come early, twice or never. Does not know who sends them, or over what.
 """
@@ -156,7 +156,7 @@ def _look_again(draft: Draft) -> None:
 
 
 def waiting(draft: Draft) -> list[tuple[str, Wait]]:
-    """What waits for others and is not being stopped, the longest first."""
+    """Waits that are open and not being stopped, longest first."""
     found = [
         (path, step.wait)
         for path, step in draft.run.steps.items()

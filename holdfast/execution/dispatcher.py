@@ -123,7 +123,7 @@ class Dispatch:
 
     @property
     def _room(self) -> int:
-        """How many attempts may be open: what waits at a worker that fetches its jobs takes no place from the others."""
+        """How many attempts may be open: jobs that wait for a pull worker take no slot from the rest."""
         return self.places + min(self._pulled.waiting, JOBS_MAX)
 
     def _make_use_of_place(self) -> None:
@@ -216,7 +216,7 @@ class Dispatch:
         self.advance.offer(live, StepFailed(path, number, self.outcomes.described(error, path, number)))
 
     def rejoin(self, live: Live) -> None:
-        """Wait again for the jobs of a run that workers have had since before this process; others are nobody's."""
+        """Wait again for the jobs of a run that workers have had since before this process; other jobs are dropped."""
         no, steps = live.run.no, live.run.steps
         for key in self.workers.held(no):
             _, path, number = key
@@ -279,12 +279,12 @@ class Dispatch:
         return None
 
     def _listener(self, attempt: Attempt) -> Callable[[str, dict[str, Any]], None]:
-        """How a tool, in whatever thread it is, tells of its attempt; while nobody hears it, it costs nothing."""
+        """How a tool, in any thread, reports on its attempt; without readers it costs nothing."""
         loop = asyncio.get_running_loop()
 
         def tell(kind: str, data: dict[str, Any]) -> None:
             if self.hearers:
-                with contextlib.suppress(RuntimeError):  # it told of itself after the engine had closed
+                with contextlib.suppress(RuntimeError):  # it reported after the engine had closed
                     loop.call_soon_threadsafe(self._hear, attempt, kind, data)
 
         return tell
@@ -322,13 +322,13 @@ class Dispatch:
         began, until, tasks = 0.0, monotonic() + self.turn_seconds, 0
         for _ in range(len(queue)):  # no more than this, so that the loop gets its turn
             if not queue or len(self.open) >= room:
-                break  # whoever makes room sees to the rest
+                break  # freeing a slot starts the rest
             if began > until or tasks >= TURN_TASKS:
                 break  # large values take their time: those who ask meanwhile are answered between them
             no, path, number = queue[0]
             live = advance.live.get(no)
             if live is None and no in advance.away:
-                break  # so does whoever brings the run back
+                break  # so does reloading the run
             queue.popleft()
             if live is None or (attempt := self._begin(live, path, number)) is None:
                 tasks += 1
@@ -423,7 +423,7 @@ class Dispatch:
     # ------------------------------------------------------------------------------------------ stopping, time-outs
 
     def stop(self, no: RunNo, path: str) -> None:
-        """Tell an attempt to stop. An async tool is cancelled, a process killed; a sync one can only look at its Context."""
+        """Ask an attempt to stop. An async tool is cancelled, a process killed; a sync tool can only check its Context."""
         attempt = self.open.get((no, path))
         if (
             attempt is None or attempt.stopped
@@ -433,7 +433,7 @@ class Dispatch:
         if attempt.context is not None:
             attempt.context.cancel()
         if attempt.job is not None and self.workers.stop(attempt.job):
-            return  # whoever fetched it is told, and answers
+            return  # the worker is notified, and answers
         # One that has not begun looks at `stopped` when it does; to cancel its task would be to lose its answer.
         if attempt.tool.runs_in != "thread" and attempt.has_begun and attempt.task is not None:
             attempt.task.cancel()
@@ -463,7 +463,7 @@ class Dispatch:
         """
         for (no, path), attempt in self.open.items():
             if self.workers.holds((no, path, attempt.number)):
-                continue  # it goes on at its worker, and whoever takes the run up waits for it again
+                continue  # its worker continues, and the next owner of the run waits for it again
             if self._has_answer(no, path):
                 self.advance.deliver(no, StepPaused(path, attempt.number, ""))
             elif not (attempt.has_begun and attempt.only_once):
@@ -482,7 +482,7 @@ class Dispatch:
         return step is not None and step.parked is not None and step.target is None
 
     def abandon(self) -> None:
-        """Stop all calls and say nothing: what they answer from here on is nobody's."""
+        """Stop all calls silently: their results are ignored from here on."""
         self.is_stopping = True
         self._deadlines.close()
         self.isolation.close()

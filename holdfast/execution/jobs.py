@@ -120,7 +120,7 @@ class Jobs:
                 f"run {job.run_id} was set aside; answer again when the server was started anew"
             )
         elif job.no not in advance.away:
-            return Superseded(f"run {job.run_id} is over")
+            return Superseded(f"run {job.run_id} has finished")
         return None
 
     def _show_late(self, key: tuple[RunNo, str, int], outcome: bytes | BaseException) -> None:

@@ -70,7 +70,7 @@ class Commands:
         """Store a definition under its name as a release; unless it is a draft, the name means it from now on.
 
         The content that the name means already, or that was published last, gets no new number. A number that is there
-        has its content for ever: with another one this raises VersionConflict. Without one it is the highest and one.
+        keeps its content for ever: different content raises VersionConflict. Without a number, the next one is used.
         """
         spec = await self.read(definition)
         self._engine.plans.content_of(spec)  # refused unless it is valid
@@ -78,7 +78,7 @@ class Commands:
         return await self._to_its_end(self._publish(tenant, spec, number, draft=draft))
 
     async def _publish(self, tenant: str, spec: Definition, number: int | None, *, draft: bool) -> Release:
-        own = Resolved(spec, {})  # those it names are looked up when a run starts
+        own = Resolved(spec, {})  # the workflows it names are resolved when a run starts
         async with self._publishing:
             workflow = await self._store.workflow(tenant, spec.name)
             flow = workflow or self._new_workflow(spec.name, spec.description)
@@ -150,7 +150,7 @@ class Commands:
         return release
 
     async def _to_its_end(self, work: Coroutine[Any, Any, Made]) -> Made:
-        """Whoever asked may go away; what they asked for is not left half done, and nobody is let in before it is over."""
+        """Finish the work even if the caller disconnects; the next caller enters only when it is done."""
         task = asyncio.ensure_future(work)
         self._at_work.add(task)
         task.add_done_callback(self._ended)
@@ -159,7 +159,7 @@ class Commands:
     def _ended(self, task: asyncio.Task[Any]) -> None:
         self._at_work.discard(task)
         if not task.cancelled():
-            task.exception()  # told to whoever asked; if they have gone, nobody needs to know
+            task.exception()  # raised in the caller, if it is still there
 
     def _new_workflow(self, name: str, description: str | None) -> Workflow:
         return Workflow(f"flow-{self._clock.new_id()}", name, description or "", self._clock.now())
@@ -181,8 +181,8 @@ class Commands:
     ) -> tuple[RunRow, bool]:
         """Begin a run of a definition, or of what a name means; `number` chooses another release, also a draft.
 
-        With a `request_id` there is one run however often this is asked: the second value tells whether it is new.
-        `trace` is the span that it is part of. A new run is told of as it was when it was accepted. Its end is told to
+        With a `request_id` repeated calls give the same run: the second value says whether it is new.
+        `trace` is the span that it is part of. A new run is returned as it was accepted. Its final callback goes to
         each of `final_callbacks`: an address, or {url, secret_env}.
         """
         given = checked_inputs(inputs)
@@ -208,7 +208,7 @@ class Commands:
     async def _meant(
         self, tenant: str, what: Definition | Mapping[str, Any] | str, number: int | None
     ) -> tuple[Definition, int | None, str]:
-        """The definition that is to run, the release it is of, and how to tell that the same is asked again."""
+        """The definition that is to run, the release it is of, and a fingerprint that identifies a repeated request."""
         _check_number(number)
         if not isinstance(what, str):
             if number is not None:
@@ -260,7 +260,7 @@ class Commands:
         form: Any = None,
         keep: Callable[[bool], Kept] | None = None,
     ) -> bool:
-        """Answer an approval; tells whether that decided it. One that is not open raises NotWaiting. What `keep` makes of
+        """Answer an approval; returns whether that decided it. One that is not open raises NotWaiting. What `keep` makes of
         that is written in the same commit."""
         for what, text in (("a reason", reason), ("who answers", by)):
             _check_prose(what, text)
@@ -275,11 +275,11 @@ class Commands:
         return await self._engine.callbacks.resume(tenant, task_id, answer, run_id)
 
     def is_callback(self, address: str) -> bool:
-        """Is this the last part of an address that a call was told? Costs no look into the database."""
+        """Whether this is the last part of a callback URL of ours. Needs no database access."""
         return opened(self._store.server_key, address, "resume") is not None
 
     async def resume_by(self, address: str, answer: Any) -> Resumed:
-        """The same, by the last part of the address that the call was told; one that we did not give out changes nothing."""
+        """The same, by the last part of the callback URL; one that is not ours changes nothing."""
         capability = opened(self._store.server_key, address, "resume")
         if capability is None:
             return Resumed(False, "unknown_task")
@@ -293,7 +293,7 @@ class Commands:
         inputs: Mapping[str, Any] | None = None,
         request_id: str | None = None,
     ) -> RunRow:
-        """Do a run that is over once more, as a new run of the same version. `again` says what of it is done again, and
+        """Re-run a finished run as a new run of the same version. `again` says what of it is done again, and
         the rest is taken over; `inputs` replace those of the same name."""
         order = RerunRun(
             run_id=RunId(run_id),

@@ -2,8 +2,8 @@
 
     what failed                what follows
     a sync                     the process ends: what the disk holds is unknown
-    another process owns it    this node is over and writes nothing more
-    the store is away          stalled: every commit is refused at once, and a probe tries to write after 0.1 s, doubling to 5 s
+    another process owns it    this node is fenced off and writes nothing more
+    the store is unavailable   stalled: every commit is refused at once, and a probe tries to write after 0.1 s, doubling to 5 s
     anything else              the batch is at fault; the part that sent it decides (the door sends its runs one by one)
 
 Knows batches and their outcomes, not what is in them.
@@ -57,7 +57,7 @@ class Committer:
         self._send(batch, partial(self._settled, batch, done))
 
     async def commit(self, batch: Batch, after: Callable[[], None] = lambda: None) -> None:
-        """Write a batch; it is durable when this returns. A caller that goes away meanwhile stops neither it nor `after`."""
+        """Write a batch; it is durable when this returns. Cancelling the caller stops neither the commit nor `after`."""
         reply: asyncio.Future[BaseException | None] = asyncio.get_running_loop().create_future()
 
         def settled(error: BaseException | None) -> None:
@@ -103,7 +103,7 @@ class Committer:
 
     def _refusal(self) -> Exception:
         if self.is_over:
-            return NodeIsOver("this node is over and can write nothing more")
+            return NodeIsOver("another process has taken over the database; this one can write nothing more")
         return StoreUnavailable("the database cannot be written now; try again")
 
     # ------------------------------------------------------------------------------------------ when it goes wrong

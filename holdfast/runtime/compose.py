@@ -69,7 +69,7 @@ def artefacts_beside(
     registry: Registry,
     others: Iterable[tuple[str, Path]] = (),
 ) -> Artefacts:
-    """The artefacts of a database. Raises RootRefused if a root would give away the server's own files."""
+    """The artefacts of a database. Raises RootRefused if a root would expose the server's own files."""
     tools = [("the tools", path) for path in registry.sources()]
     protected = Protected(Path(database), [*others, *tools])
     return Artefacts(artefacts_of(Path(database)), Roots(map(Path, roots), protected))

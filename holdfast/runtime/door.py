@@ -70,7 +70,7 @@ SNAPSHOT_BYTES: Final = 1024 * 1024  # a snapshot is due after that much journal
 
 KINDS: Final[dict[type, str]] = {kind: kind.__struct_config__.tag for kind in Event.__args__}
 
-# Stimuli that nobody would send a second time. Timers are armed again from the run's own rows.
+# Stimuli that are not sent a second time. Timers are armed again from the run's own rows.
 _KEPT: Final = (StepSucceeded, StepFailed, StepPaused, AttemptTimedOut, AttemptReleased, Adopted, Continued)
 # What there is to do about a decision, once it is durable. All the others are the run's own.
 _CARRIED_OUT: Final = frozenset({StopAttempt, Continue, OpenWait, Poll, FinishRun})
@@ -144,8 +144,8 @@ class Advance:
         self.watch(deaths)
         self.live: dict[RunNo, Live] = {}
         self.quarantined: dict[RunNo, SetAside] = {}
-        self.listeners: list[Listener] = []  # told of each row once it is durable
-        self.watchers: list[Watcher] = []  # told of each commit
+        self.listeners: list[Listener] = []  # notified of each row once it is durable
+        self.watchers: list[Watcher] = []  # notified of each commit
         self.away: set[RunNo] = set()  # runs dropped by a commit that failed, until they are loaded again
         self.again: list[tuple[RunNo, Event]] = []  # their stimuli, to be offered then
         self.parks = True
@@ -156,7 +156,7 @@ class Advance:
         self._scheduled = False
         self._idle: list[Reply] = []
         self._begun = self._over = 0  # commits
-        self._followers: list[Reply] = []  # told whenever a commit is over
+        self._followers: list[Reply] = []  # notified whenever a commit is done
 
     def watch(self, deaths: Deaths) -> None:
         """Mark which run is being decided from now on; asked at every event, so the parts are at hand."""
@@ -258,11 +258,11 @@ class Advance:
         if live is not None:
             self.offer(live, event, reply)
         elif reply is not None:
-            _answer(reply, StoreUnavailable("the database is away") if no in self.away else None)
+            _answer(reply, StoreUnavailable("the database is unavailable") if no in self.away else None)
         elif no in self.away:
             self.again.append((no, event))
         else:
-            log.info("late for a run that is over: %s", KINDS[type(event)])
+            log.info("ignored: the run has finished: %s", KINDS[type(event)])
 
     def enter_lane(self, live: Live, path: str) -> None:
         """Start a suspect, and say in the same commit that it is alone."""
@@ -276,7 +276,7 @@ class Advance:
             self._schedule()
 
     def release(self, live: Live) -> None:
-        """Write that nobody drives this run: it is due at once, for whoever comes next."""
+        """Release a run: it is due at once, for the next process that claims it."""
         run = live.run
         wake_at = run.wake_at if run.status == "waiting" or live.needs else run.at
         self._batch.changes[run.no] = RunChange(run.status, False, live.epoch, wake_at, live.needs)
@@ -403,7 +403,7 @@ class Advance:
             _answer(reply, None)
 
     def _durable(self, entries: list[Entry]) -> None:
-        """Carry out what was decided, then answer whoever asked."""
+        """Carry out the decisions, then answer the callers."""
         hands = self.hands
         start_attempt, listeners = hands.start_attempt, self.listeners
         moved: dict[RunNo, Live] = {}
@@ -416,7 +416,7 @@ class Advance:
                         start_attempt(live, decision.path, decision.attempt)
                     elif type(decision) in _CARRIED_OUT:
                         self._carry_out(live, decision)
-            except Exception as error:  # the others of the batch are not to blame
+            except Exception as error:  # the rest of the batch is not affected
                 self._quarantine(live, error, reply)
             run = live.run
             if live.owned:
@@ -528,7 +528,7 @@ class Advance:
         send(0)
 
     def _quarantine(self, live: Live, error: BaseException, reply: Reply | None) -> None:
-        """A mistake of ours stops the run it happened in, visibly, and nothing else."""
+        """A bug in Holdfast quarantines the run it happened in, and nothing else."""
         no = live.run.no
         log.error("run %s is set aside, this is a defect in holdfast", live.run.id, exc_info=error)
         self.live.pop(no, None)
@@ -568,7 +568,7 @@ class Advance:
     def _turn_away(
         self, no: RunNo, event: Event, reply: Reply | None, error: BaseException | None = None
     ) -> None:
-        """API callers are told at once; outcomes wait, for nobody will send them again."""
+        """API callers get an error at once; outcomes wait, since they are not sent again."""
         if reply is not None:
             why = error or (
                 NodeIsOver("this node is over") if self.is_over else StoreUnavailable("the database is away")
@@ -584,7 +584,7 @@ class Advance:
         self.hands.restored()
 
     def over(self, error: BaseException) -> None:
-        """This process may write nothing more: tell everyone, touch nothing."""
+        """This process may write nothing more: fail all callers, touch nothing."""
         self._tell_over(self._entries, error)
         self._batch, self._entries = Batch(), []
         self.live.clear()

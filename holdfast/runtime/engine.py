@@ -83,7 +83,7 @@ GC_LISTED_BEFORE: Final = (3, 15)
 GC_THRESHOLD_AT_IMPORT: Final = gc.get_threshold()
 GC_THRESHOLD: Final = (50_000, 20, 20)
 
-CLOSED: Final = "the engine was closed before the run was over; the run goes on when it is opened again"
+CLOSED: Final = "the engine was closed before the run had finished; the run continues when it is opened again"
 
 
 class Engine:
@@ -279,12 +279,12 @@ class Engine:
 
     @property
     def is_taking_up(self) -> bool:
-        """Runs that others left behind are being taken up, or will be once there is room, or the store can write."""
+        """Runs of former owners are being adopted, or will be once there is room, or the store can write."""
         waits = self.dispatch.when_free is not None or self._filling is not None
         return self.is_open and (waits or self.advance.is_stalled)
 
     def _take_up_watched(self) -> None:
-        """The others have had their time: now those that a process may have died of."""
+        """The other runs have had their time: now those that may have crashed a process."""
         self.owners.let_go()
         self._take_up()
 
@@ -306,7 +306,7 @@ class Engine:
                     break
                 await asyncio.sleep(0)
             if self.advance.is_stalled:
-                return  # looked at again when commits work
+                return  # checked again when commits work
             if self.owners.has_more:
                 self.dispatch.when_free = self._take_up
             if self.owners.room > 0:
@@ -365,7 +365,7 @@ class Engine:
         return await self.tell(live, said, keep)
 
     async def _held_open(self, run_id: RunId, tenant: str) -> Live:
-        """A run that is not over, in memory, to tell it something."""
+        """An unfinished run, loaded into memory, to apply an event to it."""
         live = await self.hold(await self.row_of(run_id, tenant))
         if live.run.over:
             await self.advance.drained()
@@ -398,14 +398,14 @@ class Engine:
         return row
 
     async def find(self, run_id: RunId, tenant: str = DEFAULT_TENANT) -> Live:
-        """A run to look at. A parked one stays a row: looking does not bring it back to memory."""
+        """A run to read. An evicted one stays a row: reading does not load it into memory."""
         row = await self.row_of(run_id, tenant)
         live = self.advance.live.get(row.no) or await self.residents.stored(row.no)
         assert live is not None
         return live
 
     async def take_up(self, run_id: RunId) -> Live:
-        """Go on with one run, whoever drove it last; its row is durable when this returns."""
+        """Continue one run, whichever process owned it last; its row is durable when this returns."""
         row = await self.row_of(run_id)
         self._makes_own(row.no)
         live = await self.owners.adopt(row.no, restarted=True)
@@ -486,7 +486,7 @@ class Engine:
         return artefacts is not None and artefacts.of(tenant).has(sha256)
 
     def is_due(self) -> None:
-        """A parked run was made due by a commit of another."""
+        """An evicted run was made due by the commit of another run."""
         self.timers.parked_until(self.clock.now())
 
     def set_aside(self, no: RunNo) -> None:
@@ -612,7 +612,7 @@ class Engine:
                 try:
                     return await work()
                 except Unavailable as error:
-                    log.warning("delays are looked at again later: %s", error)
+                    log.warning("delays are checked again later: %s", error)
                     await asyncio.sleep(LOOK_AGAIN_MS / 1000)
 
         task = asyncio.get_running_loop().create_task(tried_until_it_is_done())

@@ -31,7 +31,7 @@ class Requests:
         key = (tenant, request_id)
         while (known := self._under_way.get(key)) is not None and known[0] != digest:
             await asyncio.wait([known[1]])  # if that one fails, the id is free
-        # A task of its own: whoever asked first may give up, and the others still get their answer.
+        # A separate task: the first caller may give up, and the rest still get the result.
         task = known[1] if known else asyncio.ensure_future(self._find_or_begin(key, digest, begin))
         if known is None:
             self._under_way[key] = digest, task
@@ -51,7 +51,7 @@ class Requests:
     def _ended(self, key: tuple[str, str], task: asyncio.Task[Started]) -> None:
         del self._under_way[key]
         if not task.cancelled():
-            task.exception()  # told to those who wait; if nobody does any more, nobody needs to know
+            task.exception()  # raised in the callers that still wait, if any
 
 
 def checked(request_id: Any) -> str:

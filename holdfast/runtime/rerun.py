@@ -273,7 +273,7 @@ class _Cut:
         )
 
     def renamed(self, path: str) -> str:
-        """The node that a graph begins at is met for the first time, however often the run before had met it."""
+        """The start node of a graph counts as visited once, however often the earlier run visited it."""
         for frame in sorted(
             self.graphs, key=len, reverse=True
         ):  # the innermost first: the outer names still fit
@@ -389,14 +389,14 @@ def _check_size(path: str, size: int, total: int) -> None:
     if size > limits.now.value_bytes_max:
         raise LimitExceeded(
             "output_too_large",
-            f"the output of {path} is over {limits.size(limits.now.value_bytes_max)}, which is too large to take over; "
+            f"the output of {path} exceeds {limits.size(limits.now.value_bytes_max)}, which is too large to copy; "
             f"begin with {path} or before it",
             "value_bytes_max",
         )
     if total > limits.now.rerun_bytes_max:
         raise LimitExceeded(
             "state_too_large",
-            f"the outputs that the rerun would take over are over {limits.size(limits.now.rerun_bytes_max)}; "
+            f"the outputs that the re-run would copy exceed {limits.size(limits.now.rerun_bytes_max)}; "
             "begin with an earlier step",
             "rerun_bytes_max",
         )

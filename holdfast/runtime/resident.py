@@ -77,12 +77,12 @@ class Residents:
             live = await loading
         except Unavailable:
             raise
-        except Exception as error:  # one run whose rows cannot be read must not keep the others from going on
+        except Exception as error:  # a run whose rows cannot be read must not hold up the rest
             log.exception("run number %d cannot be loaded and is set aside", no)
             self._door.set_aside(no, error)
             return None
         if (known := self._door.live.get(no)) is not None:
-            return known  # somebody else was quicker
+            return known  # another task was quicker
         if live is not None and not live.run.over:
             self._door.live[no] = live
             self._evicted.take(no)  # it goes on from here, and that state would be an old one

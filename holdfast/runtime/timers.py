@@ -16,7 +16,7 @@ from holdfast.runtime.clock import SET_BACK_MS_LEAST, Clock
 from holdfast.values import Millis, RunNo
 
 SLEEP_SECONDS_MAX: Final = 1.0
-# uvloop counts a sleep from when its turn began: whoever goes to sleep at the end of a long one sleeps too long. The last
+# uvloop counts a sleep from when its turn began: a sleep that begins at the end of a long turn lasts too long. The last
 # stretch is slept by itself, after a turn in which nothing was done.
 LAST_STRETCH_SECONDS: Final = 0.02
 STALE_ENTRIES: Final = 1_000
@@ -57,7 +57,7 @@ class Timers:
         self._armed.pop(no, None)
 
     def parked_until(self, at: Millis | None) -> None:
-        """Some run in the store is due at `at`: look there by then."""
+        """A run in the store is due at `at`: query the store by then."""
         if at is not None and (self._parked is None or at < self._parked):
             self._parked = at
             self._sleep()

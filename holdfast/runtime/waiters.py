@@ -25,7 +25,7 @@ class Waiters:
         self._resting: dict[RunNo, list[Waiter]] = {}
 
     async def ended(self, no: RunNo) -> Live:
-        """Wait for the end of a run, as its rows on disk tell it."""
+        """Wait until a run has finished, according to its rows on disk."""
         self._check_open()
         if self._door.is_over:
             raise NodeIsOver("another process has taken this file over")

@@ -1,7 +1,7 @@
-"""What is written beside the journals of runs, for workers and for letters: many of them to a commit.
+"""What is written beside the journals of runs, for workers and for deliveries: many of them in one commit.
 
 Knows commits, not what is written. A part that must not go on before its rows are durable waits for them. When a commit fails
-those that wait are told, and the rows are written again later: what they would take back by another row does no harm.
+waiting callers are notified, and the rows are written again later: what they would take back by another row does no harm.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Writes:
         self._is_closed = False
 
     def soon(self) -> None:
-        """What was put into the batch is to be written, and nobody waits for it."""
+        """Write what was put into the batch, without waiting for it."""
         if self._handle is None and not self._is_closed:
             self._handle = asyncio.get_running_loop().call_soon(self._flush)
 

@@ -1,11 +1,11 @@
-"""What happened to all runs of a tenant, in the order of commits, for whoever follows it from any position.
+"""What happened to all runs of a tenant, in the order of commits, for readers that start at any position.
 
     journal by position ──► Page (50 positions, encoded once) ──► every reader near it
                                 │
                  the state of each run right before its row: remembered, or folded again from its own journal
 
 A reader keeps a position and no queue, so a slow one holds nothing up and costs nothing. Pages lie at fixed positions: those
-who read the same stretch share the bytes. A row that was told needs its run's projection as of the row before; it is
+who read the same stretch share the bytes. A row that was sent needs its run's projection as of the row before; it is
 remembered by (run, row), so that somebody far back and somebody at the end never take it from each other's hands in a
 wrong state. Does not know how an event is framed.
 """
@@ -28,9 +28,9 @@ from holdfast.values import TERMINAL, RunId, RunNo, is_text
 from holdfast.views.events import Events, Feed, Position, RunEvent, Tail, numbered
 from holdfast.views.outputs import JOURNAL_PAGE
 
-PAGE_POSITIONS: Final = 50  # others get their turn between two pages, some milliseconds later
+PAGE_POSITIONS: Final = 50  # other tasks run between two pages, some milliseconds later
 PAGES_BYTES_MAX: Final = 16 * 1024 * 1024
-PAGE_BYTES: Final = 200  # what a page costs beside what it tells
+PAGE_BYTES: Final = 200  # the overhead of a page beside its events
 PROJECTED_STEPS_MAX: Final = 100_000  # steps remembered in projections, all runs together
 
 log = logging.getLogger("holdfast")
@@ -76,7 +76,7 @@ class History:
         self.places: Counter[tuple[str, str]] = Counter()  # streams that are open, by tenant and key
 
     async def of_run(self, tenant: str, run_id: str, position: Position) -> Tail | None:
-        """The events of one run after a position; None if it is over and nothing comes after."""
+        """The events of one run after a position; None if it has finished and has no more."""
         row = await self._store.run_by_id(tenant, RunId(run_id)) if is_text(run_id) else None
         if row is None:
             raise NotFound(f"no run {ascii(run_id)[1:-1]:.100} here")
@@ -125,8 +125,8 @@ class History:
         for row in await self._store.committed(at[0], page.upto, until):
             try:
                 told = await self._told_by(at[0], row)
-            except Exception:  # a mistake of ours in one run must not end the stream of all others
-                log.exception("the events of row %d of run %s cannot be told", row.seq, row.run_id)
+            except Exception:  # a bug that concerns one run must not end the stream of all runs
+                log.exception("the events of row %d of run %s cannot be shown", row.seq, row.run_id)
                 told = []
             page.told += told
             page.upto = row.pos
@@ -159,7 +159,7 @@ class History:
         while after < row.seq - 1:
             rows = await self._store.journal(row.no, after, min(JOURNAL_PAGE, row.seq - 1 - after))
             if not rows:
-                break  # the run is being deleted: what is left of it is told as well as can be
+                break  # the run is being deleted: the rest of it is sent as far as possible
             for one in rows:
                 events.take(one)
             after = rows[-1][0]
@@ -192,7 +192,7 @@ class TailOfAll:
 
     async def read(self) -> list[Told]:
         """What comes next; nothing only if there is no more for now."""
-        self._reader.more.clear()  # before reading: what is committed meanwhile is looked for again
+        self._reader.more.clear()  # before reading: later commits set it again
         if self._reader.error is not None:
             raise self._reader.error
         while True:

@@ -1,12 +1,12 @@
-"""Committed rows → the events of a run, for whoever follows it.
+"""Committed rows → the events of a run, for its readers.
 
     journal ──► Events.take(row) ──► workflow_started, step_enter, step_exit, …, workflow_terminal
                      ▲
     Feed ── "there is more" ── readers
 
 The journal is the only source: a reader reads it from its first row, waits for word that there is more, and reads on.
-So there is no gap between history and present, nothing is told twice, and nothing is held for a reader who is slow.
-What tools say while they work (`log`, `progress`) is in no journal: whoever reads at that time hears it, between the
+So there is no gap between history and present, nothing is sent twice, and nothing is buffered for a slow reader.
+What tools say while they work (`log`, `progress`) is in no journal: readers that are connected at that time get it, between the
 beginning and the end of its attempt, and a reader who is slow misses some. Does not know how an event is shown.
 """
 
@@ -31,9 +31,9 @@ from holdfast.store.records import ReadRow
 from holdfast.values import Error, Millis, RunId, RunNo, decode, job_id
 from holdfast.views.steps import Steps, StepView
 
-SAID_MAX: Final = 1_000  # words of tools that one reader has not read yet; the oldest are dropped
-PAGE: Final = 50  # rows read at a time; others get their turn between two pages, some milliseconds later
-_INSTANCE = re.compile(r"~\d+|\[\d+\]")  # what a path has that the definition has not
+SAID_MAX: Final = 1_000  # messages of tools that one reader has not read yet; the oldest are dropped
+PAGE: Final = 50  # rows read at a time; other tasks run between two pages, some milliseconds later
+_INSTANCE = re.compile(r"~\d+|\[\d+\]")  # the parts of a path that are not in the definition
 _POSITION = re.compile(r"[0-9]{1,18}(\.[0-9]{1,9})?")
 
 
@@ -48,9 +48,9 @@ class Progress(TypedDict):
 
 
 class RunEvent(TypedDict):
-    """One event of a run. `id` is the number of the row that tells of it: several events may share one.
+    """One event of a run. `id` is the number of its row: several events may share one.
 
-    What a tool said while it worked (`log`, `progress`) has none: it is told as it happens, and never again.
+    What a tool said while it worked (`log`, `progress`) has none: it is sent as it happens, and not repeated.
     """
 
     id: int | None
@@ -63,7 +63,7 @@ class RunEvent(TypedDict):
 
 
 class Events:
-    """The events that rows tell of, in order. Only listens: never a plan, never a store."""
+    """Turns rows into events, in order. Needs neither a plan nor a store."""
 
     def __init__(self, run_id: RunId, total_steps: int) -> None:
         self._run_id, self._total = run_id, total_steps
@@ -85,7 +85,7 @@ class Events:
         for step in self._steps.take(event, decisions, Millis(at)):
             found += self._moved(step)
             if step.is_over:
-                self._steps.by_path.pop(step.path, None)  # whoever listens has heard of it: flat memory
+                self._steps.by_path.pop(step.path, None)  # its events were sent: drop it to keep memory flat
         for decision in decisions:
             if isinstance(decision, OpenWait):
                 found.append(self._waits(decision))
@@ -181,7 +181,7 @@ class Events:
 
 
 class Feed:
-    """Who follows which run, or all. A reader is only told that there is more: it holds nothing up, however slow it is."""
+    """Who follows which run, or all. A reader is only notified that there is more, so a slow one holds nothing up."""
 
     def __init__(self, watchers: list[Watcher], hearers: list[AttemptListener]) -> None:
         self._watchers, self._hearers = watchers, hearers
@@ -206,7 +206,7 @@ class Feed:
             self._hearers.remove(self._said)
 
     def open_all(self) -> Reader:
-        """A reader of all runs: it is told of commits, and hears no tool speak."""
+        """A reader of all runs: it is notified of commits, and gets no messages of tools."""
         if not self._of_all:
             self._watchers.append(self._committed)
         reader = Reader()
@@ -263,9 +263,9 @@ class Reader:
 
 
 class Position(NamedTuple):
-    """How far a reader is: the rows up to `after` were told whole, and of the next one `told` events.
+    """How far a reader is: the rows up to `after` were sent completely, and `told` events of the next one.
 
-    As text `7`, or `6.1` within a row: whoever keeps only the whole number misses nothing.
+    As text `7`, or `6.1` within a row: resuming from the whole number misses nothing.
     """
 
     after: int = 0
@@ -283,7 +283,7 @@ class Position(NamedTuple):
         return f"{self.after}.{self.told}" if self.told else str(self.after)
 
     def has_told(self, row: int, nth: int) -> bool:
-        """Was the nth event of a row told, counted from 1?"""
+        """Whether the nth event of a row was sent, counted from 1."""
         return row <= self.after or row == self.after + 1 and nth <= self.told
 
 
@@ -313,9 +313,9 @@ class Tail:
         self._feed.close(self._no, self._reader)
 
     async def read(self) -> list[tuple[Position | None, RunEvent]]:
-        """What there is to tell; nothing only if there is no more for now. What tools say has no position."""
+        """The next events; none only if there are no more for now. Messages of tools have no position."""
         reader = self._reader
-        reader.more.clear()  # before reading: what is committed meanwhile is looked for again
+        reader.more.clear()  # before reading: later commits set it again
         if reader.error is not None:
             raise reader.error
         while rows := await self._store.journal(self._no, self._after, PAGE):
@@ -323,7 +323,7 @@ class Tail:
             self._after = rows[-1][0]
             if found:
                 return found
-            await asyncio.sleep(0)  # long ago, and told already: others get their turn
+            await asyncio.sleep(0)  # old rows, sent already: let other tasks run
         return [(None, self._events.say(said)) for said in reader.words() if self._events.is_at_work(said)]
 
     async def more(self) -> None:

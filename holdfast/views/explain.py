@@ -135,7 +135,7 @@ class AroundLive(Around):
         if no in advance.quarantined:
             return told_aside(advance.quarantined[no])
         if advance.is_stalled:
-            return "store_unavailable", "the database can be written again; that is looked for all the time"
+            return "store_unavailable", "the database becomes writable again; the server keeps trying"
         return None
 
     def line_of(self, no: RunNo, path: str) -> tuple[str, int] | None:
@@ -266,7 +266,7 @@ def _unblocks(run: Run, path: str, wait: state.Wait) -> str:
         return f"an answer{by_whom}: holdfast approve {run.id} {shlex.quote(path)}"
     if wait.kind == "condition":
         key = detail.get("signal_key")
-        what, word = ("what it looks for", "KEY") if key is None else (repr(key), shlex.quote(key))
+        what, word = ("the signal it waits for", "KEY") if key is None else (repr(key), shlex.quote(key))
         return f"a signal that writes {what}: holdfast signal {run.id} {word} JSON"
     missing = [name for name in detail["names"] if name not in wait.got]
     named = (" and " if detail["mode"] == "all" else " or ").join(map(repr, missing))
@@ -283,7 +283,7 @@ def _by_whom(detail: dict[str, Any], wait: state.Wait, *, is_escalated: bool) ->
 
 
 _TIMERS: Final = {"retry": "retry", "delay": "timer", "suspect": "suspect"}
-_RERUN: Final = "nothing, it is over; holdfast runs rerun {} starts it again as a new run"
+_RERUN: Final = "nothing, it has finished; holdfast runs rerun {} re-runs it as a new run"
 
 
 async def _since(store: Store, run: Run) -> dict[str, Millis]:
@@ -406,7 +406,7 @@ class _Looker:
     def _delayed(self, path: str, due: Millis) -> Reason:
         if (poll := poll_around(self._plan, path)) is not None:
             since = self._since.get(path, self._run.at)
-            return Reason(poll, "poll", since, due, "its next call, if that answers what it looks for")
+            return Reason(poll, "poll", since, due, "its next call, if the result meets the condition")
         return self._reason(path, "timer", due, "that time")
 
     def _retrying(self, path: str, step: Step, due: Millis) -> Reason:
@@ -435,7 +435,7 @@ class _Looker:
         until = None if limit is None else Millis(self._since.get(path, self._run.at) + limit)
         if step.target is not None:
             return self._reason(
-                path, "stopping", until, "its answer, or the end of its grace; it was told to stop"
+                path, "stopping", until, "its result, or the end of its grace period; it was asked to stop"
             )
         return self._reason(path, "at_work", until, f"the end of attempt {step.attempt}")
 

@@ -1,9 +1,9 @@
-"""Runs as the dialect of tasks sees them: a task, and one node run per attempt, both told by journal rows alone.
+"""Runs as the task API shows them: a task, and one node run per attempt, both built from journal rows alone.
 
     rows ──► NodeRuns.take(row) ──► a page of node runs, in the order of their beginning
          └─► Course.take(row)   ──► current node, last action, steps so far
 
-A node is a step of the top level; what happens inside of one is told under its key, with a branch: the index of a child, or
+A node is a step of the top level; what happens inside of one is shown under its key, with a branch: the index of a child, or
 the key of a node of the graph inside. Times are Unix seconds, values are JSON in text. Knows no notation and no SQL.
 """
 
@@ -73,15 +73,15 @@ ROWS_AT_A_TIME: Final = 200
 NODE_RUN_CHARS_MAX: Final = 16 * 1024 * 1024  # of what those of one answer were given and gave, about
 NODE_RUN_PAGES_REMEMBERED_MAX: Final = 8
 COURSE_ROWS_MAX: Final = (
-    20_000  # of a journal that was not looked at before; after them, only where nodes are left
+    20_000  # of a journal that was not read before; after them, only where nodes are left
 )
-TELLING_ROWS: Final = 20  # one of so many in a row tells where a run is
+TELLING_ROWS: Final = 20  # one of so many consecutive rows shows where a run is
 LARGE_BYTES_MAX: Final = 16 * 1024 * 1024  # large values that one answer shows in full, together
 PASSED_MAX: Final = 20_000  # of these, how many are passed over in one go
 REMEMBERED_MAX: Final = 1_000
 CALL: Final = "call"  # the one step inside a child of a node that calls many
 
-# Ours → theirs. Several of ours are one of theirs.
+# Our statuses → those of the task API. Several of ours map to the same one.
 STATUS: Final = {
     "pending": "pending",
     "running": "running",
@@ -161,7 +161,7 @@ class NodeRuns:
         self._scopes: set[str] = set()
         self._paused: set[str] = set()  # paths whose calls are answered later
         self._early: dict[str, tuple[msgspec.Raw, Error | None]] = {}
-        self._why: dict[str, Error] = {}  # what attempts were told to stop for
+        self._why: dict[str, Error] = {}  # why attempts were asked to stop
         self._at = Millis(0)
 
     def may_change(self, run: Run | None) -> bool:
@@ -240,7 +240,7 @@ class NodeRuns:
                 self._forget(path)  # it never began
             case StepSucceeded(output=output):
                 if (why := self._why.pop(path, None)) is not None:
-                    self._end(path, "error", error=why)  # it was told to stop before it answered
+                    self._end(path, "error", error=why)  # it was asked to stop before it answered
                 else:
                     self._end(path, "ok", output=output)
             case StepFailed(error=error):
@@ -340,7 +340,7 @@ class NodeRuns:
             self._begin(path, 1)
 
     def _begin(self, path: str, attempt: int) -> None:
-        if path in self._open:  # it was told to stop, and its grace is over
+        if path in self._open:  # it was asked to stop, and its grace period has ended
             self._end(path, "error", error=self._why.get(path) or Error("stopped", "it was stopped"))
         made = self._open[path] = self._new(path, attempt, *place_of(path))
         made.prep_json = made.exec_input_json = self._inputs.get(path)
@@ -460,7 +460,7 @@ class NodeRunPages:
         run = None if row.status in TERMINAL else await _folded(self._store, row.no)
         while told.may_change(run) and (rows := await self._rows(row.no, told)):
             for each in rows:
-                if each[0] > told.seq:  # else somebody else asked for the same page meanwhile
+                if each[0] > told.seq:  # else another request has read the same page meanwhile
                     told.take(each)
             await asyncio.sleep(0)
         further = told.further
@@ -535,8 +535,8 @@ class Course:
     def __init__(self) -> None:
         self.action, self.steps = "", 0
         self.seq = 0
-        self.is_whole = True  # no row was passed over
-        self.turn = ""  # the node that rows last told of, with its visit
+        self.is_whole = True  # no row was skipped
+        self.turn = ""  # the latest node in the rows, with its visit
         self._over: set[str] = set()  # nodes that have come to an end
         self._last_over = ""  # of them, with its visit
         self._path = ""
@@ -586,7 +586,7 @@ class Course:
 
 
 def turn_after(decisions: list[Decision]) -> str:
-    """The node of the top level, with its visit, that a row's decisions leave the run at; empty if they do not tell."""
+    """The node of the top level, with its visit, that a row's decisions leave the run at; empty if they do not show it."""
     for decision in reversed(decisions):
         if isinstance(decision, Take) and decision.to and not split(decision.path)[0]:
             return f"{decision.to}~{decision.visit}" if decision.visit > 1 else decision.to
@@ -644,10 +644,10 @@ class Courses:
                 low = middle
             else:
                 high = middle
-        course.seq = max(course.seq, low)  # somebody else may have asked meanwhile
+        course.seq = max(course.seq, low)  # another request may have read further meanwhile
 
     async def _turn_at(self, no: RunNo, seq: int) -> str:
-        """Where the run was after a row, or after one of a few before it; empty if none of them tells."""
+        """Where the run was after a row, or after one of a few before it; empty if none of them shows it."""
         rows = await self._store.journal(no, max(0, seq - TELLING_ROWS), TELLING_ROWS)
         turns = (turn_after(decode_row(body)[1]) for *_, body in reversed(rows))
         return next(filter(None, turns), "")
@@ -664,7 +664,7 @@ class Reader(Protocol):
 
 
 async def task_of(reader: Reader, row: RunRow) -> Task:
-    """A task as of one look: whoever sees that it is completed sees its final shared state."""
+    """A task read in one snapshot: a completed task is always shown with its final shared state."""
     store = reader.store
     stored = await store.load(row.no)
     assert stored is not None
@@ -702,7 +702,7 @@ async def _release_of(store: Store, row: RunRow) -> tuple[str | None, str] | Non
 
 
 async def _shared(reader: Reader, row: RunRow, run: Run) -> str:
-    """The shared state as it is: that of a run which is over is its output, if it completed."""
+    """The current shared state: that of a completed run is its output."""
     if run.status == "completed":
         return await _final(reader, row, run)
     kept = run.frames[""].vars
@@ -711,7 +711,7 @@ async def _shared(reader: Reader, row: RunRow, run: Run) -> str:
 
 
 async def _final(reader: Reader, row: RunRow, run: Run) -> str:
-    """One task whose state is too large to be shown says so, and the others of its page are seen all the same."""
+    """A task whose state is too large to be shown says so, and does not affect the rest of its page."""
     try:
         return (await output_text(reader.store, await reader.plan_of(row), run)).decode()
     except (TooLarge, RecursionError):

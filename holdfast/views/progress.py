@@ -24,7 +24,7 @@ ROWS_AT_THE_END: Final = 500
 ROWS_AT_A_TIME: Final = 200
 REMEMBERED_MAX: Final = 1_000  # runs
 
-_INSTANCE = re.compile(r"~\d+|\[\d+\]")  # what a path has that the definition has not
+_INSTANCE = re.compile(r"~\d+|\[\d+\]")  # the parts of a path that are not in the definition
 
 
 class Progress(TypedDict):
@@ -79,7 +79,7 @@ class Progresses:
                 read.seq = max(read.seq, last - ROWS_AT_THE_END)
             rows = await self._store.journal(no, read.seq, ROWS_AT_A_TIME)
             for row in rows:
-                if row[0] > read.seq:  # else somebody else asked meanwhile
+                if row[0] > read.seq:  # else another request has read further meanwhile
                     read.take(row)
             if not rows:
                 break

@@ -77,7 +77,7 @@ __all__ = [  # records too, for those who know no store
 
 PAGE: Final = 100
 NAMES_LOOKED_AT_MAX: Final = 1_000  # for the nearest to a name that is not there
-ID_PART_MIN: Final = 4  # characters of an id that are enough to look for it
+ID_PART_MIN: Final = 4  # characters of an id that are enough to search for it
 NO_BOUND: Final = 2**62
 
 Item = TypeVar("Item")
@@ -131,7 +131,7 @@ def only_callbacks(view: RunView) -> list[str]:
 
 class JournalEntry(msgspec.Struct, frozen=True):
     """One row: a fact with what was decided because of it. `body` is `[format, event, decisions]`. `jobs` are the ids of
-    the attempts that the row tells of, by path and number: `a#1`."""
+    the attempts in the row, by path and number: `a#1`."""
 
     seq: int
     epoch: int
@@ -173,7 +173,7 @@ class Driver(why.Driver, Protocol):
 
 
 class Queries:
-    """`engine` is the one that drives the file, if it is this process's; without it, a file is only looked at."""
+    """`engine` is the one that drives the file, if it is this process's; without it, a file is only read."""
 
     def __init__(self, store: Store, plans: Plans, engine: Driver | None = None) -> None:
         self.store, self._plans, self._engine = store, plans, engine
@@ -223,7 +223,7 @@ class Queries:
 
     async def wait_for(self, tenant: str, run_id: str, seconds: float, *, or_pause: bool = False) -> RunView:
         """The run at its end, or as it is when the time is up; with `or_pause` also once it waits for callbacks alone."""
-        assert self._engine is not None, "a file that nobody drives has nothing to wait for"
+        assert self._engine is not None, "a file without an engine has nothing to wait for"
         row = await self._row(tenant, run_id)
         try:
             async with asyncio.timeout(min(seconds, limits.now.wait_secs_max)):
@@ -318,11 +318,11 @@ class Queries:
         return Page(found, cursor_of(found[-1].order) if has_more else None)
 
     async def letters(self, tenant: str, run_id: str) -> list[Letter]:
-        """Whom the end of a run is told, and how far that is. A run that is not over has none yet."""
+        """The final-callback deliveries of a run and their state. An unfinished run has none yet."""
         return await self.store.letters_of_run((await self._row(tenant, run_id)).no)
 
     async def dead_letters(self, tenant: str, *, cursor: str | None, limit: int) -> Page[Letter]:
-        """Letters that nobody took, the oldest first."""
+        """Dead letters, oldest first."""
         limit = _page(limit)
         after = 0 if cursor is None else number_of(cursor)
         found = await self.store.dead_letters(tenant, after, limit + 1)
@@ -337,7 +337,7 @@ class Queries:
     async def journal(
         self, tenant: str, run_id: str, after: int = 0, limit: int = PAGE
     ) -> Page[JournalEntry]:
-        """Rows whose number is over `after`; the cursor is the number of the last of them, as text."""
+        """Rows whose number is greater than `after`; the cursor is the number of the last one, as text."""
         limit = _page(limit)
         row = await self._row(tenant, run_id)
         rows = await self.store.journal(row.no, after, limit + 1)
@@ -362,7 +362,7 @@ class Queries:
         row = await self._row(tenant, run_id)
         plan = await self._plans.of_version(row.tenant, row.version)
         if self._engine is None:
-            file: Any = self.store  # what is opened to be looked at is a file
+            file: Any = self.store  # a store opened for reading is a file
             return await why.explain(
                 self.store, row, plan, holder=holder_of(file.path), epoch=file.epoch_now()
             )
@@ -454,7 +454,7 @@ class Queries:
         page: int = 1,
         page_size: int = PAGE,
     ) -> tuple[list[Task], int]:
-        """A page of tasks, the newest first, and how many there are in all."""
+        """A page of tasks, newest first, and the total count."""
         return await node_runs.tasks_page(
             self, tenant, status=status, release_id=flow_version_id, page=page, size=page_size
         )
@@ -492,7 +492,7 @@ class Queries:
         return ends
 
     async def _waits(self, row: RunRow) -> list[Wait]:
-        """What a run waits for, once that is durable: whoever sees it may answer it the next moment."""
+        """What a run waits for, once that is durable: a caller may answer it immediately."""
         found = why.waits(await self._state(row.no), await self.plan_of(row))
         if found and self._engine is not None:
             await self._engine.advance.caught_up()
@@ -524,7 +524,7 @@ class Queries:
 
 
 def _jobs(run_id: RunId, body: str) -> dict[str, str]:
-    """The ids of the attempts that a row tells of."""
+    """The ids of the attempts in a row."""
     event, decisions = decode_row(body)
     told = ((getattr(part, "path", ""), getattr(part, "attempt", 0)) for part in (event, *decisions))
     return {f"{path}#{attempt}": job_id(run_id, path, attempt) for path, attempt in told if attempt}
@@ -537,7 +537,7 @@ def _started(ends: Ends) -> RunStarted:
 
 
 def _started_at(ends: Ends, started: RunStarted) -> Millis | None:
-    """When it was first driven: with its first row, or with the one of whoever took it up."""
+    """When it first ran: with its first row, or with the row of the process that adopted it."""
     if started.drive:
         return Millis(ends.first[0][2])
     for _, _, at, kind, body in ends.first:

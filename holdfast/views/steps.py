@@ -99,11 +99,11 @@ class StepView(msgspec.Struct):
     done: int = 0
     failed: int = 0
     joined: bool = False  # the output is that of its leaves
-    stopping: str | None = None  # what its attempt was told to stop for
+    stopping: str | None = None  # why its attempt was asked to stop
     order: int = 0  # which one it was to be reached, from 1
     worker: tuple[str, ...] = ()  # who did its last attempt, if not this process: id and address
     task_id: str = ""  # under which its later answer was announced
-    waits_since: Millis | None = None  # when it last began to wait for somebody outside
+    waits_since: Millis | None = None  # when it last began to wait for an answer from outside
     attempt: int = 0
     job_id: str | None = None  # of the latest attempt
 
@@ -257,7 +257,7 @@ class Steps:
             case ArmTimer():
                 self._armed(decision)
             case BeginStop(target, error) if (found := self._open.get(target)) and not found.is_scope:
-                found.error = error  # its time is over: what it was stopped for is why it is tried again
+                found.error = error  # it timed out: the reason for the stop is the reason for the retry
             case OpenScope(path, count, _, value, _, is_nested):
                 step = self._reached(path)
                 # A choice is one or the other, and a nested plan is one: only a fan-out has children to count.
@@ -315,11 +315,11 @@ class Steps:
         return step if step is not None and step.status == "running" and step.attempt == attempt else None
 
     def _stopped(self, step: StepView) -> bool:
-        """An attempt that was told to stop has stopped, whatever it says."""
+        """An attempt that was asked to stop counts as stopped, whatever its result."""
         target, step.stopping = step.stopping, None
         if target is None:
             return False
-        if target == step.path:  # its time was over: the step itself is tried again, or fails
+        if target == step.path:  # it timed out: the step itself is retried, or fails
             self._set(step, "retrying")
         else:
             self._end(step, "cancelled")
@@ -411,7 +411,7 @@ class _Reading:
     def take(self, rows: list[ReadRow]) -> None:
         for row in rows:
             if row[0] <= self.seq:
-                continue  # somebody else asked for the same page meanwhile
+                continue  # another request has read the same page meanwhile
             self.seq = row[0]
             for step in self._steps.take_row(row):
                 if step.order > self._after and (self._every or step.is_top or step.status == "failed"):
@@ -472,9 +472,9 @@ async def _fill_outputs(
 
 
 def _fill_gathered(step: StepView, draft: Draft) -> None:
-    """What a scope gave. Where that is too large to be shown the step says so: the others of its page must be seen."""
+    """What a scope gave. If it is too large to be shown the step says so, and does not affect the rest of its page."""
     try:
         step.output = msgspec.Raw(draft.gathered(step.path, READ_BYTES_MAX) or b"null")
     except (TooLarge, RecursionError):
-        message = f"the output of {step.path} is too large to be shown; look at the steps inside it"
+        message = f"the output of {step.path} is too large to be shown; read the steps inside it"
         step.error = Error("output_too_large", message, step.path)

@@ -1,4 +1,4 @@
-"""Links that let whoever has one answer an approval: what is in them, whom they may be made for, what they ask.
+"""Links that let their holder answer an approval: their contents, for whom they may be made, what they ask.
 
 A link proves that we made it, and says in whose name it answers. Looking at it decides nothing. Does not know
 how it is sent, shown or answered; an answer by a link is one as any other, and counts once.
@@ -50,11 +50,11 @@ class Links:
         allowed = answerers(detail)
         if allowed and by not in allowed:
             raise InvalidInputs(
-                f"step {gate.path} is for {', '.join(allowed)} to answer: say for whom the link is"
+                f"step {gate.path} can only be answered by {', '.join(allowed)}: name the approver the link is for"
             )
         if not by and detail.get("need", 1) > 1:
             raise InvalidInputs(
-                f"step {gate.path} needs {detail['need']} answers: say for whom each link is, so that each counts once"
+                f"step {gate.path} needs {detail['need']} answers: name the approver each link is for, so that each counts once"
             )
         return self.address(tenant, run_id, gate.path, base, by)
 
@@ -63,7 +63,7 @@ class Links:
         return f"{base.rstrip('/')}{APPROVE_PATH}/{sealed(self._store.server_key, capability)}"
 
     def is_link(self, segment: str) -> bool:
-        """Is this the last part of a link that we made? Costs no look into the database."""
+        """Whether this is the last part of a link of ours. Needs no database access."""
         return opened(self._store.server_key, segment, PURPOSE) is not None
 
     async def question(self, segment: str) -> Question:
@@ -76,7 +76,7 @@ class Links:
         detail = decode(wait.detail) or {}
         outcome = wait.outcome
         if outcome == "answered" and "answers_to" not in detail:
-            outcome = "approved"  # a gate of a graph is over by either answer, any other only by this one
+            outcome = "approved"  # either answer ends an approval of a graph; in the steps notation only this one does
         return Question(
             capability.tenant,
             row.id,

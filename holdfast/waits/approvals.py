@@ -39,7 +39,7 @@ class Approvals:
         form: Any = None,
         keep: Callable[[bool], Kept] | None = None,
     ) -> bool:
-        """Answer an approval; tells whether that decided it. The first answers that decide count, later ones are told."""
+        """Answer an approval; returns whether that decided it. A later answer gets the final decision."""
         filled_in = msgspec.Raw(await self._host.dispatch.redacted(answer_text(form)))
         row = await self._host.row_of(RunId(run_id), tenant)
         found = await self.gate(row, path)
@@ -54,7 +54,7 @@ class Approvals:
         if by and by in step.wait.got:
             await all_durable(self._host)  # what this one said may be a moment from that
             raise NotWaiting(by, "has answered already")
-        if approved:  # whoever declines need not fill anything in
+        if approved:  # a rejection needs no form
             _check_form(detail, form)
         reason = self._host.dispatch.secrets.redact(reason)
         event = ApprovalAnswered(found.path, approved, reason, by, filled_in)
@@ -116,7 +116,7 @@ def _decided(gate: WaitRow) -> str:
 
 
 def answerers(detail: dict[str, Any]) -> list[str]:
-    """Who may answer, those too who may after a while; empty if anybody may."""
+    """Who may answer, including those who may after escalation; empty if any approver may."""
     allowed = list(detail.get("of", ()))
     return list(dict.fromkeys([*allowed, *escalated_to(detail)])) if allowed else allowed
 
@@ -132,7 +132,9 @@ def _check_allowed(detail: Any, by: str, *, is_escalated: bool) -> None:
     if allowed and is_escalated:
         allowed = answerers(detail)
     if allowed and by not in allowed:
-        raise Forbidden(f"{by or 'nobody'} may not answer here; it is for {', '.join(allowed)} to say")
+        raise Forbidden(
+            f"{by or 'an anonymous caller'} may not answer this approval; only {', '.join(allowed)} may"
+        )
     if not by and isinstance(detail, dict) and detail.get("need", 1) > 1:
         raise InvalidInputs(f"{detail['need']} must agree here: say who answers, so that each counts once")
 

@@ -52,7 +52,7 @@ from holdfast.waits.tasks import Tasks, logged
 
 log = logging.getLogger("holdfast")
 
-EARLY_MS: Final = 86_400_000  # how long an answer is kept that nobody waits for yet
+EARLY_MS: Final = 86_400_000  # how long an early callback is kept
 NAMED_MAX: Final = 100  # waits of one task id that are read
 RESUME_PATH: Final = "/workflows/resume"
 
@@ -71,7 +71,7 @@ class Resumed(msgspec.Struct, frozen=True):
 
 
 class Callbacks:
-    """`public_url` is where others reach us; without one nobody is told an address to answer to."""
+    """`public_url` is the server's public URL; without one, calls receive no callback URL."""
 
     def __init__(self, host: Host, public_url: str | None) -> None:
         self._host, self._store, self._clock = host, host.store, host.clock
@@ -82,7 +82,7 @@ class Callbacks:
         self._tasks = Tasks()
 
     def address(self, live: Live, path: str, attempt: int) -> str:
-        """Where the later answer of an attempt may be sent to: whoever has it needs nothing else."""
+        """The callback URL for the later result of an attempt: no other credential is needed."""
         capability = Capability(live.run.tenant, live.run.id, path, attempt)
         return f"{self._public_url}{RESUME_PATH}/{sealed(self._store.server_key, capability)}"
 
@@ -93,10 +93,10 @@ class Callbacks:
 
     async def resume(self, tenant: str, task_id: str, answer: Any, run_id: str | None = None) -> Resumed:
         """Deliver the later answer of a call, by the id that its sender gave it. An answer that is `Raw` is compact JSON
-        text that was checked; it is never decoded unless a rule of the step looks into it."""
+        text that was checked; it is never decoded unless a rule of the step needs it."""
         if not task_id:
             raise InvalidInputs("the task_id is empty; send the id that the pending answer gave")
-        if not is_text(task_id) or len(task_id) > TASK_ID_CHARS_MAX:  # nobody can ever wait for such a one
+        if not is_text(task_id) or len(task_id) > TASK_ID_CHARS_MAX:  # no step can ever wait for such an id
             return Resumed(False, "unknown_task")
         text = answer_text(answer)
         found = await self._named(tenant, task_id, run_id)
@@ -111,7 +111,7 @@ class Callbacks:
             if found is None:
                 return Resumed(False, "parked")
             if found.resolved_at is not None:
-                await self._host.commit(_without(taken))  # whatever ended it, nobody will come for this one
+                await self._host.commit(_without(taken))  # whatever ended it, no step will wait for this one
         if found.resolved_at is not None:
             return _told(found)
         row = await self._host.row_of(found.run_id, tenant)
@@ -120,7 +120,7 @@ class Callbacks:
         return await self._give(row, found.path, found.attempt, text, taken)
 
     async def resume_by(self, capability: Capability, answer: Any) -> Resumed:
-        """The same, by the address that the call was told to answer to: it is known before the pause is."""
+        """The same, by the callback URL of the call: it is known before the step waits."""
         text = answer_text(answer)
         row = await self._store.run_by_id(capability.tenant, RunId(capability.run_id))
         if row is None:
@@ -223,11 +223,11 @@ class Callbacks:
         return Resumed(not is_early, "parked" if is_early else "resumed", row.id)
 
     async def _late(self, row: RunRow, path: str, attempt: int) -> Resumed:
-        """Somebody was first, perhaps this very moment: what they did is told once it is durable."""
+        """Another answer came first, perhaps just now: return its outcome once it is durable."""
         await all_durable(self._host)
         found = await self._store.wait_at(row.no, path, "callback", attempt)
         if found is not None and found.resolved_at is None:
-            raise StoreUnavailable("what somebody else said first could not be written; try again")
+            raise StoreUnavailable("an earlier answer could not be written; try again")
         return _told(found, row.id)
 
     async def _answered(
@@ -269,11 +269,11 @@ class Callbacks:
             self._host.looked(live)
 
     def looks_for(self, no: RunNo) -> bool:
-        """Is an answer being looked for that may have come before its call paused?"""
+        """Whether a search for an early callback is running."""
         return no in self._looks
 
     async def look(self) -> None:
-        """Give answers that are here to those who wait for them. Asked when nobody knows what was looked for before."""
+        """Deliver early callbacks to the steps that wait for them. Used when it is unknown which were searched before."""
         for wait in await self._store.early_waits(
             max(limits.now.parked_callbacks_max, limits.DEFAULTS.parked_callbacks_max)
         ):
@@ -290,7 +290,7 @@ class Callbacks:
             await self._give(row, path, found.attempt, early[1].encode(), taken)
 
     async def _give(self, row: RunRow, path: str, attempt: int, answer: bytes, taken: TakenEarly) -> Resumed:
-        """Give what was kept to whom it is for; if somebody else was first, it is nobody's any more."""
+        """Deliver an early callback to its step; if another answer came first, drop it."""
         told = await self.deliver(row, path, attempt, answer, taken=taken)
         if not told.resumed:
             await self._host.commit(_without(taken))

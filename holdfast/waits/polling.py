@@ -101,7 +101,7 @@ class Polling:
     async def _look_on(
         self, url: str, tenant: str, run_id: RunId, key: tuple[RunNo, str, int]
     ) -> tuple[bool, Any]:
-        """The time of a wait is over, but its looks spent some of it in a line: look on for as long."""
+        """The wait has expired, but its polls spent some of that time in a queue: continue polling for as long."""
         again = LOOK_AGAIN_SECONDS
         left = self._queued.pop(key, 0.0)
         while left > 0:
@@ -139,7 +139,7 @@ class Polling:
                 self._queued.popitem(last=False)
 
     async def _expire(self, row: RunRow, path: str, attempt: int) -> None:
-        """The last look has brought nothing: a wait whose time was over is over now."""
+        """The last poll brought no result: the wait expires now."""
         if row.status not in TERMINAL:
             live = await self._host.hold(row)
             step = live.run.steps.get(path)

@@ -165,7 +165,7 @@ def test_a_link_is_printed_and_answers_nothing(served: Place) -> None:
     said = served.run("approve", run_id, "--link", "--by", "ada")
     assert said.returncode == 0 and said.stdout.startswith(f"{served.up.address}/approve/")
     assert served.cli.json("approve", run_id, "--link", "--by", "ada")["url"] == said.stdout.strip()
-    assert "say for whom the link is" in served.run("approve", run_id, "--link").stderr
+    assert "name the approver the link is for" in served.run("approve", run_id, "--link").stderr
     assert served.shown(run_id)["status"] == "waiting"
 
 

@@ -1036,7 +1036,7 @@ async def test_explain_names_the_poll_that_pauses_between_two_calls(engine: Test
     run = await engine.start(
         "name: e\nsteps: [{id: w, kind: poll, tool: ask, until: $.state, interval_ms: 60000}]"
     )
-    assert await reasons(engine, run) == {"w": "poll: its next call, if that answers what it looks for"}
+    assert await reasons(engine, run) == {"w": "poll: its next call, if the result meets the condition"}
 
 
 async def test_events_tell_of_pauses_and_of_what_is_asked(engine: TestEngine) -> None:

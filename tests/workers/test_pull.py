@@ -506,7 +506,7 @@ async def test_an_answer_for_a_run_that_is_over_is_told_so(tmp_path: Path) -> No
         engine.store.lag = lambda: 0.0
         await clock().advance(9.6)
         assert await run.status() == "cancelled"
-        with pytest.raises(Superseded, match="is over"):
+        with pytest.raises(Superseded, match="has finished"):
             await complete(engine, offer)
     assert left(tmp_path) == 0
 

@@ -85,8 +85,8 @@ async def _up(settings: Settings, registry: Registry, given: Given) -> int:
 
 
 def _told_to_stop() -> asyncio.Event:
-    """Set by Ctrl-C, TERM or HUP; a second one does not wait for anything: the journal has everything. A second HUP does:
-    a shell and its terminal both say so, and mean it once."""
+    """Set by Ctrl-C, TERM or HUP. A second signal exits at once, since the journal is complete; a second HUP is ignored:
+    the shell and its terminal each send one."""
     stop = asyncio.Event()
 
     def told(number: signal.Signals) -> None:

@@ -317,7 +317,7 @@ class Draft(msgspec.Struct, gc=False):
         return frame_bytes(self.run, frame) + added_bytes(self, frame)
 
     def _read(self, key: str, text: bytes | msgspec.Raw) -> Any:
-        """Values are read once for all that one decision renders: to read a large one for each part of it would never end."""
+        """Values are read once for all that one decision renders: reading a large one again for each part would be far too slow."""
         value = decode(text)
         if len(text) > CACHE_BYTES_MIN:
             self.seen_bytes += len(text)

@@ -20,7 +20,7 @@ NO_FRAME: Final = Frame()
 
 
 class Leaves(Protocol):
-    """A run and what a decision adds to it (engine/draft), as far as it is gathered from."""
+    """What gathering needs of a run and of the decision in progress (engine/draft)."""
 
     plan: Plan
     run: Run

@@ -68,7 +68,7 @@ class Attempt(msgspec.Struct, eq=False):
 
 
 class Outcomes:
-    """Calls what an attempt is for, and says what came of it."""
+    """Makes the call of an attempt, and reports its outcome."""
 
     def __init__(
         self,

@@ -204,7 +204,7 @@ class Dispatch:
         return self._launch(live, node, attempt)
 
     def _begin_job(self, live: Live, node: Call, path: str, number: int) -> None:
-        """A call of a service is for a worker to do."""
+        """Hand the call of a service to the workers."""
         try:
             attempt = self.jobs.attempt(live, node, path, number)
         except (ValueError, SecretUnavailable) as error:

@@ -88,7 +88,7 @@ def check_keys(raw: bytes) -> None:
 
 
 def _check_members(raw: bytes, value: Any) -> None:
-    """The value, written again, has each key once: if there were more members, one of them was dropped."""
+    """Raise if a key occurs twice: re-encoding keeps each key once, so the number of members differs."""
     if count_members(raw) != count_members(written(value)):
         raise _has_twice(raw)
 

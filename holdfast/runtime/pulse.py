@@ -31,7 +31,7 @@ class Pulse:
         self.tick_seconds: float = TICK_SECONDS
 
     def watch(self, is_needed: Callable[[], bool], paused: Callable[[float], None]) -> None:
-        """Call `paused` with the seconds that each pause took; tick only while somebody needs it."""
+        """Call `paused` with the seconds that each pause took; tick only while a watcher needs it."""
         self._watchers.append((is_needed, paused))
 
     def start(self) -> None:

@@ -35,7 +35,7 @@ NAMES_TOLD_MAX: Final = 20  # in a message
 
 
 class Again(msgspec.Struct, frozen=True):
-    """What of a run is to be done again: from the named steps on, or what failed (of those, if any are named)."""
+    """Which part of a run to re-run: from the named steps on, or what failed (among those, if any are named)."""
 
     paths: tuple[str, ...] = ()
     failed: bool = False

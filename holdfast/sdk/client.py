@@ -409,7 +409,7 @@ class Client:
 
     @checked
     async def revoke_key(self, key_id: str, *, tenant: str | None = None) -> KeyView:
-        """Let a key count no more, from now on."""
+        """Revoke a key; it is refused from now on."""
         return await self._connection.ask(
             "DELETE", f"{API}/keys/{_in(key_id)}", KeyView, query={"tenant": tenant}
         )

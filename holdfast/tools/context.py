@@ -29,7 +29,7 @@ class Files(Protocol):
 
 
 class Context:
-    """What a tool may know of the attempt it is: take it as a parameter annotated `Context`."""
+    """What a tool can read about its attempt: declare a parameter annotated `Context` to receive it."""
 
     __slots__ = (
         "_artefacts", "_bytes", "_cancelled", "_lines", "_progress", "_redact", "_shown", "_tell", "_workdir", "_workdirs",

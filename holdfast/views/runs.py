@@ -434,7 +434,8 @@ class Queries:
         lines = [spec.to_yaml().splitlines(keepends=True) for spec in (before, after)]
         if sum(map(len, lines)) > limits.now.diff_lines_max:
             raise LimitExceeded(
-                "diff_lines_max", f"two definitions of over {limits.now.diff_lines_max:,} lines together"
+                "diff_lines_max",
+                f"the two definitions together have more than {limits.now.diff_lines_max:,} lines",
             )
         names = (f"{first.name} {a}", f"{second.name} {b}")
         text = await in_thread(lambda: "".join(difflib.unified_diff(lines[0], lines[1], *names)))

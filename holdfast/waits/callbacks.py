@@ -194,7 +194,7 @@ class Callbacks:
         taken: TakenEarly | None = None,
         by: str = "resume",
     ) -> Resumed:
-        """Give a call its answer. `taken` is an early one that it stands for, which goes with the same commit."""
+        """Deliver a call's result. `taken` is the early callback it came from, removed in the same commit."""
         if row.status in TERMINAL:
             return await self._late(row, path, attempt)
         live = await self._host.hold(row)

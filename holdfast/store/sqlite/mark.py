@@ -28,7 +28,7 @@ class Mark:
         os.pwrite(self._fd, b"%0*d %0*d\n" % (DIGITS, pos, DIGITS, inode), 0)
 
     def note(self, pos: int) -> None:
-        """A commit is on disk, and so is all up to this position."""
+        """Everything up to this position is on disk."""
         if pos > self._pos:
             self._pos = pos
             os.pwrite(self._fd, b"%0*d" % (DIGITS, pos), 0)

@@ -407,7 +407,7 @@ class SqliteReads:
         return int(count), int(total)
 
     async def early_waits(self, limit: int) -> list[WaitRow]:
-        """Open waits whose answer is here."""
+        """Open waits for which an early callback is stored."""
         return self._waits("early_waits", limit)
 
     def _letters(self, name: str, args: Any) -> list[Letter]:

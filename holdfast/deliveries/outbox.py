@@ -89,13 +89,19 @@ class Outbox:
         if self._looking is None and not self._is_closed:
             self._looking = asyncio.get_running_loop().create_task(self._look())
 
+    def set_clock(self, at: Millis) -> None:
+        """It was at least this late when the wall clock was set back, before this process began."""
+        self.clock.at_least(at)
+        self.timers.read_clock()
+        self.look()
+
     async def _look(self) -> None:
         try:
             while self._is_asked:
                 self._is_asked = False
                 looked_at = self.clock.now()  # deliveries that become due during the query are not missed
                 await self._take(looked_at)
-            self.timers.parked_until(await self._store.next_letter(looked_at))
+                self.timers.parked_until(await self._store.next_letter(looked_at))
         except Exception:  # a failed query must not be the last one
             log.exception("cannot query due deliveries now")
             self.timers.parked_until(Millis(self.clock.now() + LOOK_AGAIN_MS))
@@ -109,8 +115,9 @@ class Outbox:
             if self._slow_sending >= SENDING_TO_ONE_MAX:
                 full += self._slow
             runs = None if self.drives_all else sorted(self._own)
-            due = await self._store.letters_due(now, full, runs, room + len(self._sending))
-            fresh = [letter for letter in due if letter.pos not in self._sending]
+            sending = set(self._sending)  # before asking: one that is sent meanwhile was due when it was read
+            due = await self._store.letters_due(now, full, runs, room + len(sending))
+            fresh = [letter for letter in due if letter.pos not in sending]
             if not fresh:
                 return
             for letter in fresh[:room]:

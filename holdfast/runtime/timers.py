@@ -62,6 +62,10 @@ class Timers:
             self._parked = at
             self._sleep()
 
+    def read_clock(self) -> None:
+        """The clock was set by this process: what is waited for may be nearer."""
+        self._sleep()
+
     def close(self) -> None:
         self._is_closed = True
         if self._handle is not None:

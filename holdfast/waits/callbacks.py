@@ -70,6 +70,19 @@ class Resumed(msgspec.Struct, frozen=True):
     run_id: str | None = None
 
 
+class _Parking:
+    """Early answers of one tenant that are being written, and how many were."""
+
+    def __init__(self) -> None:
+        self.count = self.bytes = self.ended = 0
+
+    def begins(self, size: int) -> None:
+        self.count, self.bytes = self.count + 1, self.bytes + size
+
+    def ends(self, size: int) -> None:
+        self.count, self.bytes, self.ended = self.count - 1, self.bytes - size, self.ended + 1
+
+
 class Callbacks:
     """`public_url` is the server's public URL; without one, calls receive no callback URL."""
 
@@ -77,7 +90,7 @@ class Callbacks:
         self._host, self._store, self._clock = host, host.store, host.clock
         self._public_url = None if public_url is None else public_url.rstrip("/")
         self._looks = Counter[RunNo]()  # for answers that came before their call paused
-        self._parking = Counter[str]()  # bytes of a tenant that are on their way to be kept
+        self._parking: dict[str, _Parking] = {}  # answers on their way to be kept, by tenant
         self._kept: dict[str, tuple[int, int]] = {}  # at most so many answers and bytes, by tenant
         self._tasks = Tasks()
 
@@ -153,22 +166,21 @@ class Callbacks:
         batch.expired_early.append((now,))
         expires_at = Millis(now + EARLY_MS)
         batch.early_results.append(EarlyResult(tenant, early.task_id, early.meant, text, expires_at))
-        self._parking[tenant] += size
+        parking = self._parking[tenant]
         try:
             await self._host.commit(batch)
         finally:
-            self._parking[tenant] -= size
+            parking.ends(size)
         kept = await self._store.early_result(tenant, early.task_id, RunId(early.meant), now)
         is_taken = kept is None or kept[0] != early.meant  # the pause was quick
         return is_taken or kept == (early.meant, text)
 
     async def _check_room(self, tenant: str, now: Millis, size: int) -> None:
-        """Is there room for one more answer that nobody waits for yet? To look takes the longer the more are kept: it is
-        done where there might be none."""
+        """Take room for one more answer that nothing waits for yet. Counting what is kept takes the longer the more there
+        is: it is done where there might be no room."""
         count, total = self._kept.get(tenant, (limits.now.parked_callbacks_max, 0))
         if count >= limits.now.parked_callbacks_max or total + size > limits.now.parked_bytes_max:
-            count, total = await self._store.early_room(tenant, now)
-            total += self._parking[tenant]
+            count, total = await self._count_kept(tenant, now)
         if count >= limits.now.parked_callbacks_max:
             raise LimitExceeded(
                 "early_results",
@@ -182,6 +194,17 @@ class Callbacks:
                 "parked_bytes_max",
             )
         self._kept[tenant] = (count + 1, total + size)
+        self._parking.setdefault(tenant, _Parking()).begins(size)
+
+    async def _count_kept(self, tenant: str, now: Millis) -> tuple[int, int]:
+        """Early answers of a tenant and their bytes, with those on their way to disk. If one of these arrived during the
+        count, it may have been counted twice or not at all: count again."""
+        parking = self._parking.setdefault(tenant, _Parking())
+        while True:
+            ended = parking.ended
+            count, total = await self._store.early_room(tenant, now)
+            if parking.ended == ended:
+                return count + parking.count, total + parking.bytes
 
     async def deliver(
         self,

@@ -156,6 +156,7 @@ class Engine:
             check_open=self._check_open,
         )
         self._filling: asyncio.Task[None] | None = None
+        self._fill_again = False  # asked while it fills
         self._restoring: asyncio.Task[None] | None = None
         self._watching: asyncio.TimerHandle | None = None
         self.is_open = False
@@ -207,11 +208,12 @@ class Engine:
             self.store,
             self.advance,
             self.dispatch,
-            self.residents.load,
-            self.residents.load_many,
+            self.residents.bring_in,
+            self.residents.bring_in_many,
             self._timer_due,
             lambda: self.polling.held_back,
             self.deaths.held if drive else set(),
+            self.residents.loading,
             resident=self.resident,
         )
         if drive:
@@ -292,30 +294,36 @@ class Engine:
         """Take runs up in the background, as far as there is room."""
         self.dispatch.when_free = None
         is_able = self.drives_all and not (self.advance.is_over or self.advance.is_stalled)
+        self._fill_again = is_able
         if is_able and self._filling is None:
             self._filling = asyncio.get_running_loop().create_task(self._fill())
 
     async def _fill(self) -> None:
         try:
-            while not self.advance.is_stalled:
-                now = self.clock.now()
-                if not self._has_filled:
-                    await self._look_for_set_back(now)
-                found = await self.owners.fill(now)
-                if not (found and self.owners.has_more) or self.owners.room <= 0:
-                    break
-                await asyncio.sleep(0)
-            if self.advance.is_stalled:
-                return  # checked again when commits work
-            if self.owners.has_more:
-                self.dispatch.when_free = self._take_up
-            if self.owners.room > 0:
-                await self._sleep_until_due(now)
+            while self._fill_again:  # asked for again meanwhile: what was read is out of date
+                self._fill_again = False
+                await self._fill_once()
         except StoreUnavailable as error:
             log.warning("runs cannot be read now, and are taken up later: %s", error)
             self.timers.parked_until(Millis(self.clock.now() + LOOK_AGAIN_MS))
         finally:
             self._filling = None
+
+    async def _fill_once(self) -> None:
+        while not self.advance.is_stalled:
+            now = self.clock.now()
+            if not self._has_filled:
+                await self._look_for_set_back(now)
+            found = await self.owners.fill(now)
+            if not (found and self.owners.has_more) or self.owners.room <= 0:
+                break
+            await asyncio.sleep(0)
+        if self.advance.is_stalled:
+            return  # checked again when commits work
+        if self.owners.has_more:
+            self.dispatch.when_free = self._take_up
+        if self.owners.room > 0:
+            await self._sleep_until_due(now)
 
     async def _sleep_until_due(self, looked: Millis) -> None:
         """What was due at the last look is in memory, or set aside: the file says so later or never, and nobody else is to
@@ -572,8 +580,7 @@ class Engine:
         latest = await self.store.latest_at(ROWS_LOOKED_AT)
         self._has_filled = True
         if latest is not None and latest - now >= SET_BACK_MS_LEAST:
-            self.outbox.clock.at_least(latest)
-            self.outbox.look()
+            self.outbox.set_clock(latest)
             self._set_back()
 
     async def _look_for_delayed(self) -> None:

@@ -12,7 +12,7 @@ import fcntl
 import logging
 import os
 import sys
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence, Sized
 from typing import Final
 
 import msgspec
@@ -196,8 +196,8 @@ def _filesystem_of(folder: str) -> str:
     return kind
 
 
-Load = Callable[[RunNo], Awaitable[Live | None]]
-LoadMany = Callable[[Sequence[RunNo]], Awaitable[list[Live]]]
+BringIn = Callable[[RunNo], Awaitable[tuple[Live | None, bool]]]  # and whether it was this call that did
+BringInMany = Callable[[Sequence[RunNo]], Awaitable[list[Live]]]
 
 
 class Owners:
@@ -208,17 +208,19 @@ class Owners:
         store: Store,
         advance: Advance,
         dispatch: Dispatch,
-        load: Load,
-        load_many: LoadMany,
+        bring_in: BringIn,
+        bring_in_many: BringInMany,
         fire: Callable[[RunNo], None],
         held_back: Callable[[], int],
         held: set[RunNo],
+        loading: Sized,
         *,
         resident: int,
     ) -> None:
         self._store, self._advance, self._dispatch = store, advance, dispatch
-        self._load, self._load_many, self._fire, self._held_back = load, load_many, fire, held_back
-        self._resident = resident
+        self._bring_in, self._bring_in_many = bring_in, bring_in_many
+        self._fire, self._held_back = fire, held_back
+        self._resident, self._loading = resident, loading
         self.held = held  # runs that a process may have died of: the others go first
         self._passed_over: list[RunNo] = []  # of these, what was left behind
         self._lane = store.lane_of_former()
@@ -230,7 +232,7 @@ class Owners:
     @property
     def room(self) -> int:
         """How many more runs may be in memory."""
-        return self._resident - len(self._advance.live)
+        return self._resident - len(self._advance.live) - len(self._loading)
 
     @property
     def has_more(self) -> bool:
@@ -272,13 +274,16 @@ class Owners:
             )  # others must not stand in line behind them
             found = await self._store.due(now, room + stay_due)
             due = [no for no in found if no not in set_aside and no not in self.held]
+            room = min(self.room, room)  # runs may have begun while it was read
             self._more_due = len(due) >= room
-            taken += await self._wake_due([no for no in due if no not in self._advance.live][:room])
+            taken += await self._wake_due([no for no in due if no not in self._advance.live][: max(0, room)])
         return taken > 0
 
     async def _take_left_behind(self, after: RunNo, room: int) -> int:
         found = await self._store.left_behind(after, room)
         for no in found:
+            if self.room <= 0:
+                return len(found)  # runs have begun meanwhile: the next look goes on from here
             if no in self.held:
                 self._passed_over.append(no)
             elif no not in self._advance.live:
@@ -306,7 +311,11 @@ class Owners:
     async def _wake_due(self, due: list[RunNo]) -> int:
         woken = size = 0
         for start in range(0, len(due), LOADED_AT_ONCE):
-            for live in await self._load_many(due[start : start + LOADED_AT_ONCE]):
+            if self.room <= 0:  # runs have begun meanwhile
+                self._more_due = True
+                break
+            asked = due[start : start + min(LOADED_AT_ONCE, self.room)]
+            for live in await self._bring_in_many(asked):
                 size += live.journal_bytes
                 if not await self._begins_what_is_ready(live):
                     self._fire(live.run.no)
@@ -321,8 +330,10 @@ class Owners:
 
         Nothing of it moves before that row: its timers and suspects get their turn when the row is durable.
         """
-        live = self._advance.live.get(no) or await self._load(no)
-        if live is None or live.run.over:
+        live, is_ours = self._advance.live.get(no), True
+        if live is None:
+            live, is_ours = await self._bring_in(no)
+        if live is None or live.run.over or not is_ours:  # or another part has taken it up meanwhile
             return live
         live.epoch += 1
         held = set(self._dispatch.workers.held(no))
@@ -351,8 +362,8 @@ class Owners:
 
     async def wake(self, no: RunNo, *, drive: bool = True) -> Live | None:
         """Bring a parked run back; its first row makes it ours. One that has something ready begins it."""
-        live = await self._load(no)
-        if live is not None and not live.run.over:
+        live, is_ours = await self._bring_in(no)
+        if live is not None and not live.run.over and is_ours:
             await self._begins_what_is_ready(live, drive=drive)
         return live
 

@@ -6,8 +6,10 @@ Does not decide who owns a run (ownership.py) or when one is evicted (door.py).
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Final
 
 from holdfast.errors import Unavailable
@@ -38,6 +40,7 @@ class Residents:
     ) -> None:
         self._store, self._door, self._plans, self._fatal_runs = store, door, plans, fatal_runs
         self._on_loaded = on_loaded
+        self.loading: dict[RunNo, asyncio.Future[None]] = {}  # runs that a caller is reading, to take them up
         # A run that is signalled often would be folded again from its whole journal each time.
         self._evicted: Remembered[RunNo, Live] = Remembered(
             count_max=EVICTED_MAX, bytes_max=EVICTED_BYTES_MAX
@@ -50,44 +53,76 @@ class Residents:
 
     async def load(self, no: RunNo) -> Live | None:
         """A run from memory or from the store. An open one is in memory from here on, and its caller acts on it."""
-        if (known := self._door.live.get(no)) is not None:
-            return known
+        return (await self.bring_in(no))[0]
+
+    async def bring_in(self, no: RunNo) -> tuple[Live | None, bool]:
+        """The same, and whether this call read it, so that its caller is the one to take it up.
+
+        Only one caller reads a run at a time: if the run came and went during another's read, that one would bring in an
+        old state.
+        """
+        while (known := self._door.live.get(no)) is None and (other := self.loading.get(no)) is not None:
+            await other
+        if known is not None:
+            return known, False
         if no in self._door.quarantined:
-            return None
-        return await self._taken_in(no, self._remembered(no))
+            return None, False
+        with self._reading((no,)):
+            live = await self._read(no, self._remembered(no))
+            if live is not None:
+                self._enter(live)
+            return live, True
+
+    async def bring_in_many(self, runs: Sequence[RunNo]) -> list[Live]:
+        """The same for runs that are not in memory: those that can be read, and that no other caller is reading. They enter
+        memory together, so that none of them is found there before the caller has taken it up."""
+        asked = [no for no in runs if no not in self._door.live and no not in self.loading]
+        with self._reading(asked):
+            found = [live for live in await self._read_many(asked) if live is not None]
+            for live in found:
+                self._enter(live)
+        return found
+
+    @contextmanager
+    def _reading(self, runs: Sequence[RunNo]) -> Iterator[None]:
+        done = asyncio.get_running_loop().create_future()
+        self.loading.update(dict.fromkeys(runs, done))
+        try:
+            yield
+        finally:
+            for no in runs:
+                del self.loading[no]
+            done.set_result(None)
 
     async def _remembered(self, no: RunNo) -> Live | None:
         """An evicted run whose state is still at hand, else the run as it is stored. Only this process appends to it, so
         both are the same."""
         return self._evicted.take(no) or await self.stored(no)
 
-    async def load_many(self, runs: Sequence[RunNo]) -> list[Live]:
-        """The same for runs that are not in memory: those of them that can be read."""
+    async def _read_many(self, runs: Sequence[RunNo]) -> list[Live | None]:
         try:
             stored = await self._store.load_many(runs)
         except Unavailable:
             raise  # no run is to blame, and they are read again later
         except Exception:  # noqa: BLE001  # one of them cannot be read: it is found by itself
-            return [live for no in runs if (live := await self.load(no)) is not None]
-        taken = [await self._taken_in(each.row.no, self._folded(each)) for each in stored]
-        return [live for live in taken if live is not None]
+            return [await self._read(no, self.stored(no)) for no in runs]
+        return [await self._read(each.row.no, self._folded(each)) for each in stored]
 
-    async def _taken_in(self, no: RunNo, loading: Awaitable[Live | None]) -> Live | None:
+    async def _read(self, no: RunNo, reading: Awaitable[Live | None]) -> Live | None:
         try:
-            live = await loading
+            return await reading
         except Unavailable:
             raise
         except Exception as error:  # a run whose rows cannot be read must not hold up the rest
             log.exception("run number %d cannot be loaded and is set aside", no)
             self._door.set_aside(no, error)
             return None
-        if (known := self._door.live.get(no)) is not None:
-            return known  # another task was quicker
-        if live is not None and not live.run.over:
-            self._door.live[no] = live
-            self._evicted.take(no)  # it goes on from here, and that state would be an old one
+
+    def _enter(self, live: Live) -> None:
+        if not live.run.over:
+            self._door.live[live.run.no] = live
+            self._evicted.take(live.run.no)  # it goes on from here, and that state would be an old one
             self._on_loaded(live)
-        return live
 
     async def stored(self, no: RunNo) -> Live | None:
         stored = await self._store.load(no)

@@ -194,7 +194,7 @@ class Starts:
         if trace and not (door.is_stalled or door.is_over):
             door.batch.traces.append((no, trace))
         self._admit(no)
-        started.drive = len(door.live) < self.resident_max
+        started.drive = len(door.live) + len(self._residents.loading) < self.resident_max
         reply: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         asked = None if request is None else Request(tenant, *request, no, new.created_at)
         door.begin(live, new, started, reply, asked)

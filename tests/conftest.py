@@ -16,6 +16,8 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.internal.conjecture import providers
 
+from tests.store.yielding import yield_in_all_reads
+
 SLOW = [HealthCheck.too_slow]  # how fast examples are made says how busy the machine is
 
 settings.register_profile(
@@ -83,3 +85,25 @@ def stays_on_this_machine() -> Iterator[None]:
     OUTSIDE.clear()
     yield
     assert not OUTSIDE, f"this test tried to leave the machine: {', '.join(OUTSIDE)}"
+
+
+# --------------------------------------------------------------------------------------------------- reads that suspend
+
+YIELDING = ("runtime", "waits", "workers", "deliveries")  # their tests use such a store by default
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--yield-reads",
+        metavar="SEED",
+        help="let the reads of every store suspend by this seed; off: of none",
+    )
+
+
+@pytest.fixture(autouse=True)
+def reads_that_suspend(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    seed = request.config.getoption("--yield-reads")
+    if seed is None and request.path.parent.name in YIELDING:
+        seed = "1"
+    if seed not in (None, "off"):
+        yield_in_all_reads(monkeypatch, f"{seed} {request.node.nodeid}")

@@ -153,7 +153,7 @@ def test_whoever_comes_later_is_told(place: Place) -> None:
 
 def test_a_quorum_takes_several_answers(place: Place) -> None:
     run_id = place.waiting(QUORUM)
-    assert "for ada, bob to say" in place.run("approve", run_id, "--by", "eve").stderr
+    assert "only ada, bob may" in place.run("approve", run_id, "--by", "eve").stderr
     assert "more answers are needed" in place.run("approve", run_id, "--by", "ada").stderr
     assert place.cli.json("approve", run_id, "--by", "bob")["decided"] is True
     assert place.ended(run_id)["status"] == "completed"

@@ -322,7 +322,7 @@ def test_a_form_is_asked_for_until_it_is_json(place: Cli) -> None:
 
 def test_whoever_denies_is_not_asked_to_fill_anything_in(place: Cli) -> None:
     code, seen = answered(place, b"no\n", gate=FORM)
-    assert (code, "to be filled in" in seen) == (1, False)
+    assert (code, "fill in this form" in seen) == (1, False)
 
 
 @pytest.mark.parametrize("line", [b"\n", b"\x04"])

@@ -341,7 +341,7 @@ async def test_a_run_whose_events_cannot_be_told_ends_nobodys_stream(
     async with listening(ask.session, all_of(ask, "?from=0")) as reader:
         heard = await reader.take(6)
     assert words(heard) == SIX and {one.data["workflow_id"] for one in heard} == {good}
-    assert f"of run {bad} cannot be told" in caplog.text
+    assert f"of run {bad} cannot be shown" in caplog.text
 
 
 # --------------------------------------------------------------------------------------------- slow, many, gone

@@ -189,7 +189,7 @@ def test_a_file_has_its_name_only_when_its_bytes_are_synced(
     "uri", ["", "x", SCHEME, SCHEME + "0" * 63, SCHEME + "../" + "0" * 61, SCHEME + SHA + "\n"]
 )
 def test_an_address_that_is_none_of_ours_is_no_path(kept: Artefacts, uri: str) -> None:
-    with pytest.raises(ArtefactError, match="no artefact of ours"):
+    with pytest.raises(ArtefactError, match="is not an artefact URI"):
         kept.path(uri)
 
 

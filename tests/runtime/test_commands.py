@@ -90,7 +90,7 @@ async def test_a_number_means_one_content_for_ever(tmp_path: Path) -> None:
         commands = Services(engine).commands
         first = await commands.publish(T, steps("1"), number=5)
         assert await commands.publish(T, steps("1"), number=5) == first
-        with pytest.raises(VersionConflict, match="another content"):
+        with pytest.raises(VersionConflict, match="different content"):
             await commands.publish(T, steps("2"), number=5)
         assert (await commands.publish(T, steps("2"))).number == 6
 

@@ -105,5 +105,5 @@ def reads_that_suspend(request: pytest.FixtureRequest, monkeypatch: pytest.Monke
     seed = request.config.getoption("--yield-reads")
     if seed is None and request.path.parent.name in YIELDING:
         seed = "1"
-    if seed not in (None, "off"):
+    if seed not in (None, "off") and request.node.get_closest_marker("plain_reads") is None:
         yield_in_all_reads(monkeypatch, f"{seed} {request.node.nodeid}")

@@ -221,6 +221,7 @@ async def _turns_during(work: Awaitable[object]) -> int:
     return turns
 
 
+@pytest.mark.plain_reads
 @pytest.mark.anyio
 async def test_the_loop_gets_its_turns_while_a_large_stored_definition_is_read(tmp_path: Path) -> None:
     address = f"sqlite:///{tmp_path}/h.db"

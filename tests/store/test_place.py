@@ -13,6 +13,7 @@ from pathlib import Path
 import apsw
 import pytest
 
+from holdfast import Holdfast
 from holdfast.errors import StoreDamaged, StoreGone, StoreUnavailable
 from holdfast.runtime.ownership import Lock
 from holdfast.store.batch import Batch
@@ -385,3 +386,15 @@ def test_what_is_no_database_keeps_its_rights_and_content(tmp_path: Path) -> Non
     with pytest.raises(StoreUnavailable, match="is not a regular file"):
         Lock(str(pipe)).take()
     assert sorted(tmp_path.iterdir()) == [text, pipe]
+
+
+@pytest.mark.anyio
+async def test_a_database_whose_making_was_cut_off_is_made_anew(tmp_path: Path) -> None:
+    """The first page was not written whole, and the rollback journal says that the file had no pages before."""
+    file = tmp_path / "h.db"
+    file.write_bytes(bytes(2048))
+    journal = "d9d505f920a163d7" + "00000000" + "68db2cc9" + "00000000" + "00000200" + "00001000"
+    Path(f"{file}-journal").write_bytes(bytes.fromhex(journal).ljust(512, b"\0"))
+    async with Holdfast(f"sqlite:///{file}") as hf:
+        assert await hf.runs() == []
+    assert file.read_bytes().startswith(b"SQLite format 3")

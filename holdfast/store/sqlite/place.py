@@ -30,6 +30,7 @@ log = logging.getLogger("holdfast")
 
 HEADER_BYTES: Final = 32  # of a log: magic, version, page size, sequence, two salts, two checksums
 FRAME_BYTES: Final = 24  # before each page in it
+JOURNAL_MAGIC: Final = bytes.fromhex("d9d505f920a163d7")
 FILE_HEADER_BYTES: Final = 100  # of a database
 LOG_MAGIC: Final = (0x377F0682, 0x377F0683)
 RESTARTS_MAX: Final = 1_000  # of the log, by other programs, between two checks
@@ -280,6 +281,15 @@ def header_of(path: str) -> bytes:
         return bytes(file.xRead(FILE_HEADER_BYTES, 0))
     finally:
         file.xClose()
+
+
+def is_half_made(path: str) -> bool:
+    """Did a power cut interrupt the making of a database? SQLite then rolls it back to an empty file by its journal."""
+    journal = f"{path}-journal"
+    if not os.path.exists(journal):
+        return False
+    with open(journal, "rb") as file:
+        return file.read(len(JOURNAL_MAGIC)) == JOURNAL_MAGIC
 
 
 def _is_next(former: bytes, header: bytes) -> bool:

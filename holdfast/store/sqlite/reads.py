@@ -41,7 +41,7 @@ from holdfast.store.records import (
 )
 from holdfast.store.sqlite.lists import EVERY_RUN, Lists
 from holdfast.store.sqlite.mark import Marked, lost, read_mark
-from holdfast.store.sqlite.place import header_of
+from holdfast.store.sqlite.place import header_of, is_half_made
 from holdfast.store.statements import migrations, statements
 from holdfast.values import Millis, RunId, RunNo
 
@@ -153,7 +153,7 @@ class SqliteReads:
         if not is_regular(self._file):
             raise StoreUnavailable(NOT_REGULAR.format(path=self.path))
         header = header_of(self._file) if os.path.exists(self._file) else b""
-        if header and not header.startswith(MAGIC):
+        if header and not header.startswith(MAGIC) and not is_half_made(self._file):
             raise StoreUnavailable(
                 f"{self.path} cannot be read as a database: it is something else; give another file with --db"
             )

@@ -5,7 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from holdfast.compat import WorkflowJob
+    from holdfast.compat.jobs import WorkflowJob
+    from holdfast.compat.scheduler import JobSink, SchedulerConfig, TriggerFire
+    from holdfast.compat.schedules import (
+        ScheduleSpec,
+        TriggerSpec,
+        hmac_sha256_hex,
+        parse_schedules_yaml,
+        verify_hub_signature_256,
+    )
+    from holdfast.compat.serving import McpHttpConfig
     from holdfast.embed import (
         Cancellation,
         Holdfast,
@@ -18,6 +27,7 @@ if TYPE_CHECKING:
     )
     from holdfast.errors import (
         AmbiguousTask,
+        AtLimit,
         BodyTooLarge,
         DatabaseInUse,
         EngineClosed,
@@ -29,6 +39,7 @@ if TYPE_CHECKING:
         InvalidSpec,
         KeyNeeded,
         LimitExceeded,
+        ManagedByFile,
         MethodNotAllowed,
         MisdirectedRequest,
         NodeIsOver,
@@ -57,6 +68,13 @@ if TYPE_CHECKING:
         UnsupportedMediaType,
         VersionConflict,
     )
+    from holdfast.plugins.plugin import (
+        LockingHint,
+        MissedRunPolicy,
+        Schedule,
+        ScheduledPlugin,
+        ScheduledRunCtx,
+    )
     from holdfast.sdk.client import Client
     from holdfast.sdk.sync import SyncClient
     from holdfast.spec.catalog import WorkflowCatalog
@@ -64,6 +82,7 @@ if TYPE_CHECKING:
     from holdfast.spec.policy import BackoffKind, RetryPolicy, StepPolicy
     from holdfast.spec.steps import WorkflowStep
     from holdfast.spec.workflow import WorkflowSpec
+    from holdfast.tools.context import RunTrigger
     from holdfast.tools.registry import Context, ToolError, tool
     from holdfast.tools.remote import RemoteCaller
     from holdfast.values import WorkflowStatus
@@ -71,7 +90,16 @@ if TYPE_CHECKING:
 __version__ = "0.3.0"
 
 _HOMES = {
-    "holdfast.compat": ("WorkflowJob",),
+    "holdfast.compat.jobs": ("WorkflowJob",),
+    "holdfast.compat.scheduler": ("JobSink", "SchedulerConfig", "TriggerFire"),
+    "holdfast.compat.schedules": (
+        "ScheduleSpec",
+        "TriggerSpec",
+        "hmac_sha256_hex",
+        "parse_schedules_yaml",
+        "verify_hub_signature_256",
+    ),
+    "holdfast.compat.serving": ("McpHttpConfig",),
     "holdfast.embed": (
         "Cancellation",
         "Holdfast",
@@ -84,6 +112,7 @@ _HOMES = {
     ),
     "holdfast.errors": (
         "AmbiguousTask",
+        "AtLimit",
         "BodyTooLarge",
         "DatabaseInUse",
         "EngineClosed",
@@ -95,6 +124,7 @@ _HOMES = {
         "InvalidSpec",
         "KeyNeeded",
         "LimitExceeded",
+        "ManagedByFile",
         "MethodNotAllowed",
         "MisdirectedRequest",
         "NodeIsOver",
@@ -123,6 +153,13 @@ _HOMES = {
         "UnsupportedMediaType",
         "VersionConflict",
     ),
+    "holdfast.plugins.plugin": (
+        "LockingHint",
+        "MissedRunPolicy",
+        "Schedule",
+        "ScheduledPlugin",
+        "ScheduledRunCtx",
+    ),
     "holdfast.sdk.client": ("Client",),
     "holdfast.sdk.sync": ("SyncClient",),
     "holdfast.spec.catalog": ("WorkflowCatalog",),
@@ -131,6 +168,7 @@ _HOMES = {
     "holdfast.spec.steps": ("WorkflowStep",),
     "holdfast.spec.workflow": ("WorkflowSpec",),
     "holdfast.values": ("WorkflowStatus",),
+    "holdfast.tools.context": ("RunTrigger",),
     "holdfast.tools.registry": ("Context", "ToolError", "tool"),
     "holdfast.tools.remote": ("RemoteCaller",),
 }
@@ -138,6 +176,7 @@ _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
     "AmbiguousTask",
+    "AtLimit",
     "BackoffKind",
     "BodyTooLarge",
     "Cancellation",
@@ -153,10 +192,15 @@ __all__ = [
     "InvalidInputs",
     "InvalidRequest",
     "InvalidSpec",
+    "JobSink",
     "KeyNeeded",
     "LimitExceeded",
+    "LockingHint",
+    "ManagedByFile",
+    "McpHttpConfig",
     "MethodNotAllowed",
     "MisdirectedRequest",
+    "MissedRunPolicy",
     "NodeIsOver",
     "NotFound",
     "NotWaiting",
@@ -176,6 +220,12 @@ __all__ = [
     "RunIsOpen",
     "RunIsOver",
     "RunSetAside",
+    "RunTrigger",
+    "Schedule",
+    "ScheduleSpec",
+    "ScheduledPlugin",
+    "ScheduledRunCtx",
+    "SchedulerConfig",
     "SchemaTooNew",
     "SchemaTooOld",
     "ServerUnreachable",
@@ -188,6 +238,8 @@ __all__ = [
     "SyncClient",
     "TooManyRequests",
     "ToolError",
+    "TriggerFire",
+    "TriggerSpec",
     "Unauthorised",
     "Unavailable",
     "UnsupportedMediaType",
@@ -197,8 +249,11 @@ __all__ = [
     "WorkflowSpec",
     "WorkflowStatus",
     "WorkflowStep",
+    "hmac_sha256_hex",
+    "parse_schedules_yaml",
     "run_sync",
     "tool",
+    "verify_hub_signature_256",
 ]
 
 

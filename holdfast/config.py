@@ -31,6 +31,7 @@ PENDING_TTL_SECS: Final = 86_400
 WORKER_LEASE_SECS: Final = 30
 RATE_PER_KEY: Final = 2_000  # requests a second
 RATE_PER_ADDRESS: Final = 100  # of those who give no key
+RATE_PER_WEBHOOK: Final = 1_000  # of one sender: behind a proxy, all senders have its address
 RETENTION_DAYS: Final = 30
 SQLITE: Final = "sqlite:///"
 
@@ -46,7 +47,7 @@ class InvalidSettings(HoldfastError, ValueError):
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """What was said, from the strongest place that says it."""
+    """The settings, each from the strongest source that has it."""
 
     db: str = DEFAULT_DB
     server: str | None = None  # None: the process that owns the database
@@ -54,20 +55,24 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     host: str = DEFAULT_HOST
     port: int = DEFAULT_PORT
     flows: str | None = None
+    skills: str | None = None
+    schedules: str | None = None
     tools: tuple[str, ...] = ()
+    plugins: tuple[str, ...] = ()
     log: str = "text"
     template_env: tuple[str, ...] = ()
     artefact_roots: tuple[str, ...] = ()  # folders that files may be taken from
     callback_env: tuple[str, ...] = ()  # variables that may sign callbacks on a guarded server
     allow_networks: tuple[str, ...] | None = None  # None: not set
     public_url: str | None = None
-    resume_secret: str | None = None  # what callbacks without a key are signed with
+    resume_secret: str | None = None  # signs callbacks to /workflows/resume that have no key
     allow_hosts: tuple[str, ...] = ()  # names by which the server is called, besides its own address
     rate_per_key: int = RATE_PER_KEY
     rate_per_address: int = RATE_PER_ADDRESS
+    rate_per_webhook: int = RATE_PER_WEBHOOK  # from one address to one path
     otel: str | None = None
     retention_days: int | None = RETENTION_DAYS  # None: for ever
-    attempts_max: int | None = None  # None, here and below: what the engine takes
+    attempts_max: int | None = None  # None, here and below: the engine's default
     threads: int | None = None
     processes: int | None = None
     process_memory_bytes: int | None = None
@@ -87,6 +92,7 @@ PORT = "a port from 0 (any that is free) to 65535"
 TENANTS = 'a table for each tenant other than default, with secrets = ["NAME"]'
 LIMITS = "a table of limits by name"
 FOREVER: Final = "forever"
+FOLDERS: Final = frozenset({"flows", "skills", "schedules"})  # in the file, they start from its folder
 
 # name → what it is, and the environment variables that say it, the first found counts.
 SETTINGS: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
@@ -96,7 +102,10 @@ SETTINGS: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
     "host": (TEXT, ("HOLDFAST_HOST",)),
     "port": (PORT, ("HOLDFAST_PORT",)),
     "flows": (TEXT, ("HOLDFAST_FLOWS",)),
+    "skills": (TEXT, ("HOLDFAST_SKILLS",)),
+    "schedules": (TEXT, ("HOLDFAST_SCHEDULES",)),
     "tools": (LIST, ("HOLDFAST_TOOLS",)),
+    "plugins": (LIST, ("HOLDFAST_PLUGINS",)),
     "log": (CHOICE, ("HOLDFAST_LOG",)),
     "template_env": (LIST, ("HOLDFAST_TEMPLATE_ENV",)),
     "artefact_roots": (LIST, ("HOLDFAST_ARTEFACT_ROOTS",)),
@@ -107,6 +116,7 @@ SETTINGS: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
     "allow_hosts": (LIST, ("HOLDFAST_ALLOW_HOSTS",)),
     "rate_per_key": (COUNT, ("HOLDFAST_RATE_PER_KEY",)),
     "rate_per_address": (COUNT, ("HOLDFAST_RATE_PER_ADDRESS",)),
+    "rate_per_webhook": (COUNT, ("HOLDFAST_RATE_PER_WEBHOOK",)),
     "otel": (TEXT, ("HOLDFAST_OTEL", "OTEL_EXPORTER_OTLP_ENDPOINT")),
     "retention_days": (DAYS, ("HOLDFAST_RETENTION_DAYS",)),
     "attempts_max": (COUNT, ("HOLDFAST_ATTEMPTS_MAX",)),
@@ -127,7 +137,7 @@ def load(
     env: Mapping[str, str] | None = None,
     folder: Path | None = None,
 ) -> Settings:
-    """The settings as seen from a folder; raises InvalidSettings with every problem. A flag of None was not given."""
+    """Load the settings for a working folder. Raise InvalidSettings with every problem. A flag that is None was not given."""
     start = folder or Path.cwd()
     file = find(start)
     said: dict[str, Any] = {} if file is None else _of_file(file)
@@ -144,7 +154,7 @@ def load(
 
 
 def find(start: Path) -> Path | None:
-    """The holdfast.toml that counts in a folder."""
+    """Return the holdfast.toml that applies to a folder."""
     for folder in (start.absolute(), *start.absolute().parents):
         file = folder / FILE
         if file.is_file() and (folder == start.absolute() or file.stat().st_uid in (os.getuid(), 0)):
@@ -175,10 +185,14 @@ def _of_file(file: Path) -> dict[str, Any]:
     said: dict[str, Any] = {
         name: tuple(value) if isinstance(value, list) else value for name, value in data.items()
     }
+    if "plugins" in said:
+        said["plugins"] = tuple(
+            str(file.parent / one) if one.endswith(".wasm") else one for one in said["plugins"]
+        )
     if "artefact_roots" in said:
         said["artefact_roots"] = tuple(str(file.parent / root) for root in said["artefact_roots"])
-    if "flows" in said:
-        said["flows"] = str(file.parent / said["flows"])
+    for folder in FOLDERS & said.keys():
+        said[folder] = str(file.parent / said[folder])
     if "db" in said:
         said["db"] = _from_folder(said["db"], file.parent)
     elif file.parent != Path.cwd():
@@ -187,7 +201,7 @@ def _of_file(file: Path) -> dict[str, Any]:
 
 
 def _problem(name: str, value: Any) -> tuple[str, Problem] | None:
-    """What is wrong with one key of the file, with the key."""
+    """Return what is wrong with one key of the file, and the key."""
     if name not in SETTINGS:
         near = difflib.get_close_matches(name[:64], SETTINGS, n=1)
         hint = f"did you mean {near[0]}?" if near else f"known keys are {', '.join(SETTINGS)}"
@@ -204,14 +218,14 @@ def _problem(name: str, value: Any) -> tuple[str, Problem] | None:
 
 
 def _wrong_limits(table: Any) -> list[tuple[str, Problem]]:
-    """What is wrong with the limits of the file, each with its name."""
+    """Return what is wrong with the limits of the file, each with its name."""
     given = table if isinstance(table, dict) else {}
     wrong = [one for name, value in given.items() if (one := limits.check(name, value)) is not None]
     return [(one.name, Problem(one.code, one.message, f"/limits/{one.name}", hint=one.hint)) for one in wrong]
 
 
 def _is_own(setting: str, variable: Any) -> bool:
-    """What templates or callbacks may read of the environment is never one of Holdfast's own variables."""
+    """Return whether a variable is one of Holdfast's own, which templates and callbacks may never read."""
     return setting in ("template_env", "callback_env") and str(variable).upper().startswith("HOLDFAST_")
 
 
@@ -236,7 +250,7 @@ def _fits(wanted: str, value: Any) -> bool:
 
 
 def _is_tenant(name: str, table: Any) -> bool:
-    """`default` has every secret of the environment, so nothing is listed for it."""
+    """Return whether a tenant may be listed; `default` has every secret of the environment, so it is not."""
     return (
         name != "default"
         and isinstance(table, dict)
@@ -265,7 +279,7 @@ def _not_toml(message: str, source: str) -> Problem:
 
 
 def _from_folder(db: str, folder: Path) -> str:
-    """A database that is named by a path, seen from a folder."""
+    """Resolve the path of a database from a folder."""
     if not db.startswith(SQLITE) and "://" in db:
         return db
     return f"{SQLITE}{folder / db.removeprefix(SQLITE)}"
@@ -312,7 +326,7 @@ def _limits_of_environment(env: Mapping[str, str]) -> dict[str, int]:
 
 
 def _read(wanted: str, text: str) -> Any:
-    """A value as an environment variable says it; None if it does not fit."""
+    """Read the value of an environment variable; None if it is invalid."""
     if wanted == LIST:
         return tuple(text.replace(",", " ").split())
     if wanted == DAYS and text == FOREVER:

@@ -31,28 +31,28 @@ from holdfast.errors import (
     RunIsOver,
 )
 from holdfast.execution.dispatcher import ATTEMPTS_MAX, THREADS_MAX
-from holdfast.ops.upkeep import Upkeep
+from holdfast.plugins.call import add_tools
+from holdfast.plugins.find import Found, given
+from holdfast.plugins.load import load
 from holdfast.runtime.clock import Clock
-from holdfast.runtime.commands import Commands, check_parent, checked_inputs
-from holdfast.runtime.compose import artefacts_beside, database_name, database_path
-from holdfast.runtime.door import Live
+from holdfast.runtime.commands import check_parent, checked_inputs
+from holdfast.runtime.compose import Options, database_path, embedded, lock_of
+from holdfast.runtime.door import ResidentRun
 from holdfast.runtime.engine import Engine
-from holdfast.runtime.fatal_runs import mark_beside
-from holdfast.runtime.ownership import Lock
 from holdfast.runtime.rerun import Again
 from holdfast.runtime.starts import RerunRun, StartRun
 from holdfast.spec.flow import FlowSpec
 from holdfast.spec.notation import Definition
 from holdfast.spec.workflow import WorkflowSpec
+from holdfast.store.base import DURABILITIES
 from holdfast.store.records import RunRow
-from holdfast.store.sqlite.store import DURABILITIES, SqliteStore
 from holdfast.tools.forms import refuse_bent
 from holdfast.tools.guard import Guard
 from holdfast.tools.registry import Registry
 from holdfast.tools.remote import RemoteCaller
 from holdfast.tools.secrets import Provider, Secrets
 from holdfast.values import DEFAULT_TENANT, Error, Millis, RunId, RunNo, StepState, decode, job_id
-from holdfast.views.events import RunEvent
+from holdfast.views.events import Events, RunEvent, events_of
 from holdfast.views.outputs import output_of
 from holdfast.views.runs import list_runs
 from holdfast.views.steps import StepView, read_steps
@@ -128,7 +128,9 @@ class Holdfast:
             run = await hf.start("hello.yaml", {"a": 1})
             print(await run.result())
 
-    Entering the context continues every open run in the database. `remote` calls tools on other servers. `secrets` are
+    Entering the context continues every open run in the database. `plugins` are all scheduled plugins of the database: schedules of others
+    are removed, and keep their history; one that cannot be used is logged with all its problems. With None, schedules of plugins are
+    left alone, for another process to fire. `remote` calls tools on other servers. `secrets` are
     functions that return the value of a secret by name, or None: one with a parameter `tenant` receives the tenant of the run, any
     other is called only for the tenant `default`. `template_env` lists the environment variables that templates may use.
     `artefact_roots` are folders from which tools may return files, besides the work folder of each attempt. With `allow_networks`,
@@ -138,7 +140,11 @@ class Holdfast:
     at a time; sync tools use `threads` threads, and isolated tools `processes` processes (None: one per core), each with at most
     `process_memory_bytes` of memory (None: half of the machine's). `limits` are those of `[limits]` in the settings by name, such as
     `{"signals_max": 100}`. They apply to the whole process: while one engine is open, another with different limits is refused.
+    With `tune_gc`, opening tunes Python's garbage collector for thousands of runs in memory, as a server does: what is loaded is
+    excluded from collections (`gc.freeze`) and collections are rarer, in the whole process.
     """
+
+    _by_hand = False  # whether the clock only moves when a test moves it
 
     @checked
     def __init__(
@@ -146,6 +152,7 @@ class Holdfast:
         database: str = "sqlite:///holdfast.db",
         *,
         tools: Iterable[Any] = (),
+        plugins: Iterable[Any] | None = None,
         remote: RemoteCaller | None = None,
         secrets: Iterable[Provider] = (),
         template_env: Collection[str] = (),
@@ -160,6 +167,7 @@ class Holdfast:
         process_memory_bytes: int | None = None,
         durability: str = "full",
         limits: Mapping[str, int] | None = None,
+        tune_gc: bool = False,
         clock: Clock | None = None,
     ) -> None:
         _check_limits(
@@ -174,31 +182,32 @@ class Holdfast:
             raise ValueError(f"template_env names {own[0]}, which is Holdfast's own and may hold a secret")
         if durability not in DURABILITIES:
             raise InvalidInputs(f"durability must be {' or '.join(DURABILITIES)}, not {durability!a:.50}")
-        self._path = database_path(database)
-        self._lock = Lock(self._path)
-        self._store = SqliteStore(self._path, durability=durability, name=database_name(database))
+        self._lock = lock_of(database)
+
         guard = Guard(guarded=allow_networks is not None, allowed=allow_networks or ())
-        registry = Registry(tools, guard=guard, remote=remote)
-        self._artefacts = artefacts_beside(self._path, artefact_roots, registry)
-        self._engine = Engine(
-            self._store,
-            registry,
-            clock,
-            places=attempts_max,
+        options = Options(
+            attempts_max=attempts_max,
             threads=threads,
             processes=processes,
             process_memory_bytes=process_memory_bytes,
             template_env=template_env,
             pending_ttl_ms=max(1, round(1000 * pending_ttl_secs)),
-            secrets=Secrets(secrets),
-            artefacts=self._artefacts,
-            workdirs=Path(f"{self._path}.work").absolute(),
-            upkeep=Upkeep(self._store, self._artefacts, retention_days),
             public_url=public_url,
-            mark=mark_beside(self._path),
-            bounds=None if limits is None else _limits(limits),
+            secrets=Secrets(secrets),
+            limits=None if limits is None else _limits(limits),
+            tunes_gc=tune_gc,
+            by_hand=self._by_hand,
+            retention_days=retention_days,
         )
-        self._commands = Commands(self._engine)
+        self._engine = embedded(
+            database,
+            Registry(tools, guard=guard, remote=remote),
+            clock,
+            options,
+            durability=durability,
+            artefact_roots=artefact_roots,
+        )
+        self._plugins = None if plugins is None else given(plugins)
         self._was_opened = False
 
     async def __aenter__(self) -> Self:
@@ -207,11 +216,18 @@ class Holdfast:
         self._was_opened = True
         self._lock.take()
         try:
+            if self._plugins is not None:
+                await self._use_plugins(self._plugins)
             await self._engine.open()
         except BaseException:
             self._lock.free()
             raise
         return self
+
+    async def _use_plugins(self, found: list[Found]) -> None:
+        loaded = await load(found)
+        add_tools(self._engine.registry, loaded.plugins)
+        self._engine.plugins.use(loaded)
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -265,12 +281,12 @@ class Holdfast:
 
         A version is the hash of the definition and never changes; the name refers to the version published last.
         """
-        return (await self._commands.publish(DEFAULT_TENANT, self._read(spec))).version
+        return (await self._engine.commands.publish(DEFAULT_TENANT, self._read(spec))).version
 
     @checked
     async def run(self, run_id: str) -> RunHandle:
         """Get a handle of an existing run, also after a crash."""
-        row = await self._engine.row_of(RunId(run_id))
+        row = await self._engine.runs.row_of(RunId(run_id))
         return RunHandle(self._engine, row.no, row.id)
 
     @checked
@@ -286,7 +302,7 @@ class Holdfast:
         """List runs, newest first. `label` is `team=x`, or `team` for any value; the page starts after the run with the id `before`."""
         if not 1 <= limit <= bounds.now.page_max:
             raise LimitExceeded("page_max", f"limit is a number from 1 to {bounds.now.page_max}, not {limit}")
-        after = None if before is None else (await self._engine.row_of(RunId(before))).no
+        after = None if before is None else (await self._engine.runs.row_of(RunId(before))).no
         rows = await list_runs(
             self._engine.store, status=status, workflow=workflow, label=label, before=after, limit=limit
         )
@@ -316,7 +332,9 @@ class Holdfast:
     @checked
     def artefact(self, uri: str) -> Path:
         """The path of the file of `artefact://sha256/…`, for reading."""
-        return self._artefacts.path(uri)
+        artefacts = self._engine.artefacts
+        assert artefacts is not None
+        return artefacts.path(uri)
 
     @checked
     async def cancel(self, run_id: str, reason: str = "") -> Cancellation:
@@ -325,10 +343,10 @@ class Holdfast:
         A finished run is not changed, and the result says so.
         """
         try:
-            await self._engine.cancel(RunId(run_id), reason)
+            await self._engine.runs.cancel(RunId(run_id), reason)
         except RunIsOver as over:
             return {"cancelled": False, "status": over.status}
-        return {"cancelled": True, "status": (await self._engine.row_of(RunId(run_id))).status}
+        return {"cancelled": True, "status": (await self._engine.runs.row_of(RunId(run_id))).status}
 
     @checked
     async def signal(
@@ -339,7 +357,7 @@ class Holdfast:
         In a graph it is written to shared state, and waiting nodes check their conditions again. Durable when this returns.
         """
         refuse_bent(value, "the value of the signal")
-        await self._commands.signal(DEFAULT_TENANT, run_id, key, value, correlation)
+        await self._engine.commands.signal(DEFAULT_TENANT, run_id, key, value, correlation)
 
     @checked
     async def approve(
@@ -357,7 +375,7 @@ class Holdfast:
         `by` is who answers. A gate that is not open, or was answered already, raises NotWaiting.
         """
         refuse_bent(form, "form")
-        return await self._commands.approve(
+        return await self._engine.commands.approve(
             DEFAULT_TENANT, run_id, path, approved=approved, reason=reason, by=by, form=form
         )
 
@@ -368,7 +386,7 @@ class Holdfast:
         One that comes before its pause is kept for a day. `{"success": false, "error": …}` is the failure of the step.
         """
         refuse_bent(answer, "the answer")
-        told = await self._commands.resume(DEFAULT_TENANT, task_id, answer, run_id)
+        told = await self._engine.commands.resume(DEFAULT_TENANT, task_id, answer, run_id)
         return {"resumed": told.resumed, "reason": told.reason}
 
     def _read(self, spec: Spec) -> Definition:
@@ -400,7 +418,7 @@ class RunHandle:
 
     def __init__(self, engine: Engine, no: RunNo, run_id: RunId) -> None:
         self._engine, self._no = engine, no
-        self._ended: Live | None = None
+        self._ended: ResidentRun | None = None
         self.id = run_id
 
     def __repr__(self) -> str:
@@ -408,24 +426,27 @@ class RunHandle:
 
     async def status(self) -> str:
         """The status of the run, as of its last durable row."""
-        return (await self._engine.row_of(self.id)).status
+        return (await self._engine.runs.row_of(self.id)).status
 
     async def info(self) -> RunInfo:
         """The run as lists show it."""
-        return _run_info(await self._engine.row_of(self.id))
+        return _run_info(await self._engine.runs.row_of(self.id))
 
     @checked
     async def steps(self, *, every: bool = False) -> dict[str, StepInfo]:
         """The steps reached so far, by path: top-level and failed steps, or all of them with `every`."""
-        live = await self._engine.find(self.id)
-        found = await read_steps(self._engine.store, live.plan, live.run, every=every)
+        resident = await self._engine.runs.find(self.id)
+        found = await read_steps(self._engine.store, resident.plan, resident.run, every=every)
         return {path: _step_info(self.id, step) for path, step in found.items()}
 
     async def events(self) -> AsyncIterator[RunEvent]:
         """Every event of the run from its start, then new ones as they happen, until it ends."""
-        row = await self._engine.row_of(self.id)
+        row = await self._engine.runs.row_of(self.id)
         plan = await self._engine.plans.of_version(row.tenant, row.version)
-        async with aclosing(self._engine.events(row.no, row.id, plan)) as events:
+        engine = self._engine
+        engine.waiters.check(row.no)
+        found = events_of(engine.store, engine.feed, row.no, Events(row.id, plan.steps_total))
+        async with aclosing(found) as events:
             async for event in events:
                 yield event
 
@@ -434,13 +455,13 @@ class RunHandle:
         """Wait for the run and return its output; raises RunFailed, RunCancelled or RunInterrupted if it does not complete."""
         if self._ended is None:
             self._ended = await self._wait(timeout)
-        live = self._ended
-        run = live.run
+        resident = self._ended
+        run = resident.run
         if run.status == "completed":
-            return await output_of(self._engine.store, live.plan, run)
+            return await output_of(self._engine.store, resident.plan, run)
         raise _ENDED[run.status](run.id, run.error or Error(run.status, f"the run is {run.status}"))
 
-    async def _wait(self, timeout: float | None) -> Live:
+    async def _wait(self, timeout: float | None) -> ResidentRun:
         if timeout is None:
             return await self._engine.waiters.ended(self._no)
         try:
@@ -449,7 +470,7 @@ class RunHandle:
             raise TimeoutError(f"run {self.id} is not over after {timeout} s: {await self._why()}") from None
 
     async def _why(self) -> str:
-        row = await self._engine.row_of(self.id)
+        row = await self._engine.runs.row_of(self.id)
         return f"it is {row.status}" + (f" and needs the tools {row.needs}" if row.needs else "")
 
 

@@ -20,7 +20,9 @@ HoldfastError
 │   ├── AmbiguousTask      several calls are waiting under the same task id
 │   ├── Superseded         a worker reports a job that it no longer holds
 │   ├── RequestConflict    the request id was used for a different request
-│   └── VersionConflict    the release number is taken by different content
+│   ├── VersionConflict    the release number is taken by different content
+│   ├── ManagedByFile      the schedule is defined by a file, a plugin or a program, not by the API
+│   └── AtLimit            as many runs of the schedule are open as may be
 ├── Unavailable            nothing was changed; the same call may work later
 │   ├── StoreUnavailable   the disk is full, or the database cannot be reached
 │   │   └── StoreGone      its files were moved, replaced or removed while a process had them open
@@ -50,6 +52,11 @@ from holdfast import limits
 from holdfast.values import Error, RunId
 
 
+def path_shown(path: str) -> str:
+    """A path as text that can be encoded: bytes of it that are not UTF-8 are shown as escapes (`\\udcff`)."""
+    return path if path.isascii() else path.encode(errors="backslashreplace").decode()
+
+
 class Problem(msgspec.Struct, frozen=True, omit_defaults=True):
     """One mistake in a definition: what and where it is, and how to fix it."""
 
@@ -60,6 +67,10 @@ class Problem(msgspec.Struct, frozen=True, omit_defaults=True):
     column: int = 0
     hint: str = ""
     source: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.source.isascii():
+            msgspec.structs.force_setattr(self, "source", path_shown(self.source))
 
     def __str__(self) -> str:
         place = f"{self.source or 'spec'}:{self.line}:{self.column}: " if self.line else ""
@@ -266,6 +277,30 @@ class VersionConflict(Refused):
             f"release {number} of {name!r} exists with different content; publish with a higher number, or without one"
         )
         self.name, self.number = name, number
+
+
+class ManagedByFile(Refused):
+    """The schedule `schedule_id` is defined elsewhere and can only be changed there."""
+
+    code = "managed_by_file"
+
+    def __init__(self, schedule_id: str, origin: str, source: str) -> None:
+        where = {"file": f"the file {source}", "plugin": f"the plugin {source}"}.get(origin, "a program")
+        super().__init__(f"schedule {schedule_id!r} is defined by {where}; change it there")
+        self.schedule_id, self.source = schedule_id, source
+
+
+class AtLimit(Refused):
+    """`in_flight` runs of the schedule are open, and its `max_concurrent` allows no more."""
+
+    code = "max_concurrent_exceeded"
+
+    def __init__(self, schedule_id: str, in_flight: int, max_concurrent: int) -> None:
+        super().__init__(
+            f"schedule {schedule_id!r} has {in_flight} open runs and max_concurrent is {max_concurrent}; wait until one ends, "
+            "or raise max_concurrent"
+        )
+        self.schedule_id, self.in_flight, self.max_concurrent = schedule_id, in_flight, max_concurrent
 
 
 class Unavailable(HoldfastError):

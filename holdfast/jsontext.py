@@ -25,26 +25,54 @@ def is_deeper(text: bytes, limit: int) -> bool:
     assert limit <= _LIMIT_MAX
     if len(text) <= CHUNK and text.count(b"[") + text.count(b"{") <= limit:
         return False  # nearly every value
-    depth, pending = 0, b""
-    for marks in _outside_strings(text, _BRACKETS):
-        brackets = pending + marks
-        whole = len(brackets) & ~7
-        pending = brackets[whole:]
-        after = _depth_after(brackets[:whole], depth, limit)
-        if after is None:
-            return _is_deeper(brackets, depth, limit)
-        depth = after
+    depth, pending, quoted = 0, b"", False
+    for chunk in _chunks(text):
+        marks = _BRACKETS.of(chunk)
+        found = _after_few(marks, quoted, pending, depth, limit) if _NEXT in marks[:64] else None
+        if found is None:
+            outside, is_quoted = _outside_strings(_paired(marks), quoted)
+            brackets = pending + outside
+            whole = len(brackets) & ~7
+            after = _depth_after(brackets[:whole], depth, limit)
+            if after is None:
+                return _is_deeper(brackets, depth, limit)
+            found = after, brackets[whole:], is_quoted
+        depth, pending, quoted = found
     return _is_deeper(pending, depth, limit)
+
+
+def _after_few(
+    marks: bytes, quoted: bool, pending: bytes, depth: int, limit: int
+) -> tuple[int, bytes, bool] | None:
+    """Depth, brackets left and quote after a chunk, found with few of its marks; None if that does not tell.
+
+    Between two strings, a bracket that closes and one that opens lead nowhere higher, and one level lower on the way: where the
+    depth is never 0 without them, they need not be counted. The two strings become one: most of the work on a long list with many
+    brackets and quotes is saved. A chunk that has no such place near its beginning has few, and is not searched for them.
+    """
+    outside, is_quoted = _outside_strings(_paired(marks.replace(_NEXT, b"")), quoted)
+    brackets = pending + outside
+    whole = len(brackets) & ~7
+    above = _depth_after(brackets[:whole], depth - 1, limit - 1)
+    left = brackets[whole:]
+    if above is None or _lowest(left, above) < 0:
+        return None
+    return above + 1, left, is_quoted
 
 
 def count_members(text: bytes) -> int:
     """The total number of members of all objects in a JSON text: one for each colon outside strings."""
-    return sum(map(len, _outside_strings(text, _COLONS)))
+    count, quoted = 0, False
+    for chunk in _chunks(text):
+        colons, quoted = _outside_strings(_paired(_COLONS.of(chunk)), quoted)
+        count += len(colons)
+    return count
 
 
 # ------------------------------------------------------------------------------------------- what counts
 
 _OPEN, _CLOSE = b"1", b"0"
+_NEXT: Final = b'"%b%b"' % (_CLOSE, _OPEN)
 
 
 class _Marks:
@@ -76,20 +104,25 @@ _BRACKETS: Final = _Marks({b"[{": _OPEN, b"]}": _CLOSE})
 _COLONS: Final = _Marks({b":": b":"})
 
 
-def _outside_strings(text: bytes, wanted: _Marks) -> Iterator[bytes]:
-    """The marks of each chunk that stand outside strings."""
-    at, quoted = 0, False
+def _outside_strings(marks: bytes, quoted: bool) -> tuple[bytes, bool]:
+    """The marks of a chunk that are outside strings, and whether a string is open at its end, as one was (`quoted`) at its beginning."""
+    if b'"' not in marks:
+        return (b"" if quoted else marks), quoted
+    pieces = marks.split(b'"')
+    return b"".join(pieces[quoted::2]), quoted ^ (len(pieces) % 2 == 0)
+
+
+def _paired(marks: bytes) -> bytes:
+    """Without quotes that are neighbours. They end and begin a string, or begin and end one: what is inside stays inside."""
+    return marks.replace(b'""', b"") if b'"' in marks else marks
+
+
+def _chunks(text: bytes) -> Iterator[bytes]:
+    at = 0
     while at < len(text):
         chunk = _chunk(text, at)
         at += len(chunk)
-        marks = wanted.of(chunk)
-        if b'"' not in marks:
-            yield b"" if quoted else marks
-            continue
-        # Two quotes beside each other end and begin a string, or begin and end one: neither changes what is inside.
-        pieces = marks.replace(b'""', b"").split(b'"')
-        yield b"".join(pieces[quoted::2])
-        quoted ^= len(pieces) % 2 == 0
+        yield chunk
 
 
 def _chunk(text: bytes, at: int) -> bytes:
@@ -112,17 +145,18 @@ def _packing(values: int) -> bytes:
     return bytes(table)
 
 
-def _peak(brackets: int) -> int:
-    depth = peak = 0
+def _extremes(brackets: int) -> tuple[int, int]:
+    """How far the depth rises above and falls below what it was, within eight brackets."""
+    depth = peak = dip = 0
     for bit in range(7, -1, -1):
         depth += 1 if brackets >> bit & 1 else -1
-        peak = max(peak, depth)
-    return peak
+        peak, dip = max(peak, depth), max(dip, -depth)
+    return peak, dip
 
 
 _PAIRS, _FOURS = _packing(2), _packing(4)
 _OPENED_TWICE: Final = bytes(2 * byte.bit_count() for byte in range(256))  # 8 more than the depth changes
-_PEAK: Final = bytes(_peak(byte) for byte in range(256))
+_PEAK, _DIP = map(bytes, zip(*map(_extremes, range(256)), strict=True))
 
 
 def _depth_after(brackets: bytes, depth: int, limit: int) -> int | None:
@@ -142,8 +176,17 @@ def _depth_after(brackets: bytes, depth: int, limit: int) -> int | None:
     after = depth + 2 * int.from_bytes(eights, "little").bit_count() - len(brackets)
     before = ((after << 8 * count) - depth - (changes << 8)) // 255
     highest = before + int.from_bytes(eights.translate(_PEAK), "little")
-    too_large = before | (highest + (127 - limit) * ones)
-    return None if after < 0 or too_large & (ones << 7) else after
+    lowest = before - int.from_bytes(eights.translate(_DIP), "little")
+    outside = before | lowest | (highest + (127 - limit) * ones)
+    return None if after < 0 or outside & (ones << 7) else after
+
+
+def _lowest(brackets: bytes, depth: int) -> int:
+    lowest = depth
+    for bracket in brackets:
+        depth += 1 if bracket == _OPEN[0] else -1
+        lowest = min(lowest, depth)
+    return lowest
 
 
 def _is_deeper(brackets: bytes, depth: int, limit: int) -> bool:

@@ -57,6 +57,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     log_bytes_max: int = 64 * KIB
     progress_max: int = 10_000
     file_refs_max: int = 1_000
+    file_refs_bytes_max: int = MIB
     artefact_bytes_max: int = 4 * GIB
     error_chars_max: int = 4_000
     sleep_secs_max: int = 3_600  # a timer step waits longer, at no cost
@@ -70,6 +71,12 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     parked_bytes_max: int = 256 * MIB
     polls_max: int = 100
     final_callbacks_max: int = 64
+    # Schedules
+    backfill_max: int = 10_000  # occurrences of one request
+    schedules_max: int = 100_000  # of a tenant
+    buffered_max: int = 10_000  # events of one schedule that wait for a run to end
+    watched_files_max: int = 100_000  # in one folder
+    delivery_bytes_max: int = 64 * KIB  # of a payload that is kept to deliver it again
     # Workers
     workers_max: int = 10_000
     worker_services_max: int = 1_000
@@ -79,6 +86,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     connections_max: int = 2_000
     head_bytes_max: int = 32 * KIB
     body_bytes_max: int = MIB
+    large_bodies_max: int = 4
+    webhook_bytes_max: int = 25 * MIB  # GitHub and GitLab send no more
     large_signed_bodies_max: int = 4
     query_names_max: int = 100
     head_secs_max: int = 10
@@ -101,6 +110,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     offset_max: int = 100_000
     explain_reasons_max: int = 100
     metrics_workflows_max: int = 100
+    metrics_schedules_max: int = 100
 
 
 DEFAULTS: Final = Limits()
@@ -115,6 +125,7 @@ BOUNDS: Final[dict[str, tuple[int, int]]] = {
     "at_work_bytes_max": (KIB, 4 * GIB),
     "rerun_bytes_max": (KIB, 4 * GIB),
     "parked_bytes_max": (KIB, 4 * GIB),
+    "file_refs_bytes_max": (KIB, 25 * MIB),
     "artefact_bytes_max": (KIB, 1024 * GIB),
     "log_bytes_max": (KIB, 4 * MIB),
     "head_bytes_max": (KIB, 256 * KIB),
@@ -141,6 +152,8 @@ BOUNDS: Final[dict[str, tuple[int, int]]] = {
     ),  # a text in it grows when it is written as JSON, to 25 MiB at most
     "transform_members_max": (1_000, 20_000_000),
     "body_bytes_max": (KIB, 25 * MIB),
+    "webhook_bytes_max": (KIB, 25 * MIB),  # a payload is a value
+    "delivery_bytes_max": (1, 25 * MIB),
     "page_chars_max": (MIB, 640 * MIB),
     "node_runs_max": (1, 10_000),  # the OpenAPI document says so
 }
@@ -181,7 +194,9 @@ def chosen(given: Mapping[str, Any]) -> Limits:
 
 
 # Limits that are settings of their own, because they stood there before the table did.
-OWN_SETTINGS: Final = frozenset({"attempts_max", "threads", "processes", "rate_per_key", "rate_per_address"})
+OWN_SETTINGS: Final = frozenset(
+    {"attempts_max", "threads", "processes", "rate_per_key", "rate_per_address", "rate_per_webhook"}
+)
 
 
 def met(name: str, setting: str | None = None) -> str:
@@ -193,6 +208,11 @@ def met(name: str, setting: str | None = None) -> str:
     if setting is None:
         return f"limit {name}"
     return f"limit {name}, setting {setting if setting in OWN_SETTINGS else f'limits.{setting}'}"
+
+
+def page(wanted: int) -> int:
+    """The size of a page of a list. With a lower limit pages are shorter, so that clients need not know it."""
+    return min(wanted, now.page_max)
 
 
 def size(count: int) -> str:

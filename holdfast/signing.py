@@ -16,6 +16,8 @@ import msgspec
 KEY_BYTES: Final = 32
 WEBHOOK_SECRET: Final = "whsec_"
 SIGNATURE_PREFIX: Final = "sha256="
+WEBHOOK_SECS_MAX: Final = 300  # between the time in a signed message and now, either way
+WEBHOOK_SIGNATURES_MAX: Final = 20  # in one header: a sender signs with each secret that it is replacing
 SEGMENT_CHARS_MAX: Final = 4_096  # of an address: a path in a run may be long, but not that long
 
 
@@ -55,12 +57,13 @@ def opened(key: bytes, segment: str, purpose: str) -> Capability | None:
     return capability if capability.purpose == purpose else None
 
 
-def signature(secret: str, body: bytes) -> str:
+def signature(secret: str | bytes, body: bytes) -> str:
     """The signature of a body, as `sha256=<hex>`."""
-    return SIGNATURE_PREFIX + hmac.new(secret.encode(), body, hashlib.sha256).hexdigest()
+    key = secret.encode() if isinstance(secret, str) else secret
+    return SIGNATURE_PREFIX + hmac.new(key, body, hashlib.sha256).hexdigest()
 
 
-def is_signed(secret: str, body: bytes, given: str) -> bool:
+def is_signed(secret: str | bytes, body: bytes, given: str) -> bool:
     """Whether a body has this signature. The prefix may be in any case, as senders write it; the hex is lower case."""
     prefix, digits = given[: len(SIGNATURE_PREFIX)], given[len(SIGNATURE_PREFIX) :]
     wanted = signature(secret, body).removeprefix(SIGNATURE_PREFIX)
@@ -73,8 +76,44 @@ def webhook_signature(secret: str, message_id: str, timestamp: int, body: bytes)
 
     A secret that begins with `whsec_` is base64 of the key; any other is the key itself.
     """
-    signed = f"{message_id}.{timestamp}.".encode() + body
-    return "v1," + base64.b64encode(hmac.new(_webhook_key(secret), signed, hashlib.sha256).digest()).decode()
+    return "v1," + base64.b64encode(_webhook_digest(secret, f"{message_id}.{timestamp}.", body)).decode()
+
+
+def is_webhook_signed(
+    secret: str, message_id: str, timestamp: str, body: bytes, given: str, now_secs: float
+) -> bool:
+    """Whether one of the signatures in `given`, separated by spaces, is the one of this message (Standard Webhooks).
+
+    Id and timestamp are the text of their headers, which are signed too. A message whose time is more than 300 seconds from
+    now is refused, and so is every message if the secret is `whsec_` without base64 behind it.
+    """
+    if not (message_id and timestamp.isascii() and timestamp.isdecimal() and len(timestamp) <= 12):
+        return False
+    if abs(int(timestamp) - now_secs) > WEBHOOK_SECS_MAX:
+        return False
+    try:
+        wanted = _webhook_digest(secret, f"{message_id}.{timestamp}.", body)
+    except ValueError:
+        return False
+    signatures = given.split(" ")[:WEBHOOK_SIGNATURES_MAX]
+    return any(hmac.compare_digest(wanted, _webhook_bytes(one)) for one in signatures)
+
+
+def _webhook_digest(secret: str, head: str, body: bytes) -> bytes:
+    signing = hmac.new(_webhook_key(secret), head.encode("utf-8", "surrogateescape"), hashlib.sha256)
+    signing.update(body)
+    return signing.digest()
+
+
+def _webhook_bytes(one: str) -> bytes:
+    """The digest in one signature; empty for any version other than v1, and for text that is not base64."""
+    version, _, digest = one.partition(",")
+    if version != "v1":
+        return b""
+    try:
+        return base64.b64decode(digest.encode("ascii"), validate=True)
+    except ValueError:
+        return b""
 
 
 def _webhook_key(secret: str) -> bytes:

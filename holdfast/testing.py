@@ -370,17 +370,13 @@ class TestEngine:
         self._take_time(loop)
         from holdfast.embed import Holdfast
 
+        class ByHand(Holdfast):
+            _by_hand = True
+
         # A test may let months pass and read a run then.
         options = {"durability": "relaxed", "retention_days": None, **self.options}
-        hf = Holdfast(str(self.file), tools=self._tools.values(), clock=self.clock, **options)
-        hf._store.threads = False  # a commit takes no time and is done when the loop is idle
-        for timers in (hf._engine.timers, hf._engine.outbox.timers):
-            timers.sleep_seconds_max = math.inf  # this clock is only moved by the test
-            timers.last_stretch_seconds = 0.0  # and its turns take no time
-        hf._engine.workers.pulse.tick_seconds = math.inf  # nor is this process ever stopped
-        upkeep = hf._engine.upkeep
-        assert upkeep is not None
-        upkeep.by_itself, self._tidied = False, self.clock.seconds
+        hf = ByHand(str(self.file), tools=self._tools.values(), clock=self.clock, **options)
+        self._tidied = self.clock.seconds
         self._hf = await hf.__aenter__()
         for run in self._runs:
             run._engine = hf._engine
@@ -432,7 +428,7 @@ class TestEngine:
             await settled()
 
     def _patience(self) -> float:
-        attempts = self._engine.dispatch.open.values() if self._hf is not None else ()
+        attempts = self._engine.dispatch.attempts.values() if self._hf is not None else ()
         if any(not attempt.tool.is_async or attempt.tool.isolated for attempt in attempts):
             return STUCK_SECONDS
         if self._hf is not None and (self._engine.outbox.is_busy or self._engine.polling.is_busy):
@@ -443,28 +439,18 @@ class TestEngine:
 
     async def _can_move(self, run: RunHandle) -> bool:
         """Is there an attempt at work, or an hour to wait for? Time alone brings no tool that is missing."""
-        row = await self._engine.row_of(run.id)
-        live = self._engine.advance.live.get(row.no)
-        wakes = row.wake_at is not None or live is not None and live.run.wake_at is not None
-        return wakes or any(no == row.no for no, _ in self._engine.dispatch.open)
+        row = await self._engine.runs.row_of(run.id)
+        resident = self._engine.door.residents.get(row.no)
+        wakes = row.wake_at is not None or resident is not None and resident.run.wake_at is not None
+        return wakes or any(no == row.no for no, _ in self._engine.dispatch.attempts)
 
 
 def crash(engine: Engine) -> None:
     """End an engine as a killed process does: nothing more is written or notified."""
     engine.committer.abandon()
-    engine.dispatch.abandon()
-    engine.workers.abandon()
-    engine.timers.close()
-    engine.callbacks.close()
-    engine.polling.close()
-    engine.outbox.abandon()
-    if engine.upkeep is not None:
-        engine.upkeep.stop()
-    for task in (engine._filling, engine._restoring):
-        if task is not None:
-            task.cancel()
-    engine.store.close()
-    engine.is_open = False
+    engine.abandon()
+    engine.store.abandon()
+    engine.gate.is_open = False
 
 
 def _has_busy_thread(loop: Any) -> bool:

@@ -1,6 +1,6 @@
-"""The final callbacks of a run: where they go, what they are called, and when each is tried again.
+"""The final callbacks of a run: their destinations, ids, and retry times.
 
-Knows no socket and no store, and not what a callback says (message.py). Nothing here waits.
+Knows no sockets, no store, and not the message itself (message.py).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _VARIABLE: Final = re.compile(r"(?!HOLDFAST_)[A-Za-z_][A-Za-z0-9_]{0,199}", re.A
 
 
 def _delays() -> Iterator[int]:
-    """Seconds before each further try. They add up to the whole time of trying; the last one is cut to fit."""
+    """Return the delays in seconds before each retry. Their sum is the whole retry period; the last one is shortened to fit."""
     left, delay = TRYING_SECS, 0
     for delay in FIRST_DELAYS_SECS:
         left -= delay
@@ -52,7 +52,7 @@ Given = str | Mapping[str, Any]  # an address, or {url, secret_env}
 
 
 def destination(given: Given) -> Destination:
-    """A destination as callers write it; raises InvalidInputs if it cannot be used."""
+    """Read a destination given by a caller. Raise InvalidInputs if it cannot be used."""
     if not isinstance(given, str | Mapping):
         raise InvalidInputs(f"final_callback must be an address or a mapping, not {type(given).__name__}")
     told = {"url": given} if isinstance(given, str) else dict(given)
@@ -77,13 +77,13 @@ def _check_url(url: Any) -> None:
         most = f"{limits.now.url_chars_max:,} characters ({limits.met('url_chars_max')})"
         raise InvalidInputs(f"the address of a final callback has at most {most}")
     try:
-        _ = urlsplit(url).port  # reading it is what checks it
+        _ = urlsplit(url).port  # accessing it validates it
     except ValueError as error:
         raise InvalidInputs(f"the address of a final callback cannot be read: {error}") from None
 
 
 def destinations(spec: Definition, given: Iterable[Destination]) -> tuple[Destination, ...]:
-    """All destinations of a run's final callback: those of its workflow and those of its start, without duplicates."""
+    """Return all destinations of a run's final callback: those of its workflow and of its start, without duplicates."""
     own = spec.on_complete if isinstance(spec, WorkflowSpec) else ()
     return tuple(dict.fromkeys([*(Destination(one.url, one.secret_env) for one in own), *given]))
 
@@ -92,7 +92,7 @@ def destinations(spec: Definition, given: Iterable[Destination]) -> tuple[Destin
 
 
 def letters_of(run: Run) -> Iterator[NewLetter]:
-    """The deliveries of a run that ends now. A delivery keeps its id for ever, so that the receiver can deduplicate."""
+    """Return the deliveries of a run that ends now. The id of a delivery never changes, so that the receiver can deduplicate."""
     for n, one in enumerate(run.destinations):
         letter_id = f"msg_{run.id}_{n}"
         yield NewLetter(
@@ -109,7 +109,7 @@ def delivered(letter: Letter, at: Millis) -> LetterTried:
 
 
 def failed(letter: Letter, at: Millis, error: str, *, for_good: bool) -> LetterTried:
-    """To be tried again later, or dead: there is no use in trying, or it was tried for long enough."""
+    """Return the state after a failed try: due later, or dead if retrying is pointless or the retry period has passed."""
     tries, told = letter.tries + 1, error[:ERROR_CHARS_MAX]
     if for_good or letter.tries >= len(DELAYS_SECS):
         return LetterTried(tries, letter.due_at, at, "dead", told, letter.pos)
@@ -117,7 +117,7 @@ def failed(letter: Letter, at: Millis, error: str, *, for_good: bool) -> LetterT
 
 
 def replayed(letter: Letter, at: Millis) -> LetterTried:
-    """A dead letter, pending again as if it were new."""
+    """Return a dead letter as pending again, like a new one."""
     return LetterTried(0, at, None, None, letter.last_error, letter.pos, "dead")
 
 

@@ -1,6 +1,6 @@
-"""What a final callback says: the run as the API shows it, and the headers that prove who sent it.
+"""The message of a final callback: the run as the API shows it, and the headers that prove its sender.
 
-Knows no socket, no store and no retries.
+Knows no sockets, no store and no retries.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ ENVELOPE_BYTES: Final = 64 * 1024  # more than everything else in the message
 
 
 def text_of(view: RunView) -> bytes:
-    """The run as the API shows it. A finished run does not change, so every attempt sends the same.
+    """Return the run as the API shows it. A finished run does not change, so every try sends the same text.
 
-    A body is a value like any other: where inputs and output are too large together, the inputs are left out, and the
-    output too if it alone is. `omitted` names what was.
+    The size limit for values applies. If inputs and output together are too large, the inputs are left out; if the output alone is
+    too large, it is left out too. `omitted` names what was left out.
     """
     told = {name.removesuffix("_text"): part for name, part in msgspec.structs.asdict(view).items()}
     sizes = {name: len(bytes(told[name])) for name in ("inputs", "output")}

@@ -23,6 +23,7 @@ from holdfast.errors import NodeIsOver, NotFound, Refused
 from holdfast.runtime.clock import Clock, Steady
 from holdfast.runtime.committer import Committer
 from holdfast.runtime.places import Slow
+from holdfast.runtime.service import Service
 from holdfast.runtime.timers import Timers
 from holdfast.runtime.writes import Writes
 from holdfast.store.base import Store
@@ -44,7 +45,7 @@ CLOSE_SECONDS: Final = 5.0  # for deliveries in flight when the engine is closed
 LOOK_AGAIN_MS: Final = 5_000  # after a query that failed
 
 
-class Outbox:
+class Outbox(Service):
     def __init__(
         self,
         store: Store,
@@ -53,13 +54,16 @@ class Outbox:
         queries: Queries,
         registry: Registry,
         secrets: Secrets,
+        *,
+        by_hand: bool = False,
     ) -> None:
         self._store, self._committer, self._queries = store, committer, queries
         self._registry, self._secrets = registry, secrets
         self._wall_clock = clock
         self.clock = Steady(clock)  # decides when a try is due; recorded times are those of the wall clock
-        self.drives_all = True  # else only the callbacks of runs that were noted here are sent
-        self.timers = Timers(self.clock, lambda no: None, self.look)
+        self.drives_all = True  # otherwise only the callbacks of runs that were noted here are sent
+        self.timers = Timers(self.clock, by_hand=by_hand)
+        self.timers.begin(lambda no: None, self.look)
         self.writes = Writes(committer)
         self._sending: dict[int, asyncio.Task[None]] = {}
         self._to: Counter[str] = Counter()  # of these, by the server that they go to
@@ -74,6 +78,11 @@ class Outbox:
     def is_busy(self) -> bool:
         """Whether a delivery is being sent, or a query is running."""
         return bool(self._sending) or self._looking is not None
+
+    async def open(self, *, drive: bool) -> None:
+        self.drives_all = drive
+        if drive:
+            self.look()
 
     # ------------------------------------------------------------------------------------------------- sending
 
@@ -90,7 +99,7 @@ class Outbox:
             self._looking = asyncio.get_running_loop().create_task(self._look())
 
     def set_clock(self, at: Millis) -> None:
-        """It was at least this late when the wall clock was set back, before this process began."""
+        """Set the least time of the clock: the wall clock was set back from it before this process started."""
         self.clock.at_least(at)
         self.timers.read_clock()
         self.look()
@@ -109,7 +118,7 @@ class Outbox:
             self._looking = None
 
     async def _take(self, now: Millis) -> None:
-        """Send what is due, as far as there is room."""
+        """Send the deliveries that are due, as far as there are free slots."""
         while (room := limits.now.final_callbacks_max - len(self._sending)) > 0 and not self._is_closed:
             full = [origin for origin, count in self._to.items() if count >= SENDING_TO_ONE_MAX]
             if self._slow_sending >= SENDING_TO_ONE_MAX:
@@ -153,7 +162,7 @@ class Outbox:
             self.look()
 
     async def _tried(self, letter: Letter) -> LetterTried:
-        """One attempt, and the resulting state of the delivery."""
+        """Make one try and return the resulting state of the delivery."""
         try:
             await self._post(letter)
         except ToolError as error:
@@ -242,12 +251,14 @@ class Outbox:
     # ----------------------------------------------------------------------------------------------------- end
 
     async def rests(self) -> None:
-        """Wait until all that is due has been tried."""
+        """Wait until every due delivery has been tried."""
         while tasks := self._tasks:
             await asyncio.wait(tasks)
 
     async def close(self) -> None:
-        """Let what is on its way arrive, for a moment; what does not is sent again when the file is next opened."""
+        """Wait a moment for deliveries in flight. Those that do not finish are sent again when the file is next opened."""
+        if self._committer.is_shut:  # no result could be written
+            return self.abandon()
         self.timers.close()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(CLOSE_SECONDS):
@@ -256,7 +267,7 @@ class Outbox:
         self.abandon()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    def abandon(self) -> None:
+    def abandon(self, error: Exception | None = None) -> None:
         """Send nothing more."""
         self._is_closed = True
         self.timers.close()

@@ -1,8 +1,7 @@
 """A journal row's body: one event with the decisions it caused, as JSON text, and back.
 
-Knows the format and its version, not tables. `[1, event, decisions]`; events and decisions are arrays that begin with
-their tag. A value over 32 KiB does not stand in the body: the caller is handed its text and puts it elsewhere, and the
-body holds `{"$blob": "<sha256>"}` in its place.
+Knows the format and its version, but no tables. A body is `[1, event, decisions]`; events and decisions are arrays whose first
+element is their tag. A value over 32 KiB is replaced by `{"$blob": "<sha256>"}`, and the caller stores its text elsewhere.
 """
 
 from __future__ import annotations
@@ -28,9 +27,9 @@ _decode = msgspec.json.Decoder(tuple[int, Event, list[Decision]]).decode
 
 
 def encode_row(event: Event, decisions: list[Decision]) -> tuple[str, list[tuple[str, bytes]]]:
-    """The body, and the values that are too large for it as (sha256, text)."""
+    """Return the body, and each value that is too large for it as (sha256, text)."""
     body = _encode((FORMAT, event, decisions)).decode()
-    # A value that looks like a reference is moved out too, so that a reference can only be ours.
+    # A user's value that looks like a reference is stored as a blob too, so every reference in a body is ours.
     if len(body) <= INLINE_BYTES_MAX and _MARK_TEXT not in body:
         return body, NO_BLOBS
     blobs: dict[str, bytes] = {}
@@ -44,13 +43,13 @@ def decode_row(body: str | bytes) -> tuple[Event, list[Decision]]:
 
 
 def _without_blobs(part: Any, blobs: dict[str, bytes]) -> Any:
-    """The same event or decision, with a reference in the place of each value that is too large."""
+    """Replace each value that is too large by a reference."""
     changed: dict[str, Any] = {}
     for name in part.__struct_fields__:
         value = getattr(part, name)
         if isinstance(value, msgspec.Raw):
             changed[name] = _moved_out(value, blobs)
-        elif name in ("copied", "vars"):  # what another run gave
+        elif name in ("copied", "vars"):  # outcomes taken over from another run
             changed[name] = {path: _moved_out(output, blobs) for path, output in value.items()}
         elif name == "taken":
             changed[name] = {
@@ -77,22 +76,22 @@ def has_blobs(body: str) -> bool:
 
 
 def blob_of(value: msgspec.Raw) -> str | None:
-    """The sha256 that a value refers to, if it is a reference."""
+    """Return the sha256 that a value refers to, or None if it is not a reference."""
     text = bytes(memoryview(value)[: len(_MARK) + 68])
     return text[len(_MARK) + 1 : -2].decode() if text.startswith(_MARK) else None
 
 
 # ------------------------------------------------------------------------------------------------- snapshots
 #
-# Part 0 is the open state. Finished outputs stand in parts of their own, each written once, so a snapshot costs what
-# is open and what is new, not what there ever was.
+# Part 0 is the open state. Finished outputs are in parts of their own, each written once, so the cost of a snapshot depends on
+# what is open and what is new, not on the whole history.
 
 SNAPSHOT_PART_BYTES_MAX: Final = 1024 * 1024
 REFERENCES_REMEMBERED_MAX: Final = 1_000
 
 
 class _Sizes(msgspec.Struct):
-    """What part 0 has beside the state; releases that do not count pass it over."""
+    """Sizes stored in part 0 beside the state. Releases up to 0.3 ignore them."""
 
     sizes: dict[str, int] = {}
 
@@ -103,7 +102,7 @@ _decode_outputs = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
 def encode_parts(run: Run) -> list[tuple[int, bytes]]:
-    """The parts of a snapshot that must be written now, by number."""
+    """Return the parts of a snapshot that are not stored yet, by number."""
     count, written = run.__dict__.setdefault("parts", (0, set()))
     parts: list[tuple[int, bytes]] = []
     fresh: dict[str, msgspec.Raw] = {}
@@ -128,7 +127,7 @@ def _with_sizes(state: bytes, sizes: dict[str, int]) -> bytes:
 
 
 def decode_parts(parts: list[tuple[int, bytes]]) -> Run:
-    """The run of a snapshot, from all its parts in order. What a closed frame once held is passed over."""
+    """Rebuild the run from all parts of its snapshot, in order. Outputs of frames that have closed are dropped."""
     run = _decode_state(parts[0][1])
     written = set()
     for _, body in parts[1:]:
@@ -143,7 +142,7 @@ def decode_parts(parts: list[tuple[int, bytes]]) -> Run:
 
 
 def referenced_blobs(run: Run) -> list[str]:
-    """The large values that a decoded snapshot refers to, by their sha256."""
+    """Return the sha256 of every large value that a decoded snapshot refers to."""
     found: dict[str, None] = {}
 
     def note(value: msgspec.Raw) -> msgspec.Raw:
@@ -156,7 +155,7 @@ def referenced_blobs(run: Run) -> list[str]:
 
 
 def put_blobs(run: Run, texts: Mapping[str, bytes]) -> None:
-    """Put large values in the place of the references of a decoded snapshot."""
+    """Replace the references in a decoded snapshot by the large values."""
     if texts:
         values = {digest: msgspec.Raw(text) for digest, text in texts.items()}
         _replace_values(run, lambda value: values.get(blob_of(value) or "", value))
@@ -181,7 +180,7 @@ def _outputs(run: Run) -> Iterator[tuple[str, msgspec.Raw]]:
 
 
 def _open_state(run: Run) -> Run:
-    """The run without its finished outputs; large values, which rows have moved out already, as references."""
+    """Return the run without its finished outputs. Large values, which earlier rows have stored, become references."""
     return msgspec.structs.replace(
         run,
         inputs=_referred(run, run.inputs),
@@ -211,7 +210,7 @@ def _referred(run: Run, value: msgspec.Raw) -> msgspec.Raw:
         return value
     known = run.__dict__.setdefault(
         "references", {}
-    )  # hashing the same megabytes for each snapshot would cost
+    )  # hashing the same megabytes for every snapshot would be slow
     if len(known) > REFERENCES_REMEMBERED_MAX:
         known.clear()
     if id(value) not in known:

@@ -1,7 +1,7 @@
-"""decide(plan, run, event, at): what to do about a new fact. Asked once, when the fact arrives.
+"""decide(plan, run, event, at): the decisions that follow from a new event. Called once per event, when it arrives.
 
-Knows no clock, no store, no await and no log: time is a value, and the answer is a list of orders. The hot path is
-`step_succeeded` → `enter` → StartAttempt; it does no more than look up the node, render its inputs and say so.
+Pure: no clock, store, await or log. Time is a parameter and the result is a list of decisions. The hot path is
+`step_succeeded` → `enter` → StartAttempt: look up the node, render its inputs, start it.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ from holdfast.values import TERMINAL, Error, Millis, split
 
 def decide(plan: Plan, run: Run, event: Event, at: Millis) -> list[Decision]:
     if run.status in TERMINAL:
-        return []  # late answers are normal: senders retry, networks repeat
+        return []  # late results are normal: senders retry, networks duplicate
     draft = Draft(plan, run, at)
     _ON[type(event)](draft, event)
     work = draft.work
     while work:
-        if draft.spent and work[-1][0] != "child":  # one that was opened is entered in the same row
+        if draft.spent and work[-1][0] != "child":  # a child scope is entered in the row that opens it
             draft.cut()
             break
         what, whom, how = work.pop()
@@ -112,7 +112,7 @@ def _attempt_released(draft: Draft, event: AttemptReleased) -> None:
 
 
 def _answered(draft: Draft, path: str, target: str) -> None:
-    """An attempt that was asked to stop has stopped; the last one lets its target continue."""
+    """Handle the result of an attempt that was asked to stop. After the last one, the stopped target continues."""
     stop = draft.run.stops[target]
     if target == path:
         _failed(draft, path, draft.run.steps[path].tries + 1, stop.error)
@@ -143,14 +143,14 @@ def _begin(draft: Draft, first: str | None) -> None:
     timeout_ms, created_at = draft.plan.timeout_ms, draft.run.created_at or draft.at
     if timeout_ms is not None:
         if created_at + timeout_ms <= draft.at:
-            return scopes.end_late(draft)  # it was accepted, but no node had room for it in time
+            return scopes.end_late(draft)  # accepted, but no node had room for it before its deadline
         scopes.arm_deadline(draft, timeout_ms)
     draft.go("", draft.plan.root.first if first is None else first)
 
 
 def _cancel_requested(draft: Draft, event: CancelRequested) -> None:
     if "" in draft.run.stops:
-        return  # already stopping: a second cancel does not lengthen the grace
+        return  # already stopping: a second cancel does not extend the grace period
     scopes.stop(draft, "", Error("cancelled", event.reason or "the run was cancelled"))
 
 
@@ -183,7 +183,8 @@ def _timer_fired(draft: Draft, event: TimerFired) -> None:
     elif event.timer == "delay":
         scopes.timer_is_over(draft, path)
     elif event.timer == "deadline" and path:
-        if not draft.is_stopped(path):  # else it ends with what is being stopped, and must not end that
+        # In a target that is being stopped, the step ends with that target.
+        if not draft.is_stopped(path):
             scopes.end_nested_late(draft, path)
     elif event.timer == "deadline":
         if not run.ending:
@@ -246,7 +247,7 @@ def _key_answered(draft: Draft, event: KeyAnswered) -> None:
 def _adopted(draft: Draft, event: Adopted) -> None:
     run = draft.run
     if run.ending:
-        return scopes.stopped(draft, "", run.stops[""].error)  # whatever was still at work is gone
+        return scopes.stopped(draft, "", run.stops[""].error)  # every attempt that was still running is lost
     if event.drive and event.restarted and draft.plan.interrupted_by_restart:
         return scopes.interrupt(draft, "the engine was restarted")
     if not event.drive:
@@ -258,7 +259,7 @@ def _adopted(draft: Draft, event: Adopted) -> None:
     for path in event.lost:
         step, alone = run.steps[path], path == event.alone
         if draft.has_stopped(split(step.target or path)[0]):
-            continue  # it went with what an earlier one of them stopped
+            continue  # already dropped, because an earlier lost attempt stopped its scope
         if step.target is not None:
             _lost_while_stopping(draft, path, step.target)
         elif why := retry.why_lost_for_good(draft, path, step.lost_alone + alone):
@@ -269,17 +270,17 @@ def _adopted(draft: Draft, event: Adopted) -> None:
             draft.work.append(("start", path, ""))
     for target, stop in run.stops.items():
         if target and not stop.left and draft.scope(target) is not None and not draft.has_stopped(target):
-            scopes.stopped(draft, target, stop.error)  # its last answer came while no node drove the run
-    # What fails comes first off the stack: it may stop what would only start in vain.
+            scopes.stopped(draft, target, stop.error)  # its last result arrived while no node drove the run
+    # Failures are handled first: they may stop steps that would otherwise start for nothing.
     draft.work.sort(key=lambda item: item[0] == "fail")
 
 
 def _take_up(draft: Draft) -> None:
-    """Go on where the run was left: work that was cut, steps given back, or the very beginning."""
+    """Continue where the run stopped: unfinished decisions, steps given back, or the first node."""
     run = draft.run
     draft.work.extend(
         item for item in run.todo if item[0] not in ("start", "fail")
-    )  # those are ready: see below
+    )  # these are ready: handled below
     if not run.begun:
         _begin(draft, run.first)
     for path, step in run.steps.items():
@@ -292,7 +293,7 @@ def _take_up(draft: Draft) -> None:
 
 
 def _lost_while_stopping(draft: Draft, path: str, target: str) -> None:
-    """An attempt that was asked to stop died with its process; so did all others beneath its target."""
+    """An attempt was lost while it was being stopped. All other attempts beneath the same target were lost with it."""
     stop = draft.run.stops[target]
     if target == path:
         _failed(draft, path, draft.run.steps[path].tries + 1, stop.error)
@@ -307,7 +308,7 @@ def _start(draft: Draft, path: str, how: str) -> None:
     if step.state == "ready" or step.reason == "key" or path in draft.lost:
         retry.begin_again(
             draft, path, step
-        )  # else its key was granted before this work, which was cut, was taken up
+        )  # otherwise the key was granted before the rest of a split decision was continued
 
 
 def _fail(draft: Draft, path: str, why: str) -> None:

@@ -1,6 +1,6 @@
-"""Orders: what is to be done about a fact. Durable in the row of the fact before anyone carries them out.
+"""Decisions: what to do about an event. A decision is durable, in the row of its event, before the runtime carries it out.
 
-Knows nothing of who carries them out. Encoded as arrays; new fields go to the end with a default.
+Does not know the runtime. Encoded as arrays; new fields are added at the end, with a default.
 """
 
 from __future__ import annotations
@@ -11,19 +11,20 @@ from holdfast.values import NULL, Error, Millis, Status
 
 
 class StartAttempt(msgspec.Struct, array_like=True, tag="start", gc=False):
-    """`inputs` stand with the first attempt only: rendered once per path, the later ones repeat nothing."""
+    """`inputs` are stored with the first attempt only. They are rendered once per path and reused by later attempts."""
 
     path: str
     attempt: int
     inputs: msgspec.Raw = NULL
     keep: int = 0
-    overlapping: bool = False  # the former attempt outlived its grace and may still be at work
+    # The previous attempt did not end within its grace period and may still be running.
+    overlapping: bool = False
 
 
 class ReserveKey(msgspec.Struct, array_like=True, tag="reserve"):
-    """Ask for an idempotency key before a step begins. `inputs` stand with the first time only.
+    """Request an idempotency key before a step starts. `inputs` are stored with the first request only.
 
-    `is_global`: the key is one for all runs; else each run has its own.
+    `is_global`: the key is shared by all runs; otherwise it belongs to this run.
     """
 
     path: str
@@ -34,22 +35,22 @@ class ReserveKey(msgspec.Struct, array_like=True, tag="reserve"):
 
 
 class StopAttempt(msgspec.Struct, array_like=True, tag="stop"):
-    """Ends a step on behalf of `target`: the run (""), a scope, or the step itself (time-out)."""
+    """Stop a step because `target` is being stopped: the run (""), a scope, or the step itself (timeout)."""
 
     path: str
     target: str
 
 
 class BeginStop(msgspec.Struct, array_like=True, tag="begin_stop"):
-    """Attempts beneath `target` are asked to stop; what follows waits for their results or for the grace timer."""
+    """All attempts beneath `target` are being stopped. The run continues when they have ended or the grace timer fires."""
 
     target: str
     error: Error
 
 
 class ArmTimer(msgspec.Struct, array_like=True, tag="timer", gc=False):
-    """`timer` says what for: delay, retry, grace, deadline, suspect (the pause before its next turn), or of a wait its
-    expiry, the next poll, and the moment to ask somebody else."""
+    """`timer` is its purpose: delay, retry, grace, deadline, suspect (the pause before the next isolated attempt), or for a wait:
+    expiry, poll, escalation."""
 
     path: str
     timer: str
@@ -57,7 +58,7 @@ class ArmTimer(msgspec.Struct, array_like=True, tag="timer", gc=False):
 
 
 class OpenScope(msgspec.Struct, array_like=True, tag="open"):
-    """`items` is a JSON array or a reference to one, or what a nested plan is given; `value` is the output-to-be of a choice."""
+    """`items` is a JSON array, a reference to one, or the input of a nested plan. `value` is the later output of a choice."""
 
     path: str
     count: int
@@ -65,13 +66,14 @@ class OpenScope(msgspec.Struct, array_like=True, tag="open"):
     value: msgspec.Raw = NULL
     keep: int = 0
     is_nested: bool = False
-    is_gathered: bool = False  # its output is a value of its own: nothing of its children is kept after it
+    # Its output is stored as one value, so its children's outputs are dropped when it closes.
+    is_gathered: bool = False
 
 
 class CompleteStep(msgspec.Struct, array_like=True, tag="complete", gc=False):
-    """A step that ends without a call, a child of a scope, a scope.
+    """End a step that makes no call, a child of a scope, or a scope.
 
-    `joined`: the output is that of the leaves, gathered when it is read and stored nowhere.
+    `joined`: the output is gathered from the leaves when it is read, and is not stored.
     """
 
     path: str
@@ -86,18 +88,18 @@ class FailStep(msgspec.Struct, array_like=True, tag="fail"):
 
 
 class OpenWait(msgspec.Struct, array_like=True, tag="wait", gc=False):
-    """A step waits for an answer from outside. `kind` is callback, signal, approval or condition; `name` is a task id."""
+    """Make a step wait for a result from outside. `kind` is callback, signal, approval or condition; `name` is a task id."""
 
     path: str
     kind: str
     name: str = ""
     expires_at: Millis | None = None
-    detail: msgspec.Raw = NULL  # what those need to know who can end it
+    detail: msgspec.Raw = NULL  # details for the callers that can resolve it
     keep: int = 0
 
 
 class NoteAnswer(msgspec.Struct, array_like=True, tag="note"):
-    """Part of what a step waits for has come, under a name; it waits on."""
+    """Record one of several results that a step waits for, by name. The step keeps waiting for the rest."""
 
     path: str
     name: str
@@ -105,7 +107,7 @@ class NoteAnswer(msgspec.Struct, array_like=True, tag="note"):
 
 
 class KeepSignal(msgspec.Struct, array_like=True, tag="keep"):
-    """Nothing waits for a signal yet: it is kept until something does."""
+    """Keep a signal until a step waits for it."""
 
     name: str
     value: msgspec.Raw
@@ -113,20 +115,20 @@ class KeepSignal(msgspec.Struct, array_like=True, tag="keep"):
 
 
 class TakeSignal(msgspec.Struct, array_like=True, tag="take_signal"):
-    """A step has what it waits for from a signal that was kept, by its number."""
+    """Give a kept signal, identified by its number, to the step that waits for it."""
 
     number: int
 
 
 class Poll(msgspec.Struct, array_like=True, tag="poll"):
-    """Ask once more for the answer that a step waits for."""
+    """Poll again for the result that a step waits for."""
 
     path: str
     attempt: int
 
 
 class SetVar(msgspec.Struct, array_like=True, tag="set"):
-    """Write a variable of the plan that runs in `frame`: "" is the run's own."""
+    """Write a variable of the plan that runs in `frame` ("" is the run's own plan)."""
 
     frame: str
     name: str
@@ -134,9 +136,9 @@ class SetVar(msgspec.Struct, array_like=True, tag="set"):
 
 
 class Take(msgspec.Struct, array_like=True, tag="take"):
-    """A step is left with an action, and its block goes on to the node `to`: "" ends it.
+    """Leave a step by an action and continue at the node `to`; "" ends the block.
 
-    `visit` counts how often a node on a cycle was met; it is 0 for one that can be met only once.
+    `visit` is the number of this visit if `to` is on a cycle, else 0.
     """
 
     path: str
@@ -146,7 +148,7 @@ class Take(msgspec.Struct, array_like=True, tag="take"):
 
 
 class Continue(msgspec.Struct, array_like=True, tag="continue"):
-    """The decision was cut here; `todo` is the rest of the work, taken up by the event Continued."""
+    """The decision was split here. `todo` is the rest of the work; the event Continued resumes it."""
 
     todo: list[tuple[str, str, str]]
 

@@ -1,8 +1,8 @@
-"""A decision in the making: what was decided so far, and the run as it will look once that is folded.
+"""A draft: the decisions made so far for one event, and the run as it will be once they are folded.
 
-A draft never changes the run. It keeps the few things that a later part of the same decision must see (outputs just
-finished, how far a scope is, what was started and ended) and shows expressions the two together. Work is a stack of
-plain items, so a decision is iterative, bounded, and can be cut and taken up again.
+A draft never changes the run. It holds the few changes that a later part of the same decision must see (new outputs, the
+progress of scopes, steps started and ended), and expressions read the run through it. The work is a stack of plain items, so
+deciding is iterative and bounded, and can be split and continued in another row.
 """
 
 from __future__ import annotations
@@ -40,14 +40,18 @@ from holdfast.values import (
     written,
 )
 
-DECISIONS_MAX: Final = 100  # decisions in one row: some 10 ms, after which the event loop gets its turn
+# Decisions in one row: about 10 ms of work, after which the event loop gets its turn.
+DECISIONS_MAX: Final = 100
 DECISION_BYTES_MAX: Final = 1024 * 1024  # values in one row
+# Units of work of expressions in one row: about 10 ms. A single expression may take more.
+DECISION_WORK_MAX: Final = 25_000
 CACHE_BYTES_MIN: Final = 1024  # below this, decoding again is cheaper than remembering
 SEEN_BYTES_MAX: Final = VALUE_BYTES_MAX  # values that one decision remembers beside what the run does
 
-NOTHING: Final[Any] = MappingProxyType({})  # what most decisions do not need; replaced before it is written
+# A shared default, since most decisions need none; replaced before the first write.
+NOTHING: Final[Any] = MappingProxyType({})
 
-Item = tuple[str, str, str]  # what to do, with whom, and how
+Item = tuple[str, str, str]  # what to do, with which node or path, and how
 
 
 class Draft(msgspec.Struct, gc=False):
@@ -57,23 +61,25 @@ class Draft(msgspec.Struct, gc=False):
     decisions: list[Decision] = []
     work: list[Item] = []
     outputs: dict[str, msgspec.Raw] = {}  # "" are the inputs
-    subject: str = ""  # the step whose attempt the fact ended
+    subject: str = ""  # the step whose attempt this event ended
     frames: tuple[str, ...] = ("",)
-    scopes: dict[str, Scope | None] = NOTHING  # None: closed by this decision; replaced before it is written
+    # None: closed by this decision. The shared default is replaced before the first write.
+    scopes: dict[str, Scope | None] = NOTHING
     joined: dict[str, Scope] = NOTHING
     vars: dict[tuple[str, str], msgspec.Raw] = NOTHING  # (frame, name) → as this decision writes it
     visits: dict[tuple[str, str], int] = NOTHING
-    lost: frozenset[str] = frozenset()  # steps whose attempt the fact found open, and gone
+    lost: frozenset[str] = frozenset()  # steps whose open attempt was lost, according to this event
     stopped: tuple[str, ...] = ()
     value_bytes: int = 0
     size: int = 0  # of the value that is being rendered, see plan/expr.py
     excess: int = 0
     depth_max: int = JSON_DEPTH_MAX
-    seen: dict[str, Any] = NOTHING  # large values that this decision has read, by what they are of
+    worked: int = 0
+    seen: dict[str, Any] = NOTHING  # large values that this decision has read, by path
     seen_bytes: int = 0
-    environment: dict[str, str | None] | None = None  # of a run that begins with this decision
-    first: str | None = None  # where such a run begins, if not at the beginning
-    taken: dict[str, Outcome] = NOTHING  # what such a run takes over
+    environment: dict[str, str | None] | None = None  # only for a run that starts with this decision
+    first: str | None = None  # the node it starts at, if not the first one
+    taken: dict[str, Outcome] = NOTHING  # the outcomes it takes over from another run
     signals: frozenset[int] = frozenset()  # numbers of kept signals that this decision takes
 
     # ------------------------------------------------------------------------------------------ deciding
@@ -83,17 +89,21 @@ class Draft(msgspec.Struct, gc=False):
 
     @property
     def spent(self) -> bool:
-        return len(self.decisions) >= DECISIONS_MAX or self.value_bytes >= DECISION_BYTES_MAX
+        return (
+            len(self.decisions) >= DECISIONS_MAX
+            or self.value_bytes >= DECISION_BYTES_MAX
+            or self.worked >= DECISION_WORK_MAX
+        )
 
     def cut(self) -> None:
-        """Leave the rest of the work to the next row; what this decision has stopped is not entered there either."""
+        """Leave the rest of the work to the next row. Nothing that this decision has stopped is entered there."""
         rest = [item for item in self.work if not self.has_stopped(item[1])]
         if rest:
             self.decisions.append(Continue(rest))
         self.work = []
 
     def join(self, path: str, keep: int) -> None:
-        """Close a scope whose output is that of its leaves."""
+        """Close a scope whose output is gathered from its leaves."""
         self.decisions.append(CompleteStep(path, NULL, keep, joined=True))
         scope = self.scope(path)
         assert scope is not None
@@ -102,7 +112,7 @@ class Draft(msgspec.Struct, gc=False):
         self.note_scope(path, None)
 
     def _errors(self, path: str) -> dict[int, Error]:
-        """What the failed children of a scope failed with, by index."""
+        """Return the errors of a scope's failed children, by index."""
         known = self.run.scopes.get(path)
         fails = [
             order
@@ -114,7 +124,7 @@ class Draft(msgspec.Struct, gc=False):
         }
 
     def children(self, path: str) -> list[dict[str, Any]]:
-        """What each child of a fan-out gave that is about to be joined, in order. Raises TooLarge."""
+        """Return the output of each child of a fan-out that is about to join, in order. Raises TooLarge."""
         scope = self.scope(path)
         assert scope is not None
         scope.errors = self._errors(path)
@@ -129,7 +139,7 @@ class Draft(msgspec.Struct, gc=False):
             self.seen.pop(f"var {frame} {name}", None)
 
     def take(self, frame: str, path: str, action: str, to: str) -> None:
-        """Leave a step with an action; where that leads to a node on a cycle, it is met once more."""
+        """Leave a step by an action. If the next node is on a cycle, this counts as another visit."""
         block, visit = self.plan.block(frame), 0
         if to in block.again:
             visit = self.met(frame, to) + 1
@@ -138,7 +148,7 @@ class Draft(msgspec.Struct, gc=False):
         self.go(frame, f"{to}~{visit}" if visit > 1 else to)
 
     def begin_at(self, frame: str, to: str) -> None:
-        """Begin a block at a node that need not be its first one; it is met for the first time."""
+        """Start a block at any of its nodes; this is that node's first visit."""
         block = self.plan.block(frame)
         visit = int(to in block.again)
         if visit:
@@ -156,7 +166,7 @@ class Draft(msgspec.Struct, gc=False):
         self.decisions.append(FailStep(path, error))
 
     def scope(self, path: str) -> Scope | None:
-        """How far a scope is, decisions of this draft included; None once it is closed."""
+        """Return the progress of a scope, including this draft's decisions; None if it is closed."""
         if path not in self.scopes:
             known = self.run.scopes.get(path)
             self.note_scope(path, known.ahead() if known is not None else None)
@@ -168,7 +178,7 @@ class Draft(msgspec.Struct, gc=False):
         self.scopes[path] = scope
 
     def open_steps(self, target: str) -> dict[str, Step]:
-        """All that is open beneath a target, decisions of this draft included."""
+        """Return all open steps beneath a target, including this draft's decisions."""
         steps = {
             path: step
             for path, step in self.run.steps.items()
@@ -178,7 +188,7 @@ class Draft(msgspec.Struct, gc=False):
             if steps[path].target in (None, path):
                 steps[path] = Step("ready")
             else:
-                del steps[path]  # it was told to stop, and has
+                del steps[path]  # it was asked to stop, and has stopped
         for decision in self.decisions:
             if isinstance(decision, StartAttempt):
                 if beneath(target, decision.path):
@@ -194,11 +204,11 @@ class Draft(msgspec.Struct, gc=False):
         return steps
 
     def has_stopped(self, frame: str) -> bool:
-        """Did this decision stop or end what a frame stands in?"""
+        """Return whether this decision stopped or ended the scope that contains a frame."""
         return any(target == frame or beneath(target, frame) for target in self.stopped)
 
     def is_stopped(self, frame: str) -> bool:
-        """Nothing begins in a frame that is being stopped, by this decision or by an earlier one."""
+        """Return whether a frame is being stopped, by this decision or an earlier one. Nothing starts in such a frame."""
         if self.has_stopped(frame):
             return True
         stops = self.run.stops
@@ -212,7 +222,7 @@ class Draft(msgspec.Struct, gc=False):
     # ---------------------------------------------------------------------------------- seeing (plan.View)
 
     def seen_from(self, frame: str) -> Draft:
-        """This draft as the view of a step in that frame."""
+        """Return this draft as seen by a step in the given frame."""
         if frame:
             frames = [frame]
             while frame:
@@ -242,7 +252,7 @@ class Draft(msgspec.Struct, gc=False):
         return self.seen[path]
 
     def gathered(self, path: str, bytes_max: int | None = None) -> bytes | None:
-        """The text of what a joined scope gave, put together from its leaves. Raises TooLarge."""
+        """Return the text of a joined scope's output, assembled from its leaves. Raises TooLarge."""
         scope = self.joined_at(path)
         if scope is None:
             return None
@@ -282,7 +292,7 @@ class Draft(msgspec.Struct, gc=False):
         return self.visits.get((frame, name)) or known.get(name, int(name == first))
 
     def raw(self, path: str) -> bytes | None:
-        """The text of a value: of the inputs (""), of an item (its frame), of a step's output."""
+        """Return the text of a value: the inputs (""), an item (by its frame), or a step's output."""
         if not path:
             return bytes(self.outputs.get("") or self.run.inputs)
         raw = self.outputs.get(path) or self.run.output_at(path)
@@ -296,7 +306,7 @@ class Draft(msgspec.Struct, gc=False):
         return scope is not None and (index is not None or scope.is_nested)
 
     def text_at(self, path: str, members: Members) -> bytes:
-        """The text of what a rendered reference names."""
+        """Return the text that a rendered reference refers to."""
         if members:
             return written(walk(self._value(path), members))
         text = self.raw(path)
@@ -309,15 +319,15 @@ class Draft(msgspec.Struct, gc=False):
         return self.item(path) if not is_output and self._has_item(path) else self.output(path)
 
     def outputs_of(self, frame: str, bytes_max: int | None = None) -> bytes:
-        """The text of {step id: output}, of the steps of one frame that were kept. Raises TooLarge."""
+        """Return the text of {step id: output} for the kept steps of one frame. Raises TooLarge."""
         return written(Gather(self, bytes_max).steps(frame))
 
     def output_bytes(self, frame: str) -> int:
-        """How large what the steps of a frame gave is together, kept or not."""
+        """Return the total size of the outputs of a frame's steps, kept or not."""
         return frame_bytes(self.run, frame) + added_bytes(self, frame)
 
     def _read(self, key: str, text: bytes | msgspec.Raw) -> Any:
-        """Values are read once for all that one decision renders: reading a large one again for each part would be far too slow."""
+        """Read each value once per decision: reading a large value again for every part that is rendered would be too slow."""
         value = decode(text)
         if len(text) > CACHE_BYTES_MIN:
             self.seen_bytes += len(text)
@@ -327,8 +337,8 @@ class Draft(msgspec.Struct, gc=False):
         return value
 
     def _decoded(self, path: str, raw: msgspec.Raw) -> Any:
-        """Values are decoded when they are named. Large ones are remembered: nobody can change them, for what is
-        rendered is written as text and read again before a tool sees it."""
+        """Decode a value when an expression refers to it. Large values are cached. Sharing them is safe: rendered arguments are written as
+        text and decoded again before a tool receives them."""
         cache = self.run.__dict__.setdefault("decoded", {})
         if path in cache:
             return cache[path]
@@ -339,9 +349,9 @@ class Draft(msgspec.Struct, gc=False):
 
 
 def item_text(draft: Draft, frame: str) -> bytes:
-    """The JSON text of the item that a child of a fan-out is for."""
+    """Return the JSON text of the item of one child of a fan-out."""
     scope_path, index = scope_of(frame)
-    if index is None:  # a nested plan: what it was given
+    if index is None:  # a nested plan: its input
         scope = draft.scope(scope_path)
         assert scope is not None
         return bytes(scope.items)

@@ -1,7 +1,7 @@
-"""What the commit of a row must do beside storing it: reserve and release idempotency keys, record waits.
+"""Effects: what the commit of a row must do besides storing it: reserve and release idempotency keys, record waits.
 
-Returned by fold, whatever ended the step, so that no way of ending can forget it. Replay drops effects: the commits of
-those rows have carried them out.
+`fold` returns them for every way in which a step can end, so no way can forget one. Replay drops them, because the commits of
+stored rows have already applied them.
 """
 
 from __future__ import annotations
@@ -14,14 +14,13 @@ from holdfast.engine.state import Key, Wait
 
 
 class KeyWork(NamedTuple):
-    """A step asks for its idempotency key, or has ended and releases it."""
+    """A step requests its idempotency key, or has ended and releases it."""
 
     path: str
     key: Key
     asks: bool
-    output: msgspec.Raw | None = (
-        None  # what the step returned, the answer for later steps; None if it did not succeed
-    )
+    # The step's output, which later steps with this key receive; None if it did not succeed.
+    output: msgspec.Raw | None = None
 
 
 class WaitWork(NamedTuple):

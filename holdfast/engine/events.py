@@ -1,6 +1,6 @@
-"""Facts: what happened to a run, in the past tense. Each carries no time; the row it stands in does.
+"""Events: what happened to a run, in the past tense. An event has no time of its own; the journal row that contains it has.
 
-Knows no decision and no table. Encoded as arrays, so a row costs no key names; new fields go to the end with a default.
+Knows no decisions and no tables. Encoded as arrays, so rows contain no key names; new fields are added at the end, with a default.
 """
 
 from __future__ import annotations
@@ -18,37 +18,49 @@ class Destination(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 
 class Outcome(msgspec.Struct, array_like=True, frozen=True, omit_defaults=True, gc=False):
-    """How a step of another run ended. A run that takes it over ends the step the same way when it comes to it."""
+    """How a step of another run ended. A rerun that takes it over ends the step in the same way when it reaches it."""
 
     output: msgspec.Raw = NULL
     error: Error | None = None
-    # Of a choice: the node that it led to, which is entered. Of a nested graph: the node that it begins at; the output is
-    # its shared state there.
+    # For a choice: the node that it leads to. For a nested graph: the node to start at; the output is its
+    # shared state at that node.
     to: str | None = None
 
 
-class RunStarted(msgspec.Struct, array_like=True, tag="run_started", gc=False):
-    """`drive` is false where the run was only accepted: another node, or this one later, begins it.
+class TriggeredBy(msgspec.Struct, array_like=True, frozen=True, omit_defaults=True, gc=False):
+    """The occurrence of a schedule that started a run. `scheduled_at` is its nominal time, without jitter."""
 
-    A rerun carries what it takes over from the run before it: `taken` by path, and of a plan with variables `first`
-    and `vars`. `copied` stands in journals of releases up to 0.3, with the outputs of the top-level nodes before `first`.
+    schedule_id: str
+    kind: str
+    occurrence: str
+    scheduled_at: int
+    is_catchup: bool = False
+    shifted_from: str = ""  # the local time that it was due at, if that did not exist on this day
+
+
+class RunStarted(msgspec.Struct, array_like=True, tag="run_started", gc=False):
+    """`drive` is false if the run was only accepted: another node, or this one later, will start it.
+
+    A rerun contains the outcomes it takes over from the earlier run: `taken` by path, and for a plan with variables `first`
+    and `vars`. `copied` occurs only in journals of releases up to 0.3: the outputs of the top-level nodes before `first`.
     """
 
     inputs: msgspec.Raw
     drive: bool = True
-    env: dict[str, str | None] = {}  # variables of the environment that the plan names, as they were
+    env: dict[str, str | None] = {}  # the environment variables that the plan names, captured at the start
     copied: dict[str, msgspec.Raw] = {}
-    first: str | None = None  # the node to begin at
-    vars: dict[str, msgspec.Raw] = {}  # variables as they were there
+    first: str | None = None  # the node to start at
+    vars: dict[str, msgspec.Raw] = {}  # the variables at that node
     destinations: tuple[Destination, ...] = ()
     taken: dict[str, Outcome] = {}
+    trigger: TriggeredBy | None = None
 
 
 class Adopted(msgspec.Struct, array_like=True, tag="adopted"):
     """A node took over a run that its owner did not release, or woke one that has something ready.
 
-    `lost` are the attempts found open, `alone` the path that had the suspects' lane to itself when the former owner died.
-    `restarted`: a process ended with this run open.
+    `lost` are the attempts that were open. `alone` is the path that ran under crash isolation when the former owner died.
+    `restarted`: a process ended while this run was open.
     """
 
     lost: list[str] = []
@@ -62,7 +74,9 @@ class StepSucceeded(msgspec.Struct, array_like=True, tag="step_succeeded", gc=Fa
     attempt: int
     output: msgspec.Raw
     ran_ms: int = 0
-    worker: tuple[str, ...] = ()  # who did it, if not this process: id, address, and the receipt of an answer
+    worker: tuple[
+        str, ...
+    ] = ()  # the worker that ran it, if not this process: id, address, receipt of its result
 
 
 class StepFailed(msgspec.Struct, array_like=True, tag="step_failed"):
@@ -74,14 +88,14 @@ class StepFailed(msgspec.Struct, array_like=True, tag="step_failed"):
 
 
 class AttemptTimedOut(msgspec.Struct, array_like=True, tag="attempt_timed_out"):
-    """An attempt timed out; its result is late from here on."""
+    """An attempt timed out. A result that arrives after this is late."""
 
     path: str
     attempt: int
 
 
 class AttemptReleased(msgspec.Struct, array_like=True, tag="attempt_released"):
-    """Given back unfinished and not counted: the node stops (`stopping`), or has no such tool (`no_tool`)."""
+    """The attempt was given back and does not count: the node is stopping (`stopping`) or does not have the tool (`no_tool`)."""
 
     path: str
     attempt: int
@@ -89,7 +103,7 @@ class AttemptReleased(msgspec.Struct, array_like=True, tag="attempt_released"):
 
 
 class SuspectsTurn(msgspec.Struct, array_like=True, tag="suspects_turn"):
-    """The lane is free for this suspect; the commit of this row says that it is in it."""
+    """It is this suspect's turn to run under crash isolation. The commit of this row records that it is the isolated one."""
 
     path: str
 
@@ -104,7 +118,7 @@ class CancelRequested(msgspec.Struct, array_like=True, tag="cancel_requested"):
 
 
 class StepPaused(msgspec.Struct, array_like=True, tag="step_paused"):
-    """A call was taken and will be answered later, under this task id."""
+    """A call was accepted; its result will follow later, under this task id."""
 
     path: str
     attempt: int
@@ -116,7 +130,7 @@ class StepPaused(msgspec.Struct, array_like=True, tag="step_paused"):
 
 
 class CallbackReceived(msgspec.Struct, array_like=True, tag="callback_received", gc=False):
-    """The later answer of a call; `by` says how it came: resume or poll. It may come before the pause is known."""
+    """The later result of a call. `by` is how it arrived: resume or poll. It may arrive before the pause is known."""
 
     path: str
     attempt: int
@@ -126,7 +140,7 @@ class CallbackReceived(msgspec.Struct, array_like=True, tag="callback_received",
 
 
 class SignalReceived(msgspec.Struct, array_like=True, tag="signal_received", gc=False):
-    """Somebody outside said something to the run, under a name."""
+    """A signal was sent to the run."""
 
     name: str
     value: msgspec.Raw
@@ -142,26 +156,26 @@ class ApprovalAnswered(msgspec.Struct, array_like=True, tag="approval_answered")
 
 
 class KeyGranted(msgspec.Struct, array_like=True, tag="key_granted"):
-    """The idempotency key that a step asked for is reserved for it: it may begin."""
+    """The idempotency key that a step requested is reserved for it: the step may start."""
 
     path: str
 
 
 class KeyHeld(msgspec.Struct, array_like=True, tag="key_held"):
-    """Another step holds the key: this one waits until it is released, or gives up."""
+    """Another step holds the key. This step waits until the key is released, or fails, as `on_conflict` says."""
 
     path: str
 
 
 class KeyAnswered(msgspec.Struct, array_like=True, tag="key_answered"):
-    """A step with the same key has succeeded: its output is the output of this one too."""
+    """A step with the same key has succeeded, so this step completes with the same output."""
 
     path: str
     output: msgspec.Raw
 
 
 class Continued(msgspec.Struct, array_like=True, tag="continued"):
-    """What a bounded decision left to do is taken up."""
+    """The rest of a split decision is continued."""
 
 
 Event = (

@@ -1,8 +1,8 @@
 """The one place that changes a run: fold(run, event, decisions, at).
 
-Replay is fold alone: rows bring their decisions with them, so nothing here sees a plan, and nothing here knows why
-something was decided. What is finished and cannot be named again is forgotten at once: a loop of any length runs in
-flat memory.
+Replay consists of fold alone: rows contain their decisions, so fold needs no plan and does not know why something was decided.
+Outputs that are finished and that no later expression can refer to are dropped at once, so a loop of any length runs in flat
+memory.
 """
 
 from __future__ import annotations
@@ -77,18 +77,18 @@ from holdfast.plan import composed
 from holdfast.plan.graph import KEEP_NAMED, KEEP_NOTHING, KEEP_RESULT
 from holdfast.values import NULL, TERMINAL, Error, Millis, Status, scope_of, split
 
-# What is kept only for the run's own output is kept while it is small; the journal has the rest.
+# Outputs that only the run's own output needs are kept in memory while they are small; otherwise they are read from the journal.
 RESULT_VALUE_BYTES_MAX: Final = 4 * 1024
 RESULT_BYTES_MAX: Final = 64 * 1024
-RESULT_ENTRY_BYTES: Final = 32  # what an entry costs beside its text
+RESULT_ENTRY_BYTES: Final = 32  # memory of an entry besides its text
 
 
 def fold(run: Run, event: Event, decisions: Iterable[Decision], at: Millis, epoch: int) -> Effects:
-    """Take one journal row into the run. Returns what the commit of a new row must do beside storing it."""
+    """Apply one journal row to the run. Return what the commit of a new row must do besides storing it."""
     effects: Effects = []
     run.seq += 1
     run.at = at
-    if epoch != run.epoch:  # to write to a run costs more than to read it
+    if epoch != run.epoch:  # reading an attribute is cheaper than writing it
         run.epoch = epoch
     _FACTS[type(event)](run, event, effects)
     for decision in decisions:
@@ -115,6 +115,7 @@ def _status(run: Run) -> Status:
 def _run_started(run: Run, event: RunStarted, effects: Effects) -> None:
     run.inputs, run.env, run.first = event.inputs, event.env, event.first
     run.created_at, run.destinations = run.at, event.destinations
+    run.trigger = event.trigger
     run.begun, run.taken = event.drive, dict(event.taken)
     for path, output in event.copied.items():
         keep_output(run, path, output, KEEP_NAMED)
@@ -132,7 +133,7 @@ def _adopted(run: Run, event: Adopted, effects: Effects) -> None:
             if event.drive or step.target != path:
                 _answered(run, path, step, effects)
                 continue
-            _end_stop(run, path)  # no node drives the run: the attempt is lost, and ready
+            _end_stop(run, path)  # no node drives the run: the attempt is lost and its step is ready
             step.target = None
         step.lost += 1
         step.lost_alone += path == event.alone
@@ -176,7 +177,7 @@ def _attempt_released(run: Run, event: AttemptReleased, effects: Effects) -> Non
 
 def _timer_fired(run: Run, event: TimerFired, effects: Effects) -> None:
     if run.timers.pop(timer_key(event.timer, event.path), None) is None:
-        return  # disarmed before it could fire
+        return  # disarmed before it fired
     if event.timer == "deadline":
         run.ending = run.ending or ("" if event.path else "run_timeout")
     elif (
@@ -228,7 +229,8 @@ def _step_paused(run: Run, event: StepPaused, effects: Effects) -> None:
     step = run.steps[event.path]
     if step.target is not None:
         return _answered(run, event.path, step, effects)
-    if step.parked is not None:  # it waits for no time at all, and whoever answers it again is told so
+    if step.parked is not None:
+        # The wait opens and closes in this row, so that a second result finds the stored outcome.
         _begin_wait(run, event.path, step, Wait("callback", event.task_id, run.at), effects)
         return _called_back(run, event.path, step, step.parked, effects)
     _rest(run, step, "waiting")
@@ -248,7 +250,7 @@ def _callback_received(run: Run, event: CallbackReceived, effects: Effects) -> N
 def _called_back(
     run: Run, path: str, step: Step, answer: Parked, effects: Effects, by: str = "resume"
 ) -> None:
-    """A call has got the answer that it was to get later."""
+    """A paused call has received its result."""
     run.active -= step.state in ("running", "ready")
     if step.wait is not None:
         _close_wait(run, path, step, by, effects)
@@ -268,11 +270,11 @@ def _continued(run: Run, event: Continued, effects: Effects) -> None:
 
 
 def _nothing(run: Run, event: Any, effects: Effects) -> None:
-    """The fact changes nothing by itself; its decisions do."""
+    """The event itself changes nothing; only its decisions do."""
 
 
 def _answered(run: Run, path: str, step: Step, effects: Effects) -> None:
-    """An attempt that was asked to stop counts as stopped, whatever its result."""
+    """Count an attempt that was asked to stop as stopped, whatever its result."""
     target = step.target
     assert target is not None
     if target == path:  # it timed out: the step itself is retried or fails
@@ -285,7 +287,7 @@ def _answered(run: Run, path: str, step: Step, effects: Effects) -> None:
 
 
 def _drop(run: Run, path: str, effects: Effects, outcome: str = "cancelled") -> None:
-    """A step is no longer open, and lets go of what it holds."""
+    """Remove an open step, and release its key and wait."""
     step = run.steps.pop(path)
     run.active -= step.state in ("running", "ready")
     if step.key is not None:
@@ -328,7 +330,7 @@ def _start_attempt(run: Run, order: StartAttempt, effects: Effects) -> None:
         return
     run.active += step.state != "ready"
     step.state, step.attempt, step.reason = "running", order.attempt, ""
-    step.parked = None  # an answer to a former attempt, which has ended
+    step.parked = None  # an early result of the previous attempt, which has ended
     run.timers.pop(timer_key("retry", path), None)
 
 
@@ -384,7 +386,7 @@ def _stop_attempt(run: Run, order: StopAttempt, effects: Effects) -> None:
     step = run.steps[order.path]
     if step.state == "running":
         if step.target is not None and step.target in run.stops:
-            _end_stop(run, step.target)  # the larger stop takes the smaller one in
+            _end_stop(run, step.target)  # a larger stop includes the smaller one
         step.target = order.target
         return
     _drop(run, order.path, effects)
@@ -401,7 +403,8 @@ def _begin_stop(run: Run, order: BeginStop, effects: Effects) -> None:
     left = sum(step.target == order.target for step in run.steps.values())
     run.stops[order.target] = Stop(order.error, left)
     if not order.target:
-        run.ending = run.ending or "run_timeout"  # found out by who took it up; else the fact said so
+        # A deadline that passed while no node drove the run is found at adoption, which has no event for it.
+        run.ending = run.ending or "run_timeout"
 
 
 def _end_stop(run: Run, target: str) -> None:
@@ -460,7 +463,7 @@ def _fail_step(run: Run, order: FailStep, effects: Effects) -> None:
     had_stop = order.path in run.stops
     scope = _close_scope(run, order.path)
     if scope is not None:
-        # Else nothing is open beneath, nor left to be entered: do not look at all there is.
+        # Otherwise nothing beneath it is open or still to be entered: skip the search.
         if had_stop or run.todo or (scope.open and not scope.is_choice):
             _drop_steps(run, order.path, effects)
         _drop_children(run, order.path, scope)
@@ -500,13 +503,13 @@ def finish_run(run: Run, order: FinishRun, effects: Effects) -> None:
 
 
 def _is_child(run: Run, path: str) -> bool:
-    """A fan-out's child is named like its frame: `loop[3]`, while the scope `loop` is open."""
+    """Return whether a path is a child of an open fan-out. The child has the name of its frame: `loop[3]`."""
     scope, index = scope_of(path)
     return index is not None and scope in run.scopes
 
 
 def _open_frame(run: Run, frame: str) -> Frame:
-    """The frame of a block instance; the first thing that happens in a child of a scope opens it."""
+    """Return the frame of a block instance. The first decision inside a child of a scope opens its frame."""
     found = run.frames.get(frame)
     if found is not None:
         return found
@@ -549,7 +552,7 @@ def _close_scope(run: Run, path: str) -> Scope | None:
 
 
 def _drop_steps(run: Run, target: str, effects: Effects) -> None:
-    """Forget all that is open beneath: its answers will be late."""
+    """Drop every open step beneath a target; their results will be late."""
     for path in [path for path in run.steps if beneath(target, path)]:
         _drop(run, path, effects)
     for path in [path for path in run.scopes if beneath(target, path)]:
@@ -564,7 +567,7 @@ def _drop_steps(run: Run, target: str, effects: Effects) -> None:
 
 
 def _drop_children(run: Run, path: str, scope: Scope) -> None:
-    """Drop what is kept of a scope's children that no expression can name any more."""
+    """Drop the kept outputs of a scope's children that no expression can refer to any more."""
     if scope.is_nested:
         if path in run.frames:
             _drop_frame(run, path)
@@ -613,14 +616,14 @@ def keep_output(run: Run, path: str, output: msgspec.Raw, keep: int) -> None:
 
 
 def note_output(run: Run, path: str, size: int) -> None:
-    """A step has given so much to what is gathered in its frame, and it is not kept there."""
+    """Count the size of an output that is gathered in its frame but not kept there."""
     frame, tail = split(path)
     sizes = sizes_of(run)
     sizes[frame] = sizes.get(frame, 0) + size + len(tail) + ENTRY_BYTES
 
 
 def _charge(run: Run, keep: int, size: int) -> None:
-    """What is kept for the run's own output alone counts, and is given up when it is too much."""
+    """Count an output that is kept only for the run's own output; stop keeping such outputs when they become too large."""
     if keep == KEEP_RESULT:
         run.result_bytes += size
         run.result_whole = run.result_whole and run.result_bytes <= RESULT_BYTES_MAX

@@ -1,7 +1,7 @@
-"""What a scope or a run gave, put together from its leaves: their texts are put side by side, and never read into objects.
+"""Assemble the output of a scope or run from the texts of its leaves, without decoding them.
 
-Counted while it is gathered, so that many outputs that are small by themselves cannot become one value without end. Knows
-the shapes of scopes. Does not know why it is asked, or what is done where the whole is too large.
+The size is counted while the value is assembled, so that many small outputs cannot add up to a value without limit. Knows the
+shapes of scope outputs. Does not know why an output is needed, or what happens if it is too large.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ NO_FRAME: Final = Frame()
 
 
 class Leaves(Protocol):
-    """What gathering needs of a run and of the decision in progress (engine/draft)."""
+    """What gathering needs from a run and the decision in progress (engine/draft)."""
 
     plan: Plan
     run: Run
@@ -31,14 +31,14 @@ class Leaves(Protocol):
 
 
 class Gather:
-    """One value in the making. Raises TooLarge once its parts together exceed `bytes_max`."""
+    """Assembles one value. Raises TooLarge when its parts together exceed `bytes_max`."""
 
     def __init__(self, leaves: Leaves, bytes_max: int | None = None) -> None:
         self._leaves = leaves
         self._left = composed.LIMIT if bytes_max is None else bytes_max
 
     def scope(self, path: str, scope: Scope) -> Any:
-        """The output of a joined scope: data with texts among it."""
+        """Return the output of a joined scope: data that contains encoded texts."""
         node = self._leaves.plan.node(path)
         if isinstance(node, Choice):
             self._spend(len(scope.value))
@@ -49,7 +49,7 @@ class Gather:
         return node.show(self.children(path, scope, scope.count))
 
     def children(self, path: str, scope: Scope, count: int) -> list[dict[str, Any]]:
-        """What each child of a fan-out gave, in order."""
+        """Return the output of each child of a fan-out, in order."""
         return [self._child(f"{path}[{index}]", scope.errors.get(index)) for index in range(count)]
 
     def _child(self, frame: str, error: Error | None) -> dict[str, Any]:
@@ -59,7 +59,7 @@ class Gather:
         return {"status": "failed", "error": msgspec.to_builtins(error), "steps": self.steps(frame)}
 
     def steps(self, frame: str) -> dict[str, Any]:
-        """Step id → output, of the steps of one frame that were kept."""
+        """Return step id → output for the kept steps of one frame."""
         leaves = self._leaves
         found = leaves.run.frames.get(frame) or NO_FRAME
         prefix, kept, size = f"{frame}." if frame else "", found.outputs, 0
@@ -85,8 +85,8 @@ class Gather:
 
 # ------------------------------------------------------------------------------------------------------- sizes
 #
-# How large a gathered value will be is counted as its parts come, so that it can be refused before it exists: names are
-# quoted and have a colon and a comma, children have brackets and a comma.
+# The size of a gathered value is counted as its parts arrive, so that it can be refused before it is built. A name adds quotes,
+# a colon and a comma; a child adds brackets and a comma.
 
 ENTRY_BYTES: Final = 4
 CHILD_BYTES: Final = 3
@@ -94,30 +94,30 @@ ERROR_BYTES: Final = 60
 
 
 def child_bytes(steps: int, error: Error | None) -> int:
-    """What a closed child adds to the output of its scope."""
+    """Return how many bytes a closed child adds to the output of its scope."""
     if error is None:
         return steps + CHILD_BYTES
     return steps + CHILD_BYTES + len(error.message) + len(error.path) + ERROR_BYTES
 
 
 def frame_bytes(run: Run, frame: str) -> int:
-    """What the steps of a frame gave so far, kept or not; of a fan-out: its closed children."""
+    """Return the size of the outputs of a frame's steps so far, kept or not; for a fan-out, of its closed children."""
     found, sizes = run.frames.get(frame), run.__dict__.get("sizes")
     size = sizes.get(frame, 0) if sizes else 0
     return size if found is None else size + _bytes_of(found.outputs)
 
 
 def _bytes_of(outputs: dict[str, msgspec.Raw]) -> int:
-    """What some steps gave together, each under its name."""
+    """Return the size of the outputs of some steps, with their names."""
     return sum(map(len, outputs.values())) + sum(map(len, outputs)) + ENTRY_BYTES * len(outputs)
 
 
 def added_bytes(leaves: Leaves, frame: str) -> int:
-    """What a decision adds to the outputs of one frame, as fold will count it."""
+    """Return how many bytes a decision adds to the outputs of one frame, as fold will count them."""
     size = 0
     for path, output in leaves.outputs.items():
         where, tail = split(path)
-        if where == frame and tail:  # without a path these are the inputs
+        if where == frame and tail:  # an empty path means the inputs
             size += len(output) + len(tail) + ENTRY_BYTES
     for path, scope in leaves.joined.items():
         where, tail = split(path)

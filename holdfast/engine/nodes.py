@@ -1,6 +1,6 @@
-"""Beginning a node: what it is given, and what stands open once it has begun.
+"""Entering a node: rendering its inputs, and the decisions that start it.
 
-Knows the kinds of nodes. Does not know what follows them: that is the business of their blocks.
+Knows the kinds of nodes. Does not know what follows a node (engine/scopes).
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ from holdfast.values import NULL, Error, Millis, decode, split, written
 
 LARGE_BYTES: Final = (
     32 * 1024
-)  # smaller ones are not added up: no run has so many open steps that it would matter
+)  # smaller inputs are not counted: no run has enough open steps for them to matter
 
 
 def enter(draft: Draft, frame: str, name: str) -> None:
-    """Begin a node of the block in `frame`, or end that block."""
+    """Enter a node of the block in `frame`, or end the block if there is none."""
     if (draft.stopped or draft.run.stops) and draft.is_stopped(frame):
         return
     if name == END:
@@ -79,7 +79,7 @@ def _too_much_at_work(path: str) -> Error:
 
 
 def _take_over(draft: Draft, path: str, node: Node, outcome: Outcome) -> None:
-    """End a step as it ended in the run that this one is a rerun of. A choice leads where it led then."""
+    """End a step as it ended in the run that is being rerun. A choice leads to the same node as before."""
     if outcome.error is not None:
         fail_step(draft, path, outcome.error)
     elif isinstance(node, Nested) and outcome.to is not None:
@@ -150,14 +150,14 @@ def _enter_fan_out(draft: Draft, frame: str, path: str, node: FanOut) -> None:
 
 
 def _enter_nested(draft: Draft, frame: str, path: str, node: Nested, at: Outcome | None = None) -> None:
-    """Open a plan within this one. What it is given is a value of its own: nothing inside sees around it. A rerun may
-    begin a graph `at` a node, with the shared state of that moment."""
+    """Open a nested plan. Its input is one value, and expressions inside see nothing else. A rerun may start a graph `at` a
+    node, with the shared state of that moment."""
     given = decode(node.inputs(draft.seen_from(frame)))
     try:
         items = written(node.fill(given))
     except ValueError as error:
         return fail_step(draft, path, Error("inputs", f"workflow {node.workflow}: {error}", path))
-    if len(items) > composed.LIMIT:  # with the defaults that were filled in
+    if len(items) > composed.LIMIT:  # including defaults
         return fail_step(draft, path, broken(TooLarge(), path))
     opened = OpenScope(path, 1, msgspec.Raw(items), NULL, node.keep, is_nested=True)
     draft.decisions.append(opened)

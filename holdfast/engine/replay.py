@@ -1,4 +1,4 @@
-"""Take stored rows into a run: fold alone. Nothing is decided, and effects are dropped, since their commits did them."""
+"""Apply stored rows to a run by fold alone. Nothing is decided, and effects are dropped because their commits have applied them."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What follows an attempt that failed, timed out or was lost: another one, when, or the end of the step.
+"""After an attempt failed, timed out or was lost: whether and when to try again.
 
-Knows the rules of counting. Does not know the step's code, and draws no random numbers: jitter is a hash of what it is
-for, so deciding again, elsewhere, gives the same delay.
+Knows how attempts are counted. Uses no random numbers: jitter is a hash of the step, attempt and run, so the same decision
+made elsewhere gives the same delay.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def may_retry(policy: RetryPolicy | None, tries: int, kind: str) -> bool:
 
 
 def delay_before(policy: RetryPolicy, tries: int, seed: str) -> int:
-    """Milliseconds before the try that follows `tries` failed ones: the policy's, jittered, within its cap."""
+    """Return the delay in milliseconds after `tries` failed tries: by the policy, with jitter, at most its maximum."""
     delay = policy.next_delay_ms(tries + 1)
     if not policy.jitter:
         return delay
@@ -37,14 +37,14 @@ def delay_before(policy: RetryPolicy, tries: int, seed: str) -> int:
 
 
 def fraction_of(seed: str) -> float:
-    """A number in [0, 1) that is always the same for the same seed."""
+    """Return a number in [0, 1) that depends only on the seed."""
     return int.from_bytes(hashlib.sha256(seed.encode()).digest()[:8], "big") / 2**64
 
 
 def again_or_fail(
     draft: Draft, path: str, tries: int, error: Error, *, overlapping: bool = False
 ) -> Error | None:
-    """Decide the next attempt of a step after a failure that counts; the error comes back where there is none."""
+    """Decide the next attempt of a step after a failure that counts. Return the error if there is no next attempt."""
     node = draft.plan.node(path)
     assert isinstance(node, Call)
     if not may_retry(node.retry, tries, error.kind):
@@ -59,7 +59,7 @@ def again_or_fail(
 
 
 def begin_again(draft: Draft, path: str, step: Step) -> None:
-    """Take a step up where it was left: it starts, or asks once more for the key that it waits for."""
+    """Continue a step: start it, or request again the key that it waits for."""
     if step.reason == "key":
         assert step.key is not None
         draft.decisions.append(ReserveKey(path, step.key.text, step.key.is_global))
@@ -73,9 +73,9 @@ def start_again(draft: Draft, path: str, step: Step, *, overlapping: bool = Fals
 
 
 def why_lost_for_good(draft: Draft, path: str, lost_alone: int) -> str:
-    """A loss is not a failure: it counts only for a suspect that was alone when its process died.
+    """A lost attempt is not a failure. It counts only if the step ran under crash isolation when its process died.
 
-    Suspects start one at a time, so the next crash names its cause, and two power cuts do not wear a healthy step out.
+    Suspects start one at a time, so that the next crash identifies its cause, and two power cuts do not fail a healthy step.
     """
     node = draft.plan.node(path)
     assert isinstance(node, Call)
@@ -87,6 +87,6 @@ def why_lost_for_good(draft: Draft, path: str, lost_alone: int) -> str:
 
 
 def delay_suspect(draft: Draft, path: str, lost_alone: int) -> None:
-    """Give the machine time between two crashes that the same step may have caused."""
+    """Wait between two crashes that the same step may have caused."""
     delay = min(SUSPECT_DELAY_MS * 2 ** (lost_alone - 1), SUSPECT_DELAY_MS_MAX)
     draft.decisions.append(ArmTimer(path, "suspect", Millis(draft.at + delay)))

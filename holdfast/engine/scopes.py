@@ -1,6 +1,6 @@
-"""Blocks: entering their nodes, filling and joining those with many children, failing and stopping them.
+"""Blocks and scopes: what follows a node, starting and joining the children of a fan-out, failing, stopping.
 
-Knows what follows what. Does not know what a step does or where it was written.
+Knows the order of nodes. Does not know what a step does, or its notation.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def _value_max() -> str:
 
 
 def broken(error: Exception, path: str) -> Error:
-    """An expression that gives nothing usable fails its step; no attempt is made."""
+    """Fail a step whose expression cannot be evaluated; no attempt is made."""
     if isinstance(error, TooLarge):
         return Error("input_too_large", f"the input of {path} exceeds {_value_max()}; {PASS_FILES}", path)
     if isinstance(error, ExpressionTooCostly):
@@ -59,7 +59,7 @@ def broken(error: Exception, path: str) -> Error:
 
 
 def broken_output(error: Exception, path: str, what: str, advice: str = "") -> Error:
-    """The same for what a step, a scope or the run gives."""
+    """The same for the output of a step, a scope or the run."""
     if isinstance(error, TooLarge):
         message = f"the output of {what} exceeds {_value_max()}; {advice or RETURN_FILES}"
         return Error("output_too_large", message, path)
@@ -77,7 +77,7 @@ def timer_is_over(draft: Draft, path: str) -> None:
 
 
 def give(draft: Draft, path: str, node: Node, text: bytes) -> None:
-    """A step ends without a call, with this output."""
+    """Complete a step that makes no call, with this output."""
     if len(text) > composed.LIMIT:
         return fail_step(draft, path, broken_output(TooLarge(), path, f"step {path}"))
     value = msgspec.Raw(text)
@@ -89,7 +89,7 @@ def give(draft: Draft, path: str, node: Node, text: bytes) -> None:
 
 
 def leave(draft: Draft, path: str, node: Node, output: msgspec.Raw) -> None:
-    """A step has succeeded with this output: go on where its route leads, or its action."""
+    """Continue after a step that succeeded with this output, along its route or action."""
     frame, post = split(path)[0], node.post
     if post is None:
         return draft.go(frame, node.routes.ok)
@@ -106,7 +106,7 @@ def leave(draft: Draft, path: str, node: Node, output: msgspec.Raw) -> None:
 def _write(
     draft: Draft, frame: str, path: str, post: Post, value: Any, errors: Sequence[ChildError] = ()
 ) -> bool:
-    """Write the variables that a step is to write; where they are too large, the step has failed instead."""
+    """Write the variables that a step sets. If they are too large, the step fails instead."""
     try:
         texts = post.writes(draft.seen_from(frame), value, errors)
     except BROKEN as error:
@@ -138,7 +138,7 @@ def end_nested_late(draft: Draft, path: str) -> None:
 
 
 def end_block(draft: Draft, frame: str) -> None:
-    """The last node of a block is done: a child of a scope is complete, or the run is."""
+    """End a block after its last node: a child of a scope is complete, or the run is."""
     if not frame:
         return _complete(draft)
     scope_path, index = scope_of(frame)
@@ -154,7 +154,7 @@ def end_block(draft: Draft, frame: str) -> None:
 
 
 def _count_child(draft: Draft, path: str, scope: Scope, frame: str, error: Error | None) -> None:
-    """Go on with a fan-out, unless what its children gave is too large already to be gathered."""
+    """Continue a fan-out, unless the outputs of its children are already too large to gather."""
     scope.output_bytes += child_bytes(draft.output_bytes(frame), error)
     size = frame_bytes(draft.run, path) + scope.output_bytes
     if scope.keep and size > composed.LIMIT and draft.plan.node(path).is_named:  # type: ignore[union-attr]  # a fan-out
@@ -164,7 +164,7 @@ def _count_child(draft: Draft, path: str, scope: Scope, frame: str, error: Error
 
 
 def _end_only_child(draft: Draft, path: str, scope: Scope) -> None:
-    """The block of a choice or of a nested plan is done, and so is the node that opened it."""
+    """End the node that opened the block of a choice or nested plan."""
     node, value = draft.plan.node(path), scope.value
     if isinstance(node, Nested):
         what = f"{node.what} {node.workflow}"
@@ -202,7 +202,7 @@ def _complete(draft: Draft) -> None:
 
 
 def fill(draft: Draft, path: str) -> None:
-    """Open the next child of a fan-out, or join it when the last one is closed."""
+    """Open the next children of a fan-out, or join it when the last one has closed."""
     scope = draft.scope(path)
     if scope is None or ((draft.stopped or draft.run.stops) and draft.is_stopped(path)):
         return
@@ -236,8 +236,8 @@ def _join(draft: Draft, path: str, node: FanOut, scope: Scope) -> None:
 def _gather(
     draft: Draft, path: str, node: FanOut, gather: Callable[[list[dict[str, Any]]], Gathered]
 ) -> None:
-    """Join children whose results are one value. If some failed, so has the node: it writes that value, and goes on
-    where an action leads, if one does."""
+    """Join children whose results are combined into one value. If some failed, the node fails: it writes that value and
+    continues along an action, if there is one."""
     frame, post = split(path)[0], node.post
     try:
         gathered = gather(draft.children(path))
@@ -271,7 +271,7 @@ def _gather(
 
 
 def fail_step(draft: Draft, path: str, error: Error) -> None:
-    """A step has failed for good: its block takes the route for that, or fails with it."""
+    """Handle the final failure of a step: its block takes the error route, or fails too."""
     draft.fail(path, error)
     if draft.scope(path) is not None:
         draft.note_scope(path, None)
@@ -309,17 +309,17 @@ def _fail_block(draft: Draft, frame: str, error: Error) -> None:
 
 
 def wrapped(error: Error, what: str, path: str) -> Error:
-    """A wrapper keeps the kind of its cause, so that routes and retries see what really happened."""
+    """Wrap an error of a child. The wrapper keeps the kind of its cause, so that routes and retries can act on it."""
     return Error(error.kind, f"{what}: {error.message}", path, 0, error)
 
 
 def cancel_grace_ms() -> int:
-    """How long an attempt may take to answer after it was asked to stop."""
+    """Return how long an attempt may take to end after it was asked to stop."""
     return limits.now.cancel_grace_secs_max * 1000
 
 
 def stop(draft: Draft, target: str, error: Error) -> None:
-    """Stop all that is open beneath a target and go on when it has answered; at once with nothing at work."""
+    """Stop everything open beneath a target, and continue when all attempts have ended; at once if none is running."""
     steps = draft.open_steps(target)
     draft.decisions.extend(StopAttempt(path, target) for path in steps)
     if not any(step.state == "running" for step in steps.values()):
@@ -330,20 +330,20 @@ def stop(draft: Draft, target: str, error: Error) -> None:
 
 
 def stop_step(draft: Draft, path: str, error: Error) -> None:
-    """Stop an attempt that timed out; a retry or the failure waits for its result."""
+    """Stop an attempt that timed out. The retry or failure follows when it has ended."""
     draft.decisions.append(StopAttempt(path, path))
     draft.decisions.append(BeginStop(path, error))
     draft.decisions.append(ArmTimer(path, "grace", Millis(draft.at + cancel_grace_ms())))
 
 
 def arm_deadline(draft: Draft, timeout_ms: int) -> None:
-    """The time of a run counts from its creation, waiting included."""
+    """Arm the deadline of a run. It counts from the run's creation and includes waiting."""
     created_at = draft.run.created_at or draft.at
     draft.decisions.append(ArmTimer("", "deadline", Millis(created_at + timeout_ms)))
 
 
 def end_late(draft: Draft) -> None:
-    """The run timed out: nothing of it starts any more."""
+    """Stop a run that has timed out: nothing of it starts any more."""
     seconds = (draft.plan.timeout_ms or 0) / 1000
     stop(draft, "", Error("run_timeout", f"the run was not over after {seconds:g} s"))
 
@@ -353,7 +353,7 @@ def interrupt(draft: Draft, why: str) -> None:
 
 
 def stopped(draft: Draft, target: str, error: Error) -> None:
-    """Every attempt that was asked to stop has answered, or its grace period has ended."""
+    """Continue after a stop: every attempt has ended, or the grace period has passed."""
     draft.stopped = (*draft.stopped, target)
     if target:
         return fail_step(draft, target, error)

@@ -1,4 +1,4 @@
-"""A run as it stands: what is open in it, what is kept, what it waits for. Changed by fold alone.
+"""The state of a run: open steps and scopes, kept outputs, waits, timers. Only fold changes it.
 
 run ─┬─ steps    open ones by path: running, ready, retrying, waiting
      ├─ scopes   open fan-outs and choices by path: how far they are
@@ -13,7 +13,7 @@ from typing import Final
 
 import msgspec
 
-from holdfast.engine.events import Destination, Outcome
+from holdfast.engine.events import Destination, Outcome, TriggeredBy
 from holdfast.plan.graph import KEEP_NOTHING
 from holdfast.values import (
     DEFAULT_TENANT,
@@ -27,39 +27,39 @@ from holdfast.values import (
     split,
 )
 
-# One crash takes every neighbour of its cause along; a step that was there twice may be the cause.
+# A crash also hits every attempt beside its cause; a step that was running in two crashes may be the cause.
 SUSPECT_AFTER: Final = 2
 
 
 class Key(msgspec.Struct, frozen=True, omit_defaults=True, array_like=True):
-    """An idempotency key as a step asks for it: its own run's, or one for all runs."""
+    """An idempotency key that a step requests, for its own run or for all runs."""
 
     text: str
     is_global: bool = False
 
 
 class Wait(msgspec.Struct, omit_defaults=True):
-    """What a step waits for from outside: a callback, a signal, an approval, or a condition to come true."""
+    """What a step waits for: a callback, a signal, an approval, or a condition."""
 
     kind: str
     name: str = ""
     since: Millis = Millis(0)
     until: Millis | None = None
     detail: msgspec.Raw = NULL
-    got: dict[str, msgspec.Raw] = {}  # what of it has come
+    got: dict[str, msgspec.Raw] = {}  # the results that have arrived
     polls: int = 0
     is_last_look: bool = False  # it expired, and one last poll may still bring the result
 
 
 class Parked(msgspec.Struct, array_like=True):
-    """An answer that came before its call said that there would be one."""
+    """An early callback: the result arrived before the call reported that it is pending."""
 
     output: msgspec.Raw
     error: Error | None = None
 
 
 class Signal(msgspec.Struct, array_like=True):
-    """Said to the run before anything waited for it."""
+    """A signal that arrived before a step waited for it."""
 
     number: int
     name: str
@@ -68,8 +68,8 @@ class Signal(msgspec.Struct, array_like=True):
 
 
 class Shelf:
-    """The signals that a run keeps, by name, so that the cost of one does not grow with the others. No state: it is
-    made from `Run.signals` when it is first asked for."""
+    """The kept signals of a run by name, so that the cost of one signal does not grow with their number. Not part of the state: built
+    from `Run.signals` on first use."""
 
     def __init__(self, signals: list[Signal]) -> None:
         self.by_name: dict[str, dict[int, Signal]] = {}
@@ -89,13 +89,13 @@ class Shelf:
             del self.by_name[signal.name]
 
     def named(self, names: list[str]) -> list[Signal]:
-        """Those with one of these names, the oldest first."""
+        """Return the signals with one of these names, oldest first."""
         found = [signal for name in dict.fromkeys(names) for signal in self.by_name.get(name, {}).values()]
         return sorted(found, key=lambda signal: signal.number) if len(names) > 1 else found
 
 
 class Step(msgspec.Struct, omit_defaults=True, gc=False):
-    """An open step. `attempt` is the latest number given out; `tries` are the attempts that count against retry."""
+    """An open step. `attempt` is the number of the latest attempt; `tries` counts the attempts that the retry policy counts."""
 
     state: str
     attempt: int = 0
@@ -105,15 +105,16 @@ class Step(msgspec.Struct, omit_defaults=True, gc=False):
     lost: int = 0
     lost_alone: int = 0
     reason: str = ""  # why it is ready and not running: stopping, no_tool, lost, suspect, key
-    target: str | None = None  # what is being stopped, if its attempt was asked to
-    overlapping: bool = False  # an attempt outlived its grace: the next one may run beside it
-    key: Key | None = None  # the idempotency key that it holds, or asks for
+    target: str | None = None  # the target being stopped, if its attempt was asked to stop
+    # An attempt did not end within its grace period: the next one may run beside it.
+    overlapping: bool = False
+    key: Key | None = None  # the idempotency key that it holds or has requested
     wait: Wait | None = None
     parked: Parked | None = None
 
 
 class Scope(msgspec.Struct, omit_defaults=True):
-    """An open fan-out or choice: plain counts, so that looking one step ahead copies five numbers."""
+    """An open fan-out or choice. Its progress is a few plain counts, so that a draft can copy them cheaply."""
 
     count: int
     next: int = 0
@@ -123,9 +124,10 @@ class Scope(msgspec.Struct, omit_defaults=True):
     items: msgspec.Raw = NULL
     value: msgspec.Raw = NULL
     errors: dict[int, Error] = {}
-    is_nested: bool = False  # a plan of its own: `items` is what it was given
-    is_gathered: bool = False  # what its children gave is forgotten with it
-    output_bytes: int = 0  # what the children gave that a decision closes; the others stand in `sizes_of`
+    is_nested: bool = False  # a nested plan: `items` is its input
+    is_gathered: bool = False  # the outputs of its children are dropped when it closes
+    # Outputs of the children that this decision closes; those of earlier ones are in `sizes_of`.
+    output_bytes: int = 0
 
     def child_opened(self) -> None:
         self.next += 1
@@ -137,11 +139,11 @@ class Scope(msgspec.Struct, omit_defaults=True):
 
     @property
     def is_choice(self) -> bool:
-        """A choice knows its output when it opens; it has one child, and ends with it."""
+        """A choice has its output when it opens, has one child, and ends with that child."""
         return len(self.value) > len(b"null")
 
     def ahead(self) -> Scope:
-        """A copy of the counts, for a decision to count on."""
+        """Return a copy of the counts for a draft."""
         return Scope(
             self.count,
             self.next,
@@ -156,9 +158,9 @@ class Scope(msgspec.Struct, omit_defaults=True):
 
 
 class Frame(msgspec.Struct, omit_defaults=True):
-    """One run of one block: kept outputs by segment, joined scopes to gather from, and the frames within.
+    """One execution of a block: kept outputs by segment, joined scopes to gather from, and nested frames.
 
-    Where it is the block of a whole plan, `vars` are that plan's; `visits` count the nodes that may be met again.
+    In the outermost block of a plan, `vars` are the plan's variables and `visits` counts the visits of nodes on cycles.
     """
 
     outputs: dict[str, msgspec.Raw] = {}
@@ -174,7 +176,7 @@ class Stop(msgspec.Struct):
 
 
 class Run(msgspec.Struct, omit_defaults=True, dict=True):
-    """`__dict__` holds what is remembered and can be found again (decoded values, where items begin, sizes): no state."""
+    """`__dict__` is a cache (decoded values, offsets of items, sizes). It can be recomputed and is not part of the state."""
 
     no: RunNo
     id: RunId
@@ -188,9 +190,9 @@ class Run(msgspec.Struct, omit_defaults=True, dict=True):
     inputs: msgspec.Raw = NULL
     env: dict[str, str | None] = {}
     begun: bool = False
-    first: str | None = None  # where to begin, if not at the beginning
-    taken: dict[str, Outcome] = {}  # steps of another run that are not done again, until they are met
-    ending: str = ""  # cancelled or run_timeout, once the run is being stopped
+    first: str | None = None  # the node to start at, if not the first one
+    taken: dict[str, Outcome] = {}  # outcomes taken over from another run, until their steps are reached
+    ending: str = ""  # `cancelled` or `run_timeout` while the run is being stopped
     steps: dict[str, Step] = {}
     scopes: dict[str, Scope] = {}
     frames: dict[str, Frame] = msgspec.field(default_factory=lambda: {"": Frame()})
@@ -202,15 +204,16 @@ class Run(msgspec.Struct, omit_defaults=True, dict=True):
     result_bytes: int = 0
     has_suspects: bool = False  # some step was lost twice
     keyed: int = 0  # open steps with an idempotency key
-    waits: int = 0  # open steps that an answer from outside can end
-    signals: list[Signal] = []  # not taken yet, the oldest first
-    signals_kept: int = 0  # ever: the number of the next one
+    waits: int = 0  # open steps that a result from outside can end
+    signals: list[Signal] = []  # kept signals, oldest first
+    signals_kept: int = 0  # the number of the next signal
     vars_bytes: int = 0
-    visits: int = 0  # of nodes that may be met again
-    result_whole: bool = True  # no part of the result was too large to keep
+    visits: int = 0  # of nodes on cycles
+    result_whole: bool = True  # every part of the result was small enough to keep
     output: msgspec.Raw = NULL
     error: Error | None = None
     destinations: tuple[Destination, ...] = ()
+    trigger: TriggeredBy | None = None  # the occurrence of a schedule that started the run
 
     @property
     def over(self) -> bool:
@@ -218,12 +221,12 @@ class Run(msgspec.Struct, omit_defaults=True, dict=True):
 
     @property
     def wake_at(self) -> Millis | None:
-        """When the run next moves by itself; None while it waits for an answer from outside or is running."""
+        """Return the time of the run's next timer; None if it has none."""
         return min(self.timers.values(), default=None)
 
     @property
     def only_called_back(self) -> bool:
-        """Does all that is open wait for the later answers of calls, and nothing else?"""
+        """Return whether everything open waits for callbacks, and nothing else."""
         is_still = not (self.over or self.active or self.todo) and self.waits > 0
         return is_still and all(
             step.wait is not None and step.wait.kind == "callback" for step in self.steps.values()
@@ -237,11 +240,11 @@ class Run(msgspec.Struct, omit_defaults=True, dict=True):
         return found
 
     def waits_for_key(self) -> bool:
-        """Some step was told that another holds its key; whoever wakes the run asks again."""
+        """Return whether a step waits for a key that another step holds. The node that wakes the run requests it again."""
         return self.keyed > 0 and any(step.reason == "key" for step in self.steps.values())
 
     def suspects(self) -> list[str]:
-        """Steps that wait for their turn in the lane. Looked for only where there can be any: it costs a look at all."""
+        """Return the steps that wait for their turn under crash isolation. Searched only if there can be any, since it visits all steps."""
         if not self.has_suspects:
             return []
         held = {timer_of(key)[1] for key in self.timers if key.startswith("suspect ")}
@@ -249,7 +252,7 @@ class Run(msgspec.Struct, omit_defaults=True, dict=True):
 
     @property
     def is_idle(self) -> bool:
-        """Whether a step could start at once, and only waits for a node to drive the run."""
+        """Return whether a step could start at once and only waits for a node to drive the run."""
         waits = any(
             step.reason == "key" or (step.state == "ready" and step.reason in ("lost", "stopping"))
             for step in self.steps.values()
@@ -266,9 +269,9 @@ class Run(msgspec.Struct, omit_defaults=True, dict=True):
 
 
 def sizes_of(run: Run) -> dict[str, int]:
-    """How many bytes the steps of each open frame gave that are not kept in it, and the closed children of each open
-    fan-out: what is gathered of them is refused before it is built. Counted by fold and no part of the state, so that
-    journals fold to what they always did; snapshots have it beside the state."""
+    """Return the sizes of outputs that are not kept: per open frame those of its steps, per open fan-out those of its closed children.
+    With them an oversized gathered value is refused before it is built. Counted by fold but not part of the state, so that old
+    journals still fold to the same state; snapshots store them beside it."""
     sizes: dict[str, int] = run.__dict__.setdefault("sizes", {})
     return sizes
 
@@ -283,18 +286,18 @@ def timer_of(key: str) -> tuple[str, str]:
 
 
 def waits_for_last_look(wait: Wait) -> bool:
-    """Whether it has just timed out with approvers left to escalate to."""
+    """Return whether a wait has just timed out with approvers left to escalate to."""
     return wait.kind == "callback" and not wait.is_last_look and b'"poll_url"' in bytes(wait.detail)
 
 
 def is_open(run: Run, path: str, attempt: int) -> bool:
-    """Is this attempt the one that the run still waits for? Anything else is late."""
+    """Return whether this attempt is the one that the run waits for. The result of any other attempt is late."""
     step = run.steps.get(path)
     return step is not None and step.attempt == attempt and step.state == "running"
 
 
 def beneath(target: str, path: str) -> bool:
-    """Does a path stand within a scope (`a` has `a.b` and `a[1].b`), or within the run?"""
+    """Return whether a path is inside a scope (`a` contains `a.b` and `a[1].b`) or inside the run ("")."""
     if not target:
         return True
     return path.startswith(target) and path[len(target) : len(target) + 1] in (".", "[")

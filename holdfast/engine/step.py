@@ -1,12 +1,11 @@
 """step(plan, run, event, at, epoch): the only way a run changes.
 
-A new event is decided (`decide`) and the decisions are taken into the run (`fold`). Returns the decisions, for the journal, and
-the effects, for the commit of the row. Stored rows are not decided again: see `replay`.
+Decides a new event (`decide`) and applies the decisions to the run (`fold`). Returns the decisions, for the journal, and the
+effects, for the commit of the row. Stored rows are not decided again: see `replay`.
 
-The most common events have a shorter way: a top-level call or timer has ended, and a call follows it, or the end of the
-run. It does what `decide` and `fold` do in that case, without the objects that only other cases need, so a step
-costs a sixth less. It changes nothing and returns None where anything is out of the ordinary. The tests offer every
-event to both ways and compare the results.
+The most common events take a fast path: a top-level call or timer has ended, and a call or the end of the run follows. It does
+what `decide` and `fold` do in that case without their intermediate objects, so a step costs a sixth less. If anything is
+unusual it changes nothing and returns None. The tests apply every event both ways and compare the results.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ Stepped = tuple[list[Decision], list[Effect] | tuple[Effect, ...]]
 
 
 def step(plan: Plan, run: Run, event: Event, at: Millis, epoch: int) -> Stepped:
-    """Take a new event into a run. `epoch` is that of the run's owner, which the journal row carries."""
+    """Apply a new event to a run. `epoch` is the owner's epoch, a column of the journal row."""
     decisions = None
     if type(event) is StepSucceeded:
         decisions = _call_succeeded(plan, run, event, at, epoch)
@@ -49,7 +48,7 @@ def step(plan: Plan, run: Run, event: Event, at: Millis, epoch: int) -> Stepped:
 def _call_succeeded(
     plan: Plan, run: Run, event: StepSucceeded, at: Millis, epoch: int
 ) -> list[Decision] | None:
-    """A top-level call whose successor is known when the plan is compiled."""
+    """A top-level call whose successor was known when the plan was compiled has succeeded."""
     steps, path = run.steps, event.path
     step, way = steps.get(path), plan.root.plain.get(path)
     if step is None or way is None or step.attempt != event.attempt or step.state != "running":
@@ -68,7 +67,7 @@ def _call_succeeded(
     try:
         inputs = msgspec.Raw(after.inputs(draft))
     except BROKEN:
-        return None  # a failure, for decide to handle
+        return None  # a failure: decide handles it
     if name in steps:
         return None
     del steps[path]
@@ -97,7 +96,7 @@ def _last_call_succeeded(
 
 
 def _delay_ended(plan: Plan, run: Run, event: TimerFired, at: Millis, epoch: int) -> list[Decision] | None:
-    """A top-level timer of a run that waits for nothing else; a call follows."""
+    """A top-level timer of a run that waits for nothing else has fired, and a call follows."""
     path = event.path
     way, key = plan.root.plain.get(path), timer_key("delay", path)
     if way is None or event.timer != "delay" or key not in run.timers:

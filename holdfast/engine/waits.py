@@ -1,6 +1,6 @@
-"""Waits for answers from outside: callbacks, signals, approvals, conditions; how a wait opens, ends and expires.
+"""Waiting for results from outside: callbacks, signals, approvals, conditions; how a wait opens, ends and expires.
 
-Knows that answers come, may come early, twice or never. Does not know who sends them, or over what.
+Results may arrive early, twice or never. Does not know who sends them, or by which interface.
 """
 
 from __future__ import annotations
@@ -20,14 +20,15 @@ from holdfast.plan.graph import Approval, Call, Condition, PendingRule, Plan, Si
 from holdfast.values import NULL, Error, Millis, decode, encode, split, written
 
 USUAL: Final = PendingRule()
-LAST_LOOK_MS: Final = 10_000  # after which somebody else looks, if whoever was to make the last poll is gone
+# After which another node makes the last poll, if the one that should have made it is gone.
+LAST_LOOK_MS: Final = 10_000
 
 
 # ------------------------------------------------------------------------------------------------- callbacks
 
 
 def step_paused(draft: Draft, event: StepPaused) -> Step | None:
-    """A call will be answered later. Gives the step if its answer is here already, and so is to be taken."""
+    """A call reported that its result is pending. Return the step if its early callback is already here and must be used."""
     if not is_open(draft.run, event.path, event.attempt):
         return None
     step = draft.run.steps[event.path]
@@ -65,12 +66,12 @@ def poll_is_due(draft: Draft, path: str) -> None:
 def callback_received(draft: Draft, event: CallbackReceived) -> None:
     step = draft.run.steps.get(event.path)
     if step is None or step.attempt != event.attempt or step.target is not None or step.wait is None:
-        return  # late, or early: then it is kept with its attempt
+        return  # late; or early, and then it is kept with its attempt
     called_back(draft, event.path, step, event.output, event.error)
 
 
 def called_back(draft: Draft, path: str, step: Step, output: msgspec.Raw, error: Error | None) -> None:
-    """A call has its answer, as if it had come at once."""
+    """Handle the late result of a call as if the call had returned it."""
     draft.subject = path
     if error is not None:
         return _failed(draft, path, step, error)
@@ -86,7 +87,7 @@ def _failed(draft: Draft, path: str, step: Step, error: Error) -> None:
 
 
 def wait_is_over(draft: Draft, path: str) -> None:
-    """The time of a wait has come to an end without the answer."""
+    """Handle a wait that expired without a result."""
     step, node = draft.run.steps[path], draft.plan.node(path)
     wait = step.wait
     assert wait is not None
@@ -109,7 +110,7 @@ def wait_is_over(draft: Draft, path: str) -> None:
 def open_wait(
     draft: Draft, path: str, kind: str, detail: dict[str, Any], timeout_ms: int | None, keep: int
 ) -> None:
-    """A step begins to wait; with a limit, not for ever."""
+    """Open a wait for a step, with its expiry timer if it has one."""
     expires_at = None if timeout_ms is None else Millis(draft.at + timeout_ms)
     text = msgspec.Raw(written(detail)) if detail else NULL
     if len(text) > composed.LIMIT:
@@ -141,7 +142,7 @@ def enter_condition(draft: Draft, frame: str, path: str, node: Condition) -> Non
 
 
 def _look_again(draft: Draft) -> None:
-    """Something was written: what waits for it may go on."""
+    """Check the conditions of waiting steps again after a variable was written."""
     for path, _ in waiting(draft):
         node = draft.plan.node(path)
         if isinstance(node, Condition):
@@ -156,7 +157,7 @@ def _look_again(draft: Draft) -> None:
 
 
 def waiting(draft: Draft) -> list[tuple[str, Wait]]:
-    """Waits that are open and not being stopped, longest first."""
+    """Return the open waits that are not being stopped, oldest first."""
     found = [
         (path, step.wait)
         for path, step in draft.run.steps.items()
@@ -189,7 +190,7 @@ def enter_signal(draft: Draft, frame: str, path: str, node: Signal) -> None:
 
 
 def signal_received(draft: Draft, event: SignalReceived) -> None:
-    """Variables are written; else the step that has waited longest takes it, or it is kept."""
+    """Handle a signal: write a variable, or give it to the step that has waited longest, or keep it."""
     frames = written_by_signals(draft)
     for frame in sorted(frames):
         draft.set_var(frame, event.name, bytes(event.value))
@@ -202,19 +203,19 @@ def signal_received(draft: Draft, event: SignalReceived) -> None:
 
 
 def written_by_signals(draft: Draft) -> set[str]:
-    """The frames whose variables a signal writes."""
+    """Return the frames whose variables a signal writes."""
     frames = {split(path)[0] for path, wait in waiting(draft) if isinstance(draft.plan.node(path), Condition)}
     return frames | {""} if draft.plan.has_vars else frames
 
 
 def would_keep(plan: Plan, run: Run, event: SignalReceived) -> bool:
-    """Would the run have to keep this signal, because nothing waits for it yet?"""
+    """Return whether the run would have to keep this signal because no step waits for it."""
     draft = Draft(plan, run, run.at)
     return not written_by_signals(draft) and _taker(draft, event) is None
 
 
 def _taker(draft: Draft, event: SignalReceived) -> tuple[str, Wait, Signal] | None:
-    """The step that has waited longest for a signal, if one does."""
+    """Return the step that has waited longest for a signal, or None."""
     for path, wait in waiting(draft):
         node = draft.plan.node(path)
         if not isinstance(node, Signal) or event.name in wait.got:
@@ -277,7 +278,7 @@ def approval_answered(draft: Draft, event: ApprovalAnswered) -> None:
     agreed = [answer["by"] for answer in answers if answer["approved"]] + [event.by] * event.approved
     refused = len(answers) + 1 - len(agreed)
     if len(agreed) >= node.need:
-        reason = event.reason or None  # null where none was given, as the form is
+        reason = event.reason or None  # null if none was given, as for the form
         output = {"approved": True, "reason": reason, "by": event.by, "form": decode(event.form)}
         if node.need > 1:
             output["approvers"] = agreed
@@ -294,7 +295,7 @@ def approval_answered(draft: Draft, event: ApprovalAnswered) -> None:
 
 
 def _can_be_reached(draft: Draft, path: str, node: Approval, refused: int) -> bool:
-    """May there still be enough who agree? Where anybody may answer, one who does not is enough to end it."""
+    """Return whether the quorum can still be reached. If anyone may answer, a single rejection ends the approval."""
     answerers = set(node.of)
     if answerers and node.escalate_ms is not None and timer_key("escalate", path) not in draft.run.timers:
         answerers.update(node.escalate_to)

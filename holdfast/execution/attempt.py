@@ -7,10 +7,8 @@ services at workers. Does not know of queues and places, or of retries.
 from __future__ import annotations
 
 import asyncio
-import functools
 import logging
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -18,17 +16,15 @@ from msgspec import Raw
 
 from holdfast import limits
 from holdfast.engine.events import Event, StepFailed, StepPaused, StepSucceeded
+from holdfast.execution.outputs import Outputs
 from holdfast.execution.threads import Threads
 from holdfast.plan.answers import Later, head_of, later
 from holdfast.plan.graph import Answer
 from holdfast.runtime.clock import Clock
-from holdfast.runtime.door import Advance
-from holdfast.store.artefacts import Artefacts
+from holdfast.runtime.door import Door
 from holdfast.tools.failures import OutputTooLarge, described
 from holdfast.tools.registry import Context, Tool
-from holdfast.tools.secrets import LOOKED_AT_ONCE_BYTES, Secrets
-from holdfast.tools.threads import in_thread
-from holdfast.values import Error, RunNo, decode, encode, job_id
+from holdfast.values import Error, RunNo, job_id
 from holdfast.workers.push import Job
 from holdfast.workers.service import Workers
 
@@ -72,18 +68,17 @@ class Outcomes:
 
     def __init__(
         self,
-        advance: Advance,
+        door: Door,
         clock: Clock,
         workers: Workers,
-        secrets: Secrets,
-        artefacts: Artefacts | None,
+        outputs: Outputs,
         *,
         threads: int,
         processes: int,
         process_memory_bytes: int | None,
     ) -> None:
-        self._advance, self._workers, self._secrets = advance, workers, secrets
-        self._artefacts, self._monotonic = artefacts, clock.monotonic
+        self._door, self._workers, self._monotonic = door, workers, clock.monotonic
+        self._outputs, self._secrets = outputs, outputs.secrets
         self._threads = Threads(threads)
         self._processes: Processes | None = None
         self._processes_max, self._process_memory_bytes = processes, process_memory_bytes
@@ -146,51 +141,21 @@ class Outcomes:
     async def _refined(self, attempt: Attempt, text: bytes) -> bytes:
         """What of an answer is the output, with its files stored and its secrets redacted."""
         if attempt.answer is not None:
-            text = encode(attempt.answer(decode(text)))
+            text = await self._outputs.by_rule(attempt.answer, text)
         if text.find(b'"file_refs"') >= 0 and attempt.job is None:  # a worker's files are not here
             workdir = None if attempt.context is None else attempt.context.made_workdir
-            text, attempt.artefacts = await self.with_files(
+            text, attempt.artefacts = await self._outputs.with_files(
                 text, attempt.tenant, self._job_id(attempt), workdir, from_outside=attempt.tool.is_remote
             )
         if self._secrets.are_known:
-            text = await self.redacted(text)
+            text = await self._outputs.redacted(text)
         if len(text) > limits.now.value_bytes_max:
             raise OutputTooLarge
         return text
 
     def _job_id(self, attempt: Attempt) -> str:
-        live = self._advance.live.get(attempt.no)
-        return "" if live is None else job_id(live.run.id, attempt.path, attempt.number)
-
-    async def redacted(self, text: bytes) -> bytes:
-        """A JSON text with its secrets redacted; a large one in a thread, so that the event loop goes on."""
-        if not self._secrets.are_known or len(text) <= LOOKED_AT_ONCE_BYTES:
-            return self._secrets.redact_json(text)
-        return await in_thread(self._secrets.redact_json, text)
-
-    async def with_files(
-        self,
-        text: bytes,
-        tenant: str,
-        made_by: str,
-        workdir: Path | None = None,
-        *,
-        from_outside: bool = False,
-    ) -> tuple[bytes, Sequence[tuple[str, int]]]:
-        """Store the files that an output's file_refs name, before the row that names them is written.
-
-        Returns the output, whose file_refs now name what was stored, and the digest and size of each stored file.
-        """
-        output = decode(text)
-        holder = output if isinstance(output, dict) and "file_refs" in output else None
-        if holder is None and isinstance(output, dict) and isinstance(output.get("context"), dict):
-            holder = output["context"] if "file_refs" in output["context"] else None
-        if holder is None or self._artefacts is None:
-            return text, ()
-        keep = functools.partial(self._artefacts.of(tenant).keep, from_outside=from_outside)
-        kept, stored = await in_thread(keep, holder["file_refs"], made_by, workdir)
-        holder["file_refs"] = output["file_refs"] = kept
-        return encode(output), stored
+        resident = self._door.residents.get(attempt.no)
+        return "" if resident is None else job_id(resident.run.id, attempt.path, attempt.number)
 
     # ------------------------------------------------------------------------------------------------- errors
 

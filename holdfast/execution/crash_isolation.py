@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Final
 
 from holdfast.execution.attempt import Key
-from holdfast.runtime.door import Advance
+from holdfast.runtime.door import Door
 from holdfast.values import RunNo
 
 ISOLATION_SECONDS: Final = 5.0  # a suspect that has run for this long does not kill the process
@@ -20,8 +20,8 @@ ISOLATION_SECONDS: Final = 5.0  # a suspect that has run for this long does not 
 class CrashIsolation:
     """`is_here` says whether an attempt of that step is at work in this process, or waits for a place."""
 
-    def __init__(self, advance: Advance, is_here: Callable[[Key], bool]) -> None:
-        self._advance, self._is_here, self._is_closed = advance, is_here, False
+    def __init__(self, door: Door, is_here: Callable[[Key], bool]) -> None:
+        self._door, self._is_here, self._is_closed = door, is_here, False
         self._waiting: dict[Key, None] = {}  # in the order of their turns
         self.running: Key | None = None
 
@@ -32,21 +32,26 @@ class CrashIsolation:
             self.start_next()
 
     def start_next(self) -> None:
-        while self.running is None and self._waiting and not (self._is_closed or self._advance.is_stalled):
+        while self.running is None and self._waiting and not (self._is_closed or self._door.is_stalled):
             no, path = next(iter(self._waiting))
             del self._waiting[no, path]
-            live = self._advance.live.get(no)
-            step = None if live is None else live.run.steps.get(path)
-            if live is not None and step is not None and step.state == "ready" and step.reason == "suspect":
+            resident = self._door.residents.get(no)
+            step = None if resident is None else resident.run.steps.get(path)
+            if (
+                resident is not None
+                and step is not None
+                and step.state == "ready"
+                and step.reason == "suspect"
+            ):
                 self.running = (no, path)
-                self._advance.enter_lane(live, path)
+                self._door.enter_lane(resident, path)
                 asyncio.get_running_loop().call_later(ISOLATION_SECONDS, self._has_survived, no, path)
 
     def ended(self, key: Key) -> None:
         """The attempt of a suspect has ended. The next one starts after what this one answered was handled."""
         if self.running == key:
             self.running = None
-            self._advance.leave_lane()
+            self._door.leave_lane()
             asyncio.get_running_loop().call_soon(self.start_next)
 
     def drop_lost(self) -> None:
@@ -61,5 +66,5 @@ class CrashIsolation:
     def _has_survived(self, no: RunNo, path: str) -> None:
         if self.running == (no, path):
             self.running = None
-            self._advance.leave_lane()
+            self._door.leave_lane()
             self.start_next()

@@ -13,6 +13,7 @@ import logging
 import os
 from collections import deque
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
@@ -25,18 +26,22 @@ from holdfast.engine.events import (
     StepFailed,
     StepPaused,
     StepSucceeded,
+    TriggeredBy,
 )
 from holdfast.execution.attempt import Attempt, Key, Outcomes
 from holdfast.execution.crash_isolation import CrashIsolation
 from holdfast.execution.deadlines import Deadlines
-from holdfast.execution.inputs import Inputs
+from holdfast.execution.inputs import CallbackUrl, Inputs
 from holdfast.execution.jobs import Jobs
+from holdfast.execution.outputs import Outputs
 from holdfast.plan.graph import Call
 from holdfast.runtime.clock import Clock
-from holdfast.runtime.door import Advance, Live
+from holdfast.runtime.door import Door, ResidentRun
+from holdfast.runtime.service import Service
 from holdfast.store.artefacts import Artefacts
+from holdfast.tools.context import RunTrigger
 from holdfast.tools.registry import Context, Registry
-from holdfast.tools.secrets import Secrets, SecretUnavailable
+from holdfast.tools.secrets import SecretUnavailable
 from holdfast.values import RunNo, idempotency_key, written
 from holdfast.workers.service import Workers
 
@@ -68,27 +73,28 @@ class Line:
         self.limit, self.taken, self.waiting = limit, 0, deque[Start]()
 
 
-class Dispatch:
+class Dispatch(Service):
     def __init__(
         self,
-        advance: Advance,
+        door: Door,
         registry: Registry,
         clock: Clock,
+        workers: Workers,
+        outputs: Outputs,
+        artefacts: Artefacts | None,
         *,
         places: int = ATTEMPTS_MAX,
         threads: int = THREADS_MAX,
         processes: int | None = None,
         process_memory_bytes: int | None = None,
+        turn_seconds: float = TURN_SECONDS,
         workdirs: Path | None = None,
-        secrets: Secrets | None = None,
-        artefacts: Artefacts | None = None,
-        workers: Workers,
+        callback_url: CallbackUrl | None = None,
     ) -> None:
-        self.advance, self.registry, self.clock, self.places = advance, registry, clock, places
-        self.workers, self.secrets, self.artefacts = workers, secrets or Secrets(), artefacts
-        self._monotonic, self._workdirs = clock.monotonic, workdirs
-        self.turn_seconds = TURN_SECONDS
-        self.open: dict[Key, Attempt] = {}
+        self.door, self.registry, self.clock, self.places = door, registry, clock, places
+        self.workers, self.secrets, self._artefacts = workers, outputs.secrets, artefacts
+        self._monotonic, self._workdirs, self._turn_seconds = clock.monotonic, workdirs, turn_seconds
+        self.attempts: dict[Key, Attempt] = {}
         self.queue: deque[Start] = deque()  # starts that wait for a place
         self._lines = {"thread": Line(threads), "process": Line(processes or os.cpu_count() or 1)}
         self._queues = (self.queue, *(line.waiting for line in self._lines.values()))
@@ -101,25 +107,23 @@ class Dispatch:
         self._tasks: set[asyncio.Task[None]] = set()
         self._pulled = workers.assignments
         self._pulled.when_waiting = self._make_use_of_place
-        self.inputs = Inputs(self.secrets)
+        self.inputs = Inputs(self.secrets, callback_url)
         self.outcomes = Outcomes(
-            advance,
+            door,
             clock,
             workers,
-            self.secrets,
-            artefacts,
+            outputs,
             threads=threads,
             processes=self._lines["process"].limit,
             process_memory_bytes=process_memory_bytes,
         )
-        self.redacted, self.with_files = self.outcomes.redacted, self.outcomes.with_files
-        self.jobs = Jobs(advance, workers, self.inputs, self.outcomes, self.secrets, self._listener)
-        self.isolation = CrashIsolation(advance, self._is_here)
-        self._deadlines = Deadlines(clock, workers.pulse, self.open, self._time_out)
+        self.jobs = Jobs(door, workers, self.inputs, self.outcomes, self.secrets, self._listener)
+        self.isolation = CrashIsolation(door, self._is_here)
+        self._deadlines = Deadlines(clock, workers.pulse, self.attempts, self._time_out)
 
     @property
     def free_places(self) -> int:
-        return self._room - len(self.open) - sum(map(len, self._queues))
+        return self._room - len(self.attempts) - sum(map(len, self._queues))
 
     @property
     def _room(self) -> int:
@@ -148,110 +152,112 @@ class Dispatch:
 
     def has(self, no: RunNo, path: str, number: int) -> bool:
         """Is this attempt at work here, or waiting for a place?"""
-        attempt = self.open.get((no, path))
+        attempt = self.attempts.get((no, path))
         waits = any((no, path, number) in queue for queue in self._queues)
         return waits or (attempt is not None and attempt.number == number)
 
     def _is_here(self, key: Key) -> bool:
-        return key in self.open or any(start[:2] == key for queue in self._queues for start in queue)
+        return key in self.attempts or any(start[:2] == key for queue in self._queues for start in queue)
 
     def attempts_of(self, no: RunNo) -> set[tuple[str, int]]:
         """The attempts of a run, as path and number, that are at work here or wait for a place."""
-        at_work = {(path, attempt.number) for (run, path), attempt in self.open.items() if run == no}
+        at_work = {(path, attempt.number) for (run, path), attempt in self.attempts.items() if run == no}
         return at_work | {
             (path, number) for queue in self._queues for run, path, number in queue if run == no
         }
 
     # ------------------------------------------------------------------------------------------------ starting
 
-    def start(self, live: Live, path: str, number: int) -> None:
+    def start(self, resident: ResidentRun, path: str, number: int) -> None:
         if self.is_stopping:
-            if not self.workers.holds((live.run.no, path, number)):
-                self.advance.offer(live, AttemptReleased(path, number, "stopping"))
+            if not self.workers.holds((resident.run.no, path, number)):
+                self.door.apply(resident, AttemptReleased(path, number, "stopping"))
         else:
-            self.queue.append((live.run.no, path, number))
+            self.queue.append((resident.run.no, path, number))
             if self._runner is None:
                 self._hire()
 
-    def _begin(self, live: Live, path: str, number: int) -> Attempt | None:
+    def _begin(self, resident: ResidentRun, path: str, number: int) -> Attempt | None:
         """A committed start becomes an attempt, if the run still waits for it and the tool is here.
 
         What is returned is to be performed by the caller, at once; what waits by nature has got a task.
         """
-        run = live.run
+        run = resident.run
         step = run.steps.get(path)
         if step is None or step.attempt != number or step.state != "running":
             return None  # stopped or taken back before it began
         if step.target is not None:
-            self.advance.offer(live, AttemptReleased(path, number, "stopping"))
+            self.door.apply(resident, AttemptReleased(path, number, "stopping"))
             return None
-        node: Call = live.plan.root.nodes.get(path) or live.plan.node(path)  # type: ignore[assignment]  # others are not started
+        node: Call = resident.plan.root.nodes.get(path) or resident.plan.node(path)  # type: ignore[assignment]  # others are not started
         if node.service is not None:
-            self._begin_job(live, node, path, number)
+            self._begin_job(resident, node, path, number)
             return None
         tool = self.registry.get(node.target) or self.registry.remote(node.target)
         if tool is None:
-            self._give_back(live, path, number, node.target)
+            self._give_back(resident, path, number, node.target)
             return None
         try:
-            args = self.inputs.of_tool(live, node, tool, path, number)
+            args = self.inputs.of_tool(resident, node, tool, path, number)
         except (ValueError, SecretUnavailable) as error:
-            self._refuse(live, path, number, error)
+            self._refuse(resident, path, number, error)
             return None
         attempt = Attempt((run.no, path), number, tool, args, run.tenant)
         if tool.is_plain and node.is_plain and self.isolation.running is None:
             return attempt  # if it never waits, nothing else can meet it or has to know of it
-        return self._launch(live, node, attempt)
+        return self._launch(resident, node, attempt)
 
-    def _begin_job(self, live: Live, node: Call, path: str, number: int) -> None:
+    def _begin_job(self, resident: ResidentRun, node: Call, path: str, number: int) -> None:
         """Hand the call of a service to the workers."""
         try:
-            attempt = self.jobs.attempt(live, node, path, number)
+            attempt = self.jobs.attempt(resident, node, path, number)
         except (ValueError, SecretUnavailable) as error:
-            return self._refuse(live, path, number, error)
-        self._launch(live, node, attempt)
+            return self._refuse(resident, path, number, error)
+        self._launch(resident, node, attempt)
 
-    def _refuse(self, live: Live, path: str, number: int, error: Exception) -> None:
+    def _refuse(self, resident: ResidentRun, path: str, number: int, error: Exception) -> None:
         """The attempt fails before it has begun: its inputs are not what the call takes."""
-        self.advance.offer(live, StepFailed(path, number, self.outcomes.described(error, path, number)))
+        self.door.apply(resident, StepFailed(path, number, self.outcomes.described(error, path, number)))
 
-    def rejoin(self, live: Live) -> None:
+    def rejoin(self, resident: ResidentRun) -> None:
         """Wait again for the jobs of a run that workers have had since before this process; other jobs are dropped."""
-        no, steps = live.run.no, live.run.steps
+        no, steps = resident.run.no, resident.run.steps
         for key in self.workers.held(no):
             _, path, number = key
             step = steps.get(path)
             if step is None or step.attempt != number or step.state != "running":
                 self.workers.forget_job(key)
             elif not self.has(no, path, number):
-                self._begin_job(live, live.plan.node(path), path, number)  # type: ignore[arg-type]  # only calls have jobs
+                self._begin_job(resident, resident.plan.node(path), path, number)  # type: ignore[arg-type]  # only calls have jobs
                 if step.target is not None:
                     asyncio.get_running_loop().call_soon(self.stop, no, path)
 
     def rejoin_all(self) -> None:
         """Commits work again. A worker whose answer could not be written answers once more, or comes too late."""
         for no in {key[0] for key in self.workers.unheard()}:
-            if (live := self.advance.live.get(no)) is not None:
-                self.rejoin(live)
+            if (resident := self.door.residents.get(no)) is not None:
+                self.rejoin(resident)
             else:
                 for key in self.workers.held(no):
                     self.workers.forget_job(key)
 
-    def _give_back(self, live: Live, path: str, number: int, target: str) -> None:
-        if not live.lacks_tool:
-            log.warning("run %s: step %s waits for the tool %r, which is not here", live.run.id, path, target)
-        live.lacks_tool, live.is_settled = True, False
-        self.advance.offer(live, AttemptReleased(path, number, "no_tool"))
+    def _give_back(self, resident: ResidentRun, path: str, number: int, target: str) -> None:
+        if not resident.lacks_tool:
+            log.warning(
+                "run %s: step %s waits for the tool %r, which is not here", resident.run.id, path, target
+            )
+        resident.lacks_tool, resident.is_settled = True, False
+        self.door.apply(resident, AttemptReleased(path, number, "no_tool"))
 
-    def _launch(self, live: Live, node: Call, attempt: Attempt) -> Attempt | None:
-        run, tool, key = live.run, attempt.tool, attempt.key
+    def _launch(self, resident: ResidentRun, node: Call, attempt: Attempt) -> Attempt | None:
+        run, tool, key = resident.run, attempt.tool, attempt.key
         line = self._lines.get(tool.runs_in)
         if line is not None:
             if line.taken >= line.limit:
                 line.waiting.append((run.no, attempt.path, attempt.number))
                 return None
             line.taken += 1
-        self.open[key], attempt.is_known = attempt, True
+        self.attempts[key], attempt.is_known = attempt, True
         if tool.context is not None:
             stable = idempotency_key(run.tenant, run.id, attempt.path)
             attempt.context = Context(
@@ -261,8 +267,9 @@ class Dispatch:
                 stable,
                 tell=self._listener(attempt),
                 workdirs=self._workdirs,
-                redact=self.secrets.redact,
-                artefacts=None if self.artefacts is None else self.artefacts.of(run.tenant),
+                secrets=self.secrets,
+                artefacts=None if self._artefacts is None else self._artefacts.of(run.tenant),
+                trigger=None if run.trigger is None else _trigger(run.trigger),
             )
             if not tool.isolated:
                 attempt.args[tool.context] = attempt.context
@@ -310,27 +317,27 @@ class Dispatch:
             return
         self._runner, attempt = None, self._at_hand
         if attempt is not None:
-            self.open[attempt.key], attempt.is_known, attempt.has_begun = attempt, True, True
+            self.attempts[attempt.key], attempt.is_known, attempt.has_begun = attempt, True, True
             attempt.task = runner
         if not self.is_stopping:
             self._fill_places()
 
     async def _run_queue(self) -> None:
         """Begin and perform what is queued, one after another: all that a step touches is still warm for its answer."""
-        me, advance, queue, room = asyncio.current_task(), self.advance, self.queue, self._room
+        me, door, queue, room = asyncio.current_task(), self.door, self.queue, self._room
         monotonic, secrets, outcomes = self._monotonic, self.secrets, self.outcomes
-        began, until, tasks = 0.0, monotonic() + self.turn_seconds, 0
+        began, until, tasks = 0.0, monotonic() + self._turn_seconds, 0
         for _ in range(len(queue)):  # no more than this, so that the loop gets its turn
-            if not queue or len(self.open) >= room:
+            if not queue or len(self.attempts) >= room:
                 break  # freeing a slot starts the rest
             if began > until or tasks >= TURN_TASKS:
                 break  # large values take their time: those who ask meanwhile are answered between them
             no, path, number = queue[0]
-            live = advance.live.get(no)
-            if live is None and no in advance.away:
+            resident = door.residents.get(no)
+            if resident is None and no in door.away:
                 break  # so does reloading the run
             queue.popleft()
-            if live is None or (attempt := self._begin(live, path, number)) is None:
+            if resident is None or (attempt := self._begin(resident, path, number)) is None:
                 tasks += 1
                 continue
             self._at_hand = attempt
@@ -352,12 +359,11 @@ class Dispatch:
             if attempt.is_known:
                 self._answered(attempt, event)
             else:
-                advance.offer(live, event)
+                door.apply(resident, event)
         self._runner = None
-        if queue and not advance.is_stalled:
+        if queue and not door.is_stalled:
             self._fill_places()
-        if self.when_free is not None:
-            self.when_free()
+        self.slot_is_free()
 
     # ----------------------------------------------------------------------------------------------- performing
 
@@ -373,15 +379,15 @@ class Dispatch:
             event.worker = attempt.job.worker
         self._answered(attempt, event)
 
-    def know_secrets(self, live: Live) -> None:
+    def know_secrets(self, resident: ResidentRun) -> None:
         """A run that an earlier process left may have been given secrets there: they are known before it goes on."""
-        for name in live.plan.secrets:
+        for name in resident.plan.secrets:
             with contextlib.suppress(SecretUnavailable):  # the step that needs it says so
-                self.secrets.get(name, live.run.tenant)
+                self.secrets.get(name, resident.run.tenant)
 
     def _answered(self, attempt: Attempt, event: Event) -> None:
-        if self.open.get(attempt.key) is attempt:  # one that overlaps it may have taken its place
-            del self.open[attempt.key]
+        if self.attempts.get(attempt.key) is attempt:  # one that overlaps it may have taken its place
+            del self.attempts[attempt.key]
         line = self._lines.get(attempt.tool.runs_in)
         if line is not None:
             line.taken -= 1
@@ -391,40 +397,44 @@ class Dispatch:
             self.isolation.ended(attempt.key)
         if not self.is_stopping:
             for sha256, size in attempt.artefacts:
-                self.advance.batch.artefacts.append((attempt.no, sha256, size, self.clock.now()))
+                self.door.batch.artefacts.append((attempt.no, sha256, size, self.clock.now()))
             if attempt.job is None:
-                self.advance.deliver(attempt.no, event)
+                self.door.deliver(attempt.no, event)
             else:
                 self.jobs.deliver(attempt.job, event)
             if (line is not None and line.waiting) or (self.queue and self._runner is None):
                 self._fill_places()
-            if self.when_free is not None:
-                self.when_free()
+            self.slot_is_free()
+
+    def slot_is_free(self) -> None:
+        """An attempt has ended, or a run has left memory: if runs wait for that, take them up."""
+        if self.when_free is not None:
+            self.when_free()
 
     def _fill_places(self) -> None:
         for line in self._lines.values():
             while line.taken < line.limit and (start := self._next(line.waiting)) is not None:
                 self._begin(*start)
-        if self.queue and self._runner is None and len(self.open) < self._room:
+        if self.queue and self._runner is None and len(self.attempts) < self._room:
             self._hire()
 
-    def _next(self, waiting: deque[Start]) -> tuple[Live, str, int] | None:
+    def _next(self, waiting: deque[Start]) -> tuple[ResidentRun, str, int] | None:
         """The first start that waits; none while its run is away, until commits work again."""
         while waiting:
             no, path, number = waiting[0]
-            live = self.advance.live.get(no)
-            if live is None and no in self.advance.away:
+            resident = self.door.residents.get(no)
+            if resident is None and no in self.door.away:
                 return None
             waiting.popleft()
-            if live is not None:
-                return live, path, number
+            if resident is not None:
+                return resident, path, number
         return None
 
     # ------------------------------------------------------------------------------------------ stopping, time-outs
 
     def stop(self, no: RunNo, path: str) -> None:
         """Ask an attempt to stop. An async tool is cancelled, a process killed; a sync tool can only check its Context."""
-        attempt = self.open.get((no, path))
+        attempt = self.attempts.get((no, path))
         if (
             attempt is None or attempt.stopped
         ):  # or its successor, which it overlaps, is the one that is meant
@@ -444,10 +454,10 @@ class Dispatch:
             for entry in waiting:
                 if entry[:2] == (no, path):
                     waiting.remove(entry)
-                    return self.advance.deliver(no, AttemptReleased(path, entry[2], "stopping"))
+                    return self.door.deliver(no, AttemptReleased(path, entry[2], "stopping"))
 
     def _time_out(self, attempt: Attempt) -> None:
-        self.advance.deliver(attempt.no, AttemptTimedOut(attempt.path, attempt.number))
+        self.door.deliver(attempt.no, AttemptTimedOut(attempt.path, attempt.number))
 
     def resume(self) -> None:
         """Commits work again: begin what waited for that."""
@@ -456,39 +466,50 @@ class Dispatch:
 
     # ------------------------------------------------------------------------------------------------- the end
 
+    async def close(self) -> None:
+        if not self.door.committer.is_shut:
+            self.release()
+            await self.door.drained()
+        self.abandon()
+
     def release(self) -> None:
         """Give back every open attempt, uncounted: a graceful stop costs a step nothing.
 
         One that has begun and must not be done twice is not given back: its outcome is unknown, so it is lost.
         """
-        for (no, path), attempt in self.open.items():
+        for (no, path), attempt in self.attempts.items():
             if self.workers.holds((no, path, attempt.number)):
                 continue  # its worker continues, and the next owner of the run waits for it again
             if self._has_answer(no, path):
-                self.advance.deliver(no, StepPaused(path, attempt.number, ""))
+                self.door.deliver(no, StepPaused(path, attempt.number, ""))
             elif not (attempt.has_begun and attempt.only_once):
-                self.advance.deliver(no, AttemptReleased(path, attempt.number, "stopping"))
+                self.door.deliver(no, AttemptReleased(path, attempt.number, "stopping"))
         for waiting in self._queues:
             for no, path, number in waiting:
                 if not self.workers.holds((no, path, number)):
-                    self.advance.deliver(no, AttemptReleased(path, number, "stopping"))
+                    self.door.deliver(no, AttemptReleased(path, number, "stopping"))
             waiting.clear()
         self.abandon()
 
     def _has_answer(self, no: RunNo, path: str) -> bool:
         """Did the later answer of an attempt come before the attempt said that there would be one?"""
-        live = self.advance.live.get(no)
-        step = None if live is None else live.run.steps.get(path)
+        resident = self.door.residents.get(no)
+        step = None if resident is None else resident.run.steps.get(path)
         return step is not None and step.parked is not None and step.target is None
 
-    def abandon(self) -> None:
+    def abandon(self, error: Exception | None = None) -> None:
         """Stop all calls silently: their results are ignored from here on."""
         self.is_stopping = True
         self._deadlines.close()
         self.isolation.close()
-        for attempt in self.open.values():
+        for attempt in self.attempts.values():
             if attempt.context is not None:
                 attempt.context.cancel()
         for task in self._tasks:
             task.cancel()
         self.outcomes.close()
+
+
+def _trigger(by: TriggeredBy) -> RunTrigger:
+    at = datetime.fromtimestamp(by.scheduled_at / 1_000, UTC)
+    return RunTrigger(by.schedule_id, by.kind, by.occurrence, at, by.is_catchup, by.shifted_from)

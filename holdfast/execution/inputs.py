@@ -12,27 +12,31 @@ from msgspec import Raw
 from holdfast.engine.draft import Draft
 from holdfast.plan.expr import resolved
 from holdfast.plan.graph import Call
-from holdfast.runtime.door import Live
+from holdfast.runtime.door import ResidentRun
 from holdfast.tools.failures import ArgumentsMisfit
 from holdfast.tools.registry import Tool
 from holdfast.tools.secrets import Secrets, SecretUnavailable
 from holdfast.values import decode, written
 
+CallbackUrl = Callable[[ResidentRun, str, int], str]  # of an attempt: run, path, number
+
 
 class Inputs:
     """Its methods raise ValueError or SecretUnavailable where the call cannot be made as it was written."""
 
-    def __init__(self, secrets: Secrets) -> None:
+    def __init__(self, secrets: Secrets, callback_url: CallbackUrl | None) -> None:
         self._secrets = secrets
         # Where the later answer of an attempt may be sent to; None while this server has no public address.
-        self.callback_url: Callable[[Live, str, int], str] | None = None
+        self.callback_url = callback_url
 
-    def of_tool(self, live: Live, node: Call, tool: Tool, path: str, number: int) -> dict[str, Any]:
+    def of_tool(
+        self, resident: ResidentRun, node: Call, tool: Tool, path: str, number: int
+    ) -> dict[str, Any]:
         """The arguments of a tool."""
-        text = written(live.run.steps[path].inputs)
-        args = decode(self._resolved(live, text) if text.find(b'"$') >= 0 else text)
+        text = written(resident.run.steps[path].inputs)
+        args = decode(self._resolved(resident, text) if text.find(b'"$') >= 0 else text)
         if self.callback_url is not None and self._takes_address(node, tool):
-            self._add_address(live, path, number, args["params"] if node.spreads else args)
+            self._add_address(resident, path, number, args["params"] if node.spreads else args)
         if node.spreads:
             args = tool.spread(args["input"], args["params"])
         if type(args) is not dict:
@@ -40,32 +44,34 @@ class Inputs:
         # The process of an isolated tool binds them itself: what they become could not be sent to it.
         return args if tool.isolated else tool.bind(args)
 
-    def of_service(self, live: Live, node: Call, path: str, number: int) -> tuple[str, bytes]:
+    def of_service(self, resident: ResidentRun, node: Call, path: str, number: int) -> tuple[str, bytes]:
         """The name of the service, and the body that its worker gets."""
-        rule, text, service = node.service, bytes(live.run.steps[path].inputs), node.target
+        rule, text, service = node.service, bytes(resident.run.steps[path].inputs), node.target
         assert rule is not None
         takes_address = self._takes_address(node)
         if rule.is_given or text.find(b'"$') >= 0 or takes_address:
-            text = self._resolved(live, text)
+            text = self._resolved(resident, text)
         if rule.is_given or takes_address:
             given = decode(text)
             service = given.pop("service", service)
             if takes_address:
-                self._add_address(live, path, number, given["params"])
+                self._add_address(resident, path, number, given["params"])
             text = written(given)
         if type(service) is not str or not service:
             raise ArgumentsMisfit(f"the name of a service is a text, not {service!r:.50}")
         return service, text
 
-    def service_of(self, live: Live, path: str) -> str | None:
+    def service_of(self, resident: ResidentRun, path: str) -> str | None:
         """The name of the service that a step calls; None if it calls none."""
-        node = live.plan.node(path)
+        node = resident.plan.node(path)
         if not isinstance(node, Call) or node.service is None:
             return None
         if not node.service.is_given:
             return node.target
         try:
-            service = decode(self._resolved(live, _service.decode(live.run.steps[path].inputs).service))
+            service = decode(
+                self._resolved(resident, _service.decode(resident.run.steps[path].inputs).service)
+            )
         except (ValueError, SecretUnavailable):
             return None  # the attempt fails when it begins
         return service if type(service) is str else None
@@ -77,15 +83,15 @@ class Inputs:
         )
         return asks and self.callback_url is not None
 
-    def _add_address(self, live: Live, path: str, number: int, args: Any) -> None:
+    def _add_address(self, resident: ResidentRun, path: str, number: int, args: Any) -> None:
         """In memory alone: any program that has the address may answer."""
         assert self.callback_url is not None
         if type(args) is dict and "callback_url" not in args:
-            args["callback_url"] = self.callback_url(live, path, number)
+            args["callback_url"] = self.callback_url(resident, path, number)
 
-    def _resolved(self, live: Live, text: bytes | Raw) -> bytes:
-        draft = Draft(live.plan, live.run, live.run.at)
-        secret_of = functools.partial(self._secrets.require, tenant=live.run.tenant)
+    def _resolved(self, resident: ResidentRun, text: bytes | Raw) -> bytes:
+        draft = Draft(resident.plan, resident.run, resident.run.at)
+        secret_of = functools.partial(self._secrets.require, tenant=resident.run.tenant)
         return resolved(bytes(text), draft.text_at, secret_of)
 
 

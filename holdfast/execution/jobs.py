@@ -20,7 +20,7 @@ from holdfast.errors import HoldfastError, Superseded, Unavailable
 from holdfast.execution.attempt import Attempt, Outcomes
 from holdfast.execution.inputs import Inputs
 from holdfast.plan.graph import Call
-from holdfast.runtime.door import Advance, Live
+from holdfast.runtime.door import Door, ResidentRun
 from holdfast.store.batch import Batch
 from holdfast.store.records import AssignmentRow
 from holdfast.tools.registry import Context, Tool
@@ -35,31 +35,31 @@ Tell = Callable[[str, dict[str, Any]], None]
 class Jobs:
     def __init__(
         self,
-        advance: Advance,
+        door: Door,
         workers: Workers,
         inputs: Inputs,
         outcomes: Outcomes,
         secrets: Secrets,
         listener: Callable[[Attempt], Tell],
     ) -> None:
-        self._advance, self._workers, self._inputs = advance, workers, inputs
+        self._door, self._workers, self._inputs = door, workers, inputs
         self._outcomes, self._secrets, self._listener = outcomes, secrets, listener
         self._assignments = workers.assignments
         self._assignments.show_late = self._show_late
         # The trace that a worker is given: that of the run as it came, unless spans are made.
-        self.traceparent: Callable[[Live, str, int], str | None] = lambda live, path, number: (
-            live.trace or None
+        self.traceparent: Callable[[ResidentRun, str, int], str | None] = lambda resident, path, number: (
+            resident.trace or None
         )
 
     # ----------------------------------------------------------------------------------------------------- rows
 
-    def put(self, live: Live, decisions: list[Decision], batch: Batch) -> None:
+    def put(self, resident: ResidentRun, decisions: list[Decision], batch: Batch) -> None:
         """The row of a job for a worker that polls is part of the commit that starts its attempt; what ends the attempt
         before it has begun removes the row in its commit."""
-        run, assignments = live.run, self._assignments
+        run, assignments = resident.run, self._assignments
         for decision in decisions:
             if type(decision) is StartAttempt:
-                path, service = decision.path, self._inputs.service_of(live, decision.path)
+                path, service = decision.path, self._inputs.service_of(resident, decision.path)
                 if service is not None and self._workers.is_fetched(run.tenant, service):
                     assignments.start(AssignmentRow(run.no, path, decision.attempt, service), batch)
         for key in assignments.not_begun(run.no):
@@ -73,20 +73,18 @@ class Jobs:
 
     # ----------------------------------------------------------------------------------------------------- work
 
-    def attempt(self, live: Live, node: Call, path: str, number: int) -> Attempt:
+    def attempt(self, resident: ResidentRun, node: Call, path: str, number: int) -> Attempt:
         """An attempt whose job is for a worker to do; raises what `Inputs` raises."""
-        run, rule = live.run, node.service
+        run, rule = resident.run, node.service
         assert rule is not None
-        service, text = self._inputs.of_service(live, node, path, number)
+        service, text = self._inputs.of_service(resident, node, path, number)
         attempt = Attempt((run.no, path), number, _SERVICE, {}, run.tenant)
         stable = idempotency_key(run.tenant, run.id, path)
-        context = Context(
-            run.id, path, number, stable, tell=self._listener(attempt), redact=self._secrets.redact
-        )
+        context = Context(run.id, path, number, stable, tell=self._listener(attempt), secrets=self._secrets)
         job = Job(run.tenant, run.no, run.id, path, number, service, text, stable, rule, context)
-        job.only_once, job.traceparent = node.fails_on_crash, self.traceparent(live, path, number)
+        job.only_once, job.traceparent = node.fails_on_crash, self.traceparent(resident, path, number)
         if self._inputs.callback_url is not None:
-            job.address = functools.partial(self._inputs.callback_url, live, path, number)
+            job.address = functools.partial(self._inputs.callback_url, resident, path, number)
         attempt.job = job
         return attempt
 
@@ -96,44 +94,44 @@ class Jobs:
         """The worker hears whether its answer counts when that is durable, with the row of its job removed in the same
         commit. If it could not be written, the worker has to answer again."""
         if not self._workers.is_answered(job):
-            self._advance.deliver(job.no, event)
+            self._door.deliver(job.no, event)
             return self._workers.settled(job, None)
         if (refusal := self._refusal_of(job)) is not None:
-            self._advance.deliver(job.no, event)
+            self._door.deliver(job.no, event)
             return self._workers.settled(job, refusal)
         reply: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         reply.add_done_callback(lambda done: self._workers.settled(job, done.exception()))
-        self._advance.deliver(job.no, event, reply)
+        self._door.deliver(job.no, event, reply)
         if not reply.done():  # else there is no row of it, and will be none
-            self._advance.batch.ended_assignments.append(job.key)
+            self._door.batch.ended_assignments.append(job.key)
 
     def _refusal_of(self, job: Job) -> HoldfastError | None:
         """Why the answer of a worker cannot count, if that is so."""
-        live, advance = self._advance.live.get(job.no), self._advance
-        if live is not None:
-            if not is_open(live.run, job.path, job.attempt):
+        resident, door = self._door.residents.get(job.no), self._door
+        if resident is not None:
+            if not is_open(resident.run, job.path, job.attempt):
                 return Superseded(
                     f"run {job.run_id} does not wait for this attempt any more: it was given up"
                 )
-        elif job.no in advance.quarantined:
+        elif job.no in door.quarantined:
             return Unavailable(
                 f"run {job.run_id} was set aside; answer again when the server was started anew"
             )
-        elif job.no not in advance.away:
+        elif job.no not in door.away:
             return Superseded(f"run {job.run_id} has finished")
         return None
 
     def _show_late(self, key: tuple[RunNo, str, int], outcome: bytes | BaseException) -> None:
         """A late answer changes nothing, but stands in the journal while the run is open."""
         no, path, number = key
-        if (live := self._advance.live.get(no)) is None:
+        if (resident := self._door.residents.get(no)) is None:
             return
         if isinstance(outcome, bytes):
             output = self._secrets.redact_json(outcome) if self._secrets.are_known else outcome
-            self._advance.offer(live, StepSucceeded(path, number, msgspec.Raw(output)))
+            self._door.apply(resident, StepSucceeded(path, number, msgspec.Raw(output)))
         else:
             error = self._outcomes.described(outcome, path, number)
-            self._advance.offer(live, StepFailed(path, number, error))
+            self._door.apply(resident, StepFailed(path, number, error))
 
 
 class _Service(Tool):

@@ -1,7 +1,6 @@
-"""What of an answer is a step's output: failure envelopes, a part of it, JSON text inside of it.
+"""From the result of a call to the output of its step: failure envelopes, `select`, `parse`.
 
-Knows the rules of `result:`. Does not know who answered, or when: an answer that came at once and one that came by a
-callback are read alike.
+Knows the rules of `result:`. Treats a direct result and a callback alike, and does not know who sent it.
 """
 
 from __future__ import annotations
@@ -20,11 +19,11 @@ from holdfast.spec.steps import ResultRule
 from holdfast.values import decode, encode, is_too_deep
 
 TASK_ID_CHARS_MAX: Final = 1_000
-HEAD_BYTES_MAX: Final = 64 * 1024  # of one member that says what an answer is
+HEAD_BYTES_MAX: Final = 64 * 1024  # bytes read of a member that says what a result is
 
 
 class AnswerFailed(Exception):
-    """The call went through, and its answer is a failure or cannot be read."""
+    """The call was made, but its result is a failure or cannot be read."""
 
     def __init__(self, message: str, kind: str = "") -> None:
         super().__init__(message)
@@ -32,7 +31,7 @@ class AnswerFailed(Exception):
 
 
 class Later(msgspec.Struct, frozen=True):
-    """What an answer says that is not yet the answer: under which id that will come."""
+    """A pending result: the real one will follow under this task id."""
 
     task_id: str
     poll_url: str = ""
@@ -40,7 +39,7 @@ class Later(msgspec.Struct, frozen=True):
 
 
 class _Head(msgspec.Struct):
-    """The members of an answer that rules ask for."""
+    """The members of a result that the rules need."""
 
     pending: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
     task_id: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
@@ -55,8 +54,8 @@ _head = msgspec.json.Decoder(_Head).decode
 
 
 def head_of(text: bytes) -> dict[str, Any] | None:
-    """What an answer, as JSON text, says of itself: that there will be another one, or that it failed. The answer is not
-    decoded; a large member is given as the beginning of its text."""
+    """Read from a result's JSON text whether it is pending or a failure. The result is not decoded as a whole; a large member is
+    returned as the beginning of its text."""
     if not text.startswith(b"{"):
         return None
     said = msgspec.structs.asdict(_head(text))
@@ -68,8 +67,8 @@ def _short(text: bytes) -> Any:
 
 
 def later(answer: Any) -> Later | None:
-    """Does an answer say that there will be another one? Anything but `pending: true` and a `task_id` that is text is
-    the answer itself."""
+    """Return the pending marker of a result, or None. Only `pending: true` with a text `task_id` is pending; anything else is the
+    result itself."""
     if not isinstance(answer, dict) or answer.get("pending") is not True:
         return None
     task_id, url, seconds = (answer.get(name) for name in ("task_id", "poll_url", "estimated_seconds"))
@@ -87,18 +86,24 @@ def later(answer: Any) -> Later | None:
     return Later(task_id, url if isinstance(url, str) else "", estimated)
 
 
-def answer_of(rule: ResultRule) -> Answer:
-    find = None if rule.select is None else compiled(parse_jsonpath(rule.select))
+class _Answer:
+    """The output of a call, by the rule of its step."""
 
-    def output(value: Any) -> Any:
-        if rule.envelope:
+    def __init__(self, rule: ResultRule) -> None:
+        self.rule = rule
+        self._find = None if rule.select is None else compiled(parse_jsonpath(rule.select))
+
+    def __call__(self, value: Any) -> Any:
+        if self.rule.envelope:
             refuse_failure(value)
-        if find is not None:
-            hits = _found(find, value)
+        if self._find is not None:
+            hits = _found(self._find, value)
             value = hits[0] if len(hits) == 1 else hits or None
-        return _read(value) if rule.parse == "json" and isinstance(value, str) else value
+        return _read(value) if self.rule.parse == "json" and isinstance(value, str) else value
 
-    return output
+
+def answer_of(rule: ResultRule) -> Answer:
+    return _Answer(rule)
 
 
 def _found(find: Callable[[Any], list[Any]], value: Any) -> list[Any]:
@@ -115,7 +120,7 @@ def _found(find: Callable[[Any], list[Any]], value: Any) -> list[Any]:
 
 
 def refuse_failure(answer: Any) -> None:
-    """Raises AnswerFailed if an answer says of itself that it failed."""
+    """Raise AnswerFailed if a result says that it is a failure."""
     if not isinstance(answer, dict) or answer.get("success") is not False:
         return
     error = answer.get("error")

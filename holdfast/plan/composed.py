@@ -1,7 +1,7 @@
 """Texts composed from values. Their size is counted as they grow, so a text above the limit is never built.
 
-Knows sizes and JSON text. Does not know where the parts come from, or what the whole is for: a caller that composes
-arguments reports `input_too_large`, one that composes an output `output_too_large`.
+Knows sizes and JSON text. Does not know where the parts come from or what the value is for: a caller that composes arguments
+reports `input_too_large`, a caller that composes an output reports `output_too_large`.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from holdfast.values import written
 LIMIT = limits.now.value_bytes_max  # bytes of a composed value, with every reference followed
 COUNTED_FROM: Final = (
     256 * 1024
-)  # bytes that a run gave before what it gathers is added up: a hundredth more or less
+)  # gathered bytes below which sizes are not added up; about a hundredth of the limit
 CHUNK_CHARS: Final = 1024 * 1024  # long text is escaped piece by piece, so that no second copy of it is made
 
 
 def _adopt(chosen: limits.Limits) -> None:
-    """Rendering reads the limit for every piece, so it stands here as a plain number."""
+    """Keep a copy of the limit as a plain number, because rendering reads it for every piece."""
     global LIMIT  # noqa: PLW0603
     LIMIT = chosen.value_bytes_max
 
@@ -40,14 +40,14 @@ class TooLarge(ValueError):
 
 
 def printed(value: Any) -> str:
-    """A value inside text: strings as they are, null as nothing, the rest as JSON."""
+    """Format a value inside text: strings as they are, null as empty text, anything else as JSON."""
     if isinstance(value, str):
         return value
     return "" if value is None else written(value).decode()
 
 
 def escaped_chunks(text: str) -> Iterator[bytes]:
-    """A text as it stands between the quotes of a JSON string."""
+    """Yield a text as escaped between the quotes of a JSON string."""
     if len(text) <= CHUNK_CHARS:
         yield written(text)[1:-1]
         return
@@ -56,7 +56,7 @@ def escaped_chunks(text: str) -> Iterator[bytes]:
 
 
 def refuse_large(hits: Iterable[Any]) -> None:
-    """Raises TooLarge if the values that a search found are too large together: it may find one value many times."""
+    """Raise TooLarge if the values that a search found are too large together. It may find the same value many times."""
     size = 0
     for hit in hits:
         size += len(written(hit)) + 1

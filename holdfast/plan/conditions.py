@@ -1,9 +1,9 @@
-"""Conditions: syntax trees → closures over what a run holds.
+"""Compile conditions from syntax trees to closures over the values of a run.
 
-Knows how two values compare. Must not know text, or where the data is stored.
+Knows how two values compare. Must not know the text of a condition, or where data is stored.
 
-Two values that are numbers, or texts that look like numbers, are compared as numbers; all other values as texts, null being the
-text `null` and lists and objects their JSON. So nothing is unlike by its type alone, and every condition has an answer.
+Numbers, and texts that look like numbers, are compared as numbers; all other values as texts, with null as the text `null` and
+lists and objects as their JSON. So values never differ by type alone, and every comparison has a result.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ from holdfast.spec.reference import Literal, Reference
 from holdfast.spec.work import CHARS_OF_A_UNIT, Work
 from holdfast.values import canonical
 
-Look = Callable[[Reference], Any]  # what a reference holds now; null where there is nothing
-Condition = Callable[[Look], bool]
+Look = Callable[[Reference], Any]  # the current value of a reference; null if there is none
+Holds = Callable[[Look, Work], bool]  # spends the work, or raises ExpressionTooCostly
 
 
 class _Looking:
-    """One evaluation: how to resolve references, and how much work is left."""
+    """One evaluation: how references are resolved, and how much of the work budget is left."""
 
     __slots__ = ("at", "work")
 
-    def __init__(self, look: Look) -> None:
-        self.at, self.work = look, Work()
+    def __init__(self, look: Look, work: Work) -> None:
+        self.at, self.work = look, work
 
 
 Asked = Callable[[_Looking], bool]
@@ -56,10 +56,10 @@ _NUMBER_BEGINS: Final = frozenset("0123456789+-.")
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?\Z")
 
 
-def condition(expr: Expr) -> Condition:
-    """What answers whether a condition holds. It raises ExpressionTooCostly before it compares too much."""
+def condition(expr: Expr) -> Holds:
+    """Return a closure that evaluates a condition. It raises ExpressionTooCostly before it exceeds the work budget."""
     holds = _asked(expr)
-    return lambda look: holds(_Looking(look))
+    return lambda look, work: holds(_Looking(look, work))
 
 
 def _asked(expr: Expr) -> Asked:
@@ -103,7 +103,7 @@ def is_equal(left: Any, right: Any, work: Work) -> bool:
 
 
 def is_within(item: Any, whole: Any, work: Work) -> bool:
-    """Whether a list has a value that is equal, or a text a part. Null is a part of no text."""
+    """Return whether a list contains an equal value, or a text contains a part. No text contains null."""
     if isinstance(whole, list):
         return _has(whole, item, work)
     if isinstance(whole, str):
@@ -116,17 +116,17 @@ def is_within(item: Any, whole: Any, work: Work) -> bool:
 
 
 def _searching(whole: int, part: int) -> int:
-    """The cost of searching for a text in another. Python looks for each part of a short text at each place of it, and
-    is quicker only where that would take long."""
+    """Return the cost of searching for a text in another. For short texts Python compares at every position in the worst case; for
+    long ones it uses a faster algorithm."""
     tried = part if whole < SHORT_CHARS else min(part, PART_CHARS_MAX) if whole < LONG_CHARS else 1
     return whole // CHARS_OF_A_UNIT + whole * tried // TRIED_OF_A_UNIT
 
 
 def _has(items: list[Any], item: Any, work: Work) -> bool:
-    """The same as asking `is_equal` of each, which would take seconds for a million of them."""
+    """Return the same as `is_equal` for any member, without comparing each: a million members would take seconds."""
     work.spend(len(items) // MEMBERS_OF_A_UNIT)
     number = _number(item)
-    if number is not None:  # which only numbers can be equal to
+    if number is not None:  # only numbers can be equal to it
         return any(_is_number(member, number, work) for member in items)
     text = _text(item, work)
     if text in items:
@@ -167,7 +167,7 @@ def _compared(compare: Callable[[Any, Any], bool], left: Any, right: Any, work: 
 
 
 def _number(value: Any) -> int | float | None:
-    """A number, or the number that a text spells. Integers are exact at any size."""
+    """Return a number, or the number that a text spells, or None. Integers are exact at any size."""
     if isinstance(value, str):
         return _number_in(value)
     return value if isinstance(value, int | float) and not isinstance(value, bool) else None
@@ -192,7 +192,7 @@ def _text(value: Any, work: Work) -> str:
 
 
 def _with_whole(value: Any) -> Any:
-    """The same value with 1 for 1.0."""
+    """Return the same value with 1 instead of 1.0."""
     match value:
         case float() if value.is_integer() and abs(value) < 2**53:
             return int(value)

@@ -1,7 +1,7 @@
-"""Expressions as closures: what a template or a JSONPath gives, over what a step can see.
+"""Compile templates and JSONPaths to closures over the values that a step can see.
 
-Knows how values are walked, printed and referred to. Does not know text (the AST comes parsed) or where values are
-stored (the View provides them). Rendered text is data: nothing here, and nothing later, parses it again.
+Knows how values are traversed, formatted and referred to. Does not parse text (it receives an AST) and does not know where values
+are stored (a View provides them). Rendered text is data and is never parsed as a template again.
 """
 
 from __future__ import annotations
@@ -15,17 +15,19 @@ from holdfast.plan import composed
 from holdfast.plan.composed import TooLarge, escaped_chunks, printed, refuse_large
 from holdfast.plan.graph import Evaluate, ItemsOf, Render, View
 from holdfast.spec.aliased import Aliased
+from holdfast.spec.expr import Find
+from holdfast.spec.work import Work
 from holdfast.values import JSON_DEPTH_MAX, NotJson, decode, encode, is_too_deep, written
 
-# A part over this size that is wholly an existing value is stored as a reference to it, so that a large output
-# used by a thousand items stands in the journal once.
+# A part over this size that is exactly an existing value is stored as a reference, so that a large output used by a
+# thousand items is in the journal once.
 REFERENCE_BYTES_MIN: Final = 1024
 
 Members = tuple[str | int, ...]
 
 
 class Source(msgspec.Struct, frozen=True):
-    """A value that exists in a run, and a place within it.
+    """A value of a run, and a place within it.
 
     `kind` is "inputs", "env", "step" (frame depth and the path from there), "item" (the item of the frame at that depth)
     or "vars" (the variables of the plan in that frame).
@@ -38,7 +40,7 @@ class Source(msgspec.Struct, frozen=True):
     strict: bool = False  # a JSONPath: names are of objects and numbers of arrays; a template is lenient
 
     def path(self, view: View) -> str:
-        """How the journal names the value: a step by its path, an item by its frame, the inputs by nothing."""
+        """The name of the value in the journal: the path of a step, the frame of an item, nothing for the inputs."""
         if self.kind == "inputs":
             return ""
         frame = view.frames[self.depth]
@@ -48,7 +50,7 @@ class Source(msgspec.Struct, frozen=True):
 
     @property
     def stays(self) -> bool:
-        """Can the journal refer to it? What is written again, or stands in no row, can not."""
+        """Whether the journal can refer to it. Values that change, or that are in no row, cannot be referred to."""
         return self.kind not in ("env", "vars")
 
     def whole(self, view: View) -> Any:
@@ -65,7 +67,7 @@ class Secret(msgspec.Struct, frozen=True):
 
 
 class Merged(msgspec.Struct, frozen=True):
-    """An object that exists, with members of its own put over it."""
+    """An existing object with some members replaced or added."""
 
     base: Source
     own: dict[str, Any]  # templates
@@ -74,21 +76,21 @@ class Merged(msgspec.Struct, frozen=True):
 class Document(msgspec.Struct, frozen=True):
     """The whole document that a step can see, for paths that search it: names → values.
 
-    `True` marks a second name of a value that stands in the document anyway.
+    `True` marks an alias of a value that is in the document under another name.
     """
 
     members: tuple[tuple[Members, Source, bool], ...]
 
 
 class Lookup(msgspec.Struct, frozen=True):
-    """A place that can only be found in the document as a whole."""
+    """A place that can only be found by searching the whole document."""
 
     document: Document
     members: Members
 
 
 def walk(value: Any, members: Members, *, strict: bool = False) -> Any:
-    """The value at a place; null where there is none. Unless strict, a numeric name reaches into arrays and objects."""
+    """Return the value at a place; null if there is none. Unless strict, a numeric name can index arrays and objects."""
     for member in members:
         if strict and not isinstance(value, dict if isinstance(member, str) else list):
             return None
@@ -129,7 +131,7 @@ def _variable(source: Source) -> Evaluate:
 
 
 def _input_named(source: Source) -> str | None:
-    """`inputs.name`, the commonest of all: inputs are always an object, so nothing has to be walked."""
+    """`inputs.name`, the most common reference: inputs are always an object, so one lookup is enough."""
     members = source.members
     is_plain = source.kind == "inputs" and len(members) == 1 and isinstance(members[0], str)
     return str(members[0]) if is_plain else None
@@ -151,12 +153,16 @@ def document(doc: Document) -> Callable[[View], dict[str, Any]]:
     return build
 
 
-def search(doc: Document, find: Callable[[Any], list[Any]]) -> Evaluate:
-    """A path that may hit several places: none is null, one is that value, several are a list."""
+def search(doc: Document, find: Find) -> Evaluate:
+    """Evaluate a path that may match several places: no match gives null, one gives its value, several give a list."""
     build = document(doc)
 
     def evaluated(view: View) -> Any:
-        hits = find(build(view))
+        work = Work()
+        try:
+            hits = find(build(view), work)
+        finally:
+            view.worked += work.spent
         if len(hits) > 1:
             refuse_large(hits)
         return hits[0] if len(hits) == 1 else hits or None
@@ -165,7 +171,7 @@ def search(doc: Document, find: Callable[[Any], list[Any]]) -> Evaluate:
 
 
 def members_all(source: Source) -> Evaluate:
-    """`$.a[*]`: the members of a value, by the same rule of none, one and several."""
+    """Evaluate `$.a[*]`: the members of a value, by the same rule for none, one and several."""
     inner = evaluate(source)
 
     def evaluated(view: View) -> Any:
@@ -178,15 +184,14 @@ def members_all(source: Source) -> Evaluate:
 
 # --------------------------------------------------------------------------------------------- rendering
 #
-# Two numbers are kept while a value is rendered. `view.size` is what its larger parts come to so far, with their references
-# followed: once that is over the limit nothing more is built. `view.excess` is how much larger the value is than its text,
-# since a reference stands for more than it is and an escaped key was shorter: it makes the size of the whole exact.
+# Two numbers are tracked while a value is rendered. `view.size` is the size of its larger parts so far, with references
+# followed: above the limit nothing more is built. `view.excess` is the difference between the size of the value and of its
+# text, because a reference is shorter than its value and an escaped key is longer; it makes the total exact.
 
 Piece = Callable[[View], bytes]
 SHORT: Final = 2 * JSON_DEPTH_MAX  # a shorter text cannot be too deep
-COUNTED_BYTES_MIN: Final = (
-    64  # parts up to this are not counted one by one: a definition has too few of them to matter
-)
+# Smaller parts are not counted one by one: a definition has too few of them to matter.
+COUNTED_BYTES_MIN: Final = 64
 
 
 class Text(msgspec.Struct, frozen=True):
@@ -199,23 +204,23 @@ Leaf = Source | Lookup | Secret
 
 
 def render(template: Any, *, refers: bool = True, levels: int = 0) -> Render:
-    """JSON data with leaves (Source, Secret, Text) among it → a closure that gives its JSON text.
+    """Compile JSON data that contains leaves (Source, Secret, Text) to a closure that returns its JSON text.
 
-    What does not change is text already: rendering is putting the leaves' texts between. With `refers`, large values that
-    exist already are references and the text is to be resolved; without, it is the value itself. `levels` are those of the
-    template that its author did not write. Raises TooLarge.
+    Constant parts are prepared as text, and rendering inserts the texts of the leaves. With `refers`, large existing values become
+    references that are resolved later; without, the text is the value itself. `levels` is the nesting that the author did not
+    write. The closure raises TooLarge.
     """
     pieces = _merged(_pieces(template, refers))
     if len(pieces) == 1 and isinstance(pieces[0], bytes):
         constant = pieces[0]
         return lambda view: constant
     escapes = _escapes(template) if refers else 0
-    if len(pieces) == 3 and callable(one := pieces[1]):  # one value in an object: the commonest of all
+    if len(pieces) == 3 and callable(one := pieces[1]):  # one value in an object: the most common case
         head, tail = pieces[0], pieces[2]
         assert isinstance(head, bytes) and isinstance(tail, bytes)
 
         def around(view: View) -> bytes:
-            if view.size or view.excess:  # of what was rendered before; writing to a view costs
+            if view.size or view.excess:  # left from an earlier value; a test is cheaper than a write
                 view.size = view.excess = 0
             text = head + one(view) + tail
             if len(text) <= SHORT and not view.excess:
@@ -237,7 +242,7 @@ def _joined(pieces: Sequence[bytes | Piece]) -> Piece:
 
 
 def _counted(size: int, view: View) -> None:
-    """A larger part of the value is about to be built, or referred to."""
+    """Count a large part of the value before it is built or referred to."""
     view.size += size
     if view.size > composed.LIMIT:
         raise TooLarge
@@ -282,7 +287,7 @@ def _of_object(template: dict[str, Any], refers: bool) -> Iterator[bytes | Piece
 
 
 def _escapes(template: Any) -> int:
-    """How many keys of a template are written with a second `$`."""
+    """Return how many keys of a template are escaped with a second `$`."""
     if isinstance(template, dict):
         return sum(key.startswith("$") + _escapes(member) for key, member in template.items())
     return sum(map(_escapes, template)) if isinstance(template, list) else 0
@@ -303,7 +308,7 @@ def _merged(pieces: Iterator[bytes | Piece]) -> list[bytes | Piece]:
 
 
 def _whole(source: Source, refers: bool) -> Piece:
-    """A placeholder that is the whole string keeps the type of its value."""
+    """Render a placeholder that is the whole string: the value keeps its type."""
     value_of, name = evaluate(source), _input_named(source)
 
     def of_input(view: View) -> bytes:
@@ -318,7 +323,7 @@ def _whole(source: Source, refers: bool) -> Piece:
 
 
 def _over(merged: Merged, refers: bool) -> Piece:
-    """Members that are only passed on are referred to one by one, as far as they are large."""
+    """Render an object with replaced members. Large members that are passed on unchanged become references."""
     if not merged.own:
         return _whole(merged.base, refers)
     own = _joined(_merged(_pieces(merged.own, refers)))
@@ -355,7 +360,7 @@ def _passed_on(value: Any, source: Source | None, view: View, refers: bool) -> b
 
 
 def all_vars(depth: int, *, refers: bool = True) -> Render:
-    """All variables of the plan in a frame, as the text of a value."""
+    """Return all variables of the plan in a frame, as JSON text."""
 
     def text_of_all(view: View) -> bytes:
         text = view.vars_text(view.frames[depth])
@@ -388,7 +393,7 @@ def _text(text: Text) -> Piece:
 
 
 def _secret_text(text: Text) -> Piece:
-    """Text around a secret stays in parts: only the caller, at the last moment, puts them together."""
+    """Keep text around a secret in parts. They are joined only when the call is made."""
     pieces = [part if isinstance(part, str | Secret) else evaluate(part) for part in text.parts]
 
     def piece(view: View) -> bytes:
@@ -411,7 +416,7 @@ def _secret_parts(part: str | Secret | Evaluate, view: View) -> Iterator[bytes]:
 
 
 def text_of(template: Any) -> Callable[[View], str]:
-    """A template that is text, whatever the type of the values in it; data is the text of its JSON."""
+    """Compile a template whose result is text, whatever the types of its values. Other data becomes its JSON text."""
     if not isinstance(template, str | Text | Leaf):
         text = render(template, refers=False)
         return lambda view: text(view).decode()
@@ -420,7 +425,7 @@ def text_of(template: Any) -> Callable[[View], str]:
 
 
 def texts_of(templates: Sequence[Any]) -> Callable[[View], list[str]]:
-    """The same for several, which are one value as far as their size goes."""
+    """The same for several templates, which count as one value towards the size limit."""
     text = render([_as_text(template) for template in templates])
     return lambda view: decode(text(view))
 
@@ -445,7 +450,7 @@ def _escaped_key(key: str) -> str:
 
 
 def _escaped(value: Any) -> Any:
-    """A user's own keys that begin with `$` get a second one, so that no data can pass for a reference."""
+    """Escape a user's keys that begin with `$` by a second one, so that user data is never taken for a reference."""
     if isinstance(value, dict):
         return {_escaped_key(key): _escaped(member) for key, member in value.items()}
     if isinstance(value, list):
@@ -466,9 +471,9 @@ def _no_secrets(name: str) -> str:
 
 
 def resolved(text: bytes, text_at: TextAt, secret_of: SecretOf = _no_secrets) -> bytes:
-    """Rendered JSON text → that of the value a caller is given: references followed, secrets filled in, escapes undone.
+    """Resolve rendered JSON text for a call: follow references, insert secrets, undo escapes.
 
-    Its size is counted here even if it was rendered before: an earlier release did not count it. Raises TooLarge.
+    The size is counted here too, because an earlier release did not count it when rendering. Raises TooLarge.
     """
     whole = written(_Filling(text_at, secret_of).value(decode(text)))
     if len(whole) > composed.LIMIT:
@@ -477,7 +482,7 @@ def resolved(text: bytes, text_at: TextAt, secret_of: SecretOf = _no_secrets) ->
 
 
 class _Filling:
-    """Puts the texts of references into a value, as long as they are not too much together."""
+    """Inserts the texts of references into a value, up to the size limit."""
 
     def __init__(self, text_at: TextAt, secret_of: SecretOf) -> None:
         self._text_at, self._secret_of, self._size = text_at, secret_of, 0
@@ -519,10 +524,10 @@ Filled = TypeVar("Filled", str, bytes)
 
 
 def items_of(evaluated: Evaluate, source: Source | None) -> ItemsOf:
-    """The items of a fan-out: null is none, a list its members, anything else a single item.
+    """Return the items of a fan-out: null has none, a list its members, any other value is a single item.
 
-    A list that exists already is referred to, not copied, and is never built as Python objects: its members are
-    found in the text, so a million of them cost their text and an index.
+    An existing list is referred to, not copied, and never built as Python objects: its members are located in the text, so a
+    million items cost their text and an index.
     """
 
     def items(view: View) -> tuple[int, bytes]:
@@ -542,7 +547,7 @@ def items_of(evaluated: Evaluate, source: Source | None) -> ItemsOf:
 
 
 def _located(view: View, source: Source) -> bytes | None:
-    """The text of an existing list, cut out of the value that holds it; None where there is no list."""
+    """Return the text of an existing list, cut out of the value that contains it; None if it is not a list."""
     text = view.raw(source.path(view))
     found = None if text is None else locate(text, source.members, strict=source.strict)
     return found if found is not None and found[:1] == b"[" else None
@@ -553,7 +558,7 @@ _members_of_array = msgspec.json.Decoder(list[msgspec.Raw])
 
 
 def locate(text: bytes, members: Members, *, strict: bool = False) -> bytes | None:
-    """The JSON text at a place within a JSON text, without building what lies around it."""
+    """Return the JSON text at a place within a JSON text, without building the values around it."""
     for member in members:
         if strict and text[:1] != (b"{" if isinstance(member, str) else b"["):
             return None
@@ -571,7 +576,7 @@ def locate(text: bytes, members: Members, *, strict: bool = False) -> bytes | No
 
 
 def is_flat(array: bytes) -> bool:
-    """No strings and nothing nested: every comma of the text divides two members."""
+    """Return whether an array contains no strings and no nested values, so that every comma separates two members."""
     return b'"' not in array and array.rfind(b"[") == 0 and b"{" not in array
 
 
@@ -584,7 +589,7 @@ def count_members(array: bytes) -> int:
 
 
 def offsets_of(array: bytes) -> Sequence[int]:
-    """Where each member of a compact JSON array begins; one more entry for the end."""
+    """Return the offset of each member of a compact JSON array, and of its end."""
     from array import array as packed
 
     offsets = packed("L", [1])

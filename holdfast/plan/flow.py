@@ -1,24 +1,23 @@
-"""A graph becomes a block: nodes joined by the actions that lead from one to the next.
+"""Compile a graph to a block: nodes joined by the actions that lead from one to the next.
 
-    prep  ──► what a node is given        post ──► which variables it writes, and its action
+    prep  ──► the input of a node         post ──► the variables it writes, and its action
     edges ──► where each action leads, where a failure does, and which nodes can be visited again
 
-Knows the graph notation, as compile.py knows the steps notation; the last place that does. Every rule of it (what is
-missing is null, a node's params win over the task's, a `default` edge is taken by failures too) is a field or a closure
-of a node.
+Knows the graph notation, as steps.py knows the steps notation. Every rule of the notation (a missing value is null, a node's
+params override the task's, failures take a `default` edge too) becomes a field or closure of a node.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple
 
 from holdfast import limits
 from holdfast.plan import composed, expr
 from holdfast.plan.answers import answer_of
 from holdfast.plan.composed import TooLarge, printed
-from holdfast.plan.conditions import condition
+from holdfast.plan.conditions import Holds, Look, condition
 from holdfast.plan.expr import Merged, Source
 from holdfast.plan.graph import (
     END,
@@ -31,9 +30,11 @@ from holdfast.plan.graph import (
     Evaluate,
     FanOut,
     Gathered,
+    Inner,
     ItemsOf,
     KeyRule,
     Nested,
+    NestedOf,
     Node,
     PendingRule,
     Post,
@@ -47,29 +48,15 @@ from holdfast.plan.graph import (
 from holdfast.spec.flow_nodes import DEFAULT_ACTION, Edge, FlowNode, Graph
 from holdfast.spec.policy import BackoffKind, RetryPolicy
 from holdfast.spec.reference import Literal, Reference, given, is_reference, key_parts, reference
+from holdfast.spec.work import Work
 from holdfast.values import Error, Millis, NotJson, decode, encode, segment, written
 
-CALL_TIMEOUT_MS: Final = 10_000  # of one call of a worker, where a node says nothing
+CALL_TIMEOUT_MS: Final = 10_000  # of one call to a worker, unless the node says otherwise
 CALL: Final = "call"  # the only step of a child of a fan-out
 
 
-class Inner(NamedTuple):
-    """A whole definition inside another one, wherever it was written."""
-
-    block: Block
-    output: Render | None
-    fill: Callable[[Any], dict[str, Any]]
-    timeout_ms: int | None
-
-
-class NestedOf(Protocol):
-    """How a definition that is named becomes a block in a frame of that depth."""
-
-    def __call__(self, name: str, depth: int) -> Inner: ...
-
-
 def block_of(graph: Graph, depth: int, nested: NestedOf) -> Block:
-    """The block of a graph that runs in the frame at `depth`."""
+    """Compile a graph to the block that runs in the frame at `depth`."""
     builder = _Builder(depth, nested)
     edges: dict[str, dict[str, str]] = {}
     for edge in graph.edges:
@@ -79,7 +66,7 @@ def block_of(graph: Graph, depth: int, nested: NestedOf) -> Block:
 
 
 def output_of(depth: int, *, refers: bool = True) -> Render:
-    """What a graph gives: the variables that it has written."""
+    """Return the output of a graph: its variables."""
     return expr.all_vars(depth, refers=refers)
 
 
@@ -114,7 +101,7 @@ class _Builder:
             case "subflow":
                 assert node.subflow is not None
                 block = block_of(node.subflow, self._depth + 1, self._nested)
-                inner = Inner(block, output_of(self._depth + 1, refers=False), _object, None)
+                inner = Inner("", block, output_of(self._depth + 1, refers=False), _object, None)
                 return self._inside(node, node.key, inner, rules, look)
             case "flow_ref":
                 inner = self._nested(node.flow or "", self._depth + 1)
@@ -124,7 +111,7 @@ class _Builder:
 
     @property
     def _item(self) -> Source:
-        """What a child of a fan-out in this block is for."""
+        """The item of a child of a fan-out in this block."""
         return Source("item", (), self._depth + 1)
 
     def _inside(self, node: FlowNode, name: str, inner: Inner, rules: _Rules, look: _Look) -> Nested:
@@ -187,15 +174,15 @@ _INNER: Final = _Rules(CALL, Routes(END), None)
 
 
 def _routes(edges: Mapping[str, str]) -> Routes:
-    """Where a node leads when nothing else is said: a failure takes `error`, else `default`, else it is the block's own."""
+    """Return the routes of a node: a failure takes `error`, else `default`, else it fails the block."""
     default = edges.get(DEFAULT_ACTION, FAIL)
     error = edges.get("error", default)
     return Routes(END if default is FAIL else default, error, edges.get("timeout", error))
 
 
 def met_again(nodes: Iterable[str], edges: Sequence[Edge]) -> set[str]:
-    """The nodes on cycles, and those between two cycles: what is left when ends are taken away until there are none,
-    and then beginnings."""
+    """Return the nodes on cycles and between two cycles: the rest after repeatedly removing nodes without successors, then nodes
+    without predecessors."""
     left = set(nodes)
     arrows = {(edge.source, edge.target) for edge in edges if {edge.source, edge.target} <= left}
     for pairs in (arrows, {(target, source) for source, target in arrows}):
@@ -219,7 +206,7 @@ def met_again(nodes: Iterable[str], edges: Sequence[Edge]) -> set[str]:
 
 
 class _Look:
-    """What the references of one node mean."""
+    """Resolves the references of one node."""
 
     def __init__(self, node: FlowNode, depth: int, task: Source) -> None:
         self._node, self._depth, self._task = node, depth, task
@@ -228,7 +215,7 @@ class _Look:
         self.prep = self._prep(node)
 
     def _param(self, value: Any) -> Any:
-        """A param as written; `$params.x` in it takes the task's value."""
+        """Return a param as written, with `$params.x` taken from the task."""
         if isinstance(value, str) and is_reference(value):
             found = reference(value)
             return self._of_task(found.members) if found.root == "params" else value
@@ -247,7 +234,7 @@ class _Look:
         return None if node.prep.input_key is None else self._given(node.prep.input_key)
 
     def _given(self, value: Any) -> Any:
-        """A template of what prep names. Nothing has been put in yet: `$input` is null."""
+        """Compile a template for the values that prep names. The node has no input yet, so `$input` is null."""
         found = given(value)
         if isinstance(found, Literal):
             return found.value
@@ -258,7 +245,7 @@ class _Look:
         return self._of_params(found.members)
 
     def _of_params(self, members: tuple[str | int, ...]) -> Any:
-        """A place in the params as the node has them."""
+        """Return a place in the node's own params."""
         if not members:
             return self.params
         if members[0] not in self._own:
@@ -269,7 +256,7 @@ class _Look:
         return expr.walk(own, members[1:]) if members[1:] else own
 
     def value(self, found: Reference) -> Callable[[View, Any], Any]:
-        """What a reference gives, with the node's input (or result) at hand."""
+        """Return the value of a reference, given the node's input or result."""
         if found.root == "input":
             return lambda view, value: expr.walk(value, found.members)
         if found.root == "shared":
@@ -279,7 +266,7 @@ class _Look:
         return lambda view, value: of_params(view)
 
     def param(self, name: str) -> Evaluate:
-        """A param that the node itself goes by; it may be a reference of any root."""
+        """Return a param that configures the node itself; it may be any reference."""
         written = self._node.params.get(name)
         if not (isinstance(written, str) and is_reference(written)):
             return expr_of(self._of_params((name,)))
@@ -288,8 +275,8 @@ class _Look:
 
 
 def expr_of(template: Any) -> Evaluate:
-    """The value of a template, for callers that need a value instead of text. One that is put together is made as text
-    first, which is counted: the same variable in a thousand places is a thousand copies of it."""
+    """Evaluate a template to a value. A composed value is rendered to text first, so that its size is counted: the same variable in a
+    thousand places is a thousand copies."""
     if isinstance(template, Source):
         return expr.evaluate(template)
     if isinstance(template, Merged | dict | list):
@@ -328,7 +315,7 @@ def _writes(node: FlowNode) -> Callable[[View, Any, Sequence[ChildError]], Mappi
 
 
 def _action(node: FlowNode, look: _Look) -> Callable[[View, Any], str]:
-    """`choice_cases`, `action_static`, `action_key` in the result and then in shared state, `default_action`."""
+    """Return the action of a node: `choice_cases`, `action_static`, `action_key` in the result and then in shared state, `default_action`."""
     if node.kind == "approval":
         return _decided(node, look)
     cases = [(case.action, condition(case.expr)) for case in node.choice_cases]
@@ -343,9 +330,8 @@ def _action(node: FlowNode, look: _Look) -> Callable[[View, Any], str]:
                 values[found] = look.value(found)
             return values[found](view, value)
 
-        for name, holds in cases:
-            if holds(found_at):
-                return name
+        if (name := _first_that_holds(cases, found_at, view)) is not None:
+            return name
         if static:
             return static
         if named is not None and elsewhere is not None:
@@ -359,8 +345,18 @@ def _action(node: FlowNode, look: _Look) -> Callable[[View, Any], str]:
     return action
 
 
+def _first_that_holds(cases: list[tuple[str, Holds]], look: Look, view: View) -> str | None:
+    """The action of the first case whose condition holds. All cases of a node share one budget of work: a node may have
+    thousands of them, and they are decided in one turn of the event loop."""
+    work = Work()
+    try:
+        return next((name for name, holds in cases if holds(look, work)), None)
+    finally:
+        view.worked += work.spent
+
+
 def _decided(node: FlowNode, look: _Look) -> Callable[[View, Any], str]:
-    """The action of an approval: `approved` or `rejected`, or the text that was decided on."""
+    """Return the action of an approval: `approved`, `rejected`, or the text of the decision."""
     static, default, key = node.post.action_static, node.default_action or "", node.post.action_key
     elsewhere = None if key in (None, "approval") else look.value(reference(key))
 
@@ -377,7 +373,7 @@ def _decided(node: FlowNode, look: _Look) -> Callable[[View, Any], str]:
 
 
 def _condition(node: FlowNode, rules: _Rules, look: _Look) -> Condition:
-    """A node that waits until something is there: what a reference names, as it stands on entry or after a signal."""
+    """Build a node that waits until a referenced value exists, checked on entry and after each signal."""
     is_approval = node.kind == "approval"
     named = reference(node.params["approval_key" if is_approval else "signal_key"])
     value_of, given = look.value(named), expr_of(look.prep)

@@ -1,67 +1,73 @@
-"""The plan: what a definition means, in the one form that the engine knows.
+"""The plan: the compiled form of a definition, the only form that the engine knows.
 
-A plan is a tree of blocks. A block is a set of nodes joined by routes; a node that opens a scope (fan-out, choice of
-blocks) holds blocks of its own. Routes are names, not positions, so a block may hold cycles and several entries.
-Nothing here remembers which notation it came from: every difference between notations is a field.
+A plan is a tree of blocks. A block is a set of nodes joined by routes; a node that opens a scope (fan-out, choice) contains
+blocks of its own. Routes are names, not positions, so a block may contain cycles and several entries. A plan does not record
+its notation: every difference between notations is a field.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 import msgspec
 
 from holdfast.spec.policy import RetryPolicy
+from holdfast.spec.steps import ResultRule
 from holdfast.values import Error, Millis, base_of, scope_of, split
 
 END: Final = ""  # a route to the end of its block
-FAIL: Final = None  # no route: the failure is the block's own
-TIMEOUTS: Final = frozenset(
-    {"timeout", "resume_timeout"}
-)  # kinds of failures that take the route of a time-out
+FAIL: Final = None  # no route: the failure fails the block
+TIMEOUTS: Final = frozenset({"timeout", "resume_timeout"})  # kinds of failures that take the timeout route
 
 PENDING_TTL_MS: Final = 86_400_000
 
 # How much of a finished step's output the run keeps in memory.
 KEEP_NOTHING: Final = 0
-KEEP_NAMED: Final = 1  # a later expression can name it
-KEEP_RESULT: Final = (
-    2  # only the run's own output is made of it: kept while small, else read back from the journal
-)
+KEEP_NAMED: Final = 1  # a later expression can refer to it
+# Only part of the run's own output: kept while small, otherwise read from the journal.
+KEEP_RESULT: Final = 2
 
 
 class View(Protocol):
-    """What an expression may see of a run: committed values, by the frame it stands in."""
+    """The values of a run that an expression can see from its frame."""
 
     frames: tuple[str, ...]  # the frames around the step, outermost first; frames[0] is the top level
-    size: int  # of the larger parts of the value that is being rendered, in bytes, with their references followed
+    size: int  # bytes of the larger parts of the value being rendered, with references followed
     excess: int  # how much larger that value is than its text
-    depth_max: int  # of such a value; more once something was gathered for it
+    depth_max: int  # limit of such a value; higher once an output was gathered for it
+    worked: int  # units of work that searches and conditions have spent so far, see spec/work.py
 
     def env(self) -> Any: ...
     def inputs(self) -> Any: ...
     def output(self, path: str) -> Any: ...
     def item(self, frame: str) -> Any: ...  # of a nested plan's frame: its inputs
-    def var(self, frame: str, name: str) -> Any: ...  # null where nothing was written
+    def var(self, frame: str, name: str) -> Any: ...  # null if not written
     def vars_text(self, frame: str) -> bytes: ...  # all of them, as a JSON object
     def met(self, frame: str, name: str) -> int: ...  # how often a node on a cycle was visited
     def raw(self, path: str) -> bytes | None: ...
 
 
 Evaluate = Callable[[View], Any]
-Answer = Callable[[Any], Any]
 Render = Callable[[View], bytes]  # JSON text; parts over 1 KiB that already exist are references
 
 
+class Answer(Protocol):
+    """The output in an answer. Raises AnswerFailed if the answer is a failure. The rule as data, for another process to apply."""
+
+    rule: ResultRule
+
+    def __call__(self, value: Any) -> Any: ...
+
+
 class ItemsOf(Protocol):
-    """The items of a fan-out: how many, and their JSON array (or a reference to one that exists)."""
+    """The items of a fan-out: their number, and a JSON array or a reference to one."""
 
     def __call__(self, view: View) -> tuple[int, bytes]: ...
 
 
 class Routes(msgspec.Struct, frozen=True):
-    """Where a node leads: the name of the next node in its block, END, or FAIL."""
+    """The successors of a node: names of nodes in its block, END, or FAIL."""
 
     ok: str
     error: str | None = FAIL
@@ -74,9 +80,9 @@ class Routes(msgspec.Struct, frozen=True):
 
 
 class Post(msgspec.Struct, frozen=True):
-    """What follows from what a node gave: variables of its plan are written, and an action says where to go on.
+    """What follows from a node's output: variables to write, and the action that selects the next node.
 
-    An action that leads nowhere goes where `Routes.ok` says. A node without this rule writes nothing and has no actions.
+    An action without an edge continues at `Routes.ok`. A node without this rule writes nothing and has no actions.
     """
 
     writes: Callable[[View, Any, Sequence[ChildError]], Mapping[str, bytes]]  # name → JSON text
@@ -92,7 +98,7 @@ class ChildError(msgspec.Struct, frozen=True):
 
 
 class KeyRule(msgspec.Struct, frozen=True):
-    """When two executions count as the same: their rendered keys are equal, within one run or across all runs."""
+    """An idempotency key: two executions are the same if their rendered keys are equal, within one run or across all runs."""
 
     text: Callable[[View], str]
     is_global: bool = False
@@ -101,26 +107,26 @@ class KeyRule(msgspec.Struct, frozen=True):
 
 
 class PendingRule(msgspec.Struct, frozen=True):
-    """How long an answer that comes later is waited for, and how often it is asked for meanwhile."""
+    """How long to wait for a pending result, and how often to poll for it."""
 
     ttl_ms: int | None = None  # None: as long as the plan says
-    poll_ms: int | None = None  # None: it is not asked for
+    poll_ms: int | None = None  # None: no polling
     poll_ms_max: int = 0
     has_callback: bool = False  # the call receives a callback URL
 
 
 class ServiceRule(msgspec.Struct, frozen=True):
-    """How a worker is found for a call: its `target` is a service, its inputs are `{"input": …, "params": {…}}`."""
+    """How to find a worker for a call. The call's `target` is a service; its inputs are `{"input": …, "params": {…}}`."""
 
-    max_attempts: int = 0  # workers that are tried; 0: all there are
-    attempt_delay_ms: int = 0  # before the next one, after an answer that is a failure
+    max_attempts: int = 0  # workers to try; 0: all of them
+    attempt_delay_ms: int = 0  # before the next worker, after a failed result
     weighted_by_load: bool = False  # the least loaded first, else in the order of their registration
     call_timeout_ms: int | None = None  # of one call of one worker
     is_given: bool = False  # the inputs name the service too
 
 
 class Call(msgspec.Struct, frozen=True):
-    """Executes something outside the engine: one attempt or several."""
+    """Calls a tool or service, in one or more attempts."""
 
     name: str
     routes: Routes
@@ -131,16 +137,16 @@ class Call(msgspec.Struct, frozen=True):
     timeout_ms: int | None = None
     fails_on_crash: bool = False
     key: KeyRule | None = None
-    answer: Answer | None = None  # what of an answer is the output; raises where the answer is a failure
+    answer: Answer | None = None  # result → output; raises if the result is a failure
     pending: PendingRule | None = None  # None: what is usual
     service: ServiceRule | None = None
-    spreads: bool = False  # its inputs are those of a service, and the tool is given them as its arguments
+    spreads: bool = False  # its inputs have the form of a service call; the tool receives them as arguments
     post: Post | None = None
     is_plain: bool = True  # no timeout, key or polling: an attempt is just a call
 
 
 class Timer(msgspec.Struct, frozen=True):
-    """Waits for an instant. `due` gives it from what it sees and the time of entering."""
+    """Waits until an instant. `due` computes it from the visible values and the time of entry."""
 
     name: str
     routes: Routes
@@ -151,7 +157,7 @@ class Timer(msgspec.Struct, frozen=True):
 
 
 class Value(msgspec.Struct, frozen=True):
-    """Gives a value at once: what it is good for is the action that follows from it."""
+    """Returns a value at once; used for the action that follows from it."""
 
     name: str
     routes: Routes
@@ -161,12 +167,12 @@ class Value(msgspec.Struct, frozen=True):
 
 
 class Condition(msgspec.Struct, frozen=True):
-    """Waits until its condition is true: checked on entry, and after each signal."""
+    """Waits until its condition is true, checked on entry and after each signal."""
 
     name: str
     routes: Routes
-    ready: Callable[[View], tuple[bool, Any]]  # and the value then, which is the output
-    answers_to: str | None  # the variable that an approval writes, where it is one
+    ready: Callable[[View], tuple[bool, Any]]  # and the value, which is the output
+    answers_to: str | None  # the variable that an approval writes, if this is an approval
     timeout_ms: Callable[[View], int | None]
     keep: int = KEEP_NOTHING
     post: Post | None = None
@@ -174,7 +180,7 @@ class Condition(msgspec.Struct, frozen=True):
 
 
 class Signal(msgspec.Struct, frozen=True):
-    """Waits for signals by name, each of which is taken once."""
+    """Waits for signals by name. Each signal is consumed once."""
 
     name: str
     routes: Routes
@@ -187,14 +193,14 @@ class Signal(msgspec.Struct, frozen=True):
 
 
 class Approval(msgspec.Struct, frozen=True):
-    """Waits until enough people have agreed, or too many have not."""
+    """Waits until enough approvers have approved, or too many have rejected."""
 
     name: str
     routes: Routes
     prompt: Callable[[View], str]
     need: int = 1
     of: tuple[str, ...] = ()  # who may answer; empty: any caller with the scope `approve`
-    form: Mapping[str, Any] | None = None  # JSON Schema of what is to be filled in
+    form: Mapping[str, Any] | None = None  # JSON Schema of the form
     timeout_ms: int | None = None
     escalate_ms: int | None = None
     escalate_to: tuple[str, ...] = ()
@@ -203,7 +209,7 @@ class Approval(msgspec.Struct, frozen=True):
 
 
 class Choice(msgspec.Struct, frozen=True):
-    """Evaluates a condition and runs one part of its block: the one that `entries` names for the answer."""
+    """Evaluates a condition and runs its block from the node that `entries` names for the result."""
 
     name: str
     routes: Routes
@@ -231,22 +237,21 @@ class FanOut(msgspec.Struct, frozen=True):
         [list[dict[str, Any]]], Any
     ]  # children (status, error, texts of steps by name) → the output
     count: Callable[[int, int], Any] | None  # instead: how many children, and how many failed → the output
-    noun: str  # what a child is called in messages
+    noun: str  # the word for a child in messages
     keep: int = KEEP_NOTHING
     post: Post | None = None
-    gather: Callable[[list[dict[str, Any]]], Gathered] | None = (
-        None  # instead: the output and what failed, when joined
-    )
-    drains: bool = False  # after a failed child no other begins; those at work are waited for
-    is_named: bool = True  # its output as a whole is asked for, and so must not be too large
+    # Instead: combines the children's results when they join.
+    gather: Callable[[list[dict[str, Any]]], Gathered] | None = None
+    drains: bool = False  # after a failed child no other starts; running ones are awaited
+    is_named: bool = True  # its whole output is needed, and so must not be too large
 
     def block_of(self, index: int | None) -> Block:
         return self.blocks[0] if self.items is not None else self.blocks[index or 0]
 
 
 class Gathered(msgspec.Struct, frozen=True):
-    """What the children of a fan-out gave together, as texts among data. With `failed` the node has failed, and has an
-    output all the same."""
+    """The combined output of a fan-out's children, as data that contains texts. With `failed` the node has failed, but still has an
+    output."""
 
     value: Any
     errors: Sequence[ChildError] = ()
@@ -254,11 +259,11 @@ class Gathered(msgspec.Struct, frozen=True):
 
 
 class Nested(msgspec.Struct, frozen=True):
-    """Runs a whole plan as one node, with inputs of its own."""
+    """Runs a plan as one node, with its own inputs."""
 
     name: str
     routes: Routes
-    workflow: str  # what it is called in messages
+    workflow: str  # its word in messages
     block: Block
     inputs: Render
     fill: Callable[[Any], dict[str, Any]]  # checks the inputs, fills in defaults; raises ValueError
@@ -266,7 +271,7 @@ class Nested(msgspec.Struct, frozen=True):
     timeout_ms: int | None = None
     keep: int = KEEP_NOTHING
     post: Post | None = None
-    what: str = "workflow"  # what it is, in messages
+    what: str = "workflow"  # its word in messages
     late: str = "run_timeout"  # the error kind when the run times out
 
     def block_of(self, index: int | None) -> Block:
@@ -278,15 +283,15 @@ SCOPES: Final = (
     Choice,
     FanOut,
     Nested,
-)  # `Choice | FanOut | Nested` would be made anew wherever it is asked for
+)  # evaluated once: `Choice | FanOut | Nested` would build a new object at every check
 
 
 class Block(msgspec.Struct, frozen=True):
     nodes: Mapping[str, Node]
     first: str  # END when there is nothing to do
     again: frozenset[str] = frozenset()  # nodes on cycles: each visit of one is a step of its own
-    # Calls that are followed by another call, or by the end (None), whatever they return, and timers that are followed by
-    # a call: name → the successor. None of them has an idempotency key. engine/step has a short way for these.
+    # Calls that are followed by a call or by the end (None) whatever they return, and timers that are followed by a call:
+    # name → successor. None has an idempotency key. engine/step has a fast path for these.
     plain: Mapping[str, tuple[str, Call | None]] = {}
 
     def __post_init__(self) -> None:
@@ -308,7 +313,7 @@ class Block(msgspec.Struct, frozen=True):
         return self.nodes.get(tail) or self.nodes[base_of(tail)]
 
     def leads(self, name: str, to: str) -> bool:
-        """Whether a node can be reached from another one, or is the same node."""
+        """Return whether a node can be reached from another one, or is the same node."""
         seen, ahead = {name}, [name]
         while ahead:
             if (at := ahead.pop()) == to:
@@ -320,12 +325,12 @@ class Block(msgspec.Struct, frozen=True):
 
     @property
     def asks_workers(self) -> bool:
-        """Is anything in it for workers to do?"""
+        """Whether any of its calls is to a service."""
         return any(map(_asks_workers, self.nodes.values()))
 
 
 def _followers(node: Node) -> set[str]:
-    """The nodes that may come next."""
+    """Return the possible next nodes."""
     routes = node.routes
     ways = {routes.ok, routes.error, routes.timeout, *(node.post.routes.values() if node.post else ())}
     return {name for name in ways if name is not FAIL and name != END}
@@ -347,19 +352,19 @@ class Plan(msgspec.Struct, frozen=True):
     version: str
     root: Block
     output: Render | None  # None: the outputs of the top-level nodes
-    keeps_result: bool  # the run's output can be put together from memory
+    keeps_result: bool  # the run's output can be assembled from memory
     timeout_ms: int | None = None
     interrupted_by_restart: bool = False
     has_vars: bool = False  # its nodes write variables, and so may a signal
     asks_workers: bool = False  # some of its calls are of services
-    pending_ttl_ms: int = PENDING_TTL_MS  # how long a later answer is waited for, where its call does not say
+    pending_ttl_ms: int = PENDING_TTL_MS  # how long to wait for a pending result, unless the call says
     steps_total: int = 0
-    env: tuple[str, ...] = ()  # variables of the environment that expressions name
-    advice_when_too_large: str = ""  # what its author can do about outputs that are too many to keep
-    secrets: tuple[str, ...] = ()  # that expressions name
+    env: tuple[str, ...] = ()  # environment variables that expressions refer to
+    advice_when_too_large: str = ""  # the hint for an author whose outputs are too large to keep
+    secrets: tuple[str, ...] = ()  # secrets that expressions refer to
 
     def block(self, frame: str) -> Block:
-        """The block that runs in a frame: `""` is the top level, `loop[3]` the body of `loop`."""
+        """Return the block that runs in a frame: `""` is the top level, `loop[3]` the body of `loop`."""
         if not frame:
             return self.root
         scope, index = scope_of(frame)
@@ -371,3 +376,19 @@ class Plan(msgspec.Struct, frozen=True):
     def node(self, path: str) -> Node:
         frame, tail = split(path)
         return self.block(frame).node(tail)
+
+
+class Inner(NamedTuple):
+    """A compiled definition that runs inside another one."""
+
+    name: str
+    block: Block
+    output: Render | None
+    fill: Callable[[Any], dict[str, Any]]
+    timeout_ms: int | None
+
+
+class NestedOf(Protocol):
+    """Compiles a definition, by name, to run in a frame of the given depth."""
+
+    def __call__(self, name: str, depth: int, keep: int = KEEP_NAMED) -> Inner: ...

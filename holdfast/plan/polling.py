@@ -1,10 +1,10 @@
-"""A call that is repeated until its result meets a condition: a small plan with a cycle of its own.
+"""The kind `poll`: a call that is repeated until its result meets a condition, as a nested plan with a cycle.
 
-    call ──► look ──done──► the answer
+    call ──► check ──done──► the result
       ▲        │
-      └─ pause ┘  again: the pause doubles up to a limit
+      └─ pause ┘  again: the pause doubles up to a maximum
 
-Knows how the three hang together. Does not know what is called, or where it was written.
+Knows how the three nodes are connected. Does not know what is called, or the notation.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from holdfast.values import Millis, written
 CALL: Final = "call"
 LOOK: Final = "look"
 PAUSE: Final = "pause"
-ANSWER: Final = "answer"  # the variable that holds the latest one
+ANSWER: Final = "answer"  # the variable that holds the latest result
 
 
 def polling(
@@ -37,7 +37,7 @@ def polling(
     timeout_ms: int | None,
     keep: int,
 ) -> Nested:
-    """The node that calls until `until` finds something in the answer; its frame is at `depth`."""
+    """Build the node that calls until `until` is true of the result; its frame is at `depth`."""
     find = compiled(parse_jsonpath(until))
     latest = Source("vars", (ANSWER,), depth)
 

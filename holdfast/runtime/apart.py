@@ -7,6 +7,7 @@ that is a function of bytes which is found by its name.
 
 from __future__ import annotations
 
+import asyncio
 import importlib
 import os
 import subprocess
@@ -34,6 +35,12 @@ async def apart(work: Callable[[bytes], bytes], text: bytes) -> bytes:
     """What a function at the top of a module makes of a text. Raises Unavailable where no process can be had."""
     name = f"{work.__module__}:{work.__qualname__}"
     return await in_pool(_CALLERS, lambda: _call(name, text))
+
+
+async def yield_after(text: bytes) -> None:
+    """Let the event loop take a turn after work on a large text, before the next piece of work on it."""
+    if len(text) > LARGE_BYTES:
+        await asyncio.sleep(0)
 
 
 async def in_turns(work: Callable[[], T]) -> T:

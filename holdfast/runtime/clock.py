@@ -11,7 +11,7 @@ from typing import Final, Protocol
 
 from holdfast.values import Millis, RunId
 
-SET_BACK_MS_LEAST: Final = 1_000  # smaller steps are corrections that every clock makes
+JUMP_MS_LEAST: Final = 1_000  # smaller steps are corrections that every clock makes
 
 
 class Clock(Protocol):
@@ -59,7 +59,7 @@ class Steady:
 
     def now(self) -> Millis:
         wall, passed = self._clock.now(), int(self.monotonic() * 1000)
-        if self._ahead + passed - wall >= SET_BACK_MS_LEAST:
+        if self._ahead + passed - wall >= JUMP_MS_LEAST:
             return Millis(self._ahead + passed)
         self._ahead = wall - passed
         return wall

@@ -17,19 +17,23 @@ from holdfast.deliveries.destinations import Given as FinalCallback
 from holdfast.deliveries.destinations import destination
 from holdfast.errors import InvalidInputs, LimitExceeded, NotFound, RunIsOver, VersionConflict
 from holdfast.plan.compile import Resolved
-from holdfast.runtime.door import Live
-from holdfast.runtime.engine import Engine
-from holdfast.runtime.plans import Given
-from holdfast.runtime.replies import Kept
+from holdfast.runtime.clock import Clock
+from holdfast.runtime.door import ResidentRun
+from holdfast.runtime.gate import Gate
+from holdfast.runtime.idempotency import Kept
+from holdfast.runtime.plans import Given, Plans
 from holdfast.runtime.rerun import Again
-from holdfast.runtime.starts import RerunRun, StartRun
+from holdfast.runtime.runs import Runs
+from holdfast.runtime.starts import RerunRun, StartRun, Starts
 from holdfast.signing import opened
 from holdfast.spec.notation import Definition
 from holdfast.spec.policy import NAME_CHARS_MAX
+from holdfast.store.base import Store
 from holdfast.store.batch import Batch
 from holdfast.store.records import Publication, Release, RunRow, Workflow
 from holdfast.values import RunId, Status, encode, is_text
-from holdfast.waits.callbacks import Resumed
+from holdfast.waits.approvals import Approvals
+from holdfast.waits.callbacks import Callbacks, Resumed
 
 NUMBER_MAX: Final = 2**31 - 1
 NO_BOUND: Final = 2**62
@@ -38,8 +42,19 @@ Made = TypeVar("Made")
 
 
 class Commands:
-    def __init__(self, engine: Engine) -> None:
-        self._engine, self._store, self._clock = engine, engine.store, engine.clock
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        gate: Gate,
+        plans: Plans,
+        starts: Starts,
+        runs: Runs,
+        approvals: Approvals,
+        callbacks: Callbacks,
+    ) -> None:
+        self._store, self._clock, self._gate, self._plans = store, clock, gate, plans
+        self._starts, self._runs, self._approvals, self._callbacks = starts, runs, approvals, callbacks
         self._publishing = asyncio.Lock()  # a number is given out to one content
         self._at_work: set[asyncio.Task[Any]] = set()
 
@@ -47,7 +62,7 @@ class Commands:
 
     async def read(self, definition: Given, name: str | None = None) -> Definition:
         """A definition as a record; the same content is read once. `name`, if it is given, counts instead of its own."""
-        return await self._engine.plans.read_in_turns(definition, name)
+        return await self._plans.read_in_turns(definition, name)
 
     async def create_flow(self, tenant: str, name: str, description: str = "") -> str:
         """A workflow of which nothing is published yet; gives its id. One of that name that is there already stays."""
@@ -61,7 +76,7 @@ class Commands:
             if known is None:
                 batch, known = Batch(), self._new_workflow(name, description)
                 batch.workflows.append((tenant, known))
-                await self._engine.commit(batch)
+                await self._gate.commit(batch)
         return known.id
 
     async def publish(
@@ -73,7 +88,7 @@ class Commands:
         keeps its content for ever: different content raises VersionConflict. Without a number, the next one is used.
         """
         spec = await self.read(definition)
-        self._engine.plans.content_of(spec)  # refused unless it is valid
+        self._plans.content_of(spec)  # refused unless it is valid
         _check_number(number)
         return await self._to_its_end(self._publish(tenant, spec, number, draft=draft))
 
@@ -90,11 +105,11 @@ class Commands:
             batch, at = Batch(), self._clock.now()
             if workflow is None:
                 batch.workflows.append((tenant, flow))
-            self._engine.plans.store_with(batch, tenant, own, own.version, at)
+            self._plans.store_with(batch, tenant, own, own.version, at)
             described = spec.description if is_current and spec.description != flow.description else None
             batch.published.append(Publication(tenant, release, is_current, at, described))
-            await self._engine.commit(batch)
-        self._engine.plans.is_durable(tenant, own.version)
+            await self._gate.commit(batch, self._starts.forget_names)
+        self._plans.is_durable(tenant, own.version)
         return release
 
     async def _release(
@@ -140,7 +155,7 @@ class Commands:
                 raise InvalidInputs(f"release {number} of {name!r} is a draft; publish it first")
             batch = Batch()
             batch.published.append(Publication(tenant, release, True, self._clock.now()))
-            await self._engine.commit(batch)
+            await self._gate.commit(batch, self._starts.forget_names)
         return release
 
     async def _release_of(self, tenant: str, name: str, number: int) -> Release:
@@ -200,10 +215,10 @@ class Commands:
             request_id=request_id,
             workflow=word,
         )
-        begun = await self._engine.starts.start(order)
-        if request_id is None and begun.live is not None:
-            return _accepted(begun.live, {**spec.labels, **order.labels}, parent_job_id, number), True
-        return await self._row(begun.no), begun.live is not None
+        begun = await self._starts.start(order)
+        if request_id is None and begun.resident is not None:
+            return _accepted(begun.resident, {**spec.labels, **order.labels}, parent_job_id, number), True
+        return await self._row(begun.no), begun.resident is not None
 
     async def _meant(
         self, tenant: str, what: Definition | Mapping[str, Any] | str, number: int | None
@@ -214,20 +229,20 @@ class Commands:
             if number is not None:
                 raise InvalidInputs("a number chooses a release of a workflow; give the name of one")
             spec = await self.read(what)
-            return spec, None, self._engine.plans.content_of(spec)
+            return spec, None, self._plans.content_of(spec)
         if number is None:
-            spec, number = await self._engine.starts.published(what, tenant)
+            spec, number = await self._starts.published(what, tenant)
             return spec, number, what
         release = await self._release_of(tenant, what, number)
         found = await self._store.definition(tenant, release.version)
         assert found is not None, f"the definition of release {number} of {what} is missing"
-        return await self._engine.plans.spec_of(release.version, found[0]), number, f"{what} {number}"
+        return await self._plans.spec_of(release.version, found[0]), number, f"{what} {number}"
 
     async def cancel(self, tenant: str, run_id: str, reason: str = "") -> RunRow:
         """Stop a run. One that has ended stays as it is, and its row says how: that is no error."""
         with contextlib.suppress(RunIsOver):
-            await self._engine.cancel(RunId(run_id), reason, tenant=tenant)
-        return await self._engine.row_of(RunId(run_id), tenant)
+            await self._runs.cancel(RunId(run_id), reason, tenant=tenant)
+        return await self._runs.row_of(RunId(run_id), tenant)
 
     async def signal(
         self,
@@ -244,7 +259,7 @@ class Commands:
         _check_text("the key of a signal", key, NAME_CHARS_MAX)
         if correlation is not None:
             _check_text("the correlation of a signal", correlation, NAME_CHARS_MAX)
-        return await self._engine.signal(
+        return await self._runs.signal(
             RunId(run_id), key, value, correlation=correlation, tenant=tenant, keep=keep
         )
 
@@ -266,13 +281,13 @@ class Commands:
             _check_prose(what, text)
         if not isinstance(approved, bool):
             raise InvalidInputs(f"an answer to an approval is true or false, not {approved!a}")
-        return await self._engine.approvals.approve(
+        return await self._approvals.approve(
             tenant, run_id, path, approved=approved, reason=reason, by=by, form=form, keep=keep
         )
 
     async def resume(self, tenant: str, task_id: str, answer: Any, run_id: str | None = None) -> Resumed:
         """Deliver the later answer of a call, by the id that its sender gave it."""
-        return await self._engine.callbacks.resume(tenant, task_id, answer, run_id)
+        return await self._callbacks.resume(tenant, task_id, answer, run_id)
 
     def is_callback(self, address: str) -> bool:
         """Whether this is the last part of a callback URL of ours. Needs no database access."""
@@ -283,7 +298,7 @@ class Commands:
         capability = opened(self._store.server_key, address, "resume")
         if capability is None:
             return Resumed(False, "unknown_task")
-        return await self._engine.callbacks.resume_by(capability, answer)
+        return await self._callbacks.resume_by(capability, answer)
 
     async def rerun(
         self,
@@ -302,7 +317,7 @@ class Commands:
             tenant=tenant,
             request_id=request_id,
         )
-        return await self._row((await self._engine.starts.rerun(order)).no)
+        return await self._row((await self._starts.rerun(order)).no)
 
     async def _row(self, no: Any) -> RunRow:
         row = await self._store.run_by_no(no)
@@ -310,9 +325,11 @@ class Commands:
         return row
 
 
-def _accepted(live: Live, labels: Mapping[str, str], parent_job_id: str | None, number: int | None) -> RunRow:
+def _accepted(
+    resident: ResidentRun, labels: Mapping[str, str], parent_job_id: str | None, number: int | None
+) -> RunRow:
     """A new run as its first row says, without asking the store: what has become of it since may not be durable yet."""
-    run = live.run
+    run = resident.run
     return RunRow(
         no=run.no,
         tenant=run.tenant,
@@ -328,7 +345,7 @@ def _accepted(live: Live, labels: Mapping[str, str], parent_job_id: str | None, 
         created_at=run.created_at,
         finished_at=None,
         parent_job_id=parent_job_id,
-        workflow=live.plan.name,
+        workflow=resident.plan.name,
         number=number,
     )
 

@@ -1,60 +1,418 @@
-"""An engine put together as the settings say: for those who serve a file, and need not know what it is made of."""
+"""The composition root: the only place that puts the parts of an engine together.
+
+    Settings ──► engine_of ─┐
+    Holdfast ──► embedded ──┴─► parts of a file ──► parts_of ──► Engine
+
+A part takes the parts that it uses as arguments. The door is the one exception: the parts that carry decisions out apply
+events to it, so it is connected to them last.
+"""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
+
+import msgspec
 
 from holdfast import limits
 from holdfast.config import Settings
-from holdfast.execution.dispatcher import ATTEMPTS_MAX, THREADS_MAX, TURN_SECONDS_OF_SERVER
+from holdfast.deliveries.outbox import Outbox
+from holdfast.execution.dispatcher import (
+    ATTEMPTS_MAX,
+    THREADS_MAX,
+    TURN_SECONDS_OF_SERVER,
+    Dispatch,
+)
+from holdfast.execution.outputs import Outputs
 from holdfast.ops.backup import artefacts_of
 from holdfast.ops.upkeep import Upkeep
+from holdfast.plugins.call import add_tools
+from holdfast.plugins.find import installed, referenced
+from holdfast.plugins.load import Loaded, load
+from holdfast.runtime.alarms import Alarms
 from holdfast.runtime.clock import Clock, SystemClock
-from holdfast.runtime.engine import Engine
-from holdfast.runtime.fatal_runs import mark_beside
+from holdfast.runtime.commands import Commands
+from holdfast.runtime.committer import Committer
+from holdfast.runtime.door import Door
+from holdfast.runtime.effects import Effects
+from holdfast.runtime.engine import Engine, Parts
+from holdfast.runtime.fatal_runs import FatalRuns, mark_beside
+from holdfast.runtime.gate import Gate
+from holdfast.runtime.options import Options
+from holdfast.runtime.ownership import Ownership
+from holdfast.runtime.plans import Plans
+from holdfast.runtime.resident import Residents
+from holdfast.runtime.restore import Restore
+from holdfast.runtime.runs import Runs
+from holdfast.runtime.service import Service
+from holdfast.runtime.starts import Starts
+from holdfast.runtime.waiters import Waiters
+from holdfast.runtime.wakes import Wakes
 from holdfast.store.artefacts import Artefacts
+from holdfast.store.base import Store
+from holdfast.store.open import database_path, lock_of, open_url
 from holdfast.store.roots import Protected, Roots
-from holdfast.store.sqlite.store import SqliteStore
 from holdfast.tools.registry import Registry
 from holdfast.tools.secrets import Secrets
+from holdfast.triggers.files import Files
+from holdfast.triggers.fires import Fires
+from holdfast.triggers.hooks import Hooks
+from holdfast.triggers.kinds import Kinds
+from holdfast.triggers.occurrences import Occurrences
+from holdfast.triggers.plugins import Plugins
+from holdfast.triggers.run_ends import RunEnds
+from holdfast.triggers.schedules import Schedules
+from holdfast.triggers.sources import Sources
+from holdfast.triggers.waiting import Waiting
+from holdfast.views.events import Feed
+from holdfast.views.memory import Memory
+from holdfast.views.runs import Queries
+from holdfast.waits.approvals import Approvals
+from holdfast.waits.callback_urls import CallbackUrls
+from holdfast.waits.callbacks import Callbacks
+from holdfast.waits.polling import Polling
 from holdfast.workers.service import Workers
 
-__all__ = ["Registry", "database_path", "engine_of"]  # the first is handed on to those who know no tools
+__all__ = [
+    "Options",
+    "Registry",
+    "database_path",
+    "embedded",
+    "engine_of",
+    "load_plugins",
+    "lock_of",
+    "parts_of",
+]  # Registry is for callers that know no tools
 
 
-def engine_of(settings: Settings, registry: Registry, clock: Clock | None = None) -> Engine:
+# --------------------------------------------------------------------------------------------------- from the outside
+
+
+async def load_plugins(settings: Settings, registry: Registry) -> Loaded:
+    """The plugins that the settings name, and those of installed packages. Their tools are added to the registry."""
+    loaded = await load([*referenced(settings.plugins), *installed()])
+    add_tools(registry, loaded.plugins)
+    return loaded
+
+
+def engine_of(
+    settings: Settings, registry: Registry, clock: Clock | None = None, plugins: Loaded | None = None
+) -> Engine:
+    """The engine of a server or a command, which have their process to themselves."""
     path = database_path(settings.db)
-    store = SqliteStore(path, shares_loop=True, name=database_name(settings.db))
-    settled = {"the settings": settings.file, "the flows": settings.flows and Path(settings.flows)}
-    others = [(what, place) for what, place in settled.items() if place]
-    artefacts = artefacts_beside(path, settings.artefact_roots, registry, others)
-    clock = clock or SystemClock()
-    workers = Workers(
-        store, clock, registry.guard, ttl_secs=settings.worker_ttl_secs, lease_secs=settings.worker_lease_secs
-    )
-    engine = Engine(
-        store,
-        registry,
-        clock,
-        places=settings.attempts_max or ATTEMPTS_MAX,
+    settled = {
+        "the settings": settings.file,
+        "the flows": settings.flows,
+        "the skills": settings.skills,
+        "the schedules": settings.schedules,
+    }
+    others = [(what, Path(place)) for what, place in settled.items() if place]
+    store = open_url(settings.db, shares_loop=True)
+    options = Options(
+        attempts_max=settings.attempts_max or ATTEMPTS_MAX,
         threads=settings.threads or THREADS_MAX,
         processes=settings.processes,
         process_memory_bytes=settings.process_memory_bytes,
+        turn_seconds=TURN_SECONDS_OF_SERVER,
         template_env=settings.template_env,
         pending_ttl_ms=1000 * settings.pending_ttl_secs,
+        worker_ttl_secs=settings.worker_ttl_secs,
+        worker_lease_secs=settings.worker_lease_secs,
+        public_url=settings.public_url,
         secrets=secrets_of(settings),
+        limits=limits.chosen(settings.limits) if settings.limits else None,
+        tunes_gc=True,
+        retention_days=settings.retention_days,
+    )
+    artefacts = artefacts_beside(path, settings.artefact_roots, registry, others)
+    engine = Engine(parts_of(store, registry, clock, _in_file(options, path, artefacts)))
+    if plugins is not None:
+        engine.plugins.use(plugins)
+    return engine
+
+
+def embedded(
+    database: str,
+    registry: Registry,
+    clock: Clock | None,
+    options: Options,
+    *,
+    durability: str,
+    artefact_roots: Iterable[str | os.PathLike[str]],
+) -> Engine:
+    """The engine inside a user's own program."""
+    path = database_path(database)
+    store = open_url(database, durability=durability, threads=not options.by_hand)
+    artefacts = artefacts_beside(path, artefact_roots, registry)
+    return Engine(parts_of(store, registry, clock, _in_file(options, path, artefacts)))
+
+
+def _in_file(options: Options, path: str, artefacts: Artefacts) -> Options:
+    """The same, with what lies beside the file of a database."""
+    return msgspec.structs.replace(
+        options,
         artefacts=artefacts,
         workdirs=Path(f"{path}.work").absolute(),
-        upkeep=Upkeep(store, artefacts, settings.retention_days),
-        workers=workers,
-        public_url=settings.public_url,
         mark=mark_beside(path),
-        bounds=limits.chosen(settings.limits) if settings.limits else None,
+        has_upkeep=True,
     )
-    engine.dispatch.turn_seconds = TURN_SECONDS_OF_SERVER
-    return engine
+
+
+# ----------------------------------------------------------------------------------------------------------- the parts
+
+
+class _Core:
+    """The parts that all others use: commits, the door, attempts, and runs in memory."""
+
+    def __init__(self, store: Store, registry: Registry, clock: Clock, options: Options) -> None:
+        self.store, self.registry, self.clock, self.options = store, registry, clock, options
+        bounds = options.limits or limits.now
+        self.polls_max = bounds.polls_max
+        self.resident_max = options.resident_max or bounds.resident_max
+        self.secrets = options.secrets or Secrets()
+        self.outputs = Outputs(self.secrets, options.artefacts)
+        self.committer = Committer(store)
+        self.gate = Gate(self.committer)
+        self.fatal_runs = FatalRuns(store, self.committer, options.mark)
+        self.door = Door(self.committer, clock, self.fatal_runs)
+        self.workers = self._workers()
+        self.dispatch = self._dispatch()
+        self.feed = Feed(self.door.watchers, self.dispatch.hearers)
+        self.plans = Plans(store, frozenset(options.template_env), options.pending_ttl_ms)
+        self.residents = Residents(
+            store,
+            self.door,
+            self.plans,
+            self.fatal_runs,
+            on_loaded=self.dispatch.know_secrets,
+            on_freed=self.dispatch.slot_is_free,
+        )
+        self.waiters = Waiters(store, self.door, self.residents, self.gate)
+        self.alarms = Alarms(clock, self.dispatch.isolation, self.waiters, by_hand=options.by_hand)
+        self.ownership = Ownership(
+            store,
+            self.door,
+            self.dispatch,
+            self.residents,
+            self.fatal_runs,
+            resident_max=self.resident_max,
+        )
+
+    def _workers(self) -> Workers:
+        options = self.options
+        return Workers(
+            self.store,
+            self.clock,
+            self.committer,
+            self.registry.guard,
+            ttl_secs=options.worker_ttl_secs,
+            lease_secs=options.worker_lease_secs,
+            by_hand=options.by_hand,
+        )
+
+    def _dispatch(self) -> Dispatch:
+        options, url = self.options, self.options.public_url
+        return Dispatch(
+            self.door,
+            self.registry,
+            self.clock,
+            self.workers,
+            self.outputs,
+            options.artefacts,
+            places=options.attempts_max,
+            threads=options.threads,
+            processes=options.processes,
+            process_memory_bytes=options.process_memory_bytes,
+            turn_seconds=options.turn_seconds,
+            workdirs=options.workdirs,
+            callback_url=None if url is None else CallbackUrls(self.store, url).of,
+        )
+
+
+def parts_of(
+    store: Store, registry: Registry, clock: Clock | None = None, options: Options | None = None
+) -> Parts:
+    """The parts of an engine on a store."""
+    core = _Core(store, registry, clock or SystemClock(), options or Options())
+    clock, door, gate, by_hand = core.clock, core.door, core.gate, core.options.by_hand
+    starts = _starts(core)
+    runs = Runs(store, door, core.residents, core.ownership, core.alarms, core.outputs, gate)
+    approvals = Approvals(store, door, runs, core.outputs)
+    callbacks = Callbacks(store, clock, door, runs, core.waiters, core.outputs, gate)
+    deliver = partial(callbacks.deliver, by="poll")
+    polling = Polling(clock, door, runs, registry.guard, deliver, polls_max=core.polls_max)
+    memory = Memory(clock, door, core.dispatch, core.workers, core.waiters)
+    queries = Queries(store, core.plans, memory, core.options.artefacts)
+    outbox = Outbox(store, clock, core.committer, queries, registry, core.secrets, by_hand=by_hand)
+    fires = Fires(store, clock, core.committer, door, starts, runs.cancel, by_hand=by_hand)
+    schedules = Schedules(store, clock, core.committer, fires, starts)
+    plugins = Plugins(store, registry, fires, schedules)
+    kinds = _kinds(core, starts, runs, queries, fires)
+    schedules.watchers.append(kinds)
+    wakes = _wakes(core, polling, outbox)
+    upkeep = _upkeep(core)
+    return Parts(
+        store=store,
+        registry=registry,
+        clock=clock,
+        committer=core.committer,
+        gate=gate,
+        fatal_runs=core.fatal_runs,
+        door=door,
+        effects=_effects(core, callbacks, polling, outbox, fires, kinds),
+        services=_services(core, plugins, outbox, upkeep, polling, callbacks, wakes, fires, kinds),
+        commands=Commands(store, clock, gate, core.plans, starts, runs, approvals, callbacks),
+        queries=queries,
+        memory=memory,
+        plans=core.plans,
+        starts=starts,
+        runs=runs,
+        waiters=core.waiters,
+        ownership=core.ownership,
+        wakes=wakes,
+        timers=core.alarms.timers,
+        dispatch=core.dispatch,
+        workers=core.workers,
+        callbacks=callbacks,
+        polling=polling,
+        approvals=approvals,
+        outbox=outbox,
+        fires=fires,
+        kinds=kinds,
+        schedules=schedules,
+        plugins=plugins,
+        feed=core.feed,
+        upkeep=upkeep,
+        secrets=core.secrets,
+        options=core.options,
+    )
+
+
+def _starts(core: _Core) -> Starts:
+    return Starts(
+        core.store,
+        core.door,
+        core.plans,
+        core.residents,
+        core.clock,
+        core.secrets,
+        core.gate,
+        template_env=frozenset(core.options.template_env),
+        resident_max=core.resident_max,
+        admit=core.ownership.admit,
+    )
+
+
+def _wakes(core: _Core, polling: Polling, outbox: Outbox) -> Wakes:
+    return Wakes(
+        core.store,
+        core.clock,
+        core.door,
+        core.dispatch,
+        core.residents,
+        core.ownership,
+        core.alarms,
+        polling,
+        has_tool=core.registry.has,
+        on_set_back=outbox.set_clock,
+    )
+
+
+def _kinds(core: _Core, starts: Starts, runs: Runs, queries: Queries, fires: Fires) -> Kinds:
+    """The triggers without a clock."""
+    store, clock, options = core.store, core.clock, core.options
+    occurrences = Occurrences(
+        store,
+        clock,
+        core.committer,
+        starts,
+        fires.targets,
+        cancel=runs.cancel,
+        redacted=core.outputs.redacted,
+    )
+    waiting = Waiting(store, clock, occurrences)
+    return Kinds(
+        store,
+        occurrences,
+        waiting,
+        Hooks(),
+        RunEnds(core.door, waiting, queries),
+        Files(clock, occurrences, options.retention_days if options.has_upkeep else None),
+        Sources(clock, occurrences),
+    )
+
+
+def _effects(
+    core: _Core, callbacks: Callbacks, polling: Polling, outbox: Outbox, fires: Fires, kinds: Kinds
+) -> Effects:
+    return Effects(
+        core.clock,
+        core.door,
+        core.dispatch,
+        core.residents,
+        core.alarms,
+        core.waiters,
+        core.feed,
+        callbacks,
+        polling,
+        outbox,
+        fires,
+        kinds,
+        core.options.artefacts,
+    )
+
+
+def _upkeep(core: _Core) -> Upkeep | None:
+    options = core.options
+    if not options.has_upkeep or options.artefacts is None:
+        return None
+    return Upkeep(
+        core.store,
+        core.clock,
+        core.committer,
+        options.artefacts,
+        options.retention_days,
+        by_hand=options.by_hand,
+    )
+
+
+def _services(
+    core: _Core,
+    plugins: Plugins,
+    outbox: Outbox,
+    upkeep: Upkeep | None,
+    polling: Polling,
+    callbacks: Callbacks,
+    wakes: Wakes,
+    fires: Fires,
+    kinds: Kinds,
+) -> list[Service]:
+    """Opened in this order, closed in reverse. Runs are given back after everything that wakes them has stopped, and the outbox
+    stops after that: runs that the last commits end may have final callbacks. Callers that wait for a run come last. Schedules
+    that wait for the end of a run are known before any run is taken up."""
+    restore = Restore(core.door, core.dispatch, core.ownership, core.residents.load, core.alarms.arm)
+    tidying = [] if upkeep is None else [upkeep]
+    waiting = [core.feed, core.waiters]
+    return [
+        *waiting,
+        core.workers,
+        plugins,
+        outbox,
+        core.ownership,
+        core.dispatch,
+        restore,
+        *tidying,
+        polling,
+        callbacks,
+        kinds,
+        wakes,
+        fires,
+    ]
+
+
+# ------------------------------------------------------------------------------------------------ what settings mean
 
 
 def secrets_of(settings: Settings) -> Secrets:
@@ -73,24 +431,3 @@ def artefacts_beside(
     tools = [("the tools", path) for path in registry.sources()]
     protected = Protected(Path(database), [*others, *tools])
     return Artefacts(artefacts_of(Path(database)), Roots(map(Path, roots), protected))
-
-
-def database_path(database: str) -> str:
-    """`sqlite:///file.db` (or a plain path) → the path of the file.
-
-    A link is another name of its file: lock, log and artefacts are found beside the file itself.
-    """
-    name = database_name(database)
-    return os.path.realpath(name) if os.path.islink(name) else name
-
-
-def database_name(database: str) -> str:
-    """The same, but links are left as they are."""
-    if ":memory:" in database:
-        raise ValueError("a database in memory would survive nothing; give the name of a file")
-    for prefix in ("sqlite:///", "sqlite://"):
-        if database.startswith(prefix):
-            return database[len(prefix) :]
-    if "://" in database:
-        raise ValueError(f"{database!r} is no SQLite address; write sqlite:///holdfast.db")
-    return database

@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import Final
 
 from holdfast.engine.state import Run, timer_of
-from holdfast.runtime.clock import SET_BACK_MS_LEAST, Clock
+from holdfast.runtime.clock import JUMP_MS_LEAST, Clock
 from holdfast.values import Millis, RunNo
 
 COUNTED: Final = frozenset({"retry", "poll", "grace", "suspect"})  # timers that count from an event
@@ -47,7 +47,7 @@ class Delays:
 
     def _look(self, run: Run, now: Millis, passed: int) -> None:
         known, ends = self._over.pop(run.no, {}), {}
-        if run.at - now >= SET_BACK_MS_LEAST:
+        if run.at - now >= JUMP_MS_LEAST:
             for key, at in run.timers.items():
                 if timer_of(key)[0] in COUNTED:
                     was = known.get(key, (at, passed + max(0, at - run.at)))

@@ -46,16 +46,18 @@ from holdfast.errors import HoldfastError, NodeIsOver, StoreUnavailable
 from holdfast.plan.graph import Call, Plan
 from holdfast.runtime.clock import Clock
 from holdfast.runtime.committer import Committer
-from holdfast.runtime.fatal_runs import Deaths
+from holdfast.runtime.fatal_runs import FatalRuns
 from holdfast.store.artefacts import named_in
 from holdfast.store.base import Fenced
 from holdfast.store.batch import Batch
 from holdfast.store.records import (
+    Firing,
     KeyEnd,
     KeyName,
     NewRun,
     Request,
     RunChange,
+    ScheduleEnd,
     SetAside,
     WaitClosed,
     WaitOpened,
@@ -66,6 +68,7 @@ log = logging.getLogger("holdfast")
 
 PARK_MS: Final = 5_000  # a run that next moves later than this is a row, not memory
 ANY_TIME: Final = Millis(0)
+ERROR_CHARS_MAX: Final = 500  # of the last error that a schedule shows
 SNAPSHOT_BYTES: Final = 1024 * 1024  # a snapshot is due after that much journal, and after its own size again
 
 KINDS: Final[dict[type, str]] = {kind: kind.__struct_config__.tag for kind in Event.__args__}
@@ -78,7 +81,13 @@ _CARRIED_OUT: Final = frozenset({StopAttempt, Continue, OpenWait, Poll, FinishRu
 Reply = asyncio.Future[None]
 
 
-class Live:
+class FiringLost(HoldfastError):
+    """A schedule was to start this run, but its cursor has moved or the occurrence has a run already; nothing was started."""
+
+    code = "firing_lost"
+
+
+class ResidentRun:
     """A run in memory, and what its row in the store says once all that was submitted is durable."""
 
     __slots__ = (
@@ -90,6 +99,8 @@ class Live:
         "owned",
         "plan",
         "run",
+        "schedule",
+        "slot",
         "snapshot_at",
         "status",
         "trace",
@@ -99,6 +110,8 @@ class Live:
         self.run, self.plan, self.owned, self.status = run, plan, owned, status
         self.epoch = run.epoch  # of its owner: raised by taking a run up, and stored with its next row
         self.trace = trace  # the traceparent that it was started with
+        self.schedule: str | None = None  # that started it, in a slot
+        self.slot = ""
         self.needs: str | None = None
         self.lacks_tool = False  # some step was given back because its tool is not here
         self.is_settled = False  # the row says that this run is ours and running, and has no more to say
@@ -111,43 +124,52 @@ class Live:
         return self.journal_bytes + self.run.kept_bytes + (self.run.shelf.bytes if self.run.signals else 0)
 
 
-Listener = Callable[[Live, Event, list[Decision]], None]
-Entry = tuple[Live, Event, list[Decision], Reply | None]
+Listener = Callable[[ResidentRun, Event, list[Decision]], None]
+Entry = tuple[ResidentRun, Event, list[Decision], Reply | None]
 Watcher = Callable[
     [Batch, list[Entry], float], None
 ]  # a commit, what it made durable, and the seconds it took
 
 
-class Hands(Protocol):
+class EffectHandler(Protocol):
     """Those who carry decisions out."""
 
-    def put_jobs(self, live: Live, decisions: list[Decision], batch: Batch) -> None: ...
+    def put_jobs(self, resident: ResidentRun, decisions: list[Decision], batch: Batch) -> None: ...
     def jobs_are_put(self, batch: Batch) -> None: ...
-    def start_attempt(self, live: Live, path: str, attempt: int) -> None: ...
+    def start_attempt(self, resident: ResidentRun, path: str, attempt: int) -> None: ...
     def stop_attempt(self, no: RunNo, path: str) -> None: ...
-    def paused(self, live: Live, path: str, task_id: str) -> None: ...
-    def poll(self, live: Live, path: str, attempt: int) -> None: ...
-    def run_ended(self, live: Live) -> None: ...
-    def committed(self, live: Live) -> None: ...
-    def parked(self, live: Live, wake_at: Millis | None) -> None: ...
+    def paused(self, resident: ResidentRun, path: str, task_id: str) -> None: ...
+    def poll(self, resident: ResidentRun, path: str, attempt: int) -> None: ...
+    def run_ended(self, resident: ResidentRun) -> None: ...
+    def committed(self, resident: ResidentRun) -> None: ...
+    def parked(self, resident: ResidentRun, wake_at: Millis | None) -> None: ...
     def is_due(self) -> None: ...
     def has_artefact(self, tenant: str, sha256: str) -> bool: ...
-    def restored(self) -> None: ...
     def set_aside(self, no: RunNo) -> None: ...
+
+
+class Process(Protocol):
+    """What the rest of the process does when commits work again, or will never work again."""
+
+    def restored(self) -> None: ...
     def over(self, error: BaseException) -> None: ...
 
 
-class Advance:
-    def __init__(self, committer: Committer, clock: Clock, hands: Hands, deaths: Deaths) -> None:
-        self.committer, self.clock, self.hands = committer, clock, hands
+class Door:
+    def __init__(self, committer: Committer, clock: Clock, fatal_runs: FatalRuns) -> None:
+        self.committer, self.clock = committer, clock
+        self.handler: EffectHandler
+        self._process: Process
         committer.node = self
-        self.watch(deaths)
-        self.live: dict[RunNo, Live] = {}
+        self.watch(fatal_runs)
+        self.residents: dict[RunNo, ResidentRun] = {}
         self.quarantined: dict[RunNo, SetAside] = {}
         self.listeners: list[Listener] = []  # notified of each row once it is durable
         self.watchers: list[Watcher] = []  # notified of each commit
         self.away: set[RunNo] = set()  # runs dropped by a commit that failed, until they are loaded again
         self.again: list[tuple[RunNo, Event]] = []  # their stimuli, to be offered then
+        # What the commit that ends a run writes for schedules that wait for that; None if there are none.
+        self.ends: Callable[[ResidentRun], list[Firing]] | None = None
         self.parks = True
         self._batch = Batch()
         self._entries: list[Entry] = []
@@ -158,9 +180,14 @@ class Advance:
         self._begun = self._over = 0  # commits
         self._followers: list[Reply] = []  # notified whenever a commit is done
 
-    def watch(self, deaths: Deaths) -> None:
+    def connect(self, handler: EffectHandler, process: Process) -> None:
+        """Before anything is applied: let `handler` carry decisions out. Its parts apply events here in turn, so they are made
+        after the door."""
+        self.handler, self._process = handler, process
+
+    def watch(self, fatal_runs: FatalRuns) -> None:
         """Mark which run is being decided from now on; asked at every event, so the parts are at hand."""
-        self.deaths, self.deciding, self.watched = deaths, deaths.mark.now, deaths.watched
+        self.fatal_runs, self.deciding, self.watched = fatal_runs, fatal_runs.mark.now, fatal_runs.watched
 
     @property
     def is_stalled(self) -> bool:
@@ -172,14 +199,14 @@ class Advance:
 
     # ------------------------------------------------------------------------------------------------ the door
 
-    def offer(
-        self, live: Live, event: Event, reply: Reply | None = None, not_before: Millis = ANY_TIME
+    def apply(
+        self, resident: ResidentRun, event: Event, reply: Reply | None = None, not_before: Millis = ANY_TIME
     ) -> None:
         """Take one event in. `reply` is answered when it is durable, or refused when it will not be.
 
         The row's time is the clock's, but never earlier than the run's last row or `not_before`.
         """
-        run = live.run
+        run = resident.run
         if self.committer.is_shut:
             return self._turn_away(run.no, event, reply)
         if run.status in TERMINAL:
@@ -190,40 +217,40 @@ class Advance:
             at = run.at  # a clock that was set back must not turn a journal around
         if at < not_before:
             at = not_before
-        deciding, no, epoch = self.deciding, run.no, live.epoch
+        deciding, no, epoch = self.deciding, run.no, resident.epoch
         deciding[0] = no
         if self.watched and no in self.watched:
-            self.deaths.begins(no, _doing(event))
+            self.fatal_runs.begins(no, _doing(event))
         try:
-            plan = live.plan
+            plan = resident.plan
             decisions, effects = step(plan, run, event, at, epoch)
             body, blobs = encode_row(event, decisions)
             if plan.asks_workers:
-                self.hands.put_jobs(live, decisions, self._batch)
+                self.handler.put_jobs(resident, decisions, self._batch)
         except Exception as error:
             deciding[0] = 0
-            return self._quarantine(live, error, reply)
+            return self._quarantine(resident, error, reply)
         self._batch.rows.append((no, run.seq, epoch, at, KINDS[type(event)], body))
-        self._entries.append((live, event, decisions, reply))
+        self._entries.append((resident, event, decisions, reply))
         if blobs:
-            self._put_aside(live, blobs)
+            self._put_aside(resident, blobs)
         if effects:
-            self._put_effects(live, effects, at)
-        if run.status != "running" or not live.is_settled:
-            self._change(live, at)
-        live.journal_bytes += len(body)
-        if live.journal_bytes > live.snapshot_at:
-            self._snapshot(live)
+            self._put_effects(resident, effects, at)
+        if run.status != "running" or not resident.is_settled:
+            self._change(resident, at)
+        resident.journal_bytes += len(body)
+        if resident.journal_bytes > resident.snapshot_at:
+            self._snapshot(resident)
         deciding[0] = 0
         if not self._scheduled:
             self._schedule()
 
-    def _put_effects(self, live: Live, effects: Iterable[Effect], at: Millis) -> None:
+    def _put_effects(self, resident: ResidentRun, effects: Iterable[Effect], at: Millis) -> None:
         """Let the commit of a row reserve and release keys, and record the waits that it opens and closes."""
-        run, batch = live.run, self._batch
+        run, batch = resident.run, self._batch
         for effect in effects:
             if isinstance(effect, KeyWork):
-                batch.keys.append(_key_entry(live, effect, at))
+                batch.keys.append(_key_entry(resident, effect, at))
                 continue
             path, attempt, wait, outcome = effect
             if outcome is None:
@@ -231,32 +258,40 @@ class Advance:
             else:
                 batch.closed_waits.append(WaitClosed(at, outcome, run.no, path, attempt, wait.kind))
 
-    def _put_aside(self, live: Live, blobs: list[tuple[str, bytes]]) -> None:
+    def _put_aside(self, resident: ResidentRun, blobs: list[tuple[str, bytes]]) -> None:
         for sha256, text in blobs:
-            self._batch.blobs.append((live.run.no, sha256, text))
-            live.journal_bytes += len(text)  # loading the run reads it, as it does the row
+            self._batch.blobs.append((resident.run.no, sha256, text))
+            resident.journal_bytes += len(text)  # loading the run reads it, as it does the row
 
     def begin(
-        self, live: Live, new: NewRun, event: RunStarted, reply: Reply, request: Request | None = None
+        self,
+        resident: ResidentRun,
+        new: NewRun,
+        event: RunStarted,
+        reply: Reply,
+        request: Request | None = None,
+        firing: Firing | None = None,
     ) -> None:
-        """Take in a run that does not exist yet, with the request that asked for it."""
+        """Take in a run that does not exist yet, with the request or the schedule that asked for it."""
         if not self.committer.is_shut:
             self._batch.new_runs[new.no] = new
+            if firing is not None:
+                self._batch.firings.append(firing)
             if request is not None:
                 self._batch.requests.append(request)
-            self.live[new.no] = live
-            self._note_artefacts(live, bytes(event.inputs))
+            self.residents[new.no] = resident
+            self._note_artefacts(resident, bytes(event.inputs))
             if event.vars or event.taken:  # of a run that this one repeats
                 outputs = [outcome.output for outcome in event.taken.values()]
                 for value in (*event.vars.values(), *outputs):
-                    self._note_artefacts(live, bytes(value))
-        self.offer(live, event, reply)
+                    self._note_artefacts(resident, bytes(value))
+        self.apply(resident, event, reply)
 
     def deliver(self, no: RunNo, event: Event, reply: Reply | None = None) -> None:
         """The outcome of an attempt, for a run that may have been dropped meanwhile, or be over."""
-        live = self.live.get(no)
-        if live is not None:
-            self.offer(live, event, reply)
+        resident = self.residents.get(no)
+        if resident is not None:
+            self.apply(resident, event, reply)
         elif reply is not None:
             _answer(reply, StoreUnavailable("the database is unavailable") if no in self.away else None)
         elif no in self.away:
@@ -264,23 +299,23 @@ class Advance:
         else:
             log.info("ignored: the run has finished: %s", KINDS[type(event)])
 
-    def enter_lane(self, live: Live, path: str) -> None:
+    def enter_lane(self, resident: ResidentRun, path: str) -> None:
         """Start a suspect, and say in the same commit that it is alone."""
         if not self.committer.is_shut:
-            self._batch.lane = f"{live.run.id} {path}"
-        self.offer(live, SuspectsTurn(path))
+            self._batch.isolated = f"{resident.run.id} {path}"
+        self.apply(resident, SuspectsTurn(path))
 
     def leave_lane(self) -> None:
         if not self.committer.is_shut:
-            self._batch.lane = ""
+            self._batch.isolated = ""
             self._schedule()
 
-    def release(self, live: Live) -> None:
+    def release(self, resident: ResidentRun) -> None:
         """Release a run: it is due at once, for the next process that claims it."""
-        run = live.run
-        wake_at = run.wake_at if run.status == "waiting" or live.needs else run.at
-        self._batch.changes[run.no] = RunChange(run.status, False, live.epoch, wake_at, live.needs)
-        self.live.pop(run.no, None)
+        run = resident.run
+        wake_at = run.wake_at if run.status == "waiting" or resident.needs else run.at
+        self._batch.changes[run.no] = RunChange(run.status, False, resident.epoch, wake_at, resident.needs)
+        self.residents.pop(run.no, None)
         self._schedule()
 
     @property
@@ -311,26 +346,30 @@ class Advance:
         for reply in followers:
             _answer(reply, None)
 
-    def _change(self, live: Live, at: Millis) -> None:
-        run = live.run
-        needs, is_over = _needs(live) if live.lacks_tool else None, run.over
+    def _change(self, resident: ResidentRun, at: Millis) -> None:
+        run = resident.run
+        needs, is_over = _needs(resident) if resident.lacks_tool else None, run.over
         parked = is_over or (self.parks and _may_park(run, at, needs))
-        live.is_settled = run.status == "running" and not (parked or live.lacks_tool)
-        if run.status == live.status and live.owned and not parked:
+        resident.is_settled = run.status == "running" and not (parked or resident.lacks_tool)
+        if run.status == resident.status and resident.owned and not parked:
             return
         finished_at = run.at if is_over else None
         wake_at = _wake_at(run) if parked and not is_over else None
         if is_over and run.destinations:
             self._batch.letters += letters_of(run)
+        if is_over and self.ends is not None:
+            self._batch.firings += self.ends(resident)
+        if is_over and resident.schedule is not None and run.status != "cancelled":
+            self._batch.schedule_ends.append(_schedule_end(resident, resident.schedule))
         self._batch.changes[run.no] = RunChange(
             run.status, not parked, run.epoch, wake_at, needs, finished_at
         )
-        live.status, live.owned, live.needs = run.status, not parked, needs
+        resident.status, resident.owned, resident.needs = run.status, not parked, needs
 
-    def _snapshot(self, live: Live) -> None:
-        parts = encode_parts(live.run)
-        self._batch.snapshots.extend((live.run.no, part, live.run.seq, body) for part, body in parts)
-        live.journal_bytes, live.snapshot_at = 0, max(SNAPSHOT_BYTES, len(parts[0][1]))
+    def _snapshot(self, resident: ResidentRun) -> None:
+        parts = encode_parts(resident.run)
+        self._batch.snapshots.extend((resident.run.no, part, resident.run.seq, body) for part, body in parts)
+        resident.journal_bytes, resident.snapshot_at = 0, max(SNAPSHOT_BYTES, len(parts[0][1]))
 
     # ------------------------------------------------------------------------------------------------- commits
 
@@ -364,7 +403,7 @@ class Advance:
             self._tell_watchers(batch, entries)
         has_rest = batch.has_rest
         if has_rest:
-            self.hands.jobs_are_put(batch)
+            self.handler.jobs_are_put(batch)
         self._durable(entries)
         if has_rest:
             self._tell_verdicts(batch)
@@ -379,23 +418,23 @@ class Advance:
     def _tell_verdicts(self, batch: Batch) -> None:
         """Tell the steps that asked for a key what has become of it. A run that is parked was made due by the store."""
         for no, path, verdict, output in batch.verdicts:
-            live = self.live.get(no)
-            if live is None:
-                self.hands.is_due()
+            resident = self.residents.get(no)
+            if resident is None:
+                self.handler.is_due()
             elif verdict == "granted":
-                self.offer(live, KeyGranted(path))
+                self.apply(resident, KeyGranted(path))
             elif verdict == "held":
-                self.offer(live, KeyHeld(path))
+                self.apply(resident, KeyHeld(path))
             else:
                 assert output is not None
-                self._note_artefacts(live, output)
-                self.offer(live, KeyAnswered(path, msgspec.Raw(output)))
+                self._note_artefacts(resident, output)
+                self.apply(resident, KeyAnswered(path, msgspec.Raw(output)))
 
-    def _note_artefacts(self, live: Live, text: bytes) -> None:
+    def _note_artefacts(self, resident: ResidentRun, text: bytes) -> None:
         """A run that was given what another run of its tenant made keeps the files of it from being swept."""
         for sha256 in named_in(text):
-            if self.hands.has_artefact(live.run.tenant, sha256):
-                self._batch.artefacts.append((live.run.no, sha256, 0, self.clock.now()))
+            if self.handler.has_artefact(resident.run.tenant, sha256):
+                self._batch.artefacts.append((resident.run.no, sha256, 0, self.clock.now()))
 
     def _tell_idle(self) -> None:
         idle, self._idle = self._idle, []
@@ -404,30 +443,30 @@ class Advance:
 
     def _durable(self, entries: list[Entry]) -> None:
         """Carry out the decisions, then answer the callers."""
-        hands = self.hands
-        start_attempt, listeners = hands.start_attempt, self.listeners
-        moved: dict[RunNo, Live] = {}
-        for live, event, decisions, reply in entries:
+        handler = self.handler
+        start_attempt, listeners = handler.start_attempt, self.listeners
+        moved: dict[RunNo, ResidentRun] = {}
+        for resident, event, decisions, reply in entries:
             if listeners:
-                self._tell_listeners(live, event, decisions)
+                self._tell_listeners(resident, event, decisions)
             try:
                 for decision in decisions:
                     if type(decision) is StartAttempt:
-                        start_attempt(live, decision.path, decision.attempt)
+                        start_attempt(resident, decision.path, decision.attempt)
                     elif type(decision) in _CARRIED_OUT:
-                        self._carry_out(live, decision)
+                        self._carry_out(resident, decision)
             except Exception as error:  # the rest of the batch is not affected
-                self._quarantine(live, error, reply)
-            run = live.run
-            if live.owned:
+                self._quarantine(resident, error, reply)
+            run = resident.run
+            if resident.owned:
                 if run.timers or run.has_suspects or type(event) is Adopted:
-                    moved[run.no] = live
+                    moved[run.no] = resident
             elif not run.over:
-                self._park(live)
+                self._park(resident)
             if reply is not None:
                 _answer(reply, None)
-        for live in moved.values():  # once per run and batch: looking at all timers of a run costs
-            hands.committed(live)
+        for resident in moved.values():  # once per run and batch: looking at all timers of a run costs
+            handler.committed(resident)
 
     def _tell_watchers(self, batch: Batch, entries: list[Entry]) -> None:
         seconds = perf_counter() - self._submitted
@@ -437,32 +476,32 @@ class Advance:
             except Exception:  # as below
                 log.exception("a watcher failed")
 
-    def _tell_listeners(self, live: Live, event: Event, decisions: list[Decision]) -> None:
+    def _tell_listeners(self, resident: ResidentRun, event: Event, decisions: list[Decision]) -> None:
         for listener in self.listeners:
             try:
-                listener(live, event, decisions)
+                listener(resident, event, decisions)
             except Exception:  # whoever looks on must not keep anything from being done
                 log.exception("a listener failed")
 
-    def _carry_out(self, live: Live, decision: Decision) -> None:
+    def _carry_out(self, resident: ResidentRun, decision: Decision) -> None:
         match decision:
             case StopAttempt(path=path):
-                self.hands.stop_attempt(live.run.no, path)
+                self.handler.stop_attempt(resident.run.no, path)
             case Continue():
-                self.offer(live, Continued())
+                self.apply(resident, Continued())
             case OpenWait(path, "callback", task_id):
-                self.hands.paused(live, path, task_id)
+                self.handler.paused(resident, path, task_id)
             case Poll(path, attempt):
-                self.hands.poll(live, path, attempt)
+                self.handler.poll(resident, path, attempt)
             case FinishRun():
-                self.live.pop(live.run.no, None)
-                self.hands.run_ended(live)
+                self.residents.pop(resident.run.no, None)
+                self.handler.run_ended(resident)
 
-    def _park(self, live: Live) -> None:
+    def _park(self, resident: ResidentRun) -> None:
         """Forget a run that its last row released, unless something has come up since."""
-        if self.live.get(live.run.no) is live and live.run.no not in self._batch.changes:
-            del self.live[live.run.no]
-            self.hands.parked(live, _wake_at(live.run))
+        if self.residents.get(resident.run.no) is resident and resident.run.no not in self._batch.changes:
+            del self.residents[resident.run.no]
+            self.handler.parked(resident, _wake_at(resident.run))
 
     # ------------------------------------------------------------------------------------------ when it goes wrong
 
@@ -479,17 +518,24 @@ class Advance:
         self._one_by_one(batch, entries)
 
     def _fenced(self, batch: Batch, entries: list[Entry], error: Fenced) -> None:
-        """Another owner has these runs: forget them, and send the rest as it is."""
+        """Another process was first for these runs and firings: forget them, and send the rest as it is."""
         lost = set(error.runs)
         self._lose(lost, entries, error)
-        self._submit(batch.without(lost), [entry for entry in entries if _no(entry) not in lost])
+        rest = batch.without(lost)
+        if error.firings:
+            gone = set(map(id, error.firings))
+            rest.firings = [one for one in rest.firings if id(one) not in gone]
+        self._submit(rest, [entry for entry in entries if _no(entry) not in lost])
 
     def _lose(self, runs: set[RunNo], entries: list[Entry], error: Fenced) -> None:
         for no in runs:
-            self.live.pop(no, None)
+            self.residents.pop(no, None)
         self._forget_pending(runs, error)
-        for live, _, _, reply in entries:
-            if live.run.no in runs:
+        unstarted = {firing.no for firing in error.firings}
+        for resident, _, _, reply in entries:
+            if resident.run.no in unstarted:
+                _answer(reply, FiringLost("the schedule has decided about this occurrence meanwhile"))
+            elif resident.run.no in runs:
                 _answer(reply, NodeIsOver("another node has taken this run over"))
 
     def _one_by_one(self, batch: Batch, entries: list[Entry]) -> None:
@@ -510,7 +556,7 @@ class Advance:
         def sent(index: int, part: list[Entry], sending: Batch, error: BaseException | None) -> None:
             if error is None:
                 self._tell_watchers(sending, part)
-                self.hands.jobs_are_put(sending)
+                self.handler.jobs_are_put(sending)
                 self._durable(part)
                 self._tell_verdicts(sending)
             elif isinstance(error, StoreUnavailable | NodeIsOver | SystemExit):
@@ -527,23 +573,23 @@ class Advance:
 
         send(0)
 
-    def _quarantine(self, live: Live, error: BaseException, reply: Reply | None) -> None:
+    def _quarantine(self, resident: ResidentRun, error: BaseException, reply: Reply | None) -> None:
         """A bug in Holdfast quarantines the run it happened in, and nothing else."""
-        no = live.run.no
-        log.error("run %s is set aside, this is a defect in holdfast", live.run.id, exc_info=error)
-        self.live.pop(no, None)
+        no = resident.run.no
+        log.error("run %s is set aside, this is a defect in holdfast", resident.run.id, exc_info=error)
+        self.residents.pop(no, None)
         self.set_aside(no, error)
         self._forget_pending({no}, error)
-        _answer(reply, HoldfastError(f"run {live.run.id} was set aside: {error!r}"))
+        _answer(reply, HoldfastError(f"run {resident.run.id} was set aside: {error!r}"))
 
     def set_aside(self, no: RunNo, error: BaseException) -> None:
         retry = "it is tried again when the server starts again, or by a newer release"
         self.quarantined[no] = SetAside(f"this is a defect in holdfast: {error!r:.500}", retry)
-        self.hands.set_aside(no)
+        self.handler.set_aside(no)
 
     def _forget_pending(self, runs: set[RunNo], error: BaseException) -> None:
-        for live, _, _, reply in self._entries:
-            if live.run.no in runs:
+        for resident, _, _, reply in self._entries:
+            if resident.run.no in runs:
                 _answer(reply, StoreUnavailable(str(error)))
         self._entries = [entry for entry in self._entries if _no(entry) not in runs]
         self._batch = self._batch.without(runs)
@@ -555,10 +601,10 @@ class Advance:
 
     def _drop(self, batch: Batch, entries: list[Entry], error: BaseException) -> None:
         """Drop the state that did not become durable, and keep the stimuli until commits work again."""
-        for live, event, _, reply in [*entries, *self._entries]:
-            self.away.add(live.run.no)
-            self.live.pop(live.run.no, None)
-            self._turn_away(live.run.no, event, reply, error)
+        for resident, event, _, reply in [*entries, *self._entries]:
+            self.away.add(resident.run.no)
+            self.residents.pop(resident.run.no, None)
+            self._turn_away(resident.run.no, event, reply, error)
         stored = [*batch.artefacts, *self._batch.artefacts]  # their answers are offered again
         self._batch, self._entries = Batch(), []
         self._batch.artefacts = stored
@@ -581,14 +627,14 @@ class Advance:
 
     def restored(self) -> None:
         log.warning("the database can be written again; %d runs are taken up", len(self.away))
-        self.hands.restored()
+        self._process.restored()
 
     def over(self, error: BaseException) -> None:
         """This process may write nothing more: fail all callers, touch nothing."""
         self._tell_over(self._entries, error)
         self._batch, self._entries = Batch(), []
-        self.live.clear()
-        self.hands.over(error)
+        self.residents.clear()
+        self._process.over(error)
 
     def _tell_over(self, entries: list[Entry], error: BaseException) -> None:
         for *_, reply in entries:
@@ -607,25 +653,33 @@ def _opened(run: Run, work: WaitWork) -> WaitOpened:
     return WaitOpened(run.tenant, wait.kind, wait.name, run.no, path, attempt, wait.since, wait.until, detail)
 
 
-def _key_entry(live: Live, work: KeyWork, at: Millis) -> tuple[KeyName, KeyEnd | None]:
+def _key_entry(resident: ResidentRun, work: KeyWork, at: Millis) -> tuple[KeyName, KeyEnd | None]:
     """A key that a step asks for (no end), or releases."""
-    run, scope = live.run, "" if work.key.is_global else live.run.id
+    run, scope = resident.run, "" if work.key.is_global else resident.run.id
     name = KeyName(run.tenant, scope, work.key.text, run.no, work.path, at)
-    return name, None if work.asks else _left_behind(live, work, at)
+    return name, None if work.asks else _left_behind(resident, work, at)
 
 
-def _left_behind(live: Live, work: KeyWork, at: Millis) -> KeyEnd:
+def _left_behind(resident: ResidentRun, work: KeyWork, at: Millis) -> KeyEnd:
     """What a step that lets its key go leaves to others: its output if it succeeded, else nothing."""
     if work.output is None:
         return KeyEnd()
-    node = live.plan.node(work.path)
+    node = resident.plan.node(work.path)
     ttl_ms = node.key.ttl_ms if isinstance(node, Call) and node.key is not None else None
     return KeyEnd(bytes(work.output), None if ttl_ms is None else Millis(at + ttl_ms))
 
 
-def _needs(live: Live) -> str | None:
+def _schedule_end(resident: ResidentRun, schedule: str) -> ScheduleEnd:
+    run = resident.run
+    error = None
+    if run.status != "completed":
+        error = run.error.message[:ERROR_CHARS_MAX] if run.error is not None else run.status
+    return ScheduleEnd(run.no, run.tenant, schedule, resident.slot, error)
+
+
+def _needs(resident: ResidentRun) -> str | None:
     """The tools that a run waits for, if it waits for nothing else."""
-    run = live.run
+    run = resident.run
     if not run.active or run.over:
         return None
     targets = set()
@@ -633,7 +687,7 @@ def _needs(live: Live) -> str | None:
         if one.state == "running" or one.state == "ready" and one.reason != "no_tool":
             return None
         if one.state == "ready":
-            targets.add(live.plan.node(path).target)  # type: ignore[union-attr]  # only calls are given back
+            targets.add(resident.plan.node(path).target)  # type: ignore[union-attr]  # only calls are given back
     return msgspec.json.encode(sorted(targets)).decode() if targets else None
 
 

@@ -97,7 +97,7 @@ class Mark:
             self._path.unlink(missing_ok=True)
 
 
-class Deaths:
+class FatalRuns:
     def __init__(self, store: Store, committer: Committer, path: Path | None) -> None:
         self._store, self._committer = store, committer
         self.mark = Mark(path)
@@ -106,7 +106,7 @@ class Deaths:
 
     async def open(self, clock: Clock) -> list[tuple[RunNo, SetAside]]:
         """Count what the process before died of, durably, before anything is taken up. Gives the runs to set aside."""
-        known = {death.no: death for death in read_deaths(await self._store.deaths())}
+        known = {death.no: death for death in read_deaths(await self._store.fatal_runs())}
         self._known = {no: death for no, death in known.items() if await self._is_open(no) is not None}
         try:
             no, doing = self.mark.open()
@@ -172,7 +172,7 @@ class Deaths:
 
     def _batch(self) -> Batch:
         batch = Batch()
-        batch.deaths = _encoded(list(self._known.values())[-DEATHS_REMEMBERED_MAX:])
+        batch.fatal_runs = _encoded(list(self._known.values())[-DEATHS_REMEMBERED_MAX:])
         return batch
 
 
@@ -195,7 +195,7 @@ def mark_beside(database: str) -> Path:
 
 async def set_aside_of(store: Store, no: RunNo) -> SetAside | None:
     """Whether a run of a file was set aside for good."""
-    deaths = read_deaths(await store.deaths())
+    deaths = read_deaths(await store.fatal_runs())
     return next((set_aside(death) for death in deaths if death.no == no and death.is_enough), None)
 
 

@@ -1,28 +1,25 @@
-"""Who owns a file and its runs: the OS lock, and taking up what a former owner left. Not what a run does.
-
-The lock is the kernel's and ends with the process, however that ends. It only keeps two engines apart politely; what
-makes a stale one harmless is the epoch that every commit reads.
-"""
+"""Takes runs up: those that a former process left, those that are due, those whose tool is here now. Gives them all back
+when the engine is closed. Does not know what a run does."""
 
 from __future__ import annotations
 
 import asyncio
-import errno
-import fcntl
 import logging
-import os
-import sys
-from collections.abc import Awaitable, Callable, Sequence, Sized
+from collections.abc import Callable
 from typing import Final
 
 import msgspec
 
 from holdfast.engine.events import Adopted, StepPaused
-from holdfast.errors import DatabaseInUse, StoreUnavailable
+from holdfast.errors import Refused
 from holdfast.execution.dispatcher import Dispatch
-from holdfast.runtime.door import Advance, Live
+from holdfast.runtime.door import Door, ResidentRun
+from holdfast.runtime.fatal_runs import FatalRuns
+from holdfast.runtime.resident import Residents
+from holdfast.runtime.service import Service
+from holdfast.runtime.waiters import set_aside_error
 from holdfast.store.base import Store
-from holdfast.store.files import FILE_MODE, NOT_REGULAR, is_regular, other_names
+from holdfast.store.records import RunRow
 from holdfast.values import Millis, RunNo
 
 log = logging.getLogger("holdfast")
@@ -33,206 +30,56 @@ LOSSES_LOGGED_MAX: Final = 10  # of one run
 LARGE_BYTES: Final = 64 * 1024  # of a run that takes some milliseconds to take up
 LOADED_AT_ONCE: Final = 50  # of those that are due, with the same questions
 WOKEN_BYTES_MAX: Final = 4 * 1024 * 1024  # of their journals, between two looks at the loop
-LOOKS: Final = 3  # at the kernel's list of locks
-
-NETWORK_FILESYSTEMS: Final = frozenset(
-    {"nfs", "nfs4", "cifs", "smb3", "smbfs", "afpfs", "webdav", "fuse.sshfs", "glusterfs", "ceph", "lustre"}
-)
 
 
-class Lock:
-    """One engine process per file. The lock file says whose it is, and where that one can be reached.
-
-    The database itself is locked too, by device and inode: a hard link is another name, but the same file.
-    """
-
-    def __init__(self, database: str, address: str | None = None) -> None:
-        self.database, self.path = database, f"{database}.lock"
-        self._address = address
-        self._fd = self._database_fd = -1
-        self._is_held = False
-
-    def take(self) -> None:
-        kind = _filesystem_of(os.path.dirname(os.path.abspath(self.path)))
-        if kind in NETWORK_FILESYSTEMS:
-            raise DatabaseInUse(
-                f"{self.path} would be on a network file system ({kind}), where locks do not hold; use a local disk"
-            )
-        if not is_regular(self.database):
-            raise StoreUnavailable(NOT_REGULAR.format(path=self.database))
-        try:
-            self._take()
-        except OSError as error:
-            self.free()
-            raise StoreUnavailable(_unwritable(self.database, error)) from error
-        except DatabaseInUse:
-            self.free()
-            raise
-
-    def _take(self) -> None:
-        self._fd = _locked(self.path, lambda: _in_use(self.database, read_lock(self.path)))
-        if sys.platform == "linux":  # elsewhere such a lock would stand in the way of SQLite's own
-            self._lock_database()
-        for name in other_names(self.database):
-            if os.path.exists(f"{name}-wal"):
-                raise DatabaseInUse(
-                    f"{self.database} is the same file as {name}, whose log {name}-wal has commits in it; "
-                    f"use it by that name: --db {name}"
-                )
-        if not os.access(os.path.dirname(os.path.abspath(self.path)), os.W_OK):
-            raise PermissionError(errno.EACCES, "its folder cannot be written, and SQLite makes files there")
-        self._is_held = True
-        os.ftruncate(self._fd, 0)
-        os.pwrite(self._fd, msgspec.json.encode({"pid": os.getpid(), "address": self._address}), 0)
-
-    def _lock_database(self) -> None:
-        """Where the file has one name, the lock file alone decides: an operator may delete that to take a database from a
-        process that hangs, which the epoch makes harmless."""
-        try:
-            self._database_fd = _locked(
-                self.database, lambda: _in_use(self.database, holder_of(self.database))
-            )
-        except DatabaseInUse:
-            if os.stat(self.database).st_nlink > 1:
-                raise
-            log.warning("%s is taken over from a process that still has it open", self.database)
-
-    def free(self) -> None:
-        """To be called when the database is closed: to close another descriptor of it would free SQLite's locks."""
-        if self._database_fd >= 0:
-            os.close(self._database_fd)
-            self._database_fd = -1
-        if self._fd >= 0:
-            if self._is_held:
-                os.ftruncate(self._fd, 0)
-            os.close(self._fd)
-            self._fd = -1
-
-
-def _locked(path: str, in_use: Callable[[], str]) -> int:
-    """The file, made if it is not there, and locked for this process."""
-    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        os.close(fd)
-        raise DatabaseInUse(in_use()) from None
-    return fd
-
-
-def _unwritable(database: str, error: OSError) -> str:
-    folder = os.path.dirname(os.path.abspath(database))
-    why = error.strerror or str(error)
-    if isinstance(error, FileNotFoundError):
-        return f"the database {database} cannot be made: there is no folder {folder}; make it, or use another with --db"
-    if error.errno == errno.EROFS:
-        hint = "it is on a file system that is mounted read-only"
-    elif error.errno == errno.ENOSPC:
-        hint = "free some space on its disk"
-    else:
-        hint = f"give this user the right to write to it and to {folder}"
-    return f"the database {database} cannot be written: {why}; {hint}, or use another file with --db"
-
-
-def read_lock(path: str) -> dict[str, object]:
-    """Who holds the lock: pid, and address if it serves one; empty if nobody says so."""
-    try:
-        with open(path, "rb") as file:
-            found: dict[str, object] = msgspec.json.decode(file.read() or b"{}", type=dict[str, object])
-            return found
-    except (OSError, msgspec.DecodeError):
-        return {}
-
-
-def holder_of(database: str) -> dict[str, object]:
-    """Who has a file now, under any of its names, without asking for the lock: empty if no process does, whatever a killed
-    process left written."""
-    for name in (database, *other_names(database)):
-        holder = read_lock(f"{name}.lock")
-        if holder and _is_locked(f"{name}.lock", holder.get("pid")):
-            return holder
-    return {}
-
-
-def _is_listed(number: str) -> bool:
-    with open("/proc/locks", encoding="ascii") as locks:  # where the kernel tells (Linux)
-        return any("FLOCK" in line and line.split()[5].endswith(f":{number}") for line in locks)
-
-
-def _is_locked(path: str, pid: object) -> bool:
-    try:
-        number = str(os.stat(path).st_ino)
-        # The kernel hands the list out in pieces, and one that changes meanwhile may leave an entry out: look again.
-        return any(_is_listed(number) for _ in range(LOOKS))
-    except OSError:
-        pass
-    try:
-        os.kill(pid if isinstance(pid, int) else 0, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
-
-
-def _in_use(database: str, holder: dict[str, object]) -> str:
-    pid = holder.get("pid", "unknown")
-    where = f" at {holder['address']}" if holder.get("address") else ", which serves no address"
-    return f"{database} is in use by process {pid}{where}; stop it first, or use another file with --db"
-
-
-def _filesystem_of(folder: str) -> str:
-    """The type of the file system that a folder is on, where the machine tells (Linux)."""
-    best, kind = "", ""
-    try:
-        with open("/proc/self/mounts", encoding="utf-8", errors="replace") as mounts:
-            for line in mounts:
-                _, point, found, *_ = line.split(" ")
-                inside = folder == point or folder.startswith(point.rstrip("/") + "/")
-                if inside and len(point) >= len(best):
-                    best, kind = point, found
-    except OSError:
-        return ""
-    return kind
-
-
-BringIn = Callable[[RunNo], Awaitable[tuple[Live | None, bool]]]  # and whether it was this call that did
-BringInMany = Callable[[Sequence[RunNo]], Awaitable[list[Live]]]
-
-
-class Owners:
-    """Takes runs up: those left behind by a former process, those that are due, those whose tool is here now."""
-
+class Ownership(Service):
     def __init__(
         self,
         store: Store,
-        advance: Advance,
+        door: Door,
         dispatch: Dispatch,
-        bring_in: BringIn,
-        bring_in_many: BringInMany,
-        fire: Callable[[RunNo], None],
-        held_back: Callable[[], int],
-        held: set[RunNo],
-        loading: Sized,
+        residents: Residents,
+        fatal_runs: FatalRuns,
         *,
-        resident: int,
+        resident_max: int,
     ) -> None:
-        self._store, self._advance, self._dispatch = store, advance, dispatch
-        self._bring_in, self._bring_in_many = bring_in, bring_in_many
-        self._fire, self._held_back = fire, held_back
-        self._resident, self._loading = resident, loading
-        self.held = held  # runs that a process may have died of: the others go first
+        self._store, self._door, self._dispatch = store, door, dispatch
+        self._residents, self._fatal_runs = residents, fatal_runs
+        self.resident_max = resident_max
+        self.drives_all = True
+        self._own: set[RunNo] = set()  # the only runs that are driven here, if not all are
+        self.held: set[RunNo] = set()  # runs that a process may have died of: the others go first
         self._passed_over: list[RunNo] = []  # of these, what was left behind
-        self._lane = store.lane_of_former()
+        self._lane: str | None = None  # the attempt that an earlier process had under crash isolation
         self._cursor: RunNo | None = RunNo(
             0
         )  # where the search for runs left behind is; None when it is over
         self._more_due = False
 
+    async def open(self, *, drive: bool) -> None:
+        self.drives_all = self._door.parks = drive
+        self.held = self._fatal_runs.held if drive else set()
+        self._lane = self._store.isolated_of_former()
+
+    async def close(self) -> None:
+        if not self._door.committer.is_shut:
+            for resident in list(self._door.residents.values()):
+                self._door.release(resident)
+            await self._door.drained()
+
+    def drives(self, no: RunNo) -> bool:
+        """Whether this process continues a run by itself."""
+        return self.drives_all or no in self._own
+
+    def admit(self, no: RunNo) -> None:
+        """Continue this run too, where not all runs are driven."""
+        if not self.drives_all:
+            self._own.add(no)
+
     @property
     def room(self) -> int:
         """How many more runs may be in memory."""
-        return self._resident - len(self._advance.live) - len(self._loading)
+        return self.resident_max - len(self._door.residents) - len(self._residents.loading)
 
     @property
     def has_more(self) -> bool:
@@ -245,7 +92,7 @@ class Owners:
         while found := await self._store.interruptible(after, ADOPT_BATCH):
             for no in found:
                 await self.adopt(no, restarted=True)
-            await self._advance.drained()
+            await self._door.drained()
             after = found[-1]
 
     async def supply(self, has: Callable[[str], bool]) -> None:
@@ -255,11 +102,14 @@ class Owners:
             for no, needs in found:
                 if no not in self.held and all(map(has, msgspec.json.decode(needs, type=list[str]))):
                     await self.adopt(no)
-            await self._advance.drained()
+            await self._door.drained()
             after = found[-1][0]
 
-    async def fill(self, now: Millis) -> bool:
-        """Take up as many runs as there is room for: first what was left behind, then what is due. Was there any?"""
+    async def fill(self, now: Millis, fire: Callable[[RunNo], None], held_back: int) -> bool:
+        """Take up as many runs as there is room for: first what was left behind, then what is due. Was there any?
+
+        `fire` is called for a run that only its timers woke; `held_back` runs stay due although their time has come.
+        """
         room, taken = min(self.room, self._dispatch.free_places, ADOPT_BATCH), 0
         if self._cursor is not None and room > 0:
             taken += await self._take_left_behind(self._cursor, room)
@@ -268,15 +118,14 @@ class Owners:
         self._more_due = True
         room = min(self.room, ADOPT_BATCH)  # a timer needs no place; what it starts waits for one
         if room > 0:
-            set_aside = self._advance.quarantined
-            stay_due = (
-                len(set_aside) + len(self.held) + self._held_back()
-            )  # others must not stand in line behind them
+            set_aside = self._door.quarantined
+            stay_due = len(set_aside) + len(self.held) + held_back  # the rest must not queue behind them
             found = await self._store.due(now, room + stay_due)
             due = [no for no in found if no not in set_aside and no not in self.held]
             room = min(self.room, room)  # runs may have begun while it was read
             self._more_due = len(due) >= room
-            taken += await self._wake_due([no for no in due if no not in self._advance.live][: max(0, room)])
+            evicted = [no for no in due if no not in self._door.residents]
+            taken += await self._wake_due(evicted[: max(0, room)], fire)
         return taken > 0
 
     async def _take_left_behind(self, after: RunNo, room: int) -> int:
@@ -286,9 +135,9 @@ class Owners:
                 return len(found)  # runs have begun meanwhile: the next look goes on from here
             if no in self.held:
                 self._passed_over.append(no)
-            elif no not in self._advance.live:
-                live = await self.adopt(no, restarted=True)
-                if live is not None and live.bytes > LARGE_BYTES:
+            elif no not in self._door.residents:
+                resident = await self.adopt(no, restarted=True)
+                if resident is not None and resident.bytes > LARGE_BYTES:
                     await asyncio.sleep(0)
             self._cursor = no  # where a read fails, the next look begins again
         if len(found) < room:
@@ -303,41 +152,41 @@ class Owners:
         """One after the other: what was decided of the others is durable before each."""
         count = len(self._passed_over)
         while self._passed_over:
-            await self._advance.drained()
+            await self._door.drained()
             await self.adopt(self._passed_over[0], restarted=True)
             del self._passed_over[0]
         return count
 
-    async def _wake_due(self, due: list[RunNo]) -> int:
+    async def _wake_due(self, due: list[RunNo], fire: Callable[[RunNo], None]) -> int:
         woken = size = 0
         for start in range(0, len(due), LOADED_AT_ONCE):
             if self.room <= 0:  # runs have begun meanwhile
                 self._more_due = True
                 break
             asked = due[start : start + min(LOADED_AT_ONCE, self.room)]
-            for live in await self._bring_in_many(asked):
-                size += live.journal_bytes
-                if not await self._begins_what_is_ready(live):
-                    self._fire(live.run.no)
+            for resident in await self._residents.bring_in_many(asked):
+                size += resident.journal_bytes
+                if not await self._begins_what_is_ready(resident):
+                    fire(resident.run.no)
                 woken += 1
             if size > WOKEN_BYTES_MAX:
                 self._more_due = True
                 break
         return woken
 
-    async def adopt(self, no: RunNo, *, drive: bool = True, restarted: bool = False) -> Live | None:
+    async def adopt(self, no: RunNo, *, drive: bool = True, restarted: bool = False) -> ResidentRun | None:
         """Make a run ours by a row of its own: whoever had it can never append to it again.
 
         Nothing of it moves before that row: its timers and suspects get their turn when the row is durable.
         """
-        live, is_ours = self._advance.live.get(no), True
-        if live is None:
-            live, is_ours = await self._bring_in(no)
-        if live is None or live.run.over or not is_ours:  # or another part has taken it up meanwhile
-            return live
-        live.epoch += 1
+        resident, is_ours = self._door.residents.get(no), True
+        if resident is None:
+            resident, is_ours = await self._residents.bring_in(no)
+        if resident is None or resident.run.over or not is_ours:  # or another part has taken it up meanwhile
+            return resident
+        resident.epoch += 1
         held = set(self._dispatch.workers.held(no))
-        begun = list(live.run.open_attempts())
+        begun = list(resident.run.open_attempts())
         here = self._dispatch.attempts_of(no) if begun else ()
         gone = [
             (path, step)
@@ -350,37 +199,58 @@ class Owners:
         ]
         lost = [path for path, step in gone if step.parked is None or step.target is not None]
         run_id, _, path = (self._lane or "").partition(" ")
-        alone = path if run_id == live.run.id and path in lost else ""
-        self._log_losses(live, lost, alone)
-        self._advance.offer(live, Adopted(lost, alone, drive, restarted))
+        alone = path if run_id == resident.run.id and path in lost else ""
+        self._log_losses(resident, lost, alone)
+        self._door.apply(resident, Adopted(lost, alone, drive, restarted))
         if drive:
             for path, attempt in answered:
-                self._advance.offer(live, StepPaused(path, attempt, ""))
+                self._door.apply(resident, StepPaused(path, attempt, ""))
         if held:
-            self._dispatch.rejoin(live)
-        return live
+            self._dispatch.rejoin(resident)
+        return resident
 
-    async def wake(self, no: RunNo, *, drive: bool = True) -> Live | None:
+    async def take_up(self, row: RunRow) -> ResidentRun:
+        """Continue one run, whichever process owned it last; its row is durable when this returns."""
+        self.admit(row.no)
+        resident = await self.adopt(row.no, restarted=True)
+        if resident is None:
+            raise set_aside_error(self._door, row.no)
+        await self._door.drained()
+        return resident
+
+    async def retry(self, row: RunRow) -> None:
+        """Continue a run that was set aside; if not all runs are driven here, let the next process do so."""
+        has_killed = await self._fatal_runs.forget(row.no)
+        if self._door.quarantined.pop(row.no, None) is None and not has_killed:
+            raise Refused(
+                f"run {row.id} was not set aside; holdfast runs explain {row.id} says what it waits for"
+            )
+        if self.drives_all:
+            if await self.adopt(row.no, restarted=has_killed) is None:
+                raise set_aside_error(self._door, row.no)
+            await self._door.drained()
+
+    async def wake(self, no: RunNo, *, drive: bool = True) -> ResidentRun | None:
         """Bring a parked run back; its first row makes it ours. One that has something ready begins it."""
-        live, is_ours = await self._bring_in(no)
-        if live is not None and not live.run.over and is_ours:
-            await self._begins_what_is_ready(live, drive=drive)
-        return live
+        resident, is_ours = await self._residents.bring_in(no)
+        if resident is not None and not resident.run.over and is_ours:
+            await self._begins_what_is_ready(resident, drive=drive)
+        return resident
 
-    async def _begins_what_is_ready(self, live: Live, *, drive: bool = True) -> bool:
-        run = live.run
+    async def _begins_what_is_ready(self, resident: ResidentRun, *, drive: bool = True) -> bool:
+        run = resident.run
         if run.status == "pending" or run.active or run.todo or run.waits_for_key():
             await self.adopt(run.no, drive=drive)
             return True
-        live.epoch += 1
+        resident.epoch += 1
         return False
 
-    def _log_losses(self, live: Live, lost: list[str], alone: str) -> None:
+    def _log_losses(self, resident: ResidentRun, lost: list[str], alone: str) -> None:
         for path in lost[:LOSSES_LOGGED_MAX]:
-            attempt = live.run.steps[path].attempt
+            attempt = resident.run.steps[path].attempt
             beside = ", alone in its lane" if path == alone else ""
             log.warning(
-                "run %s: attempt %d of %s was lost with its process%s", live.run.id, attempt, path, beside
+                "run %s: attempt %d of %s was lost with its process%s", resident.run.id, attempt, path, beside
             )
         if len(lost) > LOSSES_LOGGED_MAX:
-            log.warning("run %s: %d attempts were lost with their process", live.run.id, len(lost))
+            log.warning("run %s: %d attempts were lost with their process", resident.run.id, len(lost))

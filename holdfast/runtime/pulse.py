@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import math
 from collections.abc import Callable
 from typing import Final
 
@@ -23,12 +22,14 @@ LOGGED_SECONDS: Final = 5.0  # pauses worth a line in the log
 
 
 class Pulse:
-    def __init__(self, clock: Clock) -> None:
+    """Without `ticks` no pause is noticed: for a clock that only moves when the caller moves it."""
+
+    def __init__(self, clock: Clock, *, ticks: bool = True) -> None:
         self._clock, self._last = clock, 0.0
         self._handle: asyncio.TimerHandle | None = None
         self._watchers: list[tuple[Callable[[], bool], Callable[[float], None]]] = []
         self._is_closed = False
-        self.tick_seconds: float = TICK_SECONDS
+        self._ticks = ticks
 
     def watch(self, is_needed: Callable[[], bool], paused: Callable[[float], None]) -> None:
         """Call `paused` with the seconds that each pause took; tick only while a watcher needs it."""
@@ -36,7 +37,7 @@ class Pulse:
 
     def start(self) -> None:
         """There is something to watch from now on."""
-        if self._handle is None and not self._is_closed and self.tick_seconds < math.inf:
+        if self._handle is None and not self._is_closed and self._ticks:
             self._last = self._clock.monotonic()
             self._arm()
 
@@ -46,7 +47,7 @@ class Pulse:
             return
         now = self._clock.monotonic()
         passed, self._last = now - self._last, now
-        if passed >= PAUSE_SECONDS + self.tick_seconds:
+        if passed >= PAUSE_SECONDS + TICK_SECONDS:
             if passed >= LOGGED_SECONDS:
                 log.warning(
                     "this process could not listen for %.1f s; leases and time-outs are extended", passed
@@ -61,7 +62,7 @@ class Pulse:
             self._handle = None
 
     def _arm(self) -> None:
-        self._handle = asyncio.get_running_loop().call_later(self.tick_seconds, self._tick)
+        self._handle = asyncio.get_running_loop().call_later(TICK_SECONDS, self._tick)
 
     def _tick(self) -> None:
         self.look()

@@ -13,8 +13,8 @@ from contextlib import contextmanager
 from typing import Final
 
 from holdfast.errors import Unavailable
-from holdfast.runtime.door import Advance, Live
-from holdfast.runtime.fatal_runs import LOADED, LOADING, Deaths
+from holdfast.runtime.door import Door, ResidentRun
+from holdfast.runtime.fatal_runs import LOADED, LOADING, FatalRuns
 from holdfast.runtime.load import load_run
 from holdfast.runtime.plans import Plans
 from holdfast.runtime.remembered import Remembered
@@ -33,54 +33,59 @@ class Residents:
     def __init__(
         self,
         store: Store,
-        door: Advance,
+        door: Door,
         plans: Plans,
-        fatal_runs: Deaths,
-        on_loaded: Callable[[Live], None],
+        fatal_runs: FatalRuns,
+        *,
+        on_loaded: Callable[[ResidentRun], None],
+        on_freed: Callable[[], None],
     ) -> None:
         self._store, self._door, self._plans, self._fatal_runs = store, door, plans, fatal_runs
         self._on_loaded = on_loaded
+        self._on_freed = on_freed  # a run that was read does not stay: it took the room of another meanwhile
         self.loading: dict[RunNo, asyncio.Future[None]] = {}  # runs that a caller is reading, to take them up
         # A run that is signalled often would be folded again from its whole journal each time.
-        self._evicted: Remembered[RunNo, Live] = Remembered(
+        self._evicted: Remembered[RunNo, ResidentRun] = Remembered(
             count_max=EVICTED_MAX, bytes_max=EVICTED_BYTES_MAX
         )
 
-    def evicted(self, live: Live) -> None:
+    def evicted(self, resident: ResidentRun) -> None:
         """Keep the state of a run that left memory, if reading it again would be dear."""
-        if (size := live.bytes) > EVICTED_BYTES_MIN:
-            self._evicted.put(live.run.no, live, size)
+        if (size := resident.bytes) > EVICTED_BYTES_MIN:
+            self._evicted.put(resident.run.no, resident, size)
 
-    async def load(self, no: RunNo) -> Live | None:
+    async def load(self, no: RunNo) -> ResidentRun | None:
         """A run from memory or from the store. An open one is in memory from here on, and its caller acts on it."""
         return (await self.bring_in(no))[0]
 
-    async def bring_in(self, no: RunNo) -> tuple[Live | None, bool]:
+    async def bring_in(self, no: RunNo) -> tuple[ResidentRun | None, bool]:
         """The same, and whether this call read it, so that its caller is the one to take it up.
 
         Only one caller reads a run at a time: if the run came and went during another's read, that one would bring in an
         old state.
         """
-        while (known := self._door.live.get(no)) is None and (other := self.loading.get(no)) is not None:
+        while (known := self._door.residents.get(no)) is None and (other := self.loading.get(no)) is not None:
             await other
         if known is not None:
             return known, False
         if no in self._door.quarantined:
             return None, False
         with self._reading((no,)):
-            live = await self._read(no, self._remembered(no))
-            if live is not None:
-                self._enter(live)
-            return live, True
+            resident = await self._read(no, self._remembered(no))
+            if resident is not None:
+                self._enter(resident)
+        if no not in self._door.residents:
+            self._on_freed()
+        return resident, True
 
-    async def bring_in_many(self, runs: Sequence[RunNo]) -> list[Live]:
+    async def bring_in_many(self, runs: Sequence[RunNo]) -> list[ResidentRun]:
         """The same for runs that are not in memory: those that can be read, and that no other caller is reading. They enter
         memory together, so that none of them is found there before the caller has taken it up."""
-        asked = [no for no in runs if no not in self._door.live and no not in self.loading]
+        asked = [no for no in runs if no not in self._door.residents and no not in self.loading]
         with self._reading(asked):
-            found = [live for live in await self._read_many(asked) if live is not None]
-            for live in found:
-                self._enter(live)
+            found = [resident for resident in await self._read_many(asked) if resident is not None]
+            for resident in found:
+                self._enter(resident)
         return found
 
     @contextmanager
@@ -94,12 +99,12 @@ class Residents:
                 del self.loading[no]
             done.set_result(None)
 
-    async def _remembered(self, no: RunNo) -> Live | None:
+    async def _remembered(self, no: RunNo) -> ResidentRun | None:
         """An evicted run whose state is still at hand, else the run as it is stored. Only this process appends to it, so
         both are the same."""
         return self._evicted.take(no) or await self.stored(no)
 
-    async def _read_many(self, runs: Sequence[RunNo]) -> list[Live | None]:
+    async def _read_many(self, runs: Sequence[RunNo]) -> list[ResidentRun | None]:
         try:
             stored = await self._store.load_many(runs)
         except Unavailable:
@@ -108,7 +113,7 @@ class Residents:
             return [await self._read(no, self.stored(no)) for no in runs]
         return [await self._read(each.row.no, self._folded(each)) for each in stored]
 
-    async def _read(self, no: RunNo, reading: Awaitable[Live | None]) -> Live | None:
+    async def _read(self, no: RunNo, reading: Awaitable[ResidentRun | None]) -> ResidentRun | None:
         try:
             return await reading
         except Unavailable:
@@ -118,17 +123,17 @@ class Residents:
             self._door.set_aside(no, error)
             return None
 
-    def _enter(self, live: Live) -> None:
-        if not live.run.over:
-            self._door.live[live.run.no] = live
-            self._evicted.take(live.run.no)  # it goes on from here, and that state would be an old one
-            self._on_loaded(live)
+    def _enter(self, resident: ResidentRun) -> None:
+        if not resident.run.over:
+            self._door.residents[resident.run.no] = resident
+            self._evicted.take(resident.run.no)  # it goes on from here, and that state would be an old one
+            self._on_loaded(resident)
 
-    async def stored(self, no: RunNo) -> Live | None:
+    async def stored(self, no: RunNo) -> ResidentRun | None:
         stored = await self._store.load(no)
         return None if stored is None else await self._folded(stored)
 
-    async def _folded(self, stored: Stored) -> Live:
+    async def _folded(self, stored: Stored) -> ResidentRun:
         plan, no = await self._plans.of_version(stored.row.tenant, stored.row.version), stored.row.no
         now = self._fatal_runs.mark.now
         if no in self._fatal_runs.watched:
@@ -138,9 +143,10 @@ class Residents:
             run = await load_run(self._store, stored)
         finally:
             now[LOADED] = 0
-        live = Live(run, plan, owned=False, status=stored.row.status, trace=stored.trace)
-        live.lacks_tool = run.active > 0 and any(step.reason == "no_tool" for step in run.steps.values())
-        live.journal_bytes = sum([len(row[-1]) for row in stored.rows])
+        resident = ResidentRun(run, plan, owned=False, status=stored.row.status, trace=stored.trace)
+        resident.schedule, resident.slot = stored.row.schedule, stored.row.slot or ""
+        resident.lacks_tool = run.active > 0 and any(step.reason == "no_tool" for step in run.steps.values())
+        resident.journal_bytes = sum([len(row[-1]) for row in stored.rows])
         if stored.parts:
-            live.snapshot_at = max(live.snapshot_at, len(stored.parts[0][1]))
-        return live
+            resident.snapshot_at = max(resident.snapshot_at, len(stored.parts[0][1]))
+        return resident

@@ -18,84 +18,85 @@ from holdfast.engine.events import (
     StepSucceeded,
 )
 from holdfast.execution.dispatcher import Dispatch
-from holdfast.runtime.door import Advance, Live
-from holdfast.runtime.ownership import Owners
+from holdfast.runtime.door import Door, ResidentRun
+from holdfast.runtime.ownership import Ownership
+from holdfast.runtime.service import Service
 from holdfast.values import RunNo
 
 
-class Restore:
+class Restore(Service):
     def __init__(
         self,
-        advance: Advance,
+        door: Door,
         dispatch: Dispatch,
-        owners: Owners,
-        load: Callable[[RunNo], Awaitable[Live | None]],
-        arm: Callable[[Live], None],
+        owners: Ownership,
+        load: Callable[[RunNo], Awaitable[ResidentRun | None]],
+        arm: Callable[[ResidentRun], None],
     ) -> None:
-        self._advance, self._dispatch, self._owners, self._load, self._arm = (
-            advance,
+        self._door, self._dispatch, self._owners, self._load, self._arm = (
+            door,
             dispatch,
             owners,
             load,
             arm,
         )
 
-    async def run(self, drives: Callable[[RunNo], bool]) -> None:
-        await self._reload(drives)
-        if self._advance.is_stalled:
+    async def restored(self) -> None:
+        await self._reload()
+        if self._door.is_stalled:
             return  # again; the next restoration goes on
         self._offer_again()
-        await self._see_to_the_rest(drives)
+        await self._see_to_the_rest()
 
-    async def _reload(self, drives: Callable[[RunNo], bool]) -> None:
-        advance = self._advance
-        adopted = {no: event for no, event in advance.again if isinstance(event, Adopted)}
-        for no in [no for no in adopted if no not in advance.away]:  # taken up while no commit could be made
+    async def _reload(self) -> None:
+        door, drives = self._door, self._owners.drives
+        adopted = {no: event for no, event in door.again if isinstance(event, Adopted)}
+        for no in [no for no in adopted if no not in door.away]:  # taken up while no commit could be made
             await self._owners.adopt(no, drive=drives(no), restarted=adopted[no].restarted)
-        while advance.away and not advance.is_stalled:
-            no = next(iter(advance.away))
+        while door.away and not door.is_stalled:
+            no = next(iter(door.away))
             if no in adopted:
                 await self._owners.adopt(no, drive=drives(no), restarted=adopted[no].restarted)
-            elif (live := await self._load(no)) is not None and not live.run.over:
-                self._begin_passed_over(live)
-                if live.run.todo and not any(
-                    of == no and isinstance(event, Continued) for of, event in advance.again
+            elif (resident := await self._load(no)) is not None and not resident.run.over:
+                self._begin_passed_over(resident)
+                if resident.run.todo and not any(
+                    of == no and isinstance(event, Continued) for of, event in door.again
                 ):
-                    advance.again.append((no, Continued()))
-            advance.away.discard(no)
+                    door.again.append((no, Continued()))
+            door.away.discard(no)
 
-    def _begin_passed_over(self, live: Live) -> None:
+    def _begin_passed_over(self, resident: ResidentRun) -> None:
         """Attempts that are durable, and were not begun because the run had moved on in memory, where it did not count."""
-        no = live.run.no
-        kept = [event for of, event in self._advance.again if of == no]
-        for path, step in live.run.open_attempts():
+        no = resident.run.no
+        kept = [event for of, event in self._door.again if of == no]
+        for path, step in resident.run.open_attempts():
             if self._dispatch.has(no, path, step.attempt) or _answers(kept, path, step.attempt):
                 continue
             if self._dispatch.workers.is_offered((no, path, step.attempt)):
                 continue  # a worker has it, or may fetch it: see below
             if step.target is None:
-                self._dispatch.start(live, path, step.attempt)
+                self._dispatch.start(resident, path, step.attempt)
             else:
-                self._advance.again.append((no, AttemptReleased(path, step.attempt, "stopping")))
+                self._door.again.append((no, AttemptReleased(path, step.attempt, "stopping")))
 
     def _offer_again(self) -> None:
-        again, self._advance.again = self._advance.again, []
+        again, self._door.again = self._door.again, []
         for no, event in again:
-            live = self._advance.live.get(no)
-            if live is None or isinstance(event, Adopted):
+            resident = self._door.residents.get(no)
+            if resident is None or isinstance(event, Adopted):
                 continue
-            if not isinstance(event, Continued) or live.run.todo:
-                self._advance.offer(live, event)
+            if not isinstance(event, Continued) or resident.run.todo:
+                self._door.apply(resident, event)
 
-    async def _see_to_the_rest(self, drives: Callable[[RunNo], bool]) -> None:
+    async def _see_to_the_rest(self) -> None:
         """Timers, places, the lane, and what nobody drives yet."""
         self._dispatch.isolation.drop_lost()
         self._dispatch.rejoin_all()
-        for live in list(self._advance.live.values()):
-            run = live.run
-            if run.is_idle and drives(run.no) and (not run.todo or run.waits_for_key()):
+        for resident in list(self._door.residents.values()):
+            run = resident.run
+            if run.is_idle and self._owners.drives(run.no) and (not run.todo or run.waits_for_key()):
                 await self._owners.adopt(run.no)
-            self._arm(live)
+            self._arm(resident)
         self._dispatch.resume()
 
 

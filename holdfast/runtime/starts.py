@@ -15,21 +15,22 @@ import msgspec
 
 from holdfast import limits
 from holdfast.deliveries.destinations import destinations
-from holdfast.engine.events import Destination, RunStarted
+from holdfast.engine.events import Destination, RunStarted, TriggeredBy
 from holdfast.engine.state import Run
 from holdfast.errors import InvalidInputs, LimitExceeded, NotFound, RunIsOpen
 from holdfast.plan.graph import Plan
 from holdfast.runtime.clock import Clock
-from holdfast.runtime.door import Advance, Live
+from holdfast.runtime.door import Door, ResidentRun
+from holdfast.runtime.gate import Gate
+from holdfast.runtime.idempotency import Requests, Started, checked_request_id, digest_of
 from holdfast.runtime.plans import Plans, Ready
-from holdfast.runtime.requests import Requests, Started, checked, digest_of
 from holdfast.runtime.rerun import Again, restart
 from holdfast.runtime.resident import Residents
 from holdfast.spec.labels import label_problem
 from holdfast.spec.notation import Definition, path_beside
 from holdfast.spec.problems import did_you_mean
 from holdfast.store.base import Store
-from holdfast.store.records import NewRun, Request, RunRow
+from holdfast.store.records import Firing, NewRun, Request, RunRow
 from holdfast.tools.secrets import Secrets, SecretUnavailable
 from holdfast.values import DEFAULT_TENANT, TERMINAL, NotJson, RunId, RunNo, decode, encode, is_text
 
@@ -51,6 +52,10 @@ class StartRun(msgspec.Struct, kw_only=True):
     # With an id there is one run, however often it is asked for. `workflow` is what the caller named: a name, or a hash.
     request_id: str | None = None
     workflow: str = ""
+    # The occurrence that starts it, and what the commit of the start writes about that: made once the run has its id.
+    trigger: TriggeredBy | None = None
+    slot: str = ""
+    firing: Callable[[NewRun], Firing] | None = None
 
 
 class RerunRun(msgspec.Struct, kw_only=True):
@@ -67,36 +72,36 @@ class RerunRun(msgspec.Struct, kw_only=True):
 class Begun(NamedTuple):
     no: RunNo
     run_id: RunId
-    live: Live | None  # None if an earlier request began it
+    resident: ResidentRun | None  # None if an earlier request began it
 
 
 class Starts:
     def __init__(
         self,
         store: Store,
-        door: Advance,
+        door: Door,
         plans: Plans,
         residents: Residents,
         clock: Clock,
         secrets: Secrets,
+        gate: Gate,
         *,
         template_env: frozenset[str],
         resident_max: int,
         admit: Callable[[RunNo], None],
-        check_open: Callable[[], None],
     ) -> None:
         self._store, self._door, self._plans, self._clock = store, door, plans, clock
         self._residents, self._secrets, self._requests = residents, secrets, Requests(store)
         self._template_env, self.resident_max = template_env, resident_max
-        self._admit, self._check_open = admit, check_open
+        self._admit, self._gate = admit, gate
         # By tenant and name. Only this process can publish, so it forgets them when it does.
         self._meanings: dict[tuple[str, str], tuple[Definition, int]] = {}
 
     # -------------------------------------------------------------------------------------------------- starting
 
     async def start(self, order: StartRun) -> Begun:
-        """Start a run, unless the request has one already."""
-        self._check_open()
+        """Start a run, unless the request has one already. Raises FiringLost if its schedule has decided otherwise meanwhile."""
+        self._gate.check()
         if order.request_id is None:
             return _begun(await self._start(order, None))
         encoded(order.inputs)
@@ -105,7 +110,7 @@ class Starts:
 
     async def rerun(self, order: RerunRun) -> Begun:
         """Start a run of the same version as a finished one."""
-        self._check_open()
+        self._gate.check()
         if order.request_id is None:
             return _begun(await self._rerun(order, None))
         encoded(order.inputs)
@@ -118,19 +123,19 @@ class Starts:
         tenant: str,
         request_id: str,
         digest: str,
-        begin: Callable[[tuple[str, str]], Awaitable[Live]],
+        begin: Callable[[tuple[str, str]], Awaitable[ResidentRun]],
     ) -> Begun:
-        begun: Live | None = None  # of several callers at once, only one starts the run
+        begun: ResidentRun | None = None  # of several callers at once, only one starts the run
 
         async def made() -> Started:
             nonlocal begun
             begun = await begin((request_id, digest))
             return begun.run.no, begun.run.id
 
-        no, run_id = await self._requests.once(tenant, checked(request_id), digest, made)
+        no, run_id = await self._requests.once(tenant, checked_request_id(request_id), digest, made)
         return Begun(no, run_id, begun)
 
-    async def _start(self, order: StartRun, request: tuple[str, str] | None) -> Live:
+    async def _start(self, order: StartRun, request: tuple[str, str] | None) -> ResidentRun:
         spec, tenant = order.definition, order.tenant
         ready = self._plans.at_hand(spec) or await self._plans.of_any(spec, partial(self._named, tenant))
         started = RunStarted(
@@ -143,9 +148,17 @@ class Starts:
             _check_labels(order.labels, len(labels))
         new = self._new_run(tenant, ready, labels)
         new.parent_job_id, new.number = order.parent_job_id, order.number
-        return await self._begin(ready, new, started, request, order.trace)
+        if order.trigger is not None:
+            started.trigger = order.trigger
+            new.schedule, new.slot, new.is_catchup = (
+                order.trigger.schedule_id,
+                order.slot,
+                order.trigger.is_catchup,
+            )
+        firing = None if order.firing is None else order.firing(new)
+        return await self._begin(ready, new, started, request, order.trace, firing)
 
-    async def _rerun(self, order: RerunRun, request: tuple[str, str] | None) -> Live:
+    async def _rerun(self, order: RerunRun, request: tuple[str, str] | None) -> ResidentRun:
         row, before = await self.past(order.run_id, order.tenant)
         plan, run = before.plan, before.run
         ready = await self._plans.again(row.tenant, row.version)
@@ -153,7 +166,7 @@ class Starts:
         if order.inputs:
             given = msgspec.Raw(encoded(ready.inputs.filled({**decode(run.inputs), **order.inputs})))
         had = await restart(self._store, plan, run, order.again)
-        started = RunStarted(given, env=run.env, destinations=run.destinations)
+        started = RunStarted(given, env=run.env, destinations=run.destinations, trigger=run.trigger)
         started.taken, started.vars, started.first = dict(had.taken), dict(had.vars), had.first
         labels = ready.whole.spec.labels
         if row.labels:
@@ -182,27 +195,32 @@ class Starts:
         started: RunStarted,
         request: tuple[str, str] | None,
         trace: str = "",
-    ) -> Live:
-        """Make a run durable, with its definition and the request that asked for it."""
+        firing: Firing | None = None,
+    ) -> ResidentRun:
+        """Make a run durable, with its definition and the request or the schedule that asked for it."""
         door, plan, no, tenant = self._door, ready.plan, new.no, new.tenant
         if started.destinations:
             self._check_callbacks(tenant, started)
-        live = Live(Run(no, new.id, plan.version, tenant), plan, owned=True, status=None, trace=trace)
+        resident = ResidentRun(
+            Run(no, new.id, plan.version, tenant), plan, owned=True, status=None, trace=trace
+        )
+        if new.schedule is not None:
+            resident.schedule, resident.slot = new.schedule, new.slot or ""
         is_stored = ready.stored_for == tenant
         if not is_stored:
             self._plans.store_with(door.batch, tenant, ready.whole, plan.version, new.created_at)
         if trace and not (door.is_stalled or door.is_over):
             door.batch.traces.append((no, trace))
         self._admit(no)
-        started.drive = len(door.live) + len(self._residents.loading) < self.resident_max
+        started.drive = len(door.residents) + len(self._residents.loading) < self.resident_max
         reply: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         asked = None if request is None else Request(tenant, *request, no, new.created_at)
-        door.begin(live, new, started, reply, asked)
+        door.begin(resident, new, started, reply, asked, firing)
         await reply
         if not is_stored:
             ready.stored_for = tenant
             self._plans.is_durable(tenant, plan.version)
-        return live
+        return resident
 
     def _check_callbacks(self, tenant: str, started: RunStarted) -> None:
         """Refuse a start whose final callbacks could never be signed, while its caller can still be told so."""
@@ -217,22 +235,22 @@ class Starts:
         """The environment variables that a plan names, as they are now: the run keeps these values."""
         return {name: os.environ.get(name) for name in plan.env if name in self._template_env}
 
-    async def past(self, run_id: RunId, tenant: str = DEFAULT_TENANT) -> tuple[RunRow, Live]:
+    async def past(self, run_id: RunId, tenant: str = DEFAULT_TENANT) -> tuple[RunRow, ResidentRun]:
         """A finished run, to read."""
         row = await self._store.run_by_id(tenant, run_id) if is_text(run_id) else None
         if row is None:
             raise NotFound(f"no run {ascii(run_id)[1:-1]} in this database")
         if row.status not in TERMINAL:
             raise RunIsOpen(run_id, row.status)
-        live = await self._residents.stored(row.no)
-        assert live is not None
-        return row, live
+        resident = await self._residents.stored(row.no)
+        assert resident is not None
+        return row, resident
 
     # ------------------------------------------------------------------------------------------------------ names
 
     async def published(self, name: str, tenant: str = DEFAULT_TENANT) -> tuple[Definition, int]:
         """The definition that a name means now, and the number of its release."""
-        self._check_open()
+        self._gate.check()
         meanings = self._meanings
         known = meanings.get((tenant, name))
         if known is not None:
@@ -261,8 +279,8 @@ class Starts:
         return (await self.published(name, tenant))[0]
 
 
-def _begun(live: Live) -> Begun:
-    return Begun(live.run.no, live.run.id, live)
+def _begun(resident: ResidentRun) -> Begun:
+    return Begun(resident.run.no, resident.run.id, resident)
 
 
 def _check_labels(labels: Mapping[Any, Any], count: int) -> None:

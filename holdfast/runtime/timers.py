@@ -2,17 +2,19 @@
 
 Runs in memory stand in a heap; of the parked ones only the earliest due time is known, the store has the rest. While
 any deadline exists the loop sleeps at most a second and reads the wall clock anew, so a clock that is set, or a machine
-that was asleep, costs a second at most; with no deadline there is nothing to wake up for.
+that was asleep, costs a second at most; with no deadline there is nothing to wake up for. A wall clock that was set back,
+or that jumped forward because the machine was asleep or the clock was set, is reported.
 """
 
 from __future__ import annotations
 
 import asyncio
 import heapq
+import math
 from collections.abc import Callable
 from typing import Final
 
-from holdfast.runtime.clock import SET_BACK_MS_LEAST, Clock
+from holdfast.runtime.clock import JUMP_MS_LEAST, Clock
 from holdfast.values import Millis, RunNo
 
 SLEEP_SECONDS_MAX: Final = 1.0
@@ -24,14 +26,11 @@ WOKEN_AT_ONCE: Final = 500  # runs; what they do next begins before more of them
 
 
 class Timers:
-    def __init__(
-        self,
-        clock: Clock,
-        wake: Callable[[RunNo], None],
-        look: Callable[[], None],
-        set_back: Callable[[], None] = lambda: None,
-    ) -> None:
-        self._clock, self._wake, self._look, self._set_back = clock, wake, look, set_back
+    """With `by_hand`, the clock only moves when the caller moves it: there is no need to read it in between."""
+
+    def __init__(self, clock: Clock, *, by_hand: bool = False) -> None:
+        self._clock = clock
+        self._awake_at: Millis | None = None  # when the wall clock was last read while there was a deadline
         self._ahead: int | None = None  # of the monotonic clock, in ms, when the wall clock was last read
         self._heap: list[tuple[Millis, RunNo]] = []
         self._armed: dict[RunNo, Millis] = {}
@@ -39,8 +38,19 @@ class Timers:
         self._handle: asyncio.TimerHandle | None = None
         self._until = Millis(0)  # what the handle sleeps towards
         self._is_closed = False
-        self.sleep_seconds_max: float = SLEEP_SECONDS_MAX
-        self.last_stretch_seconds: float = LAST_STRETCH_SECONDS
+        self.sleep_seconds_max = math.inf if by_hand else SLEEP_SECONDS_MAX
+        self._last_stretch_seconds = 0.0 if by_hand else LAST_STRETCH_SECONDS
+
+    def begin(
+        self,
+        wake: Callable[[RunNo], None],
+        look: Callable[[], None],
+        set_back: Callable[[], None] = lambda: None,
+        jumped: Callable[[Millis], None] = lambda awake_at: None,
+    ) -> None:
+        """Call `wake` for a run in memory that is due, `look` when one in the store is, `set_back` when the wall clock was set
+        back, and `jumped` when it has moved further than the monotonic clock, with the time before that."""
+        self._wake, self._look, self._set_back, self._jumped = wake, look, set_back, jumped
 
     def arm(self, no: RunNo, at: Millis) -> None:
         """Wake this run at `at`; the last word counts."""
@@ -66,6 +76,17 @@ class Timers:
         """The clock was set by this process: what is waited for may be nearer."""
         self._sleep()
 
+    def check_clock(self) -> Millis:
+        """Read the wall clock, and report if it was set or jumped since it was last read."""
+        now = self._clock.now()
+        before, self._ahead = self._ahead, self._ahead_of_monotonic(now)
+        awake_at, self._awake_at = self._awake_at, now
+        if before is not None and before - self._ahead >= JUMP_MS_LEAST:
+            self._set_back()
+        elif before is not None and self._ahead - before >= JUMP_MS_LEAST and awake_at is not None:
+            self._jumped(awake_at)
+        return now
+
     def close(self) -> None:
         self._is_closed = True
         if self._handle is not None:
@@ -84,14 +105,18 @@ class Timers:
             self._handle.cancel()
             self._handle = None
         at = self._next()
-        if at is not None and not self._is_closed:
+        if at is None:
+            self._awake_at = None
+        elif not self._is_closed:
             self._until = at
             now = self._clock.now()
+            if self._awake_at is None:
+                self._awake_at = now
             if self._ahead is None:
                 self._ahead = self._ahead_of_monotonic(now)
             delay = (at - now) / 1000
-            if delay > 2 * self.last_stretch_seconds:
-                delay -= self.last_stretch_seconds
+            if delay > 2 * self._last_stretch_seconds:
+                delay -= self._last_stretch_seconds
             self._handle = asyncio.get_running_loop().call_later(
                 min(max(0.0, delay), self.sleep_seconds_max), self._tick
             )
@@ -101,10 +126,7 @@ class Timers:
 
     def _tick(self) -> None:
         self._handle = None
-        now = self._clock.now()
-        before, self._ahead = self._ahead, self._ahead_of_monotonic(now)
-        if before is not None and before - self._ahead >= SET_BACK_MS_LEAST:
-            self._set_back()
+        now = self.check_clock()
         if self._parked is not None and self._parked <= now:
             self._parked = None
             self._look()

@@ -3,30 +3,41 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections import Counter
+from typing import Final
 
-from holdfast.errors import NodeIsOver, RunSetAside
-from holdfast.runtime.door import Advance, Live
+from holdfast.errors import EngineClosed, NodeIsOver, RunSetAside
+from holdfast.runtime.door import Door, ResidentRun
+from holdfast.runtime.gate import Gate
 from holdfast.runtime.resident import Residents
+from holdfast.runtime.service import Service
 from holdfast.store.base import Store
 from holdfast.values import TERMINAL, RunNo
 
-Waiter = asyncio.Future[Live]
+Waiter = asyncio.Future[ResidentRun]
 
 
-class Waiters:
-    def __init__(
-        self, store: Store, door: Advance, residents: Residents, check_open: Callable[[], None]
-    ) -> None:
-        self._store, self._door, self._residents, self._check_open = store, door, residents, check_open
-        # Is an early callback of a run being looked up? Until then it does not rest.
-        self.looks_for: Callable[[RunNo], bool] = lambda no: False
+CLOSED: Final = "the engine was closed before the run had finished; the run continues when it is opened again"
+
+
+class Waiters(Service):
+    def __init__(self, store: Store, door: Door, residents: Residents, gate: Gate) -> None:
+        self._store, self._door, self._residents, self._gate = store, door, residents, gate
+        # Searches for early callbacks of a run: until they end, it does not rest.
+        self._searches: Counter[RunNo] = Counter()
         self._waiters: dict[RunNo, list[Waiter]] = {}
         self._resting: dict[RunNo, list[Waiter]] = {}
 
-    async def ended(self, no: RunNo) -> Live:
+    def check(self, no: RunNo) -> None:
+        """Raise if no row of a run will be written by this process any more, although the run has not finished."""
+        if self._door.is_over:
+            raise NodeIsOver("another process has taken this file over")
+        if no in self._door.quarantined:
+            raise set_aside_error(self._door, no)
+
+    async def ended(self, no: RunNo) -> ResidentRun:
         """Wait until a run has finished, according to its rows on disk."""
-        self._check_open()
+        self._gate.check()
         if self._door.is_over:
             raise NodeIsOver("another process has taken this file over")
         waiter: Waiter = asyncio.get_running_loop().create_future()
@@ -40,9 +51,9 @@ class Waiters:
                 if not waiters:
                     del self._waiters[no]
 
-    async def _ended_before(self, no: RunNo) -> Live | None:
+    async def _ended_before(self, no: RunNo) -> ResidentRun | None:
         """The run, if it had ended before."""
-        if no in self._door.live:
+        if no in self._door.residents:
             return None
         row = await self._store.run_by_no(no)
         if no in self._door.quarantined:
@@ -55,8 +66,8 @@ class Waiters:
             waiter: Waiter = asyncio.get_running_loop().create_future()
             self._resting.setdefault(no, []).append(waiter)
             try:
-                live = self._door.live.get(no) or await self._residents.stored(no)
-                if live is None or self._is_resting(live):
+                resident = self._door.residents.get(no) or await self._residents.stored(no)
+                if resident is None or self._is_resting(resident):
                     return await self._door.caught_up()
                 await waiter
             finally:
@@ -64,34 +75,50 @@ class Waiters:
                 if not self._resting[no]:
                     del self._resting[no]
 
-    def _is_resting(self, live: Live) -> bool:
-        return live.run.only_called_back and not self.looks_for(live.run.no)
+    def _is_resting(self, resident: ResidentRun) -> bool:
+        return resident.run.only_called_back and resident.run.no not in self._searches
 
-    def resting(self, live: Live) -> None:
+    def resting(self, resident: ResidentRun) -> None:
         """A run may rest from here on."""
-        if self._resting and self._is_resting(live):
-            for waiter in self._resting.get(live.run.no, ()):
+        if self._resting and self._is_resting(resident):
+            for waiter in self._resting.get(resident.run.no, ()):
                 if not waiter.done():
-                    waiter.set_result(live)
+                    waiter.set_result(resident)
 
-    def run_ended(self, live: Live) -> None:
-        for waiter in self._waiters.pop(live.run.no, ()):
+    def search_begins(self, resident: ResidentRun) -> None:
+        """A call has paused, and an early callback is searched for it."""
+        self._searches[resident.run.no] += 1
+
+    def search_ends(self, resident: ResidentRun) -> None:
+        """There is no early callback, or it was delivered."""
+        self._searches[resident.run.no] -= 1
+        if not self._searches[resident.run.no]:
+            del self._searches[resident.run.no]
+            self.resting(resident)
+
+    def run_ended(self, resident: ResidentRun) -> None:
+        for waiter in self._waiters.pop(resident.run.no, ()):
             if not waiter.done():
-                waiter.set_result(live)
+                waiter.set_result(resident)
 
     def set_aside(self, no: RunNo) -> None:
         for waiter in self._waiters.pop(no, ()):
             if not waiter.done():
                 waiter.set_exception(set_aside_error(self._door, no))
 
-    def fail(self, error: Exception) -> None:
-        """No run of this process will end any more."""
+    async def close(self) -> None:
+        self.abandon(EngineClosed(CLOSED))
+
+    def abandon(self, error: Exception | None = None) -> None:
+        """No run will end in this process any more."""
+        if error is None:
+            return
         for waiters in self._waiters.values():
             for waiter in waiters:
                 if not waiter.done():
                     waiter.set_exception(error)
 
 
-def set_aside_error(door: Advance, no: RunNo) -> RunSetAside:
+def set_aside_error(door: Door, no: RunNo) -> RunSetAside:
     reason, retry = door.quarantined[no]
     return RunSetAside(f"the run was set aside: {reason}; {retry}")

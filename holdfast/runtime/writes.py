@@ -23,7 +23,7 @@ Waiter = asyncio.Future[None]
 
 class Writes:
     def __init__(self, committer: Committer) -> None:
-        self.committer = committer
+        self._committer = committer
         self.batch = Batch()
         self._waiters: list[Waiter] = []
         self._handle: asyncio.Handle | None = None
@@ -69,7 +69,7 @@ class Writes:
         self.batch, self._waiters = Batch(), []
         if batch.has_rest:
             self._in_flight = True
-            self.committer.submit(batch, lambda error: self._done(batch, waiters, error))
+            self._committer.submit(batch, lambda error: self._done(batch, waiters, error))
         else:
             self._tell(waiters, None)
 

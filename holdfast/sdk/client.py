@@ -4,8 +4,8 @@
         run = await client.start("hello", {"name": "Ada"})
         print((await client.wait(run.run_id)).output)
 
-A start that is asked for again, because a connection dropped, makes one run. What the server refuses is raised as the
-same error as in the engine, with the server's words. Knows the addresses and their shapes, nothing of the server's inside.
+A start that is repeated because a connection dropped creates one run. A refusal by the server is raised as the same exception as in the
+engine, with the server's message. Knows URLs and types, but nothing of the server's internals.
 """
 
 from __future__ import annotations
@@ -23,15 +23,19 @@ import msgspec
 from holdfast.api.types import (
     Approval,
     ApprovalLink,
+    Backfill,
     Diff,
     Explanation,
+    FiredSchedule,
     FolderReport,
     JournalPage,
     KeyPage,
     KeyView,
+    LedgerPage,
     Letter,
     LetterPage,
     MadeKey,
+    NextFires,
     NodePage,
     Release,
     ReleasePage,
@@ -39,8 +43,11 @@ from holdfast.api.types import (
     Resumed,
     Run,
     RunPage,
+    Schedule,
+    SchedulePage,
     Started,
     StepPage,
+    WhyReport,
     WorkerPage,
     Workflow,
     WorkflowPage,
@@ -68,7 +75,7 @@ Spec = Mapping[str, Any] | str | HasData
 
 
 class LiveEvent(msgspec.Struct, frozen=True):
-    """One event of a run, as it happens. `id` is where to go on after it; what a tool says while it works has none.
+    """One event of a run, as it happens. `id` is the position to resume from; messages of running tools have none.
 
     `detail` has `kind` and what belongs to it: `workflow_started`, `step_enter`, `step_exit`, `log`, `progress`,
     `interrupted`, `workflow_terminal`.
@@ -136,10 +143,10 @@ class Client:
         parent_job_id: str | None = None,
         final_callback: str | Mapping[str, str] | None = None,
     ) -> Started:
-        """Start a run: of a published workflow by its name, or of a definition as a record, as data or as YAML text.
+        """Start a run of a published workflow, by name, or of a definition given as a record, data or YAML text.
 
-        When this returns, the run is durable. With a `request_id` there is one run however often this is asked. Its end
-        is delivered to `final_callback`: a URL, or `{"url": …, "secret_env": …}`.
+        The run is durable when this returns. Repeating a `request_id` returns the same run. When the run ends, the result is sent
+        to `final_callback`: a URL, or `{"url": …, "secret_env": …}`.
         """
         callback = {"url": final_callback} if isinstance(final_callback, str) else final_callback
         what = "workflow" if isinstance(workflow, str) and is_name(workflow) else "spec"
@@ -157,7 +164,7 @@ class Client:
 
     @checked
     async def run(self, run_id: str) -> Run:
-        """One run, whole: its inputs, output and error, and what it waits for."""
+        """Return a run with its inputs, output, error and waits."""
         return await self._get(f"/runs/{_in(run_id)}", Run)
 
     @checked
@@ -185,7 +192,7 @@ class Client:
         cursor: str | None = None,
         limit: int = 100,
     ) -> RunPage:
-        """Runs, the newest first. `id_part` is how an id begins or ends, `cursor` that of the page before."""
+        """List runs, newest first. `id_part` is the beginning or end of an id, `cursor` that of the previous page."""
         query = {"status": status, "workflow": workflow, "label": label, "id": id_part}
         return await self._get("/runs", RunPage, query | {"cursor": cursor, "limit": limit})
 
@@ -193,29 +200,29 @@ class Client:
     async def steps(
         self, run_id: str, *, every: bool = False, cursor: str | None = None, limit: int = 100
     ) -> StepPage:
-        """The steps that a run has reached: those of the top level and those that failed, or every one."""
+        """List the steps that a run has reached: top-level and failed steps, or every step."""
         query = {"every": every, "cursor": cursor, "limit": limit}
         return await self._get(f"/runs/{_in(run_id)}/steps", StepPage, query)
 
     @checked
     async def journal(self, run_id: str, *, after: int = 0, limit: int = 100) -> JournalPage:
-        """The facts of a run as they are stored, in order."""
+        """List the stored events of a run, in order."""
         query = {"after": after, "limit": limit}
         return await self._get(f"/runs/{_in(run_id)}/journal", JournalPage, query)
 
     @checked
     async def explain(self, run_id: str) -> Explanation:
-        """Why the run is not further, and what would unblock it."""
+        """Explain why the run is not moving, and what would unblock it."""
         return await self._get(f"/runs/{_in(run_id)}/explain", Explanation)
 
     @checked
     async def cancel(self, run_id: str, reason: str = "") -> Started:
-        """Stop a run; raises RunIsOver if it has ended already."""
+        """Cancel a run. Raises RunIsOver if it has already finished."""
         return await self._post(f"/runs/{_in(run_id)}/cancel", Started, {"reason": reason})
 
     @checked
     async def retry(self, run_id: str) -> Started:
-        """Let the server go on with a run that was set aside; raises Refused if it was not."""
+        """Continue a quarantined run. Raises Refused if it is not quarantined."""
         return await self._connection.ask("POST", f"{API}/runs/{_in(run_id)}/retry", Started)
 
     @checked
@@ -229,11 +236,11 @@ class Client:
         inputs: Mapping[str, Any] | None = None,
         request_id: str | None = None,
     ) -> Started:
-        """Do a finished run once more, as a new one. Without more it is done whole.
+        """Run a finished run again, as a new run. Without further arguments all of it runs again.
 
-        `from_step` is the step to begin with, by id or path (`br.s`, `loop[3].s`), or an item (`loop[3]`); `paths` names
-        several. `failed` does again what failed, of those paths if any are given. Everything else is taken over.
-        `inputs` replace those of the same name.
+        `from_step` is the step to start from, by id or path (`br.s`, `loop[3].s`), or an item (`loop[3]`); `paths` names several.
+        `failed` repeats only what failed, within those paths if any are given. All other outcomes are taken over. `inputs` replace
+        inputs of the same name.
         """
         body = _again(from_step, failed, paths) | ({} if inputs is None else {"inputs": dict(inputs)})
         return await self._post(f"/runs/{_in(run_id)}/rerun", Started, body, request_key=request_id)
@@ -242,7 +249,7 @@ class Client:
     async def preview(
         self, run_id: str, *, from_step: str | None = None, failed: bool = False, paths: Sequence[str] = ()
     ) -> RerunPreview:
-        """What a rerun would take over, and what it would run."""
+        """Return what a rerun would take over, and what it would run."""
         body = {"preview": True} | _again(from_step, failed, paths)
         return await self._post(f"/runs/{_in(run_id)}/rerun", RerunPreview, body)
 
@@ -252,8 +259,8 @@ class Client:
     ) -> AsyncGenerator[LiveEvent, None]:
         """The events of one run up to its end, or of all runs without end.
 
-        A dropped connection is made again where it was: nothing is lost and nothing comes twice. `after` is the id of
-        an event; without it a single run is streamed from its beginning, and all runs from now on.
+        After a dropped connection the stream resumes where it was: no event is lost or repeated. `after` is the id of an event; without it, a
+        single run is streamed from its start, and all runs from now on.
         """
         path = "/events" if run_id is None else f"/runs/{_in(run_id)}/events"
         async with aclosing(self._connection.stream(API + path, after=after)) as messages:
@@ -269,7 +276,7 @@ class Client:
     async def signal(
         self, run_id: str, key: str, value: Any = None, *, correlation: str | None = None
     ) -> Started:
-        """Say something to a run: the step that waits for `key` takes it, now or when it is reached."""
+        """Send a signal to a run: the step that waits for `key` receives it, now or when it is reached."""
         body = {"key": key, "value": value}
         said = body if correlation is None else body | {"correlation": correlation}
         return await self._post(f"/runs/{_in(run_id)}/signals", Started, said)
@@ -287,7 +294,7 @@ class Client:
     ) -> Approval:
         """Answer the approval at a step as the owner of the key; with the scope `admin`, `by` names another approver.
 
-        Raises NotWaiting if nothing is asked there, or it was answered already.
+        Raises NotWaiting if no approval is open there, or it was already answered.
         """
         body = {"approved": approved, "reason": reason, "by": by, "form": form}
         return await self._post(f"/runs/{_in(run_id)}/approvals/{_in(path)}", Approval, body)
@@ -299,7 +306,7 @@ class Client:
 
     @checked
     async def resume(self, task_id: str, answer: Any, *, run_id: str | None = None) -> Resumed:
-        """Deliver the result of a call that answered `{"pending": true, "task_id": …}`: it becomes the step's output.
+        """Deliver the result of a call that returned `{"pending": true, "task_id": …}`: it becomes the step's output.
 
         `{"success": false, "error": …}` fails the step. The returned value says what happened; a late result is not an error.
         """
@@ -329,11 +336,97 @@ class Client:
         """Discard a dead letter. It stays with its run, but is no longer listed."""
         return await self._connection.ask("DELETE", f"{API}/dead-letters/{_in(letter_id)}", Letter)
 
+    # ----------------------------------------------------------------------------------------------- schedules
+
+    @checked
+    async def schedules(self, *, cursor: str | None = None, limit: int = 100) -> SchedulePage:
+        """Schedules by id, each with its state and its next fire."""
+        return await self._get("/schedules", SchedulePage, {"cursor": cursor, "limit": limit})
+
+    @checked
+    async def schedule(self, schedule_id: str) -> Schedule:
+        """A schedule with its definition."""
+        return await self._get(f"/schedules/{_in(schedule_id)}", Schedule)
+
+    @checked
+    async def next_fires(self, schedule_id: str, *, limit: int = 10) -> NextFires:
+        """The next occurrences of a schedule, in its zone and in UTC."""
+        return await self._get(f"/schedules/{_in(schedule_id)}/next", NextFires, {"limit": limit})
+
+    @checked
+    async def ledger(
+        self, schedule_id: str, *, unfired: bool = False, cursor: str | None = None, limit: int = 100
+    ) -> LedgerPage:
+        """What became of each occurrence of a schedule, newest first; `unfired` leaves out those that started a run."""
+        query = {"unfired": unfired or None, "cursor": cursor, "limit": limit}
+        return await self._get(f"/schedules/{_in(schedule_id)}/ledger", LedgerPage, query)
+
+    @checked
+    async def why(self, schedule_id: str, when: str | None = None, *, limit: int = 20) -> WhyReport:
+        """Why a schedule did or did not fire: lately, or at a time or on a day, past or future."""
+        return await self._get(
+            f"/schedules/{_in(schedule_id)}/why", WhyReport, {"when": when, "limit": limit}
+        )
+
+    @checked
+    async def put_schedule(self, schedule_id: str, definition: Mapping[str, Any] | str | HasData) -> Schedule:
+        """Create or replace a schedule: as data, as YAML text or as a record. An edit keeps how far it has come.
+
+        Raises ManagedByFile if a file, a plugin or a program defines it."""
+        plain = _plain(definition)
+        said = {"yaml": plain} if isinstance(plain, str) else {"body": plain}
+        return await self._connection.ask("PUT", f"{API}/schedules/{_in(schedule_id)}", Schedule, **said)
+
+    @checked
+    async def delete_schedule(self, schedule_id: str) -> Schedule:
+        """Delete a schedule; returns it as it was. Its runs go on, and its ledger stays."""
+        return await self._connection.ask("DELETE", f"{API}/schedules/{_in(schedule_id)}", Schedule)
+
+    @checked
+    async def fire_schedule(
+        self, schedule_id: str, payload: Any = None, *, request_id: str | None = None
+    ) -> FiredSchedule:
+        """Fire a schedule now, besides its times. With a `request_id` it fires once however often this is asked."""
+        body = {} if payload is None else {"payload": payload}
+        return await self._post(
+            f"/schedules/{_in(schedule_id)}/fire", FiredSchedule, body, request_key=request_id
+        )
+
+    @checked
+    async def pause_schedule(self, schedule_id: str) -> Schedule:
+        """Pause a schedule: it does not fire until it is resumed, and its ledger shows what it skipped."""
+        return await self._post(f"/schedules/{_in(schedule_id)}/pause", Schedule, {})
+
+    @checked
+    async def resume_schedule(self, schedule_id: str, *, missed: bool = False) -> Schedule:
+        """Resume a paused schedule; with `missed`, the occurrences of the pause are caught up."""
+        return await self._post(f"/schedules/{_in(schedule_id)}/resume", Schedule, {"missed": missed})
+
+    @checked
+    async def backfill_schedule(
+        self,
+        schedule_id: str,
+        start: str,
+        end: str,
+        *,
+        max_per_sec: float | None = None,
+        preview: bool = False,
+        request_id: str | None = None,
+    ) -> Backfill:
+        """Start the occurrences from `start` to `end` that have no run; `preview` only lists them.
+
+        Dates and times without an offset are meant in the zone of the schedule."""
+        body: dict[str, Any] = {"from": start, "to": end, "preview": preview}
+        if max_per_sec is not None:
+            body["max_per_sec"] = max_per_sec
+        path = f"/schedules/{_in(schedule_id)}/backfill"
+        return await self._post(path, Backfill, body, request_key=request_id)
+
     # ----------------------------------------------------------------------------------------------- workflows
 
     @checked
     async def publish(self, definition: Spec, *, number: int | None = None, draft: bool = False) -> Release:
-        """Let the name of a definition mean this version of it. `draft` only stores it."""
+        """Publish a definition under its name. `draft` only stores it."""
         query = {"number": number, "draft": draft or None}
         plain = _plain(definition)
         said = {"yaml": plain} if isinstance(plain, str) else {"body": plain}
@@ -341,34 +434,35 @@ class Client:
 
     @checked
     async def workflows(self, *, cursor: str | None = None, limit: int = 100) -> WorkflowPage:
-        """Workflows by name, each with what its name means now."""
+        """List workflows by name, each with its current release."""
         return await self._get("/workflows", WorkflowPage, {"cursor": cursor, "limit": limit})
 
     @checked
     async def workflow(self, name: str, number: int | None = None) -> Workflow:
-        """A workflow with its definition: the published version, or that of a number."""
+        """Return a workflow with its definition: the published version, or a version by number."""
         tail = "" if number is None else f"/versions/{number}"
         return await self._get(f"/workflows/{_in(name)}{tail}", Workflow)
 
     @checked
     async def versions(self, name: str, *, cursor: str | None = None, limit: int = 100) -> ReleasePage:
-        """The versions of a workflow, the newest first."""
+        """List the versions of a workflow, newest first."""
         query = {"cursor": cursor, "limit": limit}
         return await self._get(f"/workflows/{_in(name)}/versions", ReleasePage, query)
 
     @checked
     async def diff(self, name: str, a: int, b: int) -> Diff:
-        """What changed from one version of a workflow to another."""
+        """Return the difference between two versions of a workflow."""
         return await self._get(f"/workflows/{_in(name)}/diff", Diff, {"from": a, "to": b})
 
     @checked
     async def roll_back(self, name: str, number: int) -> Release:
-        """Let a name mean one of its former versions again."""
+        """Make an earlier version of a workflow the current one again."""
         return await self._post(f"/workflows/{_in(name)}/rollback", Release, {"number": number})
 
-    async def folder(self) -> FolderReport:
-        """What the server's folder of definitions says: which files were published, and which cannot be used."""
-        return await self._get("/folder", FolderReport)
+    @checked
+    async def folder(self, of: str = "flows") -> FolderReport:
+        """What the server's folder of workflows, or of `skills`, says: which files were published, and which cannot be used."""
+        return await self._get("/folder", FolderReport, {"of": of})
 
     # ---------------------------------------------------------------------------------------- workers and keys
 
@@ -376,7 +470,7 @@ class Client:
     async def workers(
         self, *, service: str | None = None, cursor: str | None = None, limit: int = 100
     ) -> WorkerPage:
-        """The workers that were heard of lately, or those of them who do a service."""
+        """List the live workers, or those that serve one service."""
         return await self._get("/workers", WorkerPage, {"service": service, "cursor": cursor, "limit": limit})
 
     @checked
@@ -394,7 +488,7 @@ class Client:
         tenant: str | None = None,
         expires_in_secs: int | None = None,
     ) -> MadeKey:
-        """Make a key. It is shown this once: asked for again, it would be another one, so it is asked for once."""
+        """Create a key. It is shown only once. This request is not retried, because a repetition would create another key."""
         body = {"name": name, "scopes": list(scopes), "services": list(services)}
         more = {"tenant": tenant, "expires_in_secs": expires_in_secs}
         said = body | {name: value for name, value in more.items() if value is not None}
@@ -404,7 +498,7 @@ class Client:
     async def keys(
         self, *, tenant: str | None = None, cursor: str | None = None, limit: int = 100
     ) -> KeyPage:
-        """Keys, revoked ones too, without the keys themselves."""
+        """List keys, including revoked ones, without their secret text."""
         return await self._get("/keys", KeyPage, {"tenant": tenant, "cursor": cursor, "limit": limit})
 
     @checked
@@ -431,7 +525,7 @@ class Client:
 
 
 def is_name(text: str) -> bool:
-    """The name of a workflow, or a definition? One in a single line has a colon, or is a mapping in braces."""
+    """Return whether a text is the name of a workflow rather than a definition. A one-line definition has a colon, or is a mapping in braces."""
     return not ("\n" in text or ": " in text or text.endswith(":") or text.lstrip().startswith("{"))
 
 
@@ -448,6 +542,6 @@ def _in(part: str) -> str:
 
 
 def _again(from_step: str | None, failed: bool, paths: Sequence[str]) -> dict[str, Any]:
-    """What of a run is to be done again, as a request says it."""
+    """Return the part of a rerun request that says what to run again."""
     words: dict[str, Any] = {} if from_step is None else {"from_step": from_step}
     return words | ({"failed": True} if failed else {}) | ({"paths": list(paths)} if paths else {})

@@ -1,7 +1,6 @@
-"""One server, spoken to: requests that are asked again when a connection drops, errors as ours, streams that resume.
+"""The connection to a server: requests that are retried when a connection drops, errors as exceptions, streams that resume.
 
-Every POST has an Idempotency-Key, so asking again never does a thing twice. Knows HTTP and patience; does not know what
-any address is for.
+Every POST has an Idempotency-Key, so a retry never has an effect twice. Knows HTTP and retries; does not know what a URL is for.
 """
 
 from __future__ import annotations
@@ -29,8 +28,9 @@ PATIENCE_SECS: Final = 15.0  # without an answer, before giving up
 STREAM_QUIET_SECS: Final = 60.0  # without a byte, comments included, before a stream counts as dropped
 DELAY_SECS_FIRST: Final = 0.1
 DELAY_SECS_MAX: Final = 2.0
-ANSWER_BYTES_MAX: Final = 256 * 1024 * 1024  # a page of runs with outputs of 25 MiB is no mistake; more is
-AGAIN: Final = frozenset({429, 502, 503, 504})  # nothing was changed: the same request may do later
+# A page of runs with outputs of 25 MiB is valid; more is an error.
+ANSWER_BYTES_MAX: Final = 256 * 1024 * 1024
+AGAIN: Final = frozenset({429, 502, 503, 504})  # nothing was changed: the same request may succeed later
 
 _KINDS: Final = {
     kind.code: kind
@@ -72,8 +72,8 @@ class Connection:
     ) -> T:
         """Send a request until there is a response or `patience` runs out; raises the server's error.
 
-        The body is JSON of `body`, or the text `yaml`. `request_key` is the Idempotency-Key; an empty one is none, where
-        the body says it in its own words.
+        The body is `body` as JSON, or the text `yaml`. `request_key` is the Idempotency-Key; an empty one sends none, if the body
+        identifies the request itself.
         """
         key = str(uuid.uuid4()) if request_key is None else request_key
         headers = {"Idempotency-Key": key} if method == "POST" and key else {}
@@ -100,7 +100,7 @@ class Connection:
     async def stream(
         self, path: str, *, query: Mapping[str, Any] | None = None, after: str | None = None
     ) -> AsyncGenerator[Message, None]:
-        """Messages without end: a dropped connection is made again after the last id that was read."""
+        """Yield messages without end. A dropped connection is resumed after the last id that was read."""
         tries = Tries(self._patience)
         while True:
             headers = {"Accept": "text/event-stream", **({} if after is None else {"Last-Event-ID": after})}
@@ -117,7 +117,7 @@ class Connection:
                             raise refused
                         await tries.again(refused)
                         continue
-                    if response.status == 204:  # how a stream says that there will be no more
+                    if response.status == 204:  # the end of a stream
                         return
                     parser = Parser()
                     async for chunk in response.content.iter_any():
@@ -139,7 +139,7 @@ class Connection:
         headers: Mapping[str, str],
         data: bytes | None,
     ) -> tuple[int, bytes, float]:
-        """Status, body, and the earliest time to retry, in seconds."""
+        """Send a request once. Return status, body, and the earliest time to retry, in seconds."""
         async with self._opened().request(
             method,
             self.server + path,
@@ -155,7 +155,7 @@ class Connection:
             return response.status, found, _seconds(response.headers.get("Retry-After", ""))
 
     def _opened(self) -> aiohttp.ClientSession:
-        """The session belongs to the loop that first asks, so it is made then."""
+        """Return the session, which is created on first use because it belongs to the running loop."""
         if self._session is None:
             self._session = session_of(headers=self._headers)
         return self._session
@@ -178,7 +178,7 @@ class Tries:
         self._left, self._delay = patience, DELAY_SECS_FIRST
 
     async def again(self, error: HoldfastError, at_least: float = 0.0) -> None:
-        """Wait for the next try, or raise why there is none."""
+        """Wait for the next try, or raise the error if there is none."""
         delay = max(self._delay, at_least)
         self._left -= delay
         self._delay = min(self._delay * 2, DELAY_SECS_MAX)
@@ -188,7 +188,7 @@ class Tries:
 
 
 def error_of(status: int, body: bytes) -> HoldfastError:
-    """What a server refused, as the error that raises here what it is there."""
+    """Return a refusal by the server as the exception that the engine would raise."""
     try:
         fault = msgspec.json.decode(body, type=_Fault)
     except (msgspec.DecodeError, UnicodeDecodeError):

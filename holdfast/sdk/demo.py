@@ -29,7 +29,7 @@ async def transform(input: Any, params: dict[str, Any]) -> Any:  # noqa: A002  #
 
 @tool(name="sum")
 async def total(input: Any, params: dict[str, Any]) -> float:  # noqa: A002
-    """The sum of the numbers in an array, those written as text too; what is no number is passed over."""
+    """The sum of the numbers in an array, including numbers written as text; other values are ignored."""
     if not isinstance(input, list):
         raise ToolError("bad input", kind="bad_input")
     return _written(sum((_number(value) for value in input), 0.0))

@@ -1,6 +1,6 @@
 """Calls of @tool functions in a worker: sync ones in threads, isolated ones in processes, async ones on the loop.
 
-Knows tools. Does not know who asked, or how the answer travels.
+Knows tools. Does not know the caller, or how the result is sent.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Performer:
         return [name for name, tool in self._tools.items() if tool.takes_callback]
 
     async def perform(self, service: str, given: Any, params: Any, context: Context) -> bytes:
-        """The JSON text of what a tool returns. Raises whatever the tool does."""
+        """Call a tool and return the JSON text of its result. Raises what the tool raises."""
         tool = self._tools.get(service)
         if tool is None:
             raise ToolError(f"there is no service {service!r} here", kind="no_service")
@@ -65,7 +65,7 @@ class Performer:
         except (
             SystemExit,
             KeyboardInterrupt,
-        ) as error:  # they would end the worker, which has other work to do
+        ) as error:  # they would end the worker, which has other calls
             raise ToolError(f"the tool raised {type(error).__name__}: {error}") from error
         finally:
             self.in_progress -= 1
@@ -92,7 +92,7 @@ class Performer:
 
 
 def failed(work: asyncio.Future[bytes]) -> tuple[str, str] | None:
-    """Message and kind of what a tool raised, once it is done."""
+    """Return message and kind of the exception that a tool raised."""
     error = asyncio.CancelledError() if work.cancelled() else work.exception()
     if error is None:
         return None
@@ -101,10 +101,10 @@ def failed(work: asyncio.Future[bytes]) -> tuple[str, str] | None:
 
 
 def answer(result: bytes) -> bytes:
-    """What a worker that is called says when it is done."""
+    """Return the response of a push worker for a completed call."""
     return b'{"result":%b,"error":""}' % result
 
 
 def refusal(message: str, kind: str) -> bytes:
-    """What it says when it is not."""
+    """Return its response for a failed call."""
     return b'{"result":null,"error":%b,"error_kind":%b}' % (encode(message), encode(kind))

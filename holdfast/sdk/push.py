@@ -1,6 +1,6 @@
 """A worker's own small server: `POST /exec/{service}` with `{"input", "params"}`, answered with `{"result", "error"}`.
 
-Knows the protocol of workers that are called. A caller that disconnects before the response cancels the call: an async tool is
+Knows the protocol of push workers. A caller that disconnects before the response cancels the call: an async tool is
 cancelled, a process killed, and a sync tool can see it in its Context.
 """
 
@@ -54,7 +54,7 @@ class Push:
         self._server = Listener(config)
 
     async def serve(self) -> None:
-        """Until `stop`; calls that are being answered then are, within the time that stopping may take."""
+        """Serve until `stop`; calls in progress then get the drain time to finish."""
         await self._server.serve([self._listener])
 
     async def is_up(self) -> None:
@@ -134,7 +134,7 @@ def _place(url: str) -> tuple[SplitResult, str, int | None]:
 
 
 def _bound(host: str, port: int | None) -> tuple[socket.socket, int]:
-    """The port that was asked for, or one that is free; on this machine alone if the address says so."""
+    """Bind the requested port, or a free one; only on loopback if the worker's URL says so."""
     place = (
         "127.0.0.1" if host in LOOPBACK else "0.0.0.0"
     )  # a worker with a public URL must be reachable from outside

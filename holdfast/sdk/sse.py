@@ -1,4 +1,4 @@
-"""Bytes of a server-sent event stream → messages. Knows only the framing: no sockets, no JSON, no event types."""
+"""Parses server-sent events. Knows only the framing: no sockets, no JSON, no event types."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _LINE_END = re.compile(rb"\r\n|\n|\r")
 
 
 class Message(NamedTuple):
-    """`id` is None where the message says none. One without data only says how far the stream is."""
+    """`id` is None if the message has none. A message without data only moves the position."""
 
     id: str | None
     event: str
@@ -25,7 +25,7 @@ class TooLarge(ValueError):
 
 
 class Parser:
-    """Takes bytes as they come, cut anywhere; gives the messages that are whole."""
+    """Takes bytes as they arrive, split anywhere, and returns complete messages."""
 
     def __init__(self) -> None:
         self._rest = b""

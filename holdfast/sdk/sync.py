@@ -1,4 +1,4 @@
-"""The client for scripts and notebooks: the calls of `Client`, each waited for.
+"""The synchronous client for scripts and notebooks: the methods of `Client`, each of which blocks.
 
 with SyncClient() as client:
     run = client.start("hello", {"name": "Ada"})
@@ -15,15 +15,19 @@ from typing import Any, Self, TypeVar
 from holdfast.api.types import (
     Approval,
     ApprovalLink,
+    Backfill,
     Diff,
     Explanation,
+    FiredSchedule,
     FolderReport,
     JournalPage,
     KeyPage,
     KeyView,
+    LedgerPage,
     Letter,
     LetterPage,
     MadeKey,
+    NextFires,
     NodePage,
     Release,
     ReleasePage,
@@ -31,20 +35,23 @@ from holdfast.api.types import (
     Resumed,
     Run,
     RunPage,
+    Schedule,
+    SchedulePage,
     Started,
     StepPage,
+    WhyReport,
     WorkerPage,
     Workflow,
     WorkflowPage,
 )
-from holdfast.sdk.client import Client, LiveEvent, Spec
+from holdfast.sdk.client import Client, HasData, LiveEvent, Spec
 from holdfast.sdk.connection import PATIENCE_SECS, TIMEOUT_SECS
 
 T = TypeVar("T")
 
 
 class SyncClient:
-    """`Client` without a loop of your own. Inside of a running loop use `Client`."""
+    """`Client` without an event loop of your own. Inside a running loop, use `Client`."""
 
     def __init__(
         self,
@@ -215,6 +222,58 @@ class SyncClient:
     def discard(self, letter_id: str) -> Letter:
         return self._do(self._client.discard(letter_id))
 
+    # ----------------------------------------------------------------------------------------------- schedules
+
+    def schedules(self, *, cursor: str | None = None, limit: int = 100) -> SchedulePage:
+        return self._do(self._client.schedules(cursor=cursor, limit=limit))
+
+    def schedule(self, schedule_id: str) -> Schedule:
+        return self._do(self._client.schedule(schedule_id))
+
+    def next_fires(self, schedule_id: str, *, limit: int = 10) -> NextFires:
+        return self._do(self._client.next_fires(schedule_id, limit=limit))
+
+    def ledger(
+        self, schedule_id: str, *, unfired: bool = False, cursor: str | None = None, limit: int = 100
+    ) -> LedgerPage:
+        return self._do(self._client.ledger(schedule_id, unfired=unfired, cursor=cursor, limit=limit))
+
+    def why(self, schedule_id: str, when: str | None = None, *, limit: int = 20) -> WhyReport:
+        return self._do(self._client.why(schedule_id, when, limit=limit))
+
+    def put_schedule(self, schedule_id: str, definition: Mapping[str, Any] | str | HasData) -> Schedule:
+        return self._do(self._client.put_schedule(schedule_id, definition))
+
+    def delete_schedule(self, schedule_id: str) -> Schedule:
+        return self._do(self._client.delete_schedule(schedule_id))
+
+    def fire_schedule(
+        self, schedule_id: str, payload: Any = None, *, request_id: str | None = None
+    ) -> FiredSchedule:
+        return self._do(self._client.fire_schedule(schedule_id, payload, request_id=request_id))
+
+    def pause_schedule(self, schedule_id: str) -> Schedule:
+        return self._do(self._client.pause_schedule(schedule_id))
+
+    def resume_schedule(self, schedule_id: str, *, missed: bool = False) -> Schedule:
+        return self._do(self._client.resume_schedule(schedule_id, missed=missed))
+
+    def backfill_schedule(
+        self,
+        schedule_id: str,
+        start: str,
+        end: str,
+        *,
+        max_per_sec: float | None = None,
+        preview: bool = False,
+        request_id: str | None = None,
+    ) -> Backfill:
+        return self._do(
+            self._client.backfill_schedule(
+                schedule_id, start, end, max_per_sec=max_per_sec, preview=preview, request_id=request_id
+            )
+        )
+
     # ----------------------------------------------------------------------------------------------- workflows
 
     def publish(self, definition: Spec, *, number: int | None = None, draft: bool = False) -> Release:
@@ -238,8 +297,8 @@ class SyncClient:
     def roll_back(self, name: str, number: int) -> Release:
         return self._do(self._client.roll_back(name, number))
 
-    def folder(self) -> FolderReport:
-        return self._do(self._client.folder())
+    def folder(self, of: str = "flows") -> FolderReport:
+        return self._do(self._client.folder(of))
 
     # ---------------------------------------------------------------------------------------- workers and keys
 

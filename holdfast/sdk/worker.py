@@ -1,10 +1,10 @@
-"""A worker: @tool functions that serve a Holdfast server as services, called by it or fetching their jobs.
+"""A worker: serves @tool functions as services of a Holdfast server, by push or pull.
 
     worker = Worker([resize], "http://127.0.0.1:8070", pull=True)
     await worker.run()          # until worker.stop()
 
-Registers, and again whenever the server has forgotten it; says every few seconds that it lives and how much it has to do;
-finishes what it is at when it is stopped. Knows the API of the server, nothing of its inside.
+Registers, and registers again when the server no longer knows it; sends a heartbeat with its load every few seconds; finishes running
+calls when it is stopped. Knows the API of the server, nothing of its internals.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ API: Final = "/api/v1"
 DEFAULT_SERVER: Final = f"http://{DEFAULT_HOST}:{DEFAULT_PORT}"
 DEFAULT_URL: Final = "http://localhost:8080"
 HEARTBEAT_SECS: Final = 5.0
-AGAIN_SECS: Final = 2.0  # before a registration or an answer that did not get through is tried again
+AGAIN_SECS: Final = 2.0  # before a registration or result that failed is sent again
 POLL_SECS: Final = 20.0
 POLL_MAX: Final = 100
 PROGRESS_SECS: Final = 1.0  # between two heartbeats that report progress
@@ -77,11 +77,11 @@ class Worker:
 
     @property
     def url(self) -> str:
-        """Where it is called; empty if it fetches."""
+        """The URL at which it is called; empty for a pull worker."""
         return "" if self._push is None else self._push.url
 
     def stop(self) -> None:
-        """Take nothing more, finish what is being done, and return from `run`."""
+        """Accept no more calls, finish the running ones, and return from `run`."""
         self._stopping.set()
 
     async def run(self) -> None:
@@ -112,7 +112,7 @@ class Worker:
             await self._connection.close()
 
     async def _stopped_or_broken(self, working: list[asyncio.Task[None]]) -> None:
-        """Until `stop`. What ends before it has failed for good, as when our key counts no longer: then so have we."""
+        """Wait for `stop`, or for a task that failed for good, such as one whose key was revoked; then the worker fails too."""
         stopping = asyncio.ensure_future(self._stopping.wait())
         try:
             done, _ = await asyncio.wait([stopping, *working], return_when=asyncio.FIRST_COMPLETED)
@@ -157,7 +157,7 @@ class Worker:
         self.is_registered.set()
 
     async def _beat(self) -> None:
-        """Say that we live, and how much there is to do; register again where that is news."""
+        """Send a heartbeat with the load; register again if the server does not know this worker."""
         while True:
             await asyncio.sleep(HEARTBEAT_SECS)
             try:
@@ -308,7 +308,7 @@ class _Job:
                 if lease.cancel and not self._work.done():
                     self.cancel()
             except (Superseded, NotFound):
-                self._is_ours = self._work.done()  # then reporting the result gives the final word
+                self._is_ours = self._work.done()  # then the response to the result decides
                 self.cancel()
                 return
             except HoldfastError as error:

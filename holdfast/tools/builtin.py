@@ -1,6 +1,6 @@
-"""The tools that are always there: http_request, log, echo, transform, fail, sleep. The engine is not known here.
+"""The built-in tools: http_request, log, echo, transform, fail, sleep. Does not know the engine.
 
-All are async: five of them never wait for anything, and are then called without a task or a thread of their own.
+All are async. Those that never wait are called without their own task or thread.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ SEARCH: Final = 2  # units of work that starting a search costs
 
 
 def builtins(guard: Guard) -> list[Callable[..., Any]]:
-    """All of them; those that call out do it past this guard."""
+    """Return all built-in tools. Their outgoing calls pass this guard."""
     from holdfast.tools.http import requester
 
     return [requester(guard), log, echo, transform, fail, sleep]
@@ -116,7 +116,7 @@ def _without(value: dict[str, Any], keys: frozenset[str]) -> dict[str, Any]:
 def _each(
     value: Any, word: str, members: Work, added: int, change: Callable[[dict[str, Any]], dict[str, Any]]
 ) -> Any:
-    """An object, or each object of a list, changed. What each costs is its members and those `added`."""
+    """Apply a change to an object, or to each object of a list. The cost of each is its members and those `added`."""
 
     def changed(one: dict[str, Any]) -> dict[str, Any]:
         members.spend(1 + len(one) + added)

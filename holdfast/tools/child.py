@@ -1,7 +1,7 @@
-"""The inside of a process that runs tools: reads calls from one socket, answers on it, and dies with its parent.
+"""A process that runs tools: it reads calls from a socket, writes results to it, and ends with its parent.
 
-Knows how to find a tool by module and name, and how to call it. Must not know pools, or why it is called. The main
-thread runs the tool; another one listens, since a busy tool cannot.
+Knows how to find a tool by module and name, and how to call it. Must not know pools, or why a tool is called. The main thread runs
+the tool; a second thread reads the socket, so that a busy tool can be cancelled.
 """
 
 from __future__ import annotations
@@ -25,27 +25,27 @@ from typing import Any, ClassVar, Final
 import msgspec
 
 from holdfast import limits
-from holdfast.tools.context import Context
+from holdfast.tools.context import Context, RunTrigger
 from holdfast.tools.failures import OutputTooLarge, ToolError, described
 from holdfast.tools.keeper import die_with_parent
 from holdfast.tools.registry import Tool
 from holdfast.values import RunId
 
 HEADER: Final = struct.Struct("!I")
-MAIN: Final = (
-    "__holdfast_main__"  # the name of the parent's script here, so that what it does as a script is not done
-)
-FAILURE_CHARS_MAX: Final = 1_000_000  # the other side redacts a message before it cuts it to size
+# The module name of the parent's script, so that its main part does not run.
+MAIN: Final = "__holdfast_main__"
+FAILURE_CHARS_MAX: Final = 1_000_000  # the engine redacts a message before it truncates it
 
 
 class Setting(msgspec.Struct):
-    """What a Context says, in a form that can be sent."""
+    """The contents of a Context, in a form that can be sent."""
 
     run_id: str
     path: str
     attempt: int
     idempotency_key: str
     workdir: str
+    trigger: RunTrigger | None = None
 
 
 class Call(msgspec.Struct, tag=True):
@@ -109,7 +109,7 @@ class Child:
         self._tools: dict[tuple[str, str], Tool] = {}
         self._found: queue.SimpleQueue[Found] = queue.SimpleQueue()
         self._asking = threading.Lock()
-        self._sending = threading.Lock()  # a tool may log from threads of its own
+        self._sending = threading.Lock()  # a tool may log from its own threads
 
     def run(self) -> None:
         threading.Thread(target=self._listen, name="holdfast-line", daemon=True).start()
@@ -127,14 +127,14 @@ class Child:
                     self._found.put(order)
                 elif self._context is not None:
                     self._context.cancel()
-        # The engine is gone, and so must be all that was started here for it: the keeper of this process sees to that.
+        # The engine has ended. The keeper of this process ends everything that was started here.
         if sys.platform == "linux":
             os.kill(os.getppid(), signal.SIGTERM)
         else:
             os.killpg(0, signal.SIGKILL)
 
     def path(self, uri: str) -> Path:
-        """The file of an artefact; only the engine knows its path."""
+        """Return the file of an artefact; only the engine knows its path."""
         with self._asking:
             self._send(Asked(uri))
             found = self._found.get()
@@ -182,6 +182,7 @@ class Child:
             setting.idempotency_key,
             tell=tell,
             artefacts=self,
+            trigger=setting.trigger,
         )
         context.use_workdir(Path(setting.workdir))
         return context
@@ -191,7 +192,7 @@ class Child:
         if key not in self._tools:
             try:
                 self._tools[key] = Tool(_found(call), call.tool)
-            except (Exception, SystemExit) as error:  # loading a module runs whatever stands in it
+            except (Exception, SystemExit) as error:  # importing a module runs its code
                 _, why = described(error)
                 raise ToolError(
                     f"the process of the tool {call.tool!r} cannot load it from {call.module!r}: {type(error).__name__}: {why}"
@@ -207,7 +208,7 @@ def _found(call: Call) -> Any:
 
 
 def _main_of(call: Call) -> types.ModuleType:
-    """The parent's script, loaded as a module: what stands under `if __name__ == "__main__"` is not done again."""
+    """Load the parent's script as a module; code under `if __name__ == "__main__"` does not run again."""
     if MAIN in sys.modules:
         return sys.modules[MAIN]
     Child.is_loading_main = True
@@ -230,17 +231,18 @@ def _flush() -> None:
 
 
 def _limit(memory_bytes: int) -> None:
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # a core holds arguments, and these may hold secrets
-    with contextlib.suppress(ValueError, OSError):  # macOS knows no such limit
+    # A core dump contains arguments, which may contain secrets.
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    with contextlib.suppress(ValueError, OSError):  # macOS has no such limit
         resource.setrlimit(resource.RLIMIT_AS, (memory_bytes, memory_bytes))
     if sys.platform == "linux":
-        # Of all that use memory here, this one is the first to go: the engine must not be.
+        # If memory runs out, the kernel should kill this process, not the engine.
         with contextlib.suppress(OSError):
             Path("/proc/self/oom_score_adj").write_text("1000", "ascii")
 
 
 def _die_with_parent(parent: int) -> None:
-    """At once, even while the tool holds the interpreter; the socket's end says it too, where Linux's way is missing."""
+    """End this process with its parent, even while the tool holds the interpreter. Outside Linux, the closed socket is the signal."""
     if sys.platform == "linux":
         die_with_parent(parent, signal.SIGKILL)
     elif os.getppid() != parent:

@@ -1,7 +1,6 @@
 """What a tool can read and report about the attempt that it runs in.
 
-Knows one attempt. Must not know who listens: reports go to a function given by the caller, from whatever thread
-the tool runs in.
+Knows one attempt. Reports go to a function given by the caller, from the thread that the tool runs in.
 """
 
 from __future__ import annotations
@@ -12,10 +11,14 @@ import secrets
 import shutil
 import tempfile
 from collections.abc import Callable
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Protocol
 
+import msgspec
+
 from holdfast import limits
+from holdfast.tools.secrets import Secrets
 from holdfast.values import RunId
 
 log = logging.getLogger("holdfast.tool")
@@ -28,12 +31,24 @@ class Files(Protocol):
     def path(self, uri: str) -> Path: ...
 
 
+class RunTrigger(msgspec.Struct, frozen=True):
+    """The occurrence of a schedule that started a run. `scheduled_at` is its nominal time; `shifted_from` is the local time that
+    it was due at, if clocks skipped that."""
+
+    schedule_id: str
+    kind: str
+    occurrence: str
+    scheduled_at: datetime
+    is_catchup: bool = False
+    shifted_from: str = ""
+
+
 class Context:
     """What a tool can read about its attempt: declare a parameter annotated `Context` to receive it."""
 
     __slots__ = (
-        "_artefacts", "_bytes", "_cancelled", "_lines", "_progress", "_redact", "_shown", "_tell", "_workdir", "_workdirs",
-        "attempt", "idempotency_key", "path", "run_id",
+        "_artefacts", "_bytes", "_cancelled", "_lines", "_logged", "_progress", "_secrets", "_shown", "_tell", "_workdir", "_workdirs",
+        "attempt", "idempotency_key", "path", "run_id", "trigger",
     )  # fmt: skip
 
     def __init__(
@@ -45,11 +60,14 @@ class Context:
         *,
         tell: Tell | None = None,
         workdirs: Path | None = None,
-        redact: Callable[[str], str] | None = None,
+        secrets: Secrets | None = None,
         artefacts: Files | None = None,
+        trigger: RunTrigger | None = None,
     ) -> None:
+        self.trigger = trigger  # None: the run was not started by a schedule
         self.run_id, self.path, self.attempt, self.idempotency_key = run_id, path, attempt, idempotency_key
-        self._tell, self._workdirs, self._redact, self._artefacts = tell, workdirs, redact, artefacts
+        self._tell, self._workdirs, self._secrets, self._artefacts = tell, workdirs, secrets, artefacts
+        self._logged: Callable[[str], str] | None = None  # redacts lines; made when the first is logged
         self._cancelled = False
         self._lines = self._bytes = self._progress = 0
         self._shown: tuple[int, str] | None = None
@@ -64,7 +82,7 @@ class Context:
         self._cancelled = True
 
     def log(self, message: str, /, **fields: Any) -> None:
-        """Say a line about this attempt. After 1,000 lines or 64 KiB a note says that the rest is dropped."""
+        """Write a log line for this attempt. After 1,000 lines or 64 KiB, a note says that the rest is dropped."""
         if self._lines > limits.now.log_lines_max:
             return
         message = str(message)
@@ -91,7 +109,7 @@ class Context:
 
     @property
     def workdir(self) -> Path:
-        """A folder for this attempt alone, made when first asked for and removed when the attempt ends."""
+        """A folder for this attempt only, created on first use and removed when the attempt ends."""
         folder = self.planned_workdir()
         if not folder.exists():
             if self._workdirs is not None:
@@ -101,7 +119,7 @@ class Context:
 
     @property
     def made_workdir(self) -> Path | None:
-        """The folder, if the tool asked for it."""
+        """The folder, if the tool has used it."""
         return self._workdir if self._workdir is not None and self._workdir.exists() else None
 
     def artefact(self, uri: str) -> Path:
@@ -111,7 +129,7 @@ class Context:
         return self._artefacts.path(uri)
 
     def planned_workdir(self) -> Path:
-        """Where the folder is or would be: another process may make it, this one must be able to remove it."""
+        """The path of the folder, whether or not it exists: another process may create it, and this one must remove it."""
         if self._workdir is None:
             self._workdir = Path(self._workdirs or tempfile.gettempdir(), f"holdfast-{secrets.token_hex(8)}")
         return self._workdir
@@ -120,23 +138,34 @@ class Context:
         self._workdir, self._workdirs = folder, folder.parent
 
     def close(self) -> None:
-        """The attempt has ended: remove its folder."""
+        """Remove the folder of the attempt, which has ended."""
         if self._workdir is not None and os.path.lexists(self._workdir):
             shutil.rmtree(self._workdir, ignore_errors=True)
 
     def relay(self, kind: str, data: dict[str, Any]) -> None:
-        """Pass on what the same attempt said in another process, where it was counted."""
+        """Forward a message of the same attempt in another process, which has applied the limits."""
         self._say(kind, data)
 
     def _say(self, kind: str, data: dict[str, Any]) -> None:
-        if self._redact is not None:
-            data = {name: _redacted(part, self._redact) for name, part in data.items()}
+        if self._secrets is not None and self._secrets.are_known:
+            data = {
+                name: _redacted(part, self._secrets.redact)
+                for name, part in self._in_line(kind, data).items()
+            }
         if kind == "log" and log.isEnabledFor(logging.INFO):
             told = "".join(f" {name}={value}" for name, value in data["fields"].items())
             about = {"run_id": self.run_id, "step": self.path, "attempt": self.attempt, "said": data}
             log.info("run %s: step %s: %s%s", self.run_id, self.path, data["message"], told, extra=about)
         if self._tell is not None:
             self._tell(kind, data)
+
+    def _in_line(self, kind: str, data: dict[str, Any]) -> dict[str, Any]:
+        """The message of a log line without secrets that began in the lines before."""
+        if kind != "log" or self._secrets is None:
+            return data
+        if self._logged is None:
+            self._logged = self._secrets.lines()
+        return {**data, "message": self._logged(data["message"])}
 
 
 def _redacted(value: Any, redact: Callable[[str], str]) -> Any:

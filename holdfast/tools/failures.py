@@ -1,6 +1,6 @@
-"""What a tool's failure is called: the errors that tools and their callers raise, and any exception as kind and message.
+"""Failures of tools: the errors that tools and their callers raise, and any exception as kind and message.
 
-Knows exceptions as data. Must not know runs, or who retries what.
+Knows exceptions as data. Must not know runs or retries.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ class OutputTooLarge(ValueError):
 def described(
     error: BaseException, redact: Callable[[str], str] = str, *, chars_max: int | None = None
 ) -> tuple[str, str]:
-    """Kind and message of what a tool raised; both are data, whatever the exception does when it is printed.
+    """Return kind and message of an exception that a tool raised, even if formatting the exception fails.
 
-    Redacted before it is cut: half a secret would not be known for one.
+    The message is redacted before it is truncated, because half a secret would not be recognised.
     """
     kind, message = _described(error)
     return redact(kind)[:KIND_CHARS_MAX], redact(message)[: chars_max or limits.now.error_chars_max]
@@ -61,7 +61,7 @@ def _described(error: BaseException) -> tuple[str, str]:
     if kind:
         return kind, message
     if isinstance(error, LookupError | SystemExit | KeyboardInterrupt | AssertionError):
-        message = f"{type(error).__name__}: {message}"  # by itself it says next to nothing
+        message = f"{type(error).__name__}: {message}"  # its text alone says almost nothing
     if isinstance(error, TimeoutError) or "timeout" in message.lower():
         return "timeout", message
     return ("transient" if "transient" in message.lower() else "error"), message

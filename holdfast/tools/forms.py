@@ -1,4 +1,4 @@
-"""One annotation: does a JSON value fit it, what does it become, and how is it described; and results back to JSON.
+"""Annotations: checking and converting JSON values, their JSON Schema, and results back to JSON.
 
 Knows msgspec's types, and pydantic's without importing pydantic. Must not know functions or their parameters.
 """
@@ -27,7 +27,7 @@ _WORDS: Final = {dict: "object", list: "array", type(None): "null"}  # other typ
 
 
 class Misfit(ValueError):
-    """A value that does not fit; `where` is the place inside it, such as `.lines[0]`."""
+    """A value that does not match its type; `where` is the place inside it, such as `.lines[0]`."""
 
     def __init__(self, message: str, where: str = "") -> None:
         super().__init__(message)
@@ -35,7 +35,7 @@ class Misfit(ValueError):
 
 
 class Form(NamedTuple):
-    """A value of the type `exact` fits as it is; any other goes through `convert`; without either, anything fits."""
+    """A value of the type `exact` is accepted as it is; any other goes through `convert`; without either, every value is accepted."""
 
     schema: dict[str, Any]
     definitions: dict[str, Any]
@@ -45,7 +45,7 @@ class Form(NamedTuple):
 
 
 def form_of(annotation: Any) -> Form:
-    """The form of an annotation, or TypeError for one whose values JSON cannot carry."""
+    """Return the form of an annotation. Raise TypeError if JSON cannot represent its values."""
     if annotation in (Any, object, inspect.Parameter.empty):
         return Form({}, {})
     exact = _exact(annotation)
@@ -86,7 +86,7 @@ def _exact(annotation: Any) -> type | None:
 
 
 def _exact_arm(annotation: Any) -> type | None:
-    """Of `int | None` the int: the most common case is checked first."""
+    """Return the int of `int | None`: the most common case is checked first."""
     arms = typing.get_args(annotation) if _is_union(annotation) else ()
     return next((arm for arm in arms if arm in _SCALARS), None)
 
@@ -122,7 +122,7 @@ def _converter(annotation: Any) -> Callable[[Any], Any]:
             inside = place.strip("`").removeprefix("$") if place.startswith("`$") else ""
             message = message.replace("`", "").replace("duration", 'duration such as "PT30S"')
             raise Misfit(message[:1].lower() + message[1:], inside) from None
-        except (Exception, SystemExit) as error:  # what a class of the user's does while it is being made
+        except (Exception, SystemExit) as error:  # an error in the constructor of a user's class
             raise Misfit(f"{type(error).__name__} while it was being made {_named(annotation)}") from error
 
     return convert
@@ -150,7 +150,7 @@ def _custom_schema(kind: type) -> dict[str, Any]:
 
 
 def _first_of(arms: tuple[Any, ...], words: str) -> Form:
-    """A union whose arms msgspec cannot distinguish (`datetime | str`): the first arm that fits, in the order written."""
+    """Convert by a union whose members msgspec cannot distinguish (`datetime | str`): the first one that matches, in the order written."""
     forms = [form_of(arm) for arm in arms]
 
     def convert(value: Any) -> Any:
@@ -194,7 +194,7 @@ def _is_pydantic(kind: Any) -> bool:
 
 
 def _mentions_pydantic(annotation: Any) -> bool:
-    """A pydantic model, or constraints in its words, somewhere in the annotation itself."""
+    """Return whether an annotation contains a pydantic model or pydantic constraints."""
     stack = [annotation]
     while stack:
         top = stack.pop()
@@ -230,10 +230,10 @@ def _pydantic_form(annotation: Any) -> Form:
 
 
 def result_text(value: Any) -> bytes:
-    """The JSON text of what a tool returned, or NotJson saying the type and the place of what has none.
+    """Return the JSON text of a tool's result. Raise NotJson with the type and place of a part that has no JSON form.
 
-    Raises OutputTooLarge before the text is written: a value that holds one part many times takes little memory, and its
-    text may take all there is.
+    Raise OutputTooLarge before the text is built: a value that contains one part many times needs little memory, but its text
+    may need all of it.
     """
     is_bent = type(value) not in _LEAVES and _is_bent(value)
     try:
@@ -259,10 +259,10 @@ def result_text(value: Any) -> bytes:
 
 
 def refuse_bent(value: Any, what: str) -> None:
-    """Raises InvalidInputs if JSON would make something else of a part of what a program gives, such as a set."""
+    """Raise InvalidInputs if JSON would change the type of a part of a given value, such as a set."""
     kind = type(value)
     if kind in _LEAVES or (kind is dict and _LEAVES.issuperset(map(type, (*value, *value.values())))):
-        return  # most inputs are flat, and every start comes by here
+        return  # most inputs are flat, and this runs at every start
     try:
         is_bent = _is_bent(value)
     except NotJson as error:
@@ -292,7 +292,7 @@ def _to_json(value: Any) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """Texts and numbers of a class of their own, as libraries for HTML and for numbers give them."""
+    """Convert subclasses of text and numbers, as HTML and numeric libraries return them."""
     if isinstance(value, str):
         return str.__str__(value)
     if isinstance(value, int):
@@ -303,7 +303,7 @@ def _plain(value: Any) -> Any:
 
 
 def _misfit_in(value: Any) -> str:
-    """The first part of a value that has no JSON form, in words; empty if it cannot be found."""
+    """Describe the first part of a value that has no JSON form; empty if it cannot be found."""
     stack: list[tuple[Any, str, int]] = [(value, "$", 0)]
     while stack:
         top, where, depth = stack.pop()
@@ -323,15 +323,14 @@ def _misfit_in(value: Any) -> str:
 
 # msgspec writes a set as a list and bytes as base64, which would be read back as another type.
 _BENT: Final = (set, frozenset, bytes, bytearray, memoryview)
-CIRCLES_LOOKED_FOR_AT: Final = (
-    12  # levels: few values have so many, and each level of a circle may be twice as wide
-)
+# Levels: few values have so many, and each level of a circle may be twice as wide.
+CIRCLES_LOOKED_FOR_AT: Final = 12
 _LEAVES: Final = frozenset({str, int, bool, float, type(None)})
 
 
 def _is_bent(value: Any) -> bool:
-    """Whether JSON would make something else of a part of a value. Looks at a whole level at once, and stops as soon as
-    what was seen is more than a value may have."""
+    """Return whether JSON would change the type of a part of a value. Visits a whole level at once, and stops when it has seen more
+    than a value may contain."""
     level, size = [value], 0
     for depth in range(JSON_DEPTH_MAX + 1):
         kinds = set(map(type, level))
@@ -359,7 +358,7 @@ def _kinds_of_keys(level: list[Any], kinds: set[type]) -> set[type]:
 
 
 def _is_too_deep(value: Any) -> bool:
-    """Checks a value that may contain one part many times: each part of a level is visited once."""
+    """Return whether a value nests too deeply. It may contain one part many times, so each part of a level is visited once."""
     level = [value]
     for _ in range(JSON_DEPTH_MAX + 1):
         parts = (part for one in level for part in _members(one) if type(part) not in _LEAVES)
@@ -369,7 +368,7 @@ def _is_too_deep(value: Any) -> bool:
 
 
 def _width(value: Any) -> int:
-    """The least that the members take as text, without what is in them: keys, a comma and one character more."""
+    """Return the least size of the members as text, without their contents: keys, a comma and one more character."""
     if type(value) is dict:
         return 4 * len(value) + sum([len(key) for key in value if type(key) is str])
     return 2 * len(value) if type(value) is list or type(value) is tuple else 0
@@ -384,7 +383,7 @@ def _members(value: Any) -> Iterable[Any]:
 
 
 def _bent_at(value: Any, do: str = "return", files: str = "text, or a file in file_refs") -> str:
-    """The first part of a value that JSON would make something else of, in words, and what to `do` instead."""
+    """Describe the first part of a value whose type JSON would change, and what to `do` instead."""
     stack: list[tuple[Any, str, int]] = [(value, "$", 0)]
     while stack:
         top, where, depth = stack.pop()
@@ -394,7 +393,7 @@ def _bent_at(value: Any, do: str = "return", files: str = "text, or a file in fi
         if isinstance(top, dict) and (keys := [key for key in top if isinstance(key, _BENT)]):
             return f"{_a(keys[0])} as a key of the object at {where} has no JSON form; use text"
         if depth > JSON_DEPTH_MAX:
-            return ""  # circular or too deep, which is said elsewhere
+            return ""  # circular or too deep, which is reported elsewhere
         stack.extend((part, where + step, depth + 1) for step, part in _parts(top) or ())
     return ""
 
@@ -404,7 +403,7 @@ def _parts(value: Any) -> Iterator[tuple[str, Any]] | None:
         return ((f".{key}", part) for key, part in value.items())
     if isinstance(value, list | tuple | set | frozenset):
         return ((f"[{index}]", part) for index, part in enumerate(value))
-    kind = type(value)  # not the value itself, whose attributes are its author's affair
+    kind = type(value)  # not the value itself, whose attributes may do anything
     names = getattr(kind, "__struct_fields__", None) or getattr(kind, "__dataclass_fields__", None)
     if names is None and _is_pydantic(kind):
         names = getattr(kind, "model_fields", None)

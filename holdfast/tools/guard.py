@@ -1,8 +1,8 @@
-"""Outgoing addresses: resolved once, judged, and connected to as judged. Why the call is made is not known here.
+"""Outgoing calls: a name is resolved once, its addresses are checked, and only checked addresses are connected to.
 
-In local mode every address may be called. In guarded mode only public ones, over https, and those of the networks
-that were allowed by name. What is judged is never a name but the addresses it stands for, since names say nothing,
-`0177.0.0.1` and `2130706433` among them, and answers change.
+In local mode every address may be called. In guarded mode only public addresses, over https, and the networks that the operator
+allows. Addresses are checked, never names: a name says nothing about its addresses (`0177.0.0.1` and `2130706433` are names too),
+and DNS answers change.
 """
 
 from __future__ import annotations
@@ -34,26 +34,26 @@ _DENIED_V4: Final = tuple(
         "198.18.0.0/15", "198.51.100.0/24", "203.0.113.0/24", "224.0.0.0/4", "240.0.0.0/4",
     )
 )  # fmt: skip
-# Public IPv6 is 2000::/3 without these; all that lies elsewhere is for some special use.
+# Public IPv6 is 2000::/3 without these; all other ranges are for special use.
 _PUBLIC_V6: Final = ipaddress.IPv6Network("2000::/3")
 _DENIED_V6: Final = tuple(
     ipaddress.IPv6Network(text) for text in ("2001::/23", "2001:db8::/32", "2620:4f:8000::/48", "3fff::/20")
 )
-# Mapped and NAT64: what they carry is where the call goes, so that alone is judged.
+# Mapped and NAT64: the call goes to the embedded address, so only that one is checked.
 _TRANSPARENT: Final = (ipaddress.IPv6Network("::ffff:0:0/96"), ipaddress.IPv6Network("64:ff9b::/96"))
 _CARRIERS: Final = (*_TRANSPARENT, ipaddress.IPv6Network("::/96"), ipaddress.IPv6Network("::ffff:0:0:0/96"))
 _ISATAP: Final = (0x00005EFE, 0x02005EFE)  # the third quarter of such an address
 
 
 class AddressRefused(ToolError):
-    """An address that may not be called from here. Nothing was sent."""
+    """An address that may not be called. Nothing was sent."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message, kind="refused")
 
 
 class Target(NamedTuple):
-    """A judged address, as a socket wants it."""
+    """A checked address, in the form that a socket needs."""
 
     family: int
     host: str
@@ -68,7 +68,7 @@ class Guard:
         self._allowed = tuple(_network(text) for text in allowed)
 
     async def targets(self, url: str) -> list[Target]:
-        """Where the address leads, every one judged; or AddressRefused. Connect to these and to nothing else."""
+        """Return the checked addresses of a URL, or raise AddressRefused. Connect to these and to nothing else."""
         parts = _split(url)
         host, port = parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80)
         found = await _resolved(host, port)
@@ -101,7 +101,7 @@ _HINT: Final = "allow its network with --allow-networks"
 def _split(url: str) -> SplitResult:
     try:
         parts = urlsplit(url)
-        _ = parts.port  # reading it is what checks it
+        _ = parts.port  # accessing it validates it
     except ValueError as error:
         raise ToolError(f"the address cannot be read: {error}", kind="inputs") from None
     if parts.scheme not in ("http", "https") or not parts.hostname:
@@ -122,7 +122,7 @@ async def _resolved(host: str, port: int) -> list[Target]:
 
 
 async def looked_up(host: str, port: int) -> list[Target]:
-    """The addresses of a name. Not by the loop: uvloop's way ends the process where no thread can be started. A number needs no thread."""
+    """Resolve a name. Not by the event loop: uvloop ends the process if it cannot start a thread. A numeric address needs no thread."""
     ask = functools.partial(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM)
     try:
         found = ask(flags=socket.AI_NUMERICHOST)
@@ -152,7 +152,7 @@ def _address(text: str) -> Address:
 
 
 def _forms(address: Address) -> Iterator[Address]:
-    """The address, and those inside it: a gateway or the kernel may take one out and go there."""
+    """Return an address and the IPv4 addresses embedded in it, which a gateway or the kernel may connect to instead."""
     yield address
     if isinstance(address, ipaddress.IPv4Address):
         return

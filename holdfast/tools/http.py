@@ -1,9 +1,9 @@
-"""http_request: one request over a connection of its own, past the guard, with typed failures.
+"""http_request: one request over its own connection, checked by the guard, with typed failures.
 
-Knows what may have happened to a request: `unsent` (it never left), `timeout` (sent, no answer in time), `unknown`
-(sent, and the connection broke), `http_3xx`, `http_4xx`, `http_429`, `http_5xx` (an answer that was not expected),
-`refused` (an address that may not be called), `too_large` (an answer over the limit), `inputs` (no request can be made
-of it). Must not know retries: a request is sent once, and the client library's own retry is off. Each request has a fresh connection: one that was kept alive may be closed by the other
+Knows what may have happened to a request: `unsent` (it was not sent), `timeout` (sent, no response in time), `unknown`
+(sent, and the connection broke), `http_3xx`, `http_4xx`, `http_429`, `http_5xx` (an unexpected response), `refused` (an address
+that may not be called), `too_large` (a response over the limit), `inputs` (not a valid request). Must not know retries: a request
+is sent once, and the client library's own retry is off. Each request has a fresh connection: one that was kept alive may be closed by the other
 side just as it is used, and then it is unknown whether the request was read.
 """
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 TIMEOUT_SECONDS: Final = 30.0
 TIMEOUT_SECONDS_MAX: Final = float(limits.bounds("http_secs_max")[1])
 ANSWER_BYTES_MAX: Final = limits.bounds("http_answer_bytes_max")[1]
-EXCERPT_CHARS_MAX: Final = 300  # of an unexpected answer, in the error
+EXCERPT_CHARS_MAX: Final = 300  # of an unexpected response, shown in the error
 CHUNK_BYTES: Final = 64 * 1024
 FRAMING: Final = ("content-length", "transfer-encoding")  # headers that follow from the body
 
@@ -42,7 +42,7 @@ Status = int | list[int] | None
 
 
 def requester(guard: Guard) -> Callable[..., Any]:
-    """The tool `http_request`, calling only what the guard lets pass."""
+    """Return the tool `http_request`, which calls only addresses that the guard allows."""
 
     async def http_request(
         url: str,
@@ -87,7 +87,7 @@ def requester(guard: Guard) -> Callable[..., Any]:
 
 
 async def get_json(guard: Guard, url: str, timeout_secs: float) -> Any:
-    """What is at an address, if it is JSON, whatever it says of itself; raises ToolError if it cannot be had."""
+    """Fetch JSON from a URL, whatever its content type. Raise ToolError if that fails."""
     request = _Request(
         "GET", url, {"Accept": "application/json"}, [], None, timeout_secs, limits.now.http_answer_bytes_max
     )
@@ -104,9 +104,9 @@ async def get_json(guard: Guard, url: str, timeout_secs: float) -> Any:
 async def post(
     guard: Guard, url: str, headers: dict[str, str], content: bytes, timeout_secs: float, max_bytes: int
 ) -> None:
-    """Send something whose receiver only says whether they have it: any answer from 200 to 299, whatever is in it.
+    """Send a message. Any status from 200 to 299 means that the receiver has it; the response body is ignored.
 
-    Raises ToolError for any other; of the kind `gone` where they say that they will never want it.
+    Raise ToolError for any other status, with kind `gone` for 410.
     """
     request = _Request("POST", url, headers, [], content, timeout_secs, max_bytes)
     try:
@@ -118,7 +118,7 @@ async def post(
             "status": request.status,
             "headers": {},
             "body": "",
-        }  # it was said; the rest does not matter
+        }  # the status is enough
     if answer["status"] == 410:
         raise ToolError(f"{request.place} answered 410: nothing more is wanted there", kind="gone")
     _refuse_unexpected(request, answer, None)
@@ -140,10 +140,10 @@ def session_of(**options: Any) -> aiohttp.ClientSession:
 
 
 def _check_framing(headers: dict[str, str], content: bytes | None) -> None:
-    """How long the body is follows from the body: two answers to that are how requests are smuggled past a proxy."""
+    """Refuse headers that contradict the length of the body: such requests can be smuggled past a proxy."""
     for name in [name for name in headers if name.strip().lower() in FRAMING]:
         if name.lower() == "content-length" and headers[name].strip() == str(len(content or b"")):
-            del headers[name]  # it is right, and is sent anyway
+            del headers[name]  # it is correct, and is sent anyway
             continue
         raise ToolError(
             f"take {name!a} out of `headers`: it follows from the body and is set for you", kind="inputs"
@@ -173,7 +173,7 @@ class _Request(msgspec.Struct):
 
     @property
     def place(self) -> str:
-        """What it is in an error: without the query, which is where people put tokens."""
+        """The URL for error messages: without the query, which may contain tokens."""
         return f"{self.method} {self.url.partition('?')[0].partition('#')[0]}"
 
     async def send(self, guard: Guard) -> dict[str, Any]:
@@ -214,7 +214,7 @@ class _Request(msgspec.Struct):
             raise ToolError("the address cannot be read", kind="inputs") from None
         except (aiohttp.ClientError, OSError) as error:
             raise self._broken(error) from None
-        except ValueError as error:  # a header with a line break, for one
+        except ValueError as error:  # for example a header with a line break
             raise ToolError(f"no request can be made of this: {error}", kind="inputs") from None
 
     def _most(self) -> str:
@@ -260,7 +260,7 @@ def _body(content: bytes, kind: str, charset: str | None) -> dict[str, Any]:
         try:
             return {"body": msgspec.json.decode(content) if content else None}
         except (msgspec.DecodeError, RecursionError):
-            pass  # it only says that it is JSON
+            pass  # it is not JSON, despite its content type
     try:
         return {"body": content.decode(charset or "utf-8")}
     except (UnicodeDecodeError, LookupError):
@@ -280,13 +280,14 @@ def _refuse_unexpected(request: _Request, answer: dict[str, Any], expected: Stat
         if 300 <= status < 400 and "location" in answer["headers"]
         else ""
     )
-    # Cut between words: half a secret that the other side repeats would not be known for one.
+    # Cut between words: half a secret in the response would not be recognised.
     excerpt = textwrap.shorten(text[: 10 * EXCERPT_CHARS_MAX], EXCERPT_CHARS_MAX, placeholder=" …")
     raise ToolError(f"{request.place} answered {status}{where}: {excerpt}", kind=kind)
 
 
 def _connector(guard: Guard, targets: list[Target]) -> aiohttp.TCPConnector:
-    """Connects to the addresses that were judged. Judged again on the way, since literals pass by the resolver."""
+    """Return a connector that connects only to checked addresses. They are checked again when connecting, because the resolver does not
+    see numeric addresses."""
     import aiohttp
 
     async def pinned(host: str, port: int) -> list[Target]:
@@ -307,7 +308,7 @@ def _connector(guard: Guard, targets: list[Target]) -> aiohttp.TCPConnector:
 
 
 def _resolver(look_up: Callable[[str, int], Awaitable[list[Target]]]) -> AbstractResolver:
-    """How aiohttp finds addresses: as `look_up` does, never by the loop (see tools/guard.py)."""
+    """Return aiohttp's resolver, which never uses the event loop's own (see tools/guard.py)."""
     from aiohttp.abc import AbstractResolver, ResolveResult
 
     class Resolver(AbstractResolver):

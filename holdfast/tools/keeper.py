@@ -1,10 +1,10 @@
-"""Stands between the engine and a process that runs tools, and ends with it everything that was started there (Linux).
+"""The parent of a process that runs tools. When that process ends, it ends everything that was started there (Linux).
 
-    engine ── keeper (subreaper) ── process of tools ── whatever a tool starts, daemons included
+    engine ── keeper (subreaper) ── tool process ── everything that a tool starts, including daemons
 
-Orphans below the keeper become its children, also those with a session of their own, so it finds all of them. It acts when
-the engine dies, even by `kill -9`, when the engine asks for it (SIGTERM), and when the process of tools ends. Knows nothing of
-tools and loads nothing but the standard library: it is forked before anything else is imported.
+Orphans below the keeper become its children, including those in their own session, so it finds all of them. It acts when the engine
+dies, even by `kill -9`, when the engine sends SIGTERM, and when the tool process ends. Knows nothing about tools and imports
+only the standard library: it is forked before anything else is imported.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ WATCHED: Final = (signal.SIGTERM, signal.SIGCHLD)
 def keep(parent: int, handle: int) -> int:
     """Become the keeper of a new process; returns only in that process, with the id of its parent.
 
-    Elsewhere than on Linux there is no keeper, and the process is the engine's own child.
+    Outside Linux there is no keeper, and the process is a child of the engine.
     """
     if sys.platform != "linux":
         return parent
@@ -35,7 +35,7 @@ def keep(parent: int, handle: int) -> int:
     if kept == 0:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, WATCHED)
         return keeper
-    os.close(handle)  # its end is how the engine sees that the process of tools is gone
+    os.close(handle)  # the engine detects the end of the tool process by the end of this one
     try:
         _watch(parent, kept)
     finally:
@@ -43,7 +43,7 @@ def keep(parent: int, handle: int) -> int:
 
 
 def die_with_parent(parent: int, number: int) -> None:
-    """Get a signal when the parent dies, at once, whatever this process is doing."""
+    """Have the kernel send a signal as soon as the parent dies."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, number)
     if os.getppid() != parent:
         os.kill(os.getpid(), number)
@@ -55,12 +55,12 @@ def _watch(parent: int, kept: int) -> None:
     status: int | None = None
     while status is None and signal.sigwait(WATCHED) == signal.SIGCHLD:
         status, _ = _reaped(kept)
-    last = _sweep(kept)  # it may have exited by itself just when it was to be ended
+    last = _sweep(kept)  # it may have exited just before it was signalled
     _end_as(next(found for found in (status, last, int(signal.SIGKILL)) if found is not None))
 
 
 def _reaped(kept: int) -> tuple[int | None, bool]:
-    """Collect what has ended: how the process of tools did, if it has, and whether there are children left."""
+    """Reap ended children. Return the exit status of the tool process, if it has ended, and whether children are left."""
     found: int | None = None
     while True:
         try:
@@ -74,7 +74,7 @@ def _reaped(kept: int) -> tuple[int | None, bool]:
 
 
 def _sweep(kept: int) -> int | None:
-    """Kill every child; what they leave behind become children too, until there are none."""
+    """Kill every child, and the orphans they leave, until there are none."""
     found: int | None = None
     until = time.monotonic() + SWEEP_SECONDS_MAX
     while time.monotonic() < until:
@@ -89,7 +89,7 @@ def _sweep(kept: int) -> int | None:
 
 
 def _children() -> list[int]:
-    """Not yet collected ones are children still, so none of these ids can be another process."""
+    """Return the ids of all children. Unreaped children keep their ids, so no id can belong to another process."""
     me, found = os.getpid(), []
     for name in os.listdir("/proc"):
         if name.isdecimal():

@@ -1,7 +1,7 @@
-"""A time limit on a call to another process. An answer that is already in the socket wins over a limit that has just passed.
+"""A time limit for a call to another process. A response that is already in the socket wins over a limit that has just passed.
 
 Event loops run timers before they read sockets, so after a pause of this process (stopped, suspended, a slow disk) a plain
-time-out would discard an answer that came in time.
+timeout would discard a response that arrived in time.
 """
 
 from __future__ import annotations

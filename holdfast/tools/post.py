@@ -1,8 +1,8 @@
-"""POST over connections that are kept: what was sent, what came back, and whether the request can have been read.
+"""POST requests over kept-alive connections, which report whether the server can have received a request that failed.
 
-Knows HTTP/1.1 and which addresses may be called, not what is asked or what follows a failure. One request at a time
-stands on a connection; a caller that stops waiting closes it, so that the server sees the disconnect. No
-redirects, no proxies, no cookies; an answer is bounded, and its status is left to the caller.
+Knows HTTP/1.1 and which addresses may be called, but not what is sent or what follows a failure. A connection carries one request at
+a time; a caller that stops waiting closes it, so that the server sees the disconnect. No redirects, proxies or cookies; the size
+of a response is limited, and its status is left to the caller.
 """
 
 from __future__ import annotations
@@ -26,25 +26,25 @@ QUICK_ACK: Final = getattr(socket, "TCP_QUICKACK", None)  # Linux
 
 
 class Unsent(ToolError):
-    """It never left."""
+    """The request was not sent."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message, kind="unsent")
 
 
 class Broken(ToolError):
-    """It was sent, or may have been, and no whole answer came back."""
+    """The request was sent, or may have been, and no complete response arrived."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message, kind="unknown")
 
 
 class _Stale(Exception):
-    """A kept connection was closed by the other side, as may happen at any time, and nothing came back on it."""
+    """The server closed a kept-alive connection, as it may at any time, without a response."""
 
 
 class Address:
-    """Where requests go, taken apart once."""
+    """The parsed target of requests."""
 
     __slots__ = ("authority", "base", "host", "idle", "port", "tls", "url")
 
@@ -67,7 +67,7 @@ class Address:
         self.idle: list[_Connection] = []
 
     def head(self, path: str) -> bytes:
-        """What every request to a path below begins with."""
+        """The head that all requests to one path share."""
         lines = (
             f"POST {self.base}{path} HTTP/1.1",
             f"Host: {self.authority}",
@@ -81,17 +81,17 @@ class Address:
 
 
 class Poster:
-    """Sends requests. What an address keeps open is closed with the address."""
+    """Sends requests. The connections of an address are closed with it."""
 
     def __init__(self, guard: Guard) -> None:
         self._guard = guard
         self._tls: ssl.SSLContext | None = None
 
     async def post(self, to: Address, head: bytes, body: bytes, *, fresh: bool = False) -> bytes:
-        """The body of the answer. `fresh`: use a new connection, since a kept one may have been closed."""
+        """Send a request and return the body of the response. `fresh`: use a new connection, because a kept-alive one may have been closed."""
         request = b"%bContent-Length: %d\r\n\r\n%b" % (head, len(body), body)
         if to.idle and self._guard.guarded and not to.idle[-1].is_judged:
-            to.close()  # they were made before outgoing calls were guarded
+            to.close()  # opened before outgoing calls were guarded
         if to.idle and not fresh:
             try:
                 return await self._ask(to, to.idle.pop(), request)
@@ -112,7 +112,7 @@ class Poster:
         return answer
 
     async def _connect(self, to: Address) -> _Connection:
-        """Where the guard is on, only to an address that it has judged."""
+        """Connect; in guarded mode only to an address that the guard has checked."""
         loop, tls = asyncio.get_running_loop(), self._tls_for(to)
         is_judged = self._guard.guarded
         hosts = [target.host for target in await self._guard.targets(to.url)]
@@ -190,7 +190,7 @@ class _Connection(asyncio.Protocol):
             self._acknowledge()
 
     def _acknowledge(self) -> None:
-        """Now: servers that send head and body apart hold the body back until the head is acknowledged (40 ms)."""
+        """Acknowledge received bytes at once: servers that send head and body separately delay the body until then (40 ms)."""
         found = None if self._transport is None else self._transport.get_extra_info("socket")
         if found is not None and QUICK_ACK is not None:
             found.setsockopt(socket.IPPROTO_TCP, QUICK_ACK, 1)
@@ -202,7 +202,7 @@ class _Connection(asyncio.Protocol):
         if self._waiter is None:
             return
         if self._has_head and not self._has_length and error is None:
-            self._give()  # its end is the end of the connection
+            self._give()  # the body ends with the connection
         elif self._asked > 1 and not self._received:
             self._fail(_Stale())
         else:
@@ -226,7 +226,7 @@ class _Connection(asyncio.Protocol):
             self._pieces.append(body)
 
     def on_message_complete(self) -> None:
-        if self._parser.get_status_code() < 200:  # it says that an answer will follow
+        if self._parser.get_status_code() < 200:  # an interim response
             self._has_head = self._has_length = False
             return
         self.is_reusable = self._parser.should_keep_alive() and self._transport is not None

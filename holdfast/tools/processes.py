@@ -1,8 +1,7 @@
-"""A bounded pool of processes for tools: real parallelism, and calls that can be ended whatever they do.
+"""A bounded pool of processes for tools: real parallelism, and calls that can always be killed.
 
-Knows how processes are started, asked, killed and replaced. Must not know runs or retries. A process is started when
-it is first needed, by a fresh interpreter: forking this one, with its threads and its open database, would copy locks
-in whatever state they are.
+Knows how processes are started, called, killed and replaced. Must not know runs or retries. A process is started on first use, with
+a new interpreter: forking this process, with its threads and open database, would copy locks in an unknown state.
 """
 
 from __future__ import annotations
@@ -34,19 +33,19 @@ MEMORY_BYTES_MIN: Final = (
     2**30
 )  # of address space, much of which an interpreter and its libraries only reserve
 FAREWELL_SECONDS: Final = 0.2  # for a tool that checks `cancelled`, before it is killed
-REST_SECONDS: Final = 1.0  # for what a process wrote before it ended
+REST_SECONDS: Final = 1.0  # to read the rest of the output of a process that has ended
 CLOSE_SECONDS: Final = 2.0
 
 
 class Crashed(ToolError):
-    """The process ended before it answered."""
+    """The process ended before it returned a result."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message, kind="crashed")
 
 
 class Processes:
-    """Processes for tools, by default one for each core. Belongs to one event loop."""
+    """Processes for tools, by default one per core. Belongs to one event loop."""
 
     def __init__(
         self,
@@ -63,7 +62,7 @@ class Processes:
         self._idle: list[Process] = []
 
     async def call(self, tool: Tool, args: dict[str, Any], context: Context | None = None) -> bytes:
-        """The JSON text of the tool's result. Cancelling this call kills the process; the next call gets a new one."""
+        """Call a tool and return the JSON text of its result. Cancelling this call kills the process; the next call gets a new one."""
         if child.Child.is_loading_main:
             raise ToolError(
                 "this script starts runs while another process loads it to find its tools; "
@@ -87,7 +86,7 @@ class Processes:
         return bytes(report.text)
 
     def close(self) -> None:
-        """End all of them, whatever they are doing."""
+        """Kill all processes."""
         for process in self._all:
             process.kill()
         until = time.monotonic() + CLOSE_SECONDS
@@ -119,7 +118,7 @@ class Processes:
         return process
 
     async def _new(self) -> Process:
-        """A new process, once the system gives one: at a limit on processes what is asked for waits in line."""
+        """Start a process. At the system's limit on processes, wait until one can be started."""
         while True:
             try:
                 return Process(self.memory_bytes, self._environment())
@@ -162,7 +161,7 @@ class Process(asyncio.Protocol):
         try:
             self.reaper.start()
         except RuntimeError:
-            self.popen.kill()  # its keeper's end is its own
+            self.popen.kill()  # its keeper ends when it does
             self.popen.wait()
             self._ours.close()
             raise
@@ -181,13 +180,13 @@ class Process(asyncio.Protocol):
         ends = (self._report, self._lost, self._gone)
         await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
         if not self._report.done():
-            # What it wrote before it ended is still to be read; what it forked may hold the socket open.
+            # Its last output must still be read; processes that it forked may keep the socket open.
             await asyncio.wait(
                 (self._report, self._lost), timeout=REST_SECONDS, return_when=asyncio.FIRST_COMPLETED
             )
         if self._report.done():
             return self._report.result()
-        self.kill()  # if it only closed its socket
+        self.kill()  # in case it only closed its socket
         raise Crashed(_how_it_ended(await self._gone))
 
     async def say_farewell(self) -> None:
@@ -199,7 +198,7 @@ class Process(asyncio.Protocol):
             await asyncio.wait(ends, timeout=FAREWELL_SECONDS, return_when=asyncio.FIRST_COMPLETED)
 
     def kill(self) -> None:
-        """End it, and what it has started. On Linux its keeper does so, which finds those in sessions of their own too."""
+        """Kill the process and everything it has started. On Linux its keeper does this, and also finds processes in their own session."""
         if self.popen.returncode is None and sys.platform == "linux":
             self.popen.terminate()
         elif self.popen.returncode is None:
@@ -225,7 +224,8 @@ class Process(asyncio.Protocol):
     # ------------------------------------------------------------------------------------------------ the socket
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast("asyncio.Transport", transport)  # uvloop's is one by its methods only
+        # uvloop's transport has the methods, but not the base class.
+        self._transport = cast("asyncio.Transport", transport)
 
     def data_received(self, data: bytes) -> None:
         self._received += data
@@ -281,7 +281,7 @@ def _call(tool: Tool, args: dict[str, Any], context: Context | None) -> child.Ca
     if context is not None:
         workdir = str(context.planned_workdir())
         setting = child.Setting(
-            context.run_id, context.path, context.attempt, context.idempotency_key, workdir
+            context.run_id, context.path, context.attempt, context.idempotency_key, workdir, context.trigger
         )
     call = child.Call(
         tool.fn.__module__, tool.fn.__qualname__, tool.name, msgspec.Raw(written(args)), setting
@@ -309,7 +309,7 @@ def _signal_name(number: int) -> str:
 
 
 def default_memory_bytes() -> int:
-    """Half of what this machine or container has, so that one tool without bounds cannot take it all."""
+    """Return half of the memory of this machine or container, so that one tool cannot use all of it."""
     found = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     try:
         with open("/sys/fs/cgroup/memory.max", encoding="ascii") as file:

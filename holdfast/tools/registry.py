@@ -1,12 +1,10 @@
-"""What a step can call: Python functions by name. Knows their arguments and results, not runs or retries."""
+"""The registry of tools: Python functions by name. Knows their arguments and results, not runs or retries."""
 
 from __future__ import annotations
 
 import functools
-import importlib
 import inspect
 import sys
-import traceback
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final, Literal, overload
@@ -17,6 +15,7 @@ from holdfast.tools.context import Context
 from holdfast.tools.failures import ToolError
 from holdfast.tools.forms import result_text
 from holdfast.tools.guard import Guard
+from holdfast.tools.references import resolved
 from holdfast.tools.remote import RemoteCaller
 from holdfast.tools.signature import Signature
 
@@ -37,7 +36,7 @@ _CALLBACK: Final = "__holdfast_callback__"
 
 
 class Tool:
-    """A function that steps can call, with what must be known to call it."""
+    """A function that steps can call, with its settings."""
 
     __slots__ = (
         "_signature", "bind", "context", "fn", "is_async", "is_plain", "is_remote", "isolated", "name", "runs_in", "spread",
@@ -65,14 +64,14 @@ class Tool:
         self.context = self._signature.context
         self.takes_callback = bool(
             getattr(fn, _CALLBACK, False)
-        )  # it receives the callback URL for a later result
-        self.is_remote = False  # done on another machine, whose files are not here
-        # Learnt: one that never waits needs no task of its own. A plain one is just called.
+        )  # it receives a callback URL for a pending result
+        self.is_remote = False  # it runs on another machine, so its files are not here
+        # Learnt at run time: a tool that never waits needs no task of its own.
         self.suspends = self.runs_in != "loop"
         self.is_plain = not self.suspends and self.context is None
 
     def waits(self) -> None:
-        """It was found waiting: from now on each call gets a task of its own."""
+        """Note that the tool has waited: from now on each call gets its own task."""
         self.suspends, self.is_plain = True, False
 
     result = staticmethod(result_text)
@@ -100,10 +99,10 @@ def tool(
     isolate: Isolation | None = None,
     supports_async_callback: bool = False,
 ) -> Any:
-    """Mark a function, sync or async, as a tool. It stays the function that it is.
+    """Mark a function, sync or async, as a tool. The function itself is unchanged.
 
-    With `isolate="process"` it is called in a process of its own kind, which can be killed: for work that keeps a
-    core busy, and for code that cannot be trusted to return. With `supports_async_callback` it is given a
+    With `isolate="process"` it is called in a separate process, which can be killed: for CPU-heavy work, and for code that may
+    not return. With `supports_async_callback` it is given a
     `callback_url` if the server has a public address: it may then return `{"pending": True, "task_id": …}`, and the
     result is sent to that URL later.
     """
@@ -115,7 +114,7 @@ def tool(
             raise TypeError(
                 f"{function!r} cannot be called, so it is no tool; did you mean @tool(name={function!r})?"
             )
-        if inspect.ismethod(function):  # a method has no place for marks of its own
+        if inspect.ismethod(function):  # a method cannot carry the mark
             function = functools.partial(function)
         setattr(function, _NAME, name or _name_of(function))
         setattr(function, _ISOLATION, isolate)
@@ -126,7 +125,7 @@ def tool(
 
 
 class Registry:
-    """Tools by name: those given, and the built-in ones whose names they leave free."""
+    """Tools by name: the given ones, and the built-in ones whose names are not taken."""
 
     def __init__(
         self, tools: Iterable[Any] = (), *, guard: Guard | None = None, remote: RemoteCaller | None = None
@@ -138,7 +137,8 @@ class Registry:
         self._all = {
             fn.__name__: Tool(fn, fn.__name__, signature=known[fn.__name__]) for fn in builtins(self.guard)
         }
-        self._all["http_request"].is_remote = True  # a server's answer must not name files of this machine
+        # A server's result must not refer to files of this machine.
+        self._all["http_request"].is_remote = True
         self.get = self._all.get
         for given in tools:
             self.add(given)
@@ -153,7 +153,7 @@ class Registry:
         self._tools[made.name] = self._all[made.name] = made
 
     def remote(self, target: str) -> Tool | None:
-        """A tool on a server (`server/tool`), if there is a caller who knows that server."""
+        """Return a tool on a server (`server/tool`), if a remote caller is configured for that server."""
         server, slash, name = target.partition("/")
         if self._remote is None or not slash or server not in getattr(self._remote, "servers", (server,)):
             return None
@@ -167,7 +167,7 @@ class Registry:
         return frozenset(self._all)
 
     def sources(self) -> set[Path]:
-        """Where the code of the tools lies: a file, or the folder of the package that it is in."""
+        """Return where the code of the tools is: files, or the folders of their packages."""
         modules = {module for made in self._all.values() if (module := getattr(made.fn, "__module__", None))}
         return {path for module in modules for path in _sources_of(module)}
 
@@ -178,7 +178,7 @@ class Registry:
 
 @functools.cache
 def _builtin_signatures() -> dict[str, Signature]:
-    """Read once: they are the same in every registry, and reading them takes longer than the rest of opening an engine."""
+    """Read the signatures of the built-in tools once: they never change, and reading them takes longer than the rest of opening an engine."""
     return {fn.__name__: Signature(fn, fn.__name__) for fn in builtins(Guard())}
 
 
@@ -228,7 +228,7 @@ def _refuse_generator(fn: Callable[..., Any], name: str) -> None:
 
 
 def _refuse_unfindable(fn: Callable[..., Any], name: str) -> None:
-    """Another process finds the function by module and qualified name, so these must lead to it."""
+    """Refuse a function that another process could not find by its module and qualified name."""
     module, path = getattr(fn, "__module__", None), getattr(fn, "__qualname__", None)
     if module is None or path is None or "<" in path:
         raise TypeError(
@@ -249,56 +249,17 @@ def _refuse_unfindable(fn: Callable[..., Any], name: str) -> None:
 
 
 def load(reference: str) -> list[Callable[..., Any]]:
-    """The tools of `module` or `module:object`: everything marked with @tool, or that one object."""
-    module_name, _, name = reference.partition(":")
-    _refuse_path(reference, module_name)
-    module = _imported(module_name)
-    if not name:
-        found = [value for value in vars(module).values() if callable(value) and hasattr(value, _NAME)]
-        if not found:
-            raise NotFound(
-                f"module {module_name!r} has no tools: mark its functions with @tool, or name one as {module_name}:function"
-            )
-        return found
-    if not hasattr(module, name):
-        from holdfast.spec.problems import did_you_mean
-
-        hint = did_you_mean(name, [known for known in vars(module) if not known.startswith("_")])
-        raise NotFound(f"module {module_name!r} has no {name!r}" + (f"; {hint}" if hint else ""))
-    one = getattr(module, name)
-    return list(one) if isinstance(one, list | tuple) else [one]
-
-
-def _refuse_path(reference: str, module_name: str) -> None:
-    if "/" in module_name or "\\" in module_name or module_name.endswith(".py"):
-        path = Path(module_name.removesuffix(".py"))
-        inside = not path.is_absolute() and ".." not in path.parts
-        meant = (".".join(path.parts) if inside else path.name) + reference.removeprefix(module_name)
-        where = "" if inside else f" in the folder {path.parent}, or with that folder in PYTHONPATH"
-        raise NotFound(f"{reference!r} is a path, and tools are loaded from a module: write {meant}{where}")
-    if not all(part.isidentifier() for part in module_name.split(".")):
-        raise NotFound(f"{reference!r} names no module: tools are given as module or module:object")
-
-
-def _imported(module_name: str) -> Any:
-    try:
-        return importlib.import_module(module_name)
-    except ModuleNotFoundError as error:
-        if error.name is not None and f"{module_name}.".startswith(f"{error.name}."):
-            raise NotFound(
-                f"no module {module_name!r} to load tools from; is it in this folder, or in PYTHONPATH?"
-            ) from None
-        raise NotFound(f"cannot load tools from {module_name!r}: {_why(error)}") from error
-    except (Exception, SystemExit) as error:  # importing runs the user's code, which may raise anything
-        raise NotFound(f"cannot load tools from {module_name!r}: {_why(error)}") from error
-
-
-def _why(error: BaseException) -> str:
-    """What went wrong, and at which line of the user's own."""
-    if isinstance(error, SyntaxError):
-        return f"{type(error).__name__}: {error.msg} ({error.filename}:{error.lineno})"
-    frames = [at for at in traceback.extract_tb(error.__traceback__) if not at.filename.startswith("<frozen")]
-    return f"{type(error).__name__}: {error} ({frames[-1].filename}:{frames[-1].lineno})"
+    """Return the tools of `module` or `module:object`: every function marked with @tool, or that one object."""
+    module, named = resolved(reference, "tools")
+    if named is not None:
+        return named
+    found = [value for value in vars(module).values() if callable(value) and hasattr(value, _NAME)]
+    if not found:
+        name = module.__name__
+        raise NotFound(
+            f"module {name!r} has no tools: mark its functions with @tool, or name one as {name}:function"
+        )
+    return found
 
 
 def _place(fn: Callable[..., Any]) -> str:

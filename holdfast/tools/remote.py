@@ -1,4 +1,4 @@
-"""Tools on other machines: what a caller of them must be. Retries, and who is alive, are not known here."""
+"""The interface for calling tools on other machines. Does not know retries or which servers are alive."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ class RemoteCaller(Protocol):
     """Calls a tool on a server that goes by a name; give one as `Holdfast(..., remote=caller)`.
 
     What it returns is the tool's result. What it raises fails the attempt; raise `ToolError` with the kind `unsent`
-    if the call surely never left, `unknown` if it may have been carried out, and `timeout` if no answer came in time.
+    if the call was certainly not sent, `unknown` if it may have been carried out, and `timeout` if no response came in time.
     `context.cancelled` is true once the caller no longer waits for the result; the task is cancelled then too.
     """
 

@@ -1,7 +1,7 @@
-"""Secrets by tenant and name, and their values taken out of whatever is written.
+"""Secrets by tenant and name, and redaction of their values.
 
-Knows where secrets come from, whose they are, and every value that is configured or was handed out. Must not know the
-journal, templates, or which step asked.
+Knows where secrets come from, which tenant owns them, and every value that is configured or was returned by a provider. Must not know
+the journal, templates or steps.
 
 The environment's secrets (`HOLDFAST_SECRET_<NAME>`) belong to the tenant `default`; another tenant has those of them
 that the operator lists for it, and what a provider returns for the tenant.
@@ -9,30 +9,26 @@ that the operator lists for it, and what a provider returns for the tenant.
 
 from __future__ import annotations
 
-import base64
-import html
 import inspect
-import json
 import os
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, Final
-from urllib.parse import quote, quote_plus
 
 import msgspec
 
+from holdfast.tools.secret_forms import forms_of, one_pattern
 from holdfast.values import DEFAULT_TENANT
 
 REDACTED: Final = "***"
-REDACTED_CHARS_MIN: Final = 6  # to take a shorter one out of every text would take words apart
-REMEMBERED_MAX: Final = 1_000  # values; beyond it the oldest, long since rotated, is dropped
+REDACTED_CHARS_MIN: Final = 6  # redacting a shorter value would break ordinary words
+REMEMBERED_MAX: Final = 1_000  # values; beyond it the oldest is dropped, which was rotated long ago
 LOOKED_AT_ONCE_BYTES: Final = (
     1024 * 1024
 )  # the search holds the interpreter; other threads get their turn in between
 FORM_BYTES_MAX: Final = 24  # for a character of a value: "%25F0%259F%2598%2580" is 20
-LINE_CHARS_MIN: Final = 16  # of a secret of several lines, a line of this length is kept secret by itself
 OURS: Final = "HOLDFAST_"
-PLAIN_IN_ADDRESSES: Final = "/?:@!$'()*,;~"  # what clients leave as it is in a path or query
+TAIL_CHARS_MAX: Final = 4_096  # of the lines before, in which a value may have begun
 VARIABLE: Final = "HOLDFAST_SECRET_"
 
 # Called with the name, and with `tenant=` if it has such a parameter; without one it knows secrets of `default` alone.
@@ -40,7 +36,7 @@ Provider = Callable[..., str | None]
 
 
 class SecretUnavailable(Exception):
-    """There is no such secret, or its provider failed. The message holds no value."""
+    """The secret does not exist, or its provider failed. The message contains no value."""
 
     kind = "secret"
 
@@ -72,6 +68,7 @@ class Secrets:
         self._values: dict[str, None] = {}
         self._text: re.Pattern[str] | None = None  # all forms of all values; made when it is first needed
         self._json: re.Pattern[bytes] | None = None
+        self._beginnings: dict[str, list[str]] | None = None  # the same forms, by their first characters
         self.are_known = False  # is there any value that must not be written?
         listed = (os.environ.get(name) for name in self._callback_env)
         environment = (value for name, value in os.environ.items() if name.startswith(VARIABLE))
@@ -109,12 +106,10 @@ class Secrets:
         )
 
     def for_callback(self, name: str, tenant: str = DEFAULT_TENANT) -> str:
-        """What `secret_env` of a callback names: a secret of the tenant. A plain variable of the environment, for `default`
-        alone, in local mode or if the operator lists it; it may be guessed from what it signs, so none of our own."""
-        value = self.get(name, tenant)
+        """Return the secret that `secret_env` of a callback names: a secret of the tenant. For `default` only, also a plain environment
+        variable, in local mode or if the operator lists it, but never one of Holdfast's own."""
         is_open = tenant == DEFAULT_TENANT and (not self.is_guarded or name in self._callback_env)
-        if value is None and is_open and not name.startswith(OURS):
-            value = self._remember(os.environ.get(name, "")) or None
+        value = self._secret_env(name, tenant, is_open)
         if value is None:
             plain = f", or set {name} itself" if is_open else ""
             raise SecretUnavailable(
@@ -122,9 +117,27 @@ class Secrets:
             )
         return value
 
+    def for_webhook(
+        self, name: str, tenant: str = DEFAULT_TENANT, *, is_operators: bool = False
+    ) -> str | None:
+        """Return the secret that `secret_env` of a webhook names; None if it is missing or empty. The rules are those of callbacks,
+        but a schedule that the operator wrote in a file or in code may name any variable except Holdfast's own."""
+        is_listed = not self.is_guarded or name in self._callback_env
+        try:
+            return self._secret_env(name, tenant, tenant == DEFAULT_TENANT and (is_operators or is_listed))
+        except SecretUnavailable:
+            return None
+
+    def _secret_env(self, name: str, tenant: str, is_open: bool) -> str | None:
+        """Return a secret of the tenant; if `is_open`, also a plain environment variable."""
+        value = self.get(name, tenant)
+        if value is None and is_open and not name.startswith(OURS):
+            value = self._remember(os.environ.get(name, "")) or None
+        return value
+
     def environment(self) -> dict[str, str]:
-        """The environment without Holdfast's own variables and without any that holds a known value: what a process that
-        runs a tool is given. A secret that the tool needs is an argument of its step."""
+        """Return the environment for tool processes: without Holdfast's own variables and without any that contains a known value. A tool
+        receives the secrets it needs as arguments of its step."""
         return {
             name: value
             for name, value in os.environ.items()
@@ -134,31 +147,52 @@ class Secrets:
     # ----------------------------------------------------------------------------------------------- redaction
 
     def redact(self, text: str) -> str:
-        """The text with every known value replaced, however it is written: see `_ways_to_write`."""
+        """Replace every known value in a text, in all forms of `_ways_to_write`."""
         if not self.are_known:
             return text
-        # Tools log from their own threads, and meanwhile the loop may learn another value.
-        pattern = self._text
-        if pattern is None:
-            pattern = self._text = re.compile(_one_pattern(self._forms()))
+        pattern = self._pattern()
         text = pattern.sub(REDACTED, text)
         return _redacted_across_lines(text, pattern) if "\n" in text else text
 
+    def lines(self) -> Callable[[str], str]:
+        """Redacts the lines of one source, given one after the other: see `_Lines`."""
+        return _Lines(self).redact
+
+    def hidden(self, text: str) -> list[tuple[int, int]]:
+        """Where values stand in a text, from and to; a value that only begins at its end counts too."""
+        found = [match.span() for match in self._pattern().finditer(text)]
+        begins = self._beginning(text)
+        return found if begins is None else [*found, (begins, len(text))]
+
+    def _beginning(self, text: str) -> int | None:
+        """Where the end of a text begins that is the beginning of a value; short ones are not counted, see above."""
+        known = self._beginnings
+        if known is None:
+            known = {}
+            for form in self._forms():
+                known.setdefault(form[:REDACTED_CHARS_MIN], []).append(form)
+            self._beginnings = known
+        for at in range(max(0, len(text) - TAIL_CHARS_MAX), len(text) - REDACTED_CHARS_MIN + 1):
+            forms = known.get(text[at : at + REDACTED_CHARS_MIN])
+            if forms is not None and any(form.startswith(text[at:]) for form in forms):
+                return at
+        return None
+
     def redact_json(self, text: bytes) -> bytes:
-        """JSON text with every known value replaced, inside of strings, keys and numbers. It stays JSON."""
+        """Replace every known value in JSON text, inside strings, keys and numbers. The result is JSON."""
         if not self.are_known or not self._is_in(text):
             return text
         return msgspec.json.encode(self._redacted(msgspec.json.decode(text)))
 
     def redact_value(self, value: Any) -> Any:
-        """A JSON value that came from outside, with every known value replaced."""
+        """Replace every known value in a JSON value."""
         return self._redacted(value) if self.are_known else value
 
     def _is_in(self, text: bytes) -> bool:
         pattern = self._json
         if pattern is None:
             escaped = {msgspec.json.encode(form)[1:-1].decode("latin-1") for form in self._forms()}
-            pattern = self._json = re.compile(_one_pattern(escaped).encode("latin-1"))
+            pattern = self._json = re.compile(one_pattern(escaped).encode("latin-1"))
         step = LOOKED_AT_ONCE_BYTES
         if len(text) <= step:
             return _finds(pattern, text)
@@ -177,16 +211,22 @@ class Secrets:
             return REDACTED if self.redact(written) != written else value
         return value
 
+    def _pattern(self) -> re.Pattern[str]:
+        # Tools log from their own threads, and meanwhile the loop may learn another value.
+        pattern = self._text
+        if pattern is None:
+            pattern = self._text = re.compile(one_pattern(self._forms()))
+        return pattern
+
     def _forms(self) -> set[str]:
-        parts = (part for value in list(self._values) for part in (value, *_secret_lines(value)))
-        return {form for part in parts for form in _ways_to_write(part)}
+        return {form for value in list(self._values) for form in forms_of(value)}
 
     def _remember(self, value: str) -> str:
         if value not in self._values and len(value) >= REDACTED_CHARS_MIN:
             if len(self._values) >= REMEMBERED_MAX:
                 del self._values[next(iter(self._values))]
             self._values[value] = None
-            self._text = self._json = None
+            self._text = self._json = self._beginnings = None
             self.are_known = True
         return value
 
@@ -194,14 +234,14 @@ class Secrets:
 def _is_told_the_tenant(provider: Provider) -> bool:
     try:
         return "tenant" in inspect.signature(provider).parameters
-    except (TypeError, ValueError):  # some functions written in C do not say what they take
+    except (TypeError, ValueError):  # some functions written in C have no signature
         return False
 
 
 def _asked(provider: Provider, name: str, told: dict[str, str]) -> str | None:
     try:
         value = provider(name, **told)
-    except Exception as error:  # its words may hold what it should have kept
+    except Exception as error:  # its message may contain the secret
         raise SecretUnavailable(
             f"the provider of the secret {name!r} failed with {type(error).__name__}"
         ) from None
@@ -214,14 +254,40 @@ def _asked(provider: Provider, name: str, told: dict[str, str]) -> str | None:
 
 
 def _finds(pattern: re.Pattern[bytes], text: bytes) -> bool:
-    """Is there a value in JSON text, perhaps with ends of lines in it?"""
+    """Return whether JSON text contains a value, perhaps broken by line ends."""
     if pattern.search(text):
         return True
     return b"\\n" in text and bool(pattern.search(text.replace(b"\\r", b"").replace(b"\\n", b"")))
 
 
+class _Lines:
+    """Redacts lines that are logged one after the other: of a value that is split over several lines, each part.
+
+    Lines are not held back, so the first part of a value is recognised only if it has REDACTED_CHARS_MIN characters; a
+    shorter one stays, and what follows it is redacted.
+    """
+
+    def __init__(self, secrets: Secrets) -> None:
+        self._secrets, self._before = secrets, ""
+
+    def redact(self, line: str) -> str:
+        if not self._secrets.are_known:
+            return line
+        before, whole = self._before, self._before + line.rstrip("\r\n")
+        self._before = whole[-TAIL_CHARS_MAX:]
+        parts = list[str]()
+        at, start = 0, len(before)
+        for begin, end in sorted(self._secrets.hidden(whole)):
+            if end - start <= at:
+                continue  # it stands in the lines before, or inside of the last one
+            if begin - start > at or not parts:  # else it goes on where the last one ended
+                parts += [line[at : max(at, begin - start)], REDACTED]
+            at = end - start
+        return self._secrets.redact("".join((*parts, line[at:])))
+
+
 def _redacted_across_lines(text: str, pattern: re.Pattern[str]) -> str:
-    """Encoded text is often broken into lines of 64 or 76 characters, wherever in it a value stands."""
+    """Redact values in encoded text that is broken into lines, often of 64 or 76 characters."""
     joined = text.replace("\r", "").replace("\n", "")
     if not pattern.search(joined):
         return text
@@ -231,66 +297,3 @@ def _redacted_across_lines(text: str, pattern: re.Pattern[str]) -> str:
         parts += [text[at : places[found.start()]], REDACTED]
         at = places[found.end() - 1] + 1
     return "".join((*parts, text[at:]))
-
-
-def _secret_lines(value: str) -> list[str]:
-    """The lines of a secret such as a private key, which tools may print one by one; not those around it."""
-    lines = value.splitlines() if "\n" in value else ()
-    return [line for line in lines if len(line) >= LINE_CHARS_MIN and not line.startswith("-----")]
-
-
-# ----------------------------------------------------------------------------------------------------- the forms
-
-
-def _ways_to_write(value: str) -> set[str]:
-    """As it is; escaped as in JSON, Python, HTML or an address; in base64 wherever it begins in what was encoded; in
-    hexadecimal."""
-    in_json = json.dumps(value, ensure_ascii=False)[1:-1]
-    in_ascii = json.dumps(value)[1:-1]
-    in_python = repr(value)[1:-1]
-    raw = value.encode("utf-8", "replace")
-    in_address = {
-        quote(value, safe="", errors="replace"),
-        quote(value, errors="replace"),
-        quote_plus(value, errors="replace"),
-        quote(value, safe=PLAIN_IN_ADDRESSES, errors="replace"),
-        quote(value, safe=PLAIN_IN_ADDRESSES + "=+&", errors="replace"),
-        "".join(f"%{byte:02X}" for byte in raw),
-    }
-    in_address |= {re.sub("%[0-9A-F]{2}", lambda found: found[0].lower(), form) for form in in_address}
-    in_address |= {quote(form, safe="") for form in in_address}  # an address inside an address
-    in_html = {
-        html.escape(value),
-        html.escape(value, quote=False),
-        html.escape(value).replace("&#x27;", "&#39;"),
-    }
-    # What is escaped once is often quoted in a text that is escaped again: an error that repeats JSON, for one.
-    in_json_twice = json.dumps(in_json, ensure_ascii=False)[1:-1]
-    in_hex = {raw.hex(), *(raw.hex(between) for between in ": -")}
-    in_hex |= {form.upper() for form in in_hex}
-    plain = {value, in_json, in_ascii, in_python, in_json_twice, in_json.replace("/", "\\/")}
-    return plain | in_address | in_html | in_hex | _in_base64(raw)
-
-
-def _in_base64(raw: bytes) -> set[str]:
-    """The characters that the value alone decides, for each of the three places where it can begin in a group of three
-    bytes. The first and last may hold bits of what stands beside it, and are left out."""
-    found = set()
-    for before in range(3):
-        text = base64.b64encode(bytes(before) + raw + bytes(3)).decode()
-        core = text[(before * 8 + 5) // 6 : (before + len(raw)) * 8 // 6]
-        found |= {core, core.replace("+", "-").replace("/", "_"), core.replace("/", "\\/")}
-    return found
-
-
-def _one_pattern(forms: Iterable[str]) -> str:
-    """All forms as one pattern, the longest first where one is part of another. Parted by their first two characters, so
-    that at most places of a text little is compared."""
-    parted: dict[str, dict[str, list[str]]] = {}
-    for form in sorted(forms, key=len, reverse=True):
-        parted.setdefault(form[0], {}).setdefault(form[1], []).append(re.escape(form[2:]))
-    firsts = []
-    for first, seconds in parted.items():
-        inner = "|".join(f"{re.escape(second)}(?:{'|'.join(rest)})" for second, rest in seconds.items())
-        firsts.append(f"{re.escape(first)}(?:{inner})")
-    return "|".join(firsts)

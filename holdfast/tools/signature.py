@@ -1,6 +1,6 @@
-"""The parameters of a function: which arguments fit them, what they become, and their JSON Schema.
+"""The parameters of a function: checking and converting arguments, and their JSON Schema.
 
-Compiled once, asked at every call. Knows functions; what a single annotation means is in forms.
+Compiled once and used for every call. Knows functions; forms.py knows single annotations.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _NAMED: Final = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYW
 
 
 class Signature:
-    """What a function takes by name. `context` is the parameter that receives the Context, if there is one."""
+    """The parameters of a function by name. `context` is the parameter that receives the Context, if there is one."""
 
     __slots__ = ("_checks", "_fn", "_others", "_required", "_takes_any", "_tool", "context")
 
@@ -50,7 +50,7 @@ class Signature:
         self._required = frozenset(name for name, _, _, required in checks if required)
 
     def bind(self, args: dict[str, Any]) -> dict[str, Any]:
-        """The arguments as the function takes them: checked and converted. Those given are left as they are."""
+        """Return the checked and converted arguments. The given mapping is not changed."""
         fit, bound = 0, args
         for name, exact, convert, required in self._checks:
             value = args.get(name, _ABSENT)
@@ -94,7 +94,7 @@ class Signature:
         return args
 
     def _with_others(self, args: dict[str, Any], bound: dict[str, Any]) -> dict[str, Any]:
-        """Those beyond the named parameters: for `**`, or too many."""
+        """Add arguments beyond the named parameters to `**`, or report them as unknown."""
         if not self._takes_any or self.context in args:
             raise self._misfit(args)
         exact, convert = self._others.exact, self._others.convert
@@ -110,7 +110,7 @@ class Signature:
             raise self._misfit(args) from None
 
     def _misfit(self, args: dict[str, Any]) -> ArgumentsMisfit:
-        """Everything that is wrong with the arguments, said at once."""
+        """Return an error that names everything wrong with the arguments."""
         problems = []
         names = [name for name, _, _, _ in self._checks]
         others = [
@@ -151,7 +151,7 @@ class Signature:
             raise TypeError(f"tool {self._tool!r}, parameter {name!r}: {error}") from None
 
     def schema(self) -> dict[str, Any]:
-        """JSON Schema of the arguments. Made when asked for: few are ever shown."""
+        """Return the JSON Schema of the arguments. Built on request, because few are needed."""
         properties: dict[str, Any] = {}
         definitions: dict[str, Any] = {}
         for name, parameter, annotation in _parameters(self._fn, self._tool):
@@ -179,7 +179,7 @@ def _parameters(fn: Callable[..., Any], tool: str) -> list[tuple[str, inspect.Pa
 
 
 def _annotation(names: Callable[[], dict[str, Any]], parameter: inspect.Parameter, tool: str) -> Any:
-    """An annotation as the thing it names; as text it is read where the function was written."""
+    """Resolve an annotation; one written as text is evaluated where the function was defined."""
     if not isinstance(parameter.annotation, str):
         return parameter.annotation
     try:
@@ -195,7 +195,7 @@ def _annotation(names: Callable[[], dict[str, Any]], parameter: inspect.Paramete
 
 
 def _namespaces(fn: Callable[..., Any]) -> dict[str, Any]:
-    """What the names in an annotation can mean: the module's, those around the function, and the usual types."""
+    """Return the namespaces for an annotation: the module, the scopes around the function, and common types."""
     while isinstance(fn, functools.partial):
         fn = fn.func
     if not inspect.isroutine(fn):
@@ -214,7 +214,7 @@ def _is_context(annotation: Any) -> bool:
 
 
 def _or_null(annotation: Any, parameter: inspect.Parameter) -> Any:
-    """`x: int = None` means that null is welcome too, as its author would expect."""
+    """Accept null for `x: int = None`, as its author would expect."""
     if parameter.default is not None or annotation in (Any, object, inspect.Parameter.empty):
         return annotation
     return typing.Optional[annotation]  # noqa: UP045  # the annotation is a value here

@@ -1,13 +1,12 @@
-"""What happened to all runs of a tenant, in the order of commits, for readers that start at any position.
+"""The events of all runs of a tenant, in the order of commits, for readers that start at any position.
 
     journal by position ──► Page (50 positions, encoded once) ──► every reader near it
                                 │
-                 the state of each run right before its row: remembered, or folded again from its own journal
+                 the projection of each run before its row: cached, or rebuilt from its own journal
 
-A reader keeps a position and no queue, so a slow one holds nothing up and costs nothing. Pages lie at fixed positions: those
-who read the same stretch share the bytes. A row that was sent needs its run's projection as of the row before; it is
-remembered by (run, row), so that somebody far back and somebody at the end never take it from each other's hands in a
-wrong state. Does not know how an event is framed.
+A reader has a position and no queue, so a slow reader blocks nothing and costs nothing. Pages start at fixed positions, so
+readers of the same range share the bytes. Turning a row into events needs the projection of its run before that row; it is
+cached by (run, row), so that readers at different positions never use each other's state. Does not know how an event is framed.
 """
 
 from __future__ import annotations
@@ -30,8 +29,8 @@ from holdfast.views.outputs import JOURNAL_PAGE
 
 PAGE_POSITIONS: Final = 50  # other tasks run between two pages, some milliseconds later
 PAGES_BYTES_MAX: Final = 16 * 1024 * 1024
-PAGE_BYTES: Final = 200  # the overhead of a page beside its events
-PROJECTED_STEPS_MAX: Final = 100_000  # steps remembered in projections, all runs together
+PAGE_BYTES: Final = 200  # the overhead of a page besides its events
+PROJECTED_STEPS_MAX: Final = 100_000  # steps cached in projections, for all runs together
 
 log = logging.getLogger("holdfast")
 
@@ -39,7 +38,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class Told(NamedTuple):
-    """One event, encoded. `position` is that of a reader who has heard it; what a tool said has none."""
+    """One encoded event. `position` is where a reader continues after it; messages of tools have none."""
 
     position: Position | None
     data: bytes
@@ -51,7 +50,7 @@ class Told(NamedTuple):
 
 
 class Page:
-    """The events of a stretch of positions, as far as it has been read."""
+    """The events of a range of positions, as far as it has been read."""
 
     __slots__ = ("end", "lock", "size", "told", "upto")
 
@@ -76,7 +75,7 @@ class History:
         self.places: Counter[tuple[str, str]] = Counter()  # streams that are open, by tenant and key
 
     async def of_run(self, tenant: str, run_id: str, position: Position) -> Tail | None:
-        """The events of one run after a position; None if it has finished and has no more."""
+        """Return the events of one run after a position; None if the run has finished and has no more."""
         row = await self._store.run_by_id(tenant, RunId(run_id)) if is_text(run_id) else None
         if row is None:
             raise NotFound(f"no run {ascii(run_id)[1:-1]:.100} here")
@@ -86,20 +85,20 @@ class History:
         return Tail(self._store, self._feed, row.no, Events(row.id, plan.steps_total), position)
 
     async def of_all(self, tenant: str, position: Position | None) -> TailOfAll:
-        """The events of all runs of a tenant after a position, or from now on."""
+        """Return the events of all runs of a tenant after a position, or from now on."""
         if position is None:
             position = Position(await self._store.last_pos())
         return TailOfAll(self, self._feed, tenant, position)
 
     async def lag(self) -> int:
-        """How many rows the slowest reader of all runs has not read yet."""
+        """Return how many rows the slowest reader of all runs has not read yet."""
         slowest = min((reader.position.after for reader in self.readers), default=None)
         return 0 if slowest is None else max(0, await self._store.last_pos() - slowest)
 
     # -------------------------------------------------------------------------------------------------- pages
 
     async def page(self, tenant: str, after: int) -> Page:
-        """The stretch that the next position lies in, as far as it is committed."""
+        """Return the page that contains the next position, as far as it is committed."""
         at = (tenant, after // PAGE_POSITIONS)
         page = self._pages.get(at)
         if page is None:
@@ -114,11 +113,12 @@ class History:
         return page
 
     async def next_row(self, after: int) -> int | None:
-        """Where there is a row again: many may have been deleted."""
+        """Return the position of the next row: many rows may have been deleted."""
         return await self._store.next_pos(after)
 
     async def _extend(self, at: tuple[str, int], page: Page) -> None:
-        newest = await self._store.last_pos()  # before reading: what is committed meanwhile is read next time
+        # Before reading, so that rows committed during the read are read next time.
+        newest = await self._store.last_pos()
         until = min(page.end, newest)
         if until <= page.upto:
             return
@@ -132,7 +132,7 @@ class History:
             page.upto = row.pos
             grown = sum(len(one.data) + PAGE_BYTES for one in told)
             page.size += grown
-            if self._pages.get(at) is page:  # else it was forgotten meanwhile
+            if self._pages.get(at) is page:  # otherwise it was dropped from the cache during the read
                 self._pages_size += grown
         page.upto = until
 
@@ -149,7 +149,7 @@ class History:
     # -------------------------------------------------------------------------------------------- projections
 
     async def _before(self, tenant: str, row: Committed) -> Events:
-        """The projection of a run as of the row before."""
+        """Return the projection of a run before a row."""
         known = self._projections.pop((row.no, row.seq - 1), None)
         if known is not None:
             self._projections_size -= known.size
@@ -176,22 +176,22 @@ class History:
 
 
 class TailOfAll:
-    """The events of all runs of a tenant after a position. To be closed when it is read no more."""
+    """The events of all runs of a tenant after a position. Close it after use."""
 
     is_over = False  # it never is
 
     def __init__(self, history: History, feed: Feed, tenant: str, position: Position) -> None:
         self._history, self._feed, self._tenant = history, feed, tenant
         self.position = position
-        self._reader = feed.open_all()
+        self._reader = feed.follow_all()
         history.readers.add(self)
 
     def close(self) -> None:
-        self._feed.close_all(self._reader)
+        self._feed.leave_all(self._reader)
         self._history.readers.discard(self)
 
     async def read(self) -> list[Told]:
-        """What comes next; nothing only if there is no more for now."""
+        """Return the next events; none only if there are no more for now."""
         self._reader.more.clear()  # before reading: later commits set it again
         if self._reader.error is not None:
             raise self._reader.error
@@ -216,6 +216,6 @@ class TailOfAll:
 def encoded(
     position: Position | None, event: RunEvent, row: int = 0, nth: int = 0, workflow: str = ""
 ) -> Told:
-    """An event as JSON, without its `id`: that is the reader's position."""
+    """Encode an event as JSON, without its `id`, which is the reader's position."""
     data = _encode({name: value for name, value in event.items() if name != "id"})
     return Told(position, data, row, nth, workflow, event["status"], event["detail"]["kind"])

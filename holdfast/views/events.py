@@ -1,13 +1,13 @@
-"""Committed rows → the events of a run, for its readers.
+"""The events of a run, projected from committed rows, for its readers.
 
     journal ──► Events.take(row) ──► workflow_started, step_enter, step_exit, …, workflow_terminal
                      ▲
     Feed ── "there is more" ── readers
 
-The journal is the only source: a reader reads it from its first row, waits for word that there is more, and reads on.
-So there is no gap between history and present, nothing is sent twice, and nothing is buffered for a slow reader.
-What tools say while they work (`log`, `progress`) is in no journal: readers that are connected at that time get it, between the
-beginning and the end of its attempt, and a reader who is slow misses some. Does not know how an event is shown.
+The journal is the only source: a reader reads it from its first row, is notified when there is more, and continues. So there is
+no gap between history and present, nothing is sent twice, and nothing is buffered for a slow reader. Messages of running tools
+(`log`, `progress`) are not in the journal: connected readers receive them between the start and the end of the attempt, and a
+slow reader may miss some. Does not know how an event is shown.
 """
 
 from __future__ import annotations
@@ -23,8 +23,11 @@ import msgspec
 from holdfast.engine.codec import decode_row
 from holdfast.engine.decisions import FinishRun, OpenWait
 from holdfast.engine.events import Adopted, Event, RunStarted, StepFailed, StepSucceeded, TimerFired
+from holdfast.errors import EngineClosed
 from holdfast.execution.dispatcher import AttemptListener
 from holdfast.runtime.door import Entry, Watcher
+from holdfast.runtime.service import Service
+from holdfast.runtime.waiters import CLOSED
 from holdfast.store.base import Store
 from holdfast.store.batch import Batch
 from holdfast.store.records import ReadRow
@@ -41,7 +44,7 @@ Said = tuple[str, int, str, dict[str, Any]]  # path, attempt, `log` or `progress
 
 
 class Progress(TypedDict):
-    """Steps of the definition, nested ones too, each counted once; completed: of which an instance has completed."""
+    """Steps of the definition, including nested ones, each counted once; `completed_steps` are those with a completed instance."""
 
     completed_steps: int
     total_steps: int
@@ -50,7 +53,7 @@ class Progress(TypedDict):
 class RunEvent(TypedDict):
     """One event of a run. `id` is the number of its row: several events may share one.
 
-    What a tool said while it worked (`log`, `progress`) has none: it is sent as it happens, and not repeated.
+    Messages of tools (`log`, `progress`) have none: they are sent as they happen and are not repeated.
     """
 
     id: int | None
@@ -68,10 +71,10 @@ class Events:
     def __init__(self, run_id: RunId, total_steps: int) -> None:
         self._run_id, self._total = run_id, total_steps
         self._steps = Steps()
-        self._at_work: dict[str, int | None] = {}  # steps that were entered: the attempt, None between two
+        self._at_work: dict[str, int | None] = {}  # entered steps → the attempt, None between two
         self._completed: set[str] = set()
         self._begun = False
-        self._last: str | None = None  # the step that something happened to last
+        self._last: str | None = None  # the step of the latest event
         self._seq = 0
 
     def take(self, row: ReadRow) -> list[RunEvent]:
@@ -94,7 +97,7 @@ class Events:
         return found
 
     def _waits(self, wait: OpenWait) -> RunEvent:
-        """A step waits for the outside: what for, and what those need to know who can end it."""
+        """Yield the event of a step that waits: what it waits for, and the details for callers that can resolve it."""
         detail: dict[str, Any] = {
             "step_id": wait.path,
             **(decode(wait.detail) or {}),
@@ -108,11 +111,11 @@ class Events:
 
     @property
     def size(self) -> int:
-        """How much is remembered, in steps."""
+        """The size of this projection, in steps."""
         return 1 + len(self._at_work) + len(self._completed)
 
     def say(self, said: Said) -> RunEvent:
-        """What a tool said of its attempt, as an event of now."""
+        """Return a message of a tool as an event."""
         path, attempt, kind, data = said
         return {**self._event(kind, path, attempt, attempt=attempt, **data), "id": None}
 
@@ -128,10 +131,10 @@ class Events:
     def _moved(self, step: StepView) -> list[RunEvent]:
         path, told = step.path, self._at_work.get(step.path)
         found: list[RunEvent] = []
-        if told is not None and told != step.attempt:  # it failed, and was started again by the same row
+        if told is not None and told != step.attempt:  # it failed and was started again in the same row
             found.append(self._exit(step, told, "retrying"))
         if step.is_over:
-            if path not in self._at_work:  # it was entered and left in one row
+            if path not in self._at_work:  # it was entered and left in the same row
                 found.append(self._enter(step))
             del self._at_work[path]
             if step.status == "completed":
@@ -180,15 +183,22 @@ class Events:
         }
 
 
-class Feed:
-    """Who follows which run, or all. A reader is only notified that there is more, so a slow one holds nothing up."""
+class Feed(Service):
+    """The readers of each run and of all runs. A reader is only notified that there is more, so a slow reader blocks nothing."""
 
     def __init__(self, watchers: list[Watcher], hearers: list[AttemptListener]) -> None:
         self._watchers, self._hearers = watchers, hearers
         self._readers: dict[RunNo, set[Reader]] = {}
         self._of_all: set[Reader] = set()
 
-    def open(self, no: RunNo) -> Reader:
+    async def close(self) -> None:
+        self.end(EngineClosed(CLOSED))
+
+    def abandon(self, error: Exception | None = None) -> None:
+        if error is not None:
+            self.end(error)
+
+    def follow(self, no: RunNo) -> Reader:
         if not self._readers:
             self._watchers.append(self._moved)
             self._hearers.append(self._said)
@@ -196,7 +206,7 @@ class Feed:
         self._readers.setdefault(no, set()).add(reader)
         return reader
 
-    def close(self, no: RunNo, reader: Reader) -> None:
+    def leave(self, no: RunNo, reader: Reader) -> None:
         readers = self._readers[no]
         readers.discard(reader)
         if not readers:
@@ -205,29 +215,29 @@ class Feed:
             self._watchers.remove(self._moved)
             self._hearers.remove(self._said)
 
-    def open_all(self) -> Reader:
-        """A reader of all runs: it is notified of commits, and gets no messages of tools."""
+    def follow_all(self) -> Reader:
+        """Open a reader of all runs. It is notified of commits, and receives no messages of tools."""
         if not self._of_all:
             self._watchers.append(self._committed)
         reader = Reader()
         self._of_all.add(reader)
         return reader
 
-    def close_all(self, reader: Reader) -> None:
+    def leave_all(self, reader: Reader) -> None:
         self._of_all.discard(reader)
         if not self._of_all:
             self._watchers.remove(self._committed)
 
     def end(self, error: Exception, no: RunNo | None = None) -> None:
-        """There will be no more rows of this run, or of any."""
+        """End the readers of this run, or all readers: no more rows will follow."""
         ended = [reader for run, readers in self._readers.items() if no in (run, None) for reader in readers]
         for reader in [*ended, *(self._of_all if no is None else ())]:
             reader.error = error
             reader.more.set()
 
     def _moved(self, batch: Batch, entries: list[Entry], seconds: float) -> None:
-        for live, *_ in entries:
-            for reader in self._readers.get(live.run.no, ()):
+        for resident, *_ in entries:
+            for reader in self._readers.get(resident.run.no, ()):
                 reader.more.set()
 
     def _committed(self, batch: Batch, entries: list[Entry], seconds: float) -> None:
@@ -247,7 +257,7 @@ class Reader:
         self.said: deque[Said] = deque(maxlen=SAID_MAX)
 
     def last_words(self, event: RunEvent) -> list[Said]:
-        """What the attempt that this event ends had still to say."""
+        """Return the remaining messages of the attempt that this event ends."""
         if event["detail"]["kind"] != "step_exit" or not self.said:
             return []
         ended = (event["current_step_id"], event["detail"]["attempt"])
@@ -263,9 +273,9 @@ class Reader:
 
 
 class Position(NamedTuple):
-    """How far a reader is: the rows up to `after` were sent completely, and `told` events of the next one.
+    """The position of a reader: all rows up to `after` were sent, and `told` events of the next row.
 
-    As text `7`, or `6.1` within a row: resuming from the whole number misses nothing.
+    As text `7`, or `6.1` within a row. Resuming from the whole number misses nothing.
     """
 
     after: int = 0
@@ -273,7 +283,7 @@ class Position(NamedTuple):
 
     @classmethod
     def of(cls, text: str) -> Position:
-        """Raises ValueError if the text is no position."""
+        """Parse a position. Raise ValueError if the text is not one."""
         if not _POSITION.fullmatch(text):
             raise ValueError(f"a position is a number, or two with a point between them, not {text[:50]!r}")
         after, _, told = text.partition(".")
@@ -283,12 +293,12 @@ class Position(NamedTuple):
         return f"{self.after}.{self.told}" if self.told else str(self.after)
 
     def has_told(self, row: int, nth: int) -> bool:
-        """Whether the nth event of a row was sent, counted from 1."""
+        """Return whether event number n of a row, counted from 1, was sent."""
         return row <= self.after or row == self.after + 1 and nth <= self.told
 
 
 def numbered(row: int, events: list[RunEvent]) -> list[tuple[Position, RunEvent]]:
-    """The events of a row, each with the position of a reader that has heard it."""
+    """Yield the events of a row, each with the position of a reader that has received it."""
     last = len(events)
     return [
         (Position(row) if nth == last else Position(row - 1, nth), event)
@@ -297,9 +307,9 @@ def numbered(row: int, events: list[RunEvent]) -> list[tuple[Position, RunEvent]
 
 
 class Tail:
-    """The events of one run after a position: those that were, then those that come, up to its end.
+    """The events of one run after a position: past ones, then new ones, up to its end.
 
-    Keeps a place in the journal and no queue. To be closed when it is read no more.
+    Keeps a position in the journal and no queue. Close it after use.
     """
 
     def __init__(self, store: Store, feed: Feed, no: RunNo, events: Events, position: Position) -> None:
@@ -307,13 +317,13 @@ class Tail:
         self.position = position
         self.is_over = False
         self._after = 0
-        self._reader = feed.open(no)
+        self._reader = feed.follow(no)
 
     def close(self) -> None:
-        self._feed.close(self._no, self._reader)
+        self._feed.leave(self._no, self._reader)
 
     async def read(self) -> list[tuple[Position | None, RunEvent]]:
-        """The next events; none only if there are no more for now. Messages of tools have no position."""
+        """Return the next events; none only if there are no more for now. Messages of tools have no position."""
         reader = self._reader
         reader.more.clear()  # before reading: later commits set it again
         if reader.error is not None:
@@ -342,7 +352,7 @@ class Tail:
 
 
 async def events_of(store: Store, feed: Feed, no: RunNo, events: Events) -> AsyncGenerator[RunEvent, None]:
-    """Every event of a run: those that were, then those that come, up to its end."""
+    """Yield every event of a run: past ones, then new ones, up to its end."""
     tail = Tail(store, feed, no, events, Position())
     try:
         while not tail.is_over:

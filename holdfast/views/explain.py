@@ -1,6 +1,6 @@
-"""Why a run is not further: for each thing that is open what it waits for, since when, until when, and what unblocks it.
+"""Why a run is not moving: for everything open, what it waits for, since when, until when, and what would unblock it.
 
-Looks at committed rows and at who holds the file. Changes nothing, starts nothing.
+Reads committed rows and the lock of the file. Changes nothing, starts nothing.
 """
 
 from __future__ import annotations
@@ -9,35 +9,33 @@ import asyncio
 import os
 import shlex
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import msgspec
 
 from holdfast import limits
 from holdfast.engine import state
 from holdfast.engine.codec import decode_row
+from holdfast.engine.events import TriggeredBy
 from holdfast.engine.state import Run, Step, timer_key
-from holdfast.execution.dispatcher import Dispatch
 from holdfast.plan.graph import Call, FanOut, Nested, Plan
-from holdfast.runtime.clock import Clock
-from holdfast.runtime.door import Advance
 from holdfast.runtime.fatal_runs import set_aside_of
 from holdfast.runtime.load import load_run_in_turns
 from holdfast.store.base import Store
 from holdfast.store.records import AssignmentRow, RunRow, SetAside, WorkerRow
 from holdfast.values import TERMINAL, Millis, RunNo, decode, scope_of, split
+from holdfast.views.memory import Memory
 from holdfast.views.steps import Steps
 from holdfast.waits.approvals import answerers
 from holdfast.workers.registry import names_in
-from holdfast.workers.service import Workers
 
-ROWS_READ_MAX: Final = 10_000  # of a journal, to see since when something is as it is
+ROWS_READ_MAX: Final = 10_000  # rows of a journal that are read to find since when
 ROWS_AT_THE_END: Final = 2_000
 ROWS_AT_A_TIME: Final = 200
 
 
 class Reason(msgspec.Struct, frozen=True):
-    """One thing that is open. `path` is empty where it is the run itself; `unblocks` is a sentence, or a command in one."""
+    """One reason. `path` is empty if it concerns the run itself; `unblocks` is a sentence that may contain a command."""
 
     path: str
     reason: str
@@ -47,15 +45,15 @@ class Reason(msgspec.Struct, frozen=True):
 
 
 class Wait(msgspec.Struct, frozen=True):
-    """What a step waits for: a timer, its next attempt, a key, a tool … `until` is when it moves by itself."""
+    """What a step waits for: a timer, its next attempt, a key, a tool … `until` is when it continues by itself."""
 
     path: str
     kind: str
     until: Millis | None = None
     name: str = ""  # the task id of a callback
     since: Millis | None = None
-    detail: dict[str, Any] = {}  # what those need to know who can end it
-    answered: list[str] = []  # who has answered an approval that waits for more
+    detail: dict[str, Any] = {}  # details for the callers that can resolve it
+    answered: list[str] = []  # approvers who have answered, while more are needed
 
 
 class Explanation(msgspec.Struct, frozen=True):
@@ -64,10 +62,11 @@ class Explanation(msgspec.Struct, frozen=True):
     driven_by: int | None  # the process that drives it now
     reasons: list[Reason]
     more: int = 0  # reasons beyond the limit explain_reasons_max
+    trigger: TriggeredBy | None = None  # the occurrence of a schedule that started it
 
 
 class Around:
-    """What is known beside the rows of a run: who has the file, which workers there are. Of a file, what stands in it."""
+    """What is known besides the rows of a run: the owner of the file, its workers. This class knows only what the file contains."""
 
     def __init__(
         self,
@@ -84,65 +83,49 @@ class Around:
         return self.pid is not None and row.owner is not None and row.owner_epoch == self.epoch
 
     def able(self, tenant: str, service: str) -> int:
-        """How many workers do this service now."""
+        """Return how many workers serve this service now."""
         return sum(
             worker.tenant == tenant and worker.status == "online" and service in names_in(worker.services)
             for worker in self._workers
         )
 
     def trouble(self, no: RunNo) -> tuple[str, str] | None:
-        """What keeps this very run from going on: a reason, and what unblocks it."""
+        """Return a reason that concerns the whole run, and what unblocks it."""
         return None
 
     def line_of(self, no: RunNo, path: str) -> tuple[str, int] | None:
-        """The limit that the start of a step waits for."""
+        """Return the limit that the start of a step waits for."""
         return None
 
     def lease_until(self, no: RunNo, path: str, attempt: int) -> Millis | None:
         return None
 
 
-class Driver(Protocol):
-    """The engine that has the file: what only its memory knows of a run."""
-
-    @property
-    def store(self) -> Store: ...
-    @property
-    def clock(self) -> Clock: ...
-    @property
-    def advance(self) -> Advance: ...
-    @property
-    def dispatch(self) -> Dispatch: ...
-    @property
-    def workers(self) -> Workers: ...
-
-
 class AroundLive(Around):
-    """The same, from the memory of the engine that has the file."""
+    """The same, from the memory of the engine that owns the file."""
 
-    def __init__(self, engine: Driver, jobs: Mapping[str, AssignmentRow]) -> None:
-        super().__init__({"pid": os.getpid()}, engine.store.epoch, jobs, (), engine.clock.now())
-        self._engine = engine
+    def __init__(self, memory: Memory, epoch: int, jobs: Mapping[str, AssignmentRow]) -> None:
+        super().__init__({"pid": os.getpid()}, epoch, jobs, (), memory.now)
+        self._memory = memory
 
     def drives(self, row: RunRow) -> bool:
-        return row.no in self._engine.advance.live or super().drives(row)
+        return row.no in self._memory.residents or super().drives(row)
 
     def able(self, tenant: str, service: str) -> int:
-        return len(self._engine.workers.list(tenant, service))
+        return self._memory.workers_of(tenant, service)
 
     def trouble(self, no: RunNo) -> tuple[str, str] | None:
-        advance = self._engine.advance
-        if no in advance.quarantined:
-            return told_aside(advance.quarantined[no])
-        if advance.is_stalled:
+        if (found := self._memory.set_aside(no)) is not None:
+            return told_aside(found)
+        if self._memory.is_stalled:
             return "store_unavailable", "the database becomes writable again; the server keeps trying"
         return None
 
     def line_of(self, no: RunNo, path: str) -> tuple[str, int] | None:
-        return self._engine.dispatch.line_of(no, path)
+        return self._memory.line_of(no, path)
 
     def lease_until(self, no: RunNo, path: str, attempt: int) -> Millis | None:
-        left = self._engine.workers.assignments.lease_left((no, path, attempt))
+        left = self._memory.lease_secs(no, path, attempt)
         assert self.now is not None
         return None if left is None else Millis(int(self.now + left * 1000))
 
@@ -154,15 +137,16 @@ def told_aside(found: SetAside) -> tuple[str, str]:
 async def explain(
     store: Store, row: RunRow, plan: Plan, *, holder: Mapping[str, object], epoch: int
 ) -> Explanation:
-    """Of a run in a file. `holder` is who has the file now, `epoch` the newest incarnation of the engine on it."""
+    """Explain a run in a file. `holder` is the process that owns the file, `epoch` the newest incarnation of the engine on it."""
     return await _explained(
         store, row, plan, Around(holder, epoch, await _jobs(store, row), await store.workers())
     )
 
 
-async def explain_live(engine: Driver, row: RunRow, plan: Plan) -> Explanation:
-    """Of a run, asked of the engine that has the file."""
-    return await _explained(engine.store, row, plan, AroundLive(engine, await _jobs(engine.store, row)))
+async def explain_live(store: Store, memory: Memory, row: RunRow, plan: Plan) -> Explanation:
+    """Explain a run from the engine that owns the file."""
+    jobs = await _jobs(store, row)
+    return await _explained(store, row, plan, AroundLive(memory, store.epoch, jobs))
 
 
 async def _jobs(store: Store, row: RunRow) -> dict[str, AssignmentRow]:
@@ -174,7 +158,7 @@ async def _explained(store: Store, row: RunRow, plan: Plan, around: Around) -> E
         over = Reason("", row.status, row.finished_at or row.created_at, None, _RERUN.format(row.id))
         return Explanation(row.id, row.status, None, [over])
     aside = await set_aside_of(store, row.no)
-    if aside is not None:  # folding it may be what kills the process
+    if aside is not None:  # folding it may crash the process
         word, unblocks = told_aside(aside)
         return Explanation(row.id, row.status, None, [Reason("", word, row.created_at, None, unblocks)])
     stored = await store.load(row.no)
@@ -196,7 +180,7 @@ async def _explained(store: Store, row: RunRow, plan: Plan, around: Around) -> E
 
 
 def waits(run: Run, plan: Plan) -> list[Wait]:
-    """What the open steps of a run wait for; those at work wait for nothing."""
+    """Return what the open steps of a run wait for; running steps wait for nothing."""
     found: list[Wait] = []
     for path, step in run.steps.items():
         if step.state != "running" and len(found) < limits.now.explain_reasons_max:
@@ -208,14 +192,14 @@ def waits(run: Run, plan: Plan) -> list[Wait]:
 
 
 def poll_around(plan: Plan, path: str) -> str | None:
-    """The poll that a timer is the pause of, between two calls."""
+    """Return the poll step whose pause between two calls this timer is."""
     around = split(path)[0]
     node = plan.node(around) if around else None
     return around if isinstance(node, Nested) and node.what == "poll" else None
 
 
 def earliest(run: Run, path: str, until: Millis | None) -> Millis | None:
-    """When a wait ends by itself: at its own time, or with the time of a scope around it or of the run."""
+    """Return when a wait ends by itself: at its own expiry, or at the deadline of a surrounding scope or the run."""
     ends = [] if until is None else [until]
     around = path
     while True:
@@ -240,20 +224,20 @@ def _wait_of(run: Run, path: str, step: Step) -> Wait:
 
 
 def ends_of_waits(run: Run) -> list[tuple[str, str]]:
-    """What would end each wait of a run for the outside, by the paths of their steps."""
+    """Return what would end each external wait of a run, by step path."""
     return [
         (path, _unblocks(run, path, step.wait)) for path, step in run.steps.items() if step.wait is not None
     ]
 
 
 def approval_detail(run: Run, path: str) -> dict[str, Any]:
-    """What those need to know who are to approve: the prompt, and the form if there is one."""
+    """Return the details for approvers: the prompt, and the form if there is one."""
     wait = run.steps[path].wait
     return {} if wait is None else decode(wait.detail) or {}
 
 
 def _unblocks(run: Run, path: str, wait: state.Wait) -> str:
-    """What would end a wait, and a command that does."""
+    """Return what would end a wait, with a command that does it."""
     detail = decode(wait.detail) or {}
     if wait.kind == "callback":
         looked = f", or what is at {detail['poll_url']}" if "poll_url" in detail else ""
@@ -287,7 +271,7 @@ _RERUN: Final = "nothing, it has finished; holdfast runs rerun {} re-runs it as 
 
 
 async def _since(store: Store, run: Run) -> dict[str, Millis]:
-    """When each open step came to be as it is. Of a very long journal only the end is read for this."""
+    """Return since when each open step is in its current state. Only the end of a very long journal is read."""
     if run.seq > ROWS_READ_MAX:
         return await _last_told(store, run)
     steps, after = Steps(), 0
@@ -319,7 +303,7 @@ async def _last_told(store: Store, run: Run) -> dict[str, Millis]:
 
 
 async def _holders(store: Store, run: Run) -> dict[str, str]:
-    """Who holds the idempotency keys that steps wait for, by the paths of those steps."""
+    """Return the holders of the idempotency keys that steps wait for, by step path."""
     holders: dict[str, str] = {}
     for path, step in run.steps.items():
         if step.key is not None and step.reason == "key" and len(holders) < limits.now.explain_reasons_max:
@@ -350,7 +334,7 @@ def _of_the_run(run: Run, row: RunRow, around: Around, *, is_driven: bool) -> li
 
 
 class _Looker:
-    """Says of each open step and scope of a run why it is open."""
+    """Finds the reason for each open step and scope of a run."""
 
     def __init__(
         self,
@@ -372,7 +356,7 @@ class _Looker:
         ]
 
     def of_scopes(self) -> list[Reason]:
-        """Children of a fan-out that wait for a place."""
+        """Return reasons for children of a fan-out that wait for a slot."""
         reasons = []
         for path, scope in self._run.scopes.items():
             left, node = scope.count - scope.next, self._plan.node(path)

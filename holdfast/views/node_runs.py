@@ -1,24 +1,20 @@
-"""Runs as the task API shows them: a task, and one node run per attempt, both built from journal rows alone.
+"""Node runs of the task API: one per attempt at a node, a projection of journal rows.
 
-    rows ──► NodeRuns.take(row) ──► a page of node runs, in the order of their beginning
-         └─► Course.take(row)   ──► current node, last action, steps so far
+    rows ──► NodeRuns.take(row) ──► a page of node runs, in the order in which they started
 
-A node is a step of the top level; what happens inside of one is shown under its key, with a branch: the index of a child, or
-the key of a node of the graph inside. Times are Unix seconds, values are JSON in text. Knows no notation and no SQL.
+A node is a top-level step. Whatever happens inside it is shown under its key, with a branch: the index of a child, or the key of a
+node of the nested graph. Times are Unix seconds, values are JSON in text. Knows no notation and no SQL.
 """
 
 from __future__ import annotations
 
-import asyncio
 import copy
-from collections import OrderedDict
-from collections.abc import Awaitable, Callable
-from typing import Any, Final, Protocol, assert_never
+from typing import Any, Final, assert_never
 
 import msgspec
 
 from holdfast import limits
-from holdfast.engine.codec import blob_of, decode_row
+from holdfast.engine.codec import decode_row
 from holdfast.engine.decisions import (
     ArmTimer,
     BeginStop,
@@ -60,65 +56,13 @@ from holdfast.engine.events import (
     TimerFired,
 )
 from holdfast.engine.state import Run, beneath
-from holdfast.errors import InvalidInputs, LimitExceeded
-from holdfast.plan.composed import TooLarge
-from holdfast.plan.graph import Block, Plan
-from holdfast.runtime.load import load_run_in_turns, whole
-from holdfast.store.base import Store
-from holdfast.store.records import ReadRow, RunRow, Wanted
-from holdfast.values import NULL, TERMINAL, Error, Millis, RunNo, base_of, scope_of, split, written
-from holdfast.views.outputs import UNSHOWN, output_text
+from holdfast.store.records import ReadRow
+from holdfast.values import NULL, Error, Millis, base_of, scope_of, split
 
-ROWS_AT_A_TIME: Final = 200
-NODE_RUN_CHARS_MAX: Final = 16 * 1024 * 1024  # of what those of one answer were given and gave, about
-NODE_RUN_PAGES_REMEMBERED_MAX: Final = 8
-COURSE_ROWS_MAX: Final = (
-    20_000  # of a journal that was not read before; after them, only where nodes are left
-)
-TELLING_ROWS: Final = 20  # one of so many consecutive rows shows where a run is
-LARGE_BYTES_MAX: Final = 16 * 1024 * 1024  # large values that one answer shows in full, together
-PASSED_MAX: Final = 20_000  # of these, how many are passed over in one go
-REMEMBERED_MAX: Final = 1_000
-CALL: Final = "call"  # the one step inside a child of a node that calls many
-
-# Our statuses → those of the task API. Several of ours map to the same one.
-STATUS: Final = {
-    "pending": "pending",
-    "running": "running",
-    "waiting": "running",
-    "cancelling": "canceling",
-    "completed": "completed",
-    "failed": "failed",
-    "interrupted": "failed",
-    "cancelled": "canceled",
-}
-
-
-_BEGINNING: Final = frozenset({StartAttempt, OpenScope, OpenWait, ArmTimer})
-_ENDED: Final = frozenset({CompleteStep, FailStep})
-_ENDING: Final = frozenset({StepSucceeded, CallbackReceived})
+NODE_RUN_CHARS_MAX: Final = 16 * 1024 * 1024  # inputs and outputs of one page together, approximately
+CALL: Final = "call"  # the only step inside a child of a node that makes many calls
 
 Answer = StepSucceeded | StepFailed | StepPaused | CallbackReceived | AttemptReleased
-
-
-class Task(msgspec.Struct, frozen=True):
-    id: str
-    flow_version_id: str | None
-    status: str
-    params_json: str
-    shared_json: str
-    current_node_key: str
-    last_action: str
-    step_count: int
-    retry_state_json: str
-    lease_owner: str | None
-    lease_expiry: int | None  # of a node on a file there is none: its lock ends with its process
-    request_id: str | None
-    created_at: int
-    updated_at: int
-    flow_id: str | None
-    flow_name: str
-    flow_version: int | None
 
 
 class NodeRun(msgspec.Struct):
@@ -140,32 +84,29 @@ class NodeRun(msgspec.Struct):
     branch_id: str | None = None
 
 
-# --------------------------------------------------------------------------------------------------- node runs
-
-
 class NodeRuns:
-    """Node runs as rows tell of them, with the values as they stand in the rows: those of one page, from the one behind
-    `after` on. `further` is the reading of the next page as it begins, once there is one."""
+    """One page of node runs, built row by row, with large values as references. The page starts behind node run number `after`.
+    `further` is the state at the start of the next page, once this page is full."""
 
     def __init__(self, run_id: str, *, after: int = 0, limit: int = limits.DEFAULTS.node_runs_max) -> None:
-        self.found: dict[int, NodeRun] = {}  # by which one it was to begin, from 1
+        self.found: dict[int, NodeRun] = {}  # by number, in the order of starting, from 1
         self.further: NodeRuns | None = None
         self.seq = 0
         self.after = after
         self._run_id, self._limit = run_id, limit
         self._begun = self._chars = 0
-        self._key = ""  # of the newest one
+        self._key = ""  # the node key of the newest node run
         self._open: dict[str, NodeRun] = {}  # by path
-        self._last: dict[str, NodeRun] = {}  # by path, of those that this row ended
-        self._inputs: dict[str, str] = {}  # by path; they stand with the first attempt only
+        self._last: dict[str, NodeRun] = {}  # by path: those that this row ended
+        self._inputs: dict[str, str] = {}  # by path; only the row of the first attempt has them
         self._scopes: set[str] = set()
-        self._paused: set[str] = set()  # paths whose calls are answered later
+        self._paused: set[str] = set()  # paths with a pending call
         self._early: dict[str, tuple[msgspec.Raw, Error | None]] = {}
         self._why: dict[str, Error] = {}  # why attempts were asked to stop
         self._at = Millis(0)
 
     def may_change(self, run: Run | None) -> bool:
-        """Does a later row tell of a node run of this page? `run` is as of the last row; None if it is over."""
+        """Return whether a later row may change a node run of this page. `run` is the current state; None if it has finished."""
         if self.further is None:
             return True
         of_page = {id(found) for found in self.found.values()}
@@ -184,7 +125,7 @@ class NodeRuns:
         self.cut()
 
     def cut(self) -> None:
-        """Once the page is full, what comes next is the next one's, which goes on from here by itself."""
+        """Once the page is full, give the rest to the next page, which continues from here."""
         is_full = len(self.found) > self._limit or self._chars > NODE_RUN_CHARS_MAX
         if self.further is not None or not is_full:
             return
@@ -240,7 +181,7 @@ class NodeRuns:
                 self._forget(path)  # it never began
             case StepSucceeded(output=output):
                 if (why := self._why.pop(path, None)) is not None:
-                    self._end(path, "error", error=why)  # it was asked to stop before it answered
+                    self._end(path, "error", error=why)  # it was asked to stop before it returned
                 else:
                     self._end(path, "ok", output=output)
             case StepFailed(error=error):
@@ -291,16 +232,16 @@ class NodeRuns:
                 | SetVar()
                 | Continue()
             ):
-                pass  # no node run changes by them
+                pass  # they change no node run
             case _:
                 assert_never(decision)
 
     def _given(self, path: str, inputs: msgspec.Raw) -> None:
-        if inputs != NULL:  # they stand with the first attempt only
+        if inputs != NULL:  # only the first attempt has them
             self._inputs[path] = bytes(inputs).decode()
 
     def _called_back(self, path: str, output: msgspec.Raw, error: Error | None) -> None:
-        """The later answer of a call. One that comes before the call has said that it will is kept until then."""
+        """Apply the result of a pending call. An early callback is kept until the call reports that it is pending."""
         if path not in self._paused:
             self._early[path] = output, error
             return
@@ -314,16 +255,16 @@ class NodeRuns:
             return
         if found.attempt_no and found.exec_input_json is not None and path in self._inputs:
             self._why.setdefault(path, self._why.get(target) or Error("stopped", "it was stopped"))
-        else:  # a timer: nothing is at work
+        else:  # a timer: no attempt is running
             self._end(path, "error", error=self._why.get(target) or Error("stopped", "it was stopped"))
 
     def _fail(self, path: str, error: Error) -> None:
         if path in self._open or path not in self._last:
-            self._ensure(path)  # it may never have begun: what it was to be given could not be made
+            self._ensure(path)  # it may not have started: its inputs could not be rendered
             self._end(path, "error", error=error)
         else:
             self._last[path].status, self._last[path].error_text = "error", error.message
-        self._is_over(path)
+        self._drop_kept(path)
 
     def _finish(self, status: str, error: Error | None) -> None:
         why = Error("canceled", "canceled") if status == "cancelled" else error
@@ -353,7 +294,7 @@ class NodeRuns:
             node_key=key,
             attempt_no=attempt,
             status="running",
-            started_at=_seconds(self._at),
+            started_at=seconds(self._at),
             branch_id=branch,
         )
 
@@ -367,19 +308,19 @@ class NodeRuns:
     def _end(self, path: str, status: str, *, output: msgspec.Raw = NULL, error: Error | None = None) -> None:
         found = self._last[path] = self._open.pop(path)
         self._why.pop(path, None)
-        found.status, found.finished_at = status, _seconds(self._at)
+        found.status, found.finished_at = status, seconds(self._at)
         if status == "ok":
             found.exec_output_json = bytes(output).decode()
-            if self.found:  # else it is of a page before this one
+            if self.found:  # otherwise it belongs to an earlier page
                 self._chars += len(output)
-            self._is_over(path)
+            self._drop_kept(path)
         if error is not None:
             found.error_text = error.message
         if found.branch_id is not None:
             found.sub_status = "branch_complete" if found.branch_id.isdecimal() else "sub_node_complete"
 
-    def _is_over(self, path: str) -> None:
-        """There will be no other attempt: what was kept for one is forgotten, so that a long run takes no more memory."""
+    def _drop_kept(self, path: str) -> None:
+        """Drop what was kept for another attempt, so that the memory for a long run stays flat."""
         self._inputs.pop(path, None)
         self._why.pop(path, None)
         if path in self._scopes:
@@ -398,13 +339,13 @@ class NodeRuns:
         return found is not None and found.attempt_no == attempt
 
     def _is_child(self, path: str) -> bool:
-        """A child of a fan-out is named like its frame, `loop[3]`, and is no step."""
+        """Return whether a path is a child of a fan-out, which has the name of its frame (`loop[3]`) and is not a step."""
         scope, index = scope_of(path)
         return index is not None and scope in self._scopes
 
 
 def place_of(path: str) -> tuple[str, str | None]:
-    """The node that a path belongs to, and where inside of it: `a~2` → (`a`, None), `p[1].call` → (`p`, `1`)."""
+    """Return the node that a path belongs to, and the branch inside it: `a~2` → (`a`, None), `p[1].call` → (`p`, `1`)."""
     segments = []
     while path:
         path, tail = split(path)
@@ -424,7 +365,7 @@ def _key_of(tail: str) -> str:
 
 
 def _is_open_in(run: Run | None, path: str, attempt: int) -> bool:
-    """Is this attempt at a step, or the scope of that path, still open in the run as it is now?"""
+    """Return whether this attempt, or the scope with this path, is still open in the run."""
     if run is None:
         return False
     step = run.steps.get(path)
@@ -432,355 +373,10 @@ def _is_open_in(run: Run | None, path: str, attempt: int) -> bool:
     return is_at_it or path in run.scopes
 
 
-class NodeRunPages:
-    """Pages of node runs. One that may still change is remembered, and so is where the next one begins: looking at a run
-    again reads only what is new, and the next page not what is before it."""
-
-    def __init__(self, store: Store) -> None:
-        self._store = store
-        self._known: OrderedDict[tuple[RunNo, int, int], NodeRuns] = OrderedDict()
-
-    async def page(self, row: RunRow, *, after: int, limit: int) -> tuple[list[NodeRun], int | None]:
-        """The node runs behind the one that was the `after`th to begin, and behind which one the next page begins.
-
-        Attempts that were given back since are not on it, so it may be shorter than asked for. It is empty only where no
-        other comes after it: some people stop there.
-        """
-        told, further = await self._told(row, after, limit)
-        while not told.found and further is not None:
-            told, further = await self._told(row, further.after, limit)
-        return await self._shown(row.no, told), None if further is None else further.after
-
-    async def _told(self, row: RunRow, after: int, limit: int) -> tuple[NodeRuns, NodeRuns | None]:
-        """A page, and the one after it. Others get their turn between two pieces of the journal."""
-        key = (row.no, after, limit)
-        told = self._known.get(key) or NodeRuns(row.id, after=after, limit=limit)
-        self._remember(key, told)
-        told.cut()  # one row may begin more of them than a page has
-        run = None if row.status in TERMINAL else await _folded(self._store, row.no)
-        while told.may_change(run) and (rows := await self._rows(row.no, told)):
-            for each in rows:
-                if each[0] > told.seq:  # else another request has read the same page meanwhile
-                    told.take(each)
-            await asyncio.sleep(0)
-        further = told.further
-        if further is not None:
-            self._remember((row.no, further.after, limit), further)
-        return told, further
-
-    async def _rows(self, no: RunNo, told: NodeRuns) -> list[ReadRow]:
-        return await self._store.journal(no, told.seq, ROWS_AT_A_TIME)
-
-    def _remember(self, key: tuple[RunNo, int, int], told: NodeRuns) -> None:
-        self._known.setdefault(key, told)
-        self._known.move_to_end(key)
-        while len(self._known) > NODE_RUN_PAGES_REMEMBERED_MAX:
-            self._known.popitem(last=False)
-
-    async def _shown(self, no: RunNo, told: NodeRuns) -> list[NodeRun]:
-        """With their values in full, and their own: what is remembered goes on changing."""
-        shown, found = _Shown(self._store, no), list[NodeRun]()
-        for each in list(told.found.values()):
-            given = await shown.text(each.exec_input_json)
-            gave = await shown.text(each.exec_output_json)
-            found.append(
-                msgspec.structs.replace(
-                    each, exec_input_json=given, exec_output_json=gave, prep_json=_prepared(given)
-                )
-            )
-            if len(found) % ROWS_AT_A_TIME == 0:
-                await asyncio.sleep(0)
-        return found
-
-
-async def _folded(store: Store, no: RunNo) -> Run | None:
-    stored = await store.load(no)
-    return None if stored is None else await load_run_in_turns(store, stored)
-
-
-class _Shown:
-    """Values in full, as long as they are not too much together."""
-
-    def __init__(self, store: Store, no: RunNo) -> None:
-        self._store, self._no, self._left = store, no, LARGE_BYTES_MAX
-
-    async def text(self, value: str | None) -> str | None:
-        if value is None or blob_of(raw := msgspec.Raw(value.encode())) is None or self._left <= 0:
-            return value
-        full = bytes(await whole(self._store, self._no, raw)).decode()
-        self._left -= len(full)
-        return full
-
-
-class _Given(msgspec.Struct):
-    input: msgspec.Raw
-
-
-def _prepared(given: str | None) -> str | None:
-    """What a node took from shared state, of all that it was given."""
-    if given is None:
-        return None
-    try:
-        return bytes(msgspec.json.decode(given, type=_Given).input).decode()
-    except msgspec.ValidationError:
-        return given
-
-
-# ------------------------------------------------------------------------------------------------------- tasks
-
-
-class Course:
-    """Where a run has come to at its top level."""
-
-    def __init__(self) -> None:
-        self.action, self.steps = "", 0
-        self.seq = 0
-        self.is_whole = True  # no row was skipped
-        self.turn = ""  # the latest node in the rows, with its visit
-        self._over: set[str] = set()  # nodes that have come to an end
-        self._last_over = ""  # of them, with its visit
-        self._path = ""
-
-    @property
-    def current(self) -> str:
-        return place_of(self._path)[0] if self._path else ""
-
-    def take(self, row: ReadRow) -> None:
-        self.seq, *_, body = row
-        event, decisions = decode_row(body)
-        if type(event) in _ENDING and decisions:
-            self._end(event.path)  # type: ignore[union-attr]  # both have one
-        for decision in decisions:
-            kind = type(decision)
-            if kind in _BEGINNING:
-                if kind is not ArmTimer or decision.timer == "delay":  # type: ignore[union-attr]
-                    self._path = decision.path  # type: ignore[union-attr]
-            elif kind in _ENDED:
-                self._end(decision.path)  # type: ignore[union-attr]
-            elif kind is Take:
-                self._leave(decision)  # type: ignore[arg-type]
-            elif kind is FinishRun:
-                self._finish(decision)  # type: ignore[arg-type]
-        self.turn = turn_after(decisions) or self.turn
-
-    def _end(self, path: str) -> None:
-        if not split(path)[0] and scope_of(path)[1] is None:
-            self.steps += 1
-            self._over.add(base_of(path))
-            self._last_over = path
-
-    def _leave(self, order: Take) -> None:
-        if not split(order.path)[0]:
-            self.action, self._path = order.action, order.to
-
-    def _finish(self, order: FinishRun) -> None:
-        self._path = order.error.path if order.status == "failed" and order.error is not None else ""
-
-    def count_visits(self, run: Run, block: Block) -> None:
-        """Count what was passed over: how often nodes were met that may be met again stands in the run."""
-        visits, first = dict(run.frames[""].visits), run.first or block.first
-        if first in block.again:
-            visits.setdefault(first, 1)
-        is_open = self.turn not in ("", self._last_over) and base_of(self.turn) in block.again
-        self.steps = len(self._over - block.again) + sum(visits.values()) - is_open
-
-
-def turn_after(decisions: list[Decision]) -> str:
-    """The node of the top level, with its visit, that a row's decisions leave the run at; empty if they do not show it."""
-    for decision in reversed(decisions):
-        if isinstance(decision, Take) and decision.to and not split(decision.path)[0]:
-            return f"{decision.to}~{decision.visit}" if decision.visit > 1 else decision.to
-        if path := getattr(decision, "path", ""):
-            while frame := split(path)[0]:
-                path = frame
-            return scope_of(path)[0]
-    return ""
-
-
-class Courses:
-    """Courses of runs, read once: what was found is remembered. Of a very long journal, what lies between two rows that
-    are inside of one node, or on one cycle, is not read."""
-
-    def __init__(self, store: Store) -> None:
-        self._store = store
-        self._known: OrderedDict[RunNo, Course] = OrderedDict()
-
-    async def of(self, run: Run, plan_of: Callable[[], Awaitable[Plan]]) -> Course:
-        """As of the last row of the run as it is given."""
-        course = self._known.setdefault(run.no, Course())
-        self._known.move_to_end(run.no)
-        while len(self._known) > REMEMBERED_MAX:
-            self._known.popitem(last=False)
-        until, last = course.seq + COURSE_ROWS_MAX, run.seq
-        while course.seq < last:
-            if course.seq >= until:
-                course.is_whole = False
-                await self._pass_over(course, run, (await plan_of()).root)
-            rows = await self._store.journal(run.no, course.seq, ROWS_AT_A_TIME)
-            if not rows:
-                break  # the run is being deleted
-            for row in rows:
-                if course.seq < row[0] <= last:
-                    course.take(row)
-            await asyncio.sleep(0)
-        if not course.is_whole:
-            course.count_visits(run, (await plan_of()).root)
-        return course
-
-    async def _pass_over(self, course: Course, run: Run, block: Block) -> None:
-        """Go on to the last row that tells nothing new: no node is met any more that was left for good, so between two
-        rows on one cycle there is nothing else. Where the newest visit begins is read: it says what led there."""
-        newest, here = await self._turn_at(run.no, run.seq), course.turn
-
-        def tells_nothing(turn: str) -> bool:
-            if "" in (turn, here) or newest in (turn, here):
-                return turn == here == newest
-            return block.leads(base_of(turn), base_of(here))
-
-        low, high = course.seq, run.seq
-        while high - low > ROWS_AT_A_TIME:
-            middle = (low + high) // 2
-            if tells_nothing(await self._turn_at(run.no, middle)):
-                low = middle
-            else:
-                high = middle
-        course.seq = max(course.seq, low)  # another request may have read further meanwhile
-
-    async def _turn_at(self, no: RunNo, seq: int) -> str:
-        """Where the run was after a row, or after one of a few before it; empty if none of them shows it."""
-        rows = await self._store.journal(no, max(0, seq - TELLING_ROWS), TELLING_ROWS)
-        turns = (turn_after(decode_row(body)[1]) for *_, body in reversed(rows))
-        return next(filter(None, turns), "")
-
-
-class Reader(Protocol):
-    """What tasks are read with: rows, plans, and the courses that were followed before."""
-
-    @property
-    def store(self) -> Store: ...
-    @property
-    def courses(self) -> Courses: ...
-    async def plan_of(self, row: RunRow) -> Plan: ...
-
-
-async def task_of(reader: Reader, row: RunRow) -> Task:
-    """A task read in one snapshot: a completed task is always shown with its final shared state."""
-    store = reader.store
-    stored = await store.load(row.no)
-    assert stored is not None
-    row, run = stored.row, await load_run_in_turns(store, stored)
-    course = await reader.courses.of(run, lambda: reader.plan_of(row))
-    release = await _release_of(store, row)
-    return Task(
-        id=row.id,
-        flow_version_id=None if release is None else release[0],
-        status=STATUS[row.status],
-        params_json=bytes(run.inputs).decode(),
-        shared_json=await _shared(reader, row, run),
-        current_node_key=course.current,
-        last_action=course.action,
-        step_count=course.steps,
-        retry_state_json=_retries(run),
-        lease_owner=row.owner,
-        lease_expiry=None,
-        request_id=await store.request_of(row.no),
-        created_at=_seconds(row.created_at),
-        updated_at=_seconds(run.at),
-        flow_id=None if release is None else release[1],
-        flow_name=row.workflow,
-        flow_version=row.number,
-    )
-
-
-async def _release_of(store: Store, row: RunRow) -> tuple[str | None, str] | None:
-    if row.number is not None:
-        release = await store.release(row.tenant, row.workflow, row.number)
-        if release is not None:
-            return release.id, release.flow_id
-    workflow = await store.workflow(row.tenant, row.workflow)
-    return None if workflow is None else (None, workflow.id)
-
-
-async def _shared(reader: Reader, row: RunRow, run: Run) -> str:
-    """The current shared state: that of a completed run is its output."""
-    if run.status == "completed":
-        return await _final(reader, row, run)
-    kept = run.frames[""].vars
-    shown = {name: await whole(reader.store, row.no, value) for name, value in kept.items()}
-    return msgspec.json.encode(shown).decode()
-
-
-async def _final(reader: Reader, row: RunRow, run: Run) -> str:
-    """A task whose state is too large to be shown says so, and does not affect the rest of its page."""
-    try:
-        return (await output_text(reader.store, await reader.plan_of(row), run)).decode()
-    except (TooLarge, RecursionError):
-        return written({"error": {"kind": "output_too_large", "message": UNSHOWN}}).decode()
-
-
-def _retries(run: Run) -> str:
-    waiting = {path: step.tries for path, step in run.steps.items() if step.state == "retrying"}
-    return msgspec.json.encode(waiting).decode()
-
-
-async def tasks_page(
-    reader: Reader, tenant: str, *, status: str | None, release_id: str | None, page: int, size: int
-) -> tuple[list[Task], int]:
-    wanted = await _wanted(reader, tenant, status, release_id)
-    if page < 1 or not 1 <= size <= limits.now.page_max:
-        raise LimitExceeded(
-            "page_max", f"a page has from 1 to {limits.now.page_max} tasks, and the first is 1"
-        )
-    if (page - 1) * size > limits.now.offset_max:
-        raise LimitExceeded("offset_max", f"a page lies behind at most {limits.now.offset_max:,} tasks")
-    if wanted is None:
-        return [], 0
-    total = await reader.store.count_runs(tenant, wanted)
-    below, skip = None, (page - 1) * size
-    while skip > 0:
-        passed = min(skip, PASSED_MAX)
-        skip, below = skip - passed, await reader.store.below_runs(tenant, below, passed, wanted)
-        if below is None:
-            return [], total
-        await asyncio.sleep(0)
-    rows = (await reader.store.list_runs(tenant, below, size, wanted)).rows
-    return await _tasks_of(reader, rows), total
-
-
-async def _tasks_of(reader: Reader, rows: list[RunRow]) -> list[Task]:
-    """Tasks with all that they hold, as long as that is not too much together: each may be as large as a run can be."""
-    found: list[Task] = []
-    left = most = limits.now.page_chars_max
-    for row in rows:
-        found.append(await task_of(reader, row))
-        left -= len(found[-1].shared_json) + len(found[-1].params_json)
-        if left < 0 and len(found) > 1:
-            raise LimitExceeded(
-                "page_chars_max",
-                f"{len(found)} tasks of this page hold more than {most:,} characters; ask for a smaller"
-                " page_size",
-            )
-        await asyncio.sleep(0)
-    return found
-
-
-async def _wanted(reader: Reader, tenant: str, status: str | None, release_id: str | None) -> Wanted | None:
-    """Which runs a page of tasks is of; None if there can be none."""
-    ours = None if status is None else tuple(own for own, theirs in STATUS.items() if theirs == status)
-    if ours == ():
-        raise InvalidInputs(
-            f"no task has the status {status!r}; one of {', '.join(dict.fromkeys(STATUS.values()))}"
-        )
-    if release_id is None:
-        return Wanted(status=ours)
-    release = await reader.store.release_by_id(tenant, release_id)
-    return None if release is None else Wanted(status=ours, workflow=release.name, number=release.number)
-
-
 def _worker(worker: tuple[str, ...]) -> tuple[str | None, str | None]:
     name, url = (*worker, "", "")[:2]
     return name or None, url or None
 
 
-def _seconds(at: Any) -> int:
+def seconds(at: Any) -> int:
     return int(at // 1000)

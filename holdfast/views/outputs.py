@@ -1,4 +1,4 @@
-"""What runs and their steps gave, put together from committed rows. Writes nothing."""
+"""The outputs of runs and their steps, assembled from committed rows. Writes nothing."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from holdfast.values import VALUE_BYTES_MAX, decode
 JOURNAL_PAGE: Final = 1_000
 
 
-READ_BYTES_MAX: Final = 2 * VALUE_BYTES_MAX  # of a gathered value; what was accepted is never over half of it
+READ_BYTES_MAX: Final = 2 * VALUE_BYTES_MAX  # of a gathered value; every accepted value is at most half of it
 
 
 async def output_of(store: Store, plan: Plan, run: Run) -> Any:
-    """The output of a completed run: what its definition says, else what its top-level steps gave."""
+    """Return the output of a completed run: its `output:`, or else the outputs of its top-level steps."""
     try:
         return decode(await output_text(store, plan, run))
     except (TooLarge, RecursionError):
@@ -44,10 +44,10 @@ UNSHOWN: Final = (
 
 
 async def whole_run(store: Store, run: Run) -> Run:
-    """A run folded again with everything kept that it ever gave."""
+    """Fold a run again with every output kept."""
     whole = Run(run.no, run.id, run.version, run.tenant)
     while rows := await store.journal(run.no, whole.seq, JOURNAL_PAGE):
         await replay(store, whole, rows, keep_all=True)
         if len(rows) == JOURNAL_PAGE:
-            await asyncio.sleep(0)  # a long journal must not hold everything else up
+            await asyncio.sleep(0)  # a long journal must not block other tasks
     return whole

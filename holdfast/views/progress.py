@@ -1,7 +1,7 @@
-"""How far a run is: steps of its definition, nested ones too, each counted once, and of how many an instance completed.
+"""The progress of a run: how many steps its definition has, including nested ones, and how many of them have a completed instance.
 
-Told by the journal, which is read once: what was found in it is remembered. A very long one is not read whole for this:
-what happened in the middle of it repeats what happened before.
+Read from the journal once and cached. A very long journal is not read completely, because its middle repeats steps that were
+already counted.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ class Progress(TypedDict):
 
 
 def definition_path(path: str) -> str:
-    """The step of the definition that a path is an instance of."""
+    """Return the step of the definition that a path is an instance of."""
     return _INSTANCE.sub("", path)
 
 
 class _Read:
-    """What was found in the journal of one run so far."""
+    """The progress found in the journal of one run so far."""
 
     def __init__(self) -> None:
         self.steps: Steps | None = Steps()
@@ -52,7 +52,7 @@ class _Read:
             for step in self.steps.take(event, decisions, Millis(at)):
                 if step.status == "completed":
                     self.completed.add(definition_path(step.path))
-                step.output = NULL  # not asked for, and perhaps large
+                step.output = NULL  # not needed, and perhaps large
             return
         if isinstance(event, StepSucceeded) and decisions:
             self.completed.add(definition_path(event.path))
@@ -67,7 +67,7 @@ class Progresses:
         self._known: OrderedDict[RunNo, _Read] = OrderedDict()
 
     async def of(self, no: RunNo, last: int, total: int) -> Progress:
-        """As of the row `last`, or a later one."""
+        """Return the progress as of the row `last`, or a later one."""
         read = self._known.setdefault(no, _Read())
         self._known.move_to_end(no)
         while len(self._known) > REMEMBERED_MAX:
@@ -79,7 +79,7 @@ class Progresses:
                 read.seq = max(read.seq, last - ROWS_AT_THE_END)
             rows = await self._store.journal(no, read.seq, ROWS_AT_A_TIME)
             for row in rows:
-                if row[0] > read.seq:  # else another request has read further meanwhile
+                if row[0] > read.seq:  # otherwise another request has read further in the meantime
                     read.take(row)
             if not rows:
                 break

@@ -1,7 +1,7 @@
-"""Looking at runs and workflows, behind every door: from committed rows, never from what is still on its way to disk.
+"""Queries over runs and workflows, for every interface. They read committed rows, never state that is not durable yet.
 
-Only what a run waits for and how far it is may come from the memory of the engine that drives it. Whoever is told of a
-status is told of what belongs to it: both are of one look. Writes nothing; lists are pages of bounded size and cost.
+Only waits and progress may come from the memory of the engine that drives a run. A status and the values that belong to it are read
+in one transaction. Writes nothing; lists are pages of bounded size and cost.
 """
 
 from __future__ import annotations
@@ -10,27 +10,27 @@ import asyncio
 import difflib
 import re
 from pathlib import Path
-from typing import Any, Final, Generic, Protocol, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 
 from holdfast import limits
 from holdfast.engine.codec import decode_row
 from holdfast.engine.decisions import FinishRun
-from holdfast.engine.events import Adopted, RunStarted
+from holdfast.engine.events import Adopted, RunStarted, TriggeredBy
 from holdfast.engine.state import Run
 from holdfast.errors import HoldfastError, InvalidInputs, LimitExceeded, NotFound, RunIsOpen, Unavailable
 from holdfast.plan.composed import TooLarge
 from holdfast.plan.graph import Plan
 from holdfast.runtime.fatal_runs import set_aside_of
 from holdfast.runtime.load import load_run_in_turns, whole
-from holdfast.runtime.ownership import holder_of
 from holdfast.runtime.plans import Plans
 from holdfast.runtime.rerun import Again, restart
-from holdfast.runtime.waiters import Waiters
 from holdfast.spec.notation import Definition
 from holdfast.spec.problems import did_you_mean
+from holdfast.store.artefacts import Artefacts
 from holdfast.store.base import Store
+from holdfast.store.lock import holder_of
 from holdfast.store.records import Ends, Letter, Release, RunRow, SetAside, Wanted, Workflow
 from holdfast.tools.threads import in_thread
 from holdfast.values import (
@@ -48,14 +48,18 @@ from holdfast.values import (
     job_id,
 )
 from holdfast.views import explain as why
-from holdfast.views import node_runs
+from holdfast.views import tasks
+from holdfast.views.courses import Courses
 from holdfast.views.explain import Explanation, Wait
-from holdfast.views.node_runs import Courses, NodeRun, NodeRunPages, Task
+from holdfast.views.memory import Memory
+from holdfast.views.node_run_pages import NodeRunPages
+from holdfast.views.node_runs import NodeRun
 from holdfast.views.outputs import UNSHOWN, output_text
 from holdfast.views.progress import Progress, Progresses
 from holdfast.views.steps import StepPages, StepView
+from holdfast.views.tasks import Task
 
-__all__ = [  # records too, for those who know no store
+__all__ = [  # records too, for interfaces, which may not import the store
     "Definition",
     "Diff",
     "JournalEntry",
@@ -76,8 +80,8 @@ __all__ = [  # records too, for those who know no store
 ]
 
 PAGE: Final = 100
-NAMES_LOOKED_AT_MAX: Final = 1_000  # for the nearest to a name that is not there
-ID_PART_MIN: Final = 4  # characters of an id that are enough to search for it
+NAMES_LOOKED_AT_MAX: Final = 1_000  # searched for a similar name when one is unknown
+ID_PART_MIN: Final = 4  # least characters of an id to search by
 NO_BOUND: Final = 2**62
 
 Item = TypeVar("Item")
@@ -86,21 +90,24 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
 class Page(msgspec.Struct, Generic[Item], frozen=True):
-    """Part of a list. `cursor` asks for the next part; None if there is none. A part that is short may not be the last."""
+    """A page of a list. `cursor` selects the next page; None if there is none. A short page may not be the last."""
 
     items: list[Item]
     cursor: str | None
 
 
+Trigger = TriggeredBy  # the occurrence of a schedule that started a run
+
+
 class RunView(msgspec.Struct, frozen=True):
-    """A run as of one moment. `number` is the release it was started from, if it was started by name."""
+    """A run at one moment. `number` is the release it was started from, if it was started by name."""
 
     run_id: str
     workflow: str
     version: str
     number: int | None
     status: Status
-    inputs_text: msgspec.Raw  # as JSON text, which may have 25 MiB: surfaces pass it on as it is
+    inputs_text: msgspec.Raw  # JSON text of up to 25 MiB, which interfaces pass on unchanged
     output_text: msgspec.Raw
     error: Error | None
     waits: list[Wait]
@@ -112,6 +119,7 @@ class RunView(msgspec.Struct, frozen=True):
     rerun_of: str | None
     parent_job_id: str | None
     set_aside: SetAside | None = None
+    trigger: Trigger | None = None
 
     @property
     def inputs(self) -> Any:
@@ -123,15 +131,15 @@ class RunView(msgspec.Struct, frozen=True):
 
 
 def only_callbacks(view: RunView) -> list[str]:
-    """The task ids that a run waits for, the oldest first, if it waits for nothing else."""
+    """Return the task ids that a run waits for, oldest first, if it waits for nothing else."""
     if view.status != "waiting" or any(wait.kind != "callback" for wait in view.waits):
         return []
     return [wait.name for wait in sorted(view.waits, key=lambda wait: wait.since or 0)]
 
 
 class JournalEntry(msgspec.Struct, frozen=True):
-    """One row: a fact with what was decided because of it. `body` is `[format, event, decisions]`. `jobs` are the ids of
-    the attempts in the row, by path and number: `a#1`."""
+    """One journal row: an event with its decisions. `body` is `[format, event, decisions]`. `jobs` are the job ids of the attempts
+    in the row, by path and number: `a#1`."""
 
     seq: int
     epoch: int
@@ -142,14 +150,14 @@ class JournalEntry(msgspec.Struct, frozen=True):
 
 
 class WorkflowView(msgspec.Struct, frozen=True):
-    """A workflow and the release that its name means now, if any."""
+    """A workflow and its current release, if any."""
 
     workflow: Workflow
     release: Release | None
 
 
 class Diff(msgspec.Struct, frozen=True):
-    """What changed from one release to another: as text, and as pointers to what differs."""
+    """The difference between two releases: as text, and as pointers to what differs."""
 
     name: str
     a: int
@@ -159,24 +167,19 @@ class Diff(msgspec.Struct, frozen=True):
 
 
 class Preview(msgspec.Struct, frozen=True):
-    """What another run would take over, and what it would do: top-level steps, and paths inside one that runs in part."""
+    """What a rerun would take over and what it would run: top-level steps, and paths inside a step that runs in part."""
 
     copied: list[str]
     runs: list[str]
 
 
-class Driver(why.Driver, Protocol):
-    """The engine that has the file: its memory, and what it lets a caller wait for."""
-
-    @property
-    def waiters(self) -> Waiters: ...
-
-
 class Queries:
-    """`engine` is the one that drives the file, if it is this process's; without it, a file is only read."""
+    """`memory` is that of the engine of this process, if it drives the file; without it, the file is only read."""
 
-    def __init__(self, store: Store, plans: Plans, engine: Driver | None = None) -> None:
-        self.store, self._plans, self._engine = store, plans, engine
+    def __init__(
+        self, store: Store, plans: Plans, memory: Memory | None = None, artefacts: Artefacts | None = None
+    ) -> None:
+        self.store, self._plans, self._memory, self._artefacts = store, plans, memory, artefacts
         self._progresses = Progresses(store)
         self._pages = StepPages(store)
         self._node_run_pages = NodeRunPages(store)
@@ -190,7 +193,7 @@ class Queries:
         is_still = aside is not None or ends.row.status in TERMINAL
         waits = [] if is_still else await self._waits(ends.row)
         if waits:
-            ends = await self._ends(tenant, run_id)  # as it is now that what it waits for is durable
+            ends = await self._ends(tenant, run_id)  # as of now, when its waits are durable
         row, started = ends.row, _started(ends)
         plan = await self._plans.of_version(row.tenant, row.version)
         is_over = row.status in TERMINAL
@@ -214,41 +217,39 @@ class Queries:
             rerun_of=row.rerun_of,
             parent_job_id=row.parent_job_id,
             set_aside=aside,
+            trigger=started.trigger,
         )
 
     async def _set_aside(self, no: RunNo) -> SetAside | None:
-        if self._engine is None:
+        if self._memory is None:
             return await set_aside_of(self.store, no)
-        return self._engine.advance.quarantined.get(no)
+        return self._memory.set_aside(no)
 
     async def wait_for(self, tenant: str, run_id: str, seconds: float, *, or_pause: bool = False) -> RunView:
-        """The run at its end, or as it is when the time is up; with `or_pause` also once it waits for callbacks alone."""
-        assert self._engine is not None, "a file without an engine has nothing to wait for"
+        """Return the run when it has finished, or as it is when the time is up; with `or_pause` also once it waits only for callbacks."""
+        assert self._memory is not None, "a file without an engine has nothing to wait for"
         row = await self._row(tenant, run_id)
         try:
             async with asyncio.timeout(min(seconds, limits.now.wait_secs_max)):
                 if not or_pause:
-                    await self._engine.waiters.ended(row.no)
+                    await self._memory.ended(row.no)
                 while or_pause:
                     await self._ends_or_rests(row.no)
                     view = await self.run(tenant, run_id)
                     if view.status in TERMINAL or only_callbacks(view):
                         return view
-                    # An answer came the moment that it rested: it goes on.
+                    # A result arrived at the moment it paused: it continues.
         except TimeoutError:
             pass
         except HoldfastError as error:
             if isinstance(error, Unavailable):
                 raise
-            # else it was set aside: it is shown as it is
+            # otherwise it was quarantined: it is shown as it is
         return await self.run(tenant, run_id)
 
     async def _ends_or_rests(self, no: RunNo) -> None:
-        assert self._engine is not None
-        either = [
-            asyncio.ensure_future(wait)
-            for wait in (self._engine.waiters.ended(no), self._engine.waiters.rests(no))
-        ]
+        assert self._memory is not None
+        either = [asyncio.ensure_future(wait) for wait in (self._memory.ended(no), self._memory.rests(no))]
         try:
             done, _ = await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
@@ -269,7 +270,7 @@ class Queries:
         cursor: str | None = None,
         limit: int = PAGE,
     ) -> Page[RunRow]:
-        """Runs, the newest first. `label` is `team=x`, or `team` for any value; `id_part` the beginning or the end of one."""
+        """List runs, newest first. `label` is `team=x`, or `team` for any value; `id_part` is the beginning or end of an id."""
         limit = _page(limit)
         if id_part is not None:
             return await self._like(tenant, id_part, limit)
@@ -279,7 +280,7 @@ class Queries:
         return Page(found.rows, None if found.below is None else cursor_of(found.below))
 
     async def _like(self, tenant: str, part: str, limit: int) -> Page[RunRow]:
-        """Runs by the beginning or the end of their id."""
+        """List runs by the beginning or end of their id."""
         if len(part) < ID_PART_MIN or not is_text(part):
             raise InvalidInputs(f"a part of an id has at least {ID_PART_MIN} characters")
         found = await self.store.ids_like(tenant, part, limit)
@@ -287,8 +288,8 @@ class Queries:
         return Page([row for row in rows if row is not None], None)
 
     async def artefact(self, tenant: str, sha256: str) -> Path:
-        """A file that some run of the tenant names."""
-        artefacts = None if self._engine is None else self._engine.dispatch.artefacts
+        """Return a file that a run of the tenant refers to."""
+        artefacts = self._artefacts
         is_named = _SHA256.fullmatch(sha256) and await self.store.names_artefact(tenant, sha256)
         if artefacts is None or not is_named or not artefacts.of(tenant).has(sha256):
             raise NotFound(f"no run here names an artefact {sha256!a:.80}")
@@ -307,7 +308,7 @@ class Queries:
     async def steps(
         self, tenant: str, run_id: str, *, every: bool = False, cursor: str | None = None, limit: int = PAGE
     ) -> Page[StepView]:
-        """Steps in the order in which they were reached: those of the top level and those that failed, or every one."""
+        """List steps in the order in which they were reached: top-level and failed steps, or every step."""
         limit = _page(limit)
         row = await self._row(tenant, run_id)
         plan = await self._plans.of_version(row.tenant, row.version)
@@ -318,18 +319,18 @@ class Queries:
         return Page(found, cursor_of(found[-1].order) if has_more else None)
 
     async def letters(self, tenant: str, run_id: str) -> list[Letter]:
-        """The final-callback deliveries of a run and their state. An unfinished run has none yet."""
+        """List the final-callback deliveries of a run and their state. An unfinished run has none."""
         return await self.store.letters_of_run((await self._row(tenant, run_id)).no)
 
     async def dead_letters(self, tenant: str, *, cursor: str | None, limit: int) -> Page[Letter]:
-        """Dead letters, oldest first."""
+        """List dead letters, oldest first."""
         limit = _page(limit)
         after = 0 if cursor is None else number_of(cursor)
         found = await self.store.dead_letters(tenant, after, limit + 1)
         return Page(found[:limit], cursor_of(found[limit - 1].pos) if len(found) > limit else None)
 
     async def step_names(self, tenant: str, run_id: str) -> list[str]:
-        """The steps of the top level in the order of the definition, whether they were reached or not."""
+        """Return the top-level steps in the order of the definition, reached or not."""
         row = await self._row(tenant, run_id)
         plan = await self._plans.of_version(row.tenant, row.version)
         return [node.name for node in plan.root.nodes.values()]
@@ -337,7 +338,7 @@ class Queries:
     async def journal(
         self, tenant: str, run_id: str, after: int = 0, limit: int = PAGE
     ) -> Page[JournalEntry]:
-        """Rows whose number is greater than `after`; the cursor is the number of the last one, as text."""
+        """List rows with a number greater than `after`; the cursor is the number of the last one, as text."""
         limit = _page(limit)
         row = await self._row(tenant, run_id)
         rows = await self.store.journal(row.no, after, limit + 1)
@@ -348,7 +349,7 @@ class Queries:
         return Page(items, str(items[-1].seq) if len(rows) > limit else None)
 
     async def preview(self, tenant: str, run_id: str, again: Again | None = None) -> Preview:
-        """What a rerun would take over and what it would do; refuses what the rerun would refuse."""
+        """Return what a rerun would take over and run; raise what the rerun would raise."""
         row = await self._row(tenant, run_id)
         if row.status not in TERMINAL:
             raise RunIsOpen(row.id, row.status)
@@ -358,22 +359,31 @@ class Queries:
         return Preview(found.copied, found.runs)
 
     async def explain(self, tenant: str, run_id: str) -> Explanation:
-        """Why a run is not further, and what would unblock it."""
+        """Explain why a run is not moving, what would unblock it, and which schedule started it."""
         row = await self._row(tenant, run_id)
+        explained = await self._explained(row)
+        if row.schedule is None and row.rerun_of is None:
+            return explained
+        ends = await self.store.ends(tenant, row.id)
+        return (
+            explained if ends is None else msgspec.structs.replace(explained, trigger=_started(ends).trigger)
+        )
+
+    async def _explained(self, row: RunRow) -> Explanation:
         plan = await self._plans.of_version(row.tenant, row.version)
-        if self._engine is None:
+        if self._memory is None:
             file: Any = self.store  # a store opened for reading is a file
             return await why.explain(
                 self.store, row, plan, holder=holder_of(file.path), epoch=file.epoch_now()
             )
-        return await why.explain_live(self._engine, row, plan)
+        return await why.explain_live(self.store, self._memory, row, plan)
 
     # --------------------------------------------------------------------------------------- workflows
 
     async def workflows(
         self, tenant: str, cursor: str | None = None, limit: int = PAGE
     ) -> Page[WorkflowView]:
-        """Workflows by name."""
+        """List workflows by name."""
         limit = _page(limit)
         after = "" if cursor is None else _text_of(cursor)
         found = await self.store.workflows(tenant, after, limit + 1)
@@ -381,7 +391,7 @@ class Queries:
         return Page(items, _cursor_of_text(found[limit - 1].name) if len(found) > limit else None)
 
     async def workflow(self, tenant: str, name: str) -> WorkflowView:
-        """A workflow by its name, or by its id."""
+        """Return a workflow by its name or id."""
         found = await self.store.workflow(tenant, name) if is_text(name) else None
         if found is None and is_text(name):
             found = await self.store.workflow_by_id(tenant, name)
@@ -398,16 +408,16 @@ class Queries:
     async def releases(
         self, tenant: str, name: str, cursor: str | None = None, limit: int = PAGE
     ) -> Page[Release]:
-        """What was published under a name, and its drafts: the newest first."""
+        """List the releases and drafts of a workflow, newest first."""
         limit = _page(limit)
         below = NO_BOUND if cursor is None else number_of(cursor)
         found = await self.store.releases(tenant, name, below, limit + 1) if is_text(name) else []
         if not found:
-            name = (await self.workflow(tenant, name)).workflow.name  # raises if there is none of this name
+            name = (await self.workflow(tenant, name)).workflow.name  # raises NotFound if the name is unknown
         return Page(found[:limit], cursor_of(found[limit - 1].number) if len(found) > limit else None)
 
     async def release(self, tenant: str, release_id: str) -> Release:
-        """A release by its own id."""
+        """Return a release by its id."""
         found = await self.store.release_by_id(tenant, release_id) if is_text(release_id) else None
         if found is None:
             raise NotFound(f"there is no release {release_id!a} here")
@@ -416,7 +426,7 @@ class Queries:
     async def definition(
         self, tenant: str, name: str, number: int | None = None
     ) -> tuple[Release, Definition]:
-        """A release with its definition: what the name means, or that of a number."""
+        """Return a release with its definition: the current one, or the one with a number."""
         view = await self.workflow(tenant, name)
         release = view.release
         if number is not None:
@@ -429,7 +439,7 @@ class Queries:
         return release, await self._plans.spec_of(release.version, found[0])
 
     async def diff(self, tenant: str, name: str, a: int, b: int) -> Diff:
-        """What changed from release `a` to release `b`."""
+        """Return the difference between the releases `a` and `b`."""
         (first, before), (second, after) = [await self.definition(tenant, name, number) for number in (a, b)]
         lines = [spec.to_yaml().splitlines(keepends=True) for spec in (before, after)]
         if sum(map(len, lines)) > limits.now.diff_lines_max:
@@ -441,10 +451,10 @@ class Queries:
         text = await in_thread(lambda: "".join(difflib.unified_diff(lines[0], lines[1], *names)))
         return Diff(first.name, a, b, text, _pointers(before.to_data(), after.to_data()))
 
-    # ------------------------------------------------------------------------------- the dialect of tasks
+    # ------------------------------------------------------------------------------- the task API
 
     async def task(self, tenant: str, run_id: str) -> Task:
-        return await node_runs.task_of(self, await self._row(tenant, run_id))
+        return await tasks.task_of(self, await self._row(tenant, run_id))
 
     async def tasks(
         self,
@@ -455,8 +465,8 @@ class Queries:
         page: int = 1,
         page_size: int = PAGE,
     ) -> tuple[list[Task], int]:
-        """A page of tasks, newest first, and the total count."""
-        return await node_runs.tasks_page(
+        """Return a page of tasks, newest first, and the total count."""
+        return await tasks.tasks_page(
             self, tenant, status=status, release_id=flow_version_id, page=page, size=page_size
         )
 
@@ -468,7 +478,7 @@ class Queries:
         cursor: str | None = None,
         limit: int = limits.DEFAULTS.node_runs_max,
     ) -> Page[NodeRun]:
-        """What each attempt at a node did, in the order of their beginning."""
+        """List the attempts at each node, in the order in which they started."""
         limit = _page(limit, "node_runs_max")
         row = await self._row(tenant, run_id)
         after = 0 if cursor is None else number_of(cursor)
@@ -493,16 +503,16 @@ class Queries:
         return ends
 
     async def _waits(self, row: RunRow) -> list[Wait]:
-        """What a run waits for, once that is durable: a caller may answer it immediately."""
+        """Return what a run waits for, once it is durable, because a caller may resolve it immediately."""
         found = why.waits(await self._state(row.no), await self.plan_of(row))
-        if found and self._engine is not None:
-            await self._engine.advance.caught_up()
+        if found and self._memory is not None:
+            await self._memory.caught_up()
         return found
 
     async def _state(self, no: RunNo) -> Run:
-        """An open run: from the memory of its owner, else from its rows."""
-        live = None if self._engine is None else self._engine.advance.live.get(no)
-        return await self._folded(no) if live is None else live.run
+        """Return the state of an open run: from the memory of its owner, or else from its rows."""
+        resident = None if self._memory is None else self._memory.residents.get(no)
+        return await self._folded(no) if resident is None else resident.run
 
     async def _folded(self, no: RunNo) -> Run:
         stored = await self.store.load(no)
@@ -512,7 +522,7 @@ class Queries:
     async def _output(
         self, row: RunRow, plan: Plan, finish: FinishRun | None
     ) -> tuple[msgspec.Raw, Error | None]:
-        """What a run gave; or, where that is too large to be shown, why it is not."""
+        """Return the output of a run, or an error if it is too large to show."""
         if finish is None or finish.status != "completed":
             return NULL, None
         text = bytes(await whole(self.store, row.no, finish.output))
@@ -525,7 +535,7 @@ class Queries:
 
 
 def _jobs(run_id: RunId, body: str) -> dict[str, str]:
-    """The ids of the attempts in a row."""
+    """Return the job ids of the attempts in a row."""
     event, decisions = decode_row(body)
     told = ((getattr(part, "path", ""), getattr(part, "attempt", 0)) for part in (event, *decisions))
     return {f"{path}#{attempt}": job_id(run_id, path, attempt) for path, attempt in told if attempt}
@@ -538,7 +548,7 @@ def _started(ends: Ends) -> RunStarted:
 
 
 def _started_at(ends: Ends, started: RunStarted) -> Millis | None:
-    """When it first ran: with its first row, or with the row of the process that adopted it."""
+    """Return when a run first ran: at its first row, or at the row of the process that adopted it."""
     if started.drive:
         return Millis(ends.first[0][2])
     for _, _, at, kind, body in ends.first:
@@ -589,7 +599,7 @@ async def list_runs(
     before: RunNo | None = None,
     limit: int,
 ) -> list[RunRow]:
-    """Runs of the default tenant, the newest first, as many as are asked for if there are so many."""
+    """List runs of the default tenant, newest first, up to `limit`."""
     wanted, rows = wanted_of(status, workflow, None, label), list[RunRow]()
     while len(rows) < limit:
         found = await store.list_runs(DEFAULT_TENANT, before, limit - len(rows), wanted)
@@ -629,7 +639,7 @@ def _text_of(cursor: str) -> str:
 
 
 def _page(limit: int, name: str = "page_max") -> int:
-    """How many items a page has. A server with a lower limit gives shorter pages, so that clients need not know."""
+    """Return the size of a page. A server with a lower limit returns shorter pages, so that clients need not know it."""
     most: int = getattr(limits.DEFAULTS, name)
     if not 1 <= limit <= most:
         raise LimitExceeded(name, f"limit is a number from 1 to {most:,}, not {limit}")
@@ -640,7 +650,7 @@ def _page(limit: int, name: str = "page_max") -> int:
 
 
 def _pointers(a: Any, b: Any, at: str = "") -> list[str]:
-    """Where two definitions differ, as JSON pointers: the innermost places."""
+    """Return where two definitions differ, as JSON pointers to the innermost places."""
     if a == b:
         return []
     if isinstance(a, dict) and isinstance(b, dict):

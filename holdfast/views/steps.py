@@ -1,9 +1,9 @@
-"""The steps of a run as people see them: a projection of journal rows, one entry per step that was reached.
+"""The steps of a run as users see them: a projection of journal rows, one entry per step that was reached.
 
     rows ──► Steps.take(event, decisions, at) ──► {path: StepView}
 
-`Steps` only listens: it sees committed rows in order, alive or read back, and never a plan or a store. What a scope
-gave is not in any row (it is gathered from its leaves), so `read_steps`, which has the store, fills that in.
+`Steps` receives committed rows in order, new or stored, and needs no plan and no store. The output of a scope is not in any row
+(it is gathered from its leaves), so `read_steps`, which has the store, fills it in.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ from holdfast.views.outputs import JOURNAL_PAGE, READ_BYTES_MAX, whole_run
 
 ROWS_AT_A_TIME: Final = 200  # of a journal; some milliseconds
 PAGE_BYTES_MAX: Final = 64 * 1024 * 1024  # outputs of the steps of one page, together
-PAGES_REMEMBERED_MAX: Final = 8  # each may hold as many values as a page has steps
+PAGES_REMEMBERED_MAX: Final = 8  # each may contain as many values as a page has steps
 
 _ENDED: Final = frozenset({"completed", "failed", "cancelled"})
 _OF_STEPS: Final = ("delay", "retry", "suspect", "expiry", "poll")  # timers that a step itself waits for
@@ -78,11 +78,11 @@ _OUTSIDE: Final = frozenset({("ready", "no_tool"), *(("waiting", kind) for kind 
 
 
 class StepView(msgspec.Struct):
-    """One step instance. `attempt` is the number of the latest one, and `attempts` is how many there were, without those
-    that were given back because no process here had the tool; what ends without a call has none.
+    """One step instance. `attempt` is the number of the latest attempt. `attempts` counts all attempts, except those that were given
+    back because this process does not have the tool; a step that makes no call has none.
 
-    `error` is the last one while a step is tried again, and why it failed once it has. `due` is when a waiting or
-    retrying step moves by itself. Of the `children` of a fan-out some are `done`, and some of those `failed`.
+    `error` is the latest error while a step is retried, and the cause once it has failed. `due` is when a waiting or retrying step
+    continues by itself. Of the `children` of a fan-out, `done` have ended, and `failed` of those have failed.
     """
 
     path: str
@@ -98,12 +98,12 @@ class StepView(msgspec.Struct):
     children: int = 0
     done: int = 0
     failed: int = 0
-    joined: bool = False  # the output is that of its leaves
+    joined: bool = False  # its output is gathered from its leaves
     stopping: str | None = None  # why its attempt was asked to stop
-    order: int = 0  # which one it was to be reached, from 1
-    worker: tuple[str, ...] = ()  # who did its last attempt, if not this process: id and address
-    task_id: str = ""  # under which its later answer was announced
-    waits_since: Millis | None = None  # when it last began to wait for an answer from outside
+    order: int = 0  # its number in the order of reaching, from 1
+    worker: tuple[str, ...] = ()  # the worker of its latest attempt, if any: id and address
+    task_id: str = ""  # of its pending result
+    waits_since: Millis | None = None  # when it last started to wait for a result from outside
     attempt: int = 0
     job_id: str | None = None  # of the latest attempt
 
@@ -119,38 +119,38 @@ class StepView(msgspec.Struct):
 class Steps:
     """Steps by path, in the order in which they were reached.
 
-    Without `every`, a step inside a scope is forgotten once it has ended well: a loop of any length takes flat memory.
+    Without `every`, a step inside a scope is dropped once it has completed, so a loop of any length takes flat memory.
     """
 
     def __init__(self, *, every: bool = False) -> None:
         self.by_path: dict[str, StepView] = {}
         self._every = every
         self._open: dict[str, StepView] = {}
-        self._outside: set[str] = set()  # open steps that wait for what is not here
+        self._outside: set[str] = set()  # open steps that wait for a tool or key
         self._changed: dict[str, StepView] = {}
         self._at = Millis(0)
         self._reached_so_far = 0
-        self._parked: dict[str, tuple[msgspec.Raw, Error | None]] = {}  # answers that came before their pause
+        self._parked: dict[str, tuple[msgspec.Raw, Error | None]] = {}  # early callbacks
 
     @property
     def open(self) -> list[StepView]:
         return list(self._open.values())
 
     def has_open_upto(self, order: int) -> bool:
-        """Is this step open, or one that was reached before it?"""
+        """Return whether this step, or one that was reached before it, is open."""
         return any(step.order <= order for step in self._open.values())
 
     @property
     def stuck(self) -> list[StepView]:
-        """The steps that wait for a tool, or for a key that another run holds, if nothing else is open: then nothing
-        here can bring the run further."""
+        """Return the steps that wait for a tool, or for a key that another run holds, if nothing else is open. Then this process cannot
+        continue the run."""
         if not self._outside:
-            return []  # asked after every row, and there may be thousands of open steps
+            return []  # called after every row, and there may be thousands of open steps
         leaves = [step for step in self._open.values() if not step.is_scope]
         return leaves if len(leaves) == len(self._outside) else []
 
     def take(self, event: Event, decisions: Iterable[Decision], at: Millis) -> list[StepView]:
-        """Take one row in; gives the steps that it changed."""
+        """Apply one row. Return the steps that it changed."""
         self._at, self._changed = at, {}
         self._fact(event)
         for decision in decisions:
@@ -174,7 +174,7 @@ class Steps:
                 for path in lost:
                     if not self._stopped(step := self._open[path]):
                         self._set(step, "ready", "lost")
-            case RunStarted(copied=copied):  # what another run gave counts as done
+            case RunStarted(copied=copied):  # outcomes taken over from another run count as done
                 for path, output in copied.items():
                     self._end(self._reached(path), "completed", output=output)
             case KeyHeld(path) if (found := self._open.get(path)) and found.reason == "key":
@@ -206,7 +206,7 @@ class Steps:
             self._stopped(step)
 
     def _later(self, event: StepPaused | CallbackReceived) -> None:
-        """A call says that its answer comes later, or that answer has come: perhaps the other way round."""
+        """Apply a pause or its callback, which may arrive in either order."""
         step = self._open.get(event.path)
         if step is None or step.attempt != event.attempt:
             return
@@ -260,7 +260,7 @@ class Steps:
                 found.error = error  # it timed out: the reason for the stop is the reason for the retry
             case OpenScope(path, count, _, value, _, is_nested):
                 step = self._reached(path)
-                # A choice is one or the other, and a nested plan is one: only a fan-out has children to count.
+                # Only a fan-out has children to count.
                 step.is_scope, step.children = True, count if value == NULL and not is_nested else 0
             case CompleteStep() | FailStep():
                 self._closed(decision)
@@ -277,7 +277,7 @@ class Steps:
                 | Take()
                 | Continue()
             ):
-                pass  # no step changes by them
+                pass  # they change no step
             case _:
                 assert_never(decision)
 
@@ -291,7 +291,7 @@ class Steps:
         self._end(step, "completed", output=order.value)
 
     def _armed(self, order: ArmTimer) -> None:
-        """A step moves at a time by itself, perhaps."""
+        """Apply a timer, which may be the one that a step waits for."""
         if order.timer not in _OF_STEPS:
             return
         step = self._reached(order.path)
@@ -310,12 +310,12 @@ class Steps:
             self._end(step, "cancelled")
 
     def _at_work(self, path: str, attempt: int) -> StepView | None:
-        """The step whose attempt this is, if it is still the open one: any other answer is late."""
+        """Return the step if this attempt is its open one; the result of any other attempt is late."""
         step = self._open.get(path)
         return step if step is not None and step.status == "running" and step.attempt == attempt else None
 
     def _stopped(self, step: StepView) -> bool:
-        """An attempt that was asked to stop counts as stopped, whatever its result."""
+        """Count an attempt that was asked to stop as stopped, whatever its result."""
         target, step.stopping = step.stopping, None
         if target is None:
             return False
@@ -328,7 +328,7 @@ class Steps:
     def _reached(self, path: str) -> StepView:
         step = self._open.get(path)
         if step is None:
-            # Changed in this row and not open: its output came and could not be kept, so it fails after all.
+            # It completed in this row, but its output could not be kept, so it fails.
             step = self._changed.get(path) or self._new(path)
             self._open[path] = self.by_path[path] = step
         self._changed[path] = step
@@ -358,11 +358,11 @@ class Steps:
             self.by_path.pop(step.path, None)
 
     def _remembers(self, step: StepView) -> bool:
-        """Is a step that has just ended still of interest?"""
+        """Return whether a step that has just ended is kept."""
         return self._every or step.is_top or step.status == "failed"
 
     def _is_child(self, path: str, *, failed: bool = False) -> bool:
-        """A fan-out's child is named like its frame, `loop[3]`, and is no step: its scope counts it."""
+        """Return whether a path is a child of a fan-out. It has the name of its frame, `loop[3]`; its scope counts it, and it is not a step."""
         scope_path, index = scope_of(path)
         scope = self._open.get(scope_path)
         if index is None or scope is None:
@@ -378,7 +378,7 @@ class Steps:
 
 
 async def steps_so_far(store: Store, no: RunNo, *, every: bool = False) -> Steps:
-    """The steps of a run as of its last durable row, read page by page."""
+    """Read the steps of a run as of its last durable row, page by page."""
     steps, after = Steps(every=every), 0
     while rows := await store.journal(no, after, JOURNAL_PAGE):
         steps.take_rows(rows)
@@ -387,7 +387,7 @@ async def steps_so_far(store: Store, no: RunNo, *, every: bool = False) -> Steps
 
 
 async def read_steps(store: Store, plan: Plan, run: Run, *, every: bool = False) -> dict[str, StepView]:
-    """The steps of a run with their outputs whole: top-level and failed ones, or every one."""
+    """Read the steps of a run with their full outputs: top-level and failed steps, or every step."""
     steps = (await steps_so_far(store, run.no, every=every)).by_path
     shown = {path: step for path, step in steps.items() if every or step.is_top or step.status == "failed"}
     await _fill_outputs(store, plan, run, shown.values())
@@ -395,7 +395,7 @@ async def read_steps(store: Store, plan: Plan, run: Run, *, every: bool = False)
 
 
 class _Reading:
-    """A page in the making: as many steps behind `after` as it may have, as of the row `seq`."""
+    """A page being built: steps behind `after`, up to its limit, as of the row `seq`."""
 
     def __init__(self, *, every: bool, after: int, limit: int) -> None:
         self._every, self._after, self._limit = every, after, limit
@@ -405,13 +405,13 @@ class _Reading:
 
     @property
     def is_done(self) -> bool:
-        """Nothing that comes later changes these steps, or one before them."""
+        """Return whether no later row can change these steps or one before them."""
         return len(self.found) == self._limit and not self._steps.has_open_upto(max(self.found))
 
     def take(self, rows: list[ReadRow]) -> None:
         for row in rows:
             if row[0] <= self.seq:
-                continue  # another request has read the same page meanwhile
+                continue  # another request has read the same page in the meantime
             self.seq = row[0]
             for step in self._steps.take_row(row):
                 if step.order > self._after and (self._every or step.is_top or step.status == "failed"):
@@ -420,8 +420,8 @@ class _Reading:
 
 
 class StepPages:
-    """Pages of steps in the order in which they were reached. One that may still change is remembered, so that looking at
-    an open run again reads only what is new."""
+    """Pages of steps in the order in which they were reached. A page that may still change is cached, so that reading an open run again
+    reads only new rows."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -430,8 +430,8 @@ class StepPages:
     async def page(
         self, plan: Plan, row: RunRow, *, every: bool, after: int, limit: int
     ) -> tuple[list[StepView], bool]:
-        """The steps behind `after` with their outputs whole, and whether there are more of them. Fewer than asked for
-        where these are large. Others get their turn between two pieces of the journal."""
+        """Return the steps behind `after` with their full outputs, and whether more follow. The page is shorter if the outputs are large.
+        Other tasks run between two pieces of the journal."""
         key = (row.no, every, after, limit)
         reading = self._known.setdefault(key, _Reading(every=every, after=after, limit=limit + 1))
         self._known.move_to_end(key)
@@ -444,7 +444,7 @@ class StepPages:
             reading.take(rows)
             await asyncio.sleep(0)
         if reading.is_done or row.status in TERMINAL:
-            self._known.pop(key, None)  # there will be nothing new
+            self._known.pop(key, None)  # nothing new will follow
         found = [msgspec.structs.replace(step) for step in reading.found.values()]
         run = Run(row.no, row.id, row.version, row.tenant)
         filled = await _fill_outputs(self._store, plan, run, found[:limit], PAGE_BYTES_MAX)
@@ -454,7 +454,7 @@ class StepPages:
 async def _fill_outputs(
     store: Store, plan: Plan, run: Run, steps: Iterable[StepView], bytes_max: float = math.inf
 ) -> int:
-    """Gives how many have their outputs now: as many as fit, and one at least."""
+    """Load outputs for as many steps as fit, and at least one. Return how many."""
     gathered: Draft | None = None
     filled = 0
     for step in steps:
@@ -472,7 +472,7 @@ async def _fill_outputs(
 
 
 def _fill_gathered(step: StepView, draft: Draft) -> None:
-    """What a scope gave. If it is too large to be shown the step says so, and does not affect the rest of its page."""
+    """Fill in the output of a scope, or an error if it is too large to show, so that the rest of the page is not affected."""
     try:
         step.output = msgspec.Raw(draft.gathered(step.path, READ_BYTES_MAX) or b"null")
     except (TooLarge, RecursionError):

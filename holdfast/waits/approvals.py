@@ -14,18 +14,22 @@ import msgspec
 from holdfast.engine.events import ApprovalAnswered
 from holdfast.engine.state import timer_key
 from holdfast.errors import Forbidden, InvalidInputs, NotWaiting
-from holdfast.runtime.replies import Kept
+from holdfast.execution.outputs import Outputs
+from holdfast.runtime.door import Door
+from holdfast.runtime.idempotency import Kept
+from holdfast.runtime.runs import Runs
 from holdfast.spec.jsonschema import Judge, count_rules
+from holdfast.store.base import Store
 from holdfast.store.records import RunRow, WaitRow
 from holdfast.values import RunId, decode, is_text, split
-from holdfast.waits.host import Host, all_durable, answer_text
+from holdfast.waits.checks import all_durable, answer_text
 
 WAITS_SHOWN_MAX: Final = 1_000
 
 
 class Approvals:
-    def __init__(self, host: Host) -> None:
-        self._host, self._store = host, host.store
+    def __init__(self, store: Store, door: Door, runs: Runs, outputs: Outputs) -> None:
+        self._store, self._door, self._runs, self._outputs = store, door, runs, outputs
 
     async def approve(
         self,
@@ -40,42 +44,42 @@ class Approvals:
         keep: Callable[[bool], Kept] | None = None,
     ) -> bool:
         """Answer an approval; returns whether that decided it. A later answer gets the final decision."""
-        filled_in = msgspec.Raw(await self._host.dispatch.redacted(answer_text(form)))
-        row = await self._host.row_of(RunId(run_id), tenant)
+        filled_in = msgspec.Raw(await self._outputs.redacted(answer_text(form)))
+        row = await self._runs.row_of(RunId(run_id), tenant)
         found = await self.gate(row, path)
-        live = await self._host.hold(row)
-        step = live.run.steps.get(found.path)
+        resident = await self._runs.hold(row)
+        step = resident.run.steps.get(found.path)
         if step is None or step.wait is None:
-            await all_durable(self._host)
+            await all_durable(self._door)
             raise await self._was_answered(row, found.path)
-        is_escalated = timer_key("escalate", found.path) not in live.run.timers
+        is_escalated = timer_key("escalate", found.path) not in resident.run.timers
         detail = decode(step.wait.detail)
         _check_allowed(detail, by, is_escalated=is_escalated)
         if by and by in step.wait.got:
-            await all_durable(self._host)  # what this one said may be a moment from that
+            await all_durable(self._door)  # what this one said may be a moment from that
             raise NotWaiting(by, "has answered already")
         if approved:  # a rejection needs no form
             _check_form(detail, form)
-        reason = self._host.dispatch.secrets.redact(reason)
+        reason = self._outputs.secrets.redact(reason)
         event = ApprovalAnswered(found.path, approved, reason, by, filled_in)
         durable: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._host.advance.offer(live, event, durable)
-        now = live.run.steps.get(found.path)
+        self._door.apply(resident, event, durable)
+        now = resident.run.steps.get(found.path)
         decides = now is None or now.wait is None  # seen here: until it is durable another answer may decide
         if keep is not None and not durable.done():
-            self._host.advance.batch.run_replies.append((row.no, keep(decides).row()))
+            self._door.batch.run_replies.append((row.no, keep(decides).row()))
         await durable
         return decides
 
     async def open_gate(self, tenant: str, run_id: str, path: str) -> WaitRow:
-        return await self.gate(await self._host.row_of(RunId(run_id), tenant), path)
+        return await self.gate(await self._runs.row_of(RunId(run_id), tenant), path)
 
     async def gate(self, row: RunRow, path: str) -> WaitRow:
         """The open approval at a path; the bare id of its step serves while there is only one such, and no other is
         or was at that very path: an answer that comes late must not be taken for another gate's."""
         meant = await self._meant(row, path)
         if not meant:  # what a run is shown to ask may be a moment from being durable
-            await all_durable(self._host)
+            await all_durable(self._door)
             meant = await self._meant(row, path)
         if len(meant) == 1:
             return meant[0]
@@ -100,7 +104,7 @@ class Approvals:
         return NotWaiting(over.path, f"was {_decided(over)} already")
 
     async def of_run(self, tenant: str, run_id: str) -> list[WaitRow]:
-        row = await self._host.row_of(RunId(run_id), tenant)
+        row = await self._runs.row_of(RunId(run_id), tenant)
         return await self._store.waits_of_run(row.no, WAITS_SHOWN_MAX)
 
 

@@ -12,7 +12,6 @@ early, twice and late. Does not know over what they came.
 from __future__ import annotations
 
 import logging
-from collections import Counter
 from collections.abc import Sequence
 from typing import Any, Final, Literal
 
@@ -26,11 +25,19 @@ from holdfast.errors import (
     LimitExceeded,
     StoreUnavailable,
 )
+from holdfast.execution.outputs import Outputs
 from holdfast.plan.answers import TASK_ID_CHARS_MAX, AnswerFailed, head_of, refuse_failure
 from holdfast.plan.graph import Call, Plan
-from holdfast.runtime.door import Live
-from holdfast.signing import Capability, sealed
+from holdfast.runtime.apart import yield_after
+from holdfast.runtime.clock import Clock
+from holdfast.runtime.door import Door, ResidentRun
+from holdfast.runtime.gate import Gate
+from holdfast.runtime.runs import Runs
+from holdfast.runtime.service import Service
+from holdfast.runtime.waiters import Waiters
+from holdfast.signing import Capability
 from holdfast.store.artefacts import ArtefactError
+from holdfast.store.base import Store
 from holdfast.store.batch import Batch
 from holdfast.store.records import EarlyResult, RunRow, TakenEarly, WaitRow
 from holdfast.tools.failures import OutputTooLarge, described
@@ -41,20 +48,16 @@ from holdfast.values import (
     Millis,
     NotJson,
     RunId,
-    RunNo,
-    decode,
-    encode,
     is_text,
     job_id,
 )
-from holdfast.waits.host import Host, all_durable, answer_text
+from holdfast.waits.checks import all_durable, answer_text
 from holdfast.waits.tasks import Tasks, logged
 
 log = logging.getLogger("holdfast")
 
 EARLY_MS: Final = 86_400_000  # how long an early callback is kept
 NAMED_MAX: Final = 100  # waits of one task id that are read
-RESUME_PATH: Final = "/workflows/resume"
 
 Reason = Literal["resumed", "parked", "already_resumed", "expired", "unknown_task"]
 _TOLD: Final[dict[str, Reason]] = {
@@ -83,23 +86,31 @@ class _Parking:
         self.count, self.bytes, self.ended = self.count - 1, self.bytes - size, self.ended + 1
 
 
-class Callbacks:
-    """`public_url` is the server's public URL; without one, calls receive no callback URL."""
-
-    def __init__(self, host: Host, public_url: str | None) -> None:
-        self._host, self._store, self._clock = host, host.store, host.clock
-        self._public_url = None if public_url is None else public_url.rstrip("/")
-        self._looks = Counter[RunNo]()  # for answers that came before their call paused
+class Callbacks(Service):
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        door: Door,
+        runs: Runs,
+        waiters: Waiters,
+        outputs: Outputs,
+        gate: Gate,
+    ) -> None:
+        self._store, self._clock, self._door, self._runs = store, clock, door, runs
+        self._waiters, self._outputs, self._gate = waiters, outputs, gate
         self._parking: dict[str, _Parking] = {}  # answers on their way to be kept, by tenant
         self._kept: dict[str, tuple[int, int]] = {}  # at most so many answers and bytes, by tenant
         self._tasks = Tasks()
 
-    def address(self, live: Live, path: str, attempt: int) -> str:
-        """The callback URL for the later result of an attempt: no other credential is needed."""
-        capability = Capability(live.run.tenant, live.run.id, path, attempt)
-        return f"{self._public_url}{RESUME_PATH}/{sealed(self._store.server_key, capability)}"
+    async def open(self, *, drive: bool) -> None:
+        if drive:
+            await self.look()
 
-    def close(self) -> None:
+    async def restored(self) -> None:
+        await self.look()
+
+    def abandon(self, error: Exception | None = None) -> None:
         self._tasks.close()
 
     # ------------------------------------------------------------------------------------------------ callbacks
@@ -112,22 +123,23 @@ class Callbacks:
         if not is_text(task_id) or len(task_id) > TASK_ID_CHARS_MAX:  # no step can ever wait for such an id
             return Resumed(False, "unknown_task")
         text = answer_text(answer)
+        await yield_after(text)
         found = await self._named(tenant, task_id, run_id)
         taken: TakenEarly | None = None
         if found is None:
             if run_id is not None and not await self._is_open(tenant, run_id):
                 return Resumed(False, "unknown_task")
             taken = TakenEarly(tenant, task_id, run_id or "")
-            if not await self._park(taken, await self._host.dispatch.redacted(text)):
+            if not await self._park(taken, await self._outputs.redacted(text)):
                 return Resumed(False, "already_resumed")
             found = await self._named(tenant, task_id, run_id)  # the pause may have come
             if found is None:
                 return Resumed(False, "parked")
             if found.resolved_at is not None:
-                await self._host.commit(_without(taken))  # whatever ended it, no step will wait for this one
+                await self._gate.commit(_without(taken))  # whatever ended it, no step will wait for this one
         if found.resolved_at is not None:
             return _told(found)
-        row = await self._host.row_of(found.run_id, tenant)
+        row = await self._runs.row_of(found.run_id, tenant)
         if taken is None:
             return await self.deliver(row, found.path, found.attempt, text)
         return await self._give(row, found.path, found.attempt, text, taken)
@@ -135,6 +147,7 @@ class Callbacks:
     async def resume_by(self, capability: Capability, answer: Any) -> Resumed:
         """The same, by the callback URL of the call: it is known before the step waits."""
         text = answer_text(answer)
+        await yield_after(text)
         row = await self._store.run_by_id(capability.tenant, RunId(capability.run_id))
         if row is None:
             return Resumed(False, "unknown_task")
@@ -168,7 +181,7 @@ class Callbacks:
         batch.early_results.append(EarlyResult(tenant, early.task_id, early.meant, text, expires_at))
         parking = self._parking[tenant]
         try:
-            await self._host.commit(batch)
+            await self._gate.commit(batch)
         finally:
             parking.ends(size)
         kept = await self._store.early_result(tenant, early.task_id, RunId(early.meant), now)
@@ -220,34 +233,34 @@ class Callbacks:
         """Deliver a call's result. `taken` is the early callback it came from, removed in the same commit."""
         if row.status in TERMINAL:
             return await self._late(row, path, attempt)
-        live = await self._host.hold(row)
-        if path not in live.run.steps or live.run.steps[path].attempt != attempt:
+        resident = await self._runs.hold(row)
+        if path not in resident.run.steps or resident.run.steps[path].attempt != attempt:
             return await self._late(row, path, attempt)
-        event, files = await self._answered(live.plan, row, path, attempt, answer, by)
-        live = await self._host.hold(row)  # storing files may have taken a while
-        step = live.run.steps.get(path)
+        event, files = await self._answered(resident.plan, row, path, attempt, answer, by)
+        resident = await self._runs.hold(row)  # storing files may have taken a while
+        step = resident.run.steps.get(path)
         if step is None or step.attempt != attempt or step.target is not None:
             return await self._late(row, path, attempt)
         is_early = step.wait is None
         if is_early and not (may_park and step.state == "running"):
             return await self._late(row, path, attempt)
         if is_early and step.parked is not None:
-            await all_durable(self._host)
+            await all_durable(self._door)
             return Resumed(False, "already_resumed", row.id)
         is_new = by == "resume" and taken is None  # what was kept came in time, whoever was late to give it
         if step.wait is not None and is_new and _is_past(step.wait.until, self._clock.now()):
             return Resumed(False, "expired", row.id)
-        if not self._host.advance.is_stalled:
-            batch = self._host.advance.batch
+        if not self._door.is_stalled:
+            batch = self._door.batch
             batch.artefacts += [(row.no, sha256, size, self._clock.now()) for sha256, size in files]
             if taken is not None:
                 batch.taken_early.append(taken._replace(no=row.no))
-        await self._host.tell(live, event)
+        await self._runs.apply(resident, event)
         return Resumed(not is_early, "parked" if is_early else "resumed", row.id)
 
     async def _late(self, row: RunRow, path: str, attempt: int) -> Resumed:
         """Another answer came first, perhaps just now: return its outcome once it is durable."""
-        await all_durable(self._host)
+        await all_durable(self._door)
         found = await self._store.wait_at(row.no, path, "callback", attempt)
         if found is not None and found.resolved_at is None:
             raise StoreUnavailable("an earlier answer could not be written; try again")
@@ -258,42 +271,32 @@ class Callbacks:
     ) -> tuple[CallbackReceived, Sequence[tuple[str, int]]]:
         """A later answer as an event: what of it is the output, by the same rules as for one that comes at once; and the
         files that were stored for it."""
-        dispatch = self._host.dispatch
-        node, secrets = plan.node(path), dispatch.secrets
+        node, outputs = plan.node(path), self._outputs
         assert isinstance(node, Call)
         files: Sequence[tuple[str, int]] = ()
         try:
             _refuse(head_of(answer))
-            text = answer if node.answer is None else encode(node.answer(decode(answer)))
+            text = answer if node.answer is None else await outputs.by_rule(node.answer, answer)
             if b'"file_refs"' in text and node.service is None:  # a worker's files are not here
-                text, files = await dispatch.with_files(
+                text, files = await outputs.with_files(
                     text, row.tenant, job_id(row.id, path, attempt), from_outside=True
                 )
-            text = await dispatch.redacted(text)
+            text = await outputs.redacted(text)
             if len(text) > limits.now.value_bytes_max:
                 raise OutputTooLarge
+            await yield_after(text)
         except (AnswerFailed, OutputTooLarge, NotJson, ArtefactError) as error:
-            kind, message = described(error, secrets.redact)
+            kind, message = described(error, outputs.secrets.redact)
             return CallbackReceived(path, attempt, NULL, Error(kind, message, path, attempt), by), files
         return CallbackReceived(path, attempt, msgspec.Raw(text), None, by), files
 
     # -------------------------------------------------------------------------------------- what came too early
 
-    def paused(self, live: Live, path: str, task_id: str) -> None:
+    def paused(self, resident: ResidentRun, path: str, task_id: str) -> None:
         """A call has paused, durably: if its answer is here already, give it."""
-        self._looks[live.run.no] += 1
-        look = self._tasks.begin(self._take_early, live.run.tenant, live.run.id, path, task_id)
-        look.add_done_callback(lambda _: self._looked(live))
-
-    def _looked(self, live: Live) -> None:
-        self._looks[live.run.no] -= 1
-        if not self._looks[live.run.no]:
-            del self._looks[live.run.no]
-            self._host.looked(live)
-
-    def looks_for(self, no: RunNo) -> bool:
-        """Whether a search for an early callback is running."""
-        return no in self._looks
+        self._waiters.search_begins(resident)
+        look = self._tasks.begin(self._take_early, resident.run.tenant, resident.run.id, path, task_id)
+        look.add_done_callback(lambda _: self._waiters.search_ends(resident))
 
     async def look(self) -> None:
         """Deliver early callbacks to the steps that wait for them. Used when it is unknown which were searched before."""
@@ -309,14 +312,14 @@ class Callbacks:
         found = await self._named_at(tenant, task_id, run_id, path)
         if early is not None and found is not None:
             taken = TakenEarly(tenant, task_id, early[0])
-            row = await self._host.row_of(run_id, tenant)
+            row = await self._runs.row_of(run_id, tenant)
             await self._give(row, path, found.attempt, early[1].encode(), taken)
 
     async def _give(self, row: RunRow, path: str, attempt: int, answer: bytes, taken: TakenEarly) -> Resumed:
         """Deliver an early callback to its step; if another answer came first, drop it."""
         told = await self.deliver(row, path, attempt, answer, taken=taken)
         if not told.resumed:
-            await self._host.commit(_without(taken))
+            await self._gate.commit(_without(taken))
         return told
 
     async def _named_at(self, tenant: str, task_id: str, run_id: RunId, path: str) -> WaitRow | None:

@@ -15,13 +15,16 @@ from urllib.parse import urlsplit
 
 from holdfast.engine.events import TimerFired
 from holdfast.plan.answers import AnswerFailed, later
-from holdfast.runtime.door import Live
+from holdfast.runtime.clock import Clock
+from holdfast.runtime.door import Door, ResidentRun
 from holdfast.runtime.places import Places, Slow
+from holdfast.runtime.runs import Runs
+from holdfast.runtime.service import Service
 from holdfast.store.records import RunRow
 from holdfast.tools.failures import ToolError
+from holdfast.tools.guard import Guard
 from holdfast.tools.http import get_json
 from holdfast.values import TERMINAL, RunId, RunNo, decode, encode
-from holdfast.waits.host import Host
 from holdfast.waits.tasks import Tasks
 
 log = logging.getLogger("holdfast")
@@ -39,10 +42,12 @@ SLOW: Final = "slow"  # the line of all servers that were slow last time; no ori
 Deliver = Callable[[RunRow, str, int, bytes], Awaitable[object]]
 
 
-class Polling:
-    def __init__(self, host: Host, deliver: Deliver, polls_max: int) -> None:
-        self._host, self._deliver = host, deliver
-        self._clock = host.clock
+class Polling(Service):
+    def __init__(
+        self, clock: Clock, door: Door, runs: Runs, guard: Guard, deliver: Deliver, *, polls_max: int
+    ) -> None:
+        self._clock, self._door, self._runs = clock, door, runs
+        self._guard, self._deliver = guard, deliver
         self._tasks = Tasks()
         self._polled: dict[tuple[RunNo, str], asyncio.Task[None]] = {}
         self._last_looks: set[tuple[RunNo, str]] = set()  # those of them whose failure ends the wait
@@ -59,28 +64,30 @@ class Polling:
         """How many expired waits stay open until their last poll has returned."""
         return len(self._last_looks)
 
-    def close(self) -> None:
+    def abandon(self, error: Exception | None = None) -> None:
         self._tasks.close()
 
-    def poll(self, live: Live, path: str, attempt: int) -> None:
+    def poll(self, resident: ResidentRun, path: str, attempt: int) -> None:
         """Ask once for the answer that a call waits for; as long as there is none, nothing has happened."""
-        step = live.run.steps.get(path)
+        step = resident.run.steps.get(path)
         if step is None or step.wait is None or step.attempt != attempt:
             return
-        key = (live.run.no, path)
+        key = (resident.run.no, path)
         if step.wait.is_last_look:
             self._last_looks.add(key)
         if key not in self._polled:
             url = decode(step.wait.detail)["poll_url"]  # now: the wait may be over when it is asked
-            self._polled[key] = self._tasks.begin(self._poll, live.run.tenant, live.run.id, key, attempt, url)
+            self._polled[key] = self._tasks.begin(
+                self._poll, resident.run.tenant, resident.run.id, key, attempt, url
+            )
 
-    def looks_first(self, live: Live, path: str) -> bool:
+    def looks_first(self, resident: ResidentRun, path: str) -> bool:
         """Is the end of a wait held back by a last look at an address? It follows from that look, which is made now
         if whoever was to make it did not live to do so."""
-        step = live.run.steps.get(path)
+        step = resident.run.steps.get(path)
         if step is None or step.wait is None or not step.wait.is_last_look:
             return False
-        self.poll(live, path, step.attempt)
+        self.poll(resident, path, step.attempt)
         return True
 
     async def _poll(self, tenant: str, run_id: RunId, key: tuple[RunNo, str], attempt: int, url: str) -> None:
@@ -90,10 +97,10 @@ class Polling:
             if not is_there and key in self._last_looks:
                 is_there, answer = await self._look_on(url, tenant, run_id, (*key, attempt))
             if is_there:
-                row = await self._host.row_of(run_id, tenant)
+                row = await self._runs.row_of(run_id, tenant)
                 await self._deliver(row, path, attempt, encode(answer))
             elif key in self._last_looks:
-                await self._expire(await self._host.row_of(run_id, tenant), path, attempt)
+                await self._expire(await self._runs.row_of(run_id, tenant), path, attempt)
         finally:
             self._last_looks.discard(key)
             del self._polled[key]
@@ -123,7 +130,7 @@ class Polling:
         async with self._polls.at((tenant, SLOW) if origin in self._slow else origin):
             began = self._clock.monotonic()
             try:
-                answer = await get_json(self._host.registry.guard, url, POLL_SECONDS)
+                answer = await get_json(self._guard, url, POLL_SECONDS)
                 return later(answer) is None, answer
             except (ToolError, AnswerFailed) as error:
                 log.info("run %s: step %s has no answer at its poll_url yet: %s", run_id, key[1], error)
@@ -141,10 +148,10 @@ class Polling:
     async def _expire(self, row: RunRow, path: str, attempt: int) -> None:
         """The last poll brought no result: the wait expires now."""
         if row.status not in TERMINAL:
-            live = await self._host.hold(row)
-            step = live.run.steps.get(path)
+            resident = await self._runs.hold(row)
+            step = resident.run.steps.get(path)
             if step is not None and step.attempt == attempt and step.wait is not None:
-                self._host.advance.offer(live, TimerFired(path, "expiry"))
+                self._door.apply(resident, TimerFired(path, "expiry"))
 
 
 def _origin(url: str) -> str:

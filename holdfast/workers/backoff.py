@@ -14,7 +14,7 @@ from typing import Final
 
 from holdfast.values import RunNo
 from holdfast.workers.push import Job
-from holdfast.workers.registry import Roster, Worker
+from holdfast.workers.registry import Worker, WorkerRegistry
 
 WAIT_SECONDS: Final = 0.1  # of a step that found no worker once before; doubled each time
 WAIT_SECONDS_MAX: Final = 5.0
@@ -24,7 +24,7 @@ _VISIT = re.compile(r"~\d+")
 
 
 class Absence:
-    def __init__(self, roster: Roster) -> None:
+    def __init__(self, roster: WorkerRegistry) -> None:
         self._found_nobody: OrderedDict[tuple[RunNo, str], int] = OrderedDict()  # how often in a row
         self._waiting: dict[tuple[str, str], dict[asyncio.Event, None]] = {}  # by tenant and service
         roster.when_here = self._wake

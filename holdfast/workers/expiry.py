@@ -14,7 +14,7 @@ from holdfast import limits
 from holdfast.runtime.clock import Clock
 from holdfast.runtime.pulse import Pulse
 from holdfast.workers.assignment import Assignment, Key
-from holdfast.workers.registry import Roster
+from holdfast.workers.registry import WorkerRegistry
 
 log = logging.getLogger("holdfast")
 
@@ -25,7 +25,7 @@ class Expiry:
     def __init__(
         self,
         jobs: Mapping[Key, Assignment],
-        roster: Roster,
+        roster: WorkerRegistry,
         clock: Clock,
         pulse: Pulse,
         *,

@@ -30,7 +30,7 @@ from holdfast.workers.assignment import Assignment, Key, Queue
 from holdfast.workers.expiry import SWEEP_SECONDS, Expiry
 from holdfast.workers.pollers import Pollers
 from holdfast.workers.push import Job
-from holdfast.workers.registry import Roster, Worker
+from holdfast.workers.registry import Worker, WorkerRegistry
 
 ENDED_MAX: Final = 10_000  # answered jobs that are remembered, for workers that answer again
 
@@ -49,7 +49,9 @@ class _Ended(msgspec.Struct):
 
 
 class Assignments:
-    def __init__(self, writes: Writes, roster: Roster, clock: Clock, pulse: Pulse, lease_secs: float) -> None:
+    def __init__(
+        self, writes: Writes, roster: WorkerRegistry, clock: Clock, pulse: Pulse, lease_secs: float
+    ) -> None:
         self._writes, self._roster, self._clock = writes, roster, clock
         self.lease_secs = lease_secs
         pulse.watch(lambda: bool(self._open), self._paused)

@@ -26,7 +26,7 @@ from holdfast.values import NotJson, RunId, RunNo, encode
 from holdfast.workers.assignment import Assignment, Key, parts_of, unknown
 from holdfast.workers.leases import Assignments
 from holdfast.workers.push import failure_of
-from holdfast.workers.registry import Roster, Worker
+from holdfast.workers.registry import Worker, WorkerRegistry
 
 ROWS_LOOKED_AT_MAX: Final = 20_000  # at the end of a journal, for an answer that was taken before a restart
 ROWS_AT_A_TIME: Final = 200
@@ -78,7 +78,7 @@ class _Body(msgspec.Struct):
 
 
 class Pull:
-    def __init__(self, store: Store, assignments: Assignments, roster: Roster, clock: Clock) -> None:
+    def __init__(self, store: Store, assignments: Assignments, roster: WorkerRegistry, clock: Clock) -> None:
         self._store, self._assignments, self._roster, self._clock = store, assignments, roster, clock
 
     async def poll(

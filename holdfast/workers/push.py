@@ -25,7 +25,7 @@ from holdfast.tools.guard import Guard
 from holdfast.tools.limit import Limit
 from holdfast.tools.post import Broken, Poster
 from holdfast.values import NotJson, RunId, RunNo, decode, encode, written
-from holdfast.workers.registry import Roster, Worker
+from holdfast.workers.registry import Worker, WorkerRegistry
 
 REMEMBERED_MAX: Final = 10_000  # steps whose last worker is known
 CALLS_MAX: Final = 1_000  # at once, each with a connection
@@ -84,7 +84,7 @@ _answer: Final = msgspec.json.Decoder(Answer).decode
 
 
 class Calls:
-    def __init__(self, roster: Roster, guard: Guard) -> None:
+    def __init__(self, roster: WorkerRegistry, guard: Guard) -> None:
         self._roster, self._poster = roster, Poster(guard)
         self._places = Places(CALLS_MAX, CALLS_TO_ONE_MAX)
         self._last: OrderedDict[tuple[RunNo, str], str] = (

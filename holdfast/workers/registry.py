@@ -135,7 +135,7 @@ class Worker:
             self.address.close()
 
 
-class Roster:
+class WorkerRegistry:
     def __init__(self, writes: Writes, clock: Clock, pulse: Pulse, guard: Guard, ttl_secs: float) -> None:
         self._writes, self._clock, self._guard, self.ttl_secs = writes, clock, guard, ttl_secs
         self._pulse = pulse

@@ -18,6 +18,7 @@ from typing import Any, Final
 from holdfast.runtime.clock import Clock
 from holdfast.runtime.committer import Committer
 from holdfast.runtime.pulse import Pulse
+from holdfast.runtime.service import Service
 from holdfast.runtime.writes import Writes
 from holdfast.store.base import Store
 from holdfast.tools.guard import Guard
@@ -27,27 +28,28 @@ from holdfast.workers.backoff import Absence
 from holdfast.workers.leases import Assignments
 from holdfast.workers.pull import Fetched, Progress, Pull, Renewed
 from holdfast.workers.push import Calls, Job, Unreached
-from holdfast.workers.registry import Kind, Offered, Roster, WorkerView
+from holdfast.workers.registry import Kind, Offered, WorkerRegistry, WorkerView
 
 TTL_SECS: Final = 15.0
 LEASE_SECS: Final = 30.0
 
 
-class Workers:
+class Workers(Service):
     def __init__(
         self,
         store: Store,
         clock: Clock,
-        guard: Guard | None = None,
+        committer: Committer,
+        guard: Guard,
         *,
         ttl_secs: float = TTL_SECS,
         lease_secs: float = LEASE_SECS,
+        by_hand: bool = False,
     ) -> None:
-        guard = guard or Guard()
         self._store = store
-        self.writes = Writes(Committer(store))  # the engine puts its own in its place
-        self.pulse = Pulse(clock)
-        self.roster = Roster(self.writes, clock, self.pulse, guard, ttl_secs)
+        self.writes = Writes(committer)
+        self.pulse = Pulse(clock, ticks=not by_hand)
+        self.roster = WorkerRegistry(self.writes, clock, self.pulse, guard, ttl_secs)
         self.calls = Calls(self.roster, guard)
         self.assignments = Assignments(self.writes, self.roster, clock, self.pulse, lease_secs)
         self.pull = Pull(store, self.assignments, self.roster, clock)
@@ -60,7 +62,7 @@ class Workers:
         self.is_answered, self.settled = self.assignments.is_answered, self.assignments.settled
         self.is_offered = self.assignments.is_offered
 
-    async def open(self) -> None:
+    async def open(self, *, drive: bool = True) -> None:
         """Load the workers that were registered before, and their jobs. Jobs of finished runs are dropped."""
         self.roster.open(await self._store.workers())
         rows, over = await self._store.assignments(), dict[RunNo, bool]()
@@ -73,13 +75,13 @@ class Workers:
                 self.writes.batch.ended_assignments.append((row.no, row.path, row.attempt))
                 self.writes.soon()
 
-    def close(self) -> None:
-        """Write what is owed, and let go of everybody."""
+    async def close(self) -> None:
+        """Write what is owed, and answer every worker that waits."""
         self.writes.close()
         self.abandon()
 
-    def abandon(self) -> None:
-        """Let go of everybody, and write nothing more."""
+    def abandon(self, error: Exception | None = None) -> None:
+        """Answer every worker that waits, and write nothing more."""
         self.writes.abandon()
         self.pulse.close()
         self.assignments.close()

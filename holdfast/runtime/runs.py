@@ -1,0 +1,136 @@
+"""One run by its id: read it, load it into memory, and apply an event to it. Commands and waits act on runs through this.
+
+When a method that applies an event returns, the event is durable. Does not know who asks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from holdfast.engine.events import CancelRequested, Event, SignalReceived
+from holdfast.errors import NotFound, RunIsOver, StoreUnavailable
+from holdfast.execution.outputs import Outputs
+from holdfast.runtime.alarms import Alarms
+from holdfast.runtime.door import Door, ResidentRun
+from holdfast.runtime.gate import Gate
+from holdfast.runtime.idempotency import Kept
+from holdfast.runtime.ownership import Ownership
+from holdfast.runtime.resident import Residents
+from holdfast.runtime.signals import check_room
+from holdfast.runtime.starts import encoded
+from holdfast.runtime.waiters import set_aside_error
+from holdfast.store.base import Store
+from holdfast.store.records import RunRow
+from holdfast.values import DEFAULT_TENANT, TERMINAL, RunId, Status, is_text
+
+
+class Runs:
+    def __init__(
+        self,
+        store: Store,
+        door: Door,
+        residents: Residents,
+        ownership: Ownership,
+        alarms: Alarms,
+        outputs: Outputs,
+        gate: Gate,
+    ) -> None:
+        self._store, self._door, self._residents = store, door, residents
+        self._ownership, self._alarms, self._outputs, self._gate = ownership, alarms, outputs, gate
+
+    # ------------------------------------------------------------------------------------------------- finding
+
+    async def row_of(self, run_id: RunId, tenant: str = DEFAULT_TENANT) -> RunRow:
+        self._gate.check()
+        row = await self._store.run_by_id(tenant, run_id) if is_text(run_id) else None
+        if row is None:
+            raise NotFound(f"no run {ascii(run_id)[1:-1]} in this database")
+        return row
+
+    async def find(self, run_id: RunId, tenant: str = DEFAULT_TENANT) -> ResidentRun:
+        """A run to read. Reading an evicted run does not load it into memory."""
+        row = await self.row_of(run_id, tenant)
+        resident = self._door.residents.get(row.no) or await self._residents.stored(row.no)
+        assert resident is not None
+        return resident
+
+    async def hold(self, row: RunRow) -> ResidentRun:
+        """A run in memory, owned by this process. If all runs are driven here it goes on; otherwise nothing of it starts."""
+        known = self._door.residents.get(row.no)
+        if known is not None:
+            return known
+        if row.no in self._door.away:
+            raise StoreUnavailable("the database cannot be written now; try again")
+        drives_all = self._ownership.drives_all
+        if row.owner is not None and row.status not in TERMINAL:
+            resident = await self._ownership.adopt(row.no, drive=drives_all)
+        else:
+            resident = await self._ownership.wake(row.no, drive=drives_all)
+        if resident is None:
+            raise set_aside_error(self._door, row.no)
+        if drives_all and not resident.run.over:
+            self._alarms.arm(resident)  # if no event is applied after all, its timers must still fire
+        return resident
+
+    async def _hold_open(self, run_id: RunId, tenant: str) -> ResidentRun:
+        """An unfinished run in memory."""
+        resident = await self.hold(await self.row_of(run_id, tenant))
+        if resident.run.over:
+            await self._door.drained()
+            row = await self.row_of(run_id, tenant)
+            if row.status not in TERMINAL:
+                raise StoreUnavailable("the end of the run could not be written; try again")
+            raise RunIsOver(run_id, row.status)
+        return resident
+
+    # ------------------------------------------------------------------------------------------- applying events
+
+    async def apply(
+        self, resident: ResidentRun, event: Event, keep: Callable[[Status], Kept] | None = None
+    ) -> Status:
+        """Apply an event, wait until it is durable, and return the status that the run has by it.
+        The response that `keep` makes of that status is stored in the same commit."""
+        reply: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._door.apply(resident, event, reply)
+        status = resident.run.status
+        if keep is not None and not reply.done():
+            self._door.batch.run_replies.append((resident.run.no, keep(status).row()))
+        await reply
+        return status
+
+    async def cancel(self, run_id: RunId, reason: str = "", *, tenant: str = DEFAULT_TENANT) -> None:
+        """Ask a run to stop. When this returns, the request is durable and nothing new starts. Raises RunIsOver."""
+        resident = await self._hold_open(run_id, tenant)
+        await self.apply(resident, CancelRequested(self._outputs.secrets.redact(reason)))
+
+    async def signal(
+        self,
+        run_id: RunId,
+        name: str,
+        value: Any,
+        *,
+        correlation: str | None = None,
+        tenant: str = DEFAULT_TENANT,
+        keep: Callable[[Status], Kept] | None = None,
+    ) -> Status:
+        """Send a signal to a run: it is written to a variable of a graph, consumed by a step that waits for it, or kept.
+        Returns the status that the run has by it."""
+        text = await self._outputs.redacted(encoded(value, "the value of the signal is"))
+        resident = await self._hold_open(run_id, tenant)
+        signal = SignalReceived(name, msgspec.Raw(text), correlation)
+        check_room(resident, signal)
+        return await self.apply(resident, signal, keep)
+
+    # ------------------------------------------------------------------------------------------------ ownership
+
+    async def take_up(self, run_id: RunId) -> ResidentRun:
+        """Continue one run, whichever process owned it last; its row is durable when this returns."""
+        return await self._ownership.take_up(await self.row_of(run_id))
+
+    async def retry(self, run_id: RunId, *, tenant: str = DEFAULT_TENANT) -> None:
+        """Continue a run that was set aside; if not all runs are driven here, let the next process do so."""
+        await self._ownership.retry(await self.row_of(run_id, tenant))

@@ -1,0 +1,40 @@
+"""What only the process that drives the runs knows of them, and what it lets a caller wait for. Nothing here is stored."""
+
+from __future__ import annotations
+
+from holdfast.execution.dispatcher import Dispatch
+from holdfast.runtime.clock import Clock
+from holdfast.runtime.door import Door
+from holdfast.runtime.waiters import Waiters
+from holdfast.store.records import SetAside
+from holdfast.values import Millis, RunNo
+from holdfast.workers.service import Workers
+
+
+class Memory:
+    def __init__(
+        self, clock: Clock, door: Door, dispatch: Dispatch, workers: Workers, waiters: Waiters
+    ) -> None:
+        self._clock, self._door, self._workers = clock, door, workers
+        self.residents, self.caught_up = door.residents, door.caught_up
+        self.line_of = dispatch.line_of  # the limit that a start waits for, if it has not begun
+        self.ended, self.rests = waiters.ended, waiters.rests
+
+    @property
+    def now(self) -> Millis:
+        return self._clock.now()
+
+    @property
+    def is_stalled(self) -> bool:
+        return self._door.is_stalled
+
+    def set_aside(self, no: RunNo) -> SetAside | None:
+        return self._door.quarantined.get(no)
+
+    def workers_of(self, tenant: str, service: str) -> int:
+        """How many workers serve a service now."""
+        return len(self._workers.list(tenant, service))
+
+    def lease_secs(self, no: RunNo, path: str, attempt: int) -> float | None:
+        """How long the lease of a job is still valid, if a worker has it."""
+        return self._workers.assignments.lease_left((no, path, attempt))

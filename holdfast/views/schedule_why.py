@@ -1,0 +1,295 @@
+"""Why a schedule did or did not fire, and what would keep it from firing.
+
+    when ──┬── an id of the ledger (a delivery, a run, a file) ──► its row
+           ├── a time that has passed ──► the row of that occurrence, or of the stretch that it was skipped in
+           └── a time to come ──► whether it is due then, and what would stop it as things are now
+
+The ledger is read once, along its unique key. Knows what each reason means in words; decides nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Literal
+
+import msgspec
+
+from holdfast.errors import InvalidInputs, NotFound
+from holdfast.schedule.cron import Tick
+from holdfast.schedule.due import jitter_ms
+from holdfast.schedule.preview import local_text
+from holdfast.schedule.records import Cursor, Owed, Schedule
+from holdfast.schedule.timing import Grid, grid_of
+from holdfast.schedule.wall import DAY
+from holdfast.schedule.zones import zone
+from holdfast.spec.moments import parse_moment
+from holdfast.store.base import Store
+from holdfast.store.records import LedgerKey, LedgerRow
+from holdfast.values import Millis, rfc3339
+from holdfast.views.schedules import ScheduleQueries, ScheduleStatus, ScheduleView, detail_of
+
+Outcome = Literal[
+    "fired", "skipped", "failed", "buffered", "waiting", "undecided", "will_fire", "will_not_fire", "not_due", "unknown"
+]  # fmt: skip
+
+# Every reason that a row of the ledger can have: what happened, and what to do about it.
+REASONS: Final[dict[str, tuple[str, str]]] = {
+    "overlap": (
+        "as many runs of the schedule were open as max_concurrent allows",
+        "raise max_concurrent, or choose another overlap, such as buffer_one",
+    ),
+    "superseded": (
+        "a newer occurrence replaced it while it waited",
+        "overlap: buffer_all keeps every occurrence",
+    ),
+    "missed": (
+        "no engine was awake when it was due",
+        "missed_run_policy: run_once or run_all catches up; holdfast schedules backfill starts it now",
+    ),
+    "max_catchup": (
+        "more occurrences were missed than max_catchup allows to be caught up",
+        "raise max_catchup, or start it with holdfast schedules backfill",
+    ),
+    "paused": (
+        "the schedule was paused",
+        "holdfast schedules resume --missed catches up; holdfast schedules backfill starts it now",
+    ),
+    "excluded": ("exclude leaves this time out", "change exclude, or its calendar"),
+    "dst_gap": ("clocks went forward over this local time", "dst: {gap: run_after} fires right after the gap"),
+    "unknown_workflow": ("no workflow of this name was published", "publish it, then start the occurrence with backfill"),
+    "invalid_inputs": ("the inputs did not fit the workflow", "correct inputs of the schedule"),
+    "unresolved_template": (
+        "strict_templates is set, and a placeholder of inputs could not be filled in",
+        "correct the placeholder, or the payload of the sender",
+    ),
+    "deleted": ("the schedule was deleted while the occurrence waited", ""),
+}  # fmt: skip
+ROWS_READ_MAX: Final = 500  # of the ledger, back from the time that is asked about
+TICKS_MAX: Final = 500
+
+
+class Verdict(msgspec.Struct, frozen=True):
+    """What became, or would become, of one occurrence, or of a stretch of them for one reason."""
+
+    outcome: Outcome
+    message: str
+    reason: str = ""
+    hint: str = ""
+    occurrence: str = ""
+    at: Millis | None = None
+    local: str = ""
+    until: Millis | None = None
+    count: int = 1
+    run_id: str | None = None
+    decided_at: Millis | None = None
+
+
+class Why(msgspec.Struct, frozen=True):
+    schedule: str
+    status: ScheduleStatus | Literal["deleted"]  # only its ledger is left
+    items: list[Verdict]
+
+
+class WhyQueries:
+    def __init__(self, store: Store, queries: ScheduleQueries) -> None:
+        self._store, self._queries = store, queries
+
+    async def why(self, tenant: str, schedule_id: str, when: str | None, limit: int) -> Why:
+        """What became of the last occurrences; with `when`, of one occurrence or of those of one day, past or to come."""
+        try:
+            view = await self._queries.schedule(tenant, schedule_id)
+        except NotFound:
+            return await self._of_deleted(tenant, schedule_id, limit)
+        if when is None:
+            rows = await self._store.ledger(tenant, schedule_id, None, limit)
+            return Why(schedule_id, view.status, [verdict(row, view) for row in rows])
+        exact = await self._store.ledger_row(LedgerKey(tenant, schedule_id, _slot(view), when))
+        if exact is not None:
+            return Why(schedule_id, view.status, [verdict(exact, view)])
+        clock = view.clock
+        if clock is None:
+            message = f"there is no delivery {when!r} in the ledger of {schedule_id}"
+            return Why(schedule_id, view.status, [Verdict("unknown", message, occurrence=when)])
+        first, last = _range(when, view.timezone)
+        rows = await self._until(tenant, schedule_id, _slot(view), last)
+        return Why(schedule_id, view.status, _verdicts(view, clock, rows, first, last)[:limit])
+
+    async def _of_deleted(self, tenant: str, schedule_id: str, limit: int) -> Why:
+        rows = await self._store.ledger(tenant, schedule_id, None, limit)
+        if not rows:
+            raise NotFound(f"there is no schedule {schedule_id!r}; see holdfast schedules list")
+        return Why(schedule_id, "deleted", [verdict(row) for row in rows])
+
+    async def _until(self, tenant: str, schedule_id: str, slot: str, last: int) -> list[LedgerRow]:
+        key = LedgerKey(tenant, schedule_id, slot, f"{rfc3339(Millis(last))}/..")
+        return await self._store.ledger_until(key, ROWS_READ_MAX)
+
+
+def verdict(row: LedgerRow, view: ScheduleView | None = None) -> Verdict:
+    """A row of the ledger in words."""
+    what, hint = REASONS.get(row.reason, (row.reason, ""))
+    message = str(detail_of(row).get("message", "")) or what
+    if row.outcome == "fired":
+        message, hint = _fired(row), ""
+    elif row.outcome == "buffered":
+        message, hint = "waits until a run of the schedule ends", ""
+    return Verdict(
+        row.outcome,
+        message,
+        row.reason,
+        hint,
+        row.occurrence,
+        row.scheduled_at,
+        "" if view is None else local_text(row.scheduled_at, zone(view.timezone)),
+        row.until,
+        row.times,
+        row.run_id,
+        row.at,
+    )
+
+
+def _fired(row: LedgerRow) -> str:
+    match row.reason:
+        case "manual":
+            return "fired by request"
+        case "backfill":
+            return "fired by a backfill"
+    caught_up = ", caught up" if row.is_catchup else ""
+    return f"fired {_span(row.at - row.scheduled_at)} after its time{caught_up}"
+
+
+def _span(ms: int) -> str:
+    """How late something was, as short as it can be said."""
+    if ms < 1_000:
+        return f"{max(ms, 0)} ms"
+    if ms < 60_000:
+        return f"{ms / 1_000:.1f} s"
+    minutes = ms // 60_000
+    return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
+
+
+# --------------------------------------------------------------------------------------------- a time, or a day
+
+
+def _slot(view: ScheduleView) -> str:
+    return view.slots[0] if view.slots else ""
+
+
+def _range(when: str, timezone: str) -> tuple[int, int]:
+    """The instants that a text means, first and last: one, or a whole day of the schedule's zone."""
+    moment = parse_moment(when)
+    if moment is None:
+        hint = "write 2026-03-29, 2026-03-29T02:30 or 2026-03-29T00:30:00Z, or the id of a delivery"
+        raise InvalidInputs(f"{when!r} is neither a time nor an occurrence in the ledger; {hint}")
+    home = zone(timezone)
+    if not moment.is_local:
+        return moment.ms, moment.ms
+    second, rest = divmod(moment.ms, 1_000)
+    first = home.first_instant_of(second) * 1_000 + rest
+    if not moment.is_date:
+        return first, first
+    return first, home.first_instant_of(second + DAY) * 1_000 - 1
+
+
+def _verdicts(
+    view: ScheduleView, clock: Schedule, rows: list[LedgerRow], first: int, last: int
+) -> list[Verdict]:
+    """What became of everything that was due from `first` to `last`, in the order of time."""
+    covering = [row for row in rows if (row.until or row.scheduled_at) >= first]
+    found = [verdict(row, view) for row in covering]
+    single = {row.scheduled_at for row in covering if row.until is None}
+    stretches = [(row.scheduled_at, row.until) for row in covering if row.until is not None]
+    grid = grid_of(clock.timing, view.registered_at)
+    found += [
+        _undecided(view, clock, grid, tick)
+        for tick in _ticks(grid, first, last)
+        if tick.at not in single and not any(start <= tick.at <= end for start, end in stretches)
+    ]
+    if not found:
+        found.append(_not_due(view, grid, first))
+    return sorted(found, key=lambda one: one.at or 0)
+
+
+def _ticks(grid: Grid, first: int, last: int) -> list[Tick]:
+    """The occurrences from one instant to another. A local time that was skipped in a gap is a tick one millisecond before the gap ends."""
+    found: list[Tick] = []
+    tick = grid.after(first - 2)
+    while tick is not None and tick.at <= last and len(found) < TICKS_MAX:
+        if tick.at >= first or tick.shifted_from is not None:
+            found.append(tick)
+        tick = grid.after(tick.at)
+    return found
+
+
+def _undecided(view: ScheduleView, clock: Schedule, grid: Grid, tick: Tick) -> Verdict:
+    """An occurrence that has no row in the ledger: it is still to come, waits, or is no longer known."""
+
+    def said(outcome: Outcome, message: str, reason: str = "", hint: str = "") -> Verdict:
+        local = local_text(tick.at, zone(view.timezone))
+        return Verdict(outcome, message, reason, hint, rfc3339(Millis(tick.at)), Millis(tick.at), local)
+
+    def stopped(reason: str) -> Verdict:
+        message, hint = REASONS[reason]
+        return said("will_not_fire", message, reason, hint)
+
+    if tick.at <= view.registered_at:
+        registered = rfc3339(Millis(view.registered_at))
+        return said("unknown", f"the schedule has existed since {registered}", "not_registered")
+    if not view.spec.enabled:
+        return said("will_not_fire", "the schedule is disabled", "disabled", "write enabled: true")
+    if not tick.fires:
+        return stopped("dst_gap")
+    if grid.is_excluded(tick):
+        return stopped("excluded")
+    if any(_owes(cursor, tick.at) for cursor in view.cursors):
+        return said("waiting", "waits until a run of the schedule ends")
+    if view.paused_since is not None and tick.at > view.paused_since:
+        return said(
+            "will_not_fire", "the schedule is paused", "paused", "holdfast schedules resume starts it again"
+        )
+    if all(tick.at <= cursor.at for cursor in view.cursors):
+        hint = "rows are deleted with their runs; an earlier definition may have had other times"
+        return said("unknown", "the ledger has no row for this time", "forgotten", hint)
+    if tick.at <= view.as_of:
+        return said("undecided", "it is due, and no engine has decided on it yet", hint="start holdfast up")
+    return said("will_fire", *_prospect(view, clock, tick))
+
+
+def _owes(cursor: Cursor, at: int) -> bool:
+    return any(_holds(owed, at) for owed in (*cursor.missed, *cursor.waiting))
+
+
+def _holds(owed: Owed, at: int) -> bool:
+    return at in owed.instants if owed.instants else owed.after < at <= owed.until
+
+
+def _prospect(view: ScheduleView, clock: Schedule, tick: Tick) -> tuple[str, str, str]:
+    """When an occurrence to come fires, and what would stop it if nothing changed until then."""
+    fires_at = rfc3339(Millis(tick.at + jitter_ms(clock, tick.at)))
+    if clock.run_limit and view.open_runs >= clock.run_limit and clock.overlap == "skip":
+        runs = f"{view.open_runs} open run" + ("s" if view.open_runs != 1 else "")
+        message = f"fires at {fires_at}, unless max_concurrent is still reached then ({runs} now)"
+        return message, "overlap", REASONS["overlap"][1]
+    return f"fires at {fires_at}", "", ""
+
+
+def _not_due(view: ScheduleView, grid: Grid, at: int) -> Verdict:
+    before, after = _fire_before(grid, at), grid.fire_after(at)
+    near = [
+        f"the {which} is {rfc3339(Millis(tick.at))}"
+        for which, tick in (("previous", before), ("next", after))
+        if tick is not None
+    ]
+    message = "the schedule is not due at this time" + (
+        f"; {', '.join(near)}" if near else "; it never fires"
+    )
+    return Verdict("not_due", message, at=Millis(at), local=local_text(at, zone(view.timezone)))
+
+
+def _fire_before(grid: Grid, at: int) -> Tick | None:
+    """The last occurrence before an instant that fires, unless too many before it are excluded."""
+    tick = grid.before(at)
+    for _ in range(TICKS_MAX):
+        if tick is None or (tick.fires and not grid.is_excluded(tick)):
+            return tick
+        tick = grid.before(tick.at)
+    return None

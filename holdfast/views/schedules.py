@@ -1,0 +1,233 @@
+"""Schedules and what became of their occurrences, read from committed rows.
+
+Knows rows and how they are put together for a reader; when a schedule is due is asked of schedule/. Writes nothing; lists are pages
+of bounded size.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import Any, Final, Literal, Self
+
+import msgspec
+
+from holdfast.errors import InvalidInputs, NotFound, Problem
+from holdfast.schedule.due import jitter_ms
+from holdfast.schedule.of_spec import notes_on, schedule_of
+from holdfast.schedule.preview import Upcoming, upcoming
+from holdfast.schedule.records import Cursor, Schedule
+from holdfast.schedule.timing import grid_of
+from holdfast.schedule.words import in_words
+from holdfast.spec.cron import parse_expression
+from holdfast.spec.schedule import ScheduleSpec, schedule_from_stored
+from holdfast.store.base import Store
+from holdfast.store.records import LedgerRow, ScheduleRow, ScheduleState
+from holdfast.tools.threads import in_thread
+from holdfast.values import Millis, decode
+from holdfast.views.runs import Page
+
+__all__ = [
+    "LedgerRow",
+    "NextFire",
+    "ScheduleQueries",
+    "ScheduleView",
+    "detail_of",
+    "words_of",
+]  # for those who know no store
+
+VIEWS_OF_A_TURN: Final = 50  # definitions that are parsed in one turn of the loop: about 6 ms
+
+ScheduleStatus = Literal["active", "paused", "disabled", "ended"]
+
+
+class ScheduleView(msgspec.Struct, frozen=True):
+    """A schedule with how far it has come, over all slots that this node serves."""
+
+    row: ScheduleRow
+    spec: ScheduleSpec
+    slots: tuple[str, ...]
+    cursors: tuple[Cursor, ...]
+    status: ScheduleStatus
+    next_at: Millis | None  # jitter included
+    open_runs: int
+    error_count: int
+    failures: int  # since the last run that completed
+    last_error: str
+    as_of: int
+
+    @property
+    def total_run_count(self) -> int:
+        return sum(cursor.total_run_count for cursor in self.cursors)
+
+    @property
+    def registered_at(self) -> int:
+        return min((cursor.registered_at for cursor in self.cursors), default=self.row.created_at)
+
+    @property
+    def paused_since(self) -> Millis | None:
+        since = [pause.since for cursor in self.cursors for pause in cursor.pauses if pause.until is None]
+        return Millis(min(since)) if since else None
+
+    @property
+    def clock(self) -> Schedule | None:
+        """The part that decides when it fires, if a clock does."""
+        return schedule_of(self.spec)
+
+    @property
+    def timezone(self) -> str:
+        return "UTC" if self.clock is None else self.clock.timing.timezone
+
+    @property
+    def notes(self) -> list[Problem]:
+        """What is probably not intended about it."""
+        return notes_on(self.spec, self.as_of)
+
+    @property
+    def words(self) -> list[str]:
+        """When it fires, one sentence per rule."""
+        return _words(self.row.body)
+
+
+class NextFire(msgspec.Struct, frozen=True):
+    """An occurrence to come. `fires_at` has the jitter added; None if it does not fire, which the note explains."""
+
+    at: Millis
+    local: str
+    fires_at: Millis | None
+    note: str
+
+    @classmethod
+    def of(cls, one: Upcoming, stopped: str = "", jitter: int = 0) -> Self:
+        """`stopped` is what keeps every occurrence from firing."""
+        fires_at = Millis(one.at + jitter) if one.fires and not stopped else None
+        return cls(Millis(one.at), one.local, fires_at, stopped or one.note)
+
+
+class ScheduleQueries:
+    def __init__(self, store: Store, now: Callable[[], int]) -> None:
+        self._store, self._now = store, now
+
+    async def schedules(self, tenant: str, *, cursor: str | None, limit: int) -> Page[ScheduleView]:
+        """In the order of their ids."""
+        rows = await self._store.schedules(tenant, cursor or "", limit + 1)
+        views = await self._views(rows[:limit])
+        return Page(views, rows[limit - 1].id if len(rows) > limit else None)
+
+    async def schedule(self, tenant: str, schedule_id: str) -> ScheduleView:
+        row = await self._store.schedule(tenant, schedule_id)
+        if row is None:
+            raise NotFound(f"there is no schedule {schedule_id!r}; see holdfast schedules list")
+        return (await self._views([row]))[0]
+
+    async def _views(self, rows: Sequence[ScheduleRow]) -> list[ScheduleView]:
+        found: dict[str, list[ScheduleState]] = {}
+        for state in await self._store.schedule_states([(row.tenant, row.id) for row in rows]):
+            found.setdefault(state.schedule.id, []).append(state)
+        now = self._now()
+        views: list[ScheduleView] = []
+        for row in rows:
+            views.append(_view(row, found.get(row.id, []), now))
+            _words(row.body)  # kept, so that showing a page is quick too
+            if len(views) % VIEWS_OF_A_TURN == 0:
+                await asyncio.sleep(0)
+        return views
+
+    async def ledger(
+        self, tenant: str, schedule_id: str, *, cursor: str | None, limit: int, unfired: bool = False
+    ) -> Page[LedgerRow]:
+        """What became of the occurrences of a schedule, the last decision first; also of a schedule that was deleted."""
+        if cursor is not None and not (cursor.isdecimal() and len(cursor) < 19):
+            raise InvalidInputs("this cursor is not one of an earlier page; leave it out to begin anew")
+        before = None if cursor is None else int(cursor)
+        rows = await self._store.ledger(tenant, schedule_id, before, limit + 1, unfired=unfired)
+        if not rows and before is None:
+            await self.schedule(tenant, schedule_id)
+        return Page(rows[:limit], str(rows[limit - 1].pos) if len(rows) > limit else None)
+
+    async def next_fires(
+        self, tenant: str, schedule_id: str, limit: int
+    ) -> tuple[ScheduleView, list[NextFire]]:
+        view = await self.schedule(tenant, schedule_id)
+        return view, await in_thread(next_fires, view, self._now(), limit)
+
+
+def next_fires(view: ScheduleView, now: int, limit: int) -> list[NextFire]:
+    """The next occurrences of a schedule with a clock, and what keeps them from firing as things are now."""
+    clock = view.clock
+    if clock is None:
+        return []
+    stopped = {"paused": "the schedule is paused", "disabled": "the schedule is disabled"}.get(
+        view.status, ""
+    )
+    found = upcoming(clock.timing, now, limit, registered_at=view.registered_at)
+    return [NextFire.of(one, stopped, jitter_ms(clock, one.at)) for one in found]
+
+
+def words_of(spec: ScheduleSpec) -> list[str]:
+    """When a schedule fires, one sentence per rule; empty for triggers without a clock."""
+    clock = schedule_of(spec)
+    if clock is None:
+        return []
+    timing = clock.timing
+    words = [in_words(parse_expression(text), timing.timezone, timing.dst) for text in timing.expressions]
+    return words + ([f"once at each of {len(timing.instants):,} listed instants"] if timing.instants else [])
+
+
+def detail_of(row: LedgerRow) -> dict[str, Any]:
+    """What a row says beyond its reason: a message, warnings."""
+    found = decode(row.detail) if row.detail else {}
+    return found if isinstance(found, dict) else {}
+
+
+@lru_cache(maxsize=1_024)  # lists read the same definitions again and again
+def _spec(body: str) -> ScheduleSpec:
+    return schedule_from_stored(body)
+
+
+@lru_cache(maxsize=1_024)
+def _words(body: str) -> list[str]:
+    return words_of(_spec(body))
+
+
+def _view(row: ScheduleRow, states: Sequence[ScheduleState], now: int) -> ScheduleView:
+    spec = _spec(row.body)
+    cursors = tuple(msgspec.json.decode(state.cursor.body, type=Cursor) for state in states)
+    next_at = _next_at(spec, states, cursors, now)
+    return ScheduleView(
+        row,
+        spec,
+        tuple(state.cursor.slot for state in states),
+        cursors,
+        _status(spec, cursors, next_at, owes=any(state.cursor.owes for state in states)),
+        next_at,
+        sum(state.open for state in states),
+        sum(state.cursor.error_count for state in states),
+        max((state.cursor.failures for state in states), default=0),
+        next((state.cursor.last_error for state in states if state.cursor.last_error), ""),
+        now,
+    )
+
+
+def _next_at(
+    spec: ScheduleSpec, states: Sequence[ScheduleState], cursors: Sequence[Cursor], now: int
+) -> Millis | None:
+    """When it fires next. A stored time that has passed means that an engine decides now, not that it fires."""
+    times = [state.cursor.next_at for state in states if state.cursor.next_at is not None]
+    soonest, clock = min(times, default=None), schedule_of(spec)
+    if soonest is None or soonest > now or clock is None:
+        return soonest
+    tick = grid_of(clock.timing, cursors[0].registered_at).fire_after(max(now, cursors[0].at))
+    return None if tick is None else Millis(tick.at + jitter_ms(clock, tick.at))
+
+
+def _status(
+    spec: ScheduleSpec, cursors: Sequence[Cursor], next_at: Millis | None, *, owes: bool
+) -> ScheduleStatus:
+    if not spec.enabled:
+        return "disabled"
+    if any(pause.until is None for cursor in cursors for pause in cursor.pauses):
+        return "paused"
+    has_ended = bool(cursors) and next_at is None and not owes and schedule_of(spec) is not None
+    return "ended" if has_ended else "active"

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 
 from holdfast.api import types
 from holdfast.api.types import time_or_none, time_text
+from holdfast.values import Millis
 from holdfast.views import runs
 from holdfast.views.explain import Explanation, Wait
 from holdfast.views.runs import (
@@ -22,6 +23,7 @@ from holdfast.views.runs import (
     RunRow,
     RunView,
     StepView,
+    Trigger,
     WorkflowView,
 )
 
@@ -51,7 +53,15 @@ def run(view: RunView, links: Links = no_links) -> types.Run:
         rerun_of=view.rerun_of,
         parent_job_id=view.parent_job_id,
         set_aside=None if view.set_aside is None else types.SetAside(*view.set_aside),
+        trigger=trigger(view.trigger),
     )
+
+
+def trigger(by: Trigger | None) -> types.RunTrigger | None:
+    if by is None:
+        return None
+    at = time_text(Millis(by.scheduled_at))
+    return types.RunTrigger(by.schedule_id, by.kind, by.occurrence, at, by.is_catchup, by.shifted_from)
 
 
 def wait(one: Wait, links: list[types.ApprovalLink]) -> types.Wait:
@@ -120,7 +130,8 @@ def explanation(found: Explanation, links: Mapping[str, list[types.ApprovalLink]
         )
         for one in found.reasons
     ]
-    return types.Explanation(found.run_id, found.status, found.driven_by, reasons, found.more)  # type: ignore[arg-type]
+    by = trigger(found.trigger)
+    return types.Explanation(found.run_id, found.status, found.driven_by, reasons, found.more, by)  # type: ignore[arg-type]
 
 
 def release(one: Release) -> types.Release:

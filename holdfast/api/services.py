@@ -7,11 +7,13 @@ from holdfast.ops.api_keys import ApiKeys
 from holdfast.ops.folders import Folder
 from holdfast.ops.health import Health
 from holdfast.ops.metrics import Metrics
+from holdfast.ops.schedule_commands import ScheduleCommands
+from holdfast.ops.schedule_folder import ScheduleFolder
 from holdfast.runtime.clock import Clock
-from holdfast.runtime.commands import Commands
 from holdfast.runtime.engine import Engine
 from holdfast.views.all_events import History
-from holdfast.views.runs import Queries
+from holdfast.views.schedule_why import WhyQueries
+from holdfast.views.schedules import ScheduleQueries
 from holdfast.waits.approval_links import Links
 
 
@@ -22,17 +24,29 @@ class Services:
         *,
         settings: Settings | None = None,
         api_keys: ApiKeys | None = None,
+        address: str | None = None,
     ) -> None:
         self.engine, self.workers = engine, engine.workers
         self.clock: Clock = engine.clock
         self.since = engine.clock.now()
         self.settings = settings or Settings()
-        self.commands = Commands(engine)
-        self.queries = Queries(engine.store, engine.plans, engine)
-        self.api_keys = api_keys or ApiKeys(engine)
+        self.commands, self.queries = engine.commands, engine.queries
+        self.schedules = ScheduleQueries(engine.store, engine.clock.now)
+        self.why = WhyQueries(engine.store, self.schedules)
+        self.schedule_commands = ScheduleCommands(engine, self.schedules)
+        self.api_keys = api_keys or ApiKeys(engine.store, engine.clock, engine.gate)
         self.history = History(engine.store, engine.feed, engine.plans)
         self.links = Links(engine.store, engine.approvals)
-        self.metrics = Metrics(engine)
-        self.health = Health(engine)
-        self.address: str | None = None  # where it is served, if it is
-        self.folder: Folder | None = None  # of definitions that are published as they stand in it
+        self.metrics = Metrics(
+            engine.store,
+            engine.clock,
+            engine.door,
+            engine.dispatch,
+            engine.outbox,
+            engine.wakes,
+            engine.fires.tally,
+        )
+        self.health = Health(engine.store, engine.clock, engine.committer, engine.gate)
+        self.address = address  # where it is served, if it is
+        self.folders: dict[str, Folder] = {}  # what is published as it stands in them: flows, skills
+        self.schedule_folder: ScheduleFolder | None = None

@@ -4,21 +4,44 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
+
+import msgspec
 
 from holdfast.cli.options import load_tools, settings_of
 from holdfast.cli.parser import Given
-from holdfast.cli.render import problem_data, problem_lines
+from holdfast.cli.render import now_ms, problem_data, problem_lines
 from holdfast.cli.streams import UNWRITTEN, give, reserve_stdout, say, show
 from holdfast.config import Settings
-from holdfast.errors import InvalidSpec, Problem
+from holdfast.errors import InvalidSpec, LimitExceeded, Problem
+from holdfast.ops.skills import SKILL
+from holdfast.schedule.of_spec import notes_on
 from holdfast.spec import flow_nodes, steps
+from holdfast.spec.catalog import WorkflowCatalog
 from holdfast.spec.flow import FlowSpec
 from holdfast.spec.notation import Definition, looked_at
 from holdfast.spec.problems import Report, Where, did_you_mean, quoted
+from holdfast.spec.read import Document, look_at, text_of
+from holdfast.spec.schedule import (
+    ScheduleSpec,
+    check_together,
+    holds_schedules,
+    is_schedule_file,
+    schedules_from_document,
+)
+from holdfast.spec.skill import skill_from_file
 from holdfast.spec.steps import Body, PollBody, ToolBody
 
 TOOLS_NAMED_MAX: Final = 10  # in a hint
+
+
+class Checked(NamedTuple):
+    """What was found in a file: its problems, and warnings about what is probably not intended."""
+
+    file: Path
+    problems: Sequence[Problem] = ()
+    notes: Sequence[Problem] = ()
+    schedules: Sequence[ScheduleSpec] = ()
 
 
 def command(given: Given) -> int:
@@ -26,33 +49,66 @@ def command(given: Given) -> int:
     reserve_stdout()
     settings = settings_of(given)
     known = load_tools(settings).names() if settings.tools else None
-    found = [(file, *_looked_at(file, known, settings)) for file in map(Path, given.arguments)]
-    is_valid = not any(problems for _, problems, _ in found)
+    found = _together([_checked(file, known, settings) for file in map(Path, given.arguments)])
+    is_valid = not any(one.problems for one in found)
     if given.has("--json"):
-        is_written = give({"valid": is_valid, "files": [_data(*one) for one in found]})
+        is_written = give({"valid": is_valid, "files": [_data(one) for one in found]})
     else:
-        is_written = all(_tell(file, problems, notes) for file, problems, notes in found)
+        is_written = all(map(_tell, found))
     if not is_written:
         return UNWRITTEN
     return 0 if is_valid else 2
 
 
-def _looked_at(
-    file: Path, known: Collection[str] | None, settings: Settings
-) -> tuple[Sequence[Problem], Sequence[Problem]]:
-    """The problems of a file, and warnings about what is probably not intended."""
+def _checked(file: Path, known: Collection[str] | None, settings: Settings) -> Checked:
+    try:
+        if file.name == SKILL:
+            return _of_skill(file)
+        document = look_at(text_of(file), str(file))
+        if is_schedule_file(file.name) or holds_schedules(document.data):
+            return _of_schedules(file, document)
+        return _of_workflow(file, document, known, settings)
+    except InvalidSpec as error:
+        return Checked(file, [one if one.source else _placed(one, file) for one in error.problems])
+    except LimitExceeded as error:
+        return Checked(file, [Problem(error.code, str(error), source=str(file))])
+    except OSError as error:
+        return Checked(file, [Problem("unreadable", f"cannot be read: {error.strerror}", source=str(file))])
 
+
+def _placed(problem: Problem, file: Path) -> Problem:
+    return msgspec.structs.replace(problem, source=str(file))
+
+
+def _of_skill(file: Path) -> Checked:
+    """The front matter and its patterns. The files that they match are checked when they are named."""
+    catalog = WorkflowCatalog.from_skill(skill_from_file(file), file.parent)
+    return Checked(file, (), [_placed(one, file) for one in catalog.warnings])
+
+
+def _of_schedules(file: Path, document: Document) -> Checked:
+    read = schedules_from_document(document)
+    notes = [note for spec in read.schedules for note in notes_on(spec, now_ms())]
+    return Checked(file, (), [*read.notes, *notes], read.schedules)
+
+
+def _of_workflow(
+    file: Path, document: Document, known: Collection[str] | None, settings: Settings
+) -> Checked:
     def judge(spec: Definition, report: Report) -> None:
         if known is not None:
             report_unknown_tools(spec, known, report)
 
-    try:
-        spec, problems = looked_at(file, settings.template_env, judge)
-    except InvalidSpec as error:
-        return error.problems, ()
-    except OSError as error:
-        return [Problem("unreadable", f"cannot be read: {error.strerror}", source=str(file))], ()
-    return problems, spec.notes if not problems else ()
+    spec, problems = looked_at(document, settings.template_env, judge)
+    return Checked(file, problems, spec.notes if not problems else ())
+
+
+def _together(found: list[Checked]) -> list[Checked]:
+    """The files with what is wrong with their schedules only together: an id or a webhook path of two files."""
+    by_file: dict[str, list[Problem]] = {}
+    for problem in check_together(spec for one in found for spec in one.schedules):
+        by_file.setdefault(problem.source, []).append(problem)
+    return [one._replace(problems=[*one.problems, *by_file.get(str(one.file), ())]) for one in found]
 
 
 def report_unknown_tools(spec: Definition, known: Collection[str], report: Report) -> None:
@@ -84,17 +140,17 @@ def _polled(body: Body) -> str | None:
     return body.tool if isinstance(body, PollBody) and body.dcc is None else None
 
 
-def _tell(file: Path, problems: Sequence[Problem], notes: Sequence[Problem]) -> bool:
-    lines = [*problem_lines(problems), *problem_lines(notes, "note")]
-    if not problems:
-        say(f"{file}: valid")
+def _tell(found: Checked) -> bool:
+    lines = [*problem_lines(found.problems), *problem_lines(found.notes, "note")]
+    if not found.problems:
+        say(f"{found.file}: valid")
     return show("".join(f"{line}\n" for line in lines))
 
 
-def _data(file: Path, problems: Sequence[Problem], notes: Sequence[Problem]) -> dict[str, Any]:
+def _data(found: Checked) -> dict[str, Any]:
     return {
-        "file": str(file),
-        "valid": not problems,
-        "problems": [problem_data(problem) for problem in problems],
-        "notes": [problem_data(note) for note in notes],
+        "file": str(found.file),
+        "valid": not found.problems,
+        "problems": [problem_data(problem) for problem in found.problems],
+        "notes": [problem_data(note) for note in found.notes],
     }

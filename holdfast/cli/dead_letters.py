@@ -64,7 +64,7 @@ def _cells(one: Letter) -> tuple[str, ...]:
 async def _all(settings: Settings) -> list[Letter]:
     server = server_of(settings)
     if server is None:
-        with reading(settings) as store:  # while another process may own the file
+        async with reading(settings) as store:  # while another process may own the file
             return await _all_of(Queries(store, Plans(store, ())))
     found: list[Letter] = []
     cursor: str | None = None

@@ -6,19 +6,18 @@ import asyncio
 import contextlib
 import os
 import sys
-from collections.abc import AsyncIterator, Coroutine, Iterator, Sequence
+from collections.abc import AsyncIterator, Coroutine, Sequence
 from typing import Any, Final
 
 from holdfast.cli import logs
 from holdfast.cli.options import Usage
 from holdfast.config import Settings
 from holdfast.errors import NotFound
-from holdfast.runtime.compose import database_path, engine_of
+from holdfast.runtime.compose import engine_of
 from holdfast.runtime.engine import Engine
-from holdfast.runtime.ownership import Lock
-from holdfast.store.base import Store
+from holdfast.store.base import Store, StoreFile
+from holdfast.store.open import database_path, lock_of, open_file
 from holdfast.store.records import RunRow, Wanted
-from holdfast.store.sqlite.store import SqliteStore
 from holdfast.tools.registry import Registry
 from holdfast.values import DEFAULT_TENANT, OPEN, RunId
 
@@ -40,34 +39,38 @@ def path_of(settings: Settings, *, must_exist: bool = False) -> str:
     return path
 
 
-@contextlib.contextmanager
-def reading(settings: Settings) -> Iterator[SqliteStore]:
-    """The file as it is at one moment. Nothing is locked or changed."""
-    store = SqliteStore(path_of(settings))
-    store.open_to_read()
+@contextlib.asynccontextmanager
+async def beside(settings: Settings, *, any_release: bool = False) -> AsyncIterator[StoreFile]:
+    """The file, to be read while another process writes to it. Nothing is locked or changed. With `any_release`, a file that
+    an older release wrote can be copied."""
+    path_of(settings)
+    store = open_file(settings.db)
+    await store.open_to_read(any_release=any_release)
     try:
-        with store.still():
-            yield store
+        yield store
     finally:
-        store.close()
+        await store.close()
+
+
+@contextlib.asynccontextmanager
+async def reading(settings: Settings) -> AsyncIterator[StoreFile]:
+    """The file as it is at one moment. Nothing is locked or changed."""
+    async with beside(settings) as store, store.still():
+        yield store
 
 
 @contextlib.asynccontextmanager
 async def acting(settings: Settings, registry: Registry, *, may_create: bool = True) -> AsyncIterator[Engine]:
     """The file, locked, with an engine that touches only the runs that it is asked about."""
-    path = path_of(settings, must_exist=not may_create)
-    lock = Lock(path)
-    lock.take()
-    try:
+    path_of(settings, must_exist=not may_create)
+    with lock_of(settings.db):
         engine = engine_of(settings, registry)
-        logs.redact_with(engine.dispatch.secrets.redact)
+        logs.redact_with(engine.secrets)
         await engine.open(drive=False)
         try:
             yield engine
         finally:
             await engine.close()
-    finally:
-        lock.free()
 
 
 def finished(work: Coroutine[Any, Any, int]) -> int:

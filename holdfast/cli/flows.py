@@ -14,6 +14,7 @@ from holdfast.cli.file import finished
 from holdfast.cli.options import Usage, read_spec, settings_of
 from holdfast.cli.parser import Given
 from holdfast.cli.render import ms_of, now_ms, painted, problem_lines, span, table
+from holdfast.cli.safe import one_line
 from holdfast.cli.source import opened
 from holdfast.cli.streams import UNWRITTEN, give, put, say, show
 from holdfast.config import Settings
@@ -70,15 +71,16 @@ def list_command(given: Given) -> int:
 async def _list(settings: Settings, *, as_json: bool) -> int:
     async with opened(settings) as source:
         found, folder = await source.workflows(), await source.folder()
+        skills = await source.folder("skills")
     if as_json:
-        return _written(give({"items": found, "folder": folder}))
+        return _written(give({"items": found, "folder": folder, "skills": skills}))
     code = 0
     if found:
         now = now_ms()
         code = _written(show(table(_HEADS, [_cells(one, now) for one in found])))
     else:
         say(f"no workflows are published in {source.place}")
-    for line in _folder_lines(folder):
+    for line in (*_folder_lines(folder), *_folder_lines(skills)):
         say(line)
     return code
 
@@ -107,7 +109,7 @@ def _file_lines(file: FolderFile) -> list[str]:
     if file.status != "broken":
         return []
     stays = f"; the published version of {file.name} stays" if file.name else ""
-    return [f"{file.file} cannot be used{stays}:", *problem_lines(file.problems)]
+    return [one_line(f"{file.file} cannot be used{stays}:"), *problem_lines(file.problems)]
 
 
 # -------------------------------------------------------------------------------------------------------- show
@@ -167,15 +169,18 @@ def rollback_command(given: Given) -> int:
 async def _roll_back(settings: Settings, name: str, number: int, *, as_json: bool) -> int:
     async with opened(settings) as source:
         release = await source.roll_back(name, number)
-        folder = await source.folder()
+        folders = [await source.folder(), await source.folder("skills")]
     if as_json:
         return _written(give(release))
     say(
         f"{release.name} means number {release.number} ({release.version[:VERSION_SHOWN]}) again at {source.place}"
     )
-    for file in folder.items:
-        if file.name == release.name:
-            say(f"{folder.folder}/{file.file} says otherwise: mend it, or it counts again at the next start")
+    for folder in folders:
+        for file in folder.items:
+            if file.name == release.name:
+                say(
+                    f"{folder.folder}/{file.file} says otherwise: mend it, or it counts again at the next start"
+                )
     return 0
 
 

@@ -12,6 +12,7 @@ import msgspec
 from holdfast.cli.options import Usage
 from holdfast.cli.parser import Given
 from holdfast.cli.streams import UNWRITTEN, give, put
+from holdfast.spec.schedule import file_schema
 from holdfast.spec.schema import flow_schema, schema
 
 SCHEMA: Final = "holdfast.schema.json"
@@ -138,8 +139,15 @@ def _indented(data: Any) -> str:
 
 
 def schema_command(given: Given) -> int:
-    text = _indented(flow_schema() if given.has("--graph") else schema())
-    return 0 if put(text.encode()) else UNWRITTEN
+    notation = given.argument or ("graph" if given.has("--graph") else "steps")
+    return 0 if put(_indented(SCHEMAS[notation]()).encode()) else UNWRITTEN
+
+
+SCHEMAS: Final[dict[str, Callable[[], Any]]] = {
+    "steps": schema,
+    "graph": flow_schema,
+    "schedules": file_schema,
+}
 
 
 FILES: Final[dict[str, Callable[[], str]]] = {

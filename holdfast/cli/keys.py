@@ -61,6 +61,9 @@ async def _create(settings: Settings, given: Given, expires_in_secs: int | None)
         made = await keys.create(wanted)
     if given.has("--json"):
         return 0 if give(made) else UNWRITTEN
+    if made.key is None:  # the connection broke after the key was made, and the request was repeated
+        say(f"the response that contained the new key was lost; revoke {made.id}, and create another key")
+        return UNWRITTEN
     say(f"made {made.id} ({made.name}) for the tenant {made.tenant}; this is the only time that it is shown:")
     return 0 if put(f"{made.key}\n".encode()) else UNWRITTEN
 
@@ -68,7 +71,7 @@ async def _create(settings: Settings, given: Given, expires_in_secs: int | None)
 async def _list(settings: Settings, given: Given) -> int:
     tenant = given.text("--tenant")
     if server_of(settings) is None:
-        with reading(settings) as store:  # while another process may own the file
+        async with reading(settings) as store:  # while another process may own the file
             rows = [row for row in await store.api_keys() if row.tenant == (tenant or DEFAULT_TENANT)]
         found = [key_view(row) for row in rows]
     else:
@@ -122,7 +125,7 @@ async def _opened(settings: Settings, tenant: str | None, *, may_create: bool = 
     server = server_of(settings)
     if server is None:
         async with acting(settings, Registry(), may_create=may_create) as engine:
-            keys = ApiKeys(engine)
+            keys = ApiKeys(engine.store, engine.clock, engine.gate)
             await keys.load()
             yield _OfFile(keys, tenant or DEFAULT_TENANT)
         return

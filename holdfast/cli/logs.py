@@ -13,8 +13,9 @@ from typing import Any, Final, TextIO
 
 import msgspec
 
-from holdfast.cli.safe import BEYOND_JSON, CONTROLS, harmless
+from holdfast.cli.safe import BEYOND_JSON, CONTROLS, harmless, in_unicode
 from holdfast.cli.streams import speak_through
+from holdfast.tools.secrets import Secrets
 
 _ABOUT: Final = ("run_id", "step", "attempt")  # fields of their own, where a line is about a run
 
@@ -24,10 +25,20 @@ class ToStderr(logging.StreamHandler[TextIO]):
 
     def __init__(self) -> None:
         logging.Handler.__init__(self)
-        self.redact: Callable[[str], str] = str
+        self.secrets: Secrets | None = None
+        self._lines: Callable[[str], str] = str
+
+    def redact_with(self, secrets: Secrets) -> None:
+        self.secrets, self._lines = secrets, secrets.lines()
 
     def format(self, record: logging.LogRecord) -> str:
-        return self.redact(super().format(record))
+        if self.secrets is None or not self.secrets.are_known:
+            return super().format(record)
+        if not hasattr(record, "said"):  # what a tool said is redacted already
+            record = logging.makeLogRecord(
+                {**vars(record), "msg": self._lines(record.getMessage()), "args": None}
+            )
+        return self.secrets.redact(super().format(record))
 
     @property
     def stream(self) -> TextIO:
@@ -68,7 +79,7 @@ class AsJson(logging.Formatter):
             line |= {"message": said["message"], "fields": said["fields"]}
         if record.exc_info:
             line["trace"] = self.formatException(record.exc_info)
-        return msgspec.json.encode(line).decode().translate(BEYOND_JSON)
+        return msgspec.json.encode(in_unicode(line)).decode().translate(BEYOND_JSON)
 
 
 def begin(form: str) -> None:
@@ -82,8 +93,8 @@ def begin(form: str) -> None:
         speak_through(logging.getLogger("holdfast.cli").info)
 
 
-def redact_with(redact: Callable[[str], str]) -> None:
+def redact_with(secrets: Secrets) -> None:
     """Keep what must not be seen out of all lines, also out of those that a tool logs by itself."""
     for handler in logging.getLogger().handlers:
         if isinstance(handler, ToStderr):
-            handler.redact = redact
+            handler.redact_with(secrets)

@@ -56,8 +56,11 @@ def settings_of(given: Given) -> Settings:
         "host": given.text("--host"),
         "port": _port(given.text("--port")),
         "flows": given.text("--flows"),
+        "skills": given.text("--skills"),
+        "schedules": given.text("--schedules"),
         "public_url": given.text("--public-url"),
         "tools": given.texts("--tools"),
+        "plugins": given.texts("--plugins"),
         "log": given.text("--log"),
         "allow_networks": given.texts("--allow-networks"),
         "artefact_roots": given.texts("--artefact-root"),
@@ -157,11 +160,16 @@ def value_of(text: str) -> Any:
 # ---------------------------------------------------------------------------------------------------------- tools
 
 
-def load_tools(settings: Settings) -> Registry:
-    """The tools of each `module` or `module:object`, which may lie in this folder or beside holdfast.toml."""
+def importable(settings: Settings) -> None:
+    """Let modules be imported from this folder, and from that of holdfast.toml."""
     for folder in (str(settings.folder.absolute()), str(Path.cwd())):
         if folder not in sys.path:
             sys.path.insert(0, folder)
+
+
+def load_tools(settings: Settings) -> Registry:
+    """The tools of each `module` or `module:object`, which may lie in this folder or beside holdfast.toml."""
+    importable(settings)
     tools = [tool for reference in settings.tools for tool in load(reference)]
     networks = settings.allow_networks
     try:

@@ -116,9 +116,9 @@ def problem_lines(problems: Iterable[Problem], level: str = "error") -> list[str
     lines = []
     for problem in problems:
         place = f"{problem.source or 'spec'}:" + (f"{problem.line}:{problem.column}:" if problem.line else "")
-        lines.append(f"{place} {level}: {problem.message}")
+        lines.append(one_line(f"{place} {level}: {problem.message}"))
         if problem.hint:
-            lines.append(f"    hint: {problem.hint}")
+            lines.append(one_line(f"    hint: {problem.hint}"))
     return lines
 
 

@@ -36,7 +36,7 @@ from holdfast.cli.streams import UNWRITTEN, give, reserve_stdout, say
 from holdfast.config import Settings
 from holdfast.errors import HoldfastError, NotWaiting
 from holdfast.plan.graph import Call
-from holdfast.runtime.door import Live
+from holdfast.runtime.door import ResidentRun
 from holdfast.runtime.engine import Engine
 from holdfast.runtime.starts import StartRun
 from holdfast.spec.notation import Definition, definition_from_stored
@@ -127,7 +127,7 @@ class Begin(Protocol):
     def may_create(self) -> bool: ...  # the database, if it is not there
 
     async def before(self, engine: Engine, *, every: bool) -> Steps: ...
-    async def begin(self, engine: Engine) -> Live: ...
+    async def begin(self, engine: Engine) -> ResidentRun: ...
     async def begin_at(self, server: ServerSource) -> str: ...  # the run's id
 
 
@@ -141,10 +141,10 @@ class Start(NamedTuple):
     async def before(self, engine: Engine, *, every: bool) -> Steps:
         return Steps(every=every)
 
-    async def begin(self, engine: Engine) -> Live:
+    async def begin(self, engine: Engine) -> ResidentRun:
         begun = await engine.starts.start(StartRun(definition=self.spec, inputs=self.inputs))
-        assert begun.live is not None
-        return begun.live
+        assert begun.resident is not None
+        return begun.resident
 
     async def begin_at(self, server: ServerSource) -> str:
         return (await server.client.start(self.spec.to_data(), self.inputs)).run_id
@@ -167,8 +167,8 @@ class GoOn(NamedTuple):
                 self._tell_file_is_not_used(row.workflow)
         return await steps_so_far(engine.store, row.no, every=every)
 
-    async def begin(self, engine: Engine) -> Live:
-        return await engine.take_up((await self._row(engine)).id)
+    async def begin(self, engine: Engine) -> ResidentRun:
+        return await engine.runs.take_up((await self._row(engine)).id)
 
     async def begin_at(self, server: ServerSource) -> str:
         return await server.find(self.run_id, is_open=True)
@@ -212,22 +212,22 @@ class Attendant:
     def __init__(self, engine: Engine, order: Order, view: View) -> None:
         self._engine, self._order, self._view = engine, order, view
         self._steps = Steps(every=order.all_steps)
-        self._live: Live | None = None
+        self._resident: ResidentRun | None = None
         self._holders: list[str] = []
         self._left: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._looking: asyncio.Task[None] | None = None
         self.is_result_written = True
 
     async def attend(self) -> int:
-        self._engine.listeners.append(self._heard)
+        self._engine.door.listeners.append(self._heard)
         self._engine.dispatch.hearers.append(self._told)
         self._listen_to_signals()
         with ticking(self._view):
             begin = self._order.begin
             self._steps = await begin.before(self._engine, every=self._order.all_steps)
-            live = await begin.begin(self._engine)
-            self._hear_of(live)
-            ended = asyncio.ensure_future(self._engine.waiters.ended(live.run.no))
+            resident = await begin.begin(self._engine)
+            self._hear_of(resident)
+            ended = asyncio.ensure_future(self._engine.waiters.ended(resident.run.no))
             either: set[asyncio.Future[Any]] = {ended, self._left}
             await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
         if ended.done():
@@ -235,23 +235,23 @@ class Attendant:
         ended.cancel()
         if self._looking is not None:
             self._looking.cancel()
-        self._holders = await self._waits_for_keys(live)
-        return await self._report(live, self._left.result())
+        self._holders = await self._waits_for_keys(resident)
+        return await self._report(resident, self._left.result())
 
     # ------------------------------------------------------------------------------------------------ watching
 
-    def _heard(self, live: Live, event: Any, decisions: Any) -> None:
+    def _heard(self, resident: ResidentRun, event: Any, decisions: Any) -> None:
         """A row is durable: a fact and what follows from it."""
-        if live.run.no != self._hear_of(live).run.no:
+        if resident.run.no != self._hear_of(resident).run.no:
             return
-        self._view.changed(self._steps.take(event, decisions, live.run.at))
+        self._view.changed(self._steps.take(event, decisions, resident.run.at))
         if self._steps.stuck and self._looking is None:
             self._looking = asyncio.get_running_loop().create_task(self._leave_if_stuck())
 
     async def _leave_if_stuck(self) -> None:
         """Wait for what is on its way: the row that ends a step may hand its key to one that waits for it."""
         while self._steps.stuck and not self._left.done():
-            await self._engine.advance.drained()
+            await self._engine.door.drained()
             gate = next((step.path for step in self._steps.stuck if step.reason == "approval"), None)
             if gate is not None and may_ask() and not self._order.as_json:
                 await self._ask(gate)
@@ -261,34 +261,34 @@ class Attendant:
 
     async def _ask(self, path: str) -> None:
         """Ask on the spot for an approval; if it is left open, so is the run."""
-        live = self._live
-        assert live is not None
+        resident = self._resident
+        assert resident is not None
         self._view.end()
-        said = await decision(path, approval_detail(live.run, path))
+        said = await decision(path, approval_detail(resident.run, path))
         if said is None:
             return self._leave(WAITS_FOR_OUTSIDE)
         try:
             is_decided = await self._engine.approvals.approve(
-                live.run.tenant, live.run.id, path, **said._asdict()
+                resident.run.tenant, resident.run.id, path, **said._asdict()
             )
         except HoldfastError as error:
             say(str(error))
             is_decided = isinstance(error, NotWaiting)  # it expired meanwhile
         if not is_decided:
             return self._leave(WAITS_FOR_OUTSIDE)
-        self._view.begin(live.run.id, live.plan.name, list(live.plan.root.nodes), self._steps)
+        self._view.begin(resident.run.id, resident.plan.name, list(resident.plan.root.nodes), self._steps)
 
     def _told(self, no: RunNo, path: str, attempt: int, kind: str, data: dict[str, Any]) -> None:
         """A tool says how far it is. What else it says are log lines."""
         if kind == "progress":
             self._view.progressed(path, data["fraction"], data["message"])
 
-    def _hear_of(self, live: Live) -> Live:
+    def _hear_of(self, resident: ResidentRun) -> ResidentRun:
         """The first run that is heard of is ours."""
-        if self._live is None:
-            self._live = live
-            self._view.begin(live.run.id, live.plan.name, list(live.plan.root.nodes), self._steps)
-        return self._live
+        if self._resident is None:
+            self._resident = resident
+            self._view.begin(resident.run.id, resident.plan.name, list(resident.plan.root.nodes), self._steps)
+        return self._resident
 
     def _leave(self, code: int) -> None:
         if not self._left.done():
@@ -303,12 +303,12 @@ class Attendant:
 
     # ----------------------------------------------------------------------------------------------- the end
 
-    async def _report(self, live: Live, code: int) -> int:
-        run = live.run
+    async def _report(self, resident: ResidentRun, code: int) -> int:
+        run = resident.run
         status = run.status
-        output = await output_of(self._engine.store, live.plan, run) if status == "completed" else None
+        output = await output_of(self._engine.store, resident.plan, run) if status == "completed" else None
         if self._order.as_json:
-            steps = await read_steps(self._engine.store, live.plan, run, every=self._order.all_steps)
+            steps = await read_steps(self._engine.store, resident.plan, run, every=self._order.all_steps)
             self.is_result_written = give(result_data(run.id, status, output, run.error, steps))
         elif run.over:
             self.is_result_written = tell_end(status, run.at - run.created_at, output, run.error)
@@ -316,77 +316,77 @@ class Attendant:
 
     def parting(self) -> list[str]:
         """What to do next. Call it when the engine is closed: then it is known which attempts were released."""
-        live = self._live
-        if live is None or live.run.status == "completed":
+        resident = self._resident
+        if resident is None or resident.run.status == "completed":
             return []
-        if live.run.over:
-            return self._after_failure(live) if live.run.status == "failed" else []
+        if resident.run.over:
+            return self._after_failure(resident) if resident.run.status == "failed" else []
         if self._left.result() != WAITS_FOR_OUTSIDE:
-            return [*self._stopped(live), f"continue with: {self._command(live, [])}"]
+            return [*self._stopped(resident), f"continue with: {self._command(resident, [])}"]
         missing = [step for step in self._steps.stuck if step.reason == "no_tool"]
-        waits = [harmless(f"step {path} waits for {what}") for path, what in ends_of_waits(live.run)]
-        lines = [*self._waits_for_tools(live, missing), *self._holders, *waits[:WAITS_TOLD_MAX]]
-        return [*lines, f"continue with: {self._command(live, missing)}"]
+        waits = [harmless(f"step {path} waits for {what}") for path, what in ends_of_waits(resident.run)]
+        lines = [*self._waits_for_tools(resident, missing), *self._holders, *waits[:WAITS_TOLD_MAX]]
+        return [*lines, f"continue with: {self._command(resident, missing)}"]
 
-    def _after_failure(self, live: Live) -> list[str]:
-        path = live.run.error.path if live.run.error else ""
-        step = next((name for name in live.plan.root.nodes if path == name or is_in(path, name)), None)
-        shown = ["holdfast", "runs", "show", live.run.id, *self._order.where]
-        again = ["holdfast", "runs", "rerun", live.run.id, *(("--from", step) if step else ())]
+    def _after_failure(self, resident: ResidentRun) -> list[str]:
+        path = resident.run.error.path if resident.run.error else ""
+        step = next((name for name in resident.plan.root.nodes if path == name or is_in(path, name)), None)
+        shown = ["holdfast", "runs", "show", resident.run.id, *self._order.where]
+        again = ["holdfast", "runs", "rerun", resident.run.id, *(("--from", step) if step else ())]
         return [
             f"see the output of each step: {shlex.join(shown)}",
             f"after fixing the cause: {shlex.join([*again, *self._order.repeat])}",
         ]
 
-    def _stopped(self, live: Live) -> list[str]:
+    def _stopped(self, resident: ResidentRun) -> list[str]:
         at_work = [step.path for step in self._steps.open if step.status == "running" and not step.is_scope]
-        lost = [path for path in at_work if _call(live, path).fails_on_crash]
+        lost = [path for path in at_work if _call(resident, path).fails_on_crash]
         return [
-            f"stopped; run {live.run.id} is saved and can be continued",
+            f"stopped; run {resident.run.id} is saved and can be continued",
             *(f"step {path} was running and must not run twice: it will fail as lost" for path in lost),
         ]
 
-    async def _waits_for_keys(self, live: Live) -> list[str]:
+    async def _waits_for_keys(self, resident: ResidentRun) -> list[str]:
         """Each key that steps wait for, with the step that holds it."""
         lines: dict[str, str] = {}
-        for path, step in live.run.steps.items():
+        for path, step in resident.run.steps.items():
             if step.key is not None and step.state == "waiting" and len(lines) < KEYS_TOLD_MAX:
-                scope = "" if step.key.is_global else live.run.id
-                holder = await self._engine.store.key_holder(live.run.tenant, scope, step.key.text)
+                scope = "" if step.key.is_global else resident.run.id
+                holder = await self._engine.store.key_holder(resident.run.tenant, scope, step.key.text)
                 if holder is not None:
                     run_id, held_by = holder
                     lines[step.key.text] = (
-                        f"run {live.run.id} waits for the key {step.key.text!r} of step {path}, which step {held_by} "
+                        f"run {resident.run.id} waits for the key {step.key.text!r} of step {path}, which step {held_by} "
                         f"of run {run_id} holds; continue that run with: holdfast run --continue {run_id}"
                     )
         return list(lines.values())
 
-    def _waits_for_tools(self, live: Live, missing: list[StepView]) -> list[str]:
+    def _waits_for_tools(self, resident: ResidentRun, missing: list[StepView]) -> list[str]:
         """Each tool that steps wait for, with the first of those steps and the name that was perhaps meant."""
         by_tool: dict[str, list[str]] = {}
         for step in missing:
-            by_tool.setdefault(_call(live, step.path).target, []).append(step.path)
+            by_tool.setdefault(_call(resident, step.path).target, []).append(step.path)
         hints = {tool: did_you_mean(tool, self._engine.registry.names()) for tool in by_tool}
         lines = []
         for tool, paths in by_tool.items():
             more = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
             hint = f"; {hints[tool]}" if hints[tool] else ""
-            lines.append(f"run {live.run.id} waits for the tool {tool!r} of step {paths[0]}{more}{hint}")
+            lines.append(f"run {resident.run.id} waits for the tool {tool!r} of step {paths[0]}{more}{hint}")
         if any(hints.values()):
             lines.append(
                 "a run keeps the definition that it started with: if the name is wrong, fix it and start a new run"
             )
         return lines
 
-    def _command(self, live: Live, missing: list[StepView]) -> str:
-        parts = ["holdfast", "run", "--continue", live.run.id, *self._order.repeat]
+    def _command(self, resident: ResidentRun, missing: list[StepView]) -> str:
+        parts = ["holdfast", "run", "--continue", resident.run.id, *self._order.repeat]
         return shlex.join(parts + (["--tools", self._likely_module()] if missing else []))
 
     def _likely_module(self) -> str:
         return "tools" if Path("tools.py").exists() and "tools" not in self._order.tools else "MODULE"
 
 
-def _call(live: Live, path: str) -> Call:
-    node = live.plan.node(path)
+def _call(resident: ResidentRun, path: str) -> Call:
+    node = resident.plan.node(path)
     assert isinstance(node, Call)
     return node

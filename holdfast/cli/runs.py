@@ -6,7 +6,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from holdfast.api.types import Explanation, Reason, Run, RunLine
+from holdfast.api.types import Explanation, Reason, Run, RunLine, RunTrigger
 from holdfast.cli.file import finished
 from holdfast.cli.options import Usage, edited_inputs, settings_of
 from holdfast.cli.parser import Given
@@ -29,7 +29,7 @@ from holdfast.cli.safe import harmless, one_line
 from holdfast.cli.source import ServerSource, Source, opened
 from holdfast.cli.streams import UNWRITTEN, give, reserve_stdout, say, show
 from holdfast.config import Settings
-from holdfast.runtime.door import Live
+from holdfast.runtime.door import ResidentRun
 from holdfast.runtime.engine import Engine
 from holdfast.runtime.rerun import Again
 from holdfast.runtime.starts import RerunRun
@@ -134,8 +134,19 @@ def _headed(run: Run) -> list[str]:
     again = f", again from run {run.rerun_of}" if run.rerun_of else ""
     return [
         f"run {run.run_id} of {run.workflow}{again}",
+        *_started_by(run.trigger),
         f"{painted(run.status, run.status)}, begun {instant(created)}, {span(until - created)}" + labels,
     ]
+
+
+def _started_by(trigger: RunTrigger | None) -> list[str]:
+    if trigger is None:
+        return []
+    late = ", caught up" if trigger.is_catchup else ""
+    when = (
+        f"due at {trigger.scheduled_at}" if trigger.kind in ("cron", "interval", "at") else trigger.occurrence
+    )
+    return [f"started by schedule {harmless(trigger.schedule_id)}, {harmless(when)}{late}"]
 
 
 def _tree(names: list[str], steps: dict[str, StepView]) -> list[str]:
@@ -178,6 +189,7 @@ async def _explain(settings: Settings, given: Given) -> int:
 def _explained(why: Explanation, workflow: str) -> list[str]:
     by = f", driven by process {why.driven_by}" if why.driven_by is not None else ""
     lines = [f"run {why.run_id} of {workflow}: {painted(why.status, why.status)}{by}"]
+    lines += _started_by(why.trigger)
     lines += [line for reason in why.reasons for line in _reason_lines(reason)]
     return lines + ([f"  and {why.more} more"] if why.more else [])
 
@@ -228,11 +240,11 @@ class Rerun(NamedTuple):
     async def before(self, engine: Engine, *, every: bool) -> Steps:
         return Steps(every=every)
 
-    async def begin(self, engine: Engine) -> Live:
+    async def begin(self, engine: Engine) -> ResidentRun:
         order = RerunRun(run_id=RunId(self.run_id), again=self.again, inputs=self.inputs)
         begun = await engine.starts.rerun(order)
-        assert begun.live is not None
-        return begun.live
+        assert begun.resident is not None
+        return begun.resident
 
     async def begin_at(self, server: ServerSource) -> str:
         again = self.again

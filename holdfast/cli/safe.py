@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import os
 import re
-from typing import Final
+from typing import Any, Final
+
+import msgspec
 
 _INVISIBLE: Final = (
     *range(0x7F, 0xA0),  # DEL and the C1 controls: U+009B alone begins an escape sequence
@@ -19,6 +21,7 @@ _INVISIBLE: Final = (
     *range(0x200B, 0x2010),  # zero width, and marks of direction
     *range(0x2028, 0x202F),  # line and paragraph separator, embeddings and overrides of direction
     *range(0x2060, 0x2070),  # word joiner, isolates of direction
+    *range(0xD800, 0xE000),  # bytes of a file name that are not UTF-8
     0xFEFF,
     *range(0xFFF9, 0xFFFC),
     *range(0xE0000, 0xE0080),  # tags
@@ -50,6 +53,17 @@ def harmless(text: str) -> str:
 def one_line(text: str) -> str:
     """A text that begins no other line."""
     return text.replace("\n", CONTROLS[10])
+
+
+def in_unicode(value: Any) -> Any:
+    """JSON data that can be encoded: bytes of a file name that are not UTF-8 are shown as escapes."""
+    if isinstance(value, str):
+        return value.encode(errors="backslashreplace").decode()
+    if isinstance(value, dict):
+        return {in_unicode(key): in_unicode(member) for key, member in value.items()}
+    if isinstance(value, list | tuple):
+        return [in_unicode(member) for member in value]
+    return in_unicode(msgspec.to_builtins(value)) if isinstance(value, msgspec.Struct) else value
 
 
 def coloured(text: str, colour: str) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar
 
@@ -30,19 +30,27 @@ from holdfast.api.types import (
     Workflow,
     WorkflowLine,
 )
-from holdfast.cli.file import CANDIDATES_MAX, ID_PART_MIN, LAST, acting, found, path_of, reading, the_one
+from holdfast.cli.file import (
+    CANDIDATES_MAX,
+    ID_PART_MIN,
+    LAST,
+    acting,
+    beside,
+    found,
+    path_of,
+    reading,
+    the_one,
+)
 from holdfast.cli.options import Usage
 from holdfast.cli.render import FRAMES_PER_SECOND, ms_of
 from holdfast.config import DEFAULT_DB, Settings
 from holdfast.errors import NotFound
 from holdfast.http.auth import LOCAL_ID
-from holdfast.runtime.commands import Commands
 from holdfast.runtime.engine import Engine
-from holdfast.runtime.ownership import holder_of
 from holdfast.runtime.plans import Plans
 from holdfast.runtime.rerun import Again
+from holdfast.store.lock import holder_of
 from holdfast.store.records import ReadRow
-from holdfast.store.sqlite.store import SqliteStore
 from holdfast.tools.registry import Registry
 from holdfast.values import DEFAULT_TENANT, OPEN, TERMINAL, Millis, RunId, written
 from holdfast.views.all_events import History, TailOfAll, Told, encoded
@@ -118,7 +126,7 @@ class Source(Protocol):
     async def versions(self, name: str) -> list[Release]: ...
     async def diff(self, name: str, a: int, b: int) -> Diff: ...
     async def roll_back(self, name: str, number: int) -> Release: ...
-    async def folder(self) -> FolderReport: ...
+    async def folder(self, of: str = "flows") -> FolderReport: ...
 
 
 def server_of(settings: Settings) -> str | None:
@@ -193,7 +201,7 @@ class ServerSource:
         return await self.client.run(run_id)
 
     async def steps(self, run_id: str, *, every: bool) -> tuple[dict[str, StepView], list[str]]:
-        found = await _all(lambda **page: self.client.steps(run_id, every=every, **page))
+        found = await every_page(lambda **page: self.client.steps(run_id, every=every, **page))
         return {step.path: view_of(step) for step in found}, await self.names(run_id)
 
     async def names(self, run_id: str) -> list[str]:
@@ -254,13 +262,13 @@ class ServerSource:
         return await self.client.publish(definition, draft=draft)
 
     async def workflows(self) -> list[WorkflowLine]:
-        return await _all(self.client.workflows)
+        return await every_page(self.client.workflows)
 
     async def workflow(self, name: str, number: int | None) -> Workflow:
         return await self.client.workflow(name, number)
 
     async def versions(self, name: str) -> list[Release]:
-        return await _all(lambda **page: self.client.versions(name, **page))
+        return await every_page(lambda **page: self.client.versions(name, **page))
 
     async def diff(self, name: str, a: int, b: int) -> Diff:
         return await self.client.diff(name, a, b)
@@ -268,8 +276,8 @@ class ServerSource:
     async def roll_back(self, name: str, number: int) -> Release:
         return await self.client.roll_back(name, number)
 
-    async def folder(self) -> FolderReport:
-        return await self.client.folder()
+    async def folder(self, of: str = "flows") -> FolderReport:
+        return await self.client.folder(of)
 
 
 class Listener:
@@ -344,7 +352,7 @@ class Part(Protocol[Item]):
     def cursor(self) -> str | None: ...
 
 
-async def _all(page: Callable[..., Coroutine[Any, Any, Part[Item]]]) -> list[Item]:
+async def every_page(page: Callable[..., Coroutine[Any, Any, Part[Item]]]) -> list[Item]:
     """A list whole, page by page."""
     found: list[Item] = []
     cursor = None
@@ -373,9 +381,9 @@ class FileSource:
     def flags(self) -> tuple[str, ...]:
         return () if self._settings.db == DEFAULT_DB else ("--db", self._settings.db)
 
-    @contextlib.contextmanager
-    def _reading(self) -> Iterator[Queries]:
-        with reading(self._settings) as store:
+    @contextlib.asynccontextmanager
+    async def _reading(self) -> AsyncIterator[Queries]:
+        async with reading(self._settings) as store:
             yield Queries(store, Plans(store, self._settings.template_env))
 
     @contextlib.asynccontextmanager
@@ -384,53 +392,55 @@ class FileSource:
             yield engine
 
     async def find(self, word: str, *, is_open: bool = False) -> str:
-        with reading(self._settings) as store:
+        async with reading(self._settings) as store:
             return (await found(store, word, is_open=is_open)).id
 
     async def runs(self, *, cursor: str | None, limit: int, **wanted: Any) -> RunPage:
-        with self._reading() as queries:
+        async with self._reading() as queries:
             page = await queries.runs(DEFAULT_TENANT, cursor=cursor, limit=limit, **wanted)
         return RunPage([present.run_line(row) for row in page.items], page.cursor)
 
     async def run(self, run_id: str) -> Run:
-        with self._reading() as queries:
+        async with self._reading() as queries:
             view = await queries.run(DEFAULT_TENANT, run_id)
         return msgspec.structs.replace(present.run(view), inputs=view.inputs, output=view.output)
 
     async def steps(self, run_id: str, *, every: bool) -> tuple[dict[str, StepView], list[str]]:
-        with self._reading() as queries:
+        async with self._reading() as queries:
             names = await queries.step_names(DEFAULT_TENANT, run_id)
-            found = await _all(lambda **page: queries.steps(DEFAULT_TENANT, run_id, every=every, **page))
+            found = await every_page(
+                lambda **page: queries.steps(DEFAULT_TENANT, run_id, every=every, **page)
+            )
         return {step.path: step for step in found}, names
 
     async def names(self, run_id: str) -> list[str]:
-        with self._reading() as queries:
+        async with self._reading() as queries:
             return await queries.step_names(DEFAULT_TENANT, run_id)
 
     async def preview(self, run_id: str, again: Again) -> RerunPreview:
-        with self._reading() as queries:
+        async with self._reading() as queries:
             found = await queries.preview(DEFAULT_TENANT, run_id, again)
         return RerunPreview(found.copied, found.runs)
 
     async def explain(self, run_id: str) -> Explanation:
-        with self._reading() as queries:
+        async with self._reading() as queries:
             return present.explanation(await queries.explain(DEFAULT_TENANT, run_id))
 
     async def cancel(self, run_id: str, reason: str) -> str:
         async with self._acting() as engine:
-            await engine.cancel(RunId(run_id), reason)
-            await engine.advance.drained()
-            return (await engine.row_of(RunId(run_id))).status
+            await engine.runs.cancel(RunId(run_id), reason)
+            await engine.door.drained()
+            return (await engine.runs.row_of(RunId(run_id))).status
 
     async def retry(self, run_id: str) -> bool:
         async with self._acting() as engine:
-            await engine.retry(RunId(run_id))
+            await engine.runs.retry(RunId(run_id))
         return False
 
     async def approve(self, run_id: str, path: str, answer: Answer) -> bool:
         answer = answer._replace(by=answer.by or LOCAL_ID)
         async with self._acting() as engine:
-            return await Commands(engine).approve(DEFAULT_TENANT, run_id, path, **answer._asdict())
+            return await engine.commands.approve(DEFAULT_TENANT, run_id, path, **answer._asdict())
 
     async def link(self, run_id: str, path: str, by: str) -> str:
         base = self._settings.public_url
@@ -444,20 +454,20 @@ class FileSource:
 
     async def signal(self, run_id: str, key: str, value: Any, correlation: str | None) -> str:
         async with self._acting() as engine:
-            await Commands(engine).signal(DEFAULT_TENANT, run_id, key, value, correlation)
-            await engine.advance.drained()
-            return (await engine.row_of(RunId(run_id))).status
+            await engine.commands.signal(DEFAULT_TENANT, run_id, key, value, correlation)
+            await engine.door.drained()
+            return (await engine.runs.row_of(RunId(run_id))).status
 
     async def resume(self, task_id: str, answer: Any, run_id: str | None) -> Resumed:
         async with self._acting() as engine:
-            told = await Commands(engine).resume(DEFAULT_TENANT, task_id, answer, run_id)
+            told = await engine.commands.resume(DEFAULT_TENANT, task_id, answer, run_id)
         return Resumed(told.resumed, told.reason)
 
     async def news(self, run_id: str) -> AsyncGenerator[News, None]:
         """A file sends no notification when it grows, so it is read a few times a second."""
         after = 0
         while True:
-            with reading(self._settings) as store:
+            async with reading(self._settings) as store:
                 row = await found(store, run_id)
                 rows = await store.journal(row.no, after, PAGE)
             after, has_more = (rows[-1][0] if rows else after), len(rows) == PAGE
@@ -469,9 +479,7 @@ class FileSource:
     async def events(self, run_id: str | None) -> AsyncGenerator[LiveEvent, None]:
         from holdfast.sdk.client import LiveEvent
 
-        store = SqliteStore(path_of(self._settings))
-        store.open_to_read()
-        try:
+        async with beside(self._settings) as store:
             history = History(store, Feed([], []), Plans(store, self._settings.template_env))
             if run_id is None:
                 tail: Tail | TailOfAll | None = await history.of_all(DEFAULT_TENANT, None)
@@ -482,36 +490,34 @@ class FileSource:
                 for event in events:
                     yield msgspec.json.decode(event.data, type=LiveEvent)
                 await asyncio.sleep(0 if events else 1 / FRAMES_PER_SECOND)
-        finally:
-            store.close()
 
     async def publish(self, definition: dict[str, Any], *, draft: bool) -> Release:
         async with self._acting(may_create=True) as engine:
-            return present.release(await Commands(engine).publish(DEFAULT_TENANT, definition, draft=draft))
+            return present.release(await engine.commands.publish(DEFAULT_TENANT, definition, draft=draft))
 
     async def workflows(self) -> list[WorkflowLine]:
-        with self._reading() as queries:
-            found = await _all(lambda **page: queries.workflows(DEFAULT_TENANT, **page))
+        async with self._reading() as queries:
+            found = await every_page(lambda **page: queries.workflows(DEFAULT_TENANT, **page))
         return [present.workflow_line(one) for one in found]
 
     async def workflow(self, name: str, number: int | None) -> Workflow:
-        with self._reading() as queries:
+        async with self._reading() as queries:
             return present.workflow(*await queries.definition(DEFAULT_TENANT, name, number))
 
     async def versions(self, name: str) -> list[Release]:
-        with self._reading() as queries:
-            found = await _all(lambda **page: queries.releases(DEFAULT_TENANT, name, **page))
+        async with self._reading() as queries:
+            found = await every_page(lambda **page: queries.releases(DEFAULT_TENANT, name, **page))
         return [present.release(one) for one in found]
 
     async def diff(self, name: str, a: int, b: int) -> Diff:
-        with self._reading() as queries:
+        async with self._reading() as queries:
             return present.diff(await queries.diff(DEFAULT_TENANT, name, a, b))
 
     async def roll_back(self, name: str, number: int) -> Release:
         async with self._acting() as engine:
-            return present.release(await Commands(engine).roll_back(DEFAULT_TENANT, name, number))
+            return present.release(await engine.commands.roll_back(DEFAULT_TENANT, name, number))
 
-    async def folder(self) -> FolderReport:
+    async def folder(self, of: str = "flows") -> FolderReport:
         return FolderReport(None, "", [])
 
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
-from holdfast.cli.safe import BEYOND_JSON, shown
+from holdfast.cli.safe import BEYOND_JSON, in_unicode, shown
 
 UNWRITTEN: Final = 2  # not 1: whether the result could be written says nothing about how the run ended
 _CLOSED: Final = -1
@@ -67,14 +67,17 @@ def say(text: str) -> None:
 
 def give(data: Any) -> bool:
     """Hand data over as JSON, whatever the locale says. If it cannot be written, print an error and return False."""
-    text = data if isinstance(data, bytes) else msgspec.json.encode(data)
+    try:
+        text = data if isinstance(data, bytes) else msgspec.json.encode(data)
+    except UnicodeEncodeError:
+        text = msgspec.json.encode(in_unicode(data))
     formatted = msgspec.json.format(text, indent=2).decode()
     return put(formatted.translate(BEYOND_JSON).encode() + b"\n")
 
 
 def show(text: str) -> bool:
     """The same for text that people read, in which foreign text may stand."""
-    return put(shown(text).encode(errors="surrogateescape"))
+    return put(shown(text).encode())
 
 
 def put(text: bytes) -> bool:

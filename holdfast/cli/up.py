@@ -10,7 +10,7 @@ import shutil
 import signal
 import socket
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable, Mapping
 from typing import Any, Final
 
 from holdfast import __version__, limits
@@ -18,11 +18,15 @@ from holdfast.cli import logs
 from holdfast.cli.file import finished, path_of
 from holdfast.cli.options import Usage, load_tools, settings_of
 from holdfast.cli.parser import Given
-from holdfast.cli.render import painted
+from holdfast.cli.render import painted, problem_data
+from holdfast.cli.safe import one_line
 from holdfast.cli.streams import UNWRITTEN, give, reserve_stdout, say
 from holdfast.config import Settings
-from holdfast.http.serve import Serving, serving
+from holdfast.http.serve import Serving, prepare_process, serving
 from holdfast.ops.folders import Folder
+from holdfast.ops.schedule_folder import ScheduleFolder
+from holdfast.plugins.load import Loaded
+from holdfast.spec.triggers import PLUGIN
 from holdfast.stopping import end_within, stop_signals
 from holdfast.tools.registry import Registry
 
@@ -67,14 +71,15 @@ def _not_bound(error: OSError, settings: Settings) -> Usage:
 
 async def _up(settings: Settings, registry: Registry, given: Given) -> int:
     stop = _told_to_stop()
+    prepare_process()
     async with serving(settings, registry=registry) as server, _beside(server, settings, given):
-        folder = server.services.folder
-        logs.redact_with(server.services.engine.dispatch.secrets.redact)
+        folders = server.services.folders
+        logs.redact_with(server.services.engine.secrets)
         if given.has("--json"):
-            if not give(_data(server, settings, folder)):
+            if not give(_data(server, settings, folders)):
                 return UNWRITTEN
         else:
-            say("\n".join(_banner(server, settings, folder, is_demo=given.has("--demo"))))
+            say("\n".join(_banner(server, settings, folders, is_demo=given.has("--demo"))))
         await stop.wait()
         end_within(
             limits.now.drain_secs_max
@@ -114,8 +119,9 @@ async def _beside(server: Serving, settings: Settings, given: Given) -> AsyncIte
 # ---------------------------------------------------------------------------------------------------- what is said
 
 
-def _data(server: Serving, settings: Settings, folder: Folder | None) -> dict[str, Any]:
-    files = [] if folder is None else folder.files
+def _data(server: Serving, settings: Settings, folders: Mapping[str, Folder]) -> dict[str, Any]:
+    files = [file for folder in folders.values() for file in folder.files]
+    plugins = _plugins(server)
     return {
         "address": server.address,
         "mode": server.mode,
@@ -124,20 +130,51 @@ def _data(server: Serving, settings: Settings, folder: Folder | None) -> dict[st
         "taken_up": server.taken_up,
         "flows": [one.name for one in files if one.status == "published"],
         "broken": [one.file for one in files if one.status == "broken"],
+        "plugins": [one.name for one in plugins.plugins],
+        "refused_plugins": [str(one) for one in plugins.refused],
+        "schedules": _schedules_data(server.services.schedule_folder),
     }
 
 
-def _banner(server: Serving, settings: Settings, folder: Folder | None, *, is_demo: bool) -> list[str]:
-    names = sorted(server.services.engine.registry.names())
+def _schedules_data(folder: ScheduleFolder | None) -> dict[str, Any] | None:
+    if folder is None:
+        return None
+    plan = folder.plan
+    return {
+        "plan": str(plan),
+        "added": plan.added,
+        "changed": plan.changed,
+        "removed": plan.removed,
+        "problems": [problem_data(problem) for problem in folder.problems],
+    }
+
+
+def _of_schedules(folder: ScheduleFolder) -> list[str]:
+    """What the schedule files changed and what fires next, or that they have mistakes, which have been logged."""
+    where = folder.root.resolve() if folder.root else "of skills"
+    if not folder.problems:
+        return [f"  schedules {where}: {folder.said()}"]
+    broken = _counted(sum(one.status == "broken" for one in folder.files), "file")
+    stay = painted(f"{broken} cannot be used; the schedules in use stay", "failed", fd=2)
+    return [f"  schedules {where}: {stay}"]
+
+
+def _banner(
+    server: Serving, settings: Settings, folders: Mapping[str, Folder], *, is_demo: bool
+) -> list[str]:
+    registry, plugins = server.services.engine.registry, _plugins(server)
+    names = sorted(name for name in registry.names() if not name.startswith(PLUGIN))
     return [
         painted(f"holdfast {__version__} is up at {server.address}", "completed", fd=2),
         f"  mode      {MODES[server.mode]}",
         f"  database  {path_of(settings)}; {_counted(server.taken_up, 'open run')} taken up",
         f"  tools     {', '.join(names)}",
-        *([] if folder is None else [f"  flows     {_of_folder(folder)}"]),
+        *(f"  {name:<10}{_of_folder(folder)}" for name, folder in folders.items()),
+        *([f"  plugins   {_of_plugins(plugins)}"] if plugins.plugins or plugins.refused else []),
+        *(_of_schedules(schedules) if (schedules := server.services.schedule_folder) else []),
         *(["  worker    transform, sum and route, for the examples"] if is_demo else []),
         "try next:",
-        *(f"  {line}" for line in _to_try(server, folder)),
+        *(f"  {line}" for line in _to_try(server, folders.values())),
         f"more: {server.address}/docs; Ctrl-C stops the server, and nothing is lost",
     ]
 
@@ -145,14 +182,24 @@ def _banner(server: Serving, settings: Settings, folder: Folder | None, *, is_de
 def _of_folder(folder: Folder) -> str:
     published = [one.name for one in folder.files if one.name is not None and one.status == "published"]
     broken = f"; {', '.join(one.file for one in folder.broken)} cannot be used" if folder.broken else ""
-    return f"{folder.root.resolve()}: {', '.join(published) or 'none'} published{broken}"
+    return one_line(f"{folder.root.resolve()}: {', '.join(published) or 'none'} published{broken}")
 
 
-def _to_try(server: Serving, folder: Folder | None) -> list[str]:
+def _plugins(server: Serving) -> Loaded:
+    return server.services.engine.plugins.loaded or Loaded()
+
+
+def _of_plugins(plugins: Loaded) -> str:
+    started = [f"{one.name} ({_counted(len(one.schedules), 'schedule')})" for one in plugins.plugins]
+    refused = [one.name or one.source for one in plugins.refused]
+    broken = f"; {', '.join(refused)} cannot be used, see the log" if refused else ""
+    return one_line(f"{', '.join(started) or 'none'}{broken}")
+
+
+def _to_try(server: Serving, folders: Iterable[Folder]) -> list[str]:
     at = f"--server {server.address}"
-    names = (
-        [] if folder is None else [one.name for one in folder.files if one.status == "published" and one.name]
-    )
+    files = [file for folder in folders for file in folder.files]
+    names = [file.name for file in files if file.status == "published" and file.name]
     bearer = ' -H "authorization: Bearer $HOLDFAST_API_KEY"' if server.mode == "guarded" else ""
     me = _called()
     if not names:
@@ -161,7 +208,8 @@ def _to_try(server: Serving, folder: Folder | None) -> list[str]:
     name = "hello" if "hello" in names else names[0]
     data = f"""-H "content-type: application/json" -d '{{"workflow": "{name}"}}'"""
     start = f"curl {server.address}/api/v1/runs{bearer} {data}"
-    return [f"{me} runs watch {at}", start, f"{me} runs show last {at}"]
+    schedules = [f"{me} schedules list {at}"] if server.services.schedule_folder else []
+    return [f"{me} runs watch {at}", start, f"{me} runs show last {at}", *schedules]
 
 
 def _called() -> str:

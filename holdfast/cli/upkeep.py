@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from holdfast.cli.file import acting, finished, path_of, reading
+from holdfast.cli.file import acting, beside, finished, path_of, reading
 from holdfast.cli.options import settings_of
 from holdfast.cli.parser import Given
 from holdfast.cli.render import painted
@@ -15,24 +15,26 @@ from holdfast.config import Settings
 from holdfast.ops.backup import back_up
 from holdfast.ops.doctor import Finding, examine
 from holdfast.ops.upkeep import forget_key
-from holdfast.runtime.ownership import Lock
-from holdfast.store.sqlite.mark import forget_mark
-from holdfast.store.sqlite.store import SqliteStore
+from holdfast.store.open import lock_of, open_file
 from holdfast.tools.registry import Registry
 
 UNSOUND: Final = 1
 
 
 def backup_command(given: Given) -> int:
+    return finished(_back_up(given))
+
+
+async def _back_up(given: Given) -> int:
     target = Path(given.argument or "")
-    store = SqliteStore(path_of(settings_of(given)))
-    store.open_to_read(any_release=True)
-    try:
+    async with beside(settings_of(given), any_release=True) as store:
         made = back_up(store, target, as_copy=given.has("--as-copy"))
-    finally:
-        store.close()
+    return _report_backup(made, target, as_json=given.has("--json"))
+
+
+def _report_backup(made: list[Path], target: Path, *, as_json: bool) -> int:
     size = target.stat().st_size
-    if given.has("--json"):
+    if as_json:
         return (
             0 if give({"files": [str(path) for path in made], "bytes": size, "checked": True}) else UNWRITTEN
         )
@@ -64,12 +66,8 @@ async def _retry(settings: Settings, run_id: str, *, as_json: bool) -> int:
 
 def _accept_loss(settings: Settings, *, as_json: bool) -> int:
     path = path_of(settings, must_exist=True)
-    lock = Lock(path)
-    lock.take()
-    try:
-        forget_mark(path)
-    finally:
-        lock.free()
+    with lock_of(settings.db):
+        open_file(settings.db).accept_loss()
     if as_json:
         return 0 if give({"accepted": path}) else UNWRITTEN
     say(f"the current contents of {path} are accepted as complete; the next start uses them")
@@ -86,7 +84,7 @@ async def _forget(settings: Settings, key: str, *, as_json: bool) -> int:
 
 
 async def _doctor(settings: Settings, *, as_json: bool) -> int:
-    with reading(settings) as store:
+    async with reading(settings) as store:
         findings = await examine(store)
     is_sound = not any(finding.problems for finding in findings)
     if as_json:

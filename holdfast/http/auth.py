@@ -1,7 +1,7 @@
-"""Who asks: the key of a request, its tenant and scopes, and whether a key is needed at all. Not what is asked for.
+"""Authentication: the key of a request, its tenant and scopes, and whether a key is needed. Does not know routes.
 
-Local mode (bound to loopback, and no key was ever made): everybody is admin of the tenant `default`. Guarded mode
-(anything else): a key on every route that is not open. Making the first key guards a running server at once.
+Local mode (bound to loopback, and no key was ever created): every caller is admin of the tenant `default`. Guarded mode (anything
+else): every route that is not open needs a key. Creating the first key guards a running server at once.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from holdfast.ops.api_keys import EVERYTHING, ApiKeys
 from holdfast.values import DEFAULT_TENANT, sha256
 
 BOOTSTRAP_ID: Final = "bootstrap"
-BOOTSTRAP_CHARS_MIN: Final = 16  # it is chosen by people, and is all there is between them and everybody
+BOOTSTRAP_CHARS_MIN: Final = 16  # chosen by people, and the only protection of a guarded server
 LOCAL_ID: Final = "local"
 _BEARER: Final = "bearer"
 
 
 class Principal(msgspec.Struct, frozen=True, gc=False):
-    """Whose request it is. `services` limits what a worker of this key may serve; empty is no limit."""
+    """The caller of a request. `services` limits what a worker with this key may serve; empty means no limit."""
 
     tenant: str
     scopes: frozenset[str]
@@ -46,13 +46,13 @@ class Principal(msgspec.Struct, frozen=True, gc=False):
         return self.tenant == DEFAULT_TENANT and "admin" in self.scopes
 
 
-NOBODY: Final = Principal(DEFAULT_TENANT, frozenset())  # who asks an open route of a guarded server
+NOBODY: Final = Principal(DEFAULT_TENANT, frozenset())  # the caller of an open route of a guarded server
 LOCAL: Final = Principal(DEFAULT_TENANT, EVERYTHING, LOCAL_ID)
 BOOTSTRAP: Final = Principal(DEFAULT_TENANT, EVERYTHING, BOOTSTRAP_ID)
 
 
 class Keys:
-    """`host` is the address that the server is bound to; `bootstrap` an admin key that is accepted and not stored."""
+    """`host` is the address that the server is bound to; `bootstrap` is an admin key that is accepted but not stored."""
 
     def __init__(self, api_keys: ApiKeys, host: str, bootstrap: str | None = None) -> None:
         self.api_keys = api_keys
@@ -66,7 +66,7 @@ class Keys:
         self._bootstrap = None if bootstrap is None else sha256(bootstrap.encode())
         self._principals: dict[
             str, Principal
-        ] = {}  # by hash: made once, forgotten never, rows decide what counts
+        ] = {}  # by hash, never dropped; the rows say which keys are valid
 
     @property
     def is_guarded(self) -> bool:
@@ -81,7 +81,7 @@ class Keys:
             )
 
     def principal_of(self, headers: Mapping[str, str]) -> Principal:
-        """Who asks; raises Unauthorised."""
+        """Return the caller of a request. Raise Unauthorised."""
         if not self.is_guarded:
             return LOCAL
         key = _bearer(headers.get("authorization", ""))
@@ -100,7 +100,7 @@ class Keys:
 
 
 def check_again(principal: Principal, api_keys: ApiKeys) -> None:
-    """For a streaming response: raises Unauthorised once the caller's key is no longer valid."""
+    """Check the caller of a streaming response again. Raise Unauthorised once the key is no longer valid."""
     if principal.key_id == BOOTSTRAP_ID:
         return
     is_local = principal.key_id == LOCAL_ID

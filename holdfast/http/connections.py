@@ -1,4 +1,4 @@
-"""One connection to a client: how long it may take over a request, how much of a head it may send, how many there may be.
+"""Connections to clients: limits for the time of a request, the size of its head, and the number of connections.
 
 uvicorn reads heads without a limit of time or size, and closes a connection whose client does not read by waiting for
 it. Here both are limited, so slow or broken clients, however many, do not affect the rest.
@@ -23,7 +23,7 @@ LAST_LOOK_SECS: Final = 0.1  # at a kept connection before it is closed: a reque
 
 
 def connections_max() -> int:
-    """How many connections there may be, with the files that this process may open."""
+    """Return the limit for connections, given the limit for open files."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = limits.now.connections_max
     wanted = most + FILES_KEPT if hard == resource.RLIM_INFINITY else min(most + FILES_KEPT, hard)
@@ -34,7 +34,7 @@ def connections_max() -> int:
 
 
 class Connection(HttpToolsProtocol):
-    """`since` is when the request that is being read began, or the connection if none did; None once it is read."""
+    """`since` is when the current request started to arrive, or the connection if none did; None once the request is read."""
 
     max: int = limits.DEFAULTS.connections_max
 
@@ -60,7 +60,7 @@ class Connection(HttpToolsProtocol):
             return  # it was refused
         self._head_bytes += len(data)
         super().data_received(data)
-        # A body may have come along with its head, so a head is too large only if it is not over yet.
+        # A body may have arrived with its head, so a head is too large only if it is incomplete.
         if (
             self.is_in_head
             and self._head_bytes > limits.now.head_bytes_max
@@ -84,13 +84,13 @@ class Connection(HttpToolsProtocol):
         self.since, self.is_in_head, self._head_bytes = None, True, 0
 
     def timeout_keep_alive_handler(self) -> None:
-        """The loop runs timers before it reads: after a pause of this process a request may be waiting to be read."""
+        """Close an idle connection, unless a request has arrived: the loop runs timers before it reads sockets."""
         self.timeout_keep_alive_task = self.loop.call_later(
             LAST_LOOK_SECS, super().timeout_keep_alive_handler
         )
 
     def forgive(self, seconds: float) -> None:
-        """This process could not read for that long, so the client was not slow."""
+        """Do not count time in which this process was paused: the client was not slow."""
         self.since = None if self.since is None else self.since + seconds
         self._unread_since += seconds
 
@@ -98,7 +98,7 @@ class Connection(HttpToolsProtocol):
         self._refuse("invalid_request", "this is not HTTP/1.1")
 
     def look(self, now: float) -> None:
-        """End the connection if its client takes too long to send a request, or to take an answer."""
+        """Close the connection if its client takes too long to send a request or to read a response."""
         if self._is_stalled(now) or self._is_late(now):
             self.transport.abort()
 
@@ -117,7 +117,7 @@ class Connection(HttpToolsProtocol):
         return now - self._unread_since > limits.now.stalled_secs_max
 
     def _make_room(self) -> bool:
-        """End another connection that waits for no answer: one that is idle, or the slowest at sending its head."""
+        """Close another connection that waits for no response: an idle one, or the slowest at sending its head."""
         others: list[Connection] = [
             one for one in self.connections if isinstance(one, Connection) and one is not self
         ]
@@ -142,7 +142,7 @@ class Connection(HttpToolsProtocol):
 
 
 async def watch(connections: set[Any]) -> None:
-    """Look at every connection once in a while, until cancelled."""
+    """Check every connection periodically, until cancelled."""
     loop = asyncio.get_running_loop()
     looked_at = loop.time()
     while True:

@@ -22,24 +22,25 @@ from holdfast.http.auth import LOCAL, NOBODY, Keys, Principal
 LOOPBACK_NAMES: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 EVERY_ADDRESS: Final = frozenset({"0.0.0.0", "::"})
 DEFAULT_PORTS: Final = {"http": 80, "https": 443}
-GOOD_MAX: Final = 1_000  # Host headers that need not be taken apart again
+GOOD_MAX: Final = 1_000  # cached Host headers
 
 
 class Guard:
-    """All that stands before the routes of one server. `host` is the address that it is bound to."""
+    """The checks in front of all routes of one server. `host` is the address that it is bound to."""
 
     def __init__(self, keys: Keys, settings: Settings, host: str, monotonic: Callable[[], float]) -> None:
         self.keys = keys
         self.hosts = Hosts(host, public_url=settings.public_url, allowed=settings.allow_hosts)
         self._of_keys = Rate("rate_per_key", settings.rate_per_key, monotonic)
         self._of_addresses = Rate("rate_per_address", settings.rate_per_address, monotonic)
+        self._of_webhooks = Rate("rate_per_webhook", settings.rate_per_webhook, monotonic)
 
     def check(self, headers: Mapping[str, str]) -> None:
-        """Is this server meant, and may the page ask? Raises MisdirectedRequest or Forbidden. Names in lower case."""
+        """Check Host and Origin. Raise MisdirectedRequest or Forbidden. Header names are in lower case."""
         self.hosts.check(headers)
 
     def asker(self, scope: str | None, headers: Mapping[str, str], client: str) -> Principal:
-        """Who asks a route of this scope; raises Unauthorised, Forbidden or TooManyRequests. `client` is an address.
+        """Return the caller of a route with this scope. Raise Unauthorised, Forbidden or TooManyRequests. `client` is an address.
 
         In local mode nothing is counted. Requests without a valid API key are counted by client address, before the 401.
         """
@@ -58,9 +59,14 @@ class Guard:
             principal.need(scope)
         return principal
 
+    def count_webhook(self, path: str, client: str) -> None:
+        """Count a request to a webhook by its path and the sender's address, before any work; raises TooManyRequests."""
+        if self.keys.is_guarded:
+            self._of_webhooks.take(f"{client} {path}")
+
 
 class Hosts:
-    """The names by which this server may be called, and the pages that may call it."""
+    """The allowed Host names of this server, and the allowed Origins."""
 
     def __init__(self, bind: str, *, public_url: str | None = None, allowed: Iterable[str] = ()) -> None:
         bind = bind.strip("[]").lower()
@@ -68,7 +74,7 @@ class Hosts:
         self._takes_numbers = bind in EVERY_ADDRESS
         self._others = frozenset(host[0] for name in allowed if (host := _host(name)) is not None)
         self._names = LOOPBACK_NAMES | {bind} | self._others
-        self._good: set[str] = set()  # as they were sent: most callers say the same all day
+        self._good: set[str] = set()  # as they were sent: most callers always send the same
         self._public: tuple[str, str, int | None] | None = None
         if public_url is not None and (place := _origin(public_url)) is not None:
             self._public = place
@@ -103,7 +109,7 @@ class Hosts:
 
 
 def _host(text: str) -> tuple[str, int | None] | None:
-    """`name:port` taken apart; None if it is nothing of the kind."""
+    """Split `name:port`; None if the text has another form."""
     try:
         parts = urlsplit(f"//{text}")
         name, port = parts.hostname, parts.port
@@ -131,7 +137,7 @@ def _is_number(name: str) -> bool:
 
 
 class Rate:
-    """How often each caller may ask: a bucket of tokens that fills at a steady rate, and holds a burst."""
+    """The rate limit of each caller: a token bucket that refills at a steady rate and allows bursts."""
 
     def __init__(self, limit: str, per_sec: int, monotonic: Callable[[], float]) -> None:
         self.limit, self._per_sec, self._monotonic = limit, per_sec, monotonic
@@ -139,7 +145,7 @@ class Rate:
         self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()  # caller → tokens, and when
 
     def take(self, caller: str) -> None:
-        """One request of a caller; raises TooManyRequests with the time after which there is room again."""
+        """Count one request of a caller. Raise TooManyRequests with the time until the next one is allowed."""
         now = self._monotonic()
         tokens, then = self._buckets.get(caller, (self._full, now))
         tokens = min(self._full, tokens + (now - then) * self._per_sec)

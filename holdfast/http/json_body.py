@@ -1,7 +1,7 @@
-"""JSON that a caller sent, read with more care than a decoder takes: not too deep, and no key twice in one object.
+"""Decodes JSON from callers. Stricter than a plain decoder: limited depth, and no duplicate keys.
 
-Of two equal keys a decoder keeps the last. A proxy, a log or a signature check before this server may have used the
-first, so such a body is refused. A large body is read in a process of its own, by the same functions. Knows no route and no type.
+A decoder keeps the last of two equal keys, but a proxy, log or signature check in front of this server may have used the first, so
+such a body is refused. A large body is decoded in another process, by the same functions. Knows no routes and no types.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _KEYS = re.compile(rb'"([^"]++)"\s*+:|"[^"]*+"')
 
 
 def read_json(raw: bytes) -> Any:
-    """The value; raises InvalidRequest, or msgspec.DecodeError for what is not JSON."""
+    """Decode a body. Raise InvalidRequest, or msgspec.DecodeError if it is not JSON."""
     check_depth(raw)
     value = decode(raw)
     if not _is_plain(raw):
@@ -37,7 +37,7 @@ def read_json(raw: bytes) -> Any:
 
 
 def read_members(raw: bytes) -> Members:
-    """The members of a body that is an object; raises as `read_json` does."""
+    """Return the members of a body that is an object. Raises as `read_json` does."""
     value = read_json(raw)
     if not isinstance(value, dict):
         raise InvalidRequest("the body must be an object")
@@ -45,7 +45,7 @@ def read_members(raw: bytes) -> Members:
 
 
 async def read_large_members(raw: bytes) -> Members:
-    """The same, of a body of any size, without stalling the event loop."""
+    """The same for a body of any size, without blocking the event loop."""
     if len(raw) <= LARGE_BYTES:
         return read_members(raw)
     made = await apart(_read_apart, raw)
@@ -82,7 +82,7 @@ def check_depth(raw: bytes) -> None:
 
 
 def check_keys(raw: bytes) -> None:
-    """Of a body that a typed decoder has read. Raises InvalidRequest if an object has a key twice."""
+    """Check a body that a typed decoder has read. Raise InvalidRequest if an object has a duplicate key."""
     if not _is_plain(raw):
         _check_members(raw, decode(raw))
 
@@ -94,7 +94,7 @@ def _check_members(raw: bytes, value: Any) -> None:
 
 
 def _is_plain(raw: bytes) -> bool:
-    """Is every key there once in the whole of a small text? So nearly all of them are."""
+    """Return whether every key occurs only once in a small text, which is true of nearly all bodies."""
     if (
         len(raw) > SMALL_BYTES_MAX or raw.find(b"\\") >= 0 or raw.find(b'""') >= 0
     ):  # "a" may be written \u0061, and a key be empty
@@ -128,8 +128,8 @@ def _has_twice(raw: bytes) -> InvalidRequest:
 
 
 def _place_of_twice(value: Any) -> tuple[str, str]:
-    """Where the first such key stands. A place is written once it is known: written for every value on the way, a long
-    key around many values would be written as often."""
+    """Return the place of the first duplicate key. The pointer is built only once it is found: building it for every value would repeat a
+    long key many times."""
     names: list[str] = []
     inner: list[Iterator[tuple[object, Any]]] = []
     while not isinstance(value, _Twice):

@@ -1,6 +1,6 @@
-"""The OpenAPI 3.1 document, made from the table of routes and the types that they read and give. Knows no route.
+"""The OpenAPI 3.1 document, generated from the table of routes and their types. Knows no route.
 
-What stands here is what is done: the same types decode requests and encode answers.
+It cannot differ from the behaviour: the same types decode requests and encode responses.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def document(routes: Iterable[Route]) -> Json:
 
 
 def _types(route: Route) -> list[Any]:
-    """What needs a schema; of answers that are one of several, each."""
+    """Return the types that need a schema, including each member of a union."""
     given = [route.body, route.query, route.answer, *route.also.values()]
     return [one for kind in given for one in _choices(kind)]
 
@@ -84,7 +84,7 @@ def _choices(kind: Any) -> tuple[Any, ...]:
 
 
 class _Words:
-    """Says what a route says, in the words of OpenAPI."""
+    """Translates a route to OpenAPI."""
 
     def __init__(self, schema_of: Mapping[str, Json], components: Mapping[str, Json]) -> None:
         self._schema_of, self._components = schema_of, components
@@ -190,7 +190,7 @@ def _operation_id(route: Route) -> str:
 
 
 def _plain(schema: Json) -> Json:
-    """A parameter that is left out is not null: only a value can be written."""
+    """Remove null from the schema of a parameter: it is left out instead."""
     choices = [one for one in schema.get("anyOf", ()) if one != {"type": "null"}]
     kept = {name: value for name, value in schema.items() if name != "anyOf" and value is not None}
     return {**kept, **choices[0]} if len(choices) == 1 else schema

@@ -1,6 +1,6 @@
-"""The query of an address, read into the type of its route. Knows how numbers and truth are written in one, no route.
+"""Decodes the query of a URL into the type of its route. Knows how numbers and booleans are written, but no route.
 
-Only those are read from text: a workflow may be called `null` or `1`, and that is its name.
+Only fields of these types are converted: a workflow may have the name `null` or `1`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _WRITTEN: Final = (inspect.IntType, inspect.FloatType, inspect.BoolType)
 
 
 def reader(wanted: type) -> Callable[[bytes], Any]:
-    """What reads a query into this type; it raises InvalidRequest."""
+    """Return a function that decodes a query into this type. It raises InvalidRequest."""
     found = inspect.type_info(wanted)
     assert isinstance(found, inspect.StructType)
     written = frozenset(field.encode_name for field in found.fields if _is_written(field.type))
@@ -38,13 +38,13 @@ def reader(wanted: type) -> Callable[[bytes], Any]:
 
 
 def _is_written(kind: inspect.Type) -> bool:
-    """Is it a number or a truth, or nothing?"""
+    """Return whether a type is a number, a boolean or null."""
     kinds = kind.types if isinstance(kind, inspect.UnionType) else (kind,)
     return any(isinstance(one, _WRITTEN) for one in kinds)
 
 
 def _value(text: str) -> Any:
-    """A number or a truth as JSON writes them; anything else stays text, which fits neither."""
+    """Decode a number or boolean as in JSON; anything else stays text, which is then refused."""
     try:
         value = msgspec.json.decode(text.encode())
     except (msgspec.DecodeError, UnicodeEncodeError):

@@ -1,4 +1,4 @@
-"""Which route a path means. Knows paths and methods, not what a route does."""
+"""Finds the route of a path. Knows paths and methods, not what a route does."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NOTHING: Final[Mapping[str, str]] = {}
 
 
 class Router(Generic[R]):
-    """`/runs/{id}` takes any text in the place of the braces; a word that is written out goes before that."""
+    """`/runs/{id}` matches any text in place of the braces; a literal segment takes precedence."""
 
     def __init__(self, routes: Iterable[tuple[Route, R]]) -> None:
         by_path: dict[str, dict[str, R]] = {}
@@ -31,7 +31,7 @@ class Router(Generic[R]):
             self._shaped.setdefault(len(parts), []).append((parts, methods))
 
     def find(self, raw_path: bytes) -> tuple[Methods[R], Mapping[str, str]] | None:
-        """The methods of a path, and what stands in its braces. The path is as it was sent: a name may have a %2F."""
+        """Return the methods of a path and its parameters. The path is still percent-encoded, because a name may contain %2F."""
         path = raw_path.decode("latin-1")
         plain = self._plain.get(path)
         if plain is not None:

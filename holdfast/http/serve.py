@@ -1,4 +1,4 @@
-"""The server as a process: opens the file, listens, says where, and leaves in order.
+"""The server process: opens the database, listens, and stops in order.
 
     bind ──► lock (with the address) ──► engine ──► flows ──► listen … signal ──► leaving ──► answers end ──► engine closed ──► unlocked
 
@@ -35,6 +35,7 @@ from holdfast.http.routes import (
     keys,
     ops,
     runs,
+    schedules,
     task_api,
     waits,
     workers,
@@ -43,12 +44,17 @@ from holdfast.http.routes.docs import with_docs
 from holdfast.http.server import Server
 from holdfast.listening import Listener
 from holdfast.ops import traces
+from holdfast.ops.api_keys import ApiKeys
 from holdfast.ops.folders import Folder
+from holdfast.ops.memory import return_freed_memory
+from holdfast.ops.plugin_files import PluginFiles
+from holdfast.ops.schedule_folder import ScheduleFolder, StoredSchedules
+from holdfast.ops.skills import SkillFolder
 from holdfast.runtime.clock import Clock
-from holdfast.runtime.compose import Registry, database_path, engine_of
+from holdfast.runtime.compose import Registry, engine_of, load_plugins, lock_of
 from holdfast.runtime.engine import Engine
-from holdfast.runtime.ownership import Lock
 from holdfast.stopping import Cancellable, end_within, stop_signals
+from holdfast.values import DEFAULT_TENANT
 
 KEEP_ALIVE_SECS: Final = 30
 # How long the event loop waits for a thread that reads something large, each time that it comes back from the system;
@@ -64,6 +70,7 @@ ROUTES: Final = (
     *workers.ROUTES,
     *keys.ROUTES,
     *folders.ROUTES,
+    *schedules.ROUTES,
     *deliveries.ROUTES,
     *ops.ROUTES,
     *task_api.ROUTES,
@@ -71,7 +78,7 @@ ROUTES: Final = (
 
 
 class Serving:
-    """A server that listens. `taken_up` is how many open runs were found in the file and go on."""
+    """A listening server. `taken_up` is how many open runs it found and continues."""
 
     def __init__(self, address: str, services: Services, keys: Keys, taken_up: int) -> None:
         self.address, self.services, self.taken_up = address, services, taken_up
@@ -89,7 +96,7 @@ async def serve(settings: Settings, *, registry: Registry | None = None, ready: 
     """Serve until SIGTERM, SIGINT or SIGHUP; then the process ends within `drain_secs_max`, also if the disk does not answer.
     `ready` is called once the server accepts requests."""
     loop, stop = asyncio.get_running_loop(), asyncio.Event()
-    sys.setswitchinterval(SWITCH_SECONDS)
+    prepare_process()
     numbers = stop_signals()
     limit: Cancellable | None = None
     for number in numbers:
@@ -107,16 +114,20 @@ async def serve(settings: Settings, *, registry: Registry | None = None, ready: 
             loop.remove_signal_handler(number)
 
 
+def prepare_process() -> None:
+    """For a process that does nothing but serve: threads leave the interpreter to the event loop, and freed memory goes back."""
+    sys.setswitchinterval(SWITCH_SECONDS)
+    return_freed_memory()
+
+
 @asynccontextmanager
 async def serving(
     settings: Settings, *, registry: Registry | None = None, clock: Clock | None = None
 ) -> AsyncIterator[Serving]:
-    """A server that listens as long as this is open."""
+    """Run a server while this context is open."""
     with _bound(settings.host, settings.port) as listener:
         address = _address(settings.host, listener)
-        lock = Lock(database_path(settings.db), address)
-        lock.take()
-        try:
+        with lock_of(settings.db, address):
             async with (
                 _opened(settings, registry or Registry(), clock, address) as (services, keys),
                 _published(services, settings),
@@ -124,25 +135,23 @@ async def serving(
                 guard = Guard(keys, settings, settings.host, time.monotonic)
                 app = Server(services, guard, with_docs(ROUTES))
                 async with _listening(app, listener):
-                    yield Serving(address, services, keys, len(services.engine.advance.live))
-        finally:
-            lock.free()
+                    yield Serving(address, services, keys, len(services.engine.door.residents))
 
 
 @asynccontextmanager
 async def _opened(
     settings: Settings, registry: Registry, clock: Clock | None, address: str
 ) -> AsyncIterator[tuple[Services, Keys]]:
-    engine = engine_of(settings, registry, clock)
-    services = Services(engine, settings=settings)
-    services.address = address
+    engine = engine_of(settings, registry, clock, await load_plugins(settings, registry))
+    api_keys = ApiKeys(engine.store, engine.clock, engine.gate, when_first=partial(_guard, engine))
+    services = Services(engine, settings=settings, api_keys=api_keys, address=address)
+    engine.fires.hold()  # until the folders are read
     await engine.open()
-    tracing = traces.begin(engine, settings.otel)
+    tracing = traces.begin(engine.door, engine.dispatch.jobs, settings.otel)
     try:
-        # Nothing here waits, so no run moves before it is known who may ask, and what may be called.
-        services.api_keys.when_first = partial(_guard, engine)
-        await services.api_keys.load()
-        keys = Keys(services.api_keys, settings.host, settings.key)
+        # No await here, so no run continues before callers and outgoing calls are guarded.
+        await api_keys.load()
+        keys = Keys(api_keys, settings.host, settings.key)
         keys.check_start()
         if keys.is_guarded:
             _guard(engine)
@@ -150,7 +159,7 @@ async def _opened(
         yield services, keys
     finally:
         await services.health.end()
-        await services.api_keys.close()
+        await api_keys.close()
         await engine.close()
         if tracing is not None:
             await thread_or_here(tracing.close)
@@ -158,27 +167,65 @@ async def _opened(
 
 def _guard(engine: Engine) -> None:
     """From here on callers are not trusted: names and URLs that they give pass the outgoing-request guard."""
-    engine.registry.guard.guarded = engine.dispatch.secrets.is_guarded = True
+    engine.registry.guard.guarded = engine.secrets.is_guarded = True
 
 
 @asynccontextmanager
 async def _published(services: Services, settings: Settings) -> AsyncIterator[None]:
-    """Publish the folder of definitions before accepting requests, so that the first caller finds them."""
-    if settings.flows is None:
-        yield
-        return
-    folder = Folder(settings.flows, services.commands.publish, template_env=settings.template_env)
-    await folder.load()
-    services.folder = folder
-    logging.getLogger("holdfast.flows").setLevel(
-        logging.INFO
-    )  # shows the first scan to the user who started the server
-    watching = asyncio.create_task(folder.watch())
+    """Take the folders into use before accepting requests, so that the first caller finds what is in them."""
+    publish, env = services.commands.publish, settings.template_env
+    skills: SkillFolder | None = None
+    if settings.flows is not None:
+        services.folders["flows"] = Folder(settings.flows, publish, template_env=env)
+    if settings.skills is not None:
+        skills = SkillFolder(settings.skills, publish, template_env=env)
+        services.folders["skills"] = skills
+    if settings.schedules is not None or skills is not None:
+        services.schedule_folder = _schedule_folder(services, settings, skills)
+        services.schedule_commands.has_files = True
+    else:
+        await _tell_left_over(services.engine)
+    folders: list[Folder | ScheduleFolder] = [*services.folders.values()]
+    folders += [services.schedule_folder] if services.schedule_folder else []
+    for folder in folders:
+        await folder.load()
+    services.engine.fires.release()
+    for name in ("flows", "skills", "schedules"):
+        # Shows changes to the user who started the server, but not the first scan, which the banner shows.
+        logging.getLogger(f"holdfast.{name}").setLevel(logging.INFO)
+    # The folder of schedules watches the skills too: a schedule may name a workflow that is new.
+    watching = [asyncio.create_task(folder.watch()) for folder in folders if folder is not skills]
+    if files := PluginFiles(settings.plugins, services.engine.plugins.replace):
+        watching.append(asyncio.create_task(files.watch()))
     try:
         yield
     finally:
-        watching.cancel()
-        await asyncio.wait([watching])
+        for task in watching:
+            task.cancel()
+        if watching:
+            await asyncio.wait(watching)
+
+
+async def _tell_left_over(engine: Engine) -> None:
+    """Schedules of files go on firing when a server starts without their folder: say so, and how to end that."""
+    if rows := await engine.store.schedules(DEFAULT_TENANT, "", 1, "file"):
+        logging.getLogger("holdfast.schedules").warning(
+            "schedules of files, such as %s of %s, go on firing; start with --schedules to read the files again, or delete "
+            "them with holdfast schedules delete",
+            rows[0].id,
+            rows[0].source,
+        )
+
+
+def _schedule_folder(services: Services, settings: Settings, skills: SkillFolder | None) -> ScheduleFolder:
+    guard = services.engine.registry.guard
+    return ScheduleFolder(
+        settings.schedules,
+        skills,
+        StoredSchedules(services.engine),
+        now=services.clock.now,
+        is_guarded=lambda: guard.guarded,
+    )
 
 
 @asynccontextmanager
@@ -193,7 +240,7 @@ async def _listening(app: Server, listener: socket.socket) -> AsyncIterator[None
         log_config=None,
         access_log=False,
         server_header=False,
-        proxy_headers=False,  # who asks is who is connected; a header can say anything
+        proxy_headers=False,  # the client is the peer of the connection; a header could be forged
         backlog=BACKLOG,
         timeout_keep_alive=KEEP_ALIVE_SECS,
         timeout_graceful_shutdown=requests_secs(limits.now.drain_secs_max),
@@ -212,7 +259,7 @@ async def _listening(app: Server, listener: socket.socket) -> AsyncIterator[None
 
 
 def requests_secs(drain_secs: int) -> int:
-    """How long open requests may take when the server stops: the engine needs the rest to give back what is at work."""
+    """Return how long open requests may take when the server stops; the engine needs the rest of the time to release running attempts."""
     return max(1, drain_secs * 3 // 4)
 
 

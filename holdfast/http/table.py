@@ -1,7 +1,7 @@
-"""What a route is: one line of the table that the server, the OpenAPI document and the tests read.
+"""The type of a route: one entry of the table that the server, the OpenAPI document and the tests read.
 
-Knows no route and no rule. A file of routes exports `ROUTES: tuple[Route, ...]`; server.py puts limits, keys, errors and
-idempotency around all of them, so a route's function only says what it does.
+Knows no route and no rule. A module of routes exports `ROUTES: tuple[Route, ...]`; server.py adds limits, keys, errors and
+idempotency to all of them, so the function of a route contains only its own logic.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from holdfast.api.services import Services
     from holdfast.http.auth import Principal
     from holdfast.http.json_body import Members
-    from holdfast.runtime.replies import Kept
+    from holdfast.runtime.idempotency import Kept
 
 T = TypeVar("T")
 Method = Literal["GET", "POST", "DELETE", "PUT", "PATCH"]
@@ -31,7 +31,7 @@ ANY: Final = "*/*"
 
 
 class Ask(msgspec.Struct, frozen=True, gc=False):
-    """One request, as a route sees it: whose it is, and what it says, already read into the route's types."""
+    """One request as its route receives it: the caller, and the decoded path, query and body."""
 
     services: Services
     principal: Principal
@@ -41,7 +41,7 @@ class Ask(msgspec.Struct, frozen=True, gc=False):
     raw: bytes
     headers: Mapping[str, str]  # names in lower case
     client: str  # the address that asks, without its port
-    leaving: asyncio.Event  # set when the server stops: requests that wait or stream end now
+    leaving: asyncio.Event  # set when the server stops: waiting and streaming requests end
     kept: Kept | None = None  # of a request under a key
 
     @property
@@ -49,12 +49,12 @@ class Ask(msgspec.Struct, frozen=True, gc=False):
         return self.principal.tenant
 
     def keeps(self, answer: Callable[[T], Any]) -> Callable[[T], Kept] | None:
-        """For a command that keeps its answer in its own commit: how that is made of what the command finds."""
+        """Return how a command makes the response that it stores in its own commit."""
         kept = self.kept
         return None if kept is None else lambda found: kept.says(200, msgspec.json.encode(answer(found)))
 
     async def unless_leaving(self, work: Coroutine[Any, Any, T]) -> T | None:
-        """What a wait gave; None if the server stops first."""
+        """Return the result of a wait; None if the server stops first."""
         task = asyncio.ensure_future(work)
         leaving = asyncio.ensure_future(self.leaving.wait())
         try:
@@ -66,23 +66,25 @@ class Ask(msgspec.Struct, frozen=True, gc=False):
 
 
 class Signed(msgspec.Struct, frozen=True, gc=False):
-    """A body that counts if it is signed: the secret, the signature as it was sent, and the refusal if it does not fit."""
+    """A signed body: how the signature is checked over its raw bytes, and the error if it is invalid."""
 
-    secret: str
-    given: str
+    is_genuine: Callable[[bytes], bool]
     refusal: HoldfastError
 
 
 class Reply(msgspec.Struct, frozen=True, gc=False):
-    """An answer that says more than its value: another status, or headers."""
+    """A response with another status or with headers."""
 
     value: Any
     status: int = 200
     headers: Mapping[str, str] = {}
+    is_kept: bool = (
+        True  # for a request under a key; False: nothing was done, so the same request may be repeated
+    )
 
 
 class Route(msgspec.Struct, frozen=True, gc=False):
-    """What is returned by `do` is JSON; a Reply says more; a Starlette Response passes through as it is.
+    """The value that `do` returns is encoded as JSON; a Reply adds status or headers; a Starlette Response is sent as it is.
 
     A body or query type with `forbid_unknown_fields` refuses what it does not know. `reads` reads the body where it is
     not plain JSON of the type `body` (which is then only documentation). `also` names other answers by their status,
@@ -91,7 +93,7 @@ class Route(msgspec.Struct, frozen=True, gc=False):
 
     method: Method
     path: str  # with names in braces: /runs/{id}
-    scope: Scope | None  # None: open to all
+    scope: Scope | None  # None: open without a key
     do: Callable[[Ask], Awaitable[Any]]
     summary: str
     tag: str
@@ -100,23 +102,23 @@ class Route(msgspec.Struct, frozen=True, gc=False):
     answer: Any = None
     status: int = 200
     also: Mapping[int, Any] = {}
-    errors: tuple[str, ...] = ()  # codes that this route gives besides those of all
+    errors: tuple[str, ...] = ()  # error codes of this route, besides those of all routes
     body_max: int | None = None  # bytes of its body; None: what limits.body_bytes_max says
-    media: tuple[str, ...] = (JSON,)  # of the body; ANY takes whatever it says it is
+    media: tuple[str, ...] = (JSON,)  # of the body; ANY accepts every media type
     answer_media: str = JSON
     reads: Callable[[bytes, str], Any] | None = None  # body and its media type
-    # Instead, of an object that may be large: made of the texts of its members, so that no large value is decoded.
+    # Instead of `reads`, for an object that may be large: built from the texts of its members, so that no large value is decoded.
     reads_members: Callable[[Members], Any] | None = None
     # Of a route without a scope: asked before the body is read, with an Ask that has none yet. Raises, or gives the
     # answer, if the sender may not send one; gives Signed if that depends on the body; None if the body is accepted.
     admits: Callable[[Ask], Reply | Response | Signed | None] | None = None
     body_optional: bool = False  # an empty body stands for the type's defaults
-    replays: bool = (
-        True  # a POST under the same Idempotency-Key is answered once; else the route sees to that itself
-    )
-    fault: Callable[[HoldfastError], Any] | None = (
-        None  # the JSON of an error, where it is not that of /api/v1
-    )
+    # A POST with the same Idempotency-Key is handled once. The worker protocol does not do this: polls and heartbeats must
+    # not write, and the token of a job makes its result count once.
+    replays: bool = True
+    conceals: str = ""  # a member of the first response that must not be stored: it is null in repeated ones
+    # The JSON of an error, if it differs from /api/v1.
+    fault: Callable[[HoldfastError], Any] | None = None
     is_listed: bool = True  # in the OpenAPI document
 
     @property

@@ -1,6 +1,6 @@
-"""Why a body or a query does not fit the type of its route: what is wrong, where, and what to write instead.
+"""Validation errors of a body or query: what is wrong, where, and what to write instead.
 
-Knows how msgspec says it and what a type has, no route.
+Knows msgspec's messages and the fields of types, but no route.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from holdfast.errors import InvalidRequest, Problem
 
 
 def invalid(error: Exception, what: str, wanted: Any) -> InvalidRequest:
-    """The refusal of a `what` (body, query) that was to be of the type `wanted`."""
+    """Return the error for a `what` (body, query) that does not match the type `wanted`."""
     problem = problem_of(str(error), wanted)
     place = f" at {problem.pointer}" if problem.pointer else ""
     hint = f" ({problem.hint})" if problem.hint else ""
@@ -22,7 +22,7 @@ def invalid(error: Exception, what: str, wanted: Any) -> InvalidRequest:
 
 
 def problem_of(message: str, wanted: Any = Any) -> Problem:
-    """What msgspec says of a value that does not fit, with the place as a JSON pointer."""
+    """Translate an error of msgspec to a problem with a JSON pointer."""
     what, _, place = message.partition(" - at `")
     pointer = _pointer(place.rstrip("`"))
     if what.startswith("Object contains unknown field `"):
@@ -69,7 +69,7 @@ def _words_at(wanted: Any, pointer: str) -> list[str]:
 
 
 def _kinds_at(wanted: Any, pointer: str) -> list[inspect.Type]:
-    """What may stand at a place in a value of a type."""
+    """Return the types allowed at a place in a value of a type."""
     kinds = _each(inspect.type_info(wanted))
     for part in pointer.split("/")[1:]:
         kinds = [inner for kind in kinds for inner in _within(kind, part)]

@@ -1,7 +1,7 @@
-"""Keys of callers: made, known again, revoked. Knows how they are kept, not what a request is or which route wants what.
+"""API keys: creating, checking and revoking them. Does not know requests or the scopes of routes.
 
-A key is shown once, when it is made; the file keeps its hash. Only the process that owns the file changes it, so all of
-them are held in memory: a key counts from the moment in which it is durable, and a revoked one no longer does.
+A key is shown once, when it is created; the database stores its hash. Only the process that owns the file changes it, so all keys are
+held in memory: a key is valid from the moment it is durable until its revocation is.
 """
 
 from __future__ import annotations
@@ -18,18 +18,20 @@ import msgspec
 
 from holdfast import limits
 from holdfast.errors import HoldfastError, InvalidInputs, LimitExceeded, NotFound
-from holdfast.runtime.engine import Engine
+from holdfast.runtime.clock import Clock
+from holdfast.runtime.gate import Gate
+from holdfast.store.base import Store
 from holdfast.store.batch import Batch
 from holdfast.store.records import ApiKey
 from holdfast.values import DEFAULT_TENANT, Millis, sha256
 
-__all__ = ["ApiKey", "ApiKeys", "Made"]  # the record is handed on to those who know no store
+__all__ = ["ApiKey", "ApiKeys", "Made"]  # the record is for interfaces, which may not import the store
 
 log = logging.getLogger("holdfast")
 
 SCOPES: Final = ("read", "run", "approve", "resume", "worker", "admin")
 EVERYTHING: Final = frozenset(SCOPES)
-PREFIX: Final = "hf_"  # lets people, and those who scan for leaked keys, see what it is
+PREFIX: Final = "hf_"  # so that people and secret scanners recognise a key
 KEY_BYTES: Final = 32
 NAME_CHARS_MAX: Final = 200
 USED_MS: Final = 3_600_000  # last_used_at is written this often at most
@@ -39,36 +41,39 @@ _SERVICE = re.compile(r"[^\s\x00-\x1f\x7f]{1,200}\Z")
 
 
 class Made(NamedTuple):
-    """A new key, with the one and only sight of it."""
+    """A new key, with its text, which is never shown again."""
 
     row: ApiKey
     key: str
 
 
 class ApiKeys:
-    def __init__(self, engine: Engine) -> None:
-        self._engine, self.clock = engine, engine.clock
-        self._rows: dict[tuple[str, str], ApiKey] = {}  # by tenant and id, in the order of their making
-        self._by_hash: dict[str, ApiKey] = {}  # of those that count
+    """`when_first` is called when the first key is created."""
+
+    def __init__(
+        self, store: Store, clock: Clock, gate: Gate, when_first: Callable[[], None] = lambda: None
+    ) -> None:
+        self._store, self.clock, self._gate, self._when_first = store, clock, gate, when_first
+        self._rows: dict[tuple[str, str], ApiKey] = {}  # by tenant and id, in the order of creation
+        self._by_hash: dict[str, ApiKey] = {}  # of valid keys
         self._writing: set[asyncio.Task[None]] = set()
-        self.when_first: Callable[[], None] = lambda: None  # called when the first key is created
 
     async def load(self) -> None:
-        """Read every key of the file; asked once, after the store was opened."""
-        for row in await self._engine.store.api_keys():
+        """Read every key of the file, once, after the store was opened."""
+        for row in await self._store.api_keys():
             self._keep(row)
 
     async def close(self) -> None:
-        """Let what is being written end, before the store is closed."""
+        """Wait for writes in progress before the store is closed."""
         await asyncio.gather(*self._writing)
 
     @property
     def is_any(self) -> bool:
-        """Was a key ever made? One that was revoked counts: revoking the last must not open the server to everybody."""
+        """Whether a key was ever created. Revoked keys count: revoking the last one must not open the server."""
         return bool(self._rows)
 
     def known(self, key: str) -> ApiKey | None:
-        """The key that a caller shows, if it counts now."""
+        """Return the key that a caller presents, if it is valid."""
         digest = sha256(key.encode("utf-8", "surrogateescape"))
         row = self._by_hash.get(digest)
         if row is None or not hmac.compare_digest(row.hash, digest):
@@ -81,7 +86,7 @@ class ApiKeys:
         return row
 
     def counts(self, tenant: str, key_id: str) -> bool:
-        """Does a key that was known some time ago still count?"""
+        """Return whether a key that was checked earlier is still valid."""
         row = self._rows.get((tenant, key_id))
         return row is not None and _counts(row, self.clock.now())
 
@@ -96,7 +101,7 @@ class ApiKeys:
         services: Sequence[str] = (),
         expires_at: Millis | None = None,
     ) -> Made:
-        """A new key; it counts when this returns."""
+        """Create a key; it is valid when this returns."""
         checked(tenant, name, scopes, services)
         now = self.clock.now()
         if expires_at is not None and expires_at <= now:
@@ -121,7 +126,7 @@ class ApiKeys:
         return Made(row, key)
 
     async def revoke(self, tenant: str, key_id: str) -> ApiKey:
-        """Let a key count no longer. Again is the same as once."""
+        """Revoke a key. Revoking it again changes nothing."""
         row = self.one(tenant, key_id)
         if row.revoked_at is None:
             row = msgspec.structs.replace(row, revoked_at=self.clock.now())
@@ -135,12 +140,12 @@ class ApiKeys:
         return row
 
     def name_of(self, tenant: str, key_id: str) -> str:
-        """What its maker called a key; one that was never made is called as it is."""
+        """Return the name of a key; the name of an unknown key is its id."""
         row = self._rows.get((tenant, key_id))
         return key_id if row is None else row.name
 
     def of_tenant(self, tenant: str) -> list[ApiKey]:
-        """Its keys, the oldest first, revoked ones too."""
+        """Return the keys of a tenant, oldest first, including revoked ones."""
         return sorted(
             (row for row in self._rows.values() if row.tenant == tenant),
             key=lambda row: (row.created_at, row.id),
@@ -156,16 +161,16 @@ class ApiKeys:
         else:
             self._by_hash.pop(row.hash, None)
         if is_first:
-            self.when_first()
+            self._when_first()
 
     async def _write(self, row: ApiKey) -> None:
-        """Make a key durable, and only then let it count as it now is."""
+        """Make a key durable, and apply the change only then."""
         await self._commit(row)
         self._keep(row)
 
     def _note_use(self, row: ApiKey, now: Millis) -> None:
         used = msgspec.structs.replace(row, last_used_at=now)
-        self._keep(used)  # at once: the next request must not write it again
+        self._keep(used)  # set before writing: the next request must not write it again
         task = asyncio.get_running_loop().create_task(self._write_use(used))
         self._writing.add(task)
         task.add_done_callback(self._writing.discard)
@@ -179,7 +184,7 @@ class ApiKeys:
     async def _commit(self, row: ApiKey) -> None:
         batch = Batch()
         batch.api_keys.append(row)
-        await self._engine.commit(batch)
+        await self._gate.commit(batch)
 
 
 def _counts(row: ApiKey, now: Millis) -> bool:
@@ -187,7 +192,7 @@ def _counts(row: ApiKey, now: Millis) -> bool:
 
 
 def checked(tenant: str, name: str, scopes: Collection[str], services: Sequence[str]) -> None:
-    """Can a key be made of this? Raises InvalidInputs."""
+    """Check the arguments of a new key. Raise InvalidInputs."""
     if not _TENANT.match(tenant):
         raise InvalidInputs(
             f"a tenant is named by up to 64 of a-z, 0-9, - and _, not {tenant[:100]!a}; the"

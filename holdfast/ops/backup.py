@@ -17,10 +17,9 @@ from holdfast.store.files import create, create_folder, sync
 
 
 def back_up(store: StoreFile, target: Path, *, as_copy: bool = False) -> list[Path]:
-    """Copy the file, and the artefacts beside it, to where nothing is yet; gives what was made.
+    """Copy the database and its artefacts to a path that does not exist yet. Return the files that were created.
 
-    With `as_copy` the copy gets an identity of its own: job tokens and callback addresses that the original gave out
-    are not accepted by it.
+    With `as_copy` the copy gets its own identity: it does not accept job tokens and callback URLs that the original issued.
     """
     names = [target, artefacts_of(target)]
     for path in names:
@@ -41,13 +40,13 @@ def back_up(store: StoreFile, target: Path, *, as_copy: bool = False) -> list[Pa
 
 
 def artefacts_of(database: Path) -> Path:
-    """The folder of a database's artefacts."""
+    """Return the folder of a database's artefacts."""
     return database.with_name(f"{database.name}.artefacts")
 
 
 def _write(store: StoreFile, database: Path, artefacts: Path, *, as_copy: bool) -> None:
-    """The database comes first: an artefact is on disk before the row that names it, so that a later listing of the folder
-    has all that the copy names."""
+    """Copy the database first. An artefact is on disk before the row that names it, so a later listing of the folder contains every
+    artefact that the copy names."""
     store.copy_to(str(database), as_copy=as_copy)
     sync(database)
     source = artefacts_of(Path(store.path))
@@ -56,7 +55,7 @@ def _write(store: StoreFile, database: Path, artefacts: Path, *, as_copy: bool) 
 
 
 def _publish(parts: list[Path], names: list[Path]) -> list[Path]:
-    """Give the copy its name, the database last; if that does not reach the disk, take the names back."""
+    """Rename the copies to their final names, the database last; undo this if it does not reach the disk."""
     made: list[Path] = []
     try:
         for part, name in reversed(list(zip(parts, names, strict=True))):
@@ -84,7 +83,7 @@ def _copy_artefacts(source: Path, target: Path) -> None:
     for file in (file for shelf in Artefacts(source).shelves() for file in (source / shelf).iterdir()):
         folder = target / file.parent.relative_to(source)
         create_folder(folder)
-        with contextlib.suppress(FileNotFoundError):  # swept meanwhile: nothing names it
+        with contextlib.suppress(FileNotFoundError):  # deleted during the copy: no row names it
             _copy_file(file, folder / file.name)
     for folder in (*(path for path in target.rglob("*") if path.is_dir()), target):
         sync(folder)

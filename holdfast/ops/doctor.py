@@ -1,4 +1,4 @@
-"""Looking whether a database is sound. Reads only, beside the process that drives the file."""
+"""Checks of a database. Reads only, and may run while another process owns the file."""
 
 from __future__ import annotations
 
@@ -10,17 +10,15 @@ from typing import Final
 
 import msgspec
 
-from holdfast.engine.state import Run
+from holdfast.errors import HoldfastError
 from holdfast.ops.backup import artefacts_of
-from holdfast.runtime.load import load_run
-from holdfast.runtime.ownership import holder_of, read_lock
+from holdfast.ops.doctor_runs import compared
+from holdfast.spec.notation import definition_from_stored
 from holdfast.store.artefacts import SCHEME, Artefacts
 from holdfast.store.base import COPIED, StoreFile
-from holdfast.store.sqlite.mark import Marked, lost
-from holdfast.values import RunNo
+from holdfast.store.lock import holder_of, read_lock
+from holdfast.values import canonical, decode
 
-FOLDED_MAX: Final = 10_000  # runs that are folded to see whether they are what their row says, the newest
-WAITS_MAX: Final = 10_000  # of one run that are compared with its journal
 PROBLEMS_MAX: Final = 10  # reported by one check
 DISK_BYTES_MIN: Final = 256 * 1024 * 1024
 WAL_BYTES_MAX: Final = 256 * 1024 * 1024
@@ -45,18 +43,21 @@ DAMAGED: Final = (
 
 
 async def examine(store: StoreFile) -> list[Finding]:
-    """Everything that data and machine can show about a database, as of one moment."""
-    marked = store.marked()  # first: commits that come later are no loss
+    """Run all checks on one snapshot of a database."""
+    acknowledged = store.acknowledged()  # read first: later commits are not missing
     file = store.check_file()
     findings = [Finding("file", file, "" if file else "every page is sound", DAMAGED if file else "")]
-    if not file:  # else what a query finds means nothing
-        findings.append(Finding("schema", note=f"version {store.schema()}"))
-        findings += [_identity(store), _commits(store, marked)]
+    missing = [] if file else store.missing_parts()
+    if not file:
+        findings.append(Finding("schema", missing, f"version {store.schema()}", DAMAGED if missing else ""))
+    if not file and not missing:  # otherwise the results of queries mean nothing
+        findings += [_identity(store), _commits(store, acknowledged)]
         findings += [
             _found(name.removeprefix("check_").replace("_", " "), store.check(name))
             for name in store.checks()
         ]
-        findings += [_large_values(store), _payloads(store), *_artefacts(store), *await _runs(store)]
+        findings += [_large_values(store), _payloads(store), _definitions(store), *_artefacts(store)]
+        findings += [_found(*each) for each in await compared(store, PROBLEMS_MAX)]
     return [*findings, *_machine(Path(store.path))]
 
 
@@ -68,10 +69,10 @@ def _identity(store: StoreFile) -> Finding:
     return Finding("identity", note=COPIED.format(path=store.path) if store.is_copied() else "its own")
 
 
-def _commits(store: StoreFile, marked: Marked | None) -> Finding:
-    """Was more acknowledged than is there? A copy is behind its original, as was meant."""
+def _commits(store: StoreFile, acknowledged: int | None) -> Finding:
+    """Check that no acknowledged commit is missing. A copy may be behind its original."""
     pos = store.last_pos_now()
-    wrong = "" if store.is_copied() else lost(store.path, marked, pos)
+    wrong = "" if store.is_copied() else store.lost(acknowledged)
     hint = (
         "restore the newest files or backup, or accept the loss: holdfast doctor --accept-loss"
         if wrong
@@ -96,7 +97,7 @@ _REFERENCE: Final = re.compile(r'\{"\$blob":"([0-9a-f]{64})"\}')
 
 
 def _payloads(store: StoreFile) -> Finding:
-    """Is every large value the one that its hash names?"""
+    """Check that every large value matches its hash."""
     wrong, seen = [], 0
     for no, sha256, body in store.blobs():
         seen += 1
@@ -104,6 +105,22 @@ def _payloads(store: StoreFile) -> Finding:
         if hashlib.sha256(text).hexdigest() != sha256:
             wrong.append(f"the value {sha256[:12]}… of run number {no} has other content than its hash says")
     return _found("large values have their hash", wrong, f"{seen} values")
+
+
+def _definitions(store: StoreFile) -> Finding:
+    """Check that every definition can be read and matches its hash."""
+    wrong, seen = [], 0
+    for name, version, definition, uses in store.definitions():
+        seen += 1
+        try:
+            text = definition_from_stored(definition).canonical()
+        except HoldfastError as error:
+            wrong.append(f"the definition {version[:12]}… of {name} cannot be read: {str(error)[:200]}")
+            continue
+        content = text + (canonical(decode(uses.encode())) if uses else b"")
+        if hashlib.sha256(content).hexdigest() != version:
+            wrong.append(f"the definition {version[:12]}… of {name} has other content than its hash says")
+    return _found("definitions have their hash", wrong, f"{seen} definitions")
 
 
 def _artefacts(store: StoreFile) -> list[Finding]:
@@ -128,53 +145,6 @@ def _artefacts(store: StoreFile) -> list[Finding]:
 def _digest_of(path: Path) -> str:
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-async def _runs(store: StoreFile) -> list[Finding]:
-    """Whether the rows of runs match their journals: all open runs, and the newest finished ones."""
-    finished = [RunNo(row.no) for row in store.newest(FOLDED_MAX)]
-    runs = list(dict.fromkeys([*store.open_runs(), *finished]))
-    misfits: list[str] = []
-    waits: list[str] = []
-    for no in runs:
-        if len(misfits) + len(waits) >= PROBLEMS_MAX:
-            break
-        await _look_at(store, no, misfits, waits)
-    note = f"{len(runs)} runs: all that are open, and the newest"
-    return [
-        _found("journals fold to what the runs are", misfits, note),
-        _found("waits have their row", waits, note),
-    ]
-
-
-async def _look_at(store: StoreFile, no: RunNo, misfits: list[str], waits: list[str]) -> None:
-    stored = await store.load(no)
-    assert stored is not None
-    row = stored.row
-    try:
-        run = await load_run(store, stored)
-    except Exception as error:  # noqa: BLE001  # whatever is wrong with a journal shows as some error or other
-        misfits.append(f"run {row.id} cannot be folded: {type(error).__name__}: {error}")
-        return
-    if run.status != row.status:
-        misfits.append(f"run {row.id} is {row.status}, its journal says {run.status}")
-    waits += await _misfitting_waits(store, run)
-
-
-async def _misfitting_waits(store: StoreFile, run: Run) -> list[str]:
-    rows = {(row.path, row.kind) for row in await store.waits_of_run(run.no, WAITS_MAX)}
-    steps = {(path, step.wait.kind): step.wait for path, step in run.steps.items() if step.wait is not None}
-    if len(rows) >= WAITS_MAX:
-        return []
-    missing = [
-        f"step {path} of run {run.id} waits for {kind} {steps[path, kind].name!r}, and no row says so: an answer would not "
-        "find it"
-        for path, kind in sorted(steps.keys() - rows)
-    ]
-    return missing + [
-        f"a row says that step {path} of run {run.id} waits for {kind}, and its journal does not"
-        for path, kind in sorted(rows - steps.keys())
-    ]
 
 
 def _machine(path: Path) -> list[Finding]:

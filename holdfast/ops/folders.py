@@ -1,56 +1,65 @@
-"""A folder of definitions → published workflows, now and whenever a file of it changes.
+"""Publishes the definitions of a folder, at the start and whenever a file changes.
 
     files ──► scan (which have changed?) ──► read, check ──► publish
                   ▲                              └── broken: reported; the published version stays
     watchfiles ── "something changed"
 
-The whole folder is scanned each time, so bursts, renames and lost notices need no rules of their own. Each file
-counts by itself: a broken one holds up no other, and one that is deleted leaves what was published. Knows files and
+The whole folder is scanned each time, so bursts, renames and lost notifications need no special rules. Files are
+independent: a broken file does not affect the rest, and deleting a file leaves its published workflow. Knows files and
 their states, not what is in a definition or how it is stored. Hidden files and what editors leave are passed over, and a
 folder inside that has a holdfast.toml: that is a project of its own, with tools of its own.
 """
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import os
 from collections.abc import Awaitable, Callable, Collection, Iterator
 from pathlib import Path
-from typing import Final, Literal
+from typing import ClassVar, Final, Literal
 
 import msgspec
 
 from holdfast import config, limits
-from holdfast.errors import HoldfastError, InvalidSpec, LimitExceeded, NotFound, Problem, Unavailable
+from holdfast.errors import (
+    HoldfastError,
+    InvalidSpec,
+    LimitExceeded,
+    NotFound,
+    Problem,
+    Unavailable,
+    path_shown,
+)
+from holdfast.ops.watching import watch
 from holdfast.spec.notation import Definition, definition_from_file
+from holdfast.spec.schedule import is_schedule_file
 from holdfast.tools.threads import in_thread
 from holdfast.values import DEFAULT_TENANT
 
 log = logging.getLogger("holdfast.flows")
 
 SUFFIXES: Final = (".yaml", ".yml", ".json")
-SCHEMA: Final = (
-    ".schema.json"  # what `holdfast init` and `holdfast schema` put beside definitions, for editors
-)
-BURST_MS: Final = 50  # without a change for so long, a burst of changes has ended
-BURST_MS_MAX: Final = 1_000
-LOOK_AGAIN_MS: Final = 5_000  # without any notice: some file systems give none
+# What `holdfast init` and `holdfast schema` put beside definitions, for editors.
+SCHEMA: Final = ".schema.json"
 
 Publish = Callable[[str, Definition], Awaitable[object]]
 Seen = tuple[int, int, int]  # inode, size, time of change: another one means that the file is read again
 
 
 class FolderFile(msgspec.Struct, frozen=True):
-    """One file. `broken` ones have problems; what was published from them before stays."""
+    """One file. A `broken` file has problems; its published version stays."""
 
-    file: str  # beneath the folder
+    file: str  # its path below the folder, as text
     name: str | None
     status: Literal["published", "broken"]
     problems: tuple[Problem, ...] = ()
 
 
 class Folder:
+    """A folder of definitions; what stands in it, and under which name, is for a subclass to say otherwise."""
+
+    flag: ClassVar[str] = "--flows"
+
     def __init__(
         self,
         root: str | os.PathLike[str],
@@ -75,36 +84,17 @@ class Folder:
         return [one for one in self.files if one.status == "broken"]
 
     async def load(self) -> None:
-        """Publish what is there; raises NotFound if there is no such folder. Broken files are reported, not raised."""
+        """Publish the files of the folder. Raise NotFound if it does not exist. Broken files are reported, not raised."""
         if not self.root.is_dir():
-            raise NotFound(f"there is no folder {self.root}; --flows names a folder of definitions")
+            raise NotFound(f"there is no folder {self.root}; {self.flag} names a folder")
         await self.look()
 
     async def watch(self) -> None:
-        """Look again after every change, until cancelled."""
-        from watchfiles import awatch
-
-        while True:
-            try:
-                async for _ in awatch(
-                    self.root,
-                    watch_filter=None,
-                    debounce=BURST_MS_MAX,
-                    step=BURST_MS,
-                    rust_timeout=LOOK_AGAIN_MS,
-                    yield_on_timeout=True,
-                    ignore_permission_denied=True,
-                ):
-                    await self.look()
-                    if not self.root.is_dir():
-                        break
-            except OSError as error:  # the folder is missing; it may return
-                self._tell_folder(f"cannot be watched: {error.strerror or error}")
-            await asyncio.sleep(LOOK_AGAIN_MS / 1000)
-            await self.look()
+        """Scan again after every change, until cancelled."""
+        await watch([self.root], self.look, self._tell_folder)
 
     async def look(self) -> None:
-        """Read what has changed since the last scan, and publish what differs."""
+        """Read the files that changed since the last scan, and publish those whose content differs."""
         try:
             found = await in_thread(self._walk)
         except (OSError, LimitExceeded) as error:
@@ -119,8 +109,8 @@ class Folder:
     # --------------------------------------------------------------------------------------------------- one file
 
     async def _take(self, file: str) -> bool:
-        """Read one file and publish it if it says something new. False: what keeps it from that is not in the file
-        itself, so it is scanned again."""
+        """Read one file and publish it if its content is new. Return False if that failed for a reason outside the file, so that it is
+        scanned again."""
         try:
             definition = await in_thread(self._read, file)
             if (other := self._other_of(file, definition.name)) is not None:
@@ -129,14 +119,14 @@ class Folder:
             if self._published.get(file) != text:
                 await self._publish(self.tenant, definition)
                 self._published[file] = text
-                log.info("%s: published %s", file, definition.name)
+                log.info("%s: published %s", path_shown(file), definition.name)
         except Unavailable as error:
-            log.warning("%s: not published now: %s", file, error)
+            log.warning("%s: not published now: %s", path_shown(file), error)
             return False
         except (InvalidSpec, OSError, HoldfastError) as error:
             self._break(file, _problems(error, str(self.root / file)))
             return True
-        self._files[file] = FolderFile(file, definition.name, "published")
+        self._files[file] = FolderFile(path_shown(file), definition.name, "published")
         return True
 
     def _read(self, file: str) -> Definition:
@@ -150,25 +140,27 @@ class Folder:
         return definition
 
     def _other_of(self, file: str, name: str) -> str | None:
-        """A name is one file's: else which of two counts would depend on which was saved last."""
-        return next((one.file for one in self._files.values() if one.name == name and one.file != file), None)
+        """Return another file with the same workflow name. Only one file may have it; otherwise the last save would decide."""
+        return next(
+            (one.file for path, one in self._files.items() if one.name == name and path != file), None
+        )
 
     def _break(self, file: str, problems: tuple[Problem, ...]) -> bool:
         before = self._files.get(file)
         name = before.name if before is not None and file in self._published else None
-        self._files[file] = FolderFile(file, name, "broken", problems)
+        self._files[file] = FolderFile(path_shown(file), name, "broken", problems)
         if before is None or before.problems != problems:
             stays = f"; {name} goes on to mean what it did" if name else ""
             more = f" (and {len(problems) - 1} more problems)" if len(problems) > 1 else ""
-            log.warning("%s: cannot be used%s: %s%s", file, stays, problems[0], more)
+            log.warning("%s: cannot be used%s: %s%s", path_shown(file), stays, problems[0], more)
         return False
 
     def _forget(self, file: str) -> None:
-        """It is gone: its name goes on to mean what was published, and another file may have the name from now on."""
+        """Forget a deleted file. Its published workflow stays, and another file may use the name."""
         gone = self._files.pop(file)
         self._seen.pop(file, None)
         if self._published.pop(file, None) is not None:
-            log.info("%s: is gone; what was published as %s stays", file, gone.name)
+            log.info("%s: is gone; what was published as %s stays", path_shown(file), gone.name)
 
     def _tell_folder(self, problem: str) -> None:
         if problem and problem != self.problem:
@@ -178,7 +170,7 @@ class Folder:
     # ----------------------------------------------------------------------------------------------- the folder
 
     def _walk(self) -> dict[str, Seen]:
-        """Every file that may be a definition, with the stat fields that show whether it has changed."""
+        """Yield every file that may be a definition, with the stat fields that show whether it has changed."""
         found: dict[str, Seen] = {}
         for path in _definitions(self.root):
             try:
@@ -195,7 +187,7 @@ class Folder:
 
 
 def _definitions(root: Path) -> Iterator[Path]:
-    """Files by their names, in order; hidden ones and linked folders are not entered."""
+    """Yield files in the order of their names. Hidden files and linked folders are skipped."""
     looked_at = 0
     if not root.is_dir():
         raise NotADirectoryError(f"there is no folder {root}")
@@ -214,8 +206,8 @@ def _is_project(folder: str, inner: str) -> bool:
 
 
 def _is_definition(file: str) -> bool:
-    """By its name alone. Editors save beside a file under `.x.swp`, `x~`, `.#x`, `#x#`."""
-    is_other = file.endswith(SCHEMA) or file.startswith((".", "#", "~"))
+    """Return whether a name is that of a definition. Editors create `.x.swp`, `x~`, `.#x` and `#x#` beside a file."""
+    is_other = file.endswith(SCHEMA) or file.startswith((".", "#", "~")) or is_schedule_file(file)
     return file.endswith(SUFFIXES) and not is_other
 
 

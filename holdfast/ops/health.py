@@ -1,5 +1,4 @@
-"""Whether this engine can do its work now, and if not, why. Tries now and then whether it could, and looks after the
-files of the database."""
+"""Whether this engine is ready, and if not, why. Probes the store, and checks the database files periodically."""
 
 from __future__ import annotations
 
@@ -8,16 +7,17 @@ import logging
 from typing import Final
 
 from holdfast.errors import HoldfastError, StoreGone
-from holdfast.runtime.engine import Engine
-from holdfast.store.base import FileCheck
+from holdfast.runtime.clock import Clock
+from holdfast.runtime.committer import Committer
+from holdfast.runtime.gate import Gate
+from holdfast.store.base import FileCheck, Store
 from holdfast.store.batch import Batch
 from holdfast.tools.threads import in_thread
 
 log = logging.getLogger("holdfast")
 
-PROBED_SECS: Final = (
-    5.0  # how long a probe that worked is believed: asking all the time makes no more commits
-)
+# How long the result of a successful probe is used, so that frequent requests cause no commits.
+PROBED_SECS: Final = 5.0
 PROBE_SECS_MAX: Final = 2.0
 FREE_BYTES_MIN: Final = (
     4 * 1024 * 1024
@@ -27,8 +27,8 @@ CHECK_SECS_MAX: Final = 0.5  # for a check of every page, which continues in the
 
 
 class Health:
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
+    def __init__(self, store: Store, clock: Clock, committer: Committer, gate: Gate) -> None:
+        self._store, self._clock, self._committer, self._gate = store, clock, committer, gate
         self._written_at = float("-inf")  # when the store was last seen to write
         self._logged = ""
         self._probing: asyncio.Future[str] | None = None
@@ -37,7 +37,7 @@ class Health:
         self._looking: asyncio.TimerHandle | None = None
 
     def begin(self) -> None:
-        """Look after the files of an engine that was opened: at every page once, and at the files now and then."""
+        """Start checking the database files of an open engine: every page once, and the files periodically."""
         self._begin_check()
         self._look_later()
 
@@ -52,8 +52,8 @@ class Health:
         await self._end_check()
 
     def _begin_check(self) -> None:
-        """Look at every page of the file in the background: damage shows before a run meets it."""
-        self._check = self._engine.store.file_check()
+        """Check every page of the file in the background, so that damage is found before a run reads it."""
+        self._check = self._store.file_check()
         self._checking = asyncio.get_running_loop().create_task(self._check_file(self._check))
 
     async def _end_check(self) -> None:
@@ -65,44 +65,42 @@ class Health:
 
     async def _check_file(self, check: FileCheck) -> None:
         wrong = await in_thread(check.run)
-        if wrong and self._engine.is_open:
-            self._engine.store.condemn(wrong)
+        if wrong and self._gate.is_open:
+            self._store.condemn(wrong)
 
     def _look_later(self) -> None:
         self._looking = asyncio.get_running_loop().call_later(LOOK_SECS, self._look)
 
     def _look(self) -> None:
-        """A commit finds out what became of the files; an idle engine makes none. The probe saves what is only in a log that
-        was removed, while this process still has it open."""
-        engine = self._engine
-        if not engine.is_open or engine.advance.is_over:
+        """Check the files of an idle engine, which makes no commits that would. The probe saves the contents of a removed log while this
+        process still has it open."""
+        if not self._gate.is_open or self._committer.is_over:
             return
         self._look_later()
-        if not engine.advance.is_stalled and (gone := engine.store.problem()) is not None:
+        if not self._committer.is_stalled and (gone := self._store.problem()) is not None:
             self._told(gone)
             self._probing = self._current_probe()
 
     async def reasons(self) -> list[str]:
-        """Why it is not ready; nothing if it is."""
-        engine, advance = self._engine, self._engine.advance
-        if not engine.is_open:
+        """Return why the engine is not ready; empty if it is ready."""
+        if not self._gate.is_open:
             return ["engine_closed"]
-        if advance.is_over:
+        if self._committer.is_over:
             return ["node_is_over"]
-        if self.is_checked and engine.store.was_touched():
+        if self.is_checked and self._store.was_touched():
             self._begin_check()
         if self._checking is not None and not self._checking.done():
             await asyncio.wait([self._checking], timeout=CHECK_SECS_MAX)
-        if (gone := engine.store.problem()) is not None:
+        if (gone := self._store.problem()) is not None:
             return [self._told(gone)]
-        if advance.is_stalled:
+        if self._committer.is_stalled:
             return ["store_stalled"]
         if problem := await self._store_problem():
             return [problem]
-        return ["disk_full"] if engine.store.free_bytes() < FREE_BYTES_MIN else []
+        return ["disk_full"] if self._store.free_bytes() < FREE_BYTES_MIN else []
 
     def _told(self, gone: StoreGone) -> str:
-        """Its code. An idle server makes no commit that would log what is wrong."""
+        """Return the code of a problem, and log it: an idle server makes no commit that would."""
         if str(gone) != self._logged:
             self._logged = str(gone)
             log.error("not ready: %s", gone)
@@ -110,8 +108,8 @@ class Health:
         return gone.code
 
     async def _store_problem(self) -> str:
-        """Can the store write and sync? An idle engine finds out only by doing it."""
-        now = self._engine.clock.monotonic()
+        """Return why the store cannot write and sync, or None. An idle engine can only find out by trying."""
+        now = self._clock.monotonic()
         if now - self._written_at < PROBED_SECS:
             return ""
         try:
@@ -124,7 +122,7 @@ class Health:
         return problem
 
     def _current_probe(self) -> asyncio.Future[str]:
-        """The probe that is on its way, or a new one."""
+        """Return the probe in progress, or start one."""
         if self._probing is None or self._probing.done():
             return asyncio.ensure_future(self._probe())
         return self._probing
@@ -133,7 +131,7 @@ class Health:
         batch = Batch()
         batch.is_probe = True
         try:
-            await self._engine.commit(batch)
+            await self._gate.commit(batch)
         except HoldfastError as error:
             return error.code
         return ""

@@ -1,10 +1,10 @@
 """Counters, gauges and histograms of the engine, in the Prometheus text format.
 
-    commits ──► Metrics._committed: once per commit, by counting what stands in it
-    asked   ──► Metrics.text: what is open, queued, alive at this moment, and the counts
+    commit  ──► Metrics._committed: counts the rows of each commit
+    request ──► Metrics.text: the counts, and what is open, queued and alive now
 
-Nothing is counted per step: a commit is counted as a whole, with the loops of `Counter`, and histograms take the
-numbers up when they are asked for. Labels are few and bounded: a workflow beyond the first hundred is `other`.
+Nothing is counted per step: a commit is counted as a whole, by the C loops of `Counter`, and histograms sort numbers into buckets
+on request. Labels are bounded: workflows beyond the first hundred are `other`.
 """
 
 from __future__ import annotations
@@ -21,12 +21,17 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.registry import Collector
 
 from holdfast import limits
+from holdfast.deliveries.outbox import Outbox
 from holdfast.engine.events import StepFailed, StepSucceeded
-from holdfast.runtime.door import Entry
-from holdfast.runtime.engine import Engine
+from holdfast.execution.dispatcher import Dispatch
+from holdfast.runtime.clock import Clock
+from holdfast.runtime.door import Door, Entry
+from holdfast.runtime.wakes import Wakes
+from holdfast.store.base import Store
 from holdfast.store.batch import Batch
 from holdfast.store.records import OpenWait
-from holdfast.values import OPEN, TERMINAL, RunNo
+from holdfast.triggers.tally import LATE_SECS, Tally
+from holdfast.values import OPEN, TERMINAL, Millis, RunNo
 from holdfast.views.all_events import History
 
 WORKFLOW_CHARS_MAX: Final = 100
@@ -48,7 +53,7 @@ _kind, _seq, _ending = itemgetter(4), itemgetter(1), attrgetter("kind", "outcome
 
 
 class Histogram:
-    """Numbers in buckets. Equal numbers are counted together first, since finding the bucket is what costs."""
+    """Numbers in buckets. Equal numbers are counted first, because finding the bucket is the expensive part."""
 
     __slots__ = ("_buckets", "_gathered", "_scale", "_sum", "bounds")
 
@@ -72,10 +77,9 @@ class Histogram:
             self._take_up()
 
     def shown(self) -> tuple[list[tuple[str, float]], float]:
-        """The buckets, each with all below it, and the sum."""
+        """Return the cumulative buckets and the sum."""
         self._take_up()
-        names = [*map(_number, self.bounds), "+Inf"]
-        return list(zip(names, map(float, accumulate(self._buckets)), strict=True)), self._sum
+        return _cumulative(self.bounds, self._buckets), self._sum
 
     def _take_up(self) -> None:
         for number, count in self._gathered.items():
@@ -86,8 +90,18 @@ class Histogram:
 
 
 class Metrics:
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        door: Door,
+        dispatch: Dispatch,
+        outbox: Outbox,
+        wakes: Wakes,
+        tally: Tally,
+    ) -> None:
+        self._store, self._clock, self._door = store, clock, door
+        self._dispatch, self._outbox, self._tally = dispatch, outbox, tally
         self._kinds: Counter[str] = Counter()
         self._started: Counter[str] = Counter()
         self._finished: Counter[tuple[str, str]] = Counter()
@@ -100,12 +114,12 @@ class Metrics:
         self._requests: dict[tuple[str, str, int], Histogram] = {}
         self._waits_ended: Counter[tuple[str, str]] = Counter()
         self._letters = 0
-        self._open_waits = OpenWaits(engine)
-        self._orphans = Orphans(engine)
-        engine.advance.watchers.append(self._committed)
+        self._open_waits = OpenWaits(store)
+        self._orphans = Orphans(store, door, wakes)
+        door.watchers.append(self._committed)
 
     def request(self, method: str, route: str, status: int, seconds: float) -> None:
-        """One answered request. `route` is a template, so there are only so many; methods of no route count as one."""
+        """Count one request. `route` is a template, so the number of labels is bounded; unknown methods count as one."""
         key = (method, route, status) if route else (OTHER, "", status)
         histogram = self._requests.get(key)
         if histogram is None:
@@ -131,23 +145,23 @@ class Metrics:
             self._runs(batch, entries)
 
     def _first_steps(self, batch: Batch, entries: list[Entry]) -> None:
-        """How long the first steps of runs waited to begin: their answer stands in the second row."""
+        """Record how long the first steps of runs waited to start, from the second row of each run."""
         at = {row[0]: row[3] for row in batch.rows if row[1] == 2}
-        for live, event, *_ in entries:
-            run = live.run
+        for resident, event, *_ in entries:
+            run = resident.run
             if isinstance(event, StepSucceeded | StepFailed) and run.no in at:
                 self._first_step_secs.add(max(0, at.pop(run.no) - event.ran_ms - run.created_at))
 
     def _runs(self, batch: Batch, entries: list[Entry]) -> None:
-        lives = {live.run.no: live for live, *_ in entries}
+        lives = {resident.run.no: resident for resident, *_ in entries}
         for no in batch.new_runs:
             if no in lives:
                 self._started[self._label(lives[no].plan.name)] += 1
         for no, change in batch.changes.items():
             if change.finished_at is not None and no in lives:
-                live = lives[no]
-                self._finished[self._label(live.plan.name), change.status] += 1
-                self._run_secs.add(change.finished_at - live.run.created_at)
+                resident = lives[no]
+                self._finished[self._label(resident.plan.name), change.status] += 1
+                self._run_secs.add(change.finished_at - resident.run.created_at)
 
     def _label(self, workflow: str) -> str:
         if workflow in self._workflows:
@@ -161,26 +175,53 @@ class Metrics:
     # ------------------------------------------------------------------------------------------------- showing
 
     async def text(self, history: History, more: Mapping[str, float]) -> bytes:
-        """Everything as Prometheus reads it. `more` are the gauges of other services by name: workers, leases."""
-        store = self._engine.store
+        """Return all metrics in the Prometheus format. `more` are gauges of other services by name: workers, leases."""
+        store = self._store
         statuses = await store.runs_by_status()
         now = {
             "holdfast_orphan_runs": float(await self._orphans.count()),
             "holdfast_feed_lag_rows": float(await history.lag()),
             "holdfast_event_streams": float(history.places.total()),
             "holdfast_overdue_seconds": await self._overdue(),
+            "holdfast_schedules_overdue_seconds": self._ago(await store.next_due()),
             **more,
         }
         registry = CollectorRegistry(auto_describe=False)
         waits, letters = await self._open_waits.count(), await store.letters_by_state(LOOKED_AT_MAX)
         outside = _of_outside(waits, letters)
-        registry.register(_Given([*self._counted(), *self._as_it_is(statuses), *outside, *_gauges(now)]))
+        registry.register(
+            _Given(
+                [
+                    *self._counted(),
+                    *self._as_it_is(statuses, await store.sizes()),
+                    *outside,
+                    await self._next_fires(),
+                    *_gauges(now),
+                ]
+            )
+        )
         return generate_latest(registry)
 
     async def _overdue(self) -> float:
-        """How long the oldest due run has been overdue: shows timers that are not served."""
-        at = await self._engine.store.next_wake()
-        return 0.0 if at is None else max(0.0, (self._engine.clock.now() - at) / 1000)
+        """Return how long the oldest due run has been overdue; a large value means that timers are not served."""
+        return self._ago(await self._store.next_wake())
+
+    def _ago(self, at: Millis | None) -> float:
+        return 0.0 if at is None else max(0.0, (self._clock.now() - at) / 1000)
+
+    async def _next_fires(self) -> Metric:
+        """Return when schedules are due next: of the first ones, by tenant and id, so that the same are shown each time."""
+        about = "When schedules are due next, in seconds since 1970"
+        family = GaugeMetricFamily(
+            "holdfast_schedule_next_fire_seconds", about, labels=("plugin", "schedule")
+        )
+        soonest: dict[tuple[str, str], Millis] = {}
+        for schedule_id, at in await self._store.next_fires(limits.now.metrics_schedules_max):
+            label = self._tally.label(schedule_id)
+            soonest[label] = min(at, soonest.get(label, at))
+        for label, at in soonest.items():
+            family.add_metric(label, at / 1000)
+        return family
 
     def _counted(self) -> Iterator[Metric]:
         yield _counter("holdfast_runs_started", "Runs started", ("workflow",), {
@@ -197,7 +238,7 @@ class Metrics:
         yield _counter(
             "holdfast_letters_queued", "Final callbacks queued by finished runs", (), {(): self._letters}
         )
-        counts = self._engine.outbox.counts
+        counts = self._outbox.counts
         yield _counter("holdfast_letters_tried", "Final callbacks sent, replayed or discarded, by outcome", (
             "outcome",), {(outcome,): counts[outcome] for outcome in LETTER_OUTCOMES})  # fmt: skip
         yield _histogram("holdfast_step_seconds", "Duration of successful attempts", self._step_secs)
@@ -206,32 +247,39 @@ class Metrics:
                          self._first_step_secs)  # fmt: skip
         yield _histogram("holdfast_commit_seconds", "Duration of commits", self._commit_secs)
         yield _histogram("holdfast_commit_rows", "Journal rows per commit", self._commit_rows)
+        yield _counter("holdfast_schedule_occurrences", "Occurrences of schedules, by what became of them",
+                       ("plugin", "schedule", "outcome", "reason"), self._tally.occurrences)  # fmt: skip
+        late = HistogramMetricFamily(
+            "holdfast_schedule_lateness_seconds", "Time from a due occurrence to its durable run"
+        )
+        late.add_metric((), _cumulative(LATE_SECS, self._tally.late_buckets), self._tally.late_secs)
+        yield late
         requests = HistogramMetricFamily("holdfast_http_request_seconds", "Duration of HTTP requests",
                                          labels=("method", "route", "status"))  # fmt: skip
         for (method, route, status), histogram in self._requests.items():
             requests.add_metric((method, route, str(status)), *histogram.shown())
         yield requests
 
-    def _as_it_is(self, statuses: Mapping[str, int]) -> Iterator[Metric]:
-        """Gauges with labels: what there is now."""
-        engine, advance = self._engine, self._engine.advance
+    def _as_it_is(self, statuses: Mapping[str, int], sizes: Mapping[str, int]) -> Iterator[Metric]:
+        """Yield gauges with labels for the current state."""
+        door, dispatch = self._door, self._dispatch
         runs = GaugeMetricFamily("holdfast_runs", "Runs in the database", labels=("status",))
         for status in sorted(OPEN | TERMINAL):
             runs.add_metric((status,), float(statuses.get(status, 0)))
         yield runs
         waiting = GaugeMetricFamily("holdfast_starts_waiting", "Attempts waiting to start", labels=("for",))
-        for what, count in engine.dispatch.waiting.items():
+        for what, count in dispatch.waiting.items():
             waiting.add_metric((what,), float(count))
         yield waiting
         size = GaugeMetricFamily("holdfast_database_bytes", "Size of the database files", labels=("file",))
-        for name, count in zip(("database", "log"), engine.store.sizes(), strict=True):
+        for name, count in sizes.items():
             size.add_metric((name,), float(count))
         yield size
         yield from _gauges({
-            "holdfast_attempts_open": float(len(engine.dispatch.open)),
-            "holdfast_runs_in_memory": float(len(advance.live)),
-            "holdfast_runs_set_aside": float(len(advance.quarantined)),
-            "holdfast_store_stalled": float(advance.is_stalled),
+            "holdfast_attempts_open": float(len(dispatch.attempts)),
+            "holdfast_runs_in_memory": float(len(door.residents)),
+            "holdfast_runs_set_aside": float(len(door.quarantined)),
+            "holdfast_store_stalled": float(door.is_stalled),
         })  # fmt: skip
 
 
@@ -240,11 +288,12 @@ _HELP: Final[dict[str, str]] = {
     "holdfast_feed_lag_rows": "Journal rows that the slowest reader of all events has not read",
     "holdfast_event_streams": "Open event streams",
     "holdfast_overdue_seconds": "How long the oldest due run has been overdue",
+    "holdfast_schedules_overdue_seconds": "How long the oldest due schedule has been overdue",
     "holdfast_attempts_open": "Attempts in progress in this process",
     "holdfast_runs_in_memory": "Runs in memory of this process",
     "holdfast_runs_set_aside": "Runs quarantined because of a defect; must be 0",
     "holdfast_store_stalled": "1 while the database cannot be written",
-    "holdfast_workers_online": "Live workers",
+    "holdfast_workers_online": "Workers whose registration has not expired",
     "holdfast_assignments_open": "Jobs waiting for pull workers or held by them",
     "holdfast_lease_age_seconds": "Age of the oldest lease of a pull worker",
 }
@@ -264,7 +313,7 @@ def _of_outside(waits: Mapping[str, int], letters: Mapping[str, int]) -> Iterato
 
 
 class _Given(Collector):
-    """What was gathered, for the exporter."""
+    """The collected metrics, for the exporter."""
 
     def __init__(self, metrics: Sequence[Metric]) -> None:
         self._metrics = metrics
@@ -291,16 +340,21 @@ def _histogram(name: str, about: str, histogram: Histogram) -> Metric:
     return family
 
 
+def _cumulative(bounds: Sequence[float], buckets: Sequence[int]) -> list[tuple[str, float]]:
+    names = [*map(_number, bounds), "+Inf"]
+    return list(zip(names, map(float, accumulate(buckets)), strict=True))
+
+
 def _number(bound: float) -> str:
     return repr(float(bound))
 
 
 class OpenWaits:
-    """Open waits for something external, by kind. Looks at so many in one go, and goes on from there the next time; where
-    there are more, what was found in the whole round before counts as long as this one has not found more."""
+    """Open external waits, by kind. Each pass reads a bounded number and continues where the last one ended. Until a round is complete,
+    the larger of its count and the previous round's is reported."""
 
-    def __init__(self, engine: Engine) -> None:
-        self._store = engine.store
+    def __init__(self, store: Store) -> None:
+        self._store = store
         self._after = OpenWait()
         self._found: Counter[str] = Counter()  # in this round
         self._found_before: Counter[str] = Counter()  # in the whole round before it
@@ -316,13 +370,13 @@ class OpenWaits:
 
 
 class Orphans:
-    """Open runs that nothing will ever move: no owner, no wake time, and no wait that an answer could end.
+    """Open runs that nothing will ever continue: no owner, no wake time, and no wait that could be resolved.
 
     Checks a bounded number in one pass and continues from there in the next: a pass costs the same with a million waiting runs.
     """
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
+    def __init__(self, store: Store, door: Door, wakes: Wakes) -> None:
+        self._store, self._door, self._wakes = store, door, wakes
         self._after = RunNo(0)
         self._found: set[RunNo] = set()  # in this round
         self._found_before = 0  # in the whole round before it
@@ -331,18 +385,18 @@ class Orphans:
         return await self._unowned() + await self._resting()
 
     async def _unowned(self) -> int:
-        """Runs whose row names an owner that does not have them: a former process without a successor, or this one."""
-        engine, count = self._engine, 0
-        advance, epoch = engine.advance, engine.store.epoch
-        for no, owner_epoch in await engine.store.owned_runs(RunNo(0), LOOKED_AT_MAX):
+        """Return runs whose row names an owner that does not have them: a former process, or this one."""
+        store, door, count = self._store, self._door, 0
+        epoch = store.epoch
+        for no, owner_epoch in await store.owned_runs(RunNo(0), LOOKED_AT_MAX):
             if owner_epoch == epoch:
-                count += no not in advance.live and no not in advance.away
+                count += no not in door.residents and no not in door.away
             else:
-                count += not engine.is_taking_up
+                count += not self._wakes.is_filling
         return count
 
     async def _resting(self) -> int:
-        runs = await self._engine.store.resting_runs(self._after, LOOKED_AT_MAX)
+        runs = await self._store.resting_runs(self._after, LOOKED_AT_MAX)
         self._found |= {no for no, has_reason in runs if not has_reason}
         count = max(len(self._found), self._found_before)
         if len(runs) < LOOKED_AT_MAX:

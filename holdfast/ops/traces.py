@@ -16,14 +16,13 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from holdfast.engine.decisions import FinishRun
 from holdfast.engine.events import StepFailed, StepSucceeded
-from holdfast.runtime.door import Entry, Live
+from holdfast.execution.jobs import Jobs
+from holdfast.runtime.door import Door, Entry, ResidentRun
 from holdfast.store.batch import Batch
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.resources import Resource
     from opentelemetry.sdk.trace import SpanProcessor
-
-    from holdfast.runtime.engine import Engine
 
 log = logging.getLogger("holdfast")
 
@@ -63,7 +62,7 @@ def traceparent(run_id: str, trace: str, path: str, attempt: int) -> str:
     return f"00-{place.trace_id:032x}-{span_id(run_id, path, attempt):016x}-{int(place.is_sampled):02x}"
 
 
-def begin(engine: Engine, endpoint: str | None) -> Traces | None:
+def begin(door: Door, jobs: Jobs, endpoint: str | None) -> Traces | None:
     """Send spans to an OTLP endpoint, if there is one and OpenTelemetry is installed."""
     if not endpoint:
         return None
@@ -74,51 +73,51 @@ def begin(engine: Engine, endpoint: str | None) -> Traces | None:
         log.warning("otel is set, and OpenTelemetry is not installed: pip install 'holdfast[otel]'")
         return None
     exporter = OTLPSpanExporter(endpoint=f"{endpoint.rstrip('/')}/v1/traces")
-    return Traces(engine, BatchSpanProcessor(exporter))
+    return Traces(door, jobs, BatchSpanProcessor(exporter))
 
 
 class Traces:
-    def __init__(self, engine: Engine, processor: SpanProcessor) -> None:
+    def __init__(self, door: Door, jobs: Jobs, processor: SpanProcessor) -> None:
         from opentelemetry.sdk.resources import Resource
 
-        self._engine, self._processor = engine, processor
+        self._door, self._processor = door, processor
         self._resource: Resource = Resource.create({"service.name": "holdfast"})
-        engine.advance.watchers.append(self._committed)
-        engine.dispatch.jobs.traceparent = _of_attempt
+        door.watchers.append(self._committed)
+        jobs.traceparent = _of_attempt
 
     def close(self) -> None:
         """Send what is left. May take a while: an exporter tries again."""
-        self._engine.advance.watchers.remove(self._committed)
+        self._door.watchers.remove(self._committed)
         self._processor.shutdown()
 
     def _committed(self, batch: Batch, entries: list[Entry], seconds: float) -> None:
-        for row, (live, event, decisions, _) in zip(batch.rows, entries, strict=True):
+        for row, (resident, event, decisions, _) in zip(batch.rows, entries, strict=True):
             at = row[3]
             if isinstance(event, StepSucceeded | StepFailed):
-                self._attempt(live, event, at)
+                self._attempt(resident, event, at)
             for decision in decisions:
                 if isinstance(decision, FinishRun):
-                    self._run(live, decision, at)
+                    self._run(resident, decision, at)
 
-    def _attempt(self, live: Live, event: StepSucceeded | StepFailed, at: int) -> None:
-        run, path = live.run, event.path
-        about = {"holdfast.step": path, "holdfast.attempt": event.attempt, **_about(live)}
+    def _attempt(self, resident: ResidentRun, event: StepSucceeded | StepFailed, at: int) -> None:
+        run, path = resident.run, event.path
+        about = {"holdfast.step": path, "holdfast.attempt": event.attempt, **_about(resident)}
         if event.worker:
             about["holdfast.worker"] = event.worker[0]
         problem = f"{event.error.kind}: {event.error.message}" if isinstance(event, StepFailed) else ""
         own, above = span_id(run.id, path, event.attempt), span_id(run.id)
-        self._end(live, path, own, above, (at - event.ran_ms, at), about, problem)
+        self._end(resident, path, own, above, (at - event.ran_ms, at), about, problem)
 
-    def _run(self, live: Live, end: FinishRun, at: int) -> None:
-        run = live.run
-        about = {"holdfast.status": end.status, **_about(live)}
+    def _run(self, resident: ResidentRun, end: FinishRun, at: int) -> None:
+        run = resident.run
+        about = {"holdfast.status": end.status, **_about(resident)}
         problem = f"{end.error.kind}: {end.error.message}" if end.error is not None else ""
-        above = place_of(run.id, live.trace).parent_id
-        self._end(live, live.plan.name, span_id(run.id), above, (run.created_at, at), about, problem)
+        above = place_of(run.id, resident.trace).parent_id
+        self._end(resident, resident.plan.name, span_id(run.id), above, (run.created_at, at), about, problem)
 
     def _end(
         self,
-        live: Live,
+        resident: ResidentRun,
         name: str,
         own: int,
         above: int,
@@ -129,7 +128,7 @@ class Traces:
         from opentelemetry.sdk.trace import ReadableSpan
         from opentelemetry.trace import SpanContext, Status, StatusCode, TraceFlags
 
-        place = place_of(live.run.id, live.trace)
+        place = place_of(resident.run.id, resident.trace)
         flags = TraceFlags(_SAMPLED if place.is_sampled else 0)
         parent = SpanContext(place.trace_id, above, is_remote=above == place.parent_id, trace_flags=flags)
         start, end = times
@@ -147,13 +146,13 @@ class Traces:
         )
 
 
-def _about(live: Live) -> dict[str, Any]:
+def _about(resident: ResidentRun) -> dict[str, Any]:
     return {
-        "holdfast.run_id": live.run.id,
-        "holdfast.workflow": live.plan.name,
-        "holdfast.tenant": live.run.tenant,
+        "holdfast.run_id": resident.run.id,
+        "holdfast.workflow": resident.plan.name,
+        "holdfast.tenant": resident.run.tenant,
     }
 
 
-def _of_attempt(live: Live, path: str, attempt: int) -> str:
-    return traceparent(live.run.id, live.trace, path, attempt)
+def _of_attempt(resident: ResidentRun, path: str, attempt: int) -> str:
+    return traceparent(resident.run.id, resident.trace, path, attempt)

@@ -1,4 +1,4 @@
-"""Upkeep of a database: deleting what is old. Never touches an open run."""
+"""Retention: deletes old data of a database. Never touches an open run."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import Final
 from holdfast.errors import HoldfastError, NodeIsOver, NotFound, Refused, StoreUnavailable
 from holdfast.runtime.clock import Clock
 from holdfast.runtime.committer import Committer
+from holdfast.runtime.service import Service
 from holdfast.store.artefacts import Artefacts
 from holdfast.store.base import Store
 from holdfast.store.batch import Batch
@@ -26,6 +27,7 @@ PAUSE_SECONDS: Final = 0.05  # between two pieces: what runs goes first
 RETIRED_MAX: Final = 200  # runs that one commit deletes: other commits wait for it
 RETIRED_ROWS_MAX: Final = 10_000  # of these runs together; a longer one goes alone
 KEYS_FORGOTTEN_MAX: Final = 500  # by one commit
+LEDGER_FORGOTTEN_MAX: Final = 500  # by one commit
 DAY_MS: Final = 86_400_000
 FOLDED_MAX: Final = 200  # runs that are folded to see whether they are what their row says, the newest
 DISK_BYTES_MIN: Final = 256 * 1024 * 1024
@@ -35,39 +37,47 @@ WAL_BYTES_MAX: Final = 256 * 1024 * 1024
 # --------------------------------------------------------------------------------------------------- retention
 
 
-class Upkeep:
-    """What the engine that drives a file does for it on the side: some minutes after opening, and every hour from then on.
+class Upkeep(Service):
+    """Deletes old data some minutes after opening and every hour after that.
 
-    It goes by small pieces with a pause after each, so that runs are not kept waiting.
+    Works in small batches with a pause after each, so that runs do not wait.
     """
 
-    def __init__(self, store: Store, artefacts: Artefacts, retention_days: float | None) -> None:
-        self._store, self._artefacts, self._days = store, artefacts, retention_days
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        committer: Committer,
+        artefacts: Artefacts,
+        retention_days: float | None,
+        *,
+        by_hand: bool = False,
+    ) -> None:
+        self._store, self._clock, self._committer = store, clock, committer
+        self._artefacts, self._days = artefacts, retention_days
         self._stopping = asyncio.Event()
         self._next: asyncio.TimerHandle | None = None
         self._round: asyncio.Task[None] | None = None
-        self.by_itself = True  # otherwise the caller decides when
-        self._clock: Clock
-        self._committer: Committer
+        self._by_itself = not by_hand  # otherwise the caller decides when
 
-    def begin(self, clock: Clock, committer: Committer) -> None:
-        self._clock, self._committer = clock, committer
-        self._wait(FIRST_SECONDS)
+    async def open(self, *, drive: bool) -> None:
+        if drive:
+            self._wait(FIRST_SECONDS)
 
-    def stop(self) -> None:
-        """Begin nothing more."""
+    def abandon(self, error: Exception | None = None) -> None:
+        """Start no more batches."""
         self._stopping.set()
         if self._next is not None:
             self._next.cancel()
 
     async def close(self) -> None:
-        """Begin nothing more, and wait for the piece that is being done."""
-        self.stop()
+        """Start no more batches, and wait for the current one."""
+        self.abandon()
         if self._round is not None:
             await self._round
 
     def _wait(self, seconds: float) -> None:
-        if self.by_itself:
+        if self._by_itself:
             self._next = asyncio.get_running_loop().call_later(seconds, self.begin_round)
 
     def begin_round(self) -> None:
@@ -81,7 +91,7 @@ class Upkeep:
         except StoreUnavailable as error:
             log.warning("what is old is not deleted for now: %s", error)
         except NodeIsOver:
-            self.stop()  # the process that took over the file does it
+            self.abandon()  # the process that took over the file does it
         except Exception:  # a bug here must not affect runs
             log.exception("upkeep failed; it is tried again in an hour")
         if not self._stopping.is_set():
@@ -91,9 +101,10 @@ class Upkeep:
         if self._days is not None:
             before = Millis(int(self._clock.now() - self._days * DAY_MS))
             await self._by_pieces(lambda: retire(self._store, self._committer, before))
+            await self._by_pieces(lambda: forget_ledger(self._store, self._committer, before))
 
     async def _sweep(self) -> None:
-        """Shelf by shelf, so that the names of few files are in memory at a time."""
+        """Delete unused artefacts, one folder at a time, so that few file names are in memory."""
         files, now = self._artefacts, self._clock.now()
         if not files.folder.is_dir():
             return
@@ -112,7 +123,7 @@ class Upkeep:
 
 
 async def retire(store: Store, committer: Committer, before: Millis, limit: int = RETIRED_MAX) -> int:
-    """Delete some finished runs that ended before then, with all that belongs to them, in one commit; gives how many."""
+    """Delete some runs that finished before a time, with all their data, in one commit. Return how many."""
     batch, rows = Batch(), 0
     for no, size in await store.finished_before(before, limit):
         rows += size
@@ -124,8 +135,19 @@ async def retire(store: Store, committer: Committer, before: Millis, limit: int 
     return len(batch.forgotten)
 
 
+async def forget_ledger(store: Store, committer: Committer, before: Millis) -> int:
+    """Delete some rows of the ledger that were decided before then and have no run, in one commit; gives how many. The others are
+    deleted with their runs."""
+    count = await store.old_ledger(before, LEDGER_FORGOTTEN_MAX)
+    if count:
+        batch = Batch()
+        batch.forgotten_ledger.append((before, LEDGER_FORGOTTEN_MAX))
+        await committer.commit(batch)
+    return count
+
+
 async def forget_expired(store: Store, committer: Committer, now: Millis) -> int:
-    """Delete some answers of keys that count no more, in one commit; gives how many."""
+    """Delete some stored outputs of expired keys, in one commit. Return how many."""
     batch = Batch()
     batch.forgotten_keys = await store.expired_keys(now, KEYS_FORGOTTEN_MAX)
     if batch.forgotten_keys:
@@ -134,7 +156,7 @@ async def forget_expired(store: Store, committer: Committer, now: Millis) -> int
 
 
 async def forget_key(store: Store, committer: Committer, key: str) -> None:
-    """Delete the answer of a global key, so that the next step that has it is done."""
+    """Delete the stored output of a global key, so that the next step with this key runs."""
     answer = await store.answered_key(DEFAULT_TENANT, "", key)
     if answer is None:
         raise await _without_answer(store, key)

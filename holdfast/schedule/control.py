@@ -1,4 +1,4 @@
-"""What changes a cursor beside time: a schedule is registered, paused, resumed, edited.
+"""What changes a cursor beside time: a schedule is registered, paused, resumed, edited, backfilled, deleted.
 
 Knows how each keeps what is owed. The caller commits the cursor as it does after `due`, and then asks `due` again.
 """
@@ -6,14 +6,25 @@ Knows how each keeps what is owed. The caller commits the cursor as it does afte
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Container, Iterator, Sequence
 from typing import Final
 
 import msgspec
 
 from holdfast.schedule.cron import Tick
 from holdfast.schedule.due import FIRES_MAX, Decision, due, first_of
-from holdfast.schedule.records import Cursor, Due, Outage, Owed, Pause, Running, Schedule, Skipped
+from holdfast.schedule.records import (
+    Backfill,
+    Cursor,
+    Due,
+    Outage,
+    Owed,
+    Pause,
+    Reason,
+    Running,
+    Schedule,
+    Skipped,
+)
 from holdfast.schedule.timing import Grid, grid_of
 
 # So many occurrences that are owed survive an edit of their grid, listed one by one; older ones are skipped.
@@ -27,7 +38,7 @@ def registered(now: int) -> Cursor:
 
 def paused(cursor: Cursor, now: int) -> Cursor:
     """Ask `due` first: what is due already should fire before the pause."""
-    if any(pause.until is None for pause in cursor.pauses):
+    if cursor.is_paused:
         return cursor
     return _changed(cursor, pauses=(*cursor.pauses, Pause(now)))
 
@@ -73,7 +84,7 @@ def _settled(
     old: Schedule, cursor: Cursor, running: Running, now: int, limit: int, outages: tuple[Outage, ...]
 ) -> Due:
     """Everything that is due under the old definition. A pause goes on, in two parts, so that the first can be decided."""
-    if any(pause.until is None for pause in cursor.pauses):
+    if cursor.is_paused:
         halves = resumed(cursor, now).pauses
         cursor = msgspec.structs.replace(cursor, pauses=(*halves, Pause(now)))
     trimmed = Decision(old, cursor, running, now, limit, outages)
@@ -85,12 +96,22 @@ def _settled(
 def _moved(old: Schedule, cursor: Cursor, now: int) -> tuple[Cursor, list[Skipped]]:
     """A cursor that needs the old grid no longer, and the rows of what it had to let go."""
     grid = grid_of(old.timing, cursor.registered_at)
-    is_paused = any(pause.until is None for pause in cursor.pauses)
-    pending = [] if is_paused or not old.enabled else [Owed(cursor.at, now)]
+    pending = [] if cursor.is_paused or not old.enabled else [Owed(cursor.at, now)]
     missed, _ = _listed(cursor.missed, grid)
     waiting, dropped = _listed((*cursor.waiting, *pending), grid)
+    backfills = []
+    for backfill in cursor.backfills:
+        listed, left_out = _listed(backfill.owed, grid)
+        dropped += left_out
+        backfills += [msgspec.structs.replace(backfill, owed=listed)] if listed else []
     cursor = msgspec.structs.replace(
-        cursor, at=max(cursor.at, now), missed=missed, waiting=waiting, skipping=None, dropping=None
+        cursor,
+        at=max(cursor.at, now),
+        missed=missed,
+        waiting=waiting,
+        skipping=None,
+        dropping=None,
+        backfills=tuple(backfills),
     )
     return cursor, dropped
 
@@ -113,6 +134,78 @@ def _ticks(owed: Owed, grid: Grid) -> Iterator[Tick]:
         if owed.instants or (tick.fires and not grid.is_excluded(tick)):
             yield tick
         owed = msgspec.structs.replace(owed, after=tick.at)
+
+
+class Missing(msgspec.Struct, frozen=True):
+    """The occurrences of a stretch that have no run, and how far the search has come."""
+
+    instants: tuple[int, ...]
+    settled: int  # occurrences that have a run, or will get one
+    next_from: int | None  # where to go on; None at the end of the stretch
+
+
+def missing(
+    schedule: Schedule, cursor: Cursor, since: int, until: int, settled: Container[int], limit: int
+) -> Missing:
+    """The occurrences from `since` to `until` that have no run: `settled` are those that do. Looks at `limit` of them at most."""
+    grid = grid_of(schedule.timing, cursor.registered_at)
+    promised = (*cursor.missed, *cursor.waiting, *(owed for one in cursor.backfills for owed in one.owed))
+    found: list[int] = []
+    has_run = 0
+    at = since - 1
+    for _ in range(limit):
+        tick = grid.after(at)
+        if tick is None or tick.at > min(until, cursor.at):  # later ones are still to be decided
+            return Missing(tuple(found), has_run, None)
+        at = tick.at
+        if not tick.fires or grid.is_excluded(tick):
+            continue
+        if at in settled or any(_has(owed, at) for owed in promised):
+            has_run += 1
+        else:
+            found.append(at)
+    return Missing(tuple(found), has_run, at + 1)
+
+
+def stretches(schedule: Schedule, cursor: Cursor, instants: Sequence[int]) -> tuple[Owed, ...]:
+    """Some occurrences of the grid, in order, as stretches of it."""
+    grid = grid_of(schedule.timing, cursor.registered_at)
+    made: list[Owed] = []
+    for at in instants:
+        following = grid.fire_after(made[-1].until) if made else None
+        if following is not None and following.at == at:
+            made[-1] = Owed(made[-1].after, at)
+        else:
+            made.append(Owed(at - 1, at))
+    return tuple(made)
+
+
+def backfilled(cursor: Cursor, owed: tuple[Owed, ...], every_ms: int) -> Cursor:
+    """Let occurrences of the past fire, after those of backfills that were requested before."""
+    return _changed(cursor, backfills=(*cursor.backfills, Backfill(owed, every_ms)))
+
+
+def discarded(
+    schedule: Schedule, cursor: Cursor, reason: Reason, limit: int
+) -> tuple[Cursor, Skipped | None]:
+    """A cursor without so many of the occurrences that it owes, and their row. Those of backfills have rows already."""
+    grid = grid_of(schedule.timing, cursor.registered_at)
+    queue, row = [*cursor.missed, *cursor.waiting], None
+    for _ in range(limit):
+        if not queue:
+            break
+        tick = first_of(queue[0], grid)
+        if tick is None or tick.at >= queue[0].until:
+            queue.pop(0)
+        else:
+            queue[0] = msgspec.structs.replace(queue[0], after=tick.at)
+        if tick is not None:
+            row = Skipped(reason, row.first if row else tick.at, tick.at, row.count + 1 if row else 1)
+    return _changed(cursor, missed=tuple(queue), waiting=(), backfills=(), catchup_from=0), row
+
+
+def _has(owed: Owed, at: int) -> bool:
+    return at in owed.instants if owed.instants else owed.after < at <= owed.until
 
 
 def _changed(cursor: Cursor, **fields: object) -> Cursor:

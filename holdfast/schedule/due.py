@@ -29,7 +29,8 @@ The life of an occurrence:
     due during an outage, and the engine woke more than the grace later ──► missed: skipped, or caught up
     else: it is due at its time plus jitter ──► fires; or at the limit of runs ──► skipped, or waits, as `overlap` says
 
-Catch-up runs begin one after the other, each when the one before has ended, and are never skipped for overlap.
+Catch-up runs begin one after the other, each when the one before has ended, and are never skipped for overlap. A backfill fires
+occurrences of the past that its request names (control.py); nothing decides about them again.
 """
 
 from __future__ import annotations
@@ -42,6 +43,7 @@ import msgspec
 
 from holdfast.schedule.cron import Tick
 from holdfast.schedule.records import (
+    Backfill,
     Cursor,
     Due,
     Fire,
@@ -100,18 +102,21 @@ class Decision:
         self.open, self.catchups, self.run_count = running.open, running.catchups, running.run_count
         self.at, self.total = cursor.at, cursor.total_run_count
         self.missed, self.waiting = list(cursor.missed), list(cursor.waiting)
+        self.backfills = list(cursor.backfills)
         self.catchup_from = cursor.catchup_from
         self.skipping, self.dropping = cursor.skipping, cursor.dropping
         self.fires: list[Fire] = []
         self.rows: dict[int, Skipped] = {}
         self.fires_left, self.ticks_left = limit, EXAMINED_MAX
         self.latest = 0, 0  # the end of an outage, and the last occurrence in it
-        self.is_paused = any(pause.until is None for pause in cursor.pauses)
+        self.is_paused = cursor.is_paused
 
     def made(self) -> Due:
         self._start_owed()
         self._look_forward()
         self._start_owed()
+        if not self.is_paused:
+            self._start_backfills()
         cursor = self._cursor()
         is_cut = self.is_spent
         return Due(
@@ -242,13 +247,15 @@ class Decision:
     def _has_room(self) -> bool:
         return not self.schedule.run_limit or self.open < self.schedule.run_limit
 
-    def _fire(self, tick: Tick, *, is_catchup: bool) -> None:
+    def _fire(self, tick: Tick, *, is_catchup: bool, is_backfill: bool = False) -> None:
         self.total += 1
         self.run_count += 1
         self.open += 1
         self.catchups += is_catchup
         self.fires_left -= 1
-        self.fires.append(Fire(tick.at, is_catchup, self.run_count, self.total, tick.shifted_from))
+        self.fires.append(
+            Fire(tick.at, is_catchup, self.run_count, self.total, tick.shifted_from, is_backfill)
+        )
 
     # --------------------------------------------------------------------------------------- owed occurrences
 
@@ -272,6 +279,24 @@ class Decision:
                 self._fire(tick, is_catchup=False)
                 self.dropping = None
             self._advance(self.waiting, tick)
+
+    def _start_backfills(self) -> None:
+        """Start what was requested of the past. It is skipped in silence where it does not fire: the ledger has that already."""
+        while self.backfills and self._has_room and not self.is_spent:
+            backfill = self.backfills[0]
+            if backfill.not_before > self.now:
+                return
+            queue, not_before = list(backfill.owed), backfill.not_before
+            tick = self._first(queue)
+            if tick is not None and self._fires(queue[0], tick):
+                self._fire(tick, is_catchup=True, is_backfill=True)
+                not_before = self.now + backfill.every_ms
+            self._advance(queue, tick)
+            left = Backfill(tuple(queue), backfill.every_ms, not_before)
+            self.backfills[:1] = [left] if queue else []
+
+    def _fires(self, owed: Owed, tick: Tick) -> bool:
+        return bool(owed.instants) or (tick.fires and not self.grid.is_excluded(tick))
 
     def _is_dropped(self, tick: Tick) -> bool:
         reason: Reason | None = None
@@ -333,6 +358,7 @@ class Decision:
             self._pauses(),
             self.skipping,
             self.dropping,
+            tuple(self.backfills),
         )
         if changed == self.cursor:
             return self.cursor
@@ -348,6 +374,8 @@ class Decision:
         times = [self._due_at(self.grid.fire_after(self.at))]
         if self.waiting and self._has_room:
             times.append(self._due_at(self._first(self.waiting)))
+        if self.backfills and self._has_room:
+            times.append(self.backfills[0].not_before)
         return min((at for at in times if at is not None), default=None)
 
     def _due_at(self, tick: Tick | None) -> int | None:

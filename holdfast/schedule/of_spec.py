@@ -6,10 +6,18 @@ from typing import assert_never
 
 import msgspec
 
+from holdfast.errors import Problem
 from holdfast.schedule.records import Schedule
 from holdfast.schedule.timing import Timing, grid_of
+from holdfast.spec.problems import quoted
 from holdfast.spec.schedule import ScheduleSpec
-from holdfast.spec.triggers import AtTrigger, ClockTrigger, CronTrigger, IntervalTrigger
+from holdfast.spec.triggers import (
+    AtTrigger,
+    ClockTrigger,
+    CronTrigger,
+    IntervalTrigger,
+    PluginTrigger,
+)
 
 
 def schedule_of(spec: ScheduleSpec) -> Schedule | None:
@@ -24,9 +32,13 @@ def schedule_of(spec: ScheduleSpec) -> Schedule | None:
         spec.max_concurrent,
         spec.missed_run_policy,
         spec.max_catchup,
-        spec.trigger.jitter_secs * 1_000,
+        _jitter_ms(spec.trigger),
         spec.grace_secs * 1_000,
     )
+
+
+def _jitter_ms(trigger: ClockTrigger) -> int:
+    return trigger.jitter_ms if isinstance(trigger, PluginTrigger) else trigger.jitter_secs * 1_000
 
 
 def _timing(spec: ScheduleSpec, trigger: ClockTrigger) -> Timing:
@@ -38,6 +50,8 @@ def _timing(spec: ScheduleSpec, trigger: ClockTrigger) -> Timing:
             pass
         case IntervalTrigger(every):
             expressions = (f"@every {every}",)
+        case PluginTrigger(cron=cron):
+            expressions = (cron,)
         case AtTrigger(at):
             instants = tuple(moment.ms for moment in at)
         case _:
@@ -45,6 +59,16 @@ def _timing(spec: ScheduleSpec, trigger: ClockTrigger) -> Timing:
     # The names of calendars say nothing more: their contents are part of what is excluded.
     exclude = msgspec.structs.replace(spec.exclude, calendar=())
     return Timing(expressions, instants, timezone, spec.dst, exclude, spec.start_at, spec.end_at)
+
+
+def notes_on(spec: ScheduleSpec, now: int) -> list[Problem]:
+    """What is probably not intended about when a schedule fires."""
+    schedule = schedule_of(spec)
+    if schedule is None or not never_fires(schedule, now):
+        return []
+    message = f"schedule {quoted(spec.id)} never fires: no date from now to the end of 2100 matches"
+    hint = "holdfast schedules next shows the times of an expression"
+    return [spec.problem("never_fires", ("trigger",), message, hint)]
 
 
 def never_fires(schedule: Schedule, now: int) -> bool:

@@ -9,18 +9,18 @@ from typing import Final
 
 import msgspec
 
+from holdfast.schedule.cron import Tick
 from holdfast.schedule.timing import Timing, grid_of
-from holdfast.schedule.zones import zone
-from holdfast.values import Millis, rfc3339
+from holdfast.schedule.zones import Zone, zone
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _SEARCHED_MAX: Final = 10_000  # ticks that are looked at, of which most may be excluded
 
 
-class Upcoming(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One occurrence. `local` has the offset of its zone; `note` says what a clock change or an exclusion does to it."""
+class Upcoming(msgspec.Struct, frozen=True):
+    """One occurrence. `local` has the offset of its zone; `note` says what a clock change does to it."""
 
-    at: str
+    at: int
     local: str
     fires: bool = True
     note: str = ""
@@ -40,14 +40,31 @@ def _upcoming(timing: Timing, after: int, registered_at: int) -> Iterator[Upcomi
         after = tick.at
         if grid.is_excluded(tick):
             continue
-        note = ""
-        if tick.shifted_from is not None:
-            missing = f"{_EPOCH + timedelta(seconds=tick.shifted_from):%H:%M:%S} does not exist on this day"
-            note = f"{missing}: clocks go forward" if tick.fires else f"skipped: {missing}"
-        yield Upcoming(rfc3339(Millis(tick.at)), _local(tick.at, timing.timezone), tick.fires, note)
+        home = zone(timing.timezone)
+        yield Upcoming(tick.at, local_text(tick.at, home), tick.fires, _note(tick, home))
 
 
-def _local(at: int, name: str) -> str:
-    offset = zone(name).segment_at(at // 1_000).offset
+def _note(tick: Tick, home: Zone) -> str:
+    """What a clock change does to an occurrence; empty on any other day."""
+    if tick.shifted_from is not None:
+        missing = f"{_clock(tick.shifted_from)} does not exist on this day"
+        return f"{missing}: clocks go forward" if tick.fires else f"skipped: {missing}"
+    second = tick.at // 1_000
+    segment = home.segment_at(second)
+    local = second + segment.offset
+    if local < segment.start + segment.before:
+        return f"{_clock(local)} comes twice on this day: this is the second time"
+    if local >= segment.end + segment.after:
+        return f"{_clock(local)} comes twice on this day: this is the first time"
+    return ""
+
+
+def _clock(local: int) -> str:
+    return f"{_EPOCH + timedelta(seconds=local):%H:%M:%S}"
+
+
+def local_text(at: int, home: Zone) -> str:
+    """An instant by the clock of a zone, with its offset: `2026-03-29T03:00:00+02:00`."""
+    offset = home.segment_at(at // 1_000).offset
     local = (_EPOCH + timedelta(milliseconds=at)).astimezone(timezone(timedelta(seconds=offset)))
     return local.isoformat(timespec="milliseconds" if at % 1_000 else "seconds")

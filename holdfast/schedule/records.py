@@ -20,6 +20,7 @@ Reason = Literal[
     "paused",
     "excluded",
     "dst_gap",  # the local time did not exist, and `dst.gap` is skip
+    "deleted",  # it waited for a run to end when its schedule was deleted
 ]
 
 
@@ -73,6 +74,17 @@ class Owed(msgspec.Struct, frozen=True):
     instants: tuple[int, ...] = ()
 
 
+class Backfill(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Occurrences of the past that are to fire by request, in order, as far as there is room for them.
+
+    The next one fires `every_ms` after the one before, not before `not_before`.
+    """
+
+    owed: tuple[Owed, ...]
+    every_ms: int = 0
+    not_before: int = 0
+
+
 class Skipped(msgspec.Struct, frozen=True):
     """A stretch of occurrences that did not fire for one reason: one row of the ledger, which grows.
 
@@ -102,6 +114,17 @@ class Cursor(msgspec.Struct, frozen=True, omit_defaults=True):
     pauses: tuple[Pause, ...] = ()
     skipping: Skipped | None = None  # the row that the next occurrence may extend
     dropping: Skipped | None = None  # the same for occurrences of `missed` and `waiting`
+    backfills: tuple[Backfill, ...] = ()
+    position: str = ""  # how far the source of a schedule without a clock has come
+
+    @property
+    def owes(self) -> bool:
+        """Whether occurrences wait for a run to end."""
+        return bool(self.missed or self.waiting or self.backfills)
+
+    @property
+    def is_paused(self) -> bool:
+        return any(pause.until is None for pause in self.pauses)
 
 
 class Running(msgspec.Struct, frozen=True):
@@ -120,6 +143,7 @@ class Fire(msgspec.Struct, frozen=True):
     run_count: int
     total_run_count: int
     shifted_from: int | None = None
+    is_backfill: bool = False
 
 
 class Due(msgspec.Struct, frozen=True):

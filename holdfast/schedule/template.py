@@ -96,9 +96,15 @@ class _Rendering:
             text = self._texts[path] = encode(value).decode()
         self._left -= len(text)
         if self._left < 0:
-            message = f"the inputs are larger than {limits.size(limits.now.value_bytes_max)} once the trigger is filled in"
-            raise LimitExceeded("value_bytes_max", message)
+            raise too_large()
         return text
+
+
+def too_large() -> LimitExceeded:
+    message = (
+        f"the inputs are larger than {limits.size(limits.now.value_bytes_max)} once the trigger is filled in"
+    )
+    return LimitExceeded("value_bytes_max", message)
 
 
 def _member(value: Any, segment: str) -> Any:

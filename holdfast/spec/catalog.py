@@ -24,6 +24,7 @@ import msgspec
 from holdfast import limits
 from holdfast.errors import InvalidSpec, LimitExceeded, Problem
 from holdfast.spec.notation import definition_from_file
+from holdfast.spec.schedule import is_schedule_file
 
 WORKFLOW_KEYS: Final = ("dcc-mcp.workflows", "dcc-mcp.workflow.specs")
 SCHEDULES_KEY: Final = "dcc-mcp.workflow.schedules"
@@ -69,9 +70,11 @@ class WorkflowCatalog:
         hint = next((str(said) for said in _said(metadata, HINT_KEY) if said), "")
         matched = _matched(Path(root), _patterns([*workflows, *schedules]))
         warnings += [_matches_nothing(text) for text, files in matched.items() if not files]
-        files = sorted({file for text in workflows for file in matched[text]})
-        named = sorted({str(file) for text in schedules for file in matched[text]})
-        return cls([_entry(file, str(skill), hint) for file in files], named, warnings)
+        named = {file for text in schedules for file in matched[text]}
+        # A wide pattern such as **/*.yaml matches schedule files too.
+        files = {file for text in workflows for file in matched[text] if not is_schedule_file(file.name)}
+        entries = [_entry(file, str(skill), hint) for file in sorted(files - named)]
+        return cls(entries, sorted(map(str, named)), warnings)
 
     def entries(self) -> tuple[CatalogEntry, ...]:
         return self._entries

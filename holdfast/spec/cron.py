@@ -298,14 +298,24 @@ def _shortcut(text: str) -> Cron | Interval:
         return msgspec.structs.replace(_fields(written, list(re.finditer(r"\S+", written))), text=text)
     name, _, rest = text.partition(" ")
     if name == "@every":
-        interval = parse_interval(rest.strip())
-        return msgspec.structs.replace(interval, text=text)
+        return msgspec.structs.replace(_every(text, rest.strip()), text=text)
     known = (*_SHORTCUTS, "@every")
     hint = did_you_mean(name, known) or f"the names are {', '.join(known)}"
     near = nearest(name, known)
     if rest and near != "@every":
         hint = f"write {near or '@daily'} alone"
     raise _refused("invalid_cron", f"unknown name {quoted(text)}", hint, text)
+
+
+def _every(text: str, interval: str) -> Interval:
+    """The interval after `@every`; raises CronError with its place in the whole text."""
+    try:
+        return parse_interval(interval)
+    except CronError as refused:
+        start = text.rindex(interval)
+        raise CronError(
+            [one._replace(start=start, end=start + len(interval)) for one in refused.problems]
+        ) from None
 
 
 def _bare_interval(text: str, field_counts: Collection[int]) -> Interval:

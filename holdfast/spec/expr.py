@@ -16,11 +16,12 @@ first of them is used.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from functools import lru_cache
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias
 
 import msgspec
+
+from holdfast.spec.work import Work
 
 # Longer paths are made by programs, and a parser's work grows with them.
 JSONPATH_BYTES_MAX: Final = 1024
@@ -175,8 +176,13 @@ def parse_jsonpath(text: str) -> JsonPath:
     return _parse_with_library(text)
 
 
-def compiled(path: JsonPath) -> Callable[[Any], list[Any]]:
-    """What evaluates a path: data → all values that it names, or ExpressionTooCostly if it needs too much work."""
+class Find(Protocol):
+    """All values that a path names in the data, or ExpressionTooCostly if it needs more work than is left."""
+
+    def __call__(self, data: Any, work: Work | None = None) -> list[Any]: ...
+
+
+def compiled(path: JsonPath) -> Find:
     from holdfast.spec.jsonpath import Query
 
     return Query(path.text).find

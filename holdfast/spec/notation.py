@@ -15,7 +15,7 @@ from holdfast.errors import Problem
 from holdfast.spec import flow, workflow
 from holdfast.spec.flow import FlowSpec
 from holdfast.spec.problems import Report
-from holdfast.spec.read import SPEC_SUFFIXES, look_at, text_of
+from holdfast.spec.read import SPEC_SUFFIXES, Document, look_at, text_of
 from holdfast.spec.workflow import WorkflowSpec
 
 Definition: TypeAlias = WorkflowSpec | FlowSpec
@@ -58,13 +58,12 @@ def path_beside(spec: Definition, name: str) -> str | None:
 
 
 def looked_at(
-    path: str | os.PathLike[str],
+    document: Document,
     template_env: Collection[str],
     judge: Callable[[Definition, Report], None],
 ) -> tuple[Definition, Sequence[Problem]]:
-    """A file as far as it can be read, with every problem of it. `judge` reports what only the caller can know."""
-    document = look_at(text_of(path), os.fspath(path))
-    report = Report(document, os.fspath(path))
+    """A definition as far as it can be read, with every problem of it. `judge` reports what only the caller can know."""
+    report = Report(document, document.source)
     is_flow = is_graph(document.data)
     spec: Definition = (
         flow.examined(document, report) if is_flow else workflow.examined(document, report, template_env)

@@ -9,7 +9,7 @@ reported at once, each with its place.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -35,14 +35,20 @@ from holdfast.spec.schedule_keys import (
     FILE_KEYS,
     KINDS_OF_KEY,
     SCHEDULE_KEYS,
+    STORED_TRIGGER_KEYS,
     TRIGGER_KEYS,
+    Kinds,
     trigger_schema,
 )
 from holdfast.spec.triggers import (
+    PLUGIN,
     CronTrigger,
     Definition,
     Exclude,
+    FileTrigger,
     Place,
+    RunTrigger,
+    SourceTrigger,
     Trigger,
     TriggerKind,
     WebhookTrigger,
@@ -68,6 +74,12 @@ class ScheduleSpec(Definition, frozen=True):
         """One text per schedule, whatever order or explicit defaults it was written with."""
         return values.canonical(self.to_data())
 
+    def problem(self, code: str, keys: Where, message: str, hint: str = "") -> Problem:
+        """A problem of this schedule, placed at one of its keys if it was read from a text."""
+        pointer = pointer_to((*self.place.at, *keys))
+        line, column = self.place.document.mark(pointer) if self.place.document else (0, 0)
+        return Problem(code, message, pointer, line, column, hint, self.place.source)
+
 
 class ScheduleFile(msgspec.Struct, frozen=True):
     source: str
@@ -77,7 +89,11 @@ class ScheduleFile(msgspec.Struct, frozen=True):
 
 def schedules_from_text(text: str | bytes, source: str = "") -> ScheduleFile:
     """Read one file; raise InvalidSpec with every problem of it, those of ids and paths that occur twice included."""
-    document = look_at(text, source)
+    return schedules_from_document(look_at(text, source))
+
+
+def schedules_from_document(document: Document) -> ScheduleFile:
+    source = document.source
     report = Report(document, source)
     schedules = _schedules(document.data, report)
     report.problems += check_together(schedules)[: max(PROBLEMS_MAX - len(report.problems), 0)]
@@ -93,12 +109,18 @@ def schedules_from_file(path: str | os.PathLike[str]) -> ScheduleFile:
 def schedule_files(folder: str | os.PathLike[str]) -> list[str]:
     """The schedule files of a folder, not of those beneath it: `schedules.yaml` and `*.schedules.yaml`, or `.yml`."""
     names = sorted(entry.name for entry in os.scandir(folder) if entry.is_file())
-    wanted = [
-        name
-        for name in names
-        if name in _FILE_NAMES or name.endswith(tuple(f".{name}" for name in _FILE_NAMES))
-    ]
-    return [os.path.join(folder, name) for name in wanted]
+    return [os.path.join(folder, name) for name in names if is_schedule_file(name)]
+
+
+def is_schedule_file(name: str) -> bool:
+    """Whether a file holds schedules, by its name alone. Hidden files are what editors leave."""
+    is_named_so = name in _FILE_NAMES or name.endswith(tuple(f".{name}" for name in _FILE_NAMES))
+    return is_named_so and not name.startswith(".")
+
+
+def holds_schedules(data: Any) -> bool:
+    """Whether a document is a schedule file rather than a workflow, by its keys."""
+    return isinstance(data, dict) and not FILE_KEYS.keys().isdisjoint(data) and "steps" not in data
 
 
 def schedules_from_files(paths: Iterable[str | os.PathLike[str]]) -> tuple[ScheduleFile, ...]:
@@ -129,6 +151,35 @@ def schedule_from_data(data: Any, source: str = "") -> ScheduleSpec:
     return spec
 
 
+def trigger_from_data(data: Any, source: str = "") -> Trigger:
+    """Make one trigger from plain data, as JSON has it."""
+    report = Report(None, source)
+    trigger = _trigger(plain_from(data, source), Fields(report, {}, ()))
+    if trigger is _NO_TRIGGER and not report.problems:
+        report.add("missing_key", ("trigger",), "the trigger is missing", "give a mapping with a `kind`")
+    if report.problems:
+        raise report.refusal()
+    return trigger
+
+
+def data_of_trigger(trigger: Trigger) -> dict[str, Any]:
+    """A trigger as plain data, without defaults."""
+    return {"kind": trigger.kind} | _data(trigger)
+
+
+def schedule_from_text(text: str | bytes, schedule_id: str) -> ScheduleSpec:
+    """Read one schedule, as YAML or JSON; its id is given, and may be left out of the text."""
+    report = Report(document := look_at(text), "")
+    data = document.data
+    if isinstance(data, dict) and data.get("id", schedule_id) != schedule_id:
+        message = f"the id is {quoted(data['id'])}, but {quoted(schedule_id)} is addressed"
+        report.add("misplaced_key", ("id",), message, "leave the id out, or write the same one")
+    spec = _schedule({**data, "id": schedule_id} if isinstance(data, dict) else data, report, (), {})
+    if report.problems:
+        raise report.refusal()
+    return spec
+
+
 def schedule_from_stored(text: str | bytes) -> ScheduleSpec:
     """Read a schedule that was stored."""
     report = Report(None, "", is_stored=True)
@@ -153,6 +204,49 @@ def check_together(schedules: Iterable[ScheduleSpec]) -> list[Problem]:
                 message = f"schedules {quoted(first.id)} and {quoted(spec.id)} have the same path {quoted(spec.trigger.path)}"
                 problems.append(_twice(spec, "duplicate_path", ("trigger", "path"), message, first))
     return problems
+
+
+def check_signed(schedules: Iterable[ScheduleSpec]) -> list[Problem]:
+    """What a server that requires API keys refuses: webhooks that anyone could post to, unless the author allows it."""
+    hint = "add `secret_env: NAME` to its trigger, or `allow_unsigned: true` to the schedule"
+    return [
+        spec.problem(
+            "unsigned_webhook",
+            ("trigger",),
+            f"schedule {quoted(spec.id)}: the webhook has no secret, and this server requires credentials",
+            hint,
+        )
+        for spec in schedules
+        if isinstance(spec.trigger, WebhookTrigger)
+        and not spec.trigger.secret_env
+        and not spec.allow_unsigned
+    ]
+
+
+def check_reach(schedules: Iterable[ScheduleSpec]) -> list[Problem]:
+    """What a server that requires API keys refuses from its callers: triggers that read its files or run its code."""
+    return [
+        spec.problem(
+            "operators_only",
+            ("trigger", "kind"),
+            f"schedule {quoted(spec.id)}: a trigger of kind {spec.trigger.kind} reaches the server's own files or code",
+            "the operator of the server can put it into a schedule file (--schedules)",
+        )
+        for spec in schedules
+        if isinstance(spec.trigger, FileTrigger | SourceTrigger)
+    ]
+
+
+def of_skill(spec: ScheduleSpec, skill: str, workflows: Collection[str]) -> ScheduleSpec:
+    """A schedule of a skill: a workflow that the skill has itself is meant before a published one of the same name."""
+
+    def exact(name: str) -> str:
+        return f"{skill}::{name}" if name in workflows else name
+
+    trigger = spec.trigger
+    if isinstance(trigger, RunTrigger):
+        trigger = msgspec.structs.replace(trigger, workflow=exact(trigger.workflow))
+    return msgspec.structs.replace(spec, workflow=exact(spec.workflow), trigger=trigger)
 
 
 def file_schema() -> Schema:
@@ -244,7 +338,7 @@ def _trigger(data: Any, fields: Fields) -> Trigger:
     kind = _kind(inner)
     if kind is None:
         return _NO_TRIGGER
-    record, table = TRIGGER_KEYS[kind]
+    record, table = _kinds(fields.report)[kind]
     inner.expect({"kind", *table}, required_in(table), hint_of=_schedule_has)
     trigger: Any = make(record, _blank(table) | read_table(table, inner))
     if isinstance(trigger, WebhookTrigger):
@@ -261,6 +355,10 @@ def _schedule_has(key: str) -> str:
     return "put it on the schedule, beside `trigger:`" if key in SCHEDULE_KEYS else ""
 
 
+def _kinds(report: Report) -> Kinds:
+    return STORED_TRIGGER_KEYS if report.is_stored else TRIGGER_KEYS
+
+
 def _kind(fields: Fields) -> TriggerKind | None:
     kinds = [*TRIGGER_KEYS]
     if fields.data.get("kind") is None:
@@ -271,7 +369,7 @@ def _kind(fields: Fields) -> TriggerKind | None:
         fields.wrong("missing_key", "kind", 'the key "kind" is missing', hint)
         return None
     word = fields.get("kind", str, "text")
-    for kind in TRIGGER_KEYS:
+    for kind in _kinds(fields.report):
         if word == kind:
             return kind
     if word is not None:
@@ -320,13 +418,18 @@ def _check(spec: ScheduleSpec, fields: Fields) -> None:
         if isinstance(fields.data.get(key), str):
             if not text.strip():
                 fields.wrong("empty_name", key, f"{noun} is empty", f"write `{key}: …`")
-            check_name(fields.report, (*fields.at, key), text)
+            else:
+                check_name(fields.report, (*fields.at, key), text)
+    if spec.id.startswith(PLUGIN) and not fields.report.is_stored:
+        message = f"ids that begin with {PLUGIN} belong to the schedules of plugins"
+        fields.wrong("invalid_name", "id", message, "choose another id")
     limit = fields.data.get("max_concurrent")
     if spec.overlap == "allow" and isinstance(limit, int) and limit >= 1:
         message = f"overlap: allow lifts the limit of max_concurrent: {limit}"
         fields.wrong("exclusive_keys", "overlap", message, "leave one of them out")
-    if spec.trigger is not _NO_TRIGGER:
+    if spec.trigger is not _NO_TRIGGER and not fields.report.is_stored:
         _check_kinds(spec.trigger.kind, fields)
+        _check_events(spec, fields)
     _check_bounds(spec, fields)
 
 
@@ -340,6 +443,17 @@ def _check_kinds(kind: str, fields: Fields) -> None:
                 else f"it belongs to the kind {kinds[0]}"
             )
             fields.report.add("misplaced_key", (*fields.at, key), message, hint, of_key=True)
+
+
+def _check_events(spec: ScheduleSpec, fields: Fields) -> None:
+    """Triggers whose events come from elsewhere, without a sender that could send them again."""
+    if isinstance(spec.trigger, RunTrigger) and spec.trigger.workflow == spec.workflow:
+        message = f"each run of {quoted(spec.workflow)} would start the next one, for ever"
+        fields.wrong("endless_loop", "workflow", message, "start another workflow")
+    if spec.trigger.kind in ("run", "file", "source") and spec.overlap == "skip" and spec.max_concurrent:
+        message = f"{fields.who}events that come while a run is open are skipped"
+        hint = "write overlap: buffer_all to keep them, or max_concurrent: 0 for any number of runs"
+        fields.report.note("events_are_skipped", (*fields.at, "trigger"), message, hint)
 
 
 def _check_bounds(spec: ScheduleSpec, fields: Fields) -> None:
@@ -356,18 +470,10 @@ def _check_bounds(spec: ScheduleSpec, fields: Fields) -> None:
 
 
 def _twice(spec: ScheduleSpec, code: str, keys: Where, message: str, first: ScheduleSpec) -> Problem:
-    place = spec.place
-    pointer = pointer_to((*place.at, *keys))
-    line, column = place.document.mark(pointer) if place.document else (0, 0)
-    line_of_first = (
-        first.place.document.mark(pointer_to((*first.place.at, *keys)))[0] if first.place.document else 0
-    )
-    where = (
-        f"{first.place.source}, line {line_of_first}"
-        if first.place.source != place.source
-        else f"line {line_of_first}"
-    )
-    return Problem(code, message, pointer, line, column, f"the first is in {where}", place.source)
+    earlier = first.problem(code, keys, message)
+    is_same_file = earlier.source == spec.place.source
+    where = f"line {earlier.line}" if is_same_file else f"{earlier.source}, line {earlier.line}"
+    return spec.problem(code, keys, message, f"the first is in {where}")
 
 
 # ------------------------------------------------------------------------------------------------------ writing

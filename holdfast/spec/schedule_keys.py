@@ -6,6 +6,7 @@ go together.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final, NamedTuple, get_args
 
 import msgspec
@@ -41,6 +42,7 @@ from holdfast.spec.triggers import (
     Locking,
     MissedRunPolicy,
     Overlap,
+    PluginTrigger,
     RunTrigger,
     SourceTrigger,
     TriggerKind,
@@ -52,6 +54,9 @@ FILE_FIELD_COUNTS: Final = frozenset({6, 7})  # an expression of 5 fields means 
 EXPRESSIONS_MAX: Final = 100
 SECS_MAX: Final = 366 * 86_400
 COUNT_MAX: Final = 1_000_000
+DESCRIPTION_CHARS_MAX: Final = 1_000
+CONFIG_CHARS_MAX: Final = 64 * 1024
+PRIORITY_MAX: Final = 2**32 - 1
 
 
 # ---------------------------------------------------------------------------------- shapes of this notation alone
@@ -89,6 +94,27 @@ class Expressions(NamedTuple):
 
     def schema(self) -> Schema:
         return TextOrTexts("cron expression").schema()
+
+
+class CronText(NamedTuple):
+    """A cron expression of any number of fields, an `@name` or an interval."""
+
+    def read(self, fields: Fields, key: str) -> str | None:
+        text: str | None = fields.get(key, str, "text")
+        if text is None:
+            return None
+        try:
+            parse_expression(text)
+        except CronError as refused:
+            problems = refused.problems
+            hints = dict.fromkeys(problem.hint for problem in problems if problem.hint)
+            message = "; ".join(problem.message for problem in problems)
+            fields.wrong(problems[0].code, key, message, "; ".join(hints))
+            return None
+        return text
+
+    def schema(self) -> Schema:
+        return {"type": "string"}
 
 
 class IntervalText(NamedTuple):
@@ -246,81 +272,115 @@ class SourceName(NamedTuple):
 
 # ------------------------------------------------------------------------------------------------------- tables
 
-_JITTER: Final = Key(Whole(0, SECS_MAX), "Each fire is later than its time by up to so many seconds.")
+_JITTER: Final = Key(
+    Whole(0, SECS_MAX), "Delay each fire by up to this many seconds, differently for each occurrence."
+)
 
-TRIGGER_KEYS: Final[dict[TriggerKind, tuple[type[msgspec.Struct], Table]]] = {
+Kinds = Mapping[TriggerKind, tuple[type[msgspec.Struct], Table]]
+
+TRIGGER_KEYS: Final[Kinds] = {
     "cron": (CronTrigger, {
-        "expression": Key(Expressions(), "second minute hour day month weekday [year]; or a list.", required=True),
-        "timezone": Key(ZoneName(), "The IANA name of the time zone, UTC if it is left out."),
+        "expression": Key(Expressions(), "A cron expression of 6 or 7 fields (second minute hour day month weekday [year]), a name such as @daily, or a list of them.", required=True),
+        "timezone": Key(ZoneName(), "The IANA name of the time zone."),
         "jitter_secs": _JITTER,
     }),
     "interval": (IntervalTrigger, {
-        "every": Key(IntervalText(), "The time between two fires, such as 30s or 1h30m.", required=True),
+        "every": Key(IntervalText(), "The time between two fires, such as 30s or 1h30m, from 100ms to 366d.", required=True),
         "jitter_secs": _JITTER,
     }),
     "at": (AtTrigger, {
-        "at": Key(Moments(MomentText(is_instant=True), "instant", or_one=True), "One instant, or a list.", required=True),
+        "at": Key(Moments(MomentText(is_instant=True), "instant", or_one=True), "One instant such as 2026-12-24T18:00:00Z, or a list of them.", required=True),
         "jitter_secs": _JITTER,
     }),
     "webhook": (WebhookTrigger, {
-        "path": Key(Text(), "The path of the server that is posted to.", required=True),
-        "secret_env": Key(Names("variable"), "The variable with the secret that bodies are signed with."),
+        "path": Key(Text(), "The path on the server to which events are posted. No placeholders.", required=True),
+        "secret_env": Key(Names("variable"), "The environment variable with the secret that signs the bodies; a list while you replace a secret."),
     }),
     "run": (RunTrigger, {
-        "workflow": Key(Text(chars_max=NAME_CHARS_MAX), "The workflow whose runs are watched.", required=True),
-        "statuses": Key(Statuses(), "How they must have ended."),
-        "delay_secs": Key(Whole(0, SECS_MAX), "How long to wait after the end."),
+        "workflow": Key(Text(chars_max=NAME_CHARS_MAX), "The workflow whose runs start this one when they end.", required=True),
+        "statuses": Key(Statuses(), "The statuses with which they must end."),
+        "delay_secs": Key(Whole(0, SECS_MAX), "How long to wait after their end, in seconds."),
     }),
     "file": (FileTrigger, {
-        "path": Key(Text(), "The folder that is watched.", required=True),
-        "pattern": Key(Text(), "Which names count, such as *.csv."),
-        "stable_secs": Key(Whole(0, SECS_MAX), "How long size and time must stand still."),
-        "identity": Key(Choice(("path_size_time", "content")), "What makes two files the same."),
+        "path": Key(Text(), "The folder to watch.", required=True),
+        "pattern": Key(Text(), "Which file names count, such as *.csv."),
+        "stable_secs": Key(Whole(0, SECS_MAX), "For how many seconds size and modification time must not change."),
+        "identity": Key(Choice(("path_size_time", "content")), "When two files count as the same: same path, size and time, or same content."),
     }),
     "source": (SourceTrigger, {
-        "source": Key(SourceName(), "The async generator, as module:function.", required=True),
+        "source": Key(SourceName(), "An async generator that yields events, as module:function.", required=True),
+    }),
+}  # fmt: skip
+
+# What plugins declare, one mapping for each schedule.
+PLUGIN_KEYS: Final[Table] = {
+    "id": Key(Text(chars_max=NAME_CHARS_MAX), "The name of the schedule, unique in the plugin.", required=True),
+    "description": Key(Text(chars_max=DESCRIPTION_CHARS_MAX), "What it is for."),
+    "cron": Key(CronText(), "A cron expression of 5, 6 or 7 fields, a name such as @daily, or an interval such as 30s.", required=True),
+    "jitter_ms": Key(Whole(0, 1_000 * SECS_MAX), "Each fire is later than its time by up to so many milliseconds."),
+    "missed_run_policy": Key(Choice(get_args(MissedRunPolicy)), "What to do with occurrences that were due while no engine was running."),
+    "locking": Key(Choice(get_args(Locking)), "Which nodes fire: one of them, or with node_local each for itself."),
+    "config_json": Key(Text(chars_max=CONFIG_CHARS_MAX), "For the plugin itself; never parsed."),
+}  # fmt: skip
+
+# Kinds that are stored, and cannot be written in a file.
+STORED_TRIGGER_KEYS: Final[Kinds] = {
+    **TRIGGER_KEYS,
+    "plugin": (PluginTrigger, {
+        "plugin": Key(Text(chars_max=NAME_CHARS_MAX), "The name of the plugin.", required=True),
+        "priority": Key(Whole(0, PRIORITY_MAX), "Of plugins that are due together, the lower number starts first."),
+        **{key: PLUGIN_KEYS[key] for key in ("cron", "jitter_ms", "description", "config_json")},
     }),
 }  # fmt: skip
 
 BETWEEN_KEYS: Final[Table] = {
-    "from": Key(MomentText(), "The first moment.", required=True),
-    "to": Key(MomentText(), "The end; a date is meant whole.", required=True),
+    "from": Key(MomentText(), "The start.", required=True),
+    "to": Key(MomentText(), "The end, exclusive; a date includes the whole day.", required=True),
 }
 CALENDAR_KEYS: Final[Table] = {
-    "dates": Key(Moments(MomentText(is_date=True), "date"), "Whole days, by the local calendar."),
-    "between": Key(Stretches(), "Stretches of time."),
-    "expressions": Key(Expressions(), "Times at which the local clock matches."),
+    "dates": Key(Moments(MomentText(is_date=True), "date"), "Whole days in the time zone of the schedule."),
+    "between": Key(Stretches(), "Periods."),
+    "expressions": Key(
+        Expressions(),
+        "Every time that matches one of these cron expressions in the time zone of the schedule.",
+    ),
 }
 EXCLUDE_KEYS: Final[Table] = {
     **CALENDAR_KEYS,
-    "calendar": Key(Names("calendar"), "Calendars of this file."),
+    "calendar": Key(Names("calendar"), "Names of calendars of this file."),
 }
 DST_KEYS: Final[Table] = {
-    "gap": Key(Choice(("run_after", "skip")), "A time that does not exist when clocks go forward."),
-    "fold": Key(Choice(("first", "second", "both")), "A time that comes twice when clocks go back."),
+    "gap": Key(
+        Choice(("run_after", "skip")),
+        "A fixed time that does not exist because clocks go forward: fire at the first time after the gap, or not at all.",
+    ),
+    "fold": Key(
+        Choice(("first", "second", "both")),
+        "A fixed time that comes twice because clocks go back: which of the two fires.",
+    ),
 }
 
 SCHEDULE_KEYS: Final[Table] = {
-    "id": Key(Text(chars_max=NAME_CHARS_MAX), "The name of the schedule, unique in the folder.", required=True),
-    "workflow": Key(Text(chars_max=NAME_CHARS_MAX), "The workflow that is started.", required=True),
-    "trigger": Key(Anything(), "What it is started by.", required=True),
-    "inputs": Key(Anything(), "Its inputs; {{trigger.payload.x}} is filled in."),
-    "enabled": Key(Flag(), "false: it is loaded and never fires."),
-    "max_concurrent": Key(Whole(0, COUNT_MAX), "How many of its runs may be open; 0 is any number."),
-    "overlap": Key(Choice(get_args(Overlap)), "What happens to a fire at that limit."),
-    "missed_run_policy": Key(Choice(get_args(MissedRunPolicy)), "What happens to fires while no engine was awake."),
-    "max_catchup": Key(Whole(0, COUNT_MAX), "How many missed fires are caught up; 0 is any number."),
-    "grace_secs": Key(Whole(0, SECS_MAX), "A fire that is no later than this was not missed."),
-    "dst": Key(Nested(Dst, DST_KEYS), "What happens to fixed times when clocks change."),
-    "start_at": Key(MomentText(), "Nothing fires before."),
-    "end_at": Key(MomentText(), "Nothing fires after."),
-    "exclude": Key(Nested(Exclude, EXCLUDE_KEYS), "When it does not fire."),
-    "locking": Key(Choice(get_args(Locking)), "node_local: every node fires for itself."),
-    "pause_after_failures": Key(Whole(0, COUNT_MAX), "Pause after so many failed runs in a row; 0 is never."),
-    "strict_templates": Key(Flag(), "true: a placeholder that cannot be filled in refuses the fire."),
-    "echo_inputs": Key(Flag(), "false: the answer to a webhook does not repeat the inputs."),
-    "dedup": Key(Choice(get_args(Dedup)), "How repeated deliveries are recognised."),
-    "allow_unsigned": Key(Flag(), "true: a webhook without a secret is accepted in guarded mode."),
+    "id": Key(Text(chars_max=NAME_CHARS_MAX), "The name of the schedule, unique in all files.", required=True),
+    "workflow": Key(Text(chars_max=NAME_CHARS_MAX), "The name of the workflow to start.", required=True),
+    "trigger": Key(Anything(), "What starts a run.", required=True),
+    "inputs": Key(Anything(), "The inputs of the run, with placeholders such as {{trigger.payload.x}}."),
+    "enabled": Key(Flag(), "false: the schedule is loaded, but never fires."),
+    "max_concurrent": Key(Whole(0, COUNT_MAX), "Maximum number of open runs of this schedule; 0: no limit."),
+    "overlap": Key(Choice(get_args(Overlap)), "What to do with an occurrence at that limit."),
+    "missed_run_policy": Key(Choice(get_args(MissedRunPolicy)), "What to do with occurrences that were due while no engine was running."),
+    "max_catchup": Key(Whole(0, COUNT_MAX), "How many missed occurrences to catch up, the newest; 0: all."),
+    "grace_secs": Key(Whole(0, SECS_MAX), "An occurrence that an engine reaches within this many seconds was not missed, only late."),
+    "dst": Key(Nested(Dst, DST_KEYS), "What to do with fixed times when clocks change."),
+    "start_at": Key(MomentText(), "The schedule does not fire before this time."),
+    "end_at": Key(MomentText(), "The schedule does not fire after this time."),
+    "exclude": Key(Nested(Exclude, EXCLUDE_KEYS), "When the schedule does not fire."),
+    "locking": Key(Choice(get_args(Locking)), "Which nodes fire: one of them, or with node_local each for itself."),
+    "pause_after_failures": Key(Whole(0, COUNT_MAX), "Pause the schedule after this many failed runs in a row; 0: never."),
+    "strict_templates": Key(Flag(), "true: an occurrence with a placeholder that cannot be filled in does not start a run."),
+    "echo_inputs": Key(Flag(), "false: the response to a webhook does not contain the inputs."),
+    "dedup": Key(Choice(get_args(Dedup)), "How a repeated delivery is recognised: by its delivery id, by its body, or not at all."),
+    "allow_unsigned": Key(Flag(), "true: accept a webhook without a secret although the server requires API keys."),
 }  # fmt: skip
 
 _CLOCK: Final = ("cron", "interval", "at")
@@ -341,7 +401,7 @@ KINDS_OF_KEY: Final[dict[str, tuple[str, ...]]] = {
 
 FILE_KEYS: Final[Table] = {
     "schedules": Key(Anything(), "The schedules of the file."),
-    "calendars": Key(Anything(), "Named exclusions that its schedules can share."),
+    "calendars": Key(Anything(), "Named exclusions that the schedules of this file can share."),
 }
 
 

@@ -18,7 +18,8 @@ from typing import Any, Final
 import msgspec
 
 from holdfast.errors import InvalidSpec, Problem
-from holdfast.spec.problems import Fields, Report, Where, type_name
+from holdfast.spec.names import check_name
+from holdfast.spec.problems import Fields, Report, Where, quoted, type_name
 from holdfast.spec.read import look_at, text_of
 
 _FENCE: Final = "---"
@@ -54,6 +55,8 @@ def skill_from_text(text: str, source: str = "") -> Skill:
     if data.get("name") is None:
         fields.wrong("missing_key", "name", 'the key "name" is missing', "add `name: …`")
     name, description = fields.get("name", str, "text"), fields.get("description", str, "text")
+    if isinstance(name, str):
+        _check_name(name, fields)
     metadata = fields.get("metadata", dict, "a mapping")
     for at in _SCHEDULES:
         _refuse_schedules(data, at, report)
@@ -64,6 +67,14 @@ def skill_from_text(text: str, source: str = "") -> Skill:
 
 def skill_from_file(path: str | os.PathLike[str]) -> Skill:
     return skill_from_text(text_of(path).decode("utf-8", "replace"), os.fspath(path))
+
+
+def _check_name(name: str, fields: Fields) -> None:
+    if not name.strip():
+        fields.wrong("empty_name", "name", "the name is empty", "write `name: …`")
+    elif "::" in name:  # it separates the skill from the workflow
+        fields.wrong("invalid_name", "name", f"{quoted(name)} has :: in it", "write a single word or two")
+    check_name(fields.report, ("name",), name)
 
 
 def _front_matter(text: str, source: str) -> str:

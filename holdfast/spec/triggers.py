@@ -2,13 +2,14 @@
 
     ScheduleSpec ─► trigger ─► CronTrigger | IntervalTrigger | AtTrigger        (kinds with a clock)
                                WebhookTrigger | RunTrigger | FileTrigger | SourceTrigger
+                               PluginTrigger                                        (a clock; made from a plugin, never written)
 
 Knows what each kind holds. Must not know the keys of the text, or what is allowed.
 """
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Final, Literal
 
 import msgspec
 
@@ -16,12 +17,15 @@ from holdfast.spec.cron import Dst
 from holdfast.spec.moments import Moment
 from holdfast.spec.read import Document
 
-TriggerKind = Literal["cron", "interval", "at", "webhook", "run", "file", "source"]
+TriggerKind = Literal["cron", "interval", "at", "webhook", "run", "file", "source", "plugin"]
 Overlap = Literal["skip", "buffer_one", "buffer_all", "cancel_previous", "allow"]
 MissedRunPolicy = Literal["skip", "run_once", "run_all"]
 Locking = Literal["require_global", "prefer_global", "node_local"]
 Dedup = Literal["delivery", "body", "none"]
 EndStatus = Literal["completed", "failed", "cancelled", "interrupted"]
+
+PLUGIN: Final = "plugin:"  # ids of schedules that plugins declare begin with it, and no other
+PRIORITY: Final = 1_000  # of schedules that do not say; of those due together, the lower number starts first
 
 
 class CronTrigger(msgspec.Struct, frozen=True):
@@ -79,10 +83,29 @@ class SourceTrigger(msgspec.Struct, frozen=True):
     source: str
 
 
+class PluginTrigger(msgspec.Struct, frozen=True):
+    """A schedule that a plugin declares. `cron` is an expression of 5 to 7 fields, an `@name` or an interval, in UTC."""
+
+    kind: ClassVar[TriggerKind] = "plugin"
+    plugin: str
+    cron: str
+    jitter_ms: int = 0
+    priority: int = PRIORITY
+    description: str = ""
+    config_json: str = ""
+
+
 Trigger = (
-    CronTrigger | IntervalTrigger | AtTrigger | WebhookTrigger | RunTrigger | FileTrigger | SourceTrigger
+    CronTrigger
+    | IntervalTrigger
+    | AtTrigger
+    | WebhookTrigger
+    | RunTrigger
+    | FileTrigger
+    | SourceTrigger
+    | PluginTrigger
 )
-ClockTrigger = CronTrigger | IntervalTrigger | AtTrigger
+ClockTrigger = CronTrigger | IntervalTrigger | AtTrigger | PluginTrigger
 
 
 class Between(msgspec.Struct, frozen=True, rename={"from_": "from"}):

@@ -31,6 +31,10 @@ class Work:
             )
             raise ExpressionTooCostly(message, self.limit)
 
+    @property
+    def spent(self) -> int:
+        return int(getattr(limits.now, self.limit)) - self.left
+
     def weigh(self, value: Any) -> None:
         """Spend what it costs to write all of a value."""
         stack = [value]

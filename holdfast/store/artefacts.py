@@ -65,11 +65,15 @@ class Artefacts:
             found._naming = self._naming
         return found
 
+    @property
+    def is_undivided(self) -> bool:
+        """Is this the folder of an older release, which kept the files of all tenants in one place?"""
+        return self.folder.is_dir() and not (self.folder / DIVIDED).exists()
+
     def divide(self, made: Iterable[tuple[str, str, bool]]) -> None:
         """Move the files of other tenants, which older releases kept in one folder with those of `default`, to their own:
         tenant, sha256, and whether `default` made the same."""
-        mark = self.folder / DIVIDED
-        if not self.folder.is_dir() or mark.exists():
+        if not self.is_undivided:
             return
         moved, folders = set(), {self.folder}
         for tenant, sha256, is_shared in made:
@@ -84,7 +88,7 @@ class Artefacts:
             sync(folder)
         for source in moved:  # after all were linked: several tenants may have made the same
             source.unlink(missing_ok=True)
-        os.close(create(mark))
+        os.close(create(self.folder / DIVIDED))
 
     def keep(
         self, entries: Any, job_id: str, workdir: Path | None, *, from_outside: bool = False

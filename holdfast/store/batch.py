@@ -15,6 +15,7 @@ from holdfast.store.records import (
     ApiKey,
     AssignmentRow,
     EarlyResult,
+    Firing,
     JournalRow,
     KeyAnswer,
     KeyEnd,
@@ -26,6 +27,8 @@ from holdfast.store.records import (
     ReplyRow,
     Request,
     RunChange,
+    ScheduleEnd,
+    ScheduleRow,
     TakenEarly,
     Verdict,
     Version,
@@ -103,11 +106,21 @@ class Batch:
     taken_early: Annotated[list[TakenEarly], Field("take_early", _no, lambda taken: taken[:3], alone=True)]
     letters: Annotated[list[NewLetter], Field("put_letter", _no)]
     tried: Annotated[list[LetterTried], Field("letter_tried", alone=True)]
+    forgotten_schedules: Annotated[list[tuple[str, str]], Field(alone=True)]  # tenant, id
+    schedules: Annotated[list[ScheduleRow], Field("put_schedule", alone=True)]
+    # What schedules decided, with the runs that they start. One that is lost drops its run from the batch.
+    firings: Annotated[list[Firing], Field(run=_no, alone=True)]
+    schedule_ends: Annotated[list[ScheduleEnd], Field("note_end", _no, lambda end: end[1:])]
+    cleared_failures: Annotated[list[tuple[str, str, str]], Field("clear_failures", alone=True)]
+    # Rows of the ledger without a run that were decided before then, so many at most.
+    forgotten_ledger: Annotated[list[tuple[Millis, int]], Field("forget_ledger", alone=True)]
     # Finished runs that are deleted with all that belongs to them.
     forgotten: Annotated[list[RunNo], Field(run=lambda no: no, alone=True)]
 
-    lane: str | None = None  # the suspect that is alone from this commit on; "" clears it
-    deaths: str | None = None  # which runs crashed the process, as a whole (runtime/fatal_runs.py)
+    isolated: str | None = None  # the suspect that is alone from this commit on; "" clears it
+    fatal_runs: str | None = None  # which runs crashed the process, as a whole (runtime/fatal_runs.py)
+    awake_at: Millis | None = None  # an engine that fires schedules was awake
+    outages: str | None = None  # when none was, as a whole (runtime/fires.py)
     is_probe = False  # write something that means nothing: can the store write and sync?
     probe_bytes = 0  # at least so many: what it could not write before
 
@@ -127,7 +140,9 @@ class Batch:
         """Is there anything that does not wait for a row?"""
         if self.rows or self.changes:
             return True
-        return bool(self.__dict__) and (self.lane is not None or any(field.alone for field in self.fields()))
+        return bool(self.__dict__) and (
+            self.isolated is not None or any(field.alone for field in self.fields())
+        )
 
     @property
     def size(self) -> int:
@@ -154,6 +169,7 @@ class Batch:
         return part
 
     def without(self, runs: set[RunNo]) -> Batch:
+        """The rest of this batch, once some runs are dropped."""
         every = {RunNo(row[0]) for row in self.rows} | self.new_runs.keys() | self.changes.keys()
         for field in self.fields():
             if field.run is not None:

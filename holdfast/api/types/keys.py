@@ -34,9 +34,9 @@ class KeyView(msgspec.Struct, frozen=True):
 
 
 class MadeKey(KeyView, frozen=True, kw_only=True):
-    """A new key. This is the only response that contains the key itself."""
+    """A new key. This is the only response that contains the key itself: it is null in one that is repeated."""
 
-    key: str
+    key: str | None
 
 
 class KeyPage(msgspec.Struct, frozen=True):

@@ -78,6 +78,17 @@ class SetAside(msgspec.Struct, frozen=True):
     retry: str
 
 
+class RunTrigger(msgspec.Struct, frozen=True):
+    """The occurrence of a schedule that started a run. `scheduled_at` is its nominal time, without jitter."""
+
+    schedule_id: str
+    kind: str
+    occurrence: str
+    scheduled_at: str
+    is_catchup: bool
+    shifted_from: str = ""  # the local time that it was due at, if clocks skipped that
+
+
 class Run(msgspec.Struct, frozen=True):
     """`set_aside` is null unless the run is open but set aside because it crashed the process or hit a bug."""
 
@@ -98,6 +109,7 @@ class Run(msgspec.Struct, frozen=True):
     rerun_of: str | None = None
     parent_job_id: str | None = None
     set_aside: SetAside | None = None
+    trigger: RunTrigger | None = None  # the schedule that started it
 
 
 class RunLine(msgspec.Struct, frozen=True):
@@ -221,6 +233,7 @@ class Explanation(msgspec.Struct, frozen=True):
     driven_by: int | None  # the pid of the process that runs it now
     reasons: list[Reason]
     more: int  # further reasons, not listed
+    trigger: RunTrigger | None = None  # the schedule that started it
 
 
 class CancelRun(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -81,8 +81,14 @@ class RollBack(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     number: Number
 
 
+class FolderQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Which folder: that of `--flows`, `--skills` or `--schedules`."""
+
+    of: Literal["flows", "skills", "schedules"] = "flows"
+
+
 class FolderFile(msgspec.Struct, frozen=True):
-    """One file of the server's workflow folder. If a file breaks, its last published version stays."""
+    """One file of a folder that the server publishes. If a file breaks, its last published version stays."""
 
     file: str
     name: str | None
@@ -91,7 +97,7 @@ class FolderFile(msgspec.Struct, frozen=True):
 
 
 class FolderReport(msgspec.Struct, frozen=True):
-    """`folder` is null if the server has no workflow folder; `problem` concerns the folder as a whole."""
+    """`folder` is null if the server has no such folder; `problem` concerns the folder as a whole."""
 
     folder: str | None
     problem: str

@@ -70,8 +70,14 @@ async def answer(ask: Ask) -> Any:
     question = ask.services.links.question(ask.path["capability"])
     if isinstance(ask.body, AnswerLink):
         asked, said = await question, ask.body
-        decided = await _decide(ask, asked, approved=said.approved, reason=said.reason, form=said.form)
-        return Approval(asked.run_id, asked.path, decided)
+
+        def counted(decided: bool) -> Approval:
+            return Approval(asked.run_id, asked.path, decided)
+
+        decided = await _decide(
+            ask, asked, approved=said.approved, reason=said.reason, form=said.form, keep=ask.keeps(counted)
+        )
+        return counted(decided)
     try:
         return await _answered(ask, await question, ask.body)
     except NotFound:
@@ -201,7 +207,6 @@ ROUTES: Final = (
         media=(JSON, FORM),
         answer=Approval,
         errors=("not_waiting", "invalid_inputs", "limit_exceeded"),
-        replays=False,
     ),
     Route(
         "GET",

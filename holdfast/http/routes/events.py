@@ -1,4 +1,4 @@
-"""Live events as server-sent events: what happened, then what happens, from where the reader left off.
+"""ResidentRun events as server-sent events: what happened, then what happens, from where the reader left off.
 
     retry: 2000            how long to wait before coming back
     id: 41                 where the reader is; sent first, so that nothing is missed before the first event

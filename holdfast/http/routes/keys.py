@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final, cast
 
 import msgspec
 
+from holdfast import limits
 from holdfast.api.types import (
     KeyPage,
     KeysQuery,
@@ -52,8 +53,8 @@ async def listed(ask: Ask) -> KeyPage:
     query: KeysQuery = ask.query
     rows = ask.services.api_keys.of_tenant(_tenant(ask, query.tenant))
     start = 0 if query.cursor is None else _place_after(rows, query.cursor)
-    page = rows[start : start + query.limit]
-    has_more = start + query.limit < len(rows)
+    end = start + limits.page(query.limit)
+    page, has_more = rows[start:end], end < len(rows)
     return KeyPage([key_view(row) for row in page], page[-1].id if has_more else None)
 
 
@@ -102,13 +103,13 @@ ROUTES: Final = (
         "/api/v1/keys",
         "admin",
         create,
-        "Create a key. Only this response contains it; a repeated request with the same Idempotency-Key does not.",
+        "Create a key. Only the first response contains it; `key` is null in the response to a repeated Idempotency-Key.",
         TAG,
         body=NewKey,
         answer=MadeKey,
         status=201,
         errors=("invalid_inputs", "limit_exceeded"),
-        replays=False,  # a kept answer would keep the key
+        conceals="key",
     ),
     Route(
         "GET",

@@ -144,15 +144,15 @@ async def explain(ask: Ask) -> Explanation:
 
 async def cancel(ask: Ask) -> Started:
     engine, run_id = ask.services.engine, RunId(ask.path["id"])
-    await engine.cancel(run_id, ask.body.reason, tenant=ask.tenant)
-    row = await engine.row_of(run_id, ask.tenant)
+    await engine.runs.cancel(run_id, ask.body.reason, tenant=ask.tenant)
+    row = await engine.runs.row_of(run_id, ask.tenant)
     return Started(row.id, row.status)
 
 
 async def retry(ask: Ask) -> Started:
     engine, run_id = ask.services.engine, RunId(ask.path["id"])
-    await engine.retry(run_id, tenant=ask.tenant)
-    row = await engine.row_of(run_id, ask.tenant)
+    await engine.runs.retry(run_id, tenant=ask.tenant)
+    row = await engine.runs.row_of(run_id, ask.tenant)
     return Started(row.id, row.status)
 
 
@@ -237,7 +237,7 @@ async def nodes(ask: Ask) -> NodePage:
         pid=os.getpid(),
         address=ask.services.address,
         release=version("holdfast"),
-        runs=len(engine.advance.live),
+        runs=len(engine.door.residents),
         is_leaving=ask.leaving.is_set(),
         version=version("holdfast"),
         since=rfc3339(ask.services.since),

@@ -30,7 +30,8 @@ from holdfast.http.routes.workers import check_services, offered
 from holdfast.http.table import ANY, Ask, Reply, Route
 from holdfast.http.validation import invalid
 from holdfast.ops import traces
-from holdfast.views.node_runs import NodeRun, Task
+from holdfast.views.node_runs import NodeRun
+from holdfast.views.tasks import Task
 from holdfast.workers.registry import Service, WorkerView
 
 TAG: Final = "tasks"
@@ -326,7 +327,7 @@ async def _tasks(ask: Ask) -> tuple[list[Task], int]:
         status=query.status or None,
         flow_version_id=query.flow_version_id or None,
         page=query.page,
-        page_size=query.page_size,
+        page_size=limits.page(query.page_size),
     )
 
 
@@ -336,7 +337,7 @@ async def tasks(ask: Ask) -> list[Task]:
 
 async def task_page(ask: Ask) -> TaskPage:
     found, total = await _tasks(ask)
-    return TaskPage(found, total, ask.query.page, ask.query.page_size)
+    return TaskPage(found, total, ask.query.page, limits.page(ask.query.page_size))
 
 
 async def task(ask: Ask) -> Task:

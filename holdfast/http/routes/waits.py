@@ -24,8 +24,10 @@ from holdfast.errors import InvalidRequest, Problem, Unauthorised
 from holdfast.http.auth import NOBODY
 from holdfast.http.json_body import Members
 from holdfast.http.table import Ask, Reply, Route, Signed
+from holdfast.signing import is_signed
 from holdfast.values import Status, decode, written
-from holdfast.waits.callbacks import RESUME_PATH
+from holdfast.waits import callbacks
+from holdfast.waits.callback_urls import RESUME_PATH
 
 SIGNATURE: Final = "x-hub-signature-256"
 
@@ -38,7 +40,7 @@ class Callback(msgspec.Struct, frozen=True):
     answer: msgspec.Raw
 
 
-async def resume(ask: Ask) -> Resumed:
+async def resume(ask: Ask) -> Reply:
     said: Callback = ask.body
     task_id, run_id = said.task_id, said.run_id
     if not isinstance(task_id, str) or not (run_id is None or isinstance(run_id, str)):
@@ -47,13 +49,17 @@ async def resume(ask: Ask) -> Resumed:
         problem = Problem("empty_task_id", "task_id is empty", "/task_id")
         raise InvalidRequest("the task_id is empty; send the id that the pending answer gave", [problem])
     told = await ask.services.commands.resume(ask.tenant, task_id, said.answer, run_id)
-    return Resumed(told.resumed, told.reason)
+    return _resumed(told)
 
 
-async def resume_by(ask: Ask) -> Resumed:
+async def resume_by(ask: Ask) -> Reply:
     said: Callback = ask.body
-    told = await ask.services.commands.resume_by(ask.path["capability"], said.answer)
-    return Resumed(told.resumed, told.reason)
+    return _resumed(await ask.services.commands.resume_by(ask.path["capability"], said.answer))
+
+
+def _resumed(told: callbacks.Resumed) -> Reply:
+    """Only a result that was taken is kept under the key of its sender, so senders cannot fill the database with keys."""
+    return Reply(Resumed(told.resumed, told.reason), is_kept=told.reason in ("resumed", "parked"))
 
 
 def _callback(members: Members) -> Callback:
@@ -69,10 +75,16 @@ def _answer_in(members: Members) -> msgspec.Raw:
     """What a callback says, in either of its forms: `result`, or all but the ids."""
     if "result" in members:
         return members["result"]
-    said = [
-        written(key) + b":" + bytes(text) for key, text in members.items() if key not in ("task_id", "run_id")
-    ]
-    return msgspec.Raw(b"{" + b",".join(said) + b"}")
+    parts = [b"{"]
+    for key, text in members.items():
+        if key not in ("task_id", "run_id"):
+            parts += (
+                b"," if len(parts) > 1 else b"",
+                written(key),
+                b":",
+                text,
+            )  # joined at once: a text may have 25 MiB
+    return msgspec.Raw(b"".join([*parts, b"}"]))
 
 
 def _may_resume(ask: Ask) -> Signed | None:
@@ -87,7 +99,7 @@ def _may_resume(ask: Ask) -> Signed | None:
     )
     if not secret or given is None:
         raise refusal
-    return Signed(secret, given, refusal)
+    return Signed(lambda raw: is_signed(secret, raw, given), refusal)
 
 
 def _has_capability(ask: Ask) -> Reply | None:
@@ -149,7 +161,6 @@ ROUTES: Final = (
         answer=Resumed,
         errors=("ambiguous_task", "limit_exceeded"),
         body_max=ANSWER_BYTES_MAX,
-        replays=False,
     ),
     Route(
         "POST",
@@ -164,7 +175,6 @@ ROUTES: Final = (
         answer=Resumed,
         errors=("limit_exceeded",),
         body_max=ANSWER_BYTES_MAX,
-        replays=False,
     ),
     Route(
         "POST",

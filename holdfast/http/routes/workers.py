@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
+from holdfast import limits
 from holdfast.api.types import (
     ANSWER_BYTES_MAX,
     Accepted,
@@ -60,7 +61,8 @@ async def listed(ask: Ask) -> WorkerPage:
     query: WorkersQuery = ask.query
     after = 0 if query.cursor is None else number_of(query.cursor)
     found = [each for each in ask.services.workers.list(ask.tenant, query.service) if each.place > after]
-    page, has_more = found[: query.limit], len(found) > query.limit
+    size = limits.page(query.limit)
+    page, has_more = found[:size], len(found) > size
     return WorkerPage([shown(worker) for worker in page], cursor_of(page[-1].place) if has_more else None)
 
 

@@ -55,13 +55,13 @@ def forget_mark(database: str) -> None:
         os.unlink(_path(database))
 
 
-def lost(database: str, marked: Marked | None, pos: int) -> str:
-    """What is wrong if a database ends at this position; empty if nothing is."""
-    if marked is None or marked.pos <= pos:
+def lost(database: str, acknowledged: int | None, pos: int) -> str:
+    """What is wrong if commits were acknowledged up to a position and the journal ends at another; empty if nothing is."""
+    if acknowledged is None or acknowledged <= pos:
         return ""
     return (
         f"commits are missing at the end of {database}: its journal ends at position {pos:,}, but was acknowledged up to "
-        f"{marked.pos:,}. Its WAL was removed, cut or damaged, or an older copy was put in its place. Stop the server and "
+        f"{acknowledged:,}. Its WAL was removed, cut or damaged, or an older copy was put in its place. Stop the server and "
         "restore the newest files or backup. If you do not have them, or meant to go back, accept the loss: "
         "holdfast doctor --accept-loss"
     )

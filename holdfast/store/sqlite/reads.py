@@ -8,8 +8,8 @@ from __future__ import annotations
 import asyncio
 import inspect
 import os
-from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, closing
 from functools import wraps
 from typing import Any, Final, TypeVar
 
@@ -40,9 +40,10 @@ from holdfast.store.records import (
     Workflow,
 )
 from holdfast.store.sqlite.lists import EVERY_RUN, Lists
-from holdfast.store.sqlite.mark import Marked, lost, read_mark
+from holdfast.store.sqlite.mark import forget_mark, lost, read_mark
 from holdfast.store.sqlite.place import header_of, is_half_made
-from holdfast.store.statements import migrations, statements
+from holdfast.store.sqlite.schedules import ScheduleReads
+from holdfast.store.statements import migrations, schema, statements
 from holdfast.values import Millis, RunId, RunNo
 
 STATEMENTS_KEPT: Final = (
@@ -96,16 +97,17 @@ def _translated(method: Any) -> Any:
 
 def _errors_in_our_words(cls: type[SqliteReads]) -> type[SqliteReads]:
     """Make every question raise StoreUnavailable where SQLite says that the file cannot be read."""
-    for name, method in list(vars(cls).items()):
+    inherited = [vars(base) for base in reversed(cls.__mro__)]
+    for name, method in [item for found in inherited for item in found.items()]:
         if inspect.iscoroutinefunction(method):
             setattr(cls, name, _translated(method))
     return cls
 
 
 @_errors_in_our_words
-class SqliteReads:
+class SqliteReads(ScheduleReads):
     def __init__(self, path: str) -> None:
-        self.path, self.epoch = path, 0
+        self.path, self.epoch, self.node = path, 0, "local"
         self._file = file_of(path)
         self._sql = statements("sqlite")
         self._read: apsw.Connection
@@ -125,11 +127,15 @@ class SqliteReads:
     def _read_with(self, db: apsw.Connection) -> None:
         self._read, self._reader = db, db.cursor()
 
-    def open_to_read(self, *, any_release: bool = False) -> None:
+    async def open_to_read(self, *, any_release: bool = False) -> None:
         """Read the file while another process may write to it: nothing is locked, migrated or changed.
 
         A file of an older release lacks some tables; with `any_release` it may only be copied.
         """
+        self.open_file_to_read(any_release=any_release)
+
+    def open_file_to_read(self, *, any_release: bool = False) -> None:
+        """The same where no event loop runs."""
         if not os.path.exists(self.path):
             raise NotFound(f"there is no database {self.path}; holdfast run makes it, --db names another")
         try:
@@ -141,7 +147,7 @@ class SqliteReads:
             raise StoreUnavailable(f"{self.path} cannot be read as a database: {error}") from error
         if found < newest and not any_release:
             self._read.close()
-            if why := lost(self.path, read_mark(self._file), 0):
+            if why := lost(self.path, self.acknowledged(), 0):
                 raise StoreDamaged(why)  # the WAL that brought it up to date is not there
             raise SchemaTooOld(
                 f"{self.path} was written by an older release (schema {found}, this one needs {newest}); "
@@ -189,7 +195,12 @@ class SqliteReads:
         known = bool(db.execute("SELECT 1 FROM sqlite_schema WHERE name = 'meta'").get)
         if not known and db.execute("SELECT 1 FROM sqlite_schema LIMIT 1").get:
             raise StoreUnavailable(f"{self.path} is a database of something else; give a file of its own")
-        done = int(self._value(db, "schema_version")) if known else 0
+        done = self._value(db, "schema_version") if known else 0
+        if not isinstance(done, int):
+            raise StoreUnavailable(
+                f"{self.path} does not say which schema it has: it is damaged, or a database of another program; restore a "
+                "backup, or give another file with --db"
+            )
         newest = migrations("sqlite")[-1][0]
         if done > newest:
             raise SchemaTooNew(
@@ -271,7 +282,7 @@ class SqliteReads:
     async def run_by_id(self, tenant: str, run_id: RunId) -> RunRow | None:
         return next(iter(self._rows("run_by_id", tenant, run_id)), None)
 
-    async def deaths(self) -> str | None:
+    async def fatal_runs(self) -> str | None:
         return self._ask("read_deaths").get  # type: ignore[no-any-return]
 
     async def run_by_no(self, no: RunNo) -> RunRow | None:
@@ -488,10 +499,9 @@ class SqliteReads:
     async def runs_by_status(self) -> dict[str, int]:
         return dict(self._ask("runs_by_status"))
 
-    def sizes(self) -> tuple[int, int]:
+    async def sizes(self) -> dict[str, int]:
         """The bytes of the file, and of the log that is not yet in it."""
-        names = (self._read.filename, self._read.filename_wal)
-        return tuple(os.path.getsize(name) if name and os.path.exists(name) else 0 for name in names)  # type: ignore[return-value]
+        return {"database": _size_of(self._read.filename), "log": _size_of(self._read.filename_wal)}
 
     def free_bytes(self) -> int:
         """What the disk of the file has left for this process."""
@@ -533,8 +543,8 @@ class SqliteReads:
 
     # ----------------------------------------------------------------------------------------------- upkeep
 
-    @contextmanager
-    def still(self) -> Iterator[None]:
+    @asynccontextmanager
+    async def still(self) -> AsyncIterator[None]:
         """What is read within is of one moment, however much is written meanwhile."""
         self._end_look()
         self._read.execute("BEGIN")
@@ -550,6 +560,23 @@ class SqliteReads:
     def check_file(self) -> list[str]:
         """What SQLite itself finds wrong with the file, page by page."""
         return _unsound(self._read)
+
+    def missing_parts(self) -> list[str]:
+        """What the file lacks of the schema of this release: tables, indexes, and what is said of the file as a whole."""
+        with closing(apsw.Connection(":memory:")) as new:
+            new.execute(schema("sqlite"))
+            wanted = set(new.execute(self._sql["parts_of_schema"]))
+        missing = [
+            f"there is no {kind} {name!r}"
+            for kind, name in sorted(wanted - set(self._ask("parts_of_schema")))
+        ]
+        if missing:
+            return missing
+        return [f"meta says nothing usable of {key!r}" for (key,) in self._ask("unusable_meta")]
+
+    def definitions(self) -> Iterator[tuple[str, str, str, str | None]]:
+        """Every definition: name, hash, text, and the hashes of those that it names."""
+        yield from self._ask_all("every_definition")
 
     def checks(self) -> list[str]:
         """The names of the queries that find violated invariants."""
@@ -567,9 +594,18 @@ class SqliteReads:
         """Every run that has not finished."""
         return [no for (no,) in self._ask("open_runs")]
 
-    def marked(self) -> Marked | None:
-        """How far the database was committed, by what is written down beside it."""
-        return read_mark(self._file)
+    def acknowledged(self) -> int | None:
+        """The position up to which commits were acknowledged, as written beside the database; None if it is unknown."""
+        marked = read_mark(self._file)
+        return None if marked is None else marked.pos
+
+    def lost(self, acknowledged: int | None) -> str:
+        """What is wrong if commits up to a position were acknowledged; empty if nothing is."""
+        return lost(self.path, acknowledged, self.last_pos_now())
+
+    def accept_loss(self) -> None:
+        """Take what the database has now for all that there was. The caller has the lock."""
+        forget_mark(self._file)
 
     def last_pos_now(self) -> int:
         return int(self._ask("last_pos").get)
@@ -581,9 +617,9 @@ class SqliteReads:
         """Journal rows that refer to large values: run, body."""
         yield from self._ask_all("rows_with_blobs")
 
-    def artefacts_of_tenants(self) -> Iterator[tuple[str, str, bool]]:
+    async def artefacts_of_tenants(self) -> list[tuple[str, str, bool]]:
         """What was stored for runs of other tenants than the default one, and whether that has stored the same."""
-        yield from self._ask_all("artefacts_of_tenants")
+        return list(self._ask("artefacts_of_tenants"))
 
     def artefacts_named(self) -> Iterator[tuple[str, str, int]]:
         """Artefacts that runs refer to: sha256, size."""
@@ -669,6 +705,10 @@ def _is_cut(error: BaseException) -> bool:
     """Pages that SQLite knows of are not there."""
     codes = (apsw.SQLITE_IOERR_SHORT_READ, apsw.SQLITE_IOERR_CORRUPTFS)
     return getattr(error, "extendedresult", 0) in codes
+
+
+def _size_of(path: str) -> int:
+    return os.path.getsize(path) if path and os.path.exists(path) else 0
 
 
 def _unsound(db: apsw.Connection) -> list[str]:

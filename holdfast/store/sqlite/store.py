@@ -32,8 +32,9 @@ from holdfast.store.base import COPIED, Fenced
 from holdfast.store.batch import Batch
 from holdfast.store.files import claim, file_of
 from holdfast.store.records import KeyEnd, KeyName, NewRun, Publication, ReplyRow, RunChange, Verdict
+from holdfast.store.sqlite.firings import Firings, LostFirings
 from holdfast.store.sqlite.lists import Tallies
-from holdfast.store.sqlite.mark import Mark, forget_mark, lost, read_mark
+from holdfast.store.sqlite.mark import Mark, forget_mark, lost
 from holdfast.store.sqlite.place import Place, is_failed_sync
 from holdfast.store.sqlite.reads import SqliteReads
 from holdfast.store.statements import owed
@@ -46,6 +47,13 @@ WAIT_SECONDS: Final = (
     0.01  # the longest that the loop waits for one: there may be several in one of its turns
 )
 ROWS_PER_STATEMENT_MAX: Final = 256
+MANY_ROWS: Final = (
+    "append",
+    "add_run",
+    "change_run",
+    "move_cursor",
+    "add_entry",
+)  # statements made to take many
 WAL_BYTES: Final = 4 * 1024 * 1024  # grown beforehand: a commit then changes no file size
 CHECKPOINT_PAGES: Final = 1_000
 BUSY_MS_LATER: Final = 50  # how long a commit waits: the committer retries, and no other caller is held up
@@ -58,8 +66,6 @@ ALL: Final = -1  # as a limit
 log = logging.getLogger("holdfast")
 
 Done = Callable[[BaseException | None], None]
-
-DURABILITIES: Final = ("full", "relaxed")  # relaxed: what was committed last may be lost with the power
 
 
 class SqliteStore(SqliteReads):
@@ -77,7 +83,7 @@ class SqliteStore(SqliteReads):
         self.name = name or path  # what the operator calls it, which may be a link
         self.node, self.durability, self.threads, self.shares_loop = node, durability, threads, shares_loop
         self.server_key = b""
-        self._many = {name: _many_rows(self._sql[name]) for name in ("append", "add_run", "change_run")}
+        self._many = {name: _many_rows(self._sql[name]) for name in MANY_ROWS}
         doomed = [name for name in self._sql if name.startswith("forget_run_")]
         doomed.sort(key=lambda name: name == "forget_run_row")  # last: the other statements still need its id
         self._forget = [self._sql[name] for name in doomed]
@@ -87,6 +93,8 @@ class SqliteStore(SqliteReads):
             "replies": self._put_replies,
             "run_replies": self._put_run_replies,
             "forgotten": self._forget_all,
+            "forgotten_schedules": self._forget_schedules,
+            "firings": self._put_firings,
         }
         self._last_no = 0
         self._lane: str | None = None
@@ -106,8 +114,12 @@ class SqliteStore(SqliteReads):
 
     # --------------------------------------------------------------------------------------- open and close
 
-    def open(self) -> None:
+    async def open(self) -> None:
         """Bring the file up to date and make it ours: from here on, no process with an older epoch can commit."""
+        self.open_file()
+
+    def open_file(self) -> None:
+        """The same where no event loop runs."""
         try:
             self._open()
         except apsw.Error as error:
@@ -177,15 +189,23 @@ class SqliteStore(SqliteReads):
     def _begin_mark(self, *, is_copy: bool) -> None:
         """A copy that was put in the place of a database is behind it, as was meant."""
         pos = int(self._value(self._read, "last_pos"))
-        marked = None if is_copy else read_mark(self._file)
-        if why := lost(self.path, marked, pos):
+        acknowledged = None if is_copy else self.acknowledged()
+        if why := lost(self.path, acknowledged, pos):
             if self.durability == "full":
                 self._place.condemn(why)
             else:
                 log.warning("%s", why)
-        self._mark = Mark(self._file, max(pos, marked.pos if marked else 0))
+        self._mark = Mark(self._file, max(pos, acknowledged or 0))
 
-    def close(self) -> None:
+    async def close(self) -> None:
+        self.close_file()
+
+    def abandon(self) -> None:
+        """Let the file go where no caller waits for that, as after a crash."""
+        self.close_file()
+
+    def close_file(self) -> None:
+        """The same as `close` where no event loop runs."""
         if self._thread is not None:
             self._work.put(None)
             self._thread.join()
@@ -261,7 +281,7 @@ class SqliteStore(SqliteReads):
 
     # ---------------------------------------------------------------------------------------------- writing
 
-    def lane_of_former(self) -> str | None:
+    def isolated_of_former(self) -> str | None:
         return self._lane
 
     def next_no(self) -> RunNo:
@@ -291,6 +311,7 @@ class SqliteStore(SqliteReads):
     def _run(self) -> None:
         while (work := self._work.get()) is not None:
             work()
+            work = None  # what it has written may be large, and the next work may come late
 
     def _write_one(self, commit: _Commit) -> None:
         commit.error = self._try(commit.batch)
@@ -353,8 +374,8 @@ class SqliteStore(SqliteReads):
             raise
 
     def _put_many(self, name: str, rows: list[Any]) -> None:
-        """Rows in as few statements as there are powers of two in their number: each text is prepared once, and the
-        thread gives the interpreter up once per statement, not once per row."""
+        """Write rows in as few statements as there are powers of two in their number: each text is prepared once, and
+        the thread gives the interpreter up once per statement, not once per row."""
         many, execute, start = self._many[name], self._writer.execute, 0
         if len(rows) == 1:
             execute(many[1], rows[0])
@@ -396,6 +417,9 @@ class SqliteStore(SqliteReads):
             new.parent_job_id,
             new.rerun_of,
             new.series,
+            new.schedule,
+            new.slot,
+            new.is_catchup,
         )
         return (*identity, change.needs, *rest)
 
@@ -431,10 +455,14 @@ class SqliteStore(SqliteReads):
                 )
             else:
                 self._put_own[field.name](batch)
-        if batch.lane is not None:
-            self._write.execute(self._sql["set_lane"], (batch.lane or None, self.node))
-        if batch.deaths is not None:
-            self._write.execute(self._sql["set_deaths"], (batch.deaths,))
+        if batch.isolated is not None:
+            self._write.execute(self._sql["set_lane"], (batch.isolated or None, self.node))
+        if batch.fatal_runs is not None:
+            self._write.execute(self._sql["set_deaths"], (batch.fatal_runs,))
+        if batch.awake_at is not None:
+            self._write.execute(self._sql["set_awake"], (batch.awake_at,))
+        if batch.outages is not None:
+            self._write.execute(self._sql["set_outages"], (batch.outages,))
         if batch.is_probe:
             size = min(max(batch.probe_bytes, PROBE_BYTES_MIN), PROBE_BYTES_MAX)
             self._write.execute(self._sql["probe"], (size,))
@@ -465,11 +493,20 @@ class SqliteStore(SqliteReads):
             for statement in self._forget:
                 self._write.execute(statement, (no,))
 
+    def _forget_schedules(self, batch: Batch) -> None:
+        for name in ("forget_schedule", "forget_cursors", "forget_buffered"):
+            self._writer.executemany(self._sql[name], batch.forgotten_schedules)
+
+    def _put_firings(self, batch: Batch) -> None:
+        Firings(self._writer, self._sql, self._put_many).put(batch.firings)
+
     def _meaning(self, error: BaseException, batch: Batch) -> BaseException:
         """What a failure means to the committer: fenced off, to be retried later, or a bug in Holdfast."""
         if isinstance(error, apsw.ConstraintError):
             taken = self._taken(batch)
             return Fenced(taken) if taken else error
+        if isinstance(error, LostFirings):
+            return Fenced([], Firings(self._writer, self._sql, self._put_many).lost(batch.firings))
         if is_failed_sync(error):
             return SystemExit("the disk did not sync: what it holds is unknown, and going on could lose data")
         return self._in_our_words(error, "written", self._write)

@@ -10,6 +10,15 @@ SELECT format('run number %d, row %d is of an older owner than the row before it
   SELECT run, seq, epoch, lag(epoch) OVER (PARTITION BY run ORDER BY seq) AS former FROM journal)
  WHERE epoch < former LIMIT 10;
 
+-- name: check_times_never_fall
+SELECT format('run number %d, row %d is older than the row before it', run, seq) FROM (
+  SELECT run, seq, at, lag(at) OVER (PARTITION BY run ORDER BY seq) AS former FROM journal WHERE run <> 0)
+ WHERE at < former LIMIT 10;
+
+-- name: check_rows_say_what_they_are
+SELECT format('run number %d, row %d is called %s, and says something else', run, seq, kind) FROM journal
+ WHERE run <> 0 AND json_valid(body) AND json_extract(body, '$[1][0]') <> kind LIMIT 10;
+
 -- name: check_finished_runs_are_at_rest
 SELECT format('run %s is %s, and has an owner, a time to wake, or no end', id, status) FROM run
  WHERE status IN ('completed', 'failed', 'cancelled', 'interrupted')
@@ -37,7 +46,8 @@ SELECT format('%s of run number %d, which is not there', what, run) FROM (
    UNION SELECT DISTINCT 'a large value', run FROM blob UNION SELECT DISTINCT 'an artefact', run FROM artefact
    UNION SELECT DISTINCT 'a request', run FROM request UNION SELECT DISTINCT 'a wait', run FROM wait
    UNION SELECT DISTINCT 'a label', run FROM label
-   UNION SELECT DISTINCT 'an assignment', run FROM assignment UNION SELECT DISTINCT 'a letter', run FROM outbox)
+   UNION SELECT DISTINCT 'an assignment', run FROM assignment UNION SELECT DISTINCT 'a letter', run FROM outbox
+   UNION SELECT DISTINCT 'an occurrence', run FROM ledger WHERE run IS NOT NULL)
  WHERE run NOT IN (SELECT no FROM run) LIMIT 10;
 
 -- name: check_keys_are_held_by_open_runs
@@ -50,6 +60,10 @@ SELECT format('the key %s is held by step %s of run number %d, which is over or 
 SELECT format('step %s of run %s waits for %s, and the run is %s', wait.path, run.id, wait.name, run.status)
   FROM wait JOIN run ON run.no = wait.run
  WHERE run.finished_at IS NOT NULL AND wait.resolved_at IS NULL LIMIT 10;
+
+-- name: check_waits_are_of_the_tenant_of_their_run
+SELECT format('step %s of run %s waits as one of the tenant %s', wait.path, run.id, wait.tenant)
+  FROM wait JOIN run ON run.no = wait.run WHERE wait.tenant <> run.tenant LIMIT 10;
 
 -- name: check_published_workflows_have_a_definition
 SELECT format('the definition %s of the workflow %s is missing', substr(version, 1, 12), name) FROM workflow w
@@ -70,6 +84,10 @@ SELECT format('%d runs of series %d are %s, and counted as %d', there, series, s
    GROUP BY series, status)
  WHERE there <> counted LIMIT 10;
 
+-- name: check_series_are_known
+SELECT format('series %d of run %s is not there', series, id) FROM run
+ WHERE series IS NOT NULL AND series NOT IN (SELECT no FROM series) LIMIT 10;
+
 -- name: check_labels_are_found
 SELECT format('run %s has labels by which it is not found', r.id) FROM run r
  WHERE r.labels IS NOT NULL
@@ -86,3 +104,15 @@ SELECT format('run %s is %s, has %d destinations and %d letters', id, status, de
          coalesce(json_array_length(j.body, '$[1][7]'), 0) AS destinations
     FROM run r JOIN journal j ON j.run = r.no AND j.seq = 1 WHERE json_valid(j.body))
  WHERE letters <> CASE WHEN finished_at IS NULL THEN 0 ELSE destinations END LIMIT 10;
+
+-- name: check_schedules_have_a_cursor
+SELECT format('schedule %s of tenant %s has no cursor, and does not fire', id, tenant) FROM schedule s
+ WHERE NOT EXISTS (SELECT 1 FROM cursor c WHERE c.tenant = s.tenant AND c.schedule = s.id) LIMIT 10;
+
+-- name: check_cursors_have_a_schedule
+SELECT format('the cursor of schedule %s of tenant %s is left, and its schedule is gone', schedule, tenant) FROM cursor c
+ WHERE NOT EXISTS (SELECT 1 FROM schedule s WHERE s.tenant = c.tenant AND s.id = c.schedule) LIMIT 10;
+
+-- name: check_runs_of_schedules_are_in_the_ledger
+SELECT format('run %s was started by schedule %s, and the ledger has no row of it', id, schedule) FROM run
+ WHERE schedule IS NOT NULL AND NOT EXISTS (SELECT 1 FROM ledger WHERE ledger.run = run.no) LIMIT 10;

@@ -55,3 +55,10 @@ INSERT OR REPLACE INTO meta (key, value) VALUES ('deaths', ?);
 -- name: probe
 -- Bytes that mean nothing and are new each time: SQLite does not write a page that stays as it is.
 INSERT OR REPLACE INTO meta (key, value) VALUES ('probe', randomblob(?));
+
+-- name: parts_of_schema
+SELECT type, name FROM sqlite_schema WHERE name NOT LIKE 'sqlite_%';
+
+-- name: unusable_meta
+WITH wanted (key, kind) AS (VALUES ('schema', 'integer'), ('epoch', 'integer'), ('server_key', 'blob'))
+SELECT wanted.key FROM wanted LEFT JOIN meta ON meta.key = wanted.key WHERE typeof(meta.value) <> wanted.kind;

@@ -12,8 +12,8 @@ SELECT max(coalesce((SELECT max(no) FROM run), 0), coalesce((SELECT max(run) FRO
 -- name: add_run
 INSERT OR ROLLBACK INTO run
   (no, tenant, id, version, status, owner, owner_epoch, epoch, wake_at, needs, on_restart, labels, created_at,
-   finished_at, parent_job_id, rerun_of, series)
-  VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
+   finished_at, parent_job_id, rerun_of, series, schedule, slot, is_catchup)
+  VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
 
 -- name: change_run
 -- Many runs to a statement, for each statement costs the writer's thread a hand-over.
@@ -24,24 +24,24 @@ UPDATE OR ROLLBACK run
 
 -- name: run_by_id
 SELECT r.no, r.tenant, r.id, version, status, epoch, owner, owner_epoch, wake_at, needs, labels, created_at, finished_at,
-       parent_job_id, s.workflow, rerun_of, nullif(s.number, 0)
+       parent_job_id, s.workflow, rerun_of, nullif(s.number, 0), r.schedule, r.slot
   FROM run r LEFT JOIN series s ON s.no = r.series WHERE r.tenant = ? AND r.id = ?;
 
 -- name: runs_by_no
 -- In the order of the numbers that are given.
 SELECT r.no, r.tenant, r.id, version, status, epoch, owner, owner_epoch, wake_at, needs, labels, created_at, finished_at,
-       parent_job_id, s.workflow, rerun_of, nullif(s.number, 0)
+       parent_job_id, s.workflow, rerun_of, nullif(s.number, 0), r.schedule, r.slot
   FROM json_each(?) asked CROSS JOIN run r ON r.no = asked.value LEFT JOIN series s ON s.no = r.series;
 
 -- name: run_by_no
 SELECT r.no, r.tenant, r.id, version, status, epoch, owner, owner_epoch, wake_at, needs, labels, created_at, finished_at,
-       parent_job_id, s.workflow, rerun_of, nullif(s.number, 0)
+       parent_job_id, s.workflow, rerun_of, nullif(s.number, 0), r.schedule, r.slot
   FROM run r LEFT JOIN series s ON s.no = r.series WHERE r.no = ?;
 
 -- name: runs_to_load
 -- With the trace that each was started for, and the row of its newest snapshot.
 SELECT r.no, r.tenant, r.id, version, status, epoch, owner, owner_epoch, wake_at, needs, labels, created_at, finished_at,
-       parent_job_id, s.workflow, rerun_of, nullif(s.number, 0),
+       parent_job_id, s.workflow, rerun_of, nullif(s.number, 0), r.schedule, r.slot,
        coalesce((SELECT parent FROM trace WHERE run = r.no), ''),
        coalesce((SELECT seq FROM snapshot WHERE run = r.no AND part = 0), 0)
   FROM json_each(?) asked CROSS JOIN run r ON r.no = asked.value LEFT JOIN series s ON s.no = r.series;
@@ -115,7 +115,7 @@ INSERT INTO tally (series, status, runs) VALUES (?, ?, ?)
 -- name: newest_of_all
 -- Of all tenants, and by the runs alone: for whoever looks whether the rest is right.
 SELECT r.no, r.tenant, r.id, version, status, epoch, owner, owner_epoch, wake_at, needs, labels, created_at, finished_at,
-       parent_job_id, s.workflow, rerun_of, nullif(s.number, 0)
+       parent_job_id, s.workflow, rerun_of, nullif(s.number, 0), r.schedule, r.slot
   FROM run r LEFT JOIN series s ON s.no = r.series ORDER BY r.no DESC LIMIT ?;
 
 -- name: owned_by_former

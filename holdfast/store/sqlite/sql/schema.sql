@@ -34,7 +34,7 @@ CREATE TABLE run (
   on_restart  TEXT,
   labels      TEXT,
   created_at  INTEGER NOT NULL,
-  finished_at INTEGER, parent_job_id TEXT, rerun_of TEXT, series INTEGER,
+  finished_at INTEGER, parent_job_id TEXT, rerun_of TEXT, series INTEGER, schedule TEXT, slot TEXT, is_catchup INTEGER,
   UNIQUE (tenant, id)
 );
 
@@ -241,6 +241,54 @@ CREATE TABLE "early_result" (
   PRIMARY KEY (tenant, task_id, meant)
 ) WITHOUT ROWID;
 
+CREATE TABLE schedule (
+  tenant     TEXT NOT NULL,
+  id         TEXT NOT NULL,
+  kind       TEXT NOT NULL,
+  origin     TEXT NOT NULL CHECK (origin IN ('file', 'api', 'plugin', 'code')),
+  source     TEXT NOT NULL DEFAULT '',
+  priority   INTEGER NOT NULL DEFAULT 1000,
+  created_at INTEGER NOT NULL,
+  updated_at INTEGER NOT NULL,
+  body       TEXT NOT NULL,
+  PRIMARY KEY (tenant, id)
+);
+
+CREATE TABLE cursor (
+  tenant      TEXT NOT NULL,
+  schedule    TEXT NOT NULL,
+  slot        TEXT NOT NULL,
+  revision    INTEGER NOT NULL,
+  next_at     INTEGER,
+  owes        INTEGER NOT NULL DEFAULT 0,
+  body        TEXT NOT NULL,
+  error_count INTEGER NOT NULL DEFAULT 0,
+  failures    INTEGER NOT NULL DEFAULT 0,
+  last_error  TEXT NOT NULL DEFAULT '',
+  PRIMARY KEY (tenant, schedule, slot)
+) WITHOUT ROWID;
+
+CREATE TABLE ledger (
+  pos          INTEGER PRIMARY KEY,
+  tenant       TEXT NOT NULL,
+  schedule     TEXT NOT NULL,
+  slot         TEXT NOT NULL,
+  occurrence   TEXT NOT NULL,
+  outcome      TEXT NOT NULL CHECK (outcome IN ('fired', 'skipped', 'failed', 'buffered')),
+  reason       TEXT NOT NULL DEFAULT '',
+  scheduled_at INTEGER NOT NULL,
+  until        INTEGER,
+  times        INTEGER NOT NULL DEFAULT 1,
+  at           INTEGER NOT NULL,
+  run          INTEGER,
+  is_catchup   INTEGER NOT NULL DEFAULT 0,
+  detail       TEXT,
+  reply        BLOB,
+  payload      BLOB,
+  CHECK ((outcome = 'fired') = (run IS NOT NULL)),
+  UNIQUE (tenant, schedule, slot, occurrence)
+);
+
 CREATE INDEX run_owned ON run (no)
   WHERE owner IS NOT NULL AND finished_at IS NULL;
 
@@ -287,6 +335,25 @@ CREATE INDEX outbox_due ON outbox (due_at, pos) WHERE done_at IS NULL;
 CREATE INDEX outbox_dead ON outbox (tenant, pos) WHERE outcome = 'dead';
 
 CREATE INDEX early_result_expires ON early_result (expires_at);
+
+CREATE INDEX schedule_kind ON schedule (kind, tenant, id);
+
+CREATE INDEX cursor_next ON cursor (next_at) WHERE next_at IS NOT NULL;
+
+CREATE INDEX cursor_owes ON cursor (tenant, schedule, slot) WHERE owes;
+
+CREATE INDEX ledger_listed ON ledger (tenant, schedule);
+
+CREATE INDEX ledger_unfired ON ledger (tenant, schedule) WHERE outcome <> 'fired';
+
+CREATE INDEX ledger_buffered ON ledger (tenant, schedule, slot) WHERE outcome = 'buffered';
+
+CREATE INDEX ledger_old ON ledger (at) WHERE run IS NULL;
+
+CREATE INDEX ledger_run ON ledger (run) WHERE run IS NOT NULL;
+
+CREATE INDEX run_schedule ON run (tenant, schedule, slot, is_catchup, finished_at)
+  WHERE schedule IS NOT NULL AND finished_at IS NULL;
 
 CREATE VIEW workflow_steps (workflow_id, step_id, status, attempt, result_json, updated_at) AS
 SELECT workflow_id,

@@ -52,3 +52,6 @@ SELECT r.id, w.id, r.workflow, r.number, r.version, r.status, r.created_at
 SELECT r.id, w.id, r.workflow, r.number, r.version, r.status, r.created_at
   FROM workflow w JOIN release r ON r.tenant = w.tenant AND r.workflow = w.name
  WHERE w.tenant = ? AND w.name = ? AND r.status = 'published' ORDER BY r.number DESC LIMIT 1;
+
+-- name: every_definition
+SELECT name, hash, definition, uses FROM version;

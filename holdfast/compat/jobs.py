@@ -1,4 +1,4 @@
-"""Names from elsewhere for what is here already: thin records over the engine in your own process. No rules, no SQL."""
+"""A workflow that is to be started, as a record over the engine in your own process."""
 
 from __future__ import annotations
 

@@ -1,0 +1,28 @@
+"""Memory goes back to the system when large values are done with. For the process of a server; glibc only."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import sys
+from typing import Final
+
+# Blocks over this size have pages of their own, which go back when the block is freed. By default glibc raises this size with the
+# largest block it has seen: after the first 24 MiB body such blocks share one heap, and small objects between them keep it.
+OWN_PAGES_BYTES: Final = 1024 * 1024
+M_TRIM_THRESHOLD: Final = -1
+M_MMAP_THRESHOLD: Final = -3
+FREE_BYTES_MAX: Final = 4 * 1024 * 1024  # at the end of the heap
+
+
+def return_freed_memory() -> bool:
+    """Make freed memory go back to the system from now on; says whether this C library can."""
+    if sys.platform != "linux":
+        return False
+    with contextlib.suppress(OSError, AttributeError):  # another C library
+        libc = ctypes.CDLL(None)
+        libc.gnu_get_libc_version  # noqa: B018  # raises where it is not glibc
+        return bool(
+            libc.mallopt(M_MMAP_THRESHOLD, OWN_PAGES_BYTES) and libc.mallopt(M_TRIM_THRESHOLD, FREE_BYTES_MAX)
+        )
+    return False

@@ -1,0 +1,92 @@
+"""What callers ask of schedules: create or replace, delete, pause, resume, fire, backfill.
+
+Knows how a request names times, and what a guarded server refuses. How a schedule is stored and fired is known to triggers/.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from holdfast.errors import InvalidInputs, InvalidSpec
+from holdfast.runtime.engine import Engine
+from holdfast.schedule.wall import DAY
+from holdfast.schedule.zones import zone
+from holdfast.spec.moments import parse_moment
+from holdfast.spec.schedule import ScheduleSpec, check_reach, check_signed, schedule_from_text
+from holdfast.triggers.backfills import Backfill
+from holdfast.triggers.schedules import Fired
+from holdfast.values import Millis
+from holdfast.views.schedules import ScheduleQueries, ScheduleView
+
+
+class ScheduleCommands:
+    def __init__(self, engine: Engine, queries: ScheduleQueries) -> None:
+        self._engine, self._queries, self._schedules = engine, queries, engine.schedules
+        # Without a folder of files, what earlier ones defined can be deleted by the API: no file is left to change.
+        self.has_files = False
+
+    async def put_text(self, tenant: str, schedule_id: str, text: str) -> tuple[ScheduleView, bool]:
+        return await self.put(tenant, schedule_from_text(text, schedule_id))
+
+    async def put(self, tenant: str, spec: ScheduleSpec) -> tuple[ScheduleView, bool]:
+        """Create or replace a schedule; gives it, and whether it is new. An edit keeps how far the schedule has come."""
+        if self._engine.registry.guard.guarded and (problems := check_signed([spec]) + check_reach([spec])):
+            raise InvalidSpec(problems)
+        is_new = await self._schedules.put(tenant, spec)
+        return await self._queries.schedule(tenant, spec.id), is_new
+
+    async def delete(self, tenant: str, schedule_id: str) -> ScheduleView:
+        """Delete a schedule; gives it as it was. Its ledger stays."""
+        view = await self._queries.schedule(tenant, schedule_id)
+        is_left_over = view.row.origin == "file" and not self.has_files
+        await self._schedules.delete(tenant, schedule_id, origin="file" if is_left_over else "api")
+        return view
+
+    async def pause(self, tenant: str, schedule_id: str) -> ScheduleView:
+        await self._schedules.pause(tenant, schedule_id)
+        return await self._queries.schedule(tenant, schedule_id)
+
+    async def resume(self, tenant: str, schedule_id: str, *, missed: bool) -> ScheduleView:
+        await self._schedules.resume(tenant, schedule_id, missed=missed)
+        return await self._queries.schedule(tenant, schedule_id)
+
+    async def fire(self, tenant: str, schedule_id: str, payload: Any) -> Fired:
+        """Start a run of a schedule now; raises AtLimit if as many are open as may be."""
+        return await self._schedules.fire(tenant, schedule_id, payload)
+
+    async def backfill(
+        self,
+        tenant: str,
+        schedule_id: str,
+        since: str,
+        until: str,
+        *,
+        max_per_sec: float | None,
+        preview: bool,
+    ) -> Backfill:
+        """Start the occurrences from one time to another that have no run; raises InvalidInputs if they name no times."""
+        view = await self._queries.schedule(tenant, schedule_id)
+        first, last = (
+            _instant(since, view.timezone, "from"),
+            _instant(until, view.timezone, "to", is_end=True),
+        )
+        if first > last:
+            raise InvalidInputs(f"from ({since}) is after to ({until}); exchange them")
+        return await self._schedules.backfill(
+            tenant, schedule_id, first, last, max_per_sec=max_per_sec, preview=preview
+        )
+
+
+def _instant(text: str, timezone: str, key: str, *, is_end: bool = False) -> Millis:
+    """The instant that a text means in a zone. A date is its first moment, or at the end its last."""
+    moment = parse_moment(text)
+    if moment is None:
+        raise InvalidInputs(
+            f"{key} is a date or a time such as 2026-03-29 or 2026-03-29T02:30:00Z, not {text!r}"
+        )
+    if not moment.is_local:
+        return Millis(moment.ms)
+    home, (second, rest) = zone(timezone), divmod(moment.ms, 1_000)
+    if moment.is_date and is_end:
+        return Millis(home.first_instant_of(second + DAY) * 1_000 - 1)
+    return Millis(home.first_instant_of(second) * 1_000 + rest)

@@ -1,0 +1,70 @@
+"""From the address of a database to its store. The only module that names a dialect.
+
+    sqlite:///holdfast.db    a SQLite file; a path without a scheme means the same
+    postgresql://…           not in this release
+
+Knows what an address means. Does not open anything: that is `await store.open()`, or `await store.open_to_read()`.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Final
+
+from holdfast.store.base import Store, StoreFile
+from holdfast.store.lock import Lock
+from holdfast.store.sqlite.store import SqliteStore
+
+SQLITE: Final = ("sqlite:///", "sqlite://")
+POSTGRESQL: Final = ("postgresql", "postgres")
+USE_A_FILE: Final = "give the name of a SQLite file, such as sqlite:///holdfast.db"
+
+
+def open_url(url: str, *, durability: str = "full", shares_loop: bool = False, threads: bool = True) -> Store:
+    """The store of a database.
+
+    With the durability `relaxed`, a power cut may take the last commits. With `shares_loop`, commits leave the event loop to
+    other work, as a server needs. Without `threads`, each commit is made on the event loop: for a test that moves the clock by
+    hand. Raises ValueError if the address is not one of this release.
+    """
+    return SqliteStore(
+        database_path(url),
+        name=database_name(url),
+        durability=durability,
+        shares_loop=shares_loop,
+        threads=threads,
+    )
+
+
+def open_file(url: str) -> StoreFile:
+    """The store of a database that is one file, for a backup or a check. Raises ValueError if it is none."""
+    return SqliteStore(database_path(url), name=database_name(url))
+
+
+def lock_of(url: str, address: str | None = None) -> Lock:
+    """The lock of a database, to be held while it is open; other processes then find this one at the address."""
+    return Lock(database_path(url), address)
+
+
+def database_path(url: str) -> str:
+    """The path of the file that an address names. Artefacts and work folders are beside it.
+
+    A link is another name of its file: lock, log and artefacts are found beside the file itself.
+    """
+    name = database_name(url)
+    return os.path.realpath(name) if os.path.islink(name) else name
+
+
+def database_name(url: str) -> str:
+    """The same, but links are left as they are."""
+    if ":memory:" in url:
+        raise ValueError("a database in memory would survive nothing; give the name of a file")
+    for prefix in SQLITE:
+        if url.startswith(prefix):
+            return url[len(prefix) :]
+    scheme, separator, _ = url.partition("://")
+    if not separator:
+        return url
+    if scheme.lower() in POSTGRESQL:  # the rest of the address may have a password in it
+        raise ValueError(f"PostgreSQL is not available in this release; {USE_A_FILE}")
+    raise ValueError(f"{scheme[:50]!a}:// is no database that Holdfast can use; {USE_A_FILE}")

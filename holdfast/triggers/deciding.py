@@ -1,0 +1,328 @@
+"""Decides about schedules that are due, one page after the other, and commits what was decided.
+
+    timer, end of a run,    ┌──────► query what is due, a page at a time
+    edit, end of an outage ─┘             │
+                                    `due` decides about each (schedule/due.py)
+                                          │
+                 fires ◄──────────────────┴──────────────────► does not fire
+    a subclass carries it out:                         cursors and rows of skipped
+    fires.py starts runs                               occurrences, a page in one commit
+
+Schedules are rows: of those that are not due only the soonest time is known here, and nothing polls. Knows the order of things and
+commits; whether an occurrence fires is decided by `due`, and what that means by the subclass.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from abc import abstractmethod
+from collections import Counter
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+from holdfast.engine.events import TriggeredBy
+from holdfast.errors import NodeIsOver, Unavailable
+from holdfast.runtime.clock import Clock
+from holdfast.runtime.committer import Committer
+from holdfast.runtime.service import Service
+from holdfast.runtime.timers import Timers
+from holdfast.schedule.control import paused
+from holdfast.schedule.due import due
+from holdfast.schedule.records import Cursor, Due, Fire, Running
+from holdfast.store.base import Fenced, Store
+from holdfast.store.batch import Batch
+from holdfast.store.records import CursorRow, Firing, LedgerEntry, NewRun, ScheduleState
+from holdfast.triggers.outages import Outages
+from holdfast.triggers.rows import Key, cursor_of, cursor_row, entry_of_stretch, key_of, local_text
+from holdfast.triggers.starting import Known, Occasion, known
+from holdfast.triggers.tally import Tally
+from holdfast.values import Millis, rfc3339
+
+log = logging.getLogger("holdfast")
+
+PAGE: Final = 1_000  # schedules that are read and decided at a time
+LOOK_AGAIN_MS: Final = 1_000  # after a query or a commit that failed
+
+
+class Decided(NamedTuple):
+    """What is to become of a schedule: the state that was read, and what `due` says about it."""
+
+    state: ScheduleState
+    known: Known
+    due: Due
+    now: Millis
+
+    @property
+    def key(self) -> Key:
+        cursor = self.state.cursor
+        return cursor.tenant, cursor.schedule, cursor.slot
+
+    @property
+    def is_changed(self) -> bool:
+        was = self.state.cursor
+        return self.due.cursor.revision != was.revision or self.due.next_at != was.next_at
+
+    def firing(
+        self, *entries: LedgerEntry, run: NewRun | None = None, cursor: Cursor | None = None
+    ) -> Firing:
+        """What the commit of this decision writes beside a run."""
+        moved = cursor_row(self.key, cursor or self.due.cursor, self.due.next_at)
+        skipped = (entry_of_stretch(self.key, row, self.now) for row in self.due.skipped)
+        return Firing(
+            (*skipped, *entries), moved, self.state.cursor.revision, None if run is None else run.no
+        )
+
+
+class Deciding(Service):
+    def __init__(self, store: Store, clock: Clock, committer: Committer, *, by_hand: bool = False) -> None:
+        self._store, self._clock, self._committer = store, clock, committer
+        self.outages = Outages(store, committer, clock)
+        self.timers = Timers(clock, by_hand=by_hand)
+        self.timers.begin(lambda no: None, self.look, self.outages.cut, self.outages.slept_from)
+        self.tally = Tally()
+        self.deciding = asyncio.Lock()  # one decision about a schedule at a time, whoever asks for it
+        self.broken: dict[Key, str] = {}  # schedules that cannot be decided, and why
+        self.run_counts: Counter[Key] = Counter()  # fires of this process
+        self._wanted: dict[Key, None] = {}  # schedules that are to be asked although no timer is due
+        self._owing: set[Key] = set()  # schedules with occurrences that wait for a run to end
+        self._ended: set[Key] = set()  # schedules of which a run has ended while decisions were made
+        self._looking: asyncio.Task[None] | None = None
+        self.is_open = False  # it fires by itself what is due
+        self._is_held = False
+        self._is_asked = self._is_closed = False
+        self._has_begun = False
+
+    # --------------------------------------------------------------------------------------------- what is to be done
+
+    @abstractmethod
+    def running(self, state: ScheduleState) -> Running:
+        """How many runs of a schedule are open."""
+
+    @abstractmethod
+    async def _start_all(self, decisions: list[Decided]) -> list[Firing]:
+        """Carry out decisions that fire; gives what is still to be written about them."""
+
+    @abstractmethod
+    def _make_room(self, key: Key) -> None:
+        """An occurrence waits for the oldest open run to be cancelled. This is asked with each decision until it has ended."""
+
+    # -------------------------------------------------------------------------------------------- open and close
+
+    async def open(self, *, drive: bool) -> None:
+        """Fire what is due from now on, in the background."""
+        if drive:
+            self.is_open = True
+            self.look()
+
+    def hold(self) -> None:
+        """Fire nothing until `release`: what is due may be changed or deleted by files that are still to be read."""
+        self._is_held = True
+
+    def release(self) -> None:
+        self._is_held = False
+        self.look()
+
+    async def restored(self) -> None:
+        self.look()
+
+    async def close(self) -> None:
+        """Finish the decision that is being committed, and fire nothing more."""
+        self._is_closed = True
+        self.timers.close()
+        tasks = self._tasks
+        if tasks:
+            await asyncio.wait(tasks)
+
+    def abandon(self, error: Exception | None = None) -> None:
+        self._is_closed = True
+        self.timers.close()
+        for task in self._tasks:
+            task.cancel()
+
+    @property
+    def is_busy(self) -> bool:
+        return bool(self._tasks)
+
+    @property
+    def _tasks(self) -> list[asyncio.Task[None]]:
+        """What is in progress."""
+        return [] if self._looking is None else [self._looking]
+
+    # ---------------------------------------------------------------------------------------------------- asking
+
+    def look(self) -> None:
+        """Fire what is due."""
+        self._is_asked = True
+        if self._looking is None and self.is_open and not (self._is_held or self._is_closed):
+            self._looking = asyncio.get_running_loop().create_task(self._look())
+
+    def ask(self, key: Key) -> None:
+        """Decide about a schedule, whether or not its time has come."""
+        self._wanted[key] = None
+        self.look()
+
+    def ended(self, key: Key) -> None:
+        """A run of a schedule has ended: there may be room for the next one."""
+        if self.deciding.locked():
+            self._ended.add(key)
+        if key in self._owing:
+            self.ask(key)
+
+    async def _look(self) -> None:
+        try:
+            while (self._is_asked or self._wanted) and not self._is_closed:
+                self._is_asked = False
+                now = self.timers.check_clock()
+                await self.begin()
+                while await self._decide_page(now):
+                    pass
+                soonest = await self._store.next_due(now)
+                self.outages.passed(soonest)
+                self.timers.parked_until(soonest)
+        except NodeIsOver:
+            self._is_closed = True
+        except Unavailable as error:
+            log.warning("schedules are not fired for now: %s", error)
+            self._look_again()
+        except Exception:  # a bug must not be the end of all schedules
+            log.exception("schedules cannot be fired now")
+            self._look_again()
+        finally:
+            self._looking = None
+
+    def _look_again(self) -> None:
+        self.timers.parked_until(Millis(self._clock.now() + LOOK_AGAIN_MS))
+
+    async def begin(self) -> None:
+        """Before the first decision, and after a jump of the clock: which occurrences were missed, and which are owed."""
+        if self._has_begun:
+            return await self.outages.store()
+        await self.outages.open()
+        after = ("", "", "")
+        while found := await self._store.owing_schedules(after, PAGE):
+            self._wanted.update(dict.fromkeys(found))
+            after = found[-1]
+        self._has_begun = True
+
+    # -------------------------------------------------------------------------------------------------- deciding
+
+    async def _decide_page(self, now: Millis) -> bool:
+        """Decide about the schedules that are due, as many as one page has; was there any?"""
+        async with self.deciding:
+            self._ended.clear()  # before the read: it may not see the end of a run that ends meanwhile
+            states = await self._read(now)
+            if not states or self._is_closed:
+                return False
+            await self.carry_out([one for state in states if (one := self.decide(state, now)) is not None])
+        await asyncio.sleep(
+            0
+        )  # a commit may be done at once: everything else gets its turn between two pages
+        return True
+
+    async def _read(self, now: Millis) -> list[ScheduleState]:
+        wanted = list(self._wanted)[:PAGE]
+        found = await self._store.schedule_states([key[:2] for key in wanted]) if wanted else []
+        found += await self._store.due_schedules(now, PAGE + len(self.broken))
+        for key in wanted:
+            del self._wanted[key]
+        states = {key_of(state.cursor): state for state in found}
+        for key in self.broken:
+            states.pop(key, None)
+        return sorted(states.values(), key=_order)
+
+    def decide(self, state: ScheduleState, now: Millis) -> Decided | None:
+        """What is to become of a schedule now; None if that cannot be said."""
+        key = key_of(state.cursor)
+        try:
+            schedule = known(state.schedule.body)
+            return None if schedule.clock is None else self._decided(state, schedule, now)
+        except Exception as error:  # the others must not suffer for it
+            log.exception("schedule %s cannot be decided and is set aside until it is changed", key[1])
+            self.broken[key] = repr(error)
+            return None
+
+    def _decided(self, state: ScheduleState, schedule: Known, now: Millis) -> Decided:
+        assert schedule.clock is not None
+        cursor = cursor_of(state)
+        if fails_too_often(schedule, state.cursor, cursor):
+            log.warning(
+                "schedule %s is paused: its last %d runs have failed", schedule.spec.id, state.cursor.failures
+            )
+            cursor = paused(cursor, min(now, cursor.at))  # what is due and undecided is part of it
+        running, outages = self.running(state), self.outages.stretches
+        answer = due(schedule.clock, cursor, running, now, outages=outages)
+        if len(answer.fires) > 1:  # a commit moves a cursor once: one run to each
+            answer = due(schedule.clock, cursor, running, now, 1, outages=outages)
+        is_stuck = answer.cursor == cursor and answer.next_at is not None and answer.next_at <= now
+        assert not is_stuck, f"schedule {schedule.spec.id} is due and nothing is decided"
+        return Decided(state, schedule, answer, now)
+
+    # ------------------------------------------------------------------------------------------------ carrying out
+
+    async def carry_out(self, decisions: list[Decided]) -> None:
+        """Commit decisions: those that fire with their runs, the rest together. The caller holds `deciding`."""
+        firing = [one for one in decisions if one.due.fires]
+        rest = [one.firing() for one in decisions if not one.due.fires and one.is_changed]
+        try:
+            refused = await self._start_all(firing)
+            await self.commit([*rest, *refused])
+        except BaseException:
+            self._wanted.update(dict.fromkeys(one.key for one in decisions))  # they are read again
+            raise
+        for one in decisions:
+            self._settled(one)
+
+    def _settled(self, one: Decided) -> None:
+        """A decision is durable, or another process has made it."""
+        key, cursor = one.key, one.due.cursor
+        if cursor.owes:
+            self._owing.add(key)
+            if key in self._ended:  # perhaps after its open runs were counted
+                self._wanted[key] = None
+        else:
+            self._owing.discard(key)
+        if one.due.skipped:
+            self.tally.skipped(key[1], cursor_of(one.state), one.due.skipped)
+        if one.due.cancels_oldest:
+            self._make_room(key)
+
+    def _occasion(self, one: Decided, fire: Fire) -> Occasion:
+        spec = one.known.spec
+        shifted = "" if fire.shifted_from is None else local_text(fire.shifted_from)
+        occurrence = rfc3339(Millis(fire.at))
+        by = TriggeredBy(spec.id, spec.trigger.kind, occurrence, fire.at, fire.is_catchup, shifted)
+        return Occasion(
+            one.key[0],
+            spec,
+            by,
+            self._clock.now(),
+            run_count=fire.run_count,
+            total_run_count=fire.total_run_count,
+        )
+
+    async def commit(self, firings: Iterable[Firing], batch: Batch | None = None) -> None:
+        """Write decisions that start no run; those that another process has made are decided again."""
+        batch = batch or Batch()
+        batch.firings += firings
+        while batch.has_rest:
+            batch.awake_at = self._clock.now()
+            try:
+                return await self._committer.commit(batch)
+            except Fenced as error:
+                batch.firings = [one for one in batch.firings if one not in error.firings]
+                self._wanted.update(
+                    dict.fromkeys(
+                        (one.cursor[0], one.cursor[1], one.cursor[2]) for one in error.firings if one.cursor
+                    )
+                )
+
+
+def _order(state: ScheduleState) -> tuple[int, int, list[str]]:
+    """By time and priority; of plugins, `plugin:<name>:<id>`, by name before id."""
+    return state.cursor.next_at or 0, state.schedule.priority, state.schedule.id.split(":")
+
+
+def fails_too_often(schedule: Known, row: CursorRow, cursor: Cursor) -> bool:
+    limit = schedule.spec.pause_after_failures
+    return 0 < limit <= row.failures and not cursor.is_paused

@@ -1,0 +1,172 @@
+"""Watched folders: a file that has arrived, and stands still, is an event of its schedule.
+
+    notice of the system, or 5 s ──► scan the folder ──► stood still? ──► an event, under the file's identity
+
+The ledger knows which files were events before, so a restart repeats none and misses none. Rows of the ledger are deleted after
+a while, and files may stay for longer: a file that is older than that, and not newer than the position that is stored with
+the events, was decided before. Knows tasks and the ledger's rule; which files have arrived is read by arrivals.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from pathlib import Path
+from typing import Final
+
+from holdfast.errors import HoldfastError, LimitExceeded
+from holdfast.ops.watching import watch
+from holdfast.runtime.clock import Clock
+from holdfast.spec.schedule import ScheduleSpec
+from holdfast.spec.triggers import FileTrigger
+from holdfast.store.records import Origin
+from holdfast.tools.threads import in_thread
+from holdfast.triggers.arrivals import Arrival, Stillness, arrivals, content_of
+from holdfast.triggers.occurrences import Delivery, Occurrences
+from holdfast.values import Millis, rfc3339, written
+
+log = logging.getLogger("holdfast.files")
+
+AGAIN_SECS: Final = 5.0  # after a folder that cannot be read, or an event that could not be written
+DAY_MS: Final = 86_400_000
+
+
+class Files:
+    """`retention_days` is how long rows of the ledger are kept at least; None is for ever."""
+
+    def __init__(self, clock: Clock, occurrences: Occurrences, retention_days: float | None = None) -> None:
+        self._clock, self._occurrences = clock, occurrences
+        self._retention_ms = None if retention_days is None else int(retention_days * DAY_MS)
+        self._tasks: dict[tuple[str, str], asyncio.Task[None]] = {}
+        self._ending: set[asyncio.Task[None]] = set()
+
+    def put(self, tenant: str, spec: ScheduleSpec, origin: Origin) -> None:
+        self.remove(tenant, spec.id)
+        if spec.enabled:
+            watching = Watching(self._clock, self._occurrences, tenant, spec, self._retention_ms)
+            self._tasks[tenant, spec.id] = asyncio.get_running_loop().create_task(watching.run())
+
+    def remove(self, tenant: str, schedule_id: str) -> None:
+        task = self._tasks.pop((tenant, schedule_id), None)
+        if task is not None:
+            task.cancel()
+            self._ending.add(task)
+            task.add_done_callback(self._ending.discard)
+
+    async def close(self) -> None:
+        self.abandon()
+        if self._ending:
+            await asyncio.wait(self._ending)
+
+    def abandon(self) -> None:
+        for tenant, schedule_id in list(self._tasks):
+            self.remove(tenant, schedule_id)
+
+
+class Watching:
+    """One folder, for one schedule."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        occurrences: Occurrences,
+        tenant: str,
+        spec: ScheduleSpec,
+        retention_ms: int | None,
+    ) -> None:
+        assert isinstance(spec.trigger, FileTrigger)
+        self._clock, self._occurrences, self._retention_ms = clock, occurrences, retention_ms
+        self._tenant, self._spec, self._trigger = tenant, spec, spec.trigger
+        self._folder = Path(spec.trigger.path).absolute()
+        self._stillness = Stillness(spec.trigger.stable_secs)
+        self._decided: set[Arrival] = set()  # by this process
+        self._position = 0
+        self._problem = ""
+        self._changed = asyncio.Event()
+
+    async def run(self) -> None:
+        """Report the files that arrive, until cancelled."""
+        noticing = asyncio.get_running_loop().create_task(watch([self._folder], self._notice, self._tell))
+        try:
+            self._position = int(await self._occurrences.position(self._tenant, self._spec.id) or 0)
+            while True:
+                self._changed.clear()
+                await self._wait(await self._look())
+        finally:
+            noticing.cancel()
+            await asyncio.wait([noticing])
+
+    async def _notice(self) -> None:
+        self._changed.set()
+
+    async def _wait(self, secs: float | None) -> None:
+        try:
+            async with asyncio.timeout(secs):
+                await self._changed.wait()
+        except TimeoutError:
+            return
+
+    def _tell(self, problem: str) -> None:
+        if problem and problem != self._problem:
+            log.warning("schedule %s: %s: %s", self._spec.id, self._folder, problem)
+        self._problem = problem
+
+    async def _look(self) -> float | None:
+        """Report what has arrived; gives the seconds after which to look again although no notice comes."""
+        try:
+            found = await in_thread(arrivals, str(self._folder), self._trigger.pattern)
+            due, left = self._stillness.due(found, self._clock.monotonic())
+            self._decided &= set(found)
+            young = {one for one in found if one not in due}
+            for one in due:
+                if one not in self._decided and not await self._report(one, young):
+                    left = self._trigger.stable_secs if left is None else left
+            self._tell("")
+        except (OSError, LimitExceeded) as error:
+            self._tell(str(error))
+            return AGAIN_SECS
+        except HoldfastError as error:  # the store cannot be written now
+            log.warning("schedule %s: files are reported later: %s", self._spec.id, error)
+            return AGAIN_SECS
+        return left
+
+    async def _report(self, one: Arrival, young: set[Arrival]) -> bool:
+        """Make an event of a file; False if it has changed meanwhile."""
+        if not self._is_from_before(one):
+            identity, payload = one.identity, self._payload(one)
+            if self._trigger.identity == "content":
+                sha256 = await in_thread(content_of, str(self._folder), one)
+                if sha256 is None:
+                    return False
+                identity, payload = f"sha256:{sha256}", {**payload, "sha256": sha256}
+            self._position = max(self._position, _decided_up_to(one, young))
+            delivery = Delivery(
+                tenant=self._tenant,
+                spec=self._spec,
+                occurrence=identity,
+                payload=written(payload),
+                position=str(self._position),
+                scheduled_at=self._clock.now(),
+            )
+            await self._occurrences.deliver(delivery)
+        self._decided.add(one)
+        return True
+
+    def _is_from_before(self, one: Arrival) -> bool:
+        if self._retention_ms is None or one.changed_ns > self._position:
+            return False
+        return one.changed_ns // 1_000_000 < self._clock.now() - self._retention_ms
+
+    def _payload(self, one: Arrival) -> dict[str, object]:
+        modified_at = rfc3339(Millis(one.modified_ns // 1_000_000))
+        return {
+            "path": str(self._folder / one.name),
+            "name": one.name,
+            "size": one.size,
+            "modified_at": modified_at,
+        }
+
+
+def _decided_up_to(one: Arrival, young: set[Arrival]) -> int:
+    """The time up to which every file is decided once this one is: not beyond one that does not stand still yet."""
+    return min([one.changed_ns, *(other.changed_ns - 1 for other in young)])

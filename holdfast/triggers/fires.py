@@ -1,0 +1,183 @@
+"""Fires schedules: an occurrence that is due becomes a run, with its cursor and its row of the ledger in one commit.
+
+Knows how runs are started and counted; which schedules are due, and what of them fires, is known to deciding.py, and what an
+occurrence starts to starting.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Final
+
+import msgspec
+
+from holdfast.errors import HoldfastError, Unavailable
+from holdfast.runtime.clock import Clock
+from holdfast.runtime.committer import Committer
+from holdfast.runtime.door import Door, FiringLost, ResidentRun
+from holdfast.runtime.starts import StartRun, Starts
+from holdfast.schedule.due import jitter_ms
+from holdfast.schedule.records import Cursor, Fire, Running
+from holdfast.store.base import Store
+from holdfast.store.records import Firing, NewRun, ScheduleState
+from holdfast.triggers.deciding import Decided, Deciding
+from holdfast.triggers.rows import Key, entry, key_of
+from holdfast.triggers.starting import Occasion, Target, Targets, detail_of, is_final, reason_of
+
+log = logging.getLogger("holdfast")
+
+BEGUN_AT_ONCE: Final = (
+    64  # runs that begin in one turn of the loop: they are durable before the rest have begun
+)
+
+Cancel = Callable[..., Awaitable[None]]
+
+
+class Fires(Deciding):
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        committer: Committer,
+        door: Door,
+        starts: Starts,
+        cancel: Cancel,
+        *,
+        by_hand: bool = False,
+    ) -> None:
+        super().__init__(store, clock, committer, by_hand=by_hand)
+        self._door, self._starts, self._cancel = door, starts, cancel
+        self.targets = Targets(starts)
+        self._cancelling: dict[Key, asyncio.Task[None]] = {}
+
+    @property
+    def _tasks(self) -> list[asyncio.Task[None]]:
+        return [*super()._tasks, *self._cancelling.values()]
+
+    def run_ended(self, resident: ResidentRun) -> None:
+        """A run of a schedule has ended, and its end is durable."""
+        assert resident.schedule is not None
+        key = (resident.run.tenant, resident.schedule, resident.slot)
+        self.ended(key)
+        if resident.run.status != "completed":
+            self.ask(key)  # it may have failed too often
+
+    def running(self, state: ScheduleState) -> Running:
+        return Running(state.open, state.catchups, self.run_counts[key_of(state.cursor)])
+
+    async def _start_all(self, decisions: list[Decided]) -> list[Firing]:
+        """Start the runs of decisions; gives what is to be written about those that cannot be started."""
+        tasks: list[asyncio.Task[Firing | None]] = []
+        for start in range(0, len(decisions), BEGUN_AT_ONCE):
+            some = decisions[start : start + BEGUN_AT_ONCE]
+            found = [
+                await self._target(one) for one in some
+            ]  # all of them before one begins: one commit has them
+            loop = asyncio.get_running_loop()
+            tasks += [loop.create_task(self._start(*each)) for each in zip(some, found, strict=True)]
+            await asyncio.sleep(0)
+        done = await asyncio.gather(*tasks, return_exceptions=True)
+        for error in done:
+            if isinstance(error, BaseException):
+                raise error
+        return [firing for firing in done if isinstance(firing, Firing)]
+
+    async def _target(self, one: Decided) -> tuple[Occasion, Target | Exception]:
+        (fire,) = one.due.fires
+        occasion = self._occasion(one, fire)
+        try:
+            return occasion, await self.targets.of(occasion)
+        except Exception as error:  # noqa: BLE001  # it is the outcome of this occurrence, or of all starts: see below
+            return occasion, error
+
+    async def _start(self, one: Decided, found: tuple[Occasion, Target | Exception]) -> Firing | None:
+        """Start the run of an occurrence; gives what is to be written if it cannot be started."""
+        occasion, target = found
+        try:
+            if isinstance(target, Exception):
+                raise target
+            await self._starts.start(self._order(one, occasion, target))
+        except FiringLost:
+            return await self._lost(one)
+        except Exception as error:
+            if not is_final(error):
+                raise
+            if not isinstance(error, HoldfastError):
+                log.exception("schedule %s could not start its run", one.key[1])
+            self.tally.add(one.key[1], "failed", reason_of(error))
+            return self._refused(one, occasion, error)
+        self._started(one)
+        return None
+
+    def _started(self, one: Decided) -> None:
+        """The run of an occurrence is durable."""
+        self.run_counts[one.key] += 1
+        (fire,), schedule = one.due.fires, one.known.clock
+        self.tally.add(one.key[1], "fired", _reason(fire))
+        if schedule is not None and not fire.is_catchup:
+            self.tally.started_late(self._clock.now() - fire.at - jitter_ms(schedule, fire.at))
+
+    def _order(self, one: Decided, occasion: Occasion, target: Target) -> StartRun:
+        firing = partial(self._fired, one, occasion, target.warnings)
+        return StartRun(
+            definition=target.definition,
+            inputs=target.inputs,
+            tenant=occasion.tenant,
+            number=target.number,
+            trigger=occasion.by,
+            slot=one.key[2],
+            firing=firing,
+        )
+
+    def _fired(self, one: Decided, occasion: Occasion, warnings: tuple[str, ...], new: NewRun) -> Firing:
+        detail = detail_of(warnings=warnings, shifted_from=occasion.by.shifted_from)
+        self._door.batch.awake_at = new.created_at
+        reason = _reason(one.due.fires[0])
+        return one.firing(entry(one.key, occasion.by, "fired", reason, new.created_at, detail, new), run=new)
+
+    async def _lost(self, one: Decided) -> Firing | None:
+        """Another process has decided about the schedule: ask again. Or the occurrence has a run already: go on to the next."""
+        (state,) = await self._store.schedule_states([one.key[:2]]) or (None,)
+        if state is None or state.cursor.revision != one.state.cursor.revision:
+            self._wanted[one.key] = None
+            return None
+        log.warning("an occurrence of schedule %s has a run already", one.key[1])
+        return one.firing(cursor=_uncounted(one.due.cursor))
+
+    def _refused(self, one: Decided, occasion: Occasion, error: Exception) -> Firing:
+        """The occurrence is decided, and no run came of it."""
+        log.warning("schedule %s could not start its run: %s", one.key[1], error)
+        row = entry(
+            one.key, occasion.by, "failed", reason_of(error), occasion.at, detail_of(message=str(error))
+        )
+        return one.firing(row, cursor=_uncounted(one.due.cursor))
+
+    def _make_room(self, key: Key) -> None:
+        """Cancel the oldest open run."""
+        if key not in self._cancelling:
+            task = self._cancelling[key] = asyncio.get_running_loop().create_task(self._cancelled(key))
+            task.add_done_callback(lambda done: self._cancelling.pop(key, None))
+
+    async def _cancelled(self, key: Key) -> None:
+        tenant, schedule_id, _ = key
+        try:
+            run_id = await self._store.oldest_run_of(*key)
+            row = await self._store.run_by_id(tenant, run_id) if run_id is not None else None
+            if row is not None and row.status != "cancelling":
+                await self._cancel(row.id, f"schedule {schedule_id} has the next run", tenant=tenant)
+        except Unavailable:
+            self.ask(key)
+        except HoldfastError as error:  # it has ended meanwhile
+            log.info("a run of schedule %s was not cancelled: %s", schedule_id, error)
+
+
+def _reason(fire: Fire) -> str:
+    return "backfill" if fire.is_backfill else ""
+
+
+def _uncounted(cursor: Cursor) -> Cursor:
+    """The cursor of a decision whose run did not start."""
+    return msgspec.structs.replace(cursor, total_run_count=cursor.total_run_count - 1)

@@ -1,0 +1,110 @@
+"""The kinds of trigger without a clock, each with what it needs while its schedules exist: a path, a watched folder, a task.
+
+Knows which schedules exist, hands each change to the part that serves its kind, and opens and closes these parts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, Protocol
+
+from holdfast.runtime.door import ResidentRun
+from holdfast.runtime.service import Service
+from holdfast.spec.schedule import ScheduleSpec
+from holdfast.store.base import Store
+from holdfast.store.records import Origin
+from holdfast.triggers.files import Files
+from holdfast.triggers.hooks import Hooks
+from holdfast.triggers.occurrences import Occurrences
+from holdfast.triggers.run_ends import RunEnds
+from holdfast.triggers.sources import Sources
+from holdfast.triggers.starting import known
+from holdfast.triggers.waiting import Waiting
+
+PAGE: Final = 1_000
+
+
+class Kind(Protocol):
+    """Serves the schedules of one kind."""
+
+    def put(self, tenant: str, spec: ScheduleSpec, origin: Origin) -> None:
+        """A schedule of this kind is stored, as it is from now on."""
+
+    def remove(self, tenant: str, schedule_id: str) -> None:
+        """A schedule is gone, or is of another kind. It may never have been of this one."""
+
+
+class Kinds(Service):
+    def __init__(
+        self,
+        store: Store,
+        occurrences: Occurrences,
+        waiting: Waiting,
+        hooks: Hooks,
+        run_ends: RunEnds,
+        files: Files,
+        sources: Sources,
+    ) -> None:
+        self._store = store
+        self.occurrences, self.waiting = occurrences, waiting
+        self.hooks, self.run_ends, self.files, self.sources = hooks, run_ends, files, sources
+        self._kinds: Mapping[str, Kind] = {
+            "webhook": hooks,
+            "run": run_ends,
+            "file": files,
+            "source": sources,
+        }
+        self._served: dict[tuple[str, str], tuple[bytes, Origin]] = {}  # by tenant and id
+        self._is_open = False
+
+    async def open(self, *, drive: bool) -> None:
+        """Serve the schedules that are stored, in an engine that continues runs by itself."""
+        self._is_open = drive
+        if not drive:
+            return
+        self.waiting.open()
+        for kind in self._kinds:
+            after = ("", "")
+            while rows := await self._store.schedules_of_kind(kind, after, PAGE):
+                for row in rows:
+                    self.put(row.tenant, known(row.body).spec, row.origin)
+                after = rows[-1].tenant, rows[-1].id
+
+    async def restored(self) -> None:
+        self.waiting.look()
+
+    async def close(self) -> None:
+        await self.files.close()
+        await self.sources.close()
+        await self.waiting.close()
+
+    def abandon(self, error: Exception | None = None) -> None:
+        self.files.abandon()
+        self.sources.abandon()
+        self.waiting.abandon()
+
+    def put(self, tenant: str, spec: ScheduleSpec, origin: Origin) -> None:
+        """A schedule was created, replaced, paused or resumed. One that says the same as before is served as before."""
+        if not self._is_open:
+            return
+        said = spec.canonical(), origin
+        if self._served.get((tenant, spec.id)) != said:
+            self._served[tenant, spec.id] = said
+            for name, kind in self._kinds.items():
+                if name == spec.trigger.kind:
+                    kind.put(tenant, spec, origin)
+                else:
+                    kind.remove(tenant, spec.id)
+        self.waiting.room(tenant, spec.id)
+
+    def remove(self, tenant: str, schedule_id: str) -> None:
+        self._served.pop((tenant, schedule_id), None)
+        for kind in self._kinds.values():
+            kind.remove(tenant, schedule_id)
+
+    def run_ended(self, resident: ResidentRun) -> None:
+        """The end of a run is durable: schedules may wait for it, and there may be room for an event that waits."""
+        if self.run_ends.are_wanted:
+            self.run_ends.ended(resident)
+        if resident.schedule is not None:
+            self.waiting.room(resident.run.tenant, resident.schedule)

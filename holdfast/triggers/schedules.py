@@ -1,0 +1,158 @@
+"""What can be asked of schedules beside their definitions: pause, resume, fire now, backfill.
+
+A command decides under the same lock as what fires by itself, and is durable when it returns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from holdfast.engine.events import TriggeredBy
+from holdfast.errors import AtLimit, InvalidInputs
+from holdfast.runtime.starts import StartRun
+from holdfast.schedule import control
+from holdfast.schedule.records import Cursor
+from holdfast.store.batch import Batch
+from holdfast.store.records import Firing, NewRun, ScheduleState
+from holdfast.triggers.backfills import Backfill, find
+from holdfast.triggers.definitions import TRIES_MAX, Declared, Definitions, Plan
+from holdfast.triggers.rows import cursor_of, cursor_row, entry, key_of
+from holdfast.triggers.starting import Occasion, detail_of, known
+from holdfast.values import Millis, RunId
+
+RATE_MAX: Final = 1_000  # runs that a backfill starts in a second
+
+__all__ = ["Backfill", "Declared", "Fired", "Plan", "Schedules"]
+
+
+class Fired(NamedTuple):
+    """A run that was started by hand."""
+
+    run_id: RunId
+    occurrence: str
+
+
+class Schedules(Definitions):
+    async def pause(self, tenant: str, schedule_id: str) -> None:
+        """Let nothing of a schedule fire. What is due already fires before."""
+        await self._settle_and_move(tenant, schedule_id, control.paused)
+
+    async def resume(self, tenant: str, schedule_id: str, *, missed: bool = False) -> None:
+        """Let a paused schedule fire again; with `missed`, also what was due during the pause."""
+        await self._settle_and_move(
+            tenant,
+            schedule_id,
+            lambda cursor, now: control.resumed(cursor, now, missed=missed),
+            clears_failures=True,
+        )
+
+    async def _settle_and_move(
+        self,
+        tenant: str,
+        schedule_id: str,
+        moved: Callable[[Cursor, Millis], Cursor],
+        *,
+        clears_failures: bool = False,
+    ) -> None:
+        async with self._fires.deciding:
+            await self.found(tenant, schedule_id)
+            for _ in range(TRIES_MAX):
+                batch, now = Batch(), self._clock.now()
+                for state in await self._settled(tenant, schedule_id, now):
+                    cursor = moved(cursor_of(state), now)
+                    if cursor.revision != state.cursor.revision:
+                        key = key_of(state.cursor)
+                        has_clock = known(state.schedule.body).clock is not None
+                        next_at = now if has_clock and not cursor.is_paused else None
+                        batch.firings.append(
+                            Firing(cursor=cursor_row(key, cursor, next_at), seen=state.cursor.revision)
+                        )
+                        if clears_failures:
+                            batch.cleared_failures.append(key)
+                if await self._is_committed(batch):
+                    break
+        self._fires.look()
+        for watcher in self.watchers:
+            row = await self.found(tenant, schedule_id)
+            watcher.put(tenant, known(row.body).spec, row.origin)
+
+    async def _settled(self, tenant: str, schedule_id: str, now: Millis) -> list[ScheduleState]:
+        """The state of a schedule once everything that is due has been decided. Where nothing fires by itself, that waits."""
+        await self._fires.begin()
+        while True:
+            states = await self._store.schedule_states([(tenant, schedule_id)])
+            if not self._fires.is_open:
+                return states
+            decisions = [one for state in states if (one := self._fires.decide(state, now)) is not None]
+            if not any(one.due.fires or one.due.is_cut for one in decisions):
+                return states
+            await self._fires.carry_out(decisions)
+
+    async def fire(self, tenant: str, schedule_id: str, payload: Any = msgspec.UNSET) -> Fired:
+        """Start a run of a schedule now, whether or not it is paused. Its next occurrence stays what it is.
+
+        Raises AtLimit if as many runs are open as may be, and whatever a start can raise.
+        """
+        async with self._fires.deciding:
+            await self.found(tenant, schedule_id)
+            (state,) = await self._store.schedule_states([(tenant, schedule_id)])
+            schedule, now = known(state.schedule.body), self._clock.now()
+            if schedule.run_limit and state.open >= schedule.run_limit:
+                raise AtLimit(schedule_id, state.open, schedule.run_limit)
+            by = TriggeredBy(schedule_id, schedule.spec.trigger.kind, f"manual:{self._clock.new_id()}", now)
+            occasion = Occasion(tenant, schedule.spec, by, now, payload)
+            target = await self._fires.targets.of(occasion)
+            key = key_of(state.cursor)
+
+            def firing(new: NewRun) -> Firing:
+                detail = detail_of(warnings=target.warnings)
+                return Firing((entry(key, by, "fired", "manual", new.created_at, detail, new),), no=new.no)
+
+            begun = await self._starts.start(
+                StartRun(
+                    definition=target.definition,
+                    inputs=target.inputs,
+                    tenant=tenant,
+                    number=target.number,
+                    trigger=by,
+                    slot=key[2],
+                    firing=firing,
+                )
+            )
+        self._fires.tally.add(schedule_id, "fired", "manual")
+        return Fired(begun.run_id, by.occurrence)
+
+    async def backfill(
+        self,
+        tenant: str,
+        schedule_id: str,
+        since: Millis,
+        until: Millis,
+        *,
+        preview: bool = False,
+        max_per_sec: float | None = None,
+    ) -> Backfill:
+        """Fire the occurrences from `since` to `until` that have no run; with `preview`, only say which they are."""
+        if max_per_sec is not None and not 0 < max_per_sec <= RATE_MAX:
+            raise InvalidInputs(
+                f"max_per_sec must be more than 0 and at most {RATE_MAX:,}, not {max_per_sec}"
+            )
+        until = min(until, self._clock.now())
+        async with self._fires.deciding:
+            await self.found(tenant, schedule_id)
+            for _ in range(TRIES_MAX):
+                (state,) = await self._settled(tenant, schedule_id, self._clock.now())
+                found = await find(self._store, state, since, until)
+                if preview or not found.instants:
+                    return found.shown
+                cursor = found.requested(max_per_sec)
+                row = cursor_row(key_of(state.cursor), cursor, self._clock.now())
+                batch = Batch()
+                batch.firings.append(Firing(cursor=row, seen=state.cursor.revision))
+                if await self._is_committed(batch):
+                    break
+        self._fires.look()
+        return found.shown

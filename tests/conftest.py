@@ -89,7 +89,13 @@ def stays_on_this_machine() -> Iterator[None]:
 
 # --------------------------------------------------------------------------------------------------- reads that suspend
 
-YIELDING = ("runtime", "waits", "workers", "deliveries")  # their tests use such a store by default
+YIELDING = (
+    "runtime",
+    "waits",
+    "workers",
+    "deliveries",
+    "triggers",
+)  # their tests use such a store by default
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -53,6 +53,7 @@ def hostile(size: int) -> dict[str, bytes]:
         "strings of one bracket": b"[" + of(size, b'"[",') + b'""]',
         "brackets between all quotes": b"[" + of(size, b'["["],') + b"0]",
         "keys of one bracket": b"[" + of(size, b'{"[":0},') + b"0]",
+        "brackets between quotes, closed at last": b"[" + of(size, b'["["],') + b"]" * 9 + b"[" * 99,
         "empty lists": b"[" + of(size, b"[],") + b"0]",
         "objects in objects": b"[" + of(size, b'{"a":{}},') + b"0]",
         "sawtooth": of(size, b"[" * 60 + b"]" * 60),
@@ -100,17 +101,35 @@ def test_checking_depth_takes_a_bounded_number_of_lines_and_bytes(name: str) -> 
         tracemalloc.stop()
 
 
+@pytest.mark.parametrize("name", ["brackets between all quotes", "keys of one bracket"])
+def test_brackets_between_neighbouring_strings_are_not_counted_one_by_one(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text, counted, depth_after = hostile(MIB)[name], 0, jsontext._depth_after
+
+    def counting(brackets: bytes, depth: int, limit: int) -> int | None:
+        nonlocal counted
+        counted += len(brackets)
+        return depth_after(brackets, depth, limit)
+
+    monkeypatch.setattr(jsontext, "_depth_after", counting)
+    assert not jsontext.is_deeper(text, LIMIT)
+    assert counted < 3 * jsontext.CHUNK  # the first chunk, which begins at depth 0, and a few of each other
+
+
 # Backslashes only inside strings: anywhere else the text ends, for a parser, at the first of them.
 _INSIDE = st.lists(st.sampled_from([b"[", b"]", b"{", b"}", b"a", b'\\"', b"\\\\", b"\\n"]), max_size=6)
 _STRING = _INSIDE.map(lambda parts: b'"' + b"".join(parts) + b'"')
 _TOKEN = st.one_of(
-    st.sampled_from([b"[", b"]", b"{", b"}", b",", b"[[[", b"]]]", b"[]", b"][", b'""']), _STRING
+    st.sampled_from([b"[", b"]", b"{", b"}", b",", b"[[[", b"]]]", b"[]", b"][", b'""', b'["["],', b'"],["']),
+    _STRING,
 )
 _TEXT = st.lists(_TOKEN, max_size=80).map(b"".join)
 
 
 @given(_TEXT, st.integers(0, 8), st.integers(1, 40))
 @example(b'[["\\', 1, 3)
+@example(b"[]" * 4 + b"]" + b"[" * 15, 8, 16)  # within eight brackets, more is closed than was opened
 def test_the_answer_is_that_of_the_plain_scanner_wherever_chunks_end(
     text: bytes, limit: int, size: int
 ) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import weakref
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,9 +13,9 @@ import pytest
 from holdfast import Context, Holdfast, InvalidSpec, RunFailed, config, limits, tool
 from holdfast.errors import InvalidInputs, LimitExceeded
 from holdfast.http.serve import serving
-from holdfast.plan import composed
 from holdfast.spec.notation import definition_from_stored, definition_from_text
 from holdfast.values import written
+from tests.small_limits import defaults_before_and_after
 
 pytestmark = pytest.mark.anyio
 
@@ -32,11 +31,8 @@ CYCLE = {
 
 @pytest.fixture(autouse=True)
 def _defaults_again(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    # Tests of crashes leave engines behind that were never closed, as a killed process does; no other process shares them.
-    monkeypatch.setattr(limits, "_holders", weakref.WeakSet())
-    yield
-    assert limits.now is limits.DEFAULTS, "a test left limits in force"
-    assert limits.DEFAULTS.value_bytes_max == composed.LIMIT
+    with defaults_before_and_after(monkeypatch):
+        yield
 
 
 @tool(isolate="process")
@@ -202,15 +198,18 @@ def test_a_lower_limit_refuses_new_definitions_and_reads_stored_ones() -> None:
 WITHOUT_AN_ERROR = {
     "resident_max": "runs wait on disk",
     "polls_max": "polls wait for a place",
+    "buffered_max": "further events are skipped, and the ledger says so",
+    "delivery_bytes_max": "the payload is not kept",
     "final_callbacks_max": "callbacks wait for a place",
     "callers_max": "the oldest is forgotten",
     "metrics_workflows_max": "the rest is counted together",
+    "metrics_schedules_max": "the rest is counted together",
     "explain_reasons_max": "`more` says how many were left out",
     "progress_max": "further calls are ignored",
     "error_chars_max": "the rest of the message is cut off",
     "poll_jobs_max": "the next poll fetches the rest",
     "wait_secs_max": "the answer comes without a result",
-    "burst_secs_max": "rate_per_key or rate_per_address is named",
+    "burst_secs_max": "rate_per_key, rate_per_address or rate_per_webhook is named",
     "cancel_grace_secs_max": "the attempt is given up",
     "drain_secs_max": "open requests are cut off",
     "head_secs_max": "the connection is closed",
@@ -225,13 +224,14 @@ NAMING = {
     "TooManyRequests",
     "Whole",
     "Work",
+    "body",
     "_page",
     "_too_many",
 }
 
 
 def named_by_errors() -> set[str]:
-    """Every text that the code hands to something that makes an error of a limit, its defaults included."""
+    """Every text that the code handler to something that makes an error of a limit, its defaults included."""
     found: set[str] = {"expression_work_max"}  # the default of Work and of its error
     for path in SOURCES.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):

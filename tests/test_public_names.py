@@ -13,10 +13,11 @@ from holdfast import errors
 
 PROMISED = {
     "BackoffKind", "Cancellation", "Client", "Context", "DatabaseInUse", "EngineClosed", "FlowSpec", "Holdfast", "HoldfastError", "InvalidInputs",
-    "InvalidSpec", "LimitExceeded", "NodeIsOver", "NotFound", "Problem", "Refused", "RemoteCaller", "RequestConflict",
+    "InvalidSpec", "JobSink", "LimitExceeded", "LockingHint", "McpHttpConfig", "MissedRunPolicy", "NodeIsOver", "NotFound", "Problem", "Refused", "RemoteCaller", "RequestConflict",
     "RetryPolicy", "RunCancelled", "RunEnded", "RunEvent", "RunFailed", "RunHandle", "RunInfo", "RunInterrupted", "RunIsOpen", "RunIsOver",
-    "SchemaTooNew", "SchemaTooOld", "StepInfo", "StepPolicy", "StoreUnavailable", "SyncClient", "ToolError", "Unavailable", "WorkflowJob",
-    "WorkflowSpec", "WorkflowStatus", "WorkflowStep", "run_sync", "tool",
+    "Schedule", "ScheduleSpec", "ScheduledPlugin", "ScheduledRunCtx", "SchedulerConfig", "SchemaTooNew", "SchemaTooOld", "StepInfo", "StepPolicy", "StoreUnavailable", "SyncClient", "ToolError", "TriggerFire", "TriggerSpec", "Unavailable", "WorkflowJob",
+    "WorkflowSpec", "WorkflowStatus", "WorkflowStep", "hmac_sha256_hex", "parse_schedules_yaml", "run_sync",
+    "tool", "verify_hub_signature_256",
 }  # fmt: skip
 
 

@@ -118,6 +118,22 @@ def test_a_broken_file_of_the_folder_is_listed_with_its_problems(cli: Cli) -> No
     assert "bad.yaml cannot be used" in listed.stderr and "unknown key" in listed.stderr
 
 
+SKILL = "---\nname: maya\nmetadata: {dcc-mcp: {workflow: {specs: [flow.yaml, bad.yaml]}}}\n---\n# Maya\n"
+
+
+def test_workflows_of_skills_are_published_and_broken_ones_listed(cli: Cli) -> None:
+    (cli.folder / "skills" / "maya").mkdir(parents=True)
+    cli.write("skills/maya/SKILL.md", SKILL)
+    cli.write("skills/maya/bad.yaml", "name: bad\nsteps: [{id: s, toool: add}]\n")
+    cli.flow(FIRST)
+    (cli.folder / "flow.yaml").rename(cli.folder / "skills" / "maya" / "flow.yaml")
+    server = cli.up("--tools", "tools", "--skills", "skills")
+    assert (server.said["flows"], server.said["broken"]) == (["maya::flow"], ["maya/bad.yaml"])
+    assert cli.json("flows", "show", "maya::flow")["number"] == 1
+    listed = cli.run("flows", "list")
+    assert "maya/bad.yaml cannot be used" in listed.stderr and "unknown key" in listed.stderr
+
+
 # ------------------------------------------------------------------------------------------------------- demo
 
 

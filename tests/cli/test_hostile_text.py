@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 
@@ -148,3 +149,34 @@ def test_words_of_the_command_line_are_repeated_harmlessly(cli: Cli, words: tupl
     assert_harmless(found)
     listed = cli.run("keys", "list")
     assert DANGEROUS.search(listed.stdout + listed.stderr) is None
+
+
+ODD_NAMES = [
+    b"a\x1b[31m.yaml",
+    b"b\xff\x9b31m.yaml",
+    "c\u202e.yaml".encode(),
+    b"d\nx.yaml:1:1: error: forged.yaml",
+]
+
+
+@pytest.mark.parametrize("name", ODD_NAMES, ids=range(len(ODD_NAMES)))
+@pytest.mark.parametrize(
+    "words", [("validate",), ("run",), ("flows", "publish")], ids=lambda words: words[-1]
+)
+@pytest.mark.parametrize("json_too", [(), ("--json",)], ids=["text", "json"])
+def test_the_name_of_a_file_is_shown_harmlessly(
+    cli: Cli, name: bytes, words: tuple[str, ...], json_too: tuple[str, ...]
+) -> None:
+    path = os.fsdecode(os.fsencode(cli.folder) + b"/" + name)
+    with open(path, "w", encoding="utf-8") as file:
+        file.write("name: [")
+    found = cli.run(*words, path, *json_too)
+    assert found.returncode == 2
+    assert_harmless(found)
+    assert not re.search(r"^x.yaml:1:1", found.stdout + found.stderr, re.MULTILINE)
+
+
+def test_a_key_with_the_end_of_a_line_forges_no_other_problem(cli: Cli) -> None:
+    flow = cli.flow('- {id: s, tool: echo, "a\\nother.yaml:1:1: error: forged": 1}')
+    found = cli.run("validate", flow)
+    assert "unknown key" in found.stdout and "\nother.yaml" not in found.stdout

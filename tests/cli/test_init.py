@@ -131,3 +131,8 @@ def test_a_typo_is_found_on_its_line(empty: Cli) -> None:
 
 def test_the_schema_of_the_graph_notation_is_printed_too(empty: Cli) -> None:
     assert json.loads(empty.run("schema", "--graph").stdout)["title"] == "Holdfast graph"
+    assert empty.run("schema", "graph").stdout == empty.run("schema", "--graph").stdout
+
+
+def test_the_schema_of_schedule_files_is_printed_too(empty: Cli) -> None:
+    assert json.loads(empty.run("schema", "schedules").stdout)["title"] == "Holdfast schedules"

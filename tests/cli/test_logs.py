@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from holdfast.cli.logs import AsJson, AsText, ToStderr
+from holdfast.tools.secrets import Secrets
 
 HOSTILE = 'name\nERROR forged line \x1b[31mred\x9b0m \r\x00\u2028"quoted"\x7f'
 
@@ -77,7 +78,20 @@ def test_an_exception_keeps_its_lines_and_loses_what_speaks_to_a_terminal() -> N
 def test_secrets_are_taken_out_of_every_line(capsys: pytest.CaptureFixture[str]) -> None:
     handler = ToStderr()
     handler.setFormatter(AsJson())
-    handler.redact = lambda text: text.replace("hunter22", "***")
+    handler.redact_with(Secrets(known=["hunter22"]))
     handler.emit(record("the key is %s", "hunter22"))
     shown = capsys.readouterr().err
     assert "hunter22" not in shown and json.loads(shown)["message"] == "the key is ***"
+
+
+@pytest.mark.parametrize("form", [AsJson(), AsText("%(message)s")], ids=["json", "text"])
+def test_a_secret_that_is_split_over_two_lines_is_taken_out_of_both(
+    capsys: pytest.CaptureFixture[str], form: logging.Formatter
+) -> None:
+    handler = ToStderr()
+    handler.setFormatter(form)
+    handler.redact_with(Secrets(known=["correct-horse-battery"]))
+    for part in ("correct-ho", "rse-battery"):
+        handler.emit(record("part %s", part) if part == "correct-ho" else record("%s", part))
+    shown = capsys.readouterr().err
+    assert "part ***" in shown and "correct" not in shown and "battery" not in shown

@@ -313,6 +313,13 @@ def test_a_wrong_key_in_the_settings_is_refused_with_its_line(cli: Cli) -> None:
     assert 'holdfast.toml:2:1: error: unknown key "database"' in refused.stderr
 
 
+def test_a_database_that_this_release_lacks_is_refused_without_its_password(cli: Cli) -> None:
+    refused = cli.run("runs", "list", "--db", "postgresql://ada:hunter2@db/holdfast")
+    assert refused.returncode == 2
+    assert "PostgreSQL is not available in this release" in refused.stderr
+    assert "hunter2" not in refused.stderr
+
+
 def test_log_lines_can_be_json_and_nothing_else_is_on_standard_error(cli: Cli) -> None:
     killed(cli)
     went_on = cli.run("run", "--continue", "last", "--tools", "tools", "--log", "json")

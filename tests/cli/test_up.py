@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.http.serve import SWITCH_SECONDS
 from tests.cli.conftest import Cli
 from tests.ports import free_port
 
@@ -54,6 +55,16 @@ def test_a_server_says_how_many_runs_it_took_up(cli: Cli) -> None:
     assert cli.up("--tools", "tools").said["taken_up"] == 1
 
 
+def test_threads_of_a_server_leave_the_interpreter_to_its_event_loop(cli: Cli) -> None:
+    cli.write(
+        "switching.py",
+        "import sys\nfrom holdfast import tool\n\n@tool\ndef seconds():\n    return sys.getswitchinterval()\n",
+    )
+    cli.up("--tools", "switching")
+    run = cli.json("run", cli.flow("- {id: s, tool: seconds}"))
+    assert run["output"]["s"] == pytest.approx(SWITCH_SECONDS)
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_server_that_is_stopped_leaves_its_file_free(cli: Cli, number: signal.Signals) -> None:
     server = cli.up()
@@ -82,7 +93,14 @@ def test_a_public_address_needs_a_key(cli: Cli) -> None:
 
 
 @pytest.mark.parametrize(
-    "args", [("--port", "no"), ("--port", "70000"), ("--host", "192.0.2.1"), ("--flows", "gone")]
+    "args",
+    [
+        ("--port", "no"),
+        ("--port", "70000"),
+        ("--host", "192.0.2.1"),
+        ("--flows", "gone"),
+        ("--skills", "gone"),
+    ],
 )
 def test_what_cannot_be_served_is_refused_in_words(cli: Cli, args: tuple[str, ...]) -> None:
     refused = cli.run("up", *args, *(() if "--port" in args else ("--port", "0")))

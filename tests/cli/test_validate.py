@@ -153,3 +153,49 @@ def test_what_is_odd_about_a_graph_is_noted(cli: Cli) -> None:
     done = cli.run("validate", "graph.yaml")
     assert done.returncode == 0
     assert "graph.yaml:4:6: note: " in done.stdout and "b" in done.stdout
+
+
+SCHEDULE = "schedules:\n  - id: a\n    workflow: w\n    trigger: {kind: cron, expression: %s}\n"
+
+
+@pytest.mark.parametrize("name", ["schedules.yaml", "night.schedules.yml", "any-name.yaml"])
+def test_a_schedule_file_is_validated_as_one(cli: Cli, name: str) -> None:
+    cli.write(name, SCHEDULE % '"0 3 * * *"')
+    done = cli.run("validate", name)
+    assert done.returncode == 2
+    assert f"{name}:4:39: error: " in done.stdout and 'hint: write "0 0 3 * * *"' in done.stdout
+
+
+def test_a_schedule_that_never_fires_is_noted(cli: Cli) -> None:
+    cli.write("schedules.yaml", SCHEDULE % '"0 0 3 30 2 *"')
+    done = cli.run("validate", "schedules.yaml", "--json")
+    (file,) = json.loads(done.stdout)["files"]
+    assert (done.returncode, [note["code"] for note in file["notes"]]) == (0, ["never_fires"])
+
+
+def test_ids_that_two_schedule_files_share_are_a_problem_of_the_second(cli: Cli) -> None:
+    for name in ("one", "two"):
+        cli.write(f"{name}.schedules.yaml", SCHEDULE % '"@daily"')
+    done = cli.run("validate", "one.schedules.yaml", "two.schedules.yaml")
+    assert done.returncode == 2
+    assert 'two.schedules.yaml:2:9: error: duplicate schedule id "a"' in done.stdout
+    assert "hint: the first is in one.schedules.yaml, line 2" in done.stdout
+
+
+def test_the_front_matter_of_a_skill_is_validated(cli: Cli) -> None:
+    cli.write("SKILL.md", "---\nname: maya\nschedules:\n  - {id: x}\n---\n")
+    done = cli.run("validate", "SKILL.md")
+    assert (done.returncode, "SKILL.md:4:5: error: " in done.stdout) == (2, True)
+
+
+def test_patterns_of_a_skill_that_match_nothing_are_noted_and_those_that_lead_out_refused(cli: Cli) -> None:
+    head = "---\nname: maya\nmetadata: {dcc-mcp.workflows: '%s'}\n---\n"
+    cli.write("SKILL.md", head % "gone/*.yaml")
+    done = cli.run("validate", "SKILL.md")
+    assert (done.returncode, 'SKILL.md: note: the pattern "gone/*.yaml" matches no file' in done.stdout) == (
+        0,
+        True,
+    )
+    cli.write("SKILL.md", head % "../*.yaml")
+    done = cli.run("validate", "SKILL.md")
+    assert (done.returncode, "SKILL.md: error: " in done.stdout) == (2, True)

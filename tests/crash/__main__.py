@@ -27,6 +27,11 @@ def main() -> int:
     parser.add_argument(
         "--soak-seconds", type=float, default=0, help="honest and hostile clients and kills, this long"
     )
+    parser.add_argument(
+        "--turns",
+        action="store_true",
+        help="measure the turns of the event loop during the soak, in CPU time",
+    )
     parser.add_argument("--seed", type=int, default=1)
     asked = parser.parse_args()
     problems: list[str] = []
@@ -50,7 +55,11 @@ def main() -> int:
         problems += _in_folder(
             None,
             lambda folder: soak.campaign(
-                folder, seed=asked.seed, seconds=asked.soak_seconds, health_ms_max=HEALTH_MS_MAX
+                folder,
+                seed=asked.seed,
+                seconds=asked.soak_seconds,
+                health_ms_max=HEALTH_MS_MAX,
+                measures_turns=asked.turns,
             ),
         )
     if asked.cuts:

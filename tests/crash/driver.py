@@ -20,7 +20,7 @@ from typing import Any
 import apsw
 import msgspec
 
-import holdfast.embed
+import holdfast.store.open
 import holdfast.store.sqlite.store
 from holdfast import Context, Holdfast, RunEnded, tool
 from holdfast.embed import RunHandle
@@ -66,7 +66,7 @@ def main(the_order: Order, pipe: Connection) -> None:
     _effects = os.open(order.effects, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     logging.basicConfig(filename=order.log, level=logging.INFO, format="%(message)s", force=True)
     if order.kill_commit or order.lies:
-        holdfast.embed.SqliteStore = LyingStore if order.lies else KillingStore  # type: ignore[attr-defined]
+        holdfast.store.open.SqliteStore = LyingStore if order.lies else KillingStore  # type: ignore[attr-defined]
     if order.checkpoint_pages:
         holdfast.store.sqlite.store.CHECKPOINT_PAGES = order.checkpoint_pages  # type: ignore[misc]
     try:

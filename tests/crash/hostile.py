@@ -8,11 +8,12 @@ with a good key. Knows the HTTP API and nothing of how the server is built.
 from __future__ import annotations
 
 import asyncio
+import io
 import random
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from multiprocessing.connection import Connection
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import aiohttp
 import msgspec
@@ -41,7 +42,8 @@ class Target:
 
     async def post(self, path: str, body: bytes) -> tuple[int, Any]:
         headers = {"Content-Type": "application/json"}
-        async with self._session.post(self._address + path, data=body, headers=headers) as answer:
+        data = io.BytesIO(body)  # the client warns about large bytes, which it would send in one piece
+        async with self._session.post(self._address + path, data=data, headers=headers) as answer:
             return answer.status, msgspec.json.decode(await answer.read())
 
     async def get(self, path: str) -> int:
@@ -51,6 +53,15 @@ class Target:
 
 
 Attack = Callable[[Target, str], Awaitable[int]]  # is given an id of its own; gives the last status
+COMPLETES: Final = "completed"
+
+
+class Hostile(NamedTuple):
+    """An attack, and the words of the answer or of the run's error that show that it reached what it names."""
+
+    name: str
+    send: Attack
+    reaches: str
 
 
 def attack(address: str, seed: int, end: float, sent: Connection) -> None:
@@ -61,17 +72,17 @@ def attack(address: str, seed: int, end: float, sent: Connection) -> None:
 async def _attack(address: str, seed: int, end: float) -> list[Sent]:
     rng, done = random.Random(seed), list[Sent]()
     arsenal = list(hostile())
-    weights = [STORED_SHARE if name in STORING else 1.0 for name, _ in arsenal]
+    weights = [STORED_SHARE if each.name in STORING else 1.0 for each in arsenal]
     async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(60)) as session:
         target = Target(session, address)
         while time.monotonic() < end:
-            name, send = rng.choices(arsenal, weights)[0]
+            chosen = rng.choices(arsenal, weights)[0]
             began = time.monotonic()
             try:
-                status = str(await send(target, f"{seed}-{len(done)}"))
+                status = str(await chosen.send(target, f"{seed}-{len(done)}"))
             except AWAY:
                 status = "no answer"
-            done.append(Sent(name, began, time.monotonic(), status))
+            done.append(Sent(chosen.name, began, time.monotonic(), status))
             await asyncio.sleep(PAUSE_SECONDS)
     return done
 
@@ -79,40 +90,42 @@ async def _attack(address: str, seed: int, end: float) -> list[Sent]:
 # ------------------------------------------------------------------------------------------------------ the arsenal
 
 
-def hostile() -> Iterator[tuple[str, Attack]]:
+def hostile() -> Iterator[Hostile]:
     yield from _bombs()
     yield from _definitions()
     yield from _expressions()
+    yield from _schemas()
     yield from _bodies()
     yield from _answers()
 
 
-def _bombs() -> Iterator[tuple[str, Attack]]:
+def _bombs() -> Iterator[Hostile]:
     """Runs that are larger than the request that starts them."""
     big = {"a": "x" * 500_000}
     many = ["{{inputs.a}}"] * 10_000
-    yield "value bomb in arguments", _start(_spec(_echo(many)), big)
-    yield "value bomb in output", _start(_spec(_echo(1), output={"o": many}), big)
-    yield "value bomb in text", _start(_spec(_echo("{{inputs.a}}" * 10_000)), big)
-    yield (
-        "fan-out of a large value",
-        _start(_spec(_loop(_echo("{{inputs.a}}"))), {**big, "n": list(range(400))}),
-    )
-    yield "fan-out of 10,000", _start(_spec(_loop(_echo("{{item}}"), 10_000)), {"n": list(range(10_000))})
-    items = [{"k": "y" * 60} for _ in range(10_000)]
-    yield (
-        "fan-out of 10,000 objects",
-        _start(_spec(_loop(_echo("{{item.k}} {{inputs.n[0].k}}"), 10_000)), {"n": items}),
-    )
+    in_args, in_output = _spec(_echo(many)), _spec(_echo(1), output={"o": many})
+    in_text, in_loop = _spec(_echo("{{inputs.a}}" * 10_000)), _spec(_loop(_echo("{{inputs.a}}")))
+    yield Hostile("value bomb in arguments", _start(in_args, big), "input_too_large")
+    yield Hostile("value bomb in output", _start(in_output, big), "output_too_large")
+    yield Hostile("value bomb in text", _start(in_text, big), "input_too_large")
+    items = {**big, "n": list(range(400))}
+    yield Hostile("fan-out of a large value", _start(in_loop, items), "output_too_large")
+    wide = _loop(_echo("{{item}}"), 10_000)
+    yield Hostile("fan-out of 10,000", _start(_spec(wide), {"n": list(range(10_000))}), COMPLETES)
+    wide = _loop(_echo("{{item.k}} {{inputs.n[0].k}}"), 10_000)
+    objects = {"n": [{"k": "y" * 60}] * 10_000}
+    yield Hostile("fan-out of 10,000 objects", _start(_spec(wide), objects), COMPLETES)
     deep: Any = 1
-    for _ in range(62):
+    for _ in range(62):  # with the body and its inputs, as deep as a request may be
         deep = [deep]
-    yield "deep output in a loop", _start(_spec(_loop(_echo(deep))), {"n": [1]})
+    yield Hostile(
+        "deep output in a loop", _start(_spec(_loop(_echo("{{inputs.d}}"))), {"n": [1], "d": deep}), COMPLETES
+    )
     files = {"file_refs": [{"path": "h.db"}, {"path": "/etc/passwd"}, {"path": "h.db-wal"}]}
-    yield "files of the server", _start(_spec(_echo(files)))
+    yield Hostile("files of the server", _start(_spec(_echo(files))), "cannot be handed out")
 
 
-def _definitions() -> Iterator[tuple[str, Attack]]:
+def _definitions() -> Iterator[Hostile]:
     """Definitions that are long, and new each time."""
 
     def steps(target: Target, own: str) -> Awaitable[int]:
@@ -127,7 +140,7 @@ def _definitions() -> Iterator[tuple[str, Attack]]:
         return _posted(target, RUNS, _start_of({"name": own, "steps": long}, {"a": 1, "b": 2}))
 
     def invalid(target: Target, own: str) -> Awaitable[int]:
-        long = [{"id": "s", "tool": "echo", "argz": 1} for _ in range(5_000)]
+        long = [{"id": f"s{index}", "tool": "echo", "argz": 1} for index in range(5_000)]
         return _posted(target, RUNS, _start_of({"name": own, "steps": long}))
 
     def yaml(target: Target, own: str) -> Awaitable[int]:
@@ -137,50 +150,60 @@ def _definitions() -> Iterator[tuple[str, Attack]]:
         return _posted(target, RUNS, msgspec.json.encode({"spec": text}))
 
     def graph(target: Target, own: str) -> Awaitable[int]:
-        nodes = [{"id": f"n{index}", "node_type": "timer", "delay_ms": 0} for index in range(3_000)]
+        nodes = {f"n{index}": {"kind": "timer", "params": {"delay_ms": 0}} for index in range(3_000)}
         edges = [{"from": f"n{index}", "to": f"n{index + 1}"} for index in range(2_999)]
         return _posted(target, RUNS, _start_of({"name": own, "start": "n0", "nodes": nodes, "edges": edges}))
 
-    yield "8,000 steps", steps
-    yield "2,500 steps with templates", templates
-    yield "5,000 problems", invalid
-    yield "8,000 steps as YAML", yaml
-    yield "graph of 3,000 nodes", graph
+    yield Hostile("8,000 steps", steps, COMPLETES)
+    yield Hostile("2,500 steps with templates", templates, COMPLETES)
+    yield Hostile("5,000 problems", invalid, "argz")
+    yield Hostile("8,000 steps as YAML", yaml, COMPLETES)
+    yield Hostile("graph of 3,000 nodes", graph, COMPLETES)
 
 
-def _expressions() -> Iterator[tuple[str, Attack]]:
-    rows = {"a": [list(range(100)) for _ in range(300)]}
-    yield "cubic filter", _start(_spec(_branch("$.inputs.a[?@==$.inputs.a]")), rows)
-    yield "descendants of descendants", _start(_spec(_branch("$..*..*..*..*")), rows)
-    close = [{**_branch("$.inputs.a[?@[0]==5]"), "id": f"b{index}"} for index in range(100)]
-    wide = {"a": [[index % 7, index] for index in range(60_000)]}
-    yield "100 searches that are just allowed", _start(_spec(*close), wide)
-    objects = [{f"k{index}": {"type": "string", "pattern": "^(a|b)*c"} for index in range(90)}]
-    schema = {"type": "object", "properties": {"a": {"type": "array", "items": {"anyOf": [
-        {"type": "object", "properties": one, "required": list(one)} for one in objects * 20
-    ]}}}}  # fmt: skip
-    yield (
-        "costly schema",
-        _start(_spec(_echo(1), inputs=schema), {"a": [{"k0": "ab" * 10} for _ in range(20_000)]}),
+def _expressions() -> Iterator[Hostile]:
+    rows = {"a": [[0] * 600] * 600}  # equal, so that each is compared to its end
+    cubic = _spec(_branch("$.inputs.a[?@==$.inputs.a[0]]"))
+    yield Hostile("filter that compares rows", _start(cubic, rows), "expression_too_costly")
+    below = _spec(_branch("$..*..*..*..*"))
+    yield Hostile("descendants of descendants", _start(below, rows), "expression_too_costly")
+    close = [_branch("$.inputs.a[?@[0]==9]", str(index)) for index in range(100)]
+    wide = {"a": [[index % 7, index] for index in range(40_000)]}
+    yield Hostile("100 searches that are just allowed", _start(_spec(*close), wide), COMPLETES)
+    cases = [{"action": f"a{index}", "expr": {"in": [f"b{index}", "$params.a"]}} for index in range(2_000)]
+    choice = {"name": "hostile", "start": "c", "nodes": {"c": {"kind": "choice", "choice_cases": cases}}}
+    yield Hostile(
+        "2,000 cases that search a list", _start(choice, {"a": ["x"] * 200_000}), "expression_too_costly"
     )
 
 
-def _bodies() -> Iterator[tuple[str, Attack]]:
+def _schemas() -> Iterator[Hostile]:
+    fitting = [
+        {"type": "object", "additionalProperties": {"type": "string", "pattern": f"^(a|b)*{end}$"}}
+        for end in range(100)
+    ]
+    listed = {"type": "array", "items": {"anyOf": fitting}}
+    schema = _spec(_echo(1), inputs={"type": "object", "properties": {"a": listed}})
+    last = {f"k{index}": "abababab99" for index in range(20)}
+    yield Hostile("schema that is just allowed", _start(schema, {"a": [last] * 2_000}), COMPLETES)
+    many = {"type": "array", "items": {"anyOf": [{"const": index} for index in range(5_000)]}}
+    schema = _spec(_echo(1), inputs={"type": "object", "properties": {"a": many}})
+    yield Hostile("schema that costs too much", _start(schema, {"a": [-1] * 100_000}), "schema_work_max")
+
+
+def _bodies() -> Iterator[Hostile]:
     """Bodies that cost to read."""
-    for name, path, body in (
-        ("brackets to resume", RESUME, b"[" * 25 * MIB),
-        ("braces in text to resume", RESUME, b'{"task_id": "t", "data": "' + b"{[" * 12 * MIB + b'"}'),
-        ("brackets to start", RUNS, b"[" * MIB),
-        ("pairs to start", RUNS, b'{"spec": [' + b"[]," * (MIB // 4) + b"1]}"),
-        ("keys to start", RUNS, b'{"spec": {%s}}' % b",".join(b'"%x":0' % index for index in range(100_000))),
-        (
-            "key twice to start",
-            RUNS,
-            b'{"spec": {%s, "0":0}}' % b",".join(b'"%x":0' % index for index in range(80_000)),
-        ),
-        ("not JSON", RUNS, b"\xff" * 1000),
-    ):
-        yield name, _send(path, body)
+    keys = b",".join(b'"%x":0' % index for index in range(100_000))
+    for name, path, body, reaches in (
+        ("brackets to resume", RESUME, b"[" * 25 * MIB, "nested deeper"),
+        ("braces in text to resume", RESUME, b'{"task_id": "t", "data": "' + b"{[" * 12 * MIB + b'"}', "parked"),
+        ("brackets to start", RUNS, b"[" * MIB, "nested deeper"),
+        ("pairs to start", RUNS, b'{"spec": {"name": [' + b"[]," * (MIB // 4) + b"1]}}", "name must be"),
+        ("keys to start", RUNS, b'{"spec": {%s}}' % keys, "unknown key"),
+        ("key twice to start", RUNS, b'{"spec": {%s, "0":0}}' % keys[:900_000].rpartition(b",")[0], "same key twice"),
+        ("not JSON", RUNS, b"\xff" * 1000, "malformed"),
+    ):  # fmt: skip
+        yield Hostile(name, _send(path, body), reaches)
 
 
 SMALL_VALUES: Final = {
@@ -196,12 +219,13 @@ STORING: Final = {
 }
 
 
-def _answers() -> Iterator[tuple[str, Attack]]:
+def _answers() -> Iterator[Hostile]:
     """24 MiB of small values, each as the answer of a call."""
     for kind, text in SMALL_VALUES.items():
-        yield f"callback of {kind}", _callback(text)
-        yield f"worker's answer of {kind}", _answer(text)
-    yield "selected callback of lists", _callback(SMALL_VALUES["lists"], result={"select": "$.data[0]"})
+        yield Hostile(f"callback of {kind}", _callback(text), COMPLETES)
+        yield Hostile(f"worker's answer of {kind}", _answer(text), COMPLETES)
+    lists = SMALL_VALUES["lists"]
+    yield Hostile("selected callback of lists", _callback(lists, result={"select": "$.data[0]"}), COMPLETES)
 
 
 def _callback(text: bytes, **more: Any) -> Attack:
@@ -267,5 +291,6 @@ def _loop(step: dict[str, Any], concurrency: int = 100) -> dict[str, Any]:
     return {"id": "l", "kind": "foreach", "items": "$.inputs.n", "concurrency": concurrency, "steps": [step]}
 
 
-def _branch(on: str) -> dict[str, Any]:
-    return {"id": "b", "kind": "branch", "on": on, "then": [_echo(1)], "else": []}
+def _branch(on: str, own: str = "") -> dict[str, Any]:
+    inner = {**_echo(1), "id": f"s{own}"}
+    return {"id": f"b{own}", "kind": "branch", "on": on, "then": [inner], "else": []}

@@ -156,7 +156,7 @@ def _one_life(folder: Path, rng: random.Random, durability: str) -> list[Cut]:
         store = SqliteStore(disk.uri(folder / DB), durability=durability, threads=False)
         disk.tick = tick
         now.acknowledged, now.epoch = _peek(folder)
-        store.open()
+        store.open_file()
         now.epoch = store.epoch
         for _ in range(rng.randint(1, BATCHES_PER_LIFE)):
             batch = _batch(rng, now.acknowledged)
@@ -166,7 +166,7 @@ def _one_life(folder: Path, rng: random.Random, durability: str) -> list[Cut]:
             assert told == [None], f"a healthy disk refused a batch: {told}"
             now.earlier.append(now.acknowledged)
             now.acknowledged, now.on_its_way = now.on_its_way, None
-        store.close()
+        store.close_file()
         disk.tick = None
     return cuts
 
@@ -177,9 +177,9 @@ def _peek(folder: Path) -> tuple[Content, int]:
         return Content(), 0
     copy = _filled(folder.parent / "peek", {entry.name: entry.read_bytes() for entry in folder.iterdir()})
     store = SqliteStore(str(copy / DB), threads=False)
-    store.open()
+    store.open_file()
     content, epoch = read(store), store.epoch - 1
-    store.close()
+    store.close_file()
     return content, epoch
 
 
@@ -208,13 +208,13 @@ def _look(folder: Path, cut: Cut, epoch: int, done: Campaign, promised: str) -> 
     """Open what is left, as the next process would; says what is wrong with it, or nothing."""
     store = SqliteStore(str(folder / DB), threads=False)
     try:
-        store.open()
+        store.open_file()
     except Exception as error:  # noqa: BLE001  # whatever it is, the file cannot be opened
         return f"the file does not open: {error!r}"
     try:
         return _judge(store, cut, epoch, done, promised)
     finally:
-        store.close()
+        store.close_file()
 
 
 def _judge(store: SqliteStore, cut: Cut, epoch: int, done: Campaign, promised: str) -> str:

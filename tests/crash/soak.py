@@ -2,7 +2,8 @@
 
 Honest clients start runs with an Idempotency-Key and ask again while the server is away. Hostile ones (`hostile`) send what once stalled
 or broke a server. Meanwhile `/healthz` is asked twenty times a second (`health`) and the server's memory is read. Each has a process of its
-own, so none of them waits for another. In the end: what was acknowledged is there with the right output, no key has two runs, `/healthz` was
+own, so none of them waits for another. With `turns` the server measures the turns of its event loop in CPU time, which other work on the
+machine does not change. In the end: what was acknowledged is there with the right output, no key has two runs, `/healthz` was
 answered in time throughout, and memory stayed bounded.
 """
 
@@ -20,6 +21,7 @@ from typing import Any, Final
 import aiohttp
 import msgspec
 
+from tests.crash import turns
 from tests.crash.checker import query_file
 from tests.crash.health import Probe, probe
 from tests.crash.hostile import AWAY, Sent, attack
@@ -29,6 +31,8 @@ from tests.sdk.processes import House
 CLIENTS: Final = 4
 RSS_MB_MAX: Final = 400  # a value may have 25 MiB, and a few are built at the same time
 STALLS_SHOWN: Final = 5
+TURNS_SHOWN: Final = 10
+RSS_SHOWN: Final = 10  # samples of the curve
 
 HONEST: Final[dict[str, Any]] = {
     "name": "honest",
@@ -53,7 +57,8 @@ class Campaign(msgspec.Struct):
     statuses: dict[str, Counter[str]] = {}  # attack → what it was answered
     health_ms: list[float] = []
     stalls: list[str] = []  # the slowest answers of /healthz, and what was going on
-    rss_mb: float = 0.0
+    rss_mb: list[float] = []  # as it was read, every 0.1 s
+    turns: list[turns.Turn] = []  # the longest, if they were measured
     seconds: float = 0.0
     problems: list[str] = []
 
@@ -62,9 +67,22 @@ class Campaign(msgspec.Struct):
             f"seed {self.seed}: {self.seconds:.0f} s, {self.kills} kills, {self.runs} runs, {self.asked_again} starts asked again, "
             f"{sum(map(Counter.total, self.statuses.values()))} attacks, /healthz p50 {quantile(self.health_ms, 0.5):.1f} ms, "
             f"p99 {quantile(self.health_ms, 0.99):.1f} ms, max {max(self.health_ms, default=0):.0f} ms of {len(self.health_ms)}, "
-            f"RSS {self.rss_mb:.0f} MB at most, {len(self.problems)} problems"
-            + "".join(f"\n  {stall}" for stall in self.stalls)
+            f"RSS {max(self.rss_mb, default=0):.0f} MB at most, {len(self.problems)} problems"
+            + "".join(f"\n  {line}" for line in (*self.stalls, self._rss_curve(), *self._longest_turns()))
         )
+
+    def _rss_curve(self) -> str:
+        """The most in each tenth of the time."""
+        size = max(1, len(self.rss_mb) // RSS_SHOWN)
+        tenths = [max(self.rss_mb[at : at + size]) for at in range(0, len(self.rss_mb), size)]
+        return "RSS in MB over time: " + " ".join(f"{most:.0f}" for most in tenths)
+
+    def _longest_turns(self) -> list[str]:
+        return [
+            f"{turn.kind} of {turn.ms:.0f} ms of CPU: {turn.cause}"
+            for kind in ("turn", "denied")
+            for turn in [turn for turn in self.turns if turn.kind == kind][:TURNS_SHOWN]
+        ]
 
 
 def quantile(sample: list[float], part: float) -> float:
@@ -72,11 +90,18 @@ def quantile(sample: list[float], part: float) -> float:
 
 
 def campaign(
-    folder: Path, *, seed: int, seconds: float, kill_every: float = 20.0, health_ms_max: float | None = None
+    folder: Path,
+    *,
+    seed: int,
+    seconds: float,
+    kill_every: float = 20.0,
+    health_ms_max: float | None = None,
+    measures_turns: bool = False,
 ) -> Campaign:
     """`health_ms_max` bounds the 99th percentile; it is for a quiet machine, so tests leave it out."""
     done, began = Campaign(seed), time.monotonic()
-    house = House(folder)
+    measured = folder / "turns"
+    house = turns.measured(folder, measured) if measures_turns else House(folder)
     try:
         house.up()
         status, body = house.ask("POST", "/api/v1/workflows", HONEST)
@@ -85,6 +110,7 @@ def campaign(
         assert house.stop(house.server) == 0
     finally:
         house.close()
+    done.turns = turns.read(measured)
     _check(folder, told, done, health_ms_max)
     done.seconds = time.monotonic() - began
     return done
@@ -169,7 +195,7 @@ async def _watch_memory(house: House, done: Campaign, end: float) -> None:
             kib = int(status.partition("VmRSS:")[2].split()[0])
         except (OSError, IndexError):
             kib = 0  # it has just been killed
-        done.rss_mb = max(done.rss_mb, kib / 1024)
+        done.rss_mb.append(kib / 1024)
         await asyncio.sleep(0.1)
 
 
@@ -245,7 +271,7 @@ def _check(folder: Path, told: Told, done: Campaign, health_ms_max: float | None
             status: count for status, count in answers.items() if status.startswith("5") and status != "503"
         }:
             say(f"{name} was answered {Counter(wrong)}")
-    if done.rss_mb > RSS_MB_MAX:
-        say(f"the server grew to {done.rss_mb:.0f} MB")
+    if (most := max(done.rss_mb, default=0)) > RSS_MB_MAX:
+        say(f"the server grew to {most:.0f} MB")
     if health_ms_max and (p99 := quantile(done.health_ms, 0.99)) > health_ms_max:
         say(f"/healthz took {p99:.0f} ms at the 99th percentile")

@@ -238,7 +238,7 @@ def test_a_batch_that_meets_an_error_anywhere_is_refused_whole_or_taken_whole(
 
 def _with_one_error(disk: Faults, path: Path, where: tuple[str, str], failing: int, code: int) -> int:
     store = SqliteStore(str(path), threads=False)
-    store.open()
+    store.open_file()
     told: list[BaseException | None] = []
     store.submit(started(1, 2), told.append)
     assert told == [None]
@@ -254,7 +254,7 @@ def _with_one_error(disk: Faults, path: Path, where: tuple[str, str], failing: i
             assert outcome(store, seq) is None
     assert _rows(store) == [(1, 30), (2, 30)]
     assert store._read.execute("PRAGMA integrity_check").get == "ok"
-    store.close()
+    store.close_file()
     return refused
 
 

@@ -118,11 +118,11 @@ def test_no_key_is_left_held_and_nobody_is_left_in_line(left: tuple[Place, Told]
 
 def test_the_file_passes_every_check(left: tuple[Place, Told]) -> None:
     store = SqliteStore(str(left[0].db))
-    store.open_to_read()
+    store.open_file_to_read()
     try:
         assert {name: found for name in store.checks() if (found := store.check(name))} == {}
     finally:
-        store.close()
+        store.close_file()
 
 
 # --------------------------------------------------------------------------------------- between any two commits

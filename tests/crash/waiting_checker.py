@@ -17,7 +17,7 @@ import msgspec
 
 from holdfast.cli.file import reading
 from holdfast.config import Settings
-from holdfast.ops.doctor import examine
+from holdfast.ops.doctor import Finding, examine
 from tests.crash.checker import Row, check_log, journals, query_file
 from tests.crash.outside import Letter, Outside
 from tests.crash.processes import Place
@@ -63,9 +63,13 @@ def _effects(place: Place) -> Counter[tuple[str, str, int]]:
     return Counter((run, path, int(attempt)) for _, _, run, path, attempt, _ in lines)
 
 
+async def _examined(place: Place) -> list[Finding]:
+    async with reading(Settings(db=f"sqlite:///{place.db}")) as store:
+        return await examine(store)
+
+
 def _wrong_in_file(place: Place, views: list[View]) -> Iterator[str]:
-    with reading(Settings(db=f"sqlite:///{place.db}")) as store:
-        findings = asyncio.run(examine(store))
+    findings = asyncio.run(_examined(place))
     yield from (f"the doctor says: {problem}" for finding in findings for problem in finding.problems)
     stored = dict(query_file(place, "SELECT id, status FROM run"))
     if stored != {view["run_id"]: view["status"] for view in views}:

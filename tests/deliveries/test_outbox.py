@@ -44,7 +44,7 @@ def telling(*destinations: Any) -> dict[str, Any]:
 
 
 async def letters(engine: TestEngine, run_id: str) -> list[Letter]:
-    store = (await engine.open())._store
+    store = (await engine.open())._engine.store
     row = await store.run_by_id(DEFAULT_TENANT, RunId(run_id))
     assert row is not None
     return await store.letters_of_run(row.no)
@@ -430,10 +430,10 @@ async def test_a_dead_letter_that_is_discarded_is_not_listed_and_not_sent(
 ) -> None:
     dead = await dead_one(engine, receiver)
     hf = await engine.open()
-    assert await hf._store.dead_letters(DEFAULT_TENANT, 0, 10) == [dead]
+    assert await hf._engine.store.dead_letters(DEFAULT_TENANT, 0, 10) == [dead]
     await hf._engine.outbox.discard(DEFAULT_TENANT, dead.id)
     await engine.advance(days=1)
-    assert await hf._store.dead_letters(DEFAULT_TENANT, 0, 10) == []
+    assert await hf._engine.store.dead_letters(DEFAULT_TENANT, 0, 10) == []
     assert len(receiver.received) == 1
 
 
@@ -504,7 +504,7 @@ async def test_a_run_is_kept_until_its_end_is_told(engine: TestEngine, receiver:
 
 
 async def found_by_doctor(engine: TestEngine) -> list[str]:
-    store = (await engine.open())._store
+    store: Any = (await engine.open())._engine.store
     return [problem for name in store.checks() for problem in store.check(name)]
 
 

@@ -44,11 +44,13 @@ def test_the_mistake_is_found(reader: Reader) -> None:
     assert done.returncode == 2 and "did you mean args?" in done.stdout
 
 
-def test_every_example_can_be_published_by_a_server(reader: Reader) -> None:
-    script = "holdfast up --port 0 --tools tools --flows . --json >up.out 2>up.log & up=$!\n"
+def test_every_example_can_be_published_and_scheduled_by_a_server(reader: Reader) -> None:
+    script = "holdfast up --port 0 --tools tools --flows . --schedules . --json >up.out 2>up.log & up=$!\n"
     reader.sh(f"{script}until [ -s up.out ]; do sleep 0.1; done; kill $up; wait $up")
     told = json.loads((reader.folder / "up.out").read_text("utf-8"))
     assert told["broken"] == [] and {"hello", "plug", "two_ways", "doubling"} <= set(told["flows"])
+    assert (told["schedules"]["plan"], told["schedules"]["problems"]) == ("+2 ~0 -0", [])
+    assert "no workflow" not in (reader.folder / "up.log").read_text("utf-8")
 
 
 @pytest.mark.parametrize("name", ["order.yaml", "tools.py", "test_order.py", "holdfast.toml"])

@@ -19,11 +19,20 @@ from holdfast.http.routes.task_api import ROUTES as TASK_ROUTES
 from holdfast.http.serve import ROUTES
 from holdfast.spec.flow_keys import FLOW_KINDS
 from holdfast.spec.policy import NEVER_RETRIED
+from holdfast.spec.schedule_keys import TRIGGER_KEYS
 from holdfast.spec.step_keys import KINDS
 from tests.docs.pages import ROOT
 
 SOURCES = sorted((ROOT / "holdfast").rglob("*.py"))
-REPORTING = {"add", "note", "stop", "wrong", "Problem", "Misfit"}  # calls whose first argument is a code
+REPORTING = {
+    "add",
+    "note",
+    "stop",
+    "wrong",
+    "problem",
+    "Problem",
+    "Misfit",
+}  # calls whose first argument is a code
 FAILING = {"Error", "ToolError", "FailStep"}
 
 
@@ -101,6 +110,10 @@ def test_every_kind_of_failure_is_explained() -> None:
 
 def test_what_every_kind_of_step_gives_is_said() -> None:
     assert set(generate.OUTPUTS) == set(KINDS) and set(generate.RESULTS) == set(FLOW_KINDS)
+
+
+def test_what_every_kind_of_trigger_does_is_said() -> None:
+    assert set(generate.TRIGGERS) == set(TRIGGER_KEYS)
 
 
 def test_every_metric_has_words() -> None:

@@ -255,9 +255,9 @@ async def test_nobody_is_told_of_rows_once_the_last_reader_has_gone(database: st
         run = await hf.start(GATE)
         reading = run.events()
         await anext(reading)
-        assert len(hf._engine.advance.watchers) == 1
+        assert len(hf._engine.door.watchers) == 1
         await reading.aclose()  # type: ignore[attr-defined]
-        assert hf._engine.advance.watchers == []
+        assert hf._engine.door.watchers == []
         gate.opened.set()
 
 
@@ -281,7 +281,7 @@ async def test_a_reader_does_not_wait_for_a_run_that_was_set_aside(database: str
         run = await hf.start(GATE)
         reading = asyncio.ensure_future(all_of(run))
         await gate.began.wait()
-        hf._engine.advance.set_aside(run._no, RuntimeError("a defect"))
+        hf._engine.door.set_aside(run._no, RuntimeError("a defect"))
         for late in (reading, all_of(run)):
             with pytest.raises(HoldfastError, match="set aside"):
                 await late

@@ -18,7 +18,7 @@ DOUBLE: dict[str, Any] = {
 
 
 @tool
-async def twice(input: int) -> int:  # noqa: A002  # the name under which a graph hands it over
+async def twice(input: int) -> int:  # noqa: A002  # the name under which a graph handler it over
     return 2 * input
 
 

@@ -140,14 +140,14 @@ class Failing(SqliteStore):
 async def test_a_start_whose_commit_fails_leaves_its_id_free(
     database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.embed.SqliteStore", Failing)
+    monkeypatch.setattr("holdfast.store.open.SqliteStore", Failing)
     async with Holdfast(database, tools=[echo]) as hf:
-        hf._store.fails = True  # type: ignore[attr-defined]
+        hf._engine.store.fails = True  # type: ignore[attr-defined]
         answers = await asyncio.gather(
             *(hf.start(ECHO, {"x": 1}, request_id="a") for _ in range(5)), return_exceptions=True
         )
         assert all(isinstance(answer, StoreUnavailable) for answer in answers)
-        while hf._engine.advance.is_stalled:
+        while hf._engine.door.is_stalled:
             await asyncio.sleep(0)
         run = await hf.start(ECHO, {"x": 1}, request_id="a")
         assert await run.result() == {"e": 1}

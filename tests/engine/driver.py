@@ -87,7 +87,7 @@ class Case:
 
     # -------------------------------------------------------------------------------------------- the door
 
-    def offer(self, event: Event) -> list[Decision]:
+    def apply(self, event: Event) -> list[Decision]:
         expected = self._decided_and_folded(event) if self.checks else None
         decisions, effects = step(self.plan, self.run, event, self.now, self.epoch)
         if expected is not None:
@@ -144,67 +144,67 @@ class Case:
     # -------------------------------------------------------------------------------------------- facts
 
     def start(self, *, drive: bool = True) -> list[Decision]:
-        return self.offer(RunStarted(msgspec.Raw(self.inputs), drive))
+        return self.apply(RunStarted(msgspec.Raw(self.inputs), drive))
 
     def succeed(self, path: str, output: Any = None) -> list[Decision]:
-        return self.offer(StepSucceeded(path, self.step(path).attempt, msgspec.Raw(encode(output))))
+        return self.apply(StepSucceeded(path, self.step(path).attempt, msgspec.Raw(encode(output))))
 
     def fail(self, path: str, kind: str = "error", message: str = "no luck") -> list[Decision]:
         attempt = self.step(path).attempt
-        return self.offer(StepFailed(path, attempt, Error(kind, message, path, attempt)))
+        return self.apply(StepFailed(path, attempt, Error(kind, message, path, attempt)))
 
     def time_out(self, path: str) -> list[Decision]:
-        return self.offer(AttemptTimedOut(path, self.step(path).attempt))
+        return self.apply(AttemptTimedOut(path, self.step(path).attempt))
 
     def release(self, path: str, reason: str = "stopping") -> list[Decision]:
-        return self.offer(AttemptReleased(path, self.step(path).attempt, reason))
+        return self.apply(AttemptReleased(path, self.step(path).attempt, reason))
 
     def fire(self, timer: str, path: str = "") -> list[Decision]:
         """Let a timer fire at the moment it is due."""
         self.now = max(self.now, self.run.timers[timer_key(timer, path)])
-        return self.offer(TimerFired(path, timer))
+        return self.apply(TimerFired(path, timer))
 
     def wait(self, millis: int) -> None:
         self.now = Millis(self.now + millis)
 
     def cancel(self, reason: str = "") -> list[Decision]:
-        return self.offer(CancelRequested(reason))
+        return self.apply(CancelRequested(reason))
 
     def crash(self, alone: str = "", *, drive: bool = True) -> list[Decision]:
         """The process ends, and the next one takes the run over: every open attempt is lost."""
         self.epoch += 1
         lost = [path for path, _ in self.run.open_attempts()]
-        return self.offer(Adopted(lost, alone, drive, restarted=True))
+        return self.apply(Adopted(lost, alone, drive, restarted=True))
 
     def turn(self, path: str) -> list[Decision]:
-        return self.offer(SuspectsTurn(path))
+        return self.apply(SuspectsTurn(path))
 
     def grant(self, path: str) -> list[Decision]:
-        return self.offer(KeyGranted(path))
+        return self.apply(KeyGranted(path))
 
     def hold(self, path: str) -> list[Decision]:
-        return self.offer(KeyHeld(path))
+        return self.apply(KeyHeld(path))
 
     def answer(self, path: str, output: Any = None) -> list[Decision]:
-        return self.offer(KeyAnswered(path, msgspec.Raw(encode(output))))
+        return self.apply(KeyAnswered(path, msgspec.Raw(encode(output))))
 
     def signal(self, name: str, value: Any = None, correlation: str | None = None) -> list[Decision]:
-        return self.offer(SignalReceived(name, msgspec.Raw(encode(value)), correlation))
+        return self.apply(SignalReceived(name, msgspec.Raw(encode(value)), correlation))
 
     def pause(self, path: str, task_id: str = "T1", poll_url: str = "") -> list[Decision]:
-        return self.offer(StepPaused(path, self.step(path).attempt, task_id, poll_url))
+        return self.apply(StepPaused(path, self.step(path).attempt, task_id, poll_url))
 
     def call_back(
         self, path: str, output: Any = None, error: str = "", attempt: int | None = None
     ) -> list[Decision]:
         number = self.step(path).attempt if attempt is None else attempt
         failure = Error("error", error, path, number) if error else None
-        return self.offer(CallbackReceived(path, number, msgspec.Raw(encode(output)), failure))
+        return self.apply(CallbackReceived(path, number, msgspec.Raw(encode(output)), failure))
 
     def approve(
         self, path: str, approved: bool = True, reason: str = "", by: str = "", form: Any = None
     ) -> list[Decision]:
-        return self.offer(ApprovalAnswered(path, approved, reason, by, msgspec.Raw(encode(form))))
+        return self.apply(ApprovalAnswered(path, approved, reason, by, msgspec.Raw(encode(form))))
 
     def wait_work(self) -> list[WaitWork]:
         """What the rows since the last look say of waits, as the door takes it."""
@@ -222,7 +222,7 @@ class Case:
         """Take up what was cut, row by row, as the door does."""
         rows = []
         while self.run.todo:
-            rows.append(self.offer(Continued()))
+            rows.append(self.apply(Continued()))
         return rows
 
     # -------------------------------------------------------------------------------------------- looking

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.engine.driver import Case, completed, finish, starts
+from tests.engine.driver import Case, completed, finish, starts, was_cut
 
 BOTH = """
 name: n
@@ -95,3 +95,12 @@ def test_a_condition_that_looks_at_too_much_fails_its_step_with_a_kind_of_its_ow
     )
     end = finish(case.start())
     assert end.error is not None and (end.error.kind, end.error.path) == ("expression_too_costly", "br")
+
+
+def test_branches_that_search_much_data_are_decided_in_rows_of_their_own() -> None:
+    search = "{id: b%d, kind: branch, on: '$.inputs.a[?@[0] == 9]', then: [], else: []}"
+    definition = f"name: n\nsteps: [{', '.join(search % number for number in range(4))}]\n"
+    case = Case(definition, {"a": [[1, 2]] * 10_000})
+    rows = [case.start(), *case.go_on()]
+    assert [was_cut(row) for row in rows] == [True, True, True, True, False]
+    assert finish(rows[-1]).status == "completed"

@@ -244,6 +244,13 @@ def test_the_first_case_that_holds_is_taken_without_a_call() -> None:
     assert begun(graph("c", nodes, *edges), {"n": "10"}).open == ["s"]
 
 
+def test_the_cases_of_a_choice_share_one_budget_of_work() -> None:
+    text = "x" * 3_000_000
+    cases = [(f"c{number}", {"eq": ["$params.a", f"{text[:9]}{number}"]}) for number in range(100)]
+    case = Case(graph("c", {"c": choice(*cases)}), {"a": text})
+    assert failures(case.start())["c"].kind == "expression_too_costly"
+
+
 def test_a_choice_keeps_its_input_and_compares_it() -> None:
     node = choice(
         ("yes", {"eq": ["$input.x", 1]}), prep={"input_key": "$params.o"}, post={"output_key": "seen"}
@@ -647,7 +654,7 @@ def test_a_run_may_begin_at_a_node_with_the_variables_that_another_run_had_there
     nodes = {"a": keeps("x"), "b": keeps("y", prep={"input_key": "x"})}
     case = Case(graph("a", nodes, ("a", "default", "b")))
     large = msgspec.Raw(encode("v" * 40_000))
-    case.offer(RunStarted(msgspec.Raw(case.inputs), first="b", vars={"x": msgspec.Raw(b"5"), "large": large}))
+    case.apply(RunStarted(msgspec.Raw(case.inputs), first="b", vars={"x": msgspec.Raw(b"5"), "large": large}))
     assert case.args("b")["input"] == 5
     assert shared(case.succeed("b", 6)) == {"x": 5, "large": "v" * 40_000, "y": 6}
 
@@ -657,7 +664,7 @@ def test_a_rerun_counts_visits_from_the_node_that_it_begins_with() -> None:
     nodes = {"a": executor(), "b": executor(post={"action_key": "action"})}
     edges = (("a", "default", "b"), ("b", "again", "b"), ("b", "back", "a"))
     case = Case(graph("a", nodes, *edges))
-    case.offer(RunStarted(msgspec.Raw(case.inputs), first="b"))
+    case.apply(RunStarted(msgspec.Raw(case.inputs), first="b"))
     assert starts(case.succeed("b", {"action": "again"})) == ["b~2"]
     assert starts(case.succeed("b~2", {"action": "back"})) == ["a"]
     assert starts(case.succeed("a")) == ["b~3"]

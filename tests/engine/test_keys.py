@@ -185,7 +185,7 @@ def test_a_late_success_of_a_step_that_timed_out_is_nobodys_answer() -> None:
     case.grant("charge")
     case.key_work()
     case.time_out("charge")
-    case.offer(StepSucceeded("charge", 1, case.run.inputs))
+    case.apply(StepSucceeded("charge", 1, case.run.inputs))
     assert [(work.path, work.output) for work in case.key_work()] == [("charge", None)]
 
 

@@ -141,7 +141,7 @@ class History:
             event = StepSucceeded(path, attempt, msgspec.Raw(b'{"n":1}'))
         self.last = event
         case.wait(self.random.choice([0, 1, 250]))
-        case.offer(event)
+        case.apply(event)
 
 
 histories = st.builds(History, definitions(), st.integers(0, 2**32))
@@ -173,7 +173,7 @@ def test_hearing_a_fact_twice_decides_nothing_and_changes_nothing_but_the_row_co
         if not isinstance(history.last, AttemptTimedOut):
             return  # told to stop since: it may answer now
     before = state_of(case.run)
-    assert case.offer(history.last) == []
+    assert case.apply(history.last) == []
     after = state_of(case.run)
     assert {**after, "seq": 0, "at": 0} == {**before, "seq": 0, "at": 0}
 

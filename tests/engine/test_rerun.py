@@ -25,7 +25,7 @@ def rerun(first: str, *, drive: bool = True, **copied: Any) -> tuple[Case, list[
     case = Case(THREE)
     outputs = {path: msgspec.Raw(encode(output)) for path, output in copied.items()}
     started = RunStarted(msgspec.Raw(case.inputs), drive, copied=outputs, first=first)
-    return case, starts(case.offer(started))
+    return case, starts(case.apply(started))
 
 
 def test_a_rerun_begins_at_its_first_step() -> None:
@@ -48,7 +48,7 @@ def test_a_rerun_that_nobody_drives_yet_begins_at_its_first_step_when_somebody_d
     case, begun = rerun("c", drive=False, a=1, b=2)
     assert begun == [] and case.run.status == "pending"
     case.epoch += 1
-    assert starts(case.offer(Adopted())) == ["c"]
+    assert starts(case.apply(Adopted())) == ["c"]
     assert case.args("c") == {"a": 1, "b": 2}
 
 

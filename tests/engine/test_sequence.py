@@ -62,7 +62,7 @@ def test_the_first_failure_fails_the_run_and_nothing_follows() -> None:
 def test_the_answer_of_another_attempt_is_late(attempt: int) -> None:
     case = Case(TWO)
     case.start()
-    assert case.offer(StepSucceeded("a", attempt, NULL)) == []
+    assert case.apply(StepSucceeded("a", attempt, NULL)) == []
     assert case.open == ["a"]
 
 
@@ -70,14 +70,14 @@ def test_an_answer_after_the_end_decides_nothing() -> None:
     case = Case(TWO)
     case.start()
     case.fail("a")
-    assert case.offer(StepSucceeded("a", 1, NULL)) == []
+    assert case.apply(StepSucceeded("a", 1, NULL)) == []
     assert case.run.status == "failed"
 
 
 def test_an_answer_for_a_step_that_never_was_is_late() -> None:
     case = Case(TWO)
     case.start()
-    assert case.offer(StepSucceeded("nowhere[3].x", 1, NULL)) == []
+    assert case.apply(StepSucceeded("nowhere[3].x", 1, NULL)) == []
     assert case.open == ["a"]
 
 

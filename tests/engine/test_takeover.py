@@ -69,7 +69,7 @@ def test_a_step_without_retry_survives_a_loss() -> None:
 def test_the_answer_of_a_lost_attempt_is_late() -> None:
     case = started(ONE)
     case.crash()
-    assert case.offer(StepSucceeded("a", 1, NULL)) == []
+    assert case.apply(StepSucceeded("a", 1, NULL)) == []
 
 
 def test_on_crash_fail_gives_a_step_at_most_one_start() -> None:
@@ -135,7 +135,7 @@ def test_a_turn_heard_twice_starts_once() -> None:
 
 @pytest.mark.parametrize("path", ["a", "b", "nowhere"])
 def test_a_turn_for_a_step_that_is_no_suspect_starts_nothing(path: str) -> None:
-    assert started(ONE).offer(SuspectsTurn(path)) == []
+    assert started(ONE).apply(SuspectsTurn(path)) == []
 
 
 def test_a_loss_beside_others_does_not_count() -> None:
@@ -278,7 +278,7 @@ def test_what_a_takeover_without_drive_left_is_started_by_the_next_one() -> None
 
 def test_a_run_with_nothing_open_goes_on_unchanged() -> None:
     case = started("name: n\nsteps: [{id: w, kind: timer, delay_ms: 9000}]")
-    assert case.offer(Adopted()) == []
+    assert case.apply(Adopted()) == []
     assert case.run.status == "waiting"
 
 

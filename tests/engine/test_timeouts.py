@@ -82,7 +82,7 @@ def test_the_answer_of_an_attempt_that_outlived_its_grace_is_late() -> None:
     case.time_out("a")
     case.fire("grace", "a")
     case.fire("retry", "a")
-    assert case.offer(StepSucceeded("a", 1, NULL)) == []
+    assert case.apply(StepSucceeded("a", 1, NULL)) == []
     assert case.step("a").attempt == 2
 
 
@@ -96,7 +96,7 @@ def test_a_time_out_of_a_former_attempt_is_late() -> None:
     case = started(RETRIED)
     case.fail("a")
     case.fire("retry", "a")
-    assert case.offer(AttemptTimedOut("a", 1)) == []
+    assert case.apply(AttemptTimedOut("a", 1)) == []
 
 
 def test_a_limit_on_a_container_is_the_default_of_each_call_inside_the_nearest_one_winning() -> None:
@@ -203,5 +203,5 @@ def test_a_deadline_and_a_timer_due_in_the_same_moment_end_the_run_once() -> Non
         """
     )
     case.fire("deadline")
-    assert case.offer(TimerFired("p[0].w", "delay")) == []  # offered beside the deadline, and late by now
+    assert case.apply(TimerFired("p[0].w", "delay")) == []  # offered beside the deadline, and late by now
     assert finish(case.fail("p[1].a", "cancelled")).status == "failed"

@@ -74,7 +74,7 @@ def test_a_timer_that_fires_twice_is_heard_once() -> None:
     case = timer("delay_ms: 10")
     case.start()
     case.fire("delay", "w")
-    assert case.offer(TimerFired("w", "delay")) == []
+    assert case.apply(TimerFired("w", "delay")) == []
     assert case.open == ["after"]
 
 

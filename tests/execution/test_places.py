@@ -225,8 +225,13 @@ async def test_slow_servers_together_get_the_share_of_one_for_callbacks(
 @asynccontextmanager
 async def get_server(answer: Any) -> AsyncIterator[str]:
     """Like `served`, for requests without a body."""
+    serving: set[asyncio.Task[Any]] = set()  # what hangs is referred to here alone
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        serving.add(task)
+        task.add_done_callback(serving.discard)
         try:
             head = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
             text = await answer(Asked(head[0], {}, b""))
@@ -241,3 +246,5 @@ async def get_server(answer: Any) -> AsyncIterator[str]:
         yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
     finally:
         server.close()
+        for task in serving:
+            task.cancel()

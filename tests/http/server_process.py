@@ -34,7 +34,7 @@ def say(server: Serving) -> None:
         if KINDS[type(event)] in sys.argv[3:]:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    server.services.engine.advance.listeners.append(die)
+    server.services.engine.door.listeners.append(die)
     print(server.address, flush=True)
 
 

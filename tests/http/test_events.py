@@ -1,4 +1,4 @@
-"""Live events over HTTP: what happened, then what happens, each event once, wherever a reader left off."""
+"""ResidentRun events over HTTP: what happened, then what happens, each event once, wherever a reader left off."""
 
 from __future__ import annotations
 
@@ -367,7 +367,7 @@ async def test_a_reader_who_goes_frees_its_place(ask: Asker) -> None:
         while places:
             await asyncio.sleep(0.01)
     assert ask.serving.services.history.readers == set()
-    assert ask.serving.services.engine.advance.watchers == [ask.serving.services.metrics._committed]
+    assert ask.serving.services.engine.door.watchers == [ask.serving.services.metrics._committed]
 
 
 @pytest.mark.parametrize("limit", ["streams_per_key_max", "streams_per_tenant_max"])

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
+import apsw
 import pytest
 
 from holdfast.config import Settings
@@ -121,6 +122,29 @@ async def test_a_callback_of_a_former_attempt_does_not_answer_the_next_one(guard
     assert again == (200, {"resumed": False, "reason": "already_resumed"})
     await guarded.resume({"result": "new"}, segment(guarded.told[1]), headers={})
     assert (await until(guarded, run_id, "completed"))["output"] == {"a": "new"}
+
+
+async def test_the_keys_of_two_senders_of_callbacks_do_not_meet(guarded: Said) -> None:
+    """They may belong to different tenants, and each knows only its own URL."""
+    theirs = await key(guarded, "admin", tenant="acme")
+    await paused(guarded, guarded.headers)
+    await paused(guarded, theirs, "T2")
+    same = {"Idempotency-Key": "1"}
+    for url in map(segment, guarded.told):
+        first, again = [await guarded.resume({"result": url}, url, headers=same) for _ in range(2)]
+        assert first == again == (200, {"resumed": True, "reason": "resumed"})
+        answer = await guarded("POST", f"/workflows/resume{url}", {"result": "other"}, headers=same)
+        assert (answer.status, answer.code) == (422, "request_conflict")
+
+
+async def test_a_sender_cannot_fill_the_database_with_keys(guarded: Said) -> None:
+    await guarded.paused()
+    url = segment(guarded.told[0])
+    for number in range(5):
+        await guarded.resume({"result": 1}, url, headers={"Idempotency-Key": str(number)})
+    db = apsw.Connection(guarded.serving.services.settings.db.removeprefix("sqlite:///"))
+    assert list(db.execute("SELECT key FROM reply")) == [("0",)]
+    db.close()
 
 
 async def test_a_signed_callback_that_is_sent_again_changes_nothing(guarded: Said) -> None:

@@ -12,10 +12,10 @@ from holdfast.errors import Forbidden, KeyNeeded, MisdirectedRequest, TooManyReq
 from holdfast.http.auth import LOCAL, NOBODY, Keys
 from holdfast.http.guard import Guard, Hosts, Rate
 from holdfast.ops.api_keys import SCOPES, ApiKeys
-from holdfast.runtime.engine import Engine
 from holdfast.store.sqlite.store import SqliteStore
 from holdfast.testing import ManualClock
 from holdfast.tools.registry import Registry
+from tests.runtime.bench import engine_on
 from tests.small_limits import with_limits
 
 BOOTSTRAP = "bootstrap-0123456789"
@@ -34,9 +34,9 @@ def clock() -> ManualClock:
 
 @pytest.fixture
 async def api_keys(tmp_path: Path, clock: ManualClock) -> AsyncIterator[ApiKeys]:
-    engine = Engine(SqliteStore(str(tmp_path / "holdfast.db")), Registry(), clock)
+    engine = engine_on(SqliteStore(str(tmp_path / "holdfast.db")), Registry(), clock)
     await engine.open(drive=False)
-    yield (keys := ApiKeys(engine))
+    yield (keys := ApiKeys(engine.store, engine.clock, engine.gate))
     await keys.close()
     await engine.close()
 

@@ -56,10 +56,10 @@ async def test_a_server_that_is_told_to_stop_leaves_in_order(tmp_path: Path) -> 
 
 async def rows_of(database: Path, run_id: str) -> list[object]:
     store = SqliteStore(str(database))
-    store.open_to_read()
+    await store.open_to_read()
     try:
         row = await store.run_by_id("default", RunId(run_id))
         assert row is not None
         return [decode_row(body)[0] for *_, body in await store.journal(row.no, 0, -1)]
     finally:
-        store.close()
+        await store.close()

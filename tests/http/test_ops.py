@@ -195,15 +195,15 @@ async def test_a_run_that_nothing_will_ever_move_is_an_orphan(ask: Asker) -> Non
     assert row is not None
     batch = Batch()
     batch.changes[row.no] = RunChange("waiting", False, row.epoch, None)
-    await services.engine.commit(batch)
+    await services.engine.gate.commit(batch)
     assert (await counts(ask))["holdfast_orphan_runs",] == 1
     batch = Batch()
     batch.changes[row.no] = RunChange("running", True, row.epoch, None)
-    await services.engine.commit(batch)
+    await services.engine.gate.commit(batch)
     assert (await counts(ask))["holdfast_orphan_runs",] == 0
-    live = services.engine.advance.live.pop(row.no)
+    resident = services.engine.door.residents.pop(row.no)
     assert (await counts(ask))["holdfast_orphan_runs",] == 1
-    services.engine.advance.live[row.no] = live
+    services.engine.door.residents[row.no] = resident
     ask.holds.free.set()
 
 
@@ -219,7 +219,7 @@ async def test_looking_for_orphans_goes_on_where_it_stopped(
         return [(RunNo(no), no != 5) for no in range(after + 1, 6)][:limit]
 
     monkeypatch.setattr(engine.store, "resting_runs", resting)
-    orphans = metrics.Orphans(engine)
+    orphans = metrics.Orphans(engine.store, engine.door, engine.wakes)
     assert [await orphans.count() for _ in range(5)] == [0, 0, 1, 1, 1]
     assert asked == [0, 2, 4, 0, 2]
 

@@ -18,7 +18,7 @@ import pytest
 from holdfast.config import Settings
 from holdfast.errors import DatabaseInUse, KeyNeeded
 from holdfast.http.serve import serving
-from holdfast.runtime.ownership import holder_of, read_lock
+from holdfast.store.lock import holder_of, read_lock
 from tests.http.conftest import Asker
 
 pytestmark = pytest.mark.anyio

@@ -27,7 +27,7 @@ async def test_an_unknown_path_has_the_shape_of_every_error(ask: Asker) -> None:
     assert (answer.status, answer.code) == (404, "not_found")
 
 
-@pytest.mark.parametrize("path", ["/api/v1/schedules", f"{RUNS}/x/artefacts", "//", "/api/v1/runs/"])
+@pytest.mark.parametrize("path", ["/api/v1/nothing", f"{RUNS}/x/artefacts", "//", "/api/v1/runs/"])
 async def test_what_is_not_routed_is_404(ask: Asker, path: str) -> None:
     assert (await ask("GET", path)).code == "not_found"
 

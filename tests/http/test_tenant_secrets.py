@@ -188,7 +188,7 @@ async def test_a_provider_that_is_told_the_tenant_serves_runs_of_every_tenant(
 
     async with Holdfast(settings.db, tools=[take], secrets=[vault]) as hf:
         for tenant in ("acme", "default"):
-            await hf._commands.start(tenant, calls("take", key="{{secrets.V}}"))
+            await hf._engine.commands.start(tenant, calls("take", key="{{secrets.V}}"))
         while len(seen) < 2:
             await asyncio.sleep(0.01)
     assert sorted(seen) == ["value-of-acme", "value-of-default"]

@@ -50,7 +50,8 @@ async def run(ask: Asker, **headers: str) -> str:
 
 async def test_a_worker_stands_below_the_attempt_that_calls_it(ask: Asker, told: list[Any]) -> None:
     exporter = InMemorySpanExporter()
-    tracing = Traces(ask.serving.services.engine, SimpleSpanProcessor(exporter))
+    engine = ask.serving.services.engine
+    tracing = Traces(engine.door, engine.dispatch.jobs, SimpleSpanProcessor(exporter))
     run_id = await run(ask, traceparent=HEADER)
     tracing.close()
     assert told == [f"00-{TRACE}-{span_id(run_id, 'c', 1):016x}-01"]

@@ -30,8 +30,9 @@ from holdfast.http.routes.docs import with_docs
 from holdfast.http.serve import ROUTES, serving
 from holdfast.http.table import SCOPES, Route
 from holdfast.runtime.engine import Engine
+from holdfast.spec.schedule import schedule_from_data
 from holdfast.store.batch import Batch
-from holdfast.store.records import LetterTried
+from holdfast.store.records import Firing, LedgerEntry, LetterTried, NewCursor, ScheduleRow
 from holdfast.tools.guard import Guard
 from holdfast.tools.registry import Registry
 from holdfast.values import Millis
@@ -138,8 +139,26 @@ class World:
         batch.tried.append(
             LetterTried(letter.tries, letter.due_at, letter.due_at, "dead", letter.last_error, letter.pos)
         )
-        await engine.commit(batch)
+        await engine.gate.commit(batch)
         self.ids["letter"] = letter.id
+
+    async def schedule(self, engine: Engine) -> None:
+        """Let acme have a schedule that is not due for a long time, and something in its ledger."""
+        data = {
+            "id": "acme-schedule",
+            "workflow": "acme-secret",
+            "trigger": {"kind": "interval", "every": "366d"},
+        }
+        spec, now = schedule_from_data(data), engine.clock.now()
+        where, at = ("acme", spec.id, "acme-occurrence"), Millis(now)
+        batch = Batch()
+        body = spec.canonical().decode()
+        batch.schedules.append(ScheduleRow(*where[:2], "interval", "api", "", 1_000, at, at, body))
+        cursor = NewCursor(*where[:2], "", 0, None, False, json.dumps({"registered_at": now, "at": now}))
+        entry = LedgerEntry(*where[:2], "", where[2], "skipped", "missed", at, None, 1, at)
+        batch.firings += [Firing(cursor=cursor), Firing((entry,))]
+        await engine.gate.commit(batch)
+        self.ids["schedule"] = spec.id
 
     # ------------------------------------------------------------------------------------------------ what is asked
 
@@ -152,6 +171,7 @@ class World:
             ("/dead-letters/{id}", ids["letter"]),
             ("/workers/{id}", "acme-worker"),
             ("/assignments/{id}", ids["assignment"]),
+            ("/schedules/{id}", ids["schedule"]),
         ):
             path = path.replace(place, place.replace("{id}", name))
         path = (
@@ -187,6 +207,8 @@ class World:
             "/register": {"id": "mine", "url": "http://127.0.0.1:9", "services": ["mine"]},
             "": {"id": "mine", "kind": "pull", "services": ["mine"]},  # /api/v1/workers
             "/heartbeat": {"id": "acme-worker"},
+            "/schedules/{id}": {"workflow": "mine", "trigger": {"kind": "interval", "every": "366d"}},
+            "/schedules/{id}/backfill": {"from": "2026-01-01", "to": "2026-01-02"},
         }
         queries: dict[str, dict[str, str]] = {
             "/workflows/{name}/diff": {"from": "1", "to": "1"},
@@ -197,7 +219,7 @@ class World:
             "/allocate": {"service": "acme-work"},
         }
         rest: dict[str, Any] = {}
-        if route.method == "POST":
+        if route.method in ("POST", "PUT"):
             rest["json"] = bodies.get(plain, {})
         if plain in queries:
             rest["params"] = queries[plain]
@@ -239,6 +261,7 @@ async def world(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator
         world = World(server.address, file, session)
         await world.furnish()
         await world.let_die(server.services.engine)
+        await world.schedule(server.services.engine)
         yield world
 
 
@@ -360,6 +383,8 @@ def names_an_object(route: Route) -> bool:
     by_body = {"/runs", "/assignments/poll", "/tasks", "/flows/version", "/tasks/signal", "/tasks/cancel",
                "/heartbeat", "/workers/heartbeat"}  # fmt: skip
     by_query = {"/tasks/get", "/tasks/runs"}
+    if route.method == "PUT":
+        return False  # what is not there is made, and is the caller's own
     return "{" in route.path or plain in (by_body if route.method == "POST" else by_query)
 
 
@@ -378,6 +403,18 @@ async def test_another_tenants_things_are_not_found_and_stay_as_they_are(world: 
 
 
 @pytest.mark.anyio
+async def test_a_schedule_of_the_same_id_is_another_one_for_another_tenant(world: World) -> None:
+    other = await world.key("other", "admin")
+    before = world.rows("acme")
+    path = f"/api/v1/schedules/{world.ids['schedule']}"
+    mine = {"workflow": "mine", "trigger": {"kind": "interval", "every": "366d"}}
+    assert (await world.ask("PUT", path, other, json=mine)).status == 201
+    assert (await world.ask("GET", f"{path}/ledger", other)).json["items"] == []
+    assert (await world.ask("DELETE", path, other)).json["workflow"] == "mine"
+    assert world.rows("acme") == before
+
+
+@pytest.mark.anyio
 async def test_what_is_not_found_is_told_as_if_it_had_never_been(world: World) -> None:
     """The same words for what another has and for what nobody has, but for the name that was asked for."""
     other = await world.key("other", "admin")
@@ -387,7 +424,7 @@ async def test_what_is_not_found_is_told_as_if_it_had_never_been(world: World) -
             continue
         answer = await world.ask(route.method, world.path_of(route), other, **world.rest_of(route))
         told[named(route)] = (answer.status, _without(answer.text, world))
-    for what in ("run", "flow", "token", "artefact", "letter"):
+    for what in ("run", "flow", "token", "artefact", "letter", "schedule"):
         world.ids[what] = world.ids[what][:-4] + "0000"
     world.ids["assignment"] = "asg-" + base64.urlsafe_b64encode(b'[9999,"job",1]').decode().rstrip("=")
     for route in EVERY:
@@ -408,7 +445,15 @@ def _without(text: str, world: World) -> str:
 async def test_lists_and_answers_for_others_show_nothing_of_a_tenant(world: World) -> None:
     other = await world.key("other", "admin")
     before, seen = world.rows("acme"), {}
-    marks = [*world.ids.values(), "acme-worker", "acme-secret", "acme-work", "acme-input", "acme-file"]
+    marks = [
+        *world.ids.values(),
+        "acme-worker",
+        "acme-secret",
+        "acme-work",
+        "acme-input",
+        "acme-file",
+        "acme-occurrence",
+    ]
     marks.remove(world.ids["key of other"])
     for route in EVERY:
         if route.scope is None or names_an_object(route) or route.path in STREAMS:

@@ -15,9 +15,9 @@ from holdfast import limits
 from holdfast.config import Settings
 from holdfast.errors import InvalidRequest
 from holdfast.http.json_body import read_json
+from holdfast.http.request import SINGLE
 from holdfast.http.routes.docs import with_docs
 from holdfast.http.serve import ROUTES
-from holdfast.http.server import SINGLE
 from holdfast.http.table import Route
 from holdfast.signing import signature
 from tests.http.conftest import Asker

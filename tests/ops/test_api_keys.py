@@ -12,11 +12,11 @@ import pytest
 
 from holdfast.errors import InvalidInputs, LimitExceeded, NotFound
 from holdfast.ops.api_keys import ApiKeys
-from holdfast.runtime.engine import Engine
 from holdfast.store.sqlite.store import SqliteStore
 from holdfast.testing import ManualClock
 from holdfast.tools.registry import Registry
 from holdfast.values import Millis
+from tests.runtime.bench import engine_on
 from tests.small_limits import with_limits
 
 HOUR = 3600
@@ -39,9 +39,9 @@ def file(tmp_path: Path) -> Path:
 
 @asynccontextmanager
 async def opened(file: Path, clock: ManualClock) -> AsyncIterator[ApiKeys]:
-    engine = Engine(SqliteStore(str(file)), Registry(), clock)
+    engine = engine_on(SqliteStore(str(file)), Registry(), clock)
     await engine.open(drive=False)
-    keys = ApiKeys(engine)
+    keys = ApiKeys(engine.store, engine.clock, engine.gate)
     await keys.load()
     yield keys
     await keys.close()

@@ -33,24 +33,24 @@ def original(tmp_path: Path) -> Path:
     """A database with an artefact and a job that a worker has."""
     path = tmp_path / "a.db"
     store = SqliteStore(str(path), threads=False)
-    store.open()
+    store.open_file()
     batch = Batch()
     batch.assignments.append(AssignmentRow(RunNo(1), "s", 1, "service", "worker", "token", 1, Millis(1)))
     told: list[BaseException | None] = []
     store.submit(batch, told.append)
     assert told == [None]
-    store.close()
+    store.close_file()
     Artefacts(tmp_path / "a.db.artefacts").put(iter([b"made"]))
     return path
 
 
 def copied(original: Path, *, as_copy: bool = False) -> Path:
     reader = SqliteStore(str(original))
-    reader.open_to_read()
+    reader.open_file_to_read()
     try:
         back_up(reader, original.with_name("copy.db"), as_copy=as_copy)
     finally:
-        reader.close()
+        reader.close_file()
     return original.with_name("copy.db")
 
 
@@ -77,7 +77,7 @@ def test_a_backup_whose_last_sync_fails_is_not_there(original: Path, monkeypatch
 
 def _opened(path: Path) -> SqliteStore:
     store = SqliteStore(str(path), threads=False)
-    store.open()
+    store.open_file()
     return store
 
 
@@ -87,11 +87,11 @@ def test_a_copy_with_its_own_identity_accepts_nothing_that_the_original_gave_out
 ) -> None:
     first = _opened(original)
     address = sealed(first.server_key, Capability("default", "r", "s", 1))
-    first.close()
+    first.close_file()
     store = _opened(copied(original, as_copy=as_copy))
     accepted = opened(store.server_key, address, "resume")
     tokens = list(store._read.execute("SELECT worker, token FROM assignment"))
-    store.close()
+    store.close_file()
     assert (accepted is None) == as_copy
     assert tokens == ([("", "")] if as_copy else [("worker", "token")])
 
@@ -99,7 +99,7 @@ def test_a_copy_with_its_own_identity_accepts_nothing_that_the_original_gave_out
 def _warnings(path: Path, caplog: pytest.LogCaptureFixture) -> list[str]:
     caplog.clear()
     with caplog.at_level(logging.WARNING):
-        _opened(path).close()
+        _opened(path).close_file()
     return [record.getMessage() for record in caplog.records if "--as-copy" in record.getMessage()]
 
 
@@ -127,8 +127,8 @@ async def test_doctor_says_of_a_copy_that_it_is_one(original: Path, as_copy: boo
     db.execute("DELETE FROM assignment")
     db.close()
     store = SqliteStore(str(copied(original, as_copy=as_copy)))
-    store.open_to_read()
+    await store.open_to_read()
     found = {finding.check: finding for finding in await examine(store)}
-    store.close()
+    await store.close()
     assert ("--as-copy" in found["identity"].note) != as_copy
     assert found["identity"].problems == []

@@ -17,8 +17,10 @@ import pytest
 
 from holdfast import Context, Holdfast, tool
 from holdfast.config import Settings
+from holdfast.errors import StoreUnavailable
 from holdfast.http.serve import serving
 from holdfast.ops.doctor import Finding, examine
+from holdfast.spec.schedule import schedule_from_data
 from holdfast.store.sqlite.mark import forget_mark
 from holdfast.store.sqlite.store import SqliteStore
 
@@ -64,14 +66,19 @@ async def _filled(path: Path) -> None:
         for flow in (LARGE, FILE, *[SIMPLE] * 30):
             await (await hf.start(flow)).result(timeout=60)
         await _until_it_waits(waiting)
+        await hf.publish(SIMPLE)
+        daily = {"id": "s", "workflow": "e", "trigger": {"kind": "cron", "expression": "0 0 0 * * *"}}
+        await hf._engine.schedules.put("default", schedule_from_data(daily))
+        fired = await hf._engine.schedules.fire("default", "s")
+        await (await hf.run(fired.run_id)).result(timeout=60)
 
 
 async def _looked_at(path: Path) -> dict[str, Finding]:
     store = SqliteStore(str(path))
-    store.open_to_read()
-    with store.still():
+    await store.open_to_read()
+    async with store.still():
         found = {finding.check: finding for finding in await examine(store)}
-    store.close()
+    await store.close()
     return found
 
 
@@ -96,6 +103,33 @@ async def test_a_sound_file_has_no_problem(tmp_path: Path) -> None:
         ("DELETE FROM wait", "waits have their row", "step s of run"),
         ("UPDATE wait SET resolved_at = 1, outcome = 'x'", "waits have their row", "no row says so"),
         ("UPDATE blob SET body = replace(body, 'x', 'y')", "large values have their hash", "other content"),
+        ("UPDATE wait SET name = 'other'", "waits have their row", "another name"),
+        ("UPDATE wait SET attempt = 7", "waits have their row", "another name, attempt"),
+        ("UPDATE wait SET expires_at = NULL", "waits have their row", "or end"),
+        ("UPDATE wait SET tenant = 'b'", "waits are of the tenant of their run", "of the tenant b"),
+        ("UPDATE run SET wake_at = NULL WHERE no = 1", "waiting runs wake in time", "has a timer"),
+        ("UPDATE run SET wake_at = wake_at + 1 WHERE no = 1", "waiting runs wake in time", "has a timer"),
+        (
+            "INSERT INTO assignment VALUES (1, 's', 1, 'v', 'w', 't', 1, 1)",
+            "jobs are of open attempts",
+            "worker",
+        ),
+        ("UPDATE version SET definition = '{}'", "definitions have their hash", "cannot be read"),
+        (
+            "UPDATE version SET definition = replace(definition, 'large', 'other')",
+            "definitions have their hash",
+            "of l",
+        ),
+        ("UPDATE journal SET at = 1 WHERE run = 3 AND seq = 2", "times never fall", "run number 3"),
+        ("UPDATE journal SET kind = 'x' WHERE run = 3", "rows say what they are", "is called x"),
+        ("DELETE FROM series", "series are known", "is not there"),
+        ("DELETE FROM cursor", "schedules have a cursor", "schedule s of tenant default"),
+        ("DELETE FROM schedule", "cursors have a schedule", "schedule s"),
+        ("DELETE FROM ledger", "runs of schedules are in the ledger", "by schedule s"),
+        ("UPDATE ledger SET run = 999", "nothing without a run", "an occurrence of run number 999"),
+        ("DROP TABLE blob", "schema", "no table 'blob'"),
+        ("DROP INDEX run_due", "schema", "no index 'run_due'"),
+        ("UPDATE meta SET value = 'x' WHERE key = 'epoch'", "schema", "'epoch'"),
         ("DELETE FROM journal WHERE run = 2 AND seq = 1", "journal without gaps", "run number 2"),
         (
             "UPDATE journal SET body = '[0,[9' WHERE run = 1 AND seq = 2",
@@ -112,6 +146,16 @@ async def test_what_was_done_to_the_data_is_found_with_its_place_and_what_to_do(
     finding = (await _problems(tmp_path / "h.db"))[check]
     assert says in finding.problems[0]
     assert "backup" in finding.hint
+
+
+async def test_a_file_that_does_not_say_its_schema_is_refused_with_what_to_do(tmp_path: Path) -> None:
+    await _filled(tmp_path / "h.db")
+    _change(tmp_path / "h.db", "DELETE FROM meta")
+    with pytest.raises(StoreUnavailable, match=r"does not say which schema.*backup"):
+        await _problems(tmp_path / "h.db")
+    with pytest.raises(StoreUnavailable, match=r"does not say which schema.*backup"):
+        async with Holdfast(f"sqlite:///{tmp_path / 'h.db'}"):
+            pass
 
 
 async def test_an_artefact_with_other_content_is_found(tmp_path: Path) -> None:
@@ -142,8 +186,8 @@ async def _readiness(settings: Settings) -> tuple[int, Any]:
 async def test_a_server_on_a_file_with_damaged_pages_is_not_ready(tmp_path: Path) -> None:
     path = tmp_path / "h.db"
     store = SqliteStore(str(path), threads=False)
-    store.open()
-    store.close()
+    await store.open()
+    await store.close()
     db = apsw.Connection(str(path))  # pages that no start reads
     db.execute("INSERT INTO blob SELECT 1, key, randomblob(3000) FROM json_each(?)", (json.dumps([0] * 50),))
     root = db.execute("SELECT rootpage FROM sqlite_schema WHERE name = 'blob'").get
@@ -216,9 +260,9 @@ async def test_a_restored_backup_is_no_loss(tmp_path: Path) -> None:
     path = tmp_path / "h.db"
     await _filled(path)
     store = SqliteStore(str(path))
-    store.open_to_read()
+    await store.open_to_read()
     store.copy_to(str(tmp_path / "copy.db"))
-    store.close()
+    await store.close()
     async with Holdfast(f"sqlite:///{path}", tools=[later]) as hf:
         await (await hf.start(SIMPLE)).result(timeout=60)
     path.write_bytes((tmp_path / "copy.db").read_bytes())  # the same inode, with the old mark beside it

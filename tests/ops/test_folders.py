@@ -9,6 +9,7 @@ import socket
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from holdfast import limits
@@ -127,9 +128,13 @@ async def test_a_folder_that_is_not_there_is_refused(tmp_path: Path) -> None:
         "a.txt",
         ".git/a.yaml",
         "holdfast.schema.json",
+        "schedules.yaml",
+        "night.schedules.yml",
     ],
 )
-async def test_what_editors_leave_schemas_and_hidden_files_are_passed_over(shelf: Shelf, file: str) -> None:
+async def test_what_editors_leave_schemas_schedules_and_hidden_files_are_passed_over(
+    shelf: Shelf, file: str
+) -> None:
     shelf.write(file, "a")
     await shelf.folder.load()
     assert (shelf.published, shelf.folder.files) == ([], [])
@@ -175,6 +180,19 @@ async def test_what_is_no_regular_file_is_reported_and_not_opened(
     assert shelf.published == ["good: "]
     ((problem,),) = [one.problems for one in shelf.folder.broken]
     assert what in problem.message and shelf.folder.broken[0].file == "bad.yaml"
+
+
+async def test_a_file_name_that_is_not_utf_8_is_shown_as_text(shelf: Shelf) -> None:
+    for name in (b"a\xff.yaml", b"b\x9b.yaml"):
+        path = shelf.root / os.fsdecode(name)
+        path.write_text("name: [" if name.startswith(b"b") else "name: a\nsteps: [{id: s, tool: echo}]\n")
+    await shelf.folder.load()
+    await shelf.folder.look()
+    assert [(one.file, one.status) for one in shelf.folder.files] == [
+        ("a\\udcff.yaml", "published"),
+        ("b\\udc9b.yaml", "broken"),
+    ]
+    assert msgspec.json.encode(shelf.folder.files)
 
 
 async def test_a_link_to_nothing_is_passed_over(shelf: Shelf) -> None:

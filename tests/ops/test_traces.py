@@ -18,7 +18,7 @@ from holdfast.runtime.engine import Engine
 from holdfast.spec.workflow import WorkflowSpec
 from holdfast.store.sqlite.store import SqliteStore
 from holdfast.tools.registry import Registry
-from tests.runtime.bench import started
+from tests.runtime.bench import engine_on, started
 
 pytestmark = pytest.mark.anyio
 
@@ -38,7 +38,7 @@ def anyio_backend() -> str:
 
 
 def engine_of(path: Path) -> Engine:
-    return Engine(SqliteStore(str(path / "h.db")), Registry([ok]))
+    return engine_on(SqliteStore(str(path / "h.db")), Registry([ok]))
 
 
 @pytest.fixture
@@ -52,9 +52,9 @@ async def engine(tmp_path: Path) -> AsyncIterator[Engine]:
 async def spans_of(engine: Engine, spec: WorkflowSpec = SPEC, trace: str = "") -> dict[str, ReadableSpan]:
     """The spans of one run by their names."""
     exporter = InMemorySpanExporter()
-    tracing = Traces(engine, SimpleSpanProcessor(exporter))
-    live = await started(engine, spec, trace=trace)
-    await engine.waiters.ended(live.run.no)
+    tracing = Traces(engine.door, engine.dispatch.jobs, SimpleSpanProcessor(exporter))
+    resident = await started(engine, spec, trace=trace)
+    await engine.waiters.ended(resident.run.no)
     tracing.close()
     return {span.name: span for span in exporter.get_finished_spans()}
 
@@ -105,21 +105,21 @@ async def test_what_the_caller_does_not_want_to_see_is_not_sent(engine: Engine) 
 
 
 async def test_a_run_stays_in_its_trace_when_another_process_ends_it(tmp_path: Path) -> None:
-    first = Engine(SqliteStore(str(tmp_path / "h.db")), Registry([]))
+    first = engine_on(SqliteStore(str(tmp_path / "h.db")), Registry([]))
     await first.open()
-    live = await started(first, SPEC, trace=HEADER)  # its tool is not here
-    await first.advance.drained()
+    resident = await started(first, SPEC, trace=HEADER)  # its tool is not here
+    await first.door.drained()
     await first.close()
     second, exporter = engine_of(tmp_path), InMemorySpanExporter()
-    tracing = Traces(second, SimpleSpanProcessor(exporter))
+    tracing = Traces(second.door, second.dispatch.jobs, SimpleSpanProcessor(exporter))
     await second.open()
-    await second.waiters.ended(live.run.no)
+    await second.waiters.ended(resident.run.no)
     await second.close()
     tracing.close()
     spans = {span.name: span for span in exporter.get_finished_spans()}
     assert set(spans) == {"w", "a", "b"}
     assert {ids(span)[0] for span in spans.values()} == {TRACE}
-    assert ids(spans["w"])[1] == f"{span_id(live.run.id):016x}"
+    assert ids(spans["w"])[1] == f"{span_id(resident.run.id):016x}"
 
 
 def test_the_work_of_an_attempt_stands_below_its_span() -> None:
@@ -130,8 +130,8 @@ def test_the_work_of_an_attempt_stands_below_its_span() -> None:
 
 
 async def test_without_spans_of_our_own_a_trace_is_passed_on_as_it_came(engine: Engine) -> None:
-    live = await started(engine, SPEC, trace=HEADER)
-    assert engine.dispatch.jobs.traceparent(live, "a", 1) == HEADER
+    resident = await started(engine, SPEC, trace=HEADER)
+    assert engine.dispatch.jobs.traceparent(resident, "a", 1) == HEADER
     plain = await started(engine, SPEC)
     assert engine.dispatch.jobs.traceparent(plain, "a", 1) is None
     await engine.waiters.ended(plain.run.no)
@@ -153,8 +153,8 @@ def test_a_traceparent_is_taken_as_it_is() -> None:
 
 
 async def test_nothing_is_traced_where_nobody_says_where_to(engine: Engine) -> None:
-    assert traces.begin(engine, None) is None
-    assert engine.advance.watchers == []
+    assert traces.begin(engine.door, engine.dispatch.jobs, None) is None
+    assert engine.door.watchers == []
 
 
 async def test_a_missing_extra_is_told_and_stops_nothing(
@@ -168,5 +168,5 @@ async def test_a_missing_extra_is_told_and_stops_nothing(
     modules["opentelemetry.exporter.otlp.proto.http.trace_exporter"] = None
     for name in modules:
         monkeypatch.setitem(sys.modules, name, None)
-    assert traces.begin(engine, "http://127.0.0.1:9") is None
+    assert traces.begin(engine.door, engine.dispatch.jobs, "http://127.0.0.1:9") is None
     assert "pip install 'holdfast[otel]'" in caplog.text

@@ -16,15 +16,14 @@ from holdfast import tool
 from holdfast.errors import NotFound, Refused, SchemaTooOld, StoreUnavailable
 from holdfast.ops.backup import back_up
 from holdfast.ops.doctor import Finding, examine
-from holdfast.ops.upkeep import AGAIN_SECONDS, FIRST_SECONDS, PAUSE_SECONDS, Upkeep, retire
+from holdfast.ops.upkeep import AGAIN_SECONDS, FIRST_SECONDS, PAUSE_SECONDS, retire
 from holdfast.store.artefacts import SCHEME, Artefacts
 from holdfast.store.batch import Batch
 from holdfast.store.sqlite.store import SqliteStore
 from holdfast.store.statements import statements
 from holdfast.testing import BEGAN, next_call
-from holdfast.tools.registry import Registry
 from holdfast.values import Millis
-from tests.runtime.bench import Bench, Store, opened, rows
+from tests.runtime.bench import Bench, bench, opened, rows
 from tests.runtime.manual import by_hand, clock, settled
 
 DAY = 24 * 60 * 60
@@ -58,17 +57,17 @@ def left(path: Path) -> dict[str, int]:
 
 def reader(path: Path) -> SqliteStore:
     store = SqliteStore(str(path / "h.db"))
-    store.open_to_read()
+    store.open_file_to_read()
     return store
 
 
 async def findings(path: Path) -> dict[str, Finding]:
     store = reader(path)
     try:
-        with store.still():
+        async with store.still():
             return {finding.check: finding for finding in await examine(store)}
     finally:
-        store.close()
+        await store.close()
 
 
 # --------------------------------------------------------------------------------------------------- retention
@@ -150,9 +149,8 @@ async def test_old_runs_are_found_without_looking_at_the_others(tmp_path: Path) 
 @asynccontextmanager
 async def kept(path: Path, days: float | None = 30) -> AsyncIterator[Bench]:
     """An engine that looks after its file."""
-    store = Store(path / "h.db")
-    upkeep = Upkeep(store, Artefacts(path / "h.db.artefacts"), days)
-    engine = Bench(store, Registry([large, endless]), clock(), upkeep=upkeep)
+    artefacts = Artefacts(path / "h.db.artefacts")
+    engine = bench(path, [large, endless], clock(), artefacts=artefacts, has_upkeep=True, retention_days=days)
     await engine.open()
     try:
         yield engine
@@ -299,9 +297,8 @@ async def test_an_idle_engine_has_one_call_to_wait_for_and_a_closed_one_none(tmp
 
 @by_hand
 async def test_an_engine_that_does_not_drive_all_runs_deletes_nothing(tmp_path: Path) -> None:
-    store = Store(tmp_path / "h.db")
-    upkeep = Upkeep(store, Artefacts(tmp_path / "h.db.artefacts"), 30)
-    engine = Bench(store, Registry([large]), clock(), upkeep=upkeep)
+    artefacts = Artefacts(tmp_path / "h.db.artefacts")
+    engine = bench(tmp_path, [large], clock(), artefacts=artefacts, has_upkeep=True, retention_days=30)
     await engine.open(drive=False)
     await finished(engine, 1)
     await clock().advance(60 * DAY)
@@ -340,7 +337,7 @@ async def test_a_copy_made_while_runs_go_on_is_whole_and_can_be_gone_on_with(tmp
         run = await engine.begin("name: n\nsteps: [{id: a, tool: large}, {id: b, tool: endless}]")
         store = reader(tmp_path)
         back_up(store, copies / "h.db")
-        store.close()
+        await store.close()
         await finished(engine, 1)
 
     @tool(name="endless")
@@ -358,7 +355,7 @@ async def test_a_copy_is_one_file(tmp_path: Path) -> None:
         await finished(engine, 1)
         store = reader(tmp_path)
         back_up(store, tmp_path / "copy.db")
-        store.close()
+        await store.close()
     assert [file.name for file in tmp_path.glob("*copy*")] == ["copy.db"]
 
 
@@ -370,7 +367,7 @@ async def test_a_copy_has_the_artefacts_too(tmp_path: Path) -> None:
     (tmp_path / "h.db.artefacts/ab/cdef").write_text("a file")
     store = reader(tmp_path)
     back_up(store, tmp_path / "copy.db")
-    store.close()
+    await store.close()
     assert (tmp_path / "copy.db.artefacts/ab/cdef").read_text() == "a file"
 
 
@@ -382,7 +379,7 @@ async def test_a_copy_overwrites_nothing(tmp_path: Path) -> None:
     store = reader(tmp_path)
     with pytest.raises(Refused, match="already there"):
         back_up(store, tmp_path / "copy.db")
-    store.close()
+    await store.close()
     assert (tmp_path / "copy.db").read_text() == "precious"
 
 
@@ -393,7 +390,7 @@ async def test_a_copy_that_cannot_be_written_leaves_nothing(tmp_path: Path) -> N
     store = reader(tmp_path)
     with pytest.raises(StoreUnavailable):
         back_up(store, tmp_path / "nowhere" / "copy.db")
-    store.close()
+    await store.close()
     assert not list(tmp_path.glob("**/*copy*"))
 
 
@@ -421,12 +418,12 @@ async def test_what_is_read_within_one_look_is_of_one_moment(tmp_path: Path) -> 
     async with opened(tmp_path, [large], clock()) as engine:
         await finished(engine, 1)
         store = reader(tmp_path)
-        with store.still():
+        async with store.still():
             before = await store.list_runs("default", None, 10)
             await finished(engine, 1)
             assert await store.list_runs("default", None, 10) == before
         assert len((await store.list_runs("default", None, 10)).rows) == 2
-        store.close()
+        await store.close()
 
 
 # ------------------------------------------------------------------------------------------------------ doctor

@@ -34,7 +34,7 @@ def holds(data: Any) -> bool:
     report = Report(None, "")
     expr = condition_from(data, report, ())
     assert report.problems == []
-    return condition(expr)(look)
+    return condition(expr)(look, Work())
 
 
 TRUE: list[Any] = [
@@ -146,14 +146,14 @@ def test_parts_after_the_one_that_decides_are_not_looked_at() -> None:
         return True
 
     expr = condition_from({"or": ["$shared.a", "$shared.b"]}, report, ())
-    assert condition(expr)(watching)
+    assert condition(expr)(watching, Work())
     assert seen == [("a",)]
 
 
 @given(CONDITIONS, JSON)
 def test_every_condition_has_an_answer_whatever_it_meets(data: Any, met: Any) -> None:
     expr = condition_from(data, Report(None, ""), ())
-    assert condition(expr)(lambda _: met) in (True, False)
+    assert condition(expr)(lambda _: met, Work()) in (True, False)
 
 
 @given(JSON, JSON)
@@ -171,7 +171,7 @@ def test_each_word_is_the_opposite_of_another(left: Any, right: Any) -> None:
 
 def holds_between(word: str, left: Any, right: Any) -> bool:
     expr = condition_from({word: ["$shared.a", "$shared.b"]}, Report(None, ""), ())
-    return condition(expr)(lambda what: left if what.members == ("a",) else right)
+    return condition(expr)(lambda what: left if what.members == ("a",) else right, Work())
 
 
 @given(JSON, st.lists(JSON, max_size=4))

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.errors import InvalidSpec
-from holdfast.plan.flow import Inner, block_of
-from holdfast.plan.graph import Block
+from holdfast.plan.flow import block_of
+from holdfast.plan.graph import Block, Inner
 from holdfast.spec.flow import FlowSpec
 from tests.spec.flows import FULL, JSON, REFERENCES
 from tests.spec.test_flow import graphs
@@ -17,7 +17,7 @@ from tests.spec.test_flow_hostile import PLACES, with_other
 
 
 def compiled(spec: FlowSpec) -> Block:
-    return block_of(spec.graph, 0, lambda name, depth: Inner(Block({}, ""), None, dict, None))
+    return block_of(spec.graph, 0, lambda name, depth, keep=0: Inner(name, Block({}, ""), None, dict, None))
 
 
 @given(graphs())

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import importlib
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from holdfast import Holdfast
 
 HOLDFAST = Path(sys.executable).with_name("holdfast")
 
@@ -37,3 +40,40 @@ def test_a_secret_that_a_tool_logs_by_itself_is_redacted(tmp_path: Path, form: s
     )
     assert "calling with ***" in ended.stderr
     assert "4711" not in ended.stderr
+
+
+IN_PARTS = """
+from holdfast import Context, tool
+
+@tool
+async def here(context: Context, token):
+    context.log(token[:9])
+    context.log(token[9:])
+
+@tool(isolate="process")
+def apart(context: Context, token):
+    context.log(token[:9])
+    context.log(token[9:])
+"""
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("name", ["here", "apart"])
+async def test_a_secret_that_a_tool_logs_in_two_parts_is_redacted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, name: str
+) -> None:
+    caplog.set_level("INFO", "holdfast.tool")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("HOLDFAST_SECRET_TOKEN", "correct-horse-battery")
+    (tmp_path / f"parts_{name}.py").write_text(IN_PARTS)
+    tools = importlib.import_module(f"parts_{name}")
+    step = {"id": "a", "tool": name, "args": {"token": "{{secrets.TOKEN}}"}}
+    async with Holdfast(f"sqlite:///{tmp_path}/h.db", tools=[getattr(tools, name)]) as hf:
+        await (await hf.start({"name": "flow", "steps": [step]})).result()
+    said = [vars(record)["said"]["message"] for record in caplog.records if record.name == "holdfast.tool"]
+    assert said == ["***", "***"]

@@ -11,8 +11,10 @@ from typing import Any
 import apsw
 
 from holdfast.embed import RunHandle
+from holdfast.runtime import compose
 from holdfast.runtime.clock import Clock
-from holdfast.runtime.door import Live
+from holdfast.runtime.compose import Options
+from holdfast.runtime.door import ResidentRun
 from holdfast.runtime.engine import Engine
 from holdfast.runtime.starts import StartRun
 from holdfast.spec.notation import Definition
@@ -20,6 +22,7 @@ from holdfast.spec.workflow import WorkflowSpec
 from holdfast.store.batch import Batch
 from holdfast.store.sqlite.store import SqliteStore
 from holdfast.testing import crash
+from holdfast.tools.guard import Guard
 from holdfast.tools.registry import Registry
 from holdfast.values import RunId
 
@@ -59,9 +62,9 @@ class Store(SqliteStore):
             return done(error)
         super().submit(batch, done)
 
-    def close(self) -> None:
+    def close_file(self) -> None:
         self.is_closed = True
-        super().close()
+        super().close_file()
 
     def let_go(self) -> None:
         self.hold = False
@@ -72,11 +75,11 @@ class Store(SqliteStore):
 
 async def started(
     engine: Engine, definition: Definition, inputs: dict[str, Any] | None = None, **more: Any
-) -> Live:
+) -> ResidentRun:
     """A run that begins now, as the engine holds it."""
     begun = await engine.starts.start(StartRun(definition=definition, inputs=inputs or {}, **more))
-    assert begun.live is not None
-    return begun.live
+    assert begun.resident is not None
+    return begun.resident
 
 
 class Bench(Engine):
@@ -88,11 +91,11 @@ class Bench(Engine):
         self, definition: str, inputs: Mapping[str, Any] | None = None, **labels: str
     ) -> RunHandle:
         spec = WorkflowSpec.from_yaml_str(definition)
-        live = await started(self, spec, dict(inputs or {}), labels=labels)
-        return RunHandle(self, live.run.no, live.run.id)
+        resident = await started(self, spec, dict(inputs or {}), labels=labels)
+        return RunHandle(self, resident.run.no, resident.run.id)
 
     async def attach(self, run_id: RunId) -> RunHandle:
-        row = await self.row_of(run_id)
+        row = await self.runs.row_of(run_id)
         return RunHandle(self, row.no, row.id)
 
     def crash(self) -> None:
@@ -100,19 +103,34 @@ class Bench(Engine):
         crash(self)
 
 
-def bench(path: Path, tools: Iterable[Any], clock: Clock, store: Store | None = None, **limits: Any) -> Bench:
-    return Bench(store or Store(path / "h.db"), Registry(tools), clock, **limits)
+def engine_on(store: SqliteStore, registry: Registry, clock: Clock | None = None, **options: Any) -> Engine:
+    """An engine on a store of the test's own."""
+    return Engine(compose.parts_of(store, registry, clock, Options(**options)))
+
+
+def bench(
+    path: Path,
+    tools: Iterable[Any],
+    clock: Clock,
+    store: Store | None = None,
+    guard: Guard | None = None,
+    **options: Any,
+) -> Bench:
+    made = compose.parts_of(
+        store or Store(path / "h.db"), Registry(tools, guard=guard), clock, Options(**options)
+    )
+    return Bench(made)
 
 
 @asynccontextmanager
-async def opened(path: Path, tools: Iterable[Any], clock: Clock, **limits: Any) -> AsyncIterator[Bench]:
+async def opened(path: Path, tools: Iterable[Any], clock: Clock, **options: Any) -> AsyncIterator[Bench]:
     """An engine that is closed gracefully, unless the test has ended it already."""
-    engine = bench(path, tools, clock, **limits)
+    engine = bench(path, tools, clock, **options)
     await engine.open()
     try:
         yield engine
     finally:
-        if not engine.advance.is_over:
+        if not engine.door.is_over:
             await engine.close()
 
 

@@ -47,7 +47,8 @@ async def main() -> None:
             threading.Thread(target=print).start()
         except RuntimeError as error:
             print(error, flush=True)
-        health = Health(hf._engine)
+        engine = hf._engine
+        health = Health(engine.store, engine.clock, engine.committer, engine.gate)
         health.begin()
         runs = [
             await hf.start({"name": "t", "steps": [{"id": f"s{n}", "tool": "here"} for n in range(2)]})

@@ -97,8 +97,8 @@ class World:
 
     async def open(self) -> None:
         limits: dict[str, Any] = {
-            "places": self.random.choice([2, 5, 1000]),
-            "resident": self.random.choice([3, 1000]),
+            "attempts_max": self.random.choice([2, 5, 1000]),
+            "resident_max": self.random.choice([3, 1000]),
         }
         self.engine = bench(self.path, [self.tool], clock(), **(limits if self.is_wild else {}))
         self.engine.store.lag = self._lag
@@ -113,7 +113,7 @@ class World:
         if chance < 0.35:
             self._start()
         elif chance < 0.45 and self.runs:
-            cancelling = asyncio.ensure_future(self.engine.cancel(self.random.choice(self.runs)))
+            cancelling = asyncio.ensure_future(self.engine.runs.cancel(self.random.choice(self.runs)))
             cancelling.add_done_callback(lambda done: done.exception())
         elif chance < 0.55:
             self.engine.store.refuse = self._flaky if self.random.random() < 0.5 else self._away
@@ -166,7 +166,7 @@ async def test_whatever_happens_every_promise_holds(tmp_path: Path, seed: int) -
         await world.move()
     await world.calm()
     assert world.problems == []
-    assert world.engine.advance.quarantined == {}
+    assert world.engine.door.quarantined == {}
     assert world.open_runs() == []
     for run_id in world.runs:
         assert len(world.bodies(run_id)) > 0  # what was acknowledged is there

@@ -72,8 +72,8 @@ class Watch:
         self.last_looks: set[tuple[int, str]] = set()
 
     def committed(self, batch: Batch, entries: list[Entry], seconds: float) -> None:
-        for live, event, decisions, _ in entries:
-            no = live.run.no
+        for resident, event, decisions, _ in entries:
+            no = resident.run.no
             if isinstance(event, TimerFired):
                 due = self.set[key := (no, event.path, event.timer)]
                 self.fired[no, event.path, event.timer, due] += 1
@@ -86,7 +86,7 @@ class Watch:
             for order in decisions:
                 if isinstance(order, ArmTimer):
                     self.set[no, order.path, order.timer] = order.at
-                    delay = (order.at - live.run.at) / 1000
+                    delay = (order.at - resident.run.at) / 1000
                     self.counts_until[no, order.path, order.timer] = clock().monotonic() + delay - 0.001
 
 
@@ -125,7 +125,7 @@ async def test_whatever_the_clock_does_no_wait_ends_early_and_none_is_lost(
     rng, watch, moves = random.Random(seed), Watch(), 0
     while moves < MOVES:
         async with opened(tmp_path, TOOLS, clock()) as engine:
-            engine.advance.watchers.append(watch.committed)
+            engine.door.watchers.append(watch.committed)
             if not moves:
                 await began(engine)
             while (moves := moves + 1) < MOVES and not await moved(rng, sorted(watch.set.values())):
@@ -133,7 +133,7 @@ async def test_whatever_the_clock_does_no_wait_ends_early_and_none_is_lost(
             await settled()
             engine.crash()
     async with opened(tmp_path, TOOLS, clock()) as engine:
-        engine.advance.watchers.append(watch.committed)
+        engine.door.watchers.append(watch.committed)
         for _ in range(10):  # what a back-off or a last look sets anew is due later again
             clock().wall_offset_ms = (
                 max(watch.set.values()) + HOUR_MS - (clock().now() - clock().wall_offset_ms)
@@ -149,7 +149,7 @@ async def test_whatever_the_clock_does_no_wait_ends_early_and_none_is_lost(
 @by_hand
 async def test_a_clock_that_was_set_back_by_hours_lets_a_wait_end_at_its_hour(tmp_path: Path) -> None:
     async with opened(tmp_path, [ask], clock()) as engine:
-        engine.advance.watchers.append((watch := Watch()).committed)
+        engine.door.watchers.append((watch := Watch()).committed)
         run = await engine.begin(f"name: n\nsteps: [{WAITS['callback']}]")
         await settled()
         due = max(watch.set.values())
@@ -169,7 +169,7 @@ AT_ONCE = 10_000
 @by_hand
 async def test_timers_that_are_all_due_at_one_instant_all_fire_once(tmp_path: Path) -> None:
     async with opened(tmp_path, [], clock()) as engine:
-        engine.advance.watchers.append((watch := Watch()).committed)
+        engine.door.watchers.append((watch := Watch()).committed)
         spec = WorkflowSpec.from_yaml_str("name: n\nsteps: [{id: a, kind: timer, delay_ms: 3600000}]")
         for _ in range(0, AT_ONCE, 500):
             await asyncio.gather(*(started(engine, spec) for _ in range(500)))
@@ -251,7 +251,7 @@ async def test_a_run_that_was_answered_after_the_clock_was_set_back_waits_as_lon
         await clock().advance(10)
         clock().wall_offset_ms -= 5 * HOUR_MS
         await clock().advance(10)
-        await engine.signal(run.id, "go", {})
+        await engine.runs.signal(run.id, "go", {})
         await clock().advance(45)
         assert await run.status() == "failed"
         assert 20 <= began[1] - began[0] <= 41

@@ -1,4 +1,4 @@
-"""The thresholds of Python's garbage collector are raised, unless the user chose them."""
+"""The thresholds of Python's garbage collector are raised where that is asked for, unless the user chose them."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ import gc
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
-from holdfast.runtime.engine import GC_THRESHOLD, _spare_the_collector
+from holdfast import Holdfast
+from holdfast.runtime.collector import THRESHOLD, tune
 
 
 @pytest.fixture(autouse=True)
@@ -24,19 +26,34 @@ def test_what_this_interpreter_begins_with_is_raised() -> None:
     code = "import gc; print(*gc.get_threshold())"
     fresh = subprocess.run([sys.executable, "-I", "-c", code], capture_output=True, check=True, text=True)
     gc.set_threshold(*map(int, fresh.stdout.split()))
-    _spare_the_collector()
-    assert gc.get_threshold() == GC_THRESHOLD
+    tune()
+    assert gc.get_threshold() == THRESHOLD
 
 
 @pytest.mark.parametrize("default", [(700, 10, 10), (2_000, 10, 10), (2_000, 10, 0)])
 def test_what_other_versions_begin_with_is_raised(default: tuple[int, int, int]) -> None:
     gc.set_threshold(*default)
-    _spare_the_collector()
-    assert gc.get_threshold() == GC_THRESHOLD
+    tune()
+    assert gc.get_threshold() == THRESHOLD
 
 
 @pytest.mark.parametrize("chosen", [(0, 10, 10), (701, 10, 10), (100_000, 50, 50), (2_000, 5, 5)])
 def test_what_the_user_chose_is_left(chosen: tuple[int, int, int]) -> None:
     gc.set_threshold(*chosen)
-    _spare_the_collector()
+    tune()
     assert gc.get_threshold() == chosen
+
+
+@pytest.mark.anyio
+async def test_an_embedded_engine_leaves_the_collector_alone(tmp_path: Path) -> None:
+    before = gc.get_threshold(), gc.get_freeze_count()
+    async with Holdfast(str(tmp_path / "h.db")):
+        assert (gc.get_threshold(), gc.get_freeze_count()) == before
+
+
+@pytest.mark.anyio
+async def test_an_embedded_engine_tunes_the_collector_if_it_is_asked_to(tmp_path: Path) -> None:
+    gc.set_threshold(700, 10, 10)
+    async with Holdfast(str(tmp_path / "h.db"), tune_gc=True):
+        assert gc.get_threshold() == THRESHOLD
+        assert gc.get_freeze_count() > 0

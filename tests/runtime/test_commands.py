@@ -276,7 +276,7 @@ async def test_an_accepted_run_is_told_of_with_its_labels_and_its_release(tmp_pa
         services = Services(engine)
         await services.commands.publish(T, {**steps("1"), "labels": {"of": "spec"}})
         row, _ = await services.commands.start(T, "n", labels={"team": "x"}, parent_job_id="job-1")
-        stored = await engine.row_of(row.id)
+        stored = await engine.runs.row_of(row.id)
         told = (row.labels, row.number, row.workflow, row.parent_job_id, row.created_at, row.version, row.no)
         assert told == (
             stored.labels,

@@ -12,11 +12,10 @@ import pytest
 from holdfast import Context, RunFailed, StoreUnavailable, tool
 from holdfast.embed import RunHandle
 from holdfast.engine import draft
-from holdfast.runtime.engine import Engine
 from holdfast.store.artefacts import Artefacts
 from holdfast.store.batch import Batch
 from holdfast.tools.registry import Registry
-from tests.runtime.bench import Bench, Store, bench, opened, rows
+from tests.runtime.bench import Bench, Store, bench, engine_on, opened, rows
 from tests.runtime.manual import by_hand, clock
 
 ONE = """
@@ -85,7 +84,7 @@ async def waiting(engine: Bench, count: int) -> list[RunHandle]:
     """The first one has the key, the others are parked."""
     runs = [await engine.begin(ONE) for _ in range(count)]
     await settled()
-    assert list(engine.advance.live) == [runs[0]._no]
+    assert list(engine.door.residents) == [runs[0]._no]
     return runs
 
 
@@ -229,7 +228,7 @@ async def test_a_turn_that_comes_while_the_engine_closes_is_there_for_the_next_p
     runs = await waiting(engine, 2)
     engine.store.hold = True
     desk.fail()
-    await settled()  # the failure, which hands the key on, is on its way to disk
+    await settled()  # the failure, which handler the key on, is on its way to disk
     closing = asyncio.ensure_future(engine.close())
     await settled()
     engine.store.let_go()
@@ -262,9 +261,9 @@ async def test_a_turn_given_by_a_process_that_dies_at_once_is_taken_by_the_next(
 
 async def visited(tmp_path: Path, run: RunHandle) -> None:
     """Cancel a run in a process that drives nothing."""
-    visitor = Engine(Store(tmp_path / "h.db"), Registry([]), clock())
+    visitor = engine_on(Store(tmp_path / "h.db"), Registry([]), clock())
     await visitor.open(drive=False)
-    await visitor.cancel(run.id)
+    await visitor.runs.cancel(run.id)
     await visitor.close()
 
 
@@ -371,7 +370,7 @@ async def test_artefacts_of_a_commit_that_failed_are_named_when_it_is_made_good(
     await engine.open()
     engine.store.refuse = lambda batch: away(batch) if _has(batch, "step_succeeded") else None
     run = await engine.begin("name: n\nsteps: [{id: s, tool: step}]")
-    while not engine.advance.is_stalled:  # a thread stores the file
+    while not engine.door.is_stalled:  # a thread stores the file
         await asyncio.to_thread(time.sleep, 0.001)
     engine.store.refuse = back
     await clock().advance(1)

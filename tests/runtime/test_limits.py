@@ -40,7 +40,7 @@ LOOP = "name: n\nsteps: [{id: l, kind: foreach, items: $.inputs.xs, concurrency:
 @by_hand
 async def test_never_more_attempts_are_at_work_than_there_are_places(tmp_path: Path, places: int) -> None:
     crowd = Crowd()
-    async with opened(tmp_path, [crowd.tool], clock(), places=places) as engine:
+    async with opened(tmp_path, [crowd.tool], clock(), attempts_max=places) as engine:
         runs = [await engine.begin(LOOP, {"xs": list(range(40))}) for _ in range(3)]
         for run in runs:
             assert (await run.result())["l"] == {"count": 40, "failed": 0}
@@ -58,7 +58,7 @@ async def test_all_places_are_used_while_there_is_work(tmp_path: Path) -> None:
         began.append(1)
         await gate.wait()
 
-    async with opened(tmp_path, [hangs], clock(), places=7) as engine:
+    async with opened(tmp_path, [hangs], clock(), attempts_max=7) as engine:
         run = await engine.begin(LOOP, {"xs": list(range(20))})
         await settled()
         assert len(began) == 7
@@ -81,34 +81,34 @@ async def test_places_are_respected_when_a_former_process_left_more_behind(tmp_p
         runs = [await engine.begin(definition) for _ in range(30)]
         await settled()
         engine.crash()
-    async with opened(tmp_path, [crowd.tool], clock(), places=4) as engine:
+    async with opened(tmp_path, [crowd.tool], clock(), attempts_max=4) as engine:
         await clock().advance(1)
         assert [row for (row,) in rows(tmp_path, "SELECT status FROM run")] == ["completed"] * 30
     assert len(runs) == 30 and crowd.most <= 4
 
 
-@pytest.mark.parametrize("resident", [1, 2, 5])
+@pytest.mark.parametrize("resident_max", [1, 2, 5])
 @by_hand
 async def test_runs_beyond_those_in_memory_wait_in_the_store_and_all_end(
-    tmp_path: Path, resident: int
+    tmp_path: Path, resident_max: int
 ) -> None:
     crowd = Crowd()
     most = 0
-    async with opened(tmp_path, [crowd.tool], clock(), resident=resident) as engine:
+    async with opened(tmp_path, [crowd.tool], clock(), resident_max=resident_max) as engine:
         runs = []
         for _ in range(20):
             runs.append(await engine.begin("name: n\nsteps: [{id: a, tool: work}, {id: b, tool: work}]"))
-            most = max(most, len(engine.advance.live))
+            most = max(most, len(engine.door.residents))
         await clock().advance(5)
         assert [await run.status() for run in runs] == ["completed"] * 20
         assert [len(await run.result()) for run in runs] == [2] * 20
-    assert most <= resident + 1  # the one that is just being accepted
+    assert most <= resident_max + 1  # the one that is just being accepted
 
 
 @by_hand
 async def test_runs_beyond_those_in_memory_end_although_none_calls_a_tool(tmp_path: Path) -> None:
     definition = "name: n\nsteps: [{id: w, kind: timer, delay_ms: 2000}]"
-    async with opened(tmp_path, [], clock(), resident=2) as engine:
+    async with opened(tmp_path, [], clock(), resident_max=2) as engine:
         runs = [await engine.begin(definition) for _ in range(8)]
         await clock().advance(60)
         assert [await run.status() for run in runs] == ["completed"] * 8
@@ -123,7 +123,7 @@ async def test_a_run_that_was_only_accepted_goes_on_in_the_next_process(tmp_path
     async def hangs() -> None:
         await gate.wait()
 
-    async with opened(tmp_path, [hangs], clock(), resident=1) as engine:
+    async with opened(tmp_path, [hangs], clock(), resident_max=1) as engine:
         runs = [await engine.begin("name: n\nsteps: [{id: a, tool: work}]") for _ in range(3)]
         await settled()
         assert await runs[2].status() == "pending"
@@ -141,9 +141,9 @@ async def test_a_run_that_was_only_accepted_can_be_cancelled(tmp_path: Path) -> 
     async def hangs() -> None:
         await gate.wait()
 
-    async with opened(tmp_path, [hangs], clock(), resident=1) as engine:
+    async with opened(tmp_path, [hangs], clock(), resident_max=1) as engine:
         runs = [await engine.begin("name: n\nsteps: [{id: a, tool: work}]") for _ in range(2)]
-        await engine.cancel(runs[1].id)
+        await engine.runs.cancel(runs[1].id)
         assert await runs[1].status() == "cancelled"
         gate.set()
         await runs[0].result()

@@ -230,7 +230,7 @@ async def test_the_loop_gets_its_turns_while_a_large_stored_definition_is_read(t
         handle = await hf.start("large")
         await handle.result()
     async with Holdfast(address) as hf:
-        row = await hf._engine.row_of(handle.id)
+        row = await hf._engine.runs.row_of(handle.id)
         plans = hf._engine.plans
         assert await _turns_during(plans.of_version(row.tenant, row.version)) > 2, "compiled in one turn"
         assert await _turns_during(hf._engine.starts.published("large")) == 1, "read twice"
@@ -246,7 +246,7 @@ async def test_many_runs_of_one_version_compile_it_once(tmp_path: Path) -> None:
     address = f"sqlite:///{tmp_path}/h.db"
     async with Holdfast(address) as hf:
         handle = await hf.start(LARGE)
-        row = await hf._engine.row_of(handle.id)
+        row = await hf._engine.runs.row_of(handle.id)
     async with Holdfast(address) as hf:
         found = [hf._engine.plans.of_version(row.tenant, row.version) for _ in range(5)]
         assert len(set(map(id, await asyncio.gather(*found)))) == 1

@@ -253,7 +253,7 @@ async def test_one_run_that_cannot_be_read_does_not_stop_the_others(tmp_path: Pa
             "completed",
             "completed",
         ]
-        assert list(engine.advance.quarantined) == [2]
+        assert list(engine.door.quarantined) == [2]
 
 
 @by_hand
@@ -268,7 +268,7 @@ async def test_one_run_that_is_due_and_does_not_fold_does_not_stop_the_others(tm
         await clock().advance(7200)
         statuses = [await run_status(engine, run.id) for run in runs]
         assert statuses == ["completed", "waiting", "completed", "completed", "completed"]
-        assert list(engine.advance.quarantined) == [2]
+        assert list(engine.door.quarantined) == [2]
 
 
 @by_hand
@@ -365,7 +365,7 @@ async def test_a_step_whose_tool_is_missing_waits_and_the_run_says_what_it_needs
         run = await engine.begin(CHAIN)
         await settled()
         assert await run.status() == "running"
-        assert engine.advance.live == {}
+        assert engine.door.residents == {}
     assert rows(tmp_path, "SELECT needs, owner FROM run") == [('["step"]', None)]
 
 
@@ -376,7 +376,7 @@ async def test_the_next_process_that_has_the_tool_goes_on(tmp_path: Path) -> Non
         run = await engine.begin(CHAIN)
     async with opened(tmp_path, [], clock()) as engine:
         await settled()
-        assert engine.advance.live == {}  # it lacks the tool too, and leaves the run where it is
+        assert engine.door.residents == {}  # it lacks the tool too, and leaves the run where it is
     async with opened(tmp_path, [steps.tool], clock()) as engine:
         assert (await (await engine.attach(run.id)).result())["c"] == "c"
     assert steps.calls[0][0] == "a"
@@ -400,7 +400,7 @@ async def test_a_missing_tool_beside_a_slow_step_is_told_when_that_one_ends(tmp_
         gate.set()
         await settled()
         assert rows(tmp_path, "SELECT needs, owner FROM run") == [('["absent"]', None)]
-        assert engine.advance.live == {}
+        assert engine.door.residents == {}
 
 
 @by_hand
@@ -408,7 +408,7 @@ async def test_a_run_that_lacks_a_tool_can_be_cancelled(tmp_path: Path) -> None:
     async with opened(tmp_path, [], clock()) as engine:
         run = await engine.begin(CHAIN)
         await settled()
-        await engine.cancel(run.id)
+        await engine.runs.cancel(run.id)
         assert await run.status() == "cancelled"
 
 
@@ -465,8 +465,8 @@ async def test_a_loop_of_thirty_thousand_survives_two_crashes_in_flat_memory(tmp
                 run_id = (await engine.begin(definition, {"xs": list(range(30_000))})).id
             await enough.wait()
             await settled()
-            (live,) = engine.advance.live.values()
-            assert len(live.run.frames) <= 51
+            (resident,) = engine.door.residents.values()
+            assert len(resident.run.frames) <= 51
             engine.crash()
             stop_at.pop(0)
             enough.clear()
@@ -500,14 +500,14 @@ async def test_a_snapshot_and_the_rows_after_it_give_the_state_of_all_rows(tmp_p
     async with opened(tmp_path, [big], clock()) as engine:
         run = await engine.begin(definition, {"xs": list(range(300))})
         await settled()
-        (live,) = engine.advance.live.values()
-        stored = await engine.store.load(live.run.no)
+        (resident,) = engine.door.residents.values()
+        stored = await engine.store.load(resident.run.no)
         assert stored is not None and stored.snapshot_seq > 100
         loaded = await load_run(engine.store, stored)
         assert (loaded.frames, loaded.steps, loaded.kept_bytes) == (
-            live.run.frames,
-            live.run.steps,
-            live.run.kept_bytes,
+            resident.run.frames,
+            resident.run.steps,
+            resident.run.kept_bytes,
         )
         engine.crash()
     hang = False

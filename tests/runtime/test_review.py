@@ -10,11 +10,10 @@ import pytest
 
 from holdfast import Context, Holdfast, RunFailed, tool
 from holdfast.execution.dispatcher import THREADS_MAX
-from holdfast.runtime.engine import Engine
 from holdfast.spec.workflow import WorkflowSpec
 from holdfast.store.sqlite.store import SqliteStore
 from holdfast.tools.registry import Registry
-from tests.runtime.bench import started
+from tests.runtime.bench import engine_on, started
 
 
 @pytest.fixture
@@ -70,13 +69,16 @@ async def test_a_sync_tool_that_waits_for_a_thread_never_begins_after_a_cancel(t
 
 
 @pytest.mark.anyio
-async def test_a_run_that_had_to_wait_for_room_is_not_interrupted_by_beginning(tmp_path: Path) -> None:
+@pytest.mark.parametrize("order", range(4))  # of the reads that suspend: each has its own seed
+async def test_a_run_that_had_to_wait_for_room_is_not_interrupted_by_beginning(
+    tmp_path: Path, order: int
+) -> None:
     spec = WorkflowSpec.from_yaml_str("name: n\non_restart: interrupt\nsteps: [{id: a, tool: ok}]")
-    engine = Engine(SqliteStore(str(tmp_path / "a.db")), Registry([ok]), resident=1)
+    engine = engine_on(SqliteStore(str(tmp_path / "a.db")), Registry([ok]), resident_max=1)
     await engine.open()
     runs = await asyncio.gather(*(started(engine, spec) for _ in range(3)))
-    ended = [await asyncio.wait_for(engine.waiters.ended(live.run.no), 60) for live in runs]
-    assert [live.run.status for live in ended] == ["completed"] * 3
+    ended = [await asyncio.wait_for(engine.waiters.ended(resident.run.no), 60) for resident in runs]
+    assert [resident.run.status for resident in ended] == ["completed"] * 3
     await engine.close()
 
 

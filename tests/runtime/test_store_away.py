@@ -105,7 +105,7 @@ async def test_a_cancel_is_refused_and_the_run_goes_on(tmp_path: Path) -> None:
         await settled()
         engine.store.refuse = away
         with pytest.raises(StoreUnavailable):
-            await engine.cancel(run.id)
+            await engine.runs.cancel(run.id)
         engine.store.refuse = back
         await clock().advance(1)
         steps.gates["b"].set()
@@ -170,14 +170,14 @@ async def test_starts_that_wait_for_a_place_are_not_forgotten(tmp_path: Path) ->
     """Run B waits for a place; a refused cancel drops its state; the place gets free while the store is away."""
     steps = Gated("a", "p[0].b1")
     side = "name: m\nsteps: [{id: p, kind: parallel, steps: [{id: b1, tool: step}, {id: b2, tool: step}]}]"
-    async with opened(tmp_path, [steps.tool], clock(), places=2) as engine:
+    async with opened(tmp_path, [steps.tool], clock(), attempts_max=2) as engine:
         first = await engine.begin("name: n\nsteps: [{id: a, tool: step}]")
         second = await engine.begin(side)
         await settled()
         assert steps.calls == ["a", "p[0].b1"]
         engine.store.refuse = away
         with pytest.raises(StoreUnavailable):
-            await engine.cancel(second.id)
+            await engine.runs.cancel(second.id)
         steps.gates["a"].set()
         await clock().advance(3)
         engine.store.refuse = back
@@ -256,7 +256,7 @@ async def test_a_cancel_that_meets_an_end_which_is_not_durable_is_not_told_that_
         engine.store.hold = True
         steps.gates["c"].set()
         await settled()
-        cancelling = asyncio.ensure_future(engine.cancel(run.id))
+        cancelling = asyncio.ensure_future(engine.runs.cancel(run.id))
         await settled()
         assert not cancelling.done()
         engine.store.refuse = away
@@ -297,7 +297,7 @@ async def test_a_batch_that_is_refused_for_no_known_reason_sets_only_its_own_run
             "completed",
             "completed",
         ]
-        assert list(engine.advance.quarantined) == [3]
+        assert list(engine.door.quarantined) == [3]
 
 
 @by_hand
@@ -317,7 +317,7 @@ async def test_whoever_waits_for_a_run_that_was_set_aside_is_told(tmp_path: Path
         with pytest.raises(HoldfastError, match="set aside"):
             await (await engine.attach(run.id)).result()
         with pytest.raises(HoldfastError, match="set aside"):
-            await engine.cancel(run.id)
+            await engine.runs.cancel(run.id)
 
 
 @by_hand
@@ -380,10 +380,10 @@ async def test_a_run_cancelled_after_the_store_is_back_is_cancelled(tmp_path: Pa
         await settled()
         engine.store.refuse = away
         with pytest.raises(StoreUnavailable):
-            await engine.cancel(run.id)
+            await engine.runs.cancel(run.id)
         engine.store.refuse = back
         await clock().advance(1)
-        await engine.cancel(run.id)
+        await engine.runs.cancel(run.id)
         with pytest.raises(RunCancelled):
             await run.result()
 
@@ -418,8 +418,8 @@ async def test_a_parked_run_that_cannot_be_read_when_it_is_due_is_read_later(tmp
             await clock().advance(60)
             assert away_for_a_while.asked > 1, "it was not tried again"
             with pytest.raises(StoreUnavailable, match="cannot be read now"):
-                await engine.cancel(run.id)
-        assert engine.advance.quarantined == {}
+                await engine.runs.cancel(run.id)
+        assert engine.door.quarantined == {}
         await clock().advance(5)
         assert (await run.result())["b"] == "b"
 
@@ -436,7 +436,7 @@ async def test_runs_that_cannot_be_read_when_commits_work_again_are_restored_lat
         with Unreadable(engine.store):
             engine.store.refuse = back
             await clock().advance(10)
-        assert engine.advance.quarantined == {}
+        assert engine.door.quarantined == {}
         await clock().advance(10)
         assert await run.result() == {"a": "a", "b": "b", "c": "c"}
     assert steps.calls == ["a", "b", "c"]
@@ -454,7 +454,7 @@ async def test_runs_that_cannot_be_read_at_a_takeover_are_taken_up_later(tmp_pat
     async with opened(tmp_path, [steps.tool], clock()) as second:
         with Unreadable(second.store):  # what was left behind is taken up in the background
             await clock().advance(5)
-        assert second.advance.quarantined == {}
+        assert second.door.quarantined == {}
         await clock().advance(5)
         for run in runs:
             assert await (await second.attach(run.id)).result() == {"a": "a", "b": "b", "c": "c"}
@@ -483,9 +483,9 @@ async def test_a_commit_of_another_part_that_fails_stops_the_door_too(tmp_path: 
         await settled()
         engine.store.refuse = away
         batch = Batch()
-        batch.deaths = "[]"
+        batch.fatal_runs = "[]"
         with pytest.raises(StoreUnavailable):
-            await engine.commit(batch)
+            await engine.gate.commit(batch)
         steps.gates["b"].set()
         with pytest.raises(StoreUnavailable):
             await engine.begin(CHAIN)

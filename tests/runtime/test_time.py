@@ -41,7 +41,7 @@ async def test_a_run_that_waits_for_an_hour_is_a_row_and_not_memory(tmp_path: Pa
     async with opened(tmp_path, [Notes().tool], clock()) as engine:
         run = await engine.begin(HOUR)
         await settled()
-        assert engine.advance.live == {}
+        assert engine.door.residents == {}
         assert rows(tmp_path, "SELECT status, owner, wake_at FROM run") == [
             ("waiting", None, clock().now() + 3_600_000)
         ]
@@ -69,7 +69,7 @@ async def test_many_parked_runs_all_wake_each_at_its_moment(tmp_path: Path) -> N
         began = clock().seconds
         runs = [await engine.begin(definition, {"d": 10_000 + 37 * n}) for n in range(300)]
         await settled()
-        assert engine.advance.live == {}
+        assert engine.door.residents == {}
         await clock().advance(60)
         assert [await run.status() for run in runs] == ["completed"] * 300
         late = [at - began - (10_000 + 37 * n) / 1000 for n, (at, _) in enumerate(sorted(notes.seen))]
@@ -82,7 +82,7 @@ async def test_a_short_wait_stays_in_memory(tmp_path: Path) -> None:
     async with opened(tmp_path, [notes.tool], clock()) as engine:
         run = await engine.begin(HOUR.replace("3600000", "2000"))
         await settled()
-        assert len(engine.advance.live) == 1
+        assert len(engine.door.residents) == 1
         await clock().until(run.result(), at_most=3)
 
 
@@ -101,7 +101,7 @@ async def test_a_run_is_parked_too_when_a_short_wait_is_followed_by_a_long_one(
     async with opened(tmp_path, [], clock()) as engine:
         await engine.begin(definition)
         await clock().advance(2)
-        assert engine.advance.live == {}
+        assert engine.door.residents == {}
         assert rows(tmp_path, "SELECT owner FROM run") == [(None,)]
 
 
@@ -114,7 +114,7 @@ async def test_looking_at_a_parked_run_does_not_keep_it_in_memory(tmp_path: Path
         assert await again.status() == "waiting"
         waiting = asyncio.ensure_future(again.result())
         await settled()
-        assert engine.advance.live == {}
+        assert engine.door.residents == {}
         await clock().advance(3_601)
         assert (await waiting)["a"] == "a"
 
@@ -124,7 +124,7 @@ async def test_a_parked_run_can_be_cancelled(tmp_path: Path) -> None:
     async with opened(tmp_path, [Notes().tool], clock()) as engine:
         run = await engine.begin(HOUR)
         await settled()
-        await engine.cancel(run.id, "not needed")
+        await engine.runs.cancel(run.id, "not needed")
         with pytest.raises(RunCancelled, match="not needed"):
             await run.result()
         assert rows(tmp_path, "SELECT status, owner, wake_at FROM run") == [("cancelled", None, None)]
@@ -208,9 +208,9 @@ async def test_a_run_that_backs_off_for_long_is_a_row_and_keeps_counting(tmp_pat
     async with opened(tmp_path, [fails], clock()) as engine:
         run = await engine.begin(definition)
         await settled()
-        assert engine.advance.live == {}
+        assert engine.door.residents == {}
         await clock().advance(12)
-        assert (attempts, engine.advance.live) == ([1, 2], {})
+        assert (attempts, engine.door.residents) == ([1, 2], {})
         await clock().advance(12)
         with pytest.raises(RunFailed):
             await run.result()
@@ -279,13 +279,13 @@ class Stubborn:
 
 def next_answer(engine: Bench) -> asyncio.Event:
     """Set when the next outcome of an attempt has come to the door: a thread's answer takes its time."""
-    heard, deliver = asyncio.Event(), engine.advance.deliver
+    heard, deliver = asyncio.Event(), engine.door.deliver
 
     def listen(no: RunNo, event: Event, reply: asyncio.Future[None] | None = None) -> None:
         deliver(no, event, reply)
         heard.set()
 
-    engine.advance.deliver = listen  # type: ignore[method-assign]
+    engine.door.deliver = listen  # type: ignore[method-assign]
     return heard
 
 
@@ -328,11 +328,11 @@ async def test_the_late_answer_of_an_overlapping_attempt_leaves_its_successor_al
         await stubborn.began.get()
         await clock().advance(15.5)
         await stubborn.began.get()
-        first = {attempt.number for attempt in engine.dispatch.open.values()}
+        first = {attempt.number for attempt in engine.dispatch.attempts.values()}
         heard = next_answer(engine)
         stubborn.gates[1].set()
         await heard.wait()
-        assert 2 in first and {attempt.number for attempt in engine.dispatch.open.values()} == {2}
+        assert 2 in first and {attempt.number for attempt in engine.dispatch.attempts.values()} == {2}
         await clock().advance(5.5)
         assert stubborn.contexts[2].cancelled
         stubborn.gates[2].set()
@@ -347,13 +347,13 @@ async def test_a_late_answer_to_a_run_that_is_over_is_not_kept(tmp_path: Path) -
     async with opened(tmp_path, [stubborn.tool], clock()) as engine:
         run = await engine.begin(STUBBORN.replace("timeout_secs: 5, ", ""))
         await stubborn.began.get()
-        await engine.cancel(run.id)
+        await engine.runs.cancel(run.id)
         await clock().advance(11)
         assert await run.status() == "cancelled"
         heard = next_answer(engine)
         stubborn.gates[1].set()
         await heard.wait()
-        assert engine.advance.again == []
+        assert engine.door.again == []
 
 
 # ------------------------------------------------------------------------------------------------------- deadlines
@@ -379,7 +379,7 @@ async def test_a_deadline_ends_a_run_that_waits_as_a_row(tmp_path: Path) -> None
     async with opened(tmp_path, [Notes().tool], clock()) as engine:
         run = await engine.begin("name: n\ntimeout_secs: 60\n" + HOUR.removeprefix("name: n\n"))
         await settled()
-        assert engine.advance.live == {}
+        assert engine.door.residents == {}
         await clock().advance(61)
         with pytest.raises(RunFailed) as caught:
             await run.result()
@@ -401,7 +401,7 @@ async def test_a_deadline_and_a_timer_in_the_same_moment_leave_the_engine_whole(
         run = await engine.begin(definition)
         with pytest.raises(RunFailed):
             await clock().until(run.result(), at_most=12)
-        assert engine.advance.quarantined == {}
+        assert engine.door.quarantined == {}
 
 
 # --------------------------------------------------------------------------------------------------------- cancel
@@ -422,7 +422,7 @@ async def test_cancelling_reaches_an_async_tool_at_once(tmp_path: Path) -> None:
     async with opened(tmp_path, [hangs], clock()) as engine:
         run = await engine.begin("name: n\nsteps: [{id: a, tool: hangs}, {id: b, tool: hangs}]")
         await settled()
-        await engine.cancel(run.id, "enough")
+        await engine.runs.cancel(run.id, "enough")
         await reached.wait()
         with pytest.raises(RunCancelled, match="enough") as caught:
             await run.result()
@@ -444,7 +444,7 @@ async def test_a_tool_that_swallows_its_cancellation_and_returns_is_cancelled_al
     async with opened(tmp_path, [swallows, Notes().tool], clock()) as engine:
         run = await engine.begin("name: n\nsteps: [{id: a, tool: swallows}, {id: b, tool: note}]")
         await settled()
-        await engine.cancel(run.id)
+        await engine.runs.cancel(run.id)
         with pytest.raises(RunCancelled):
             await run.result()
         assert (await (await engine.begin("name: n\nsteps: [{id: a, tool: note}]")).result()) == {"a": "a"}
@@ -465,7 +465,7 @@ async def test_a_tool_that_ignores_its_cancellation_holds_the_run_for_its_grace_
     async with opened(tmp_path, [ignores], clock()) as engine:
         run = await engine.begin("name: n\nsteps: [{id: a, tool: ignores}]")
         await settled()
-        await engine.cancel(run.id)
+        await engine.runs.cancel(run.id)
         await clock().advance(9.9)
         assert await run.status() == "cancelling"
         await clock().advance(0.2)
@@ -485,10 +485,10 @@ async def test_a_cancelled_tool_that_was_still_to_be_called_is_never_called(tmp_
         await gate.wait()
 
     definition = "name: n\nsteps: [{id: p, kind: parallel, steps: [{id: a, tool: hold, args: {name: a}}, {id: b, tool: hold, args: {name: b}}]}]"
-    async with opened(tmp_path, [hold], clock(), places=1) as engine:
+    async with opened(tmp_path, [hold], clock(), attempts_max=1) as engine:
         run = await engine.begin(definition)
         await settled()
-        await engine.cancel(run.id)
+        await engine.runs.cancel(run.id)
         with pytest.raises(RunCancelled):
             await run.result()
     assert called == ["a"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 import pytest
 
@@ -31,6 +32,12 @@ async def woken_by(timers: Timers, crowd: list[RunNo], woken: list[RunNo]) -> No
         await asyncio.sleep(0)
 
 
+def timers_that(wake: Callable[[RunNo], None]) -> Timers:
+    timers = Timers(SystemClock())
+    timers.begin(wake, lambda: None)
+    return timers
+
+
 async def test_of_a_crowd_that_is_due_at_once_others_get_their_turn_between() -> None:
     woken: list[RunNo] = []
     turns: list[int] = []
@@ -39,7 +46,7 @@ async def test_of_a_crowd_that_is_due_at_once_others_get_their_turn_between() ->
         woken.append(no)
         asyncio.get_running_loop().call_soon(lambda: turns.append(len(woken)))
 
-    timers = Timers(SystemClock(), wake, lambda: None)
+    timers = timers_that(wake)
     await woken_by(timers, a_crowd(3 * WOKEN_AT_ONCE), woken)
     await asyncio.sleep(0)
     assert set(turns) == {WOKEN_AT_ONCE, 2 * WOKEN_AT_ONCE, 3 * WOKEN_AT_ONCE}
@@ -48,13 +55,13 @@ async def test_of_a_crowd_that_is_due_at_once_others_get_their_turn_between() ->
 async def test_each_of_a_crowd_is_woken_once_and_in_order() -> None:
     woken: list[RunNo] = []
     crowd = a_crowd(10 * WOKEN_AT_ONCE + 1)
-    await woken_by(Timers(SystemClock(), woken.append, lambda: None), crowd, woken)
+    await woken_by(timers_that(woken.append), crowd, woken)
     assert woken == crowd
 
 
 async def test_one_that_was_disarmed_takes_nobodys_turn() -> None:
     woken: list[RunNo] = []
-    timers = Timers(SystemClock(), woken.append, lambda: None)
+    timers = timers_that(woken.append)
     gone, left = a_crowd(2 * WOKEN_AT_ONCE)[:WOKEN_AT_ONCE], a_crowd(2 * WOKEN_AT_ONCE)[WOKEN_AT_ONCE:]
     for no in gone:
         timers.arm(no, LONG_AGO)

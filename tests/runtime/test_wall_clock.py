@@ -28,7 +28,8 @@ class SetClock(SystemClock):
 class Watched:
     def __init__(self) -> None:
         self.clock, self.woken, self.looks = SetClock(), list[RunNo](), 0
-        self.timers = Timers(self.clock, self.woken.append, self.look)
+        self.timers = Timers(self.clock)
+        self.timers.begin(self.woken.append, self.look)
 
     def look(self) -> None:
         self.looks += 1

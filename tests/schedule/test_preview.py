@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from typing import Literal
+
+import pytest
 
 from holdfast.schedule.preview import Upcoming, upcoming
 from holdfast.schedule.timing import Timing
@@ -17,9 +20,9 @@ NIGHTLY = Timing(("0 30 2 * * *",), timezone="Europe/Berlin")
 
 def test_occurrences_have_their_local_time_and_what_a_clock_change_does() -> None:
     assert upcoming(NIGHTLY, START, 3) == [
-        Upcoming("2026-03-28T01:30:00.000Z", "2026-03-28T02:30:00+01:00"),
-        Upcoming("2026-03-29T01:00:00.000Z", "2026-03-29T03:00:00+02:00", note="02:30:00 does not exist on this day: clocks go forward"),
-        Upcoming("2026-03-30T00:30:00.000Z", "2026-03-30T02:30:00+02:00"),
+        Upcoming(ms(datetime(2026, 3, 28, 1, 30, tzinfo=UTC)), "2026-03-28T02:30:00+01:00"),
+        Upcoming(ms(datetime(2026, 3, 29, 1, 0, tzinfo=UTC)), "2026-03-29T03:00:00+02:00", note="02:30:00 does not exist on this day: clocks go forward"),
+        Upcoming(ms(datetime(2026, 3, 30, 0, 30, tzinfo=UTC)), "2026-03-30T02:30:00+02:00"),
     ]  # fmt: skip
 
 
@@ -46,3 +49,27 @@ def test_an_interval_is_counted_from_its_registration() -> None:
         "2026-03-28T00:00:01.500+00:00",
         "2026-03-28T00:00:03+00:00",
     ]
+
+
+@pytest.mark.parametrize(
+    ("fold", "notes"),
+    [
+        ("first", ["02:30:00 comes twice on this day: this is the first time"]),
+        ("second", ["02:30:00 comes twice on this day: this is the second time"]),
+        (
+            "both",
+            [
+                "02:30:00 comes twice on this day: this is the first time",
+                "02:30:00 comes twice on this day: this is the second time",
+            ],
+        ),
+    ],
+)
+def test_an_occurrence_says_which_of_two_equal_local_times_it_is(
+    fold: Literal["first", "second", "both"], notes: list[str]
+) -> None:
+    timing = Timing(NIGHTLY.expressions, timezone="Europe/Berlin", dst=Dst(fold=fold))
+    autumn = ms(datetime(2026, 10, 24, tzinfo=UTC))
+    before, *folded, after = upcoming(timing, autumn, len(notes) + 2)
+    assert [one.note for one in folded] == notes
+    assert (before.note, after.note) == ("", "")

@@ -38,10 +38,10 @@ def written(file: Path) -> bool:
 
 
 class House:
-    """A folder with a database, its server and its workers."""
+    """A folder with a database, its server and its workers. `module` is the program: `holdfast`, or one that runs it and measures."""
 
-    def __init__(self, folder: Path, **env: str) -> None:
-        self.folder, self.port = folder, free_port()
+    def __init__(self, folder: Path, *, module: str = "holdfast", **env: str) -> None:
+        self.folder, self.port, self._module = folder, free_port(), module
         self.address = f"http://127.0.0.1:{self.port}"
         self._env = {**os.environ, "PYTHONPATH": str(ROOT), **env}
         self._running: list[Program] = []
@@ -51,7 +51,7 @@ class House:
     def begin(self, *words: str, **env: str) -> tuple[Program, Path]:
         self._logs += 1
         log = self.folder / f"{self._logs}.log"
-        process = Program("holdfast", words, cwd=self.folder, env={**self._env, **env}, log=log)
+        process = Program(self._module, words, cwd=self.folder, env={**self._env, **env}, log=log)
         self._running.append(process)
         return process, log
 

@@ -311,3 +311,57 @@ def test_every_call_of_the_client_is_there_for_scripts_with_the_same_arguments()
 
 def test_both_clients_are_public_names() -> None:
     assert {holdfast.Client, holdfast.SyncClient} == {Client, SyncClient}
+
+
+# ---------------------------------------------------------------------------------------------------- schedules
+
+FAR = {"workflow": "sum", "trigger": {"kind": "cron", "expression": "0 0 0 1 1 * 2096"}}
+
+
+async def test_a_schedule_is_made_operated_and_deleted(client: Client) -> None:
+    await client.publish(SUM)
+    made = await client.put_schedule("far", FAR)
+    assert (made.id, made.origin, made.next_at) == ("far", "api", "2096-01-01T00:00:00.000Z")
+    assert (
+        await client.put_schedule("far", "workflow: sum\ntrigger: {kind: interval, every: 366d}")
+    ).kind == "interval"
+    assert "far" in [one.id for one in (await client.schedules()).items]
+    assert (await client.pause_schedule("far")).status == "paused"
+    assert (await client.resume_schedule("far", missed=True)).status == "active"
+    fired = await client.fire_schedule("far", {"n": 1})
+    assert (await client.wait(fired.run_id)).output == {"s": 3}
+    assert [row.occurrence for row in (await client.ledger("far")).items] == [fired.occurrence]
+    assert [one.run_id for one in (await client.why("far")).items] == [fired.run_id]
+    assert len((await client.next_fires("far", limit=2)).items) == 2
+    assert (await client.backfill_schedule("far", "2026-01-01", "2026-02-01", preview=True)).count == 0
+    assert (await client.delete_schedule("far")).id == "far"
+    with pytest.raises(NotFound):
+        await client.schedule("far")
+
+
+async def test_a_repeated_fire_with_one_request_id_is_one_run(client: Client) -> None:
+    await client.publish(SUM)
+    await client.put_schedule("once", FAR)
+    first, second = [await client.fire_schedule("once", request_id="r1") for _ in range(2)]
+    assert first == second
+
+
+async def test_a_schedule_with_a_mistake_is_refused_with_its_problems(client: Client) -> None:
+    with pytest.raises(InvalidSpec) as refused:
+        await client.put_schedule("wrong", {**FAR, "trigger": {"kind": "cron", "expression": "0 3 * * *"}})
+    assert [problem.code for problem in refused.value.problems] == ["wrong_field_count"]
+
+
+def test_the_client_for_scripts_has_the_same_calls_for_schedules(server: Up) -> None:
+    with SyncClient(server.address) as client:
+        client.publish(SUM)
+        client.put_schedule("sync", FAR)
+        assert client.pause_schedule("sync").status == "paused"
+        assert client.resume_schedule("sync").status == "active"
+        run_id = client.fire_schedule("sync").run_id
+        assert [row.run_id for row in client.ledger("sync").items] == [run_id]
+        assert client.why("sync").items[0].run_id == run_id
+        assert client.next_fires("sync").never_fires is False
+        assert client.backfill_schedule("sync", "2026-01-01", "2026-01-02").count == 0
+        assert client.schedule("sync").id == client.delete_schedule("sync").id
+        assert "sync" not in [one.id for one in client.schedules().items]

@@ -52,6 +52,7 @@ class GraphShadow(Shadow):
         self.before: dict[
             str, Data
         ] = {}  # the variables as they were when a node of the outermost graph was first met
+        self.given: Data = {}  # the variables that the run was started with
         self.written: dict[tuple[str, str], Any] = {}  # what this row must still write
         self.action_due: Take | None = None  # and say
         self.fails: str | None = None  # the graph that fails with this row
@@ -64,7 +65,7 @@ class GraphShadow(Shadow):
             first = event.first or self.load.data["start"]
             self.open_place("", self.load.data, self.load.inputs, first)
             self.places[""].vars = {name: decode(value) for name, value in event.vars.items()}
-            self.before[first] = dict(self.places[""].vars)
+            self.given = dict(self.places[""].vars)
         elif isinstance(event, StepSucceeded) and not late and event.path in self.finished:
             frame, name, _ = parts_of(event.path)
             value = decode(event.output)
@@ -207,6 +208,8 @@ class GraphShadow(Shadow):
         place = self.places[frame]
         hold(place.next == name, "a node begins where an action led", path, place.next)
         place.next = None
+        if not frame:  # the first node is met when it begins: a run may end before that
+            self.before.setdefault(base(name), dict(place.vars))
 
     def predecessor(self, frame: str, name: str) -> str | None:
         return None

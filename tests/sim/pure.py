@@ -268,7 +268,7 @@ class World:
     def cancel(self) -> None:
         owner = self.disk.owner
         if owner is not None and not owner.dead and not owner.paused and owner.state is not None:
-            owner.offer(CancelRequested("by the simulation"), asked=True)
+            owner.apply(CancelRequested("by the simulation"), asked=True)
         if self.rng.random() < 0.3:
             self.after(self.rng.choice((5, 3_000)), self.cancel)
 
@@ -392,10 +392,10 @@ class Node:
         run = self.state = Run(RunNo(1), RunId(self.world.shadow.run_id), self.world.load.plan.version)
         run.epoch = self.disk.epoch
         drive = self.rng.random() < 0.95
-        self.offer(RunStarted(msgspec.Raw(encode(self.world.load.inputs)), drive), asked=True)
+        self.apply(RunStarted(msgspec.Raw(encode(self.world.load.inputs)), drive), asked=True)
         if not drive:
             run.epoch = self.disk.epoch = self.disk.epoch + 1
-            self.offer(Adopted([], "", True))
+            self.apply(Adopted([], "", True))
 
     def adopt(self, *, drive: bool = True) -> None:
         self.disk.epoch += 1
@@ -407,7 +407,7 @@ class Node:
         run.epoch = self.disk.epoch
         lost = [path for path, _ in run.open_attempts()]
         self.world.say(f"{self.name} adopts, lost {lost}")
-        self.offer(Adopted(lost, lane if lane in lost else "", drive, restarted=True))
+        self.apply(Adopted(lost, lane if lane in lost else "", drive, restarted=True))
 
     def visit(self) -> None:
         """Take the run to say something to it, and leave it to whoever comes next: nothing starts here."""
@@ -415,7 +415,7 @@ class Node:
         self.visiting = True
         self.adopt(drive=False)
         if self.rng.random() < 0.3:
-            self.offer(CancelRequested("by a visitor"), asked=True)
+            self.apply(CancelRequested("by a visitor"), asked=True)
         self.close()
 
     def wake(self) -> None:
@@ -424,7 +424,7 @@ class Node:
         run = self.reload()
         run.epoch = self.disk.epoch
         if run.active or run.todo or run.status == "pending" or run.waits_for_key():
-            self.offer(Adopted([path for path, _ in run.open_attempts()]))
+            self.apply(Adopted([path for path, _ in run.open_attempts()]))
         else:
             self.arm()
 
@@ -437,9 +437,9 @@ class Node:
         if self.stalled or self.state is None:
             self.again.append(event)
         else:
-            self.offer(event)
+            self.apply(event)
 
-    def offer(self, event: Event, *, asked: bool = False) -> None:
+    def apply(self, event: Event, *, asked: bool = False) -> None:
         run = self.state
         if run is None or run.over or self.dead or self.over:
             return
@@ -530,13 +530,13 @@ class Node:
         if run is None or self.stalled:
             return  # whoever takes the run up asks again
         if verdict == "granted":
-            self.offer(KeyGranted(path))
+            self.apply(KeyGranted(path))
         elif verdict == "held":
-            self.offer(KeyHeld(path))
+            self.apply(KeyHeld(path))
         else:
-            self.offer(KeyAnswered(path, msgspec.Raw(output or b"null")))
+            self.apply(KeyAnswered(path, msgspec.Raw(output or b"null")))
         if self.rng.random() < 0.1 and verdict == "granted":
-            self.offer(KeyGranted(path))  # asked for twice, and granted twice
+            self.apply(KeyGranted(path))  # asked for twice, and granted twice
 
     def append(self, entry: Entry) -> None:
         disk, shadow = self.disk, self.world.shadow
@@ -612,17 +612,17 @@ class Node:
             run = self.reload()
             self.begin_what_was_passed_over(run)
             if run.todo:
-                self.offer(Continued())
+                self.apply(Continued())
             self.offer_again(again)
             if self.state is not None and self.state.waits_for_key():
                 run.epoch = self.disk.epoch = self.disk.epoch + 1
-                self.offer(Adopted([]))
+                self.apply(Adopted([]))
             self.arm()
 
     def offer_again(self, again: list[Event]) -> None:
         for event in again:
             if not isinstance(event, Adopted | RunStarted):
-                self.offer(event)
+                self.apply(event)
 
     def begin_what_was_passed_over(self, run: Run) -> None:
         """A start that was durable was not begun because the run had moved on in memory; that was lost again."""
@@ -641,7 +641,7 @@ class Node:
         elif isinstance(decision, StopAttempt):
             self.stop_attempt(decision.path)
         elif isinstance(decision, Continue):
-            self.offer(Continued())
+            self.apply(Continued())
         elif isinstance(decision, FinishRun):
             for attempt in self.attempts:
                 attempt.stopped = True
@@ -734,10 +734,10 @@ class Node:
             return
         for key in [key for key, due in run.timers.items() if due <= self.wall()]:
             timer, path = timer_of(key)
-            self.offer(TimerFired(path, timer))
+            self.apply(TimerFired(path, timer))
             if self.world.faulty("duplicates", 0.05):
                 self.world.counts["duplicated timer"] += 1
-                self.offer(TimerFired(path, timer))
+                self.apply(TimerFired(path, timer))
 
     def next_suspect(self) -> None:
         while (
@@ -751,7 +751,7 @@ class Node:
             step = self.state.steps.get(path)
             if step is not None and step.state == "ready" and step.reason == "suspect":
                 self.alone = self.lane = path
-                self.offer(SuspectsTurn(path))
+                self.apply(SuspectsTurn(path))
                 self.soon(5_000, partial(self.has_lived, path))
 
     def has_lived(self, path: str) -> None:

@@ -154,7 +154,7 @@ class Race:
         self.taken: Counter[int] = Counter()
         self.votes: dict[str, list[bool]] = {}
 
-    def offer(self, event: Event) -> list[Decision]:
+    def apply(self, event: Event) -> list[Decision]:
         if self.run.status in TERMINAL:
             before = encode(msgspec.to_builtins(self.run.status))
             hold(
@@ -173,7 +173,7 @@ class Race:
         self._check_signals(decisions)
         self._check_answers(decisions)
         if self.run.todo:
-            self.offer(Continued())
+            self.apply(Continued())
         return decisions
 
     def _note(self, event: Event, effects: Effects) -> None:
@@ -274,7 +274,7 @@ class Race:
             self.first_answer.setdefault((path, attempt), None if fails else value)
         error = Error("error", f"failed {value}", path, attempt) if fails else None
         was_waiting = step is not None and step.wait is not None and step.attempt == attempt
-        self.offer(CallbackReceived(path, attempt, msgspec.Raw(encode(value)), error, by))
+        self.apply(CallbackReceived(path, attempt, msgspec.Raw(encode(value)), error, by))
         if was_waiting:
             self._check_taken(path, attempt)
 
@@ -295,7 +295,7 @@ class Race:
         self.now = max(self.now, at)
         timer, path = timer_of(key)
         self.counts[f"timer {timer}"] += 1
-        decisions = self.offer(TimerFired(path, timer))
+        decisions = self.apply(TimerFired(path, timer))
         self._give_turns()
         for order in decisions:
             if isinstance(order, Poll):
@@ -315,28 +315,28 @@ class Race:
         self.run.epoch += 1
         parked = [(path, step) for path, step in self.run.open_attempts() if step.parked is not None]
         lost = [path for path, step in self.run.open_attempts() if step.parked is None]
-        self.offer(Adopted(lost, "", True, True))
+        self.apply(Adopted(lost, "", True, True))
         for path, step in parked:
             if self.run.steps.get(path) is step:
                 self.counts["parked answer taken at a takeover"] += 1
-                self.offer(StepPaused(path, step.attempt, ""))
+                self.apply(StepPaused(path, step.attempt, ""))
         self._give_turns()
 
     def _give_turns(self) -> None:
         for path in self.run.suspects():
             self.counts["suspect started"] += 1
-            self.offer(SuspectsTurn(path))
+            self.apply(SuspectsTurn(path))
 
     def signal(self, name: str) -> None:
         value = self.value()
         self.sent.append(value)
-        self.offer(SignalReceived(name, msgspec.Raw(encode(value))))
+        self.apply(SignalReceived(name, msgspec.Raw(encode(value))))
         self.counts["signal"] += 1
 
     def approve(self, path: str, approved: bool) -> None:
         self.votes[path].append(approved)
         who = ("Ada", "Bob", "Eve")[len(self.votes[path]) % 3]
-        self.offer(ApprovalAnswered(path, approved, "", who))
+        self.apply(ApprovalAnswered(path, approved, "", who))
         self.counts["approval"] += 1
 
     # ------------------------------------------------------------------------------------------------ chance
@@ -353,11 +353,11 @@ class Race:
             choices += [
                 (
                     1,
-                    lambda p=path, a=attempt: self.offer(
+                    lambda p=path, a=attempt: self.apply(
                         StepSucceeded(p, a, msgspec.Raw(encode(self.value())))
                     ),
                 ),
-                (0.5, lambda p=path, a=attempt: self.offer(StepFailed(p, a, Error("error", "no", p, a)))),
+                (0.5, lambda p=path, a=attempt: self.apply(StepFailed(p, a, Error("error", "no", p, a)))),
                 (2, lambda p=path, a=attempt: self._pause(p, a)),
                 (0.7, lambda p=path, a=attempt: self._early(p, a)),
             ]
@@ -366,7 +366,7 @@ class Race:
             choices += [
                 (2, lambda p=path, a=attempt: self.callback(p, a, fails=False)),
                 (0.7, lambda p=path, a=attempt: self.callback(p, a, fails=True)),
-                (0.3, lambda p=path, a=attempt: self.offer(StepSucceeded(p, a, msgspec.Raw(b"-1")))),
+                (0.3, lambda p=path, a=attempt: self.apply(StepSucceeded(p, a, msgspec.Raw(b"-1")))),
             ]
         for path, step in list(self.run.steps.items()):
             if step.wait is not None and step.wait.kind == "approval":
@@ -377,7 +377,7 @@ class Race:
             choices.append((0.3, lambda p=path, a=attempt: self._again(p, a)))
         if rng.random() < 0.02:
             self.counts["cancel"] += 1
-            self.offer(CancelRequested())
+            self.apply(CancelRequested())
             return
         rng.choices([act for _, act in choices], [weight for weight, _ in choices])[0]()
 
@@ -386,7 +386,7 @@ class Race:
         had = step.parked
         self.counts["pause that takes an early answer" if had else "pause"] += 1
         url = "http://x" if self.rng.random() < 0.6 else ""
-        self.offer(StepPaused(path, attempt, f"T{self.value()}", url))
+        self.apply(StepPaused(path, attempt, f"T{self.value()}", url))
         now = self.run.steps.get(path)
         if had is not None and step.target is None:
             is_waiting = now is not None and now.wait is not None and now.attempt == attempt
@@ -411,7 +411,7 @@ class Race:
             waits = [(path, step.wait) for path, step in self.run.steps.items() if step.wait is not None]
             if at_work := self.calls("running"):
                 path, step = at_work[0]
-                self.offer(StepSucceeded(path, step.attempt, msgspec.Raw(encode(self.value()))))
+                self.apply(StepSucceeded(path, step.attempt, msgspec.Raw(encode(self.value()))))
             elif waits and waits[0][1].kind == "callback":
                 self.callback(waits[0][0], self.run.steps[waits[0][0]].attempt, fails=False)
             elif waits and waits[0][1].kind == "approval":
@@ -427,7 +427,7 @@ class Race:
 def simulate(seed: int, trace: bool = False) -> Race:
     race = Race(seed, trace)
     try:
-        race.offer(RunStarted(msgspec.Raw(encode({"xs": [1, 2, 3]}))))
+        race.apply(RunStarted(msgspec.Raw(encode({"xs": [1, 2, 3]}))))
         for _ in range(STEPS_MAX):
             if race.run.status in TERMINAL:
                 break

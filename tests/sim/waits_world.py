@@ -355,7 +355,7 @@ class WaitWorld(World):
         value = self.value()
         sent = value if name != "ok" else {"v": value}
         try:
-            await node.engine.signal(RunId(book.run_id), name, sent, correlation=about)
+            await node.engine.runs.signal(RunId(book.run_id), name, sent, correlation=about)
         except RunIsOver:
             self.guarded(
                 lambda: hold(book.over, "a run is said to be over when that is durable", book.run_id)
@@ -700,11 +700,11 @@ class WaitWorld(World):
 
     async def look_around(self, node: SimNode) -> None:
         engine = node.engine
-        orphans = await Orphans(engine).count()
+        orphans = await Orphans(engine.store, engine.door, engine.wakes).count()
         self.guarded(lambda: hold(not orphans, "no open run lacks owner, time and named wait", orphans))
         for book in self.open_books():
-            row = await engine.row_of(RunId(book.run_id))
-            told = await explain_live(engine, row, book.load.plan)
+            row = await engine.runs.row_of(RunId(book.run_id))
+            told = await explain_live(engine.store, engine.memory, row, book.load.plan)
             named = book.over or (told.reasons and all(one.reason and one.unblocks for one in told.reasons))
             self.guarded(partial(hold, named, "an open run says what it waits for", book.run_id, told))
             self.counts["open run at rest"] += not book.over

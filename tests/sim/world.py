@@ -38,8 +38,7 @@ from holdfast.errors import (
     Unavailable,
 )
 from holdfast.plan.graph import Call
-from holdfast.runtime.door import Live
-from holdfast.runtime.engine import Engine
+from holdfast.runtime.door import ResidentRun
 from holdfast.runtime.load import load_run
 from holdfast.runtime.plans import Known, Ready
 from holdfast.runtime.rerun import Again
@@ -51,7 +50,7 @@ from holdfast.store.sqlite.store import SqliteStore
 from holdfast.tools.registry import Context, Registry, Tool, ToolError
 from holdfast.values import Error, Millis, RunId, RunNo, encode
 from holdfast.views.outputs import output_of
-from tests.runtime.bench import started
+from tests.runtime.bench import engine_on, started
 from tests.sim.checkers import Shadow, Violation, check_same, hold
 from tests.sim.graph_checkers import GraphShadow, shadow_of
 from tests.sim.graphs import result_of
@@ -124,11 +123,11 @@ class SimStore(SqliteStore):
     def _watch_files(self, *, is_copy: bool) -> None:
         self._place = self._mark = Nowhere()  # type: ignore[assignment]
 
-    def close(self) -> None:
+    def close_file(self) -> None:
         """As the writer's thread does it: what was submitted is written first."""
         while self.slow:
             self._write_now(*self.slow.pop(0))
-        super().close()
+        super().close_file()
 
     def quit(self) -> None:
         """Let the connections of a node go that never closed them."""
@@ -196,14 +195,14 @@ class SimNode:
         self.store = SimStore(world, self)
         rng = world.rng
         places = rng.choice((1, 2)) if "few places" in world.faults else 1000
-        resident = rng.choice((1, 2)) if "few residents" in world.faults else 20_000
+        resident_max = rng.choice((1, 2)) if "few residents" in world.faults else 20_000
         registry = Registry([Tool(tool, name) for name, tool in world.tools.items() if name in self.tools])
-        self.engine = Engine(
+        self.engine = engine_on(
             self.store,
             registry,
             SimClock(world),
-            places=places,
-            resident=resident,
+            attempts_max=places,
+            resident_max=resident_max,
             public_url=world.public_url,
         )
         knows = rng.random() < 0.8  # else plans are made anew, from the stored definitions
@@ -351,10 +350,10 @@ class World:
             if not shadow.over
         }
         engine = self.newest().engine
-        live = {no: live.run.status for no, live in engine.advance.live.items()}
-        at_work, queued = list(engine.dispatch.open), list(engine.dispatch.queue)
+        resident = {no: resident.run.status for no, resident in engine.door.residents.items()}
+        at_work, queued = list(engine.dispatch.attempts), list(engine.dispatch.queue)
         where = (
-            f"in memory {live}, at work {at_work}, queued {queued}, set aside {engine.advance.quarantined}"
+            f"in memory {resident}, at work {at_work}, queued {queued}, set aside {engine.door.quarantined}"
         )
         where += (
             f", jobs {held_jobs(self.anchor)}, after {self.loop.time():.1f} s and {self.loop.turns} turns"
@@ -381,7 +380,7 @@ class World:
         """Checks are made amid the engine's own frames: what they find must not be caught there."""
         try:
             check()
-        except BaseException as error:  # noqa: BLE001  # told when the engine has its hands off
+        except BaseException as error:  # noqa: BLE001  # told when the engine has its handler off
             self.failure = self.failure or error
 
     # ---------------------------------------------------------------------------------------------------- faults
@@ -412,12 +411,12 @@ class World:
             getattr(self, "_" + self.rng.choice(possible).replace(" ", "_"))(node)
 
     def crash_if_stalled(self, node: SimNode) -> None:
-        if node is self.newest() and not node.dead and node.engine.advance.is_stalled:
+        if node is self.newest() and not node.dead and node.engine.door.is_stalled:
             self._crash(node)
 
     def _crash(self, node: SimNode) -> None:
         self.counts["crash while closing" if node.closing else "crash at a handle"] += 1
-        if node.engine.advance.is_stalled:
+        if node.engine.door.is_stalled:
             self.counts["crash while the database was away"] += 1
         self.crash(node)
 
@@ -469,7 +468,7 @@ class World:
         if self.answers:
             no, event = self.rng.choice(self.answers)
             self.counts["late answer"] += 1
-            node.context.copy().run(node.engine.advance.deliver, RunNo(no), event)
+            node.context.copy().run(node.engine.door.deliver, RunNo(no), event)
 
     def _cancel(self, node: SimNode) -> None:
         if self.started:
@@ -552,8 +551,8 @@ class World:
         if node.dead:
             return  # it died on the way, and the next one is seen to
         self.say(f"{node.name} has closed")
-        advance = node.engine.advance
-        if node is self.opened and not (advance.is_over or advance.is_stalled):
+        door = node.engine.door
+        if node is self.opened and not (door.is_over or door.is_stalled):
             self.guarded(lambda: self.nothing_is_open(node))
         node.dead = True
         if node is self.newest():
@@ -586,30 +585,32 @@ class World:
     async def start_on(self, node: SimNode, which: int) -> None:
         load = self.wanted[which]
         try:
-            live = await started(
+            resident = await started(
                 node.engine, load.spec, load.inputs, final_callbacks=self.destinations(which)
             )
         except Unavailable:
             self.counts["start refused"] += 1
             return
         self.acknowledged.add(which)
-        self.has_started(node, live)
+        self.has_started(node, resident)
 
     def destinations(self, which: int) -> tuple[Destination, ...]:
         """Who is told of the end of a run, besides those that its workflow names."""
         return ()
 
-    def has_started(self, node: SimNode, live: Live) -> None:
-        self.started[live.run.id] = live.run.no
-        self.say(f"{node.name} has started run {live.run.no}: {live.run.id}")
-        durable = self.shadows.get(live.run.no)
+    def has_started(self, node: SimNode, resident: ResidentRun) -> None:
+        self.started[resident.run.id] = resident.run.no
+        self.say(f"{node.name} has started run {resident.run.no}: {resident.run.id}")
+        durable = self.shadows.get(resident.run.no)
         self.guarded(
             lambda: hold(
-                durable and durable.run_id == live.run.id, "an acknowledged run is durable", live.run.id
+                durable and durable.run_id == resident.run.id,
+                "an acknowledged run is durable",
+                resident.run.id,
             )
         )
         if self.rng.random() < 0.5:
-            node.do(self.wait_on(node, live.run.no))
+            node.do(self.wait_on(node, resident.run.no))
 
     def start_again(self, which: int) -> None:
         if which not in self.acknowledged:
@@ -625,8 +626,8 @@ class World:
         step, done = self.first_again(shadow)
         try:
             order = RerunRun(run_id=RunId(shadow.run_id), again=Again(() if step is None else (step,)))
-            live = (await node.engine.starts.rerun(order)).live
-            assert live is not None
+            resident = (await node.engine.starts.rerun(order)).resident
+            assert resident is not None
         except Unavailable:
             return
         except InvalidInputs as error:
@@ -635,11 +636,11 @@ class World:
             return
         self.guarded(lambda: hold(done, "only what is complete can be begun after", step, shadow.run_id))
         if isinstance(shadow, GraphShadow) and step is not None:
-            new = self.shadows[live.run.no]
+            new = self.shadows[resident.run.no]
             assert isinstance(new, GraphShadow)
-            was, is_now = shadow.before[step], new.before[step]
+            was, is_now = shadow.before[step], new.given
             self.guarded(lambda: hold(was == is_now, "a rerun has the variables as they were", was, is_now))
-        self.has_started(node, live)
+        self.has_started(node, resident)
 
     def first_again(self, shadow: Shadow) -> tuple[str | None, bool]:
         """A step to begin a rerun with, and whether the run came that far."""
@@ -652,13 +653,13 @@ class World:
 
     async def wait_on(self, node: SimNode, no: int) -> None:
         try:
-            live = await node.engine.waiters.ended(RunNo(no))
+            resident = await node.engine.waiters.ended(RunNo(no))
         except (HoldfastError, asyncio.CancelledError):
             return
         shadow = self.shadows[no]
         self.guarded(
             lambda: hold(
-                shadow.over and live.run.status == shadow.status, "an end that is told is durable", no
+                shadow.over and resident.run.status == shadow.status, "an end that is told is durable", no
             )
         )
         self.counts["end told"] += 1
@@ -666,7 +667,7 @@ class World:
     async def cancel(self, node: SimNode, run_id: str) -> None:
         shadow = self.shadows[self.started[run_id]]
         try:
-            await node.engine.cancel(RunId(run_id))
+            await node.engine.runs.cancel(RunId(run_id))
         except RunIsOver:
             self.guarded(lambda: hold(shadow.over, "a run is said to be over when that is durable", run_id))
         except Unavailable:
@@ -682,7 +683,7 @@ class World:
 
     async def look(self, node: SimNode, run_id: str) -> None:
         try:
-            await node.engine.find(RunId(run_id))
+            await node.engine.runs.find(RunId(run_id))
         except Unavailable:
             return
         except (NotFound, HoldfastError) as error:
@@ -739,9 +740,13 @@ class World:
 
     def compare_live(self, node: SimNode, batch: Batch) -> None:
         for no in {row[0] for row in batch.rows}:
-            live, shadow = node.engine.advance.live.get(RunNo(no)), self.shadows[no]
-            if live is not None and live.run.seq == shadow.run.seq and live.run.epoch == shadow.run.epoch:
-                check_same(live.run, shadow.run, "replay of the rows equals the live state")
+            resident, shadow = node.engine.door.residents.get(RunNo(no)), self.shadows[no]
+            if (
+                resident is not None
+                and resident.run.seq == shadow.run.seq
+                and resident.run.epoch == shadow.run.epoch
+            ):
+                check_same(resident.run, shadow.run, "replay of the rows equals the live state")
 
     # --------------------------------------------------------------------------------------------------- the tools
 
@@ -822,7 +827,7 @@ class World:
         self.check_wanted(run_id, path, number, args)
 
     def check_wanted(self, run_id: str, path: str, number: int, args: dict[str, Any]) -> None:
-        """The run waits for this attempt, and hands it what it should."""
+        """The run waits for this attempt, and handler it what it should."""
         shadow = self.shadow_of(run_id)
         phase = shadow.calls[path].phase if shadow.calls[path].attempt == number else "superseded"
         hold(phase == "open", "an attempt begins only while the run waits for it", run_id, path, phase)
@@ -834,7 +839,7 @@ class World:
 
     def finish(self) -> None:
         node = self.newest()
-        hold(not node.engine.advance.quarantined, "no run is set aside", node.engine.advance.quarantined)
+        hold(not node.engine.door.quarantined, "no run is set aside", node.engine.door.quarantined)
         for task in self.loop.tasks:
             if task.done() and not task.cancelled() and task.exception() is not None:
                 raise Violation(f"no task of the engine fails: {task.exception()!r}") from task.exception()

@@ -177,6 +177,14 @@ def test_schedule_files_are_named_and_are_not_workflows(tmp_path: Path, metadata
     assert found.entries() == ()
 
 
+def test_a_wide_pattern_finds_no_schedule_files(tmp_path: Path) -> None:
+    for file in ("a.yaml", "schedules.yaml", "night.schedules.yml", "fires.yaml"):
+        write(tmp_path, file)
+    metadata = {"dcc-mcp.workflows": "**/*", "dcc-mcp.workflow.schedules": "fires.yaml"}
+    found = WorkflowCatalog.from_skill({"name": "maya", "metadata": metadata}, tmp_path)
+    assert names(found) == ["a"]
+
+
 def test_a_pattern_that_matches_nothing_is_reported(tmp_path: Path) -> None:
     write(tmp_path, "w/a.yaml")
     found = skill(tmp_path, "w/*.yaml, workflow/*.yaml, w/*.yml")

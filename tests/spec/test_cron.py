@@ -181,6 +181,11 @@ def test_every_field_that_is_wrong_is_reported_at_its_place() -> None:
     ]
 
 
+@pytest.mark.parametrize(("text", "start", "end"), [("@every 50ms", 7, 11), ("@every   1h 30m", 9, 15)])
+def test_a_wrong_interval_is_reported_at_its_place(text: str, start: int, end: int) -> None:
+    assert [(problem.start, problem.end) for problem in problems_of(text)] == [(start, end)]
+
+
 def test_an_expression_has_only_so_many_problems() -> None:
     assert len(problems_of("0 0 0 * " + "x," * 400 + "x *")) == 10
 

@@ -17,6 +17,7 @@ from holdfast.spec.notation import (
     looked_at,
     path_beside,
 )
+from holdfast.spec.read import look_at, text_of
 from holdfast.spec.workflow import WorkflowSpec
 from tests.spec.flows import FULL, flow
 
@@ -83,7 +84,10 @@ def test_a_name_may_mean_a_graph_in_the_file_beside(tmp_path: Path) -> None:
 def test_a_file_of_either_notation_is_looked_at_with_what_the_caller_knows(tmp_path: Path) -> None:
     path = tmp_path / "g.json"
     path.write_text('{"start": "b", "nodes": {"a": {"kind": "local", "service": "t"}}}')
-    spec, problems = looked_at(path, (), lambda _, report: report.add("unknown_tool", ("nodes", "a"), "no"))
+    document = look_at(text_of(path), str(path))
+    spec, problems = looked_at(
+        document, (), lambda _, report: report.add("unknown_tool", ("nodes", "a"), "no")
+    )
     assert spec.name == "g"
     assert [problem.code for problem in problems] == ["unknown_node", "unknown_tool"]
 

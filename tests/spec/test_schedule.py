@@ -10,14 +10,15 @@ import pytest
 
 from holdfast.errors import InvalidSpec, Problem
 from holdfast.http import serve
-from holdfast.schedule.of_spec import never_fires, schedule_of
+from holdfast.schedule.of_spec import never_fires, notes_on, schedule_of
 from holdfast.spec.cron import Dst
-from holdfast.spec.read import PROBLEMS_MAX, read
+from holdfast.spec.read import PROBLEMS_MAX, look_at, read
 from holdfast.spec.schedule import (
     SERVER_PATHS,
     ScheduleSpec,
     check_together,
     file_schema,
+    holds_schedules,
     schedule_files,
     schedule_from_data,
     schedule_from_stored,
@@ -191,6 +192,7 @@ ONE_MISTAKE: dict[str, Broken] = {
     "a limit that is lifted": Broken(f"id: a\nworkflow: w\n{CRON}\nmax_concurrent: 2\noverlap: allow", "exclusive_keys", 6, 14, "leave one of them out"),
     "a negative limit": Broken(f"id: a\nworkflow: w\n{CRON}\nmax_concurrent: -1", "out_of_range", 5, 21, "from 0"),
     "no id": Broken(f"workflow: w\n{CRON}", "missing_key", 2, 5, "add `id"),
+    "an id of plugins": Broken(f"id: plugin:a:b\nworkflow: w\n{CRON}", "invalid_name", 2, 9, "choose another id"),
     "a blank id": Broken(f'id: " "\nworkflow: w\n{CRON}', "empty_name", 2, 9, "write `id: …`"),
     "a blank workflow": Broken(f"id: a\nworkflow: ''\n{CRON}", "empty_name", 3, 15, "write `workflow: …`"),
     "no trigger": Broken("id: a\nworkflow: w", "missing_key", 2, 5, "add `trigger"),
@@ -218,6 +220,7 @@ ONE_MISTAKE: dict[str, Broken] = {
     "a clock key on a webhook": Broken("id: a\nworkflow: w\ntrigger: {kind: webhook, path: /h}\nmissed_run_policy: skip", "misplaced_key", 5, 5, "cron, interval, at"),
     "a webhook key on a clock": Broken(f"id: a\nworkflow: w\n{CRON}\ndedup: body", "misplaced_key", 5, 5, "webhook"),
     "dst on an interval": Broken("id: a\nworkflow: w\ntrigger: {kind: interval, every: 5m}\ndst: {gap: skip}", "misplaced_key", 5, 5, "kind cron"),
+    "its own workflow": Broken("id: a\nworkflow: w\ntrigger: {kind: run, workflow: w}", "endless_loop", 3, 15, "another workflow"),
     "an unknown status": Broken("id: a\nworkflow: w\ntrigger: {kind: run, workflow: b, statuses: [complete]}", "invalid_choice", 4, 50, "did you mean completed?"),
     "a source without a function": Broken("id: a\nworkflow: w\ntrigger: {kind: source, source: feeds.nats}", "invalid_source", 4, 37, "module:function"),
 }  # fmt: skip
@@ -330,10 +333,54 @@ def test_files_are_refused_together_with_the_problems_of_each(tmp_path: Path) ->
     assert len(schedules_from_files([tmp_path / "a.schedules.yaml"])) == 1
 
 
+@pytest.mark.parametrize(
+    ("trigger", "more", "is_noted"),
+    [
+        ("{kind: run, workflow: other}", "", True),
+        ("{kind: file, path: /in}", "", True),
+        ("{kind: source, source: 'a:b'}", "", True),
+        ("{kind: file, path: /in}", ", overlap: buffer_all", False),
+        ("{kind: file, path: /in}", ", max_concurrent: 0", False),
+        ("{kind: webhook, path: /h}", "", False),  # its sender learns that it was refused
+    ],
+)
+def test_events_that_would_be_skipped_are_noted(trigger: str, more: str, is_noted: bool) -> None:
+    text = f"schedules:\n  - {{id: a, workflow: w, trigger: {trigger}{more}}}\n"
+    notes = schedules_from_text(text).notes
+    assert [note.code for note in notes] == ["events_are_skipped"] * is_noted
+
+
 def test_a_numbered_weekday_is_noted() -> None:
     text = in_file('id: a\nworkflow: w\ntrigger: {kind: cron, expression: "0 0 3 * * 2"}')
     (note,) = schedules_from_text(text).notes
     assert note.code == "numbered_weekday" and "1 = Sunday" in note.message
+
+
+def test_a_schedule_that_never_fires_is_noted_at_its_trigger() -> None:
+    text = in_file('id: a\nworkflow: w\ntrigger: {kind: cron, expression: "0 30 2 30 2 *"}')
+    (spec,) = schedules_from_text(text).schedules
+    (note,) = notes_on(spec, 1_800_000_000_000)
+    assert (note.code, note.line, note.column) == ("never_fires", 4, 14)
+
+
+def test_a_schedule_that_fires_has_no_note() -> None:
+    (spec,) = schedules_from_text(in_file(f"id: a\nworkflow: w\n{CRON}")).schedules
+    assert notes_on(spec, 1_800_000_000_000) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "is_one"),
+    [
+        ("schedules: []", True),
+        ("calendars: {}", True),
+        ("name: w\nsteps: [{id: a, tool: t}]", False),
+        ("name: w\nschedules: 1\nsteps: []", False),
+        ("- a", False),
+        ("", False),
+    ],
+)
+def test_a_schedule_file_is_recognised_by_its_keys(text: str, is_one: bool) -> None:
+    assert holds_schedules(look_at(text).data) is is_one
 
 
 def test_one_schedule_is_read_from_data() -> None:

@@ -54,6 +54,8 @@ def test_the_front_matter_leads_to_schedule_files(tmp_path: Path) -> None:
         ("---\ndescription: a\n---\n", [("missing_key", 2, 1)]),
         ("---\nname: 5\nmetadata: []\n---\n", [("wrong_type", 2, 7), ("wrong_type", 3, 11)]),
         ("---\nname: [\n---\n", [("syntax", 3, 1)]),
+        ("---\nname: ' '\n---\n", [("empty_name", 2, 7)]),
+        ("---\nname: a::b\n---\n", [("invalid_name", 2, 7)]),
         ("---\nname: a\nschedules:\n  - {id: x}\n---\n", [("inline_schedule", 4, 5)]),
         (
             "---\nname: a\nmetadata: {dcc-mcp.workflow.schedules: {id: x}}\n---\n",

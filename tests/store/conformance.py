@@ -43,6 +43,7 @@ from holdfast.store.records import (
     Workflow,
 )
 from holdfast.values import DEFAULT_TENANT, Millis, RunId, RunNo, Status
+from tests.store.schedule_conformance import ScheduleConformance
 
 Open = Callable[[], Store]
 
@@ -250,7 +251,7 @@ async def row_of(store: Store, no: int) -> RunRow:
 
 
 @pytest.mark.anyio
-class StoreConformance:
+class StoreConformance(ScheduleConformance):
     @pytest.fixture
     def anyio_backend(self) -> str:
         return "asyncio"
@@ -611,7 +612,7 @@ class StoreConformance:
         batch.blobs.append((RunNo(3), "ab", b"text"))
         batch.snapshots.append((RunNo(2), 0, 1, b"state"))
         batch.versions.append(Version(DEFAULT_TENANT, "v9", "w", "{}", Millis(T0)))
-        batch.lane = "somebody"
+        batch.isolated = "somebody"
         assert isinstance(await outcome_of(store, batch), Fenced)
         assert await rows_of(store, 1, 2, 3, 4) == {1: [1], 2: [1], 3: [], 4: []}
         assert await store.run_by_no(RunNo(3)) is None
@@ -619,7 +620,7 @@ class StoreConformance:
         assert await store.definition(DEFAULT_TENANT, "v9") is None
         loaded = await store.load(RunNo(2))
         assert loaded is not None and loaded.parts == []
-        assert store_factory().lane_of_former() is None
+        assert store_factory().isolated_of_former() is None
 
     async def test_the_rest_of_a_fenced_batch_is_taken_as_it_is(self, store: Store) -> None:
         await commit(store, started(1, 2))
@@ -666,7 +667,7 @@ class StoreConformance:
             batch.blobs.append((RunNo(no), "ab", b"text"))
             batch.snapshots.append((RunNo(no), 0, 1, b"state"))
         batch.versions.append(Version(DEFAULT_TENANT, "v1", "w", "{}", Millis(T0)))
-        batch.lane, batch.is_probe = "somebody", True
+        batch.isolated, batch.is_probe = "somebody", True
         return batch
 
     def test_only_keeps_what_belongs_to_the_runs_and_what_belongs_to_none(self) -> None:
@@ -675,7 +676,7 @@ class StoreConformance:
         assert part.rows == [row(2, 1)]
         assert list(part.new_runs) == list(part.changes) == [2]
         assert part.blobs == [(2, "ab", b"text")] and part.snapshots == [(2, 0, 1, b"state")]
-        assert (part.versions, part.lane, part.is_probe) == (whole.versions, "somebody", True)
+        assert (part.versions, part.isolated, part.is_probe) == (whole.versions, "somebody", True)
 
     def test_without_is_the_other_half_of_only(self) -> None:
         whole = self.full_batch()
@@ -932,34 +933,34 @@ class StoreConformance:
     async def test_the_next_process_is_told_who_was_in_the_lane(self, store_factory: Open) -> None:
         former = store_factory()
         batch = appended(row(1, 1))
-        batch.lane = "run-1 a.b"
+        batch.isolated = "run-1 a.b"
         await commit(former, batch)
-        assert store_factory().lane_of_former() == "run-1 a.b"
+        assert store_factory().isolated_of_former() == "run-1 a.b"
 
     async def test_a_lane_that_was_left_is_empty(self, store_factory: Open) -> None:
         former = store_factory()
         for lane in ("run-1 a.b", ""):
             batch = Batch()
-            batch.lane = lane
+            batch.isolated = lane
             await commit(former, batch)
-        assert store_factory().lane_of_former() is None
+        assert store_factory().isolated_of_former() is None
 
     async def test_a_batch_that_says_nothing_of_the_lane_leaves_it_as_it_is(
         self, store_factory: Open
     ) -> None:
         former = store_factory()
         batch = Batch()
-        batch.lane = "run-1 a.b"
+        batch.isolated = "run-1 a.b"
         await commit(former, batch)
         await commit(former, appended(row(1, 1)))
-        assert store_factory().lane_of_former() == "run-1 a.b"
+        assert store_factory().isolated_of_former() == "run-1 a.b"
 
     async def test_an_opening_empties_the_lane(self, store_factory: Open) -> None:
         batch = Batch()
-        batch.lane = "run-1 a.b"
+        batch.isolated = "run-1 a.b"
         await commit(store_factory(), batch)
         store_factory()
-        assert store_factory().lane_of_former() is None
+        assert store_factory().isolated_of_former() is None
 
     # ------------------------------------------------------------------------------- durable, in order, told
 
@@ -970,7 +971,7 @@ class StoreConformance:
         batch.snapshots.append((RunNo(1), 0, 2, b"state"))
         batch.versions.append(Version(DEFAULT_TENANT, "v1", "w", "{}", Millis(T0)))
         await commit(first, batch)
-        first.close()
+        await first.close()
         second = store_factory()
         loaded = await second.load(RunNo(1))
         assert loaded is not None

@@ -223,7 +223,7 @@ def test_storing_the_same_bytes_again_makes_them_young(kept: Artefacts) -> None:
 def test_rows_of_artefacts_are_written_with_their_batch_and_go_with_their_run(tmp_path: Path) -> None:
     async def main() -> None:
         store = SqliteStore(str(tmp_path / "a.db"))
-        store.open()
+        await store.open()
         batch = started(1, 2)
         batch.artefacts += [(RunNo(no), SHA, 5, Millis(T0)) for no in (1, 2, 2)]
         await commit(store, batch)
@@ -233,6 +233,6 @@ def test_rows_of_artefacts_are_written_with_their_batch_and_go_with_their_run(tm
             batch.forgotten.append(RunNo(no))
             await commit(store, batch)
             assert list(store.artefacts_named()) == left
-        store.close()
+        await store.close()
 
     asyncio.run(main())

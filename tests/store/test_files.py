@@ -55,9 +55,9 @@ async def test_every_file_is_for_its_owner_alone_also_without_a_umask(tmp_path: 
         assert names >= {"a.db", "a.db-wal", "a.db-shm", "a.db.lock", "a.db.artefacts", "a.db.work"}
         seen.append(open_to_others(tmp_path))
     reader = SqliteStore(str(tmp_path / "a.db"))
-    reader.open_to_read()
+    await reader.open_to_read()
     assert len(back_up(reader, tmp_path / "copy.db")) == 2
-    reader.close()
+    await reader.close()
     seen.append(open_to_others(tmp_path))
     assert seen == [{}, {}, {}]
 
@@ -66,8 +66,8 @@ def test_files_that_others_may_read_are_tightened_at_open_and_the_log_says_so(
     tmp_path: Path, no_umask: None, caplog: pytest.LogCaptureFixture
 ) -> None:
     store = SqliteStore(str(tmp_path / "a.db"))
-    store.open()
-    store.close()
+    store.open_file()
+    store.close_file()
     Artefacts(tmp_path / "a.db.artefacts").put(iter([b"made"]))
     (tmp_path / "a.db.schema-010").write_bytes(b"")
     (tmp_path / "a.db.lock").write_bytes(b"")
@@ -76,19 +76,19 @@ def test_files_that_others_may_read_are_tightened_at_open_and_the_log_says_so(
     assert len(open_to_others(tmp_path)) == 6
     with caplog.at_level(logging.WARNING):
         store = SqliteStore(str(tmp_path / "a.db"))
-        store.open()
+        store.open_file()
     found = open_to_others(tmp_path)
-    store.close()
+    store.close_file()
     assert found == {}
     assert f"{tmp_path / 'a.db'} could be read by other users" in caplog.text
 
 
 def test_the_copy_that_a_migration_keeps_is_for_its_owner_alone(tmp_path: Path, no_umask: None) -> None:
     store = SqliteStore(str(tmp_path / "a.db"), threads=False)
-    store.open()
+    store.open_file()
     store._keep_copy(7)
     store._read = store._connect()
     found = open_to_others(tmp_path)
-    store.close()
+    store.close_file()
     assert (tmp_path / "a.db.schema-007").exists()
     assert found == {}

@@ -108,7 +108,7 @@ async def test_a_reader_does_not_migrate_and_says_who_does(engine: TestEngine) -
     engine.close()
     as_of(1, engine.file)
     with pytest.raises(SchemaTooOld, match="holdfast run"):
-        SqliteStore(str(engine.file)).open_to_read()
+        await SqliteStore(str(engine.file)).open_to_read()
     assert read(engine.file, "SELECT value FROM meta WHERE key = 'schema'") == [(1,)]
 
 

@@ -15,8 +15,8 @@ import pytest
 
 from holdfast import Holdfast
 from holdfast.errors import StoreDamaged, StoreGone, StoreUnavailable
-from holdfast.runtime.ownership import Lock
 from holdfast.store.batch import Batch
+from holdfast.store.lock import Lock
 from holdfast.store.sqlite import store as sqlite
 from holdfast.store.sqlite.store import SqliteStore
 from tests.store.conformance import appended, row, started
@@ -33,7 +33,7 @@ class Served:
         self.path = self.folder / "test.db"
         self.log = self.folder / "test.db-wal"
         self.store = SqliteStore(str(self.path), threads=False)
-        self.store.open()
+        self.store.open_file()
         assert self.submit(started(*RUNS)) is None
         self.seq = 1
         assert self.commit() is None
@@ -54,7 +54,7 @@ class Served:
 def served(tmp_path: Path) -> Iterator[Served]:
     served = Served(tmp_path)
     yield served
-    served.store.close()
+    served.store.close_file()
 
 
 def rows_in(path: Path) -> list[tuple[int, int]]:
@@ -167,10 +167,10 @@ def test_a_log_left_behind_is_not_written_into_the_file_that_took_the_place(
     served: Served, tmp_path: Path
 ) -> None:
     other = SqliteStore(str(tmp_path / "other.db"), threads=False)
-    other.open()
+    other.open_file()
     told: list[BaseException | None] = []
     other.submit(started(7), told.append)
-    other.close()
+    other.close_file()
     (tmp_path / "other.db").replace(served.path)
     assert isinstance(served.commit(), StoreGone)
     assert rows_in(served.path) == [(7, 1)]
@@ -205,9 +205,9 @@ def test_closing_does_not_write_the_log_into_a_file_that_was_overwritten(served:
     overwrite_file(served)
     assert isinstance(served.commit(), StoreDamaged)
     before = served.path.read_bytes()
-    served.store.close()
+    served.store.close_file()
     assert served.path.read_bytes() == before
-    served.store.open()
+    served.store.open_file()
 
 
 def test_reading_from_a_log_that_was_cut_says_that_the_store_is_damaged(served: Served) -> None:
@@ -266,7 +266,7 @@ def test_a_link_that_leads_to_another_file_stops_commits_until_it_leads_back(tmp
         link.symlink_to(there)
         name = link if link.suffix else link / "test.db"
         store = SqliteStore(os.path.realpath(name), threads=False, name=str(name))
-        store.open()
+        store.open_file()
         number = store.next_no()
         assert _submitted(store, started(number)) is None
         link.unlink()
@@ -277,7 +277,7 @@ def test_a_link_that_leads_to_another_file_stops_commits_until_it_leads_back(tmp
         link.symlink_to(there)
         assert store.problem() is None
         assert _submitted(store, appended(row(number, 2))) is None
-        store.close()
+        store.close_file()
 
 
 def _submitted(store: SqliteStore, batch: Batch) -> BaseException | None:
@@ -314,23 +314,26 @@ def test_a_database_is_not_opened_by_a_name_that_its_log_is_not_beside(
     pid = os.fork()
     if not pid:  # dies as by kill -9, with commits in the log
         store = SqliteStore(str(path), threads=False)
-        store.open()
+        store.open_file()
         _submitted(store, started(*RUNS))
         os._exit(0)
     os.waitpid(pid, 0)
     other = tmp_path / "other" / "new.db"
     other.parent.mkdir()
     harm(path, other)
-    for open_it in (SqliteStore(str(other), threads=False).open, SqliteStore(str(other)).open_to_read):
+    for open_it in (
+        SqliteStore(str(other), threads=False).open_file,
+        SqliteStore(str(other)).open_file_to_read,
+    ):
         with pytest.raises(StoreUnavailable, match=re.escape(f"its log {path}-wal has commits in it")):
             open_it()
     for end in ("-wal", "-shm"):
         other.with_name(f"new.db{end}").unlink(missing_ok=True)
     (folder / "test.db-wal").rename(other.with_name("new.db-wal"))
     store = SqliteStore(str(other), threads=False)
-    store.open()
+    store.open_file()
     assert store.next_no() == len(RUNS) + 1
-    store.close()
+    store.close_file()
 
 
 def test_a_new_database_is_not_made_beside_the_log_of_one_that_is_missing(
@@ -340,7 +343,7 @@ def test_a_new_database_is_not_made_beside_the_log_of_one_that_is_missing(
     path = tmp_path / "left" / "test.db"
     path.rename(tmp_path / "kept.db")
     with pytest.raises(StoreUnavailable, match="is not there, but its log"):
-        SqliteStore(str(path), threads=False).open()
+        SqliteStore(str(path), threads=False).open_file()
     (tmp_path / "kept.db").rename(path)
     assert rows_in(path) == [(no, served.seq) for no in RUNS]
 
@@ -363,15 +366,18 @@ def test_a_backup_is_not_mixed_with_the_log_of_the_database_that_was_there_befor
     served.store.copy_to(str(backup))
     kept = backup.read_bytes()
     backup.replace(path)
-    for open_it in (SqliteStore(str(path), threads=False).open, SqliteStore(str(path)).open_to_read):
+    for open_it in (
+        SqliteStore(str(path), threads=False).open_file,
+        SqliteStore(str(path)).open_file_to_read,
+    ):
         with pytest.raises(StoreUnavailable, match="is the log of the database that was here before"):
             open_it()
     assert path.read_bytes() == kept
     path.with_name("test.db-wal").unlink()
     store = SqliteStore(str(path), threads=False)
-    store.open()
+    store.open_file()
     assert store.next_no() == len(RUNS) + 1
-    store.close()
+    store.close_file()
 
 
 def test_what_is_no_database_keeps_its_rights_and_content(tmp_path: Path) -> None:
@@ -381,7 +387,7 @@ def test_what_is_no_database_keeps_its_rights_and_content(tmp_path: Path) -> Non
     os.mkfifo(pipe, 0o644)
     for path, why in ((text, "cannot be read as a database"), (pipe, "is not a regular file")):
         with pytest.raises(StoreUnavailable, match=why):
-            SqliteStore(str(path), threads=False).open()
+            SqliteStore(str(path), threads=False).open_file()
         assert path.stat().st_mode & 0o777 == 0o644
     with pytest.raises(StoreUnavailable, match="is not a regular file"):
         Lock(str(pipe)).take()

@@ -53,8 +53,8 @@ LISTS: dict[str, Any] = {
 @pytest.fixture
 def db(tmp_path: Path) -> Iterator[apsw.Connection]:
     store = SqliteStore(str(tmp_path / "h.db"))
-    store.open()
-    store.close()
+    store.open_file()
+    store.close_file()
     connection = apsw.Connection(str(tmp_path / "h.db"))
     yield connection
     connection.close()
@@ -111,7 +111,7 @@ async def test_as_many_runs_are_left_out_as_were_asked_for(
 ) -> None:
     monkeypatch.setattr(lists, "SHARE_MIN", share_min)
     store, chance = SqliteStore(str(tmp_path / "h.db")), Random(share_min)
-    store.open()
+    await store.open()
     batch = started(*range(1, 201), status="completed", owned=False, finished_at=T0)
     for no, new in batch.new_runs.items():
         new.workflow, new.tenant = chance.choice("aabc"), chance.choice([new.tenant, new.tenant, "other"])
@@ -127,13 +127,13 @@ async def test_as_many_runs_are_left_out_as_were_asked_for(
             assert [
                 row.no for row in (await store.list_runs(DEFAULT_TENANT, below, 500, wanted)).rows
             ] == rest
-    store.close()
+    await store.close()
 
 
 @pytest.mark.anyio
 async def test_names_whose_runs_are_all_deleted_leave_nothing_behind(tmp_path: Path) -> None:
     store = SqliteStore(str(tmp_path / "h.db"))
-    store.open()
+    await store.open()
     batch = started(1, 2, status="completed", owned=False, finished_at=T0)
     batch.new_runs[RunNo(1)].workflow = "gone"
     await commit(store, batch)
@@ -147,7 +147,7 @@ async def test_names_whose_runs_are_all_deleted_leave_nothing_behind(tmp_path: P
     batch = Batch()
     batch.forgotten.append(RunNo(2))
     await commit(store, batch)
-    store.close()
+    await store.close()
     db = apsw.Connection(str(tmp_path / "h.db"))
     assert list(db.execute("SELECT workflow FROM series")) == [("gone",)]
     assert list(db.execute("SELECT status, runs FROM tally")) == [("running", 1)]

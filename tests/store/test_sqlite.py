@@ -35,13 +35,13 @@ def store_factory(file: Path) -> Iterator[OpenFile]:
 
     def open_again() -> SqliteStore:
         store = SqliteStore(str(file))
-        store.open()
+        store.open_file()
         opened.append(store)
         return store
 
     yield open_again
     for store in opened:
-        store.close()
+        store.close_file()
 
 
 @pytest.fixture
@@ -70,13 +70,13 @@ class TestSqliteWithoutThreads(StoreConformance):
 
         def open_again() -> SqliteStore:
             store = SqliteStore(str(file), threads=False)
-            store.open()
+            store.open_file()
             opened.append(store)
             return store
 
         yield open_again
         for store in opened:
-            store.close()
+            store.close_file()
 
 
 # ------------------------------------------------------------------------------------------- durable settings
@@ -91,11 +91,11 @@ def syncs_per_commit(folder: Path, durability: str) -> list[int]:
     """How often the disk was asked to sync the WAL in each of a few commits, as seen when `done` is called."""
     with Disk() as disk:
         store = SqliteStore(disk.uri(folder / "synced.db"), durability=durability, threads=False)
-        store.open()
+        store.open_file()
         totals = [disk.syncs]
         for seq in range(1, 6):
             store.submit(appended(row(1, seq)), lambda _: totals.append(disk.syncs))
-        store.close()
+        store.close_file()
     return [after - before for before, after in pairwise(totals)]
 
 
@@ -128,7 +128,7 @@ async def test_a_closed_file_is_one_file_and_opens_again(store_factory: OpenFile
     for count in range(1, 4):
         store = store_factory()
         await commit(store, started(count))
-        store.close()
+        await store.close()
         assert [entry.name for entry in file.parent.iterdir()] == [file.name]
     assert await rows_of(store_factory(), 1, 2, 3) == {1: [1], 2: [1], 3: [1]}
 
@@ -142,17 +142,17 @@ async def test_a_file_copied_with_its_wal_holds_everything_committed(
     for ending in ("", "-wal"):
         Path(f"{copy}{ending}").write_bytes(Path(f"{file}{ending}").read_bytes())
     store = SqliteStore(str(copy))
-    store.open()
+    await store.open()
     assert len(await journal_of(store, 1)) == 100
-    store.close()
+    await store.close()
 
 
 def test_closing_while_a_batch_is_on_its_way_writes_it_first(file: Path) -> None:
     async def main() -> None:
         store = SqliteStore(str(file))
-        store.open()
+        await store.open()
         store.submit(appended(*[row(1, seq) for seq in range(1, 3_000)]), lambda error: None)
-        store.close()
+        await store.close()
 
     asyncio.run(main())
     assert read(file, "SELECT count(*) FROM journal") == [(2_999,)]
@@ -179,14 +179,14 @@ def test_opening_again_migrates_nothing(store_factory: OpenFile, file: Path) -> 
 
 
 def test_a_file_of_a_newer_release_is_refused_and_left_as_it_is(store_factory: OpenFile, file: Path) -> None:
-    store_factory().close()
+    store_factory().close_file()
     db = apsw.Connection(str(file))
     db.execute("UPDATE meta SET value = 999 WHERE key = 'schema'")
     db.close()
     before = read(file, "SELECT * FROM meta")
     store = SqliteStore(str(file))
     with pytest.raises(SchemaTooNew, match="upgrade"):
-        store.open()
+        store.open_file()
     assert read(file, "SELECT * FROM meta") == before
 
 
@@ -199,12 +199,12 @@ from tests.store.conformance import appended, outcome_of, row
 
 async def main():
     store = SqliteStore(sys.argv[1])
-    store.open()
+    await store.open()
     print(await outcome_of(store, appended(row(1, 1))), flush=True)
     sys.stdin.readline()  # meanwhile another process opens the file
     print(type(await outcome_of(store, appended(row(1, 2)))).__name__, flush=True)
     print(type(await outcome_of(store, appended(row(2, 1)))).__name__, flush=True)
-    store.close()
+    await store.close()
 
 asyncio.run(main())
 """

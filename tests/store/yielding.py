@@ -16,9 +16,8 @@ from typing import Any, Final
 
 import pytest
 
-from holdfast.ops.upkeep import Upkeep
-from holdfast.runtime.engine import Engine
-from holdfast.workers.service import Workers
+from holdfast.runtime import compose
+from holdfast.runtime.engine import Parts
 
 TURNS_MAX: Final = 3  # of the loop, before a read and again after it
 
@@ -60,13 +59,10 @@ class Yielding:
 
 def yield_in_all_reads(patch: pytest.MonkeyPatch, seed: str) -> None:
     """Put the wrapper around the store of every part of an engine that is made from here on."""
-    for part in (Engine, Workers, Upkeep):
-        patch.setattr(part, "__init__", _wrapping(part.__init__, seed))
+    make = compose.parts_of
 
-
-def _wrapping(make: Callable[..., None], seed: str) -> Callable[..., None]:
     @wraps(make)
-    def made(self: Any, store: Any, *args: Any, **named: Any) -> None:
-        make(self, store if isinstance(store, Yielding) else Yielding(store, Random(seed)), *args, **named)
+    def parts_of(store: Any, *args: Any, **named: Any) -> Parts:
+        return make(Yielding(store, Random(seed)), *args, **named)
 
-    return made
+    patch.setattr(compose, "parts_of", parts_of)

@@ -114,7 +114,7 @@ async def test_a_process_at_work_is_killed_when_its_run_is_cancelled(tmp_path: P
     async with engine(tmp_path, isolated.spin) as hf:
         run = await hf.begin(one_step("spin", {"beacon": str(tmp_path / "pid")}))
         pid = int(await written(tmp_path / "pid"))
-        await hf.cancel(run.id, "enough")
+        await hf.runs.cancel(run.id, "enough")
         with pytest.raises(RunCancelled):
             await run.result()
         await ended(pid)
@@ -152,7 +152,7 @@ async def test_a_run_cancelled_while_its_start_waits_for_a_process_ends(tmp_path
             await written(beacon)
         waiting = await hf.begin(one_step("whoami"))
         for run in (waiting, *busy):
-            await hf.cancel(run.id)
+            await hf.runs.cancel(run.id)
             with pytest.raises(RunCancelled):
                 await run.result()
 

@@ -6,7 +6,9 @@ import base64
 import html
 import json
 import os
+import shlex
 import threading
+from itertools import pairwise
 from typing import Any
 from urllib.parse import quote
 
@@ -15,7 +17,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.tools.secrets import LOOKED_AT_ONCE_BYTES, REMEMBERED_MAX, Secrets, SecretUnavailable
+from holdfast.tools.secrets import (
+    LOOKED_AT_ONCE_BYTES,
+    REDACTED_CHARS_MIN,
+    REMEMBERED_MAX,
+    Secrets,
+    SecretUnavailable,
+)
 
 SPECIAL = """s3cr3t-p&ss w0rd/"quote'<x>"""
 
@@ -141,6 +149,38 @@ def test_a_plain_variable_signs_callbacks_of_default_where_the_operator_lets_it(
             secrets.for_callback("PLAIN", tenant)
 
 
+@pytest.mark.parametrize(
+    ("tenant", "is_guarded", "is_operators", "found"),
+    [
+        ("default", False, False, True),
+        ("default", True, False, False),
+        ("default", True, True, True),  # the operator wrote the schedule file, and sets the variables
+        ("acme", False, True, False),
+    ],
+)
+def test_a_plain_variable_is_the_secret_of_a_webhook_where_the_operator_lets_it(
+    monkeypatch: pytest.MonkeyPatch, tenant: str, is_guarded: bool, is_operators: bool, found: bool
+) -> None:
+    monkeypatch.setenv("PLAIN", "a plain one")
+    secrets = Secrets()
+    secrets.is_guarded = is_guarded
+    secret = secrets.for_webhook("PLAIN", tenant, is_operators=is_operators)
+    assert secret == ("a plain one" if found else None)
+
+
+@pytest.mark.parametrize("name", ["HOLDFAST_API_KEY", "HOLDFAST_RESUME_SECRET"])
+def test_none_of_our_own_variables_is_the_secret_of_a_webhook(
+    monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setenv(name, "one of ours")
+    assert Secrets().for_webhook(name, is_operators=True) is None
+
+
+def test_an_empty_variable_is_no_secret_of_a_webhook(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PLAIN", "")
+    assert Secrets().for_webhook("PLAIN", is_operators=True) is None
+
+
 @pytest.mark.parametrize("name", ["HOLDFAST_API_KEY", "HOLDFAST_SECRET_X"])
 def test_none_of_our_own_variables_signs_a_callback(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     monkeypatch.setenv(name, "one of ours")
@@ -195,10 +235,30 @@ def test_a_value_is_found_in_hexadecimal_and_in_addresses(value: str) -> None:
         html.escape(SPECIAL).replace("&#x27;", "&#39;"),
         SPECIAL.encode().hex(":"),
         SPECIAL.encode().hex(" ").upper(),
+        "".join(f"\\x{byte:02x}" for byte in SPECIAL.encode()),
+        repr(repr(SPECIAL)),
+        shlex.quote(SPECIAL),
+        base64.b64encode(base64.b64encode(SPECIAL.encode())).decode(),
+        base64.b64encode(json.dumps({"password": SPECIAL}).encode()).decode(),
+        quote(base64.b64encode(b"user:" + SPECIAL.encode()).decode(), safe=""),
         base64.encodebytes(b"x" * 40 + SPECIAL.encode() + b"y" * 40).decode(),
         f"{SPECIAL[:9]}\n{SPECIAL[9:]}",
     ],
-    ids=["address in an address", "HTML", "HTML by number", "colons", "spaces", "lines of base64", "lines"],
+    ids=[
+        "address in an address",
+        "HTML",
+        "HTML by number",
+        "colons",
+        "spaces",
+        "escaped bytes",
+        "quoted twice",
+        "shell",
+        "base64 twice",
+        "JSON in base64",
+        "base64 in an address",
+        "lines of base64",
+        "lines",
+    ],
 )
 def test_a_value_is_found_in_what_programs_print(written: str) -> None:
     secrets = knowing(SPECIAL)
@@ -206,6 +266,39 @@ def test_a_value_is_found_in_what_programs_print(written: str) -> None:
     kept = msgspec.json.decode(secrets.redact_json(msgspec.json.encode({"a": [f"before {written} after"]})))
     assert "***" in kept["a"][0]
     assert kept["a"][0].startswith("before ") and kept["a"][0].endswith(" after")
+
+
+@pytest.mark.parametrize(
+    ("lines", "redacted"),
+    [
+        (["a correct-ho", "rse-battery b"], ["a ***", "*** b"]),
+        (["correct-hors", "e-", "batt", "ery"], ["***", "***", "***", "***"]),
+        (["a corr", "ect-horse-battery b"], ["a corr", "*** b"]),
+        (["a correct-horse-battery", "correct-", "b"], ["a ***", "***", "b"]),
+        (["a correct-horse-batt", "le"], ["a ***", "le"]),
+        (["correct-horse-\n", "battery"], ["***", "***"]),
+        (["Y29ycmVjdC1ob3Jz", "ZS1iYXR0ZXJ5 b"], ["***", "*** b"]),
+        (["a corre", "ct the horse"], ["a corre", "ct the horse"]),
+    ],
+    ids=["two", "four", "short first", "whole, then a part", "a part alone", "ends of lines", "base64", "no secret"],
+)  # fmt: skip
+def test_a_value_that_is_split_over_log_lines_is_redacted(lines: list[str], redacted: list[str]) -> None:
+    redact = knowing("correct-horse-battery").lines()
+    assert [redact(line).rstrip("\n") for line in lines] == redacted
+
+
+def test_a_value_that_repeats_itself_is_redacted_whole_at_the_end_of_a_line() -> None:
+    assert knowing("hunter2hunter2").lines()("x hunter2hunter2") == "x ***"
+
+
+@given(st.lists(st.integers(min_value=1, max_value=20), max_size=5))
+def test_no_line_shows_more_than_the_short_beginning_of_a_split_value(cuts: list[int]) -> None:
+    value = "q0W9e8R7t6Y5u4I3o2P1z"
+    ends = [0, *sorted(set(cuts)), len(value)]
+    lines = [value[begin:end] for begin, end in pairwise(ends)]
+    redact = knowing(value).lines()
+    shown = "".join(redact(line) for line in lines).replace("***", "")
+    assert shown == value[: len(shown)] and len(shown) < REDACTED_CHARS_MIN
 
 
 def test_the_lines_of_a_private_key_are_secret_one_by_one() -> None:
@@ -262,7 +355,7 @@ ODD = 'pä"ss\\w/örd\n\t1'
     [
         ODD, json.dumps(ODD), json.dumps(ODD, ensure_ascii=False), msgspec.json.encode(ODD).decode(), repr(ODD),
         quote(ODD), quote(ODD, safe=""), json.dumps(json.dumps(ODD, ensure_ascii=False), ensure_ascii=False),
-        f"ValueError: bad {ODD!r}",
+        f"ValueError: bad {ODD!r}", ascii(ODD), repr(ODD.encode()),
     ],
 )  # fmt: skip
 def test_a_value_is_found_however_it_is_written(written: str) -> None:

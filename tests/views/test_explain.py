@@ -65,16 +65,16 @@ async def test_waits_and_explain_name_a_poll_by_one_word(tmp_path: Path) -> None
 async def seen(path: Path, run: RunHandle, *, is_held: bool = True) -> Explanation:
     """What a reader of the file finds; the engine's lock is not taken in these tests, so who has it is said."""
     store = SqliteStore(str(path / "h.db"))
-    store.open_to_read()
+    await store.open_to_read()
     try:
-        with store.still():
+        async with store.still():
             row = await store.run_by_id(DEFAULT_TENANT, RunId(run.id))
             assert row is not None
             plan = await Plans(store).of_version(row.tenant, row.version)
             holder = HOLDER if is_held else {}
             return await explain(store, row, plan, holder=holder, epoch=store.epoch_now())
     finally:
-        store.close()
+        await store.close()
 
 
 async def only(path: Path, run: RunHandle, **more: Any) -> Reason:
@@ -178,8 +178,8 @@ async def test_a_run_that_another_process_left_out_is_driven_by_nobody(tmp_path:
         run = await begun(engine, ONE)
         engine.crash()
     later = SqliteStore(str(tmp_path / "h.db"))
-    later.open()  # the file is another's now, who did not take the run up
-    later.close()
+    await later.open()  # the file is another's now, who did not take the run up
+    await later.close()
     why = await seen(tmp_path, run)
     assert why.reasons[0].reason == "not_driven"
     assert "once process 4711, which has the file" in why.reasons[0].unblocks
@@ -242,7 +242,7 @@ async def test_a_run_that_is_being_cancelled_ends_by_the_grace_at_the_latest(tmp
 
     async with opened(tmp_path, [deaf], clock()) as engine:
         run = await begun(engine, ONE)
-        await engine.cancel(RunId(run.id))
+        await engine.runs.cancel(RunId(run.id))
         why = await seen(tmp_path, run)
         over.set()
     assert (why.reasons[0].path, why.reasons[0].reason, why.reasons[0].until) == (
@@ -313,5 +313,5 @@ async def test_a_job_that_is_offered_and_one_that_a_worker_has_say_so(tmp_path: 
 async def test_a_run_that_was_set_aside_says_so(tmp_path: Path) -> None:
     async with opened(tmp_path, [endless], clock()) as engine:
         run = await begun(engine, ONE)
-        engine.advance.set_aside((await engine.row_of(run.id)).no, ValueError("a defect"))
+        engine.door.set_aside((await engine.runs.row_of(run.id)).no, ValueError("a defect"))
         assert ("", "set_aside") in await told(engine, run)

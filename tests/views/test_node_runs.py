@@ -27,10 +27,11 @@ from holdfast.engine.state import Run
 from holdfast.plan.compile import compile_definition
 from holdfast.testing import BEGAN
 from holdfast.values import Error, RunId, RunNo
-from holdfast.views import node_runs as tasks
-from holdfast.views.node_runs import NodeRun, NodeRuns, Task, place_of
-from holdfast.views.runs import cursor_of
-from tests.runtime.bench import opened, rows
+from holdfast.views import courses, node_run_pages, node_runs
+from holdfast.views.node_runs import NodeRun, NodeRuns, place_of
+from holdfast.views.runs import Queries, cursor_of
+from holdfast.views.tasks import Task
+from tests.runtime.bench import Bench, opened, rows
 from tests.runtime.manual import by_hand, clock, settled
 from tests.small_limits import with_limits
 
@@ -74,6 +75,11 @@ def local(service: str, **more: Any) -> dict[str, Any]:
 def graph(start: str, edges: list[tuple[str, str, str]] = [], **nodes: Any) -> dict[str, Any]:  # noqa: B006
     lines = [{"from": source, "action": action, "to": target} for source, action, target in edges]
     return {"name": "g", "start": start, "nodes": nodes, "edges": lines}
+
+
+def fresh(engine: Bench) -> Queries:
+    """Queries that remember nothing yet."""
+    return Queries(engine.store, engine.plans, engine.memory)
 
 
 async def ran(services: Services, definition: Any, **params: Any) -> tuple[Task, list[NodeRun]]:
@@ -212,7 +218,7 @@ async def test_the_course_of_a_run_that_is_deleted_meanwhile_comes_to_an_end(tmp
     async with opened(tmp_path, TOOLS, clock()) as engine:
         gone = Run(RunNo(4711), RunId("gone"), "v", seq=3)
         plan = compile_definition(FlowSpec.from_data(graph("a", a=local("upper"))))
-        assert (await tasks.Courses(engine.store).of(gone, AsyncMock(return_value=plan))).steps == 0
+        assert (await courses.Courses(engine.store).of(gone, AsyncMock(return_value=plan))).steps == 0
 
 
 # --------------------------------------------------------------------------------------------------- node runs
@@ -378,11 +384,14 @@ async def test_pages_of_node_runs_have_each_of_them_once(tmp_path: Path) -> None
         run_id = await waiting(services, rounds(20))
         whole = await services.queries.node_runs(T, run_id)
         assert (len(whole.items), whole.cursor) == (22, None)
-        for each in (services, Services(engine)):  # which remembers where pages begin, and one that does not
-            page = await each.queries.node_runs(T, run_id, limit=5)
+        for each in (
+            services.queries,
+            fresh(engine),
+        ):  # one that remembers where pages begin, and one that does not
+            page = await each.node_runs(T, run_id, limit=5)
             found = [page.items]
             while page.cursor is not None:
-                page = await each.queries.node_runs(T, run_id, cursor=page.cursor, limit=5)
+                page = await each.node_runs(T, run_id, cursor=page.cursor, limit=5)
                 found.append(page.items)
             assert [len(items) for items in found] == [5, 5, 5, 5, 2]
             assert [run for items in found for run in items] == whole.items
@@ -392,7 +401,7 @@ async def test_pages_of_node_runs_have_each_of_them_once(tmp_path: Path) -> None
 async def test_a_page_of_node_runs_that_hold_much_ends_sooner(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tasks, "NODE_RUN_CHARS_MAX", 1_000)
+    monkeypatch.setattr(node_runs, "NODE_RUN_CHARS_MAX", 1_000)
     async with opened(tmp_path, [*TOOLS, count], clock()) as engine:
         services = Services(engine)
         run_id = await waiting(services, rounds(20))
@@ -403,9 +412,7 @@ async def test_a_page_of_node_runs_that_hold_much_ends_sooner(
             found.append(page.items)
         assert len(found) > 1
         assert sum(map(len, found)) == len({run.id for items in found for run in items}) == 22
-        last = await Services(engine).queries.node_runs(
-            T, run_id, cursor=cursor_of(21)
-        )  # read from the beginning
+        last = await fresh(engine).node_runs(T, run_id, cursor=cursor_of(21))  # read from the beginning
         assert last.items == found[-1][-1:]
 
 
@@ -443,23 +450,25 @@ async def test_pages_of_node_runs_lose_and_repeat_none_while_attempts_are_given_
         services = Services(engine)
         run, _ = await services.commands.start(T, definition, {"x": [1, 2, 3, 4]})
         await settled()
-        live = engine.advance.live[run.no]
+        resident = engine.door.residents[run.no]
         walked, cursor, released = list[NodeRun](), None, 0
         while True:
-            looking = services if is_remembered else Services(engine)
-            page = await looking.queries.node_runs(T, run.id, cursor=cursor, limit=limit)
+            looking = services.queries if is_remembered else fresh(engine)
+            page = await looking.node_runs(T, run.id, cursor=cursor, limit=limit)
             assert page.items, "there is something on every page"
             walked, cursor = [*walked, *page.items], page.cursor
             if cursor is None:
                 break
             path = f"each[{released % 4}].call"
             if released < 6:
-                engine.advance.offer(live, AttemptReleased(path, live.run.steps[path].attempt, "stopping"))
-                await engine.owners.adopt(run.no)
+                engine.door.apply(
+                    resident, AttemptReleased(path, resident.run.steps[path].attempt, "stopping")
+                )
+                await engine.ownership.adopt(run.no)
                 await settled()
                 released += 1
         assert released
-        whole = [run.id for run in (await Services(engine).queries.node_runs(T, run.id)).items]
+        whole = [run.id for run in (await fresh(engine).node_runs(T, run.id)).items]
         seen = [run.id for run in walked]
         assert len(seen) == len(set(seen))
         assert set(whole) <= set(seen)
@@ -487,7 +496,7 @@ async def test_a_page_of_node_runs_that_are_still_open_is_not_looked_for_in_all_
     async with opened(tmp_path, [*TOOLS, count], clock()) as engine:
         services = Services(engine)
         run_id = await waiting(services, outer)
-        monkeypatch.setattr(tasks, "ROWS_AT_A_TIME", 5)
+        monkeypatch.setattr(node_run_pages, "ROWS_AT_A_TIME", 5)
         taken, take = list[int](), NodeRuns.take
 
         def counted(told: NodeRuns, row: Any) -> None:
@@ -564,17 +573,17 @@ async def test_a_task_with_a_long_journal_is_counted_without_reading_it_whole(
             await services.commands.cancel(T, run_id)
             await services.queries.wait_for(T, run_id, 60)
         exact = await services.queries.task(T, run_id)
-        monkeypatch.setattr(tasks, "COURSE_ROWS_MAX", 6)
-        monkeypatch.setattr(tasks, "ROWS_AT_A_TIME", 3)
-        monkeypatch.setattr(tasks, "TELLING_ROWS", 2)
-        taken, take = list[int](), tasks.Course.take
+        monkeypatch.setattr(courses, "ROWS_MAX", 6)
+        monkeypatch.setattr(courses, "ROWS_AT_A_TIME", 3)
+        monkeypatch.setattr(courses, "TURN_ROWS", 2)
+        taken, take = list[int](), courses.Course.take
 
-        def counted(course: tasks.Course, row: Any) -> None:
+        def counted(course: courses.Course, row: Any) -> None:
             taken.append(row[0])
             take(course, row)
 
-        monkeypatch.setattr(tasks.Course, "take", counted)
-        assert await Services(engine).queries.task(T, run_id) == exact
+        monkeypatch.setattr(courses.Course, "take", counted)
+        assert await fresh(engine).task(T, run_id) == exact
         assert len(taken) <= 40 < exact.step_count
 
 
@@ -666,7 +675,7 @@ def test_an_attempt_that_outlived_its_grace_has_ended_when_the_next_one_begins()
 
 
 def test_an_attempt_that_was_given_back_takes_no_room_on_its_page(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tasks, "NODE_RUN_CHARS_MAX", 30)
+    monkeypatch.setattr(node_runs, "NODE_RUN_CHARS_MAX", 30)
     given_back: tuple[Any, list[Any]] = (AttemptReleased("a", 1, "no_tool"), [])
     again = (Adopted(), [StartAttempt("a", 1, BEGUN[1][0].inputs)])
     (found,) = projected(BEGUN, given_back, again, given_back, again)

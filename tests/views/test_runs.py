@@ -163,12 +163,12 @@ async def test_whoever_sees_that_a_run_is_completed_sees_its_output(tmp_path: Pa
                 await asyncio.sleep(0)
 
         store = SqliteStore(str(tmp_path / "h.db"))
-        store.open_to_read()
+        await store.open_to_read()
         outside = Queries(store, Plans(store))
         started = [await services.commands.start(T, TWICE, {"x": i}) for i in range(20)]
         looks = [look(run.id, queries) for run, _ in started for queries in (services.queries, outside)]
         await asyncio.gather(*looks)
-        store.close()
+        await store.close()
         assert all(output is not None and over for status, output, over in seen if status == "completed")
         assert all(output is None and not over for status, output, over in seen if status != "completed")
 
@@ -178,12 +178,12 @@ async def test_a_file_is_looked_at_without_an_engine(tmp_path: Path) -> None:
     async with opened(tmp_path, [echo], clock()) as engine:
         run_id = await ran(Services(engine), TWICE, x=1)
     store = SqliteStore(str(tmp_path / "h.db"))
-    store.open_to_read()
+    await store.open_to_read()
     queries = Queries(store, Plans(store))
     assert (await queries.run(T, run_id)).output == {"got": 1}
     assert (await queries.explain(T, run_id)).status == "completed"
     assert [step.path for step in (await queries.steps(T, run_id)).items] == ["a", "b"]
-    store.close()
+    await store.close()
 
 
 @by_hand

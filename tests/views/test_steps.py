@@ -172,7 +172,7 @@ def test_a_late_answer_changes_nothing() -> None:
     case = begun(PLAIN)
     case.crash()
     before = of(case)
-    case.offer(StepSucceeded("a", 1, NULL))
+    case.apply(StepSucceeded("a", 1, NULL))
     assert of(case) == before
 
 
@@ -333,8 +333,8 @@ def steps_after(tmp_path: Path, definition: str, tools: list[Any], *, every: boo
         async with Holdfast(str(tmp_path / "steps.db"), tools=tools) as hf:
             run = await hf.start(definition)
             await run.result(timeout=120)
-            live = await hf._engine.find(run.id)
-            found = await read_steps(hf._engine.store, live.plan, live.run, every=every)
+            resident = await hf._engine.runs.find(run.id)
+            found = await read_steps(hf._engine.store, resident.plan, resident.run, every=every)
             return {path: decode(step.output) for path, step in found.items()}
 
     return asyncio.run(main())

@@ -11,7 +11,8 @@ import pytest
 from holdfast import Context, RunFailed
 from holdfast.embed import RunHandle
 from holdfast.testing import TestEngine
-from holdfast.views.explain import Explanation, explain_live
+from holdfast.values import DEFAULT_TENANT
+from holdfast.views.explain import Explanation
 
 
 def asks(engine: TestEngine, **more: Any) -> list[str]:
@@ -214,8 +215,7 @@ async def test_branches_items_and_nested_workflows_wait_at_once(engine: TestEngi
 
 async def explained(engine: TestEngine, run: RunHandle) -> Explanation:
     core = (await engine.open())._engine
-    live = await core.find(run.id)
-    return await explain_live(core, await core.row_of(run.id), live.plan)
+    return await core.queries.explain(DEFAULT_TENANT, run.id)
 
 
 async def test_a_wait_that_ended_stays_visible_with_its_task_since_and_until(engine: TestEngine) -> None:
@@ -224,7 +224,7 @@ async def test_a_wait_that_ended_stays_visible_with_its_task_since_and_until(eng
     with pytest.raises(RunFailed):
         await engine.finish(run)
     core = (await engine.open())._engine
-    row = await core.row_of(run.id)
+    row = await core.runs.row_of(run.id)
     (wait,) = await core.store.waits_named("default", "T1", 10)
     assert (wait.path, wait.outcome, wait.no) == ("a", "expired", row.no)
     assert wait.expires_at is not None and wait.resolved_at is not None

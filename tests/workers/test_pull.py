@@ -499,7 +499,7 @@ async def test_an_answer_for_a_run_that_is_over_is_told_so(tmp_path: Path) -> No
         run = await engine.begin(step())
         offer = await fetched(engine)
         engine.store.lag = lambda: 0.5
-        cancelling = asyncio.ensure_future(engine.cancel(run.id))
+        cancelling = asyncio.ensure_future(engine.runs.cancel(run.id))
         await settled()
         await clock().advance(0.6)
         await cancelling
@@ -517,9 +517,9 @@ async def test_an_answer_for_a_run_that_was_set_aside_is_asked_for_again(tmp_pat
         await register(engine)
         run = await engine.begin(step())
         offer = await fetched(engine)
-        row = await engine.row_of(run.id)
-        engine.advance.live.pop(row.no)
-        engine.advance.set_aside(row.no, AssertionError("a defect"))
+        row = await engine.runs.row_of(run.id)
+        engine.door.residents.pop(row.no)
+        engine.door.set_aside(row.no, AssertionError("a defect"))
         with pytest.raises(Unavailable, match="set aside"):
             await complete(engine, offer)
         engine.crash()
@@ -540,7 +540,7 @@ async def test_a_cancel_reaches_the_worker_and_waits_for_its_answer(tmp_path: Pa
         offer = await fetched(engine)
         polling = asyncio.ensure_future(engine.workers.poll(T, "w", wait_secs=60))
         await settled()
-        await engine.cancel(run.id)
+        await engine.runs.cancel(run.id)
         assert (await engine.workers.job_heartbeat(T, offer.id, offer.token)).cancel
         assert (await polling).cancel == [offer.id]
         assert await run.status() == "cancelling"
@@ -557,7 +557,7 @@ async def test_a_worker_that_does_not_stop_holds_a_cancel_no_longer_than_the_gra
         await register(engine)
         run = await engine.begin(step())
         offer = await fetched(engine)
-        await engine.cancel(run.id)
+        await engine.runs.cancel(run.id)
         await clock().advance(11)
         assert await run.status() == "cancelled"
         with pytest.raises(Superseded):
@@ -571,7 +571,7 @@ async def test_a_job_that_nobody_fetched_is_cancelled_at_once(tmp_path: Path) ->
         await register(engine)
         run = await engine.begin(step())
         await settled()
-        await engine.cancel(run.id)
+        await engine.runs.cancel(run.id)
         await settled()
         assert await run.status() == "cancelled"
         assert (await engine.workers.poll(T, "w")).assignments == []
@@ -653,7 +653,7 @@ async def test_a_job_of_a_run_that_was_cancelled_meanwhile_is_nobodys_after_a_re
         await register(engine)
         run = await engine.begin(step())
         offer = await fetched(engine)
-        await engine.cancel(run.id)
+        await engine.runs.cancel(run.id)
         engine.crash()
     async with opened(tmp_path, [], clock()) as engine:
         await settled()
@@ -782,7 +782,7 @@ async def waiting_for_a_place(engine: Bench) -> RunHandle:
 
 @by_hand
 async def test_a_job_that_waits_for_a_place_is_offered_after_a_graceful_stop(tmp_path: Path) -> None:
-    async with opened(tmp_path, [stuck], clock(), places=1) as engine:
+    async with opened(tmp_path, [stuck], clock(), attempts_max=1) as engine:
         run = await waiting_for_a_place(engine)
         assert engine.dispatch.waiting["place"] == 1
     async with opened(tmp_path, [stuck], clock()) as engine:
@@ -792,10 +792,10 @@ async def test_a_job_that_waits_for_a_place_is_offered_after_a_graceful_stop(tmp
 
 @by_hand
 async def test_a_job_that_waits_for_a_place_goes_with_the_commit_that_cancels_its_run(tmp_path: Path) -> None:
-    async with opened(tmp_path, [stuck], clock(), places=1) as engine:
+    async with opened(tmp_path, [stuck], clock(), attempts_max=1) as engine:
         run = await waiting_for_a_place(engine)
         assert left(tmp_path) == 1
-        await engine.cancel(run.id)
+        await engine.runs.cancel(run.id)
         with pytest.raises(RunCancelled):
             await run.result()
         assert (left(tmp_path), engine.workers.open_assignments()) == (0, 0)
@@ -814,7 +814,7 @@ async def test_a_job_that_was_cancelled_while_its_start_was_being_written_leaves
             other = asyncio.ensure_future(engine.begin(STUCK))
             await settled()
         await clock().advance(1)
-        cancelling = asyncio.ensure_future(engine.cancel(run.id))
+        cancelling = asyncio.ensure_future(engine.runs.cancel(run.id))
         await settled()
         engine.store.let_go()
         await cancelling
@@ -832,7 +832,7 @@ async def test_a_job_whose_cancel_could_not_be_written_is_offered_all_the_same(t
         run = await engine.begin(SOON)
         engine.store.hold = True
         await clock().advance(1)
-        cancelling = asyncio.ensure_future(engine.cancel(run.id))
+        cancelling = asyncio.ensure_future(engine.runs.cancel(run.id))
         await settled()
         engine.store.refuse = lambda batch: None if batch.assignments else StoreUnavailable("full")
         engine.store.let_go()

@@ -19,8 +19,7 @@ from holdfast.errors import Forbidden, InvalidRequest, NotFound
 from holdfast.runtime.clock import SystemClock
 from holdfast.tools.guard import Guard, Target
 from holdfast.values import RunNo
-from holdfast.workers.service import Workers
-from tests.runtime.bench import Bench, Store, opened, rows
+from tests.runtime.bench import Bench, opened, rows
 from tests.runtime.manual import by_hand, clock
 from tests.runtime.served import Asked, Served, failing, raw, said, served, silent
 
@@ -52,7 +51,7 @@ async def done_by(engine: Bench, definition: str) -> tuple[Any, list[str]]:
     """What a run gave, and which worker each event of it names."""
     run = await engine.begin(definition)
     output = await run.result(timeout=120)
-    journal = await engine.store.journal((await engine.row_of(run.id)).no, 0, 1_000)
+    journal = await engine.store.journal((await engine.runs.row_of(run.id)).no, 0, 1_000)
     events = [decode_row(body)[0] for *_, body in journal]
     told = [event for event in events if isinstance(event, StepSucceeded | StepFailed)]
     return output, [event.worker[0] for event in told if event.worker]
@@ -251,7 +250,7 @@ async def test_an_attempt_that_waits_for_a_worker_goes_to_the_first_that_comes(t
 
 @by_hand
 async def test_an_attempt_that_waits_for_a_worker_takes_no_place(tmp_path: Path) -> None:
-    async with opened(tmp_path, [echo], clock(), places=1) as engine:
+    async with opened(tmp_path, [echo], clock(), attempts_max=1) as engine:
         await Services(engine).commands.start(T, ROUND)
         await clock().advance(60)
         other = await engine.begin("name: e\nsteps: [{id: e, tool: echo, args: {value: 1}}]")
@@ -337,11 +336,9 @@ async def test_a_time_out_that_is_the_last_word_is_the_kind_of_the_failure(tmp_p
 
 
 async def test_a_call_without_a_limit_ends_when_its_worker_falls_silent(tmp_path: Path) -> None:
-    store = Store(tmp_path / "h.db")
-    workers = Workers(store, SystemClock(), ttl_secs=1)
     async with (
         served(silent) as hung,
-        opened(tmp_path, [], SystemClock(), workers=workers, store=store) as engine,
+        opened(tmp_path, [], SystemClock(), worker_ttl_secs=1) as engine,
     ):
         await register(engine, hung)
         error = await failure(engine, step())
@@ -384,7 +381,7 @@ async def test_our_own_calls_count_as_load_before_a_heartbeat_tells_of_them(tmp_
         first = await engine.begin(step(weighted_by_load=True))
         await one.is_asked.wait()
         assert (await done_by(engine, step(weighted_by_load=True)))[1] == ["w2"]
-        await engine.cancel(first.id)
+        await engine.runs.cancel(first.id)
 
 
 async def test_a_retry_prefers_the_worker_that_had_the_step(tmp_path: Path) -> None:
@@ -538,11 +535,10 @@ async def test_a_registration_that_cannot_be_used_is_refused(
 async def test_where_addresses_are_guarded_a_private_one_is_called_only_where_the_operator_allows_it(
     tmp_path: Path,
 ) -> None:
-    store, guard = Store(tmp_path / "h.db"), Guard(guarded=True)
-    workers = Workers(store, SystemClock(), guard)
+    guard = Guard(guarded=True)
     async with (
         served(DONE) as worker,
-        opened(tmp_path, [], SystemClock(), workers=workers, store=store) as engine,
+        opened(tmp_path, [], SystemClock(), guard=guard) as engine,
     ):
         for key_id in ("", "k"):
             with pytest.raises(Forbidden, match=r"not a public address .*; allow its network"):
@@ -553,11 +549,10 @@ async def test_where_addresses_are_guarded_a_private_one_is_called_only_where_th
 
 
 async def test_a_worker_from_before_the_first_key_is_checked_at_the_next_call(tmp_path: Path) -> None:
-    store, guard = Store(tmp_path / "h.db"), Guard()
-    workers = Workers(store, SystemClock(), guard)
+    guard = Guard()
     async with (
         served(DONE) as worker,
-        opened(tmp_path, [], SystemClock(), workers=workers, store=store) as engine,
+        opened(tmp_path, [], SystemClock(), guard=guard) as engine,
     ):
         await engine.workers.register(T, "w1", worker.url, ["work"])
         assert (await done_by(engine, step()))[0] == {"a": {"n": 1}}  # and the connection is kept
@@ -572,8 +567,7 @@ async def test_a_worker_from_before_the_first_key_is_checked_at_the_next_call(tm
 async def test_a_worker_is_called_at_the_address_that_was_checked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store, guard = Store(tmp_path / "h.db"), Guard(guarded=True, allowed=["127.0.0.0/8"])
-    workers = Workers(store, SystemClock(), guard)
+    guard = Guard(guarded=True, allowed=["127.0.0.0/8"])
     asked, answers = (
         list[str](),
         ["127.0.0.1", "127.0.0.1", "10.0.0.1"],
@@ -586,7 +580,7 @@ async def test_a_worker_is_called_at_the_address_that_was_checked(
     monkeypatch.setattr("holdfast.tools.guard._resolved", resolved)
     async with (
         served(DONE) as worker,
-        opened(tmp_path, [], SystemClock(), workers=workers, store=store) as engine,
+        opened(tmp_path, [], SystemClock(), guard=guard) as engine,
     ):
         url = worker.url.replace("127.0.0.1", "worker.invalid")
         await engine.workers.register(T, "w1", url, ["work"], key_id="k")

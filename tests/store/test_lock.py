@@ -13,7 +13,7 @@ from holdfast.config import Settings
 from holdfast.errors import DatabaseInUse, StoreUnavailable
 from holdfast.http.serve import serving
 from holdfast.runtime.compose import database_path
-from holdfast.runtime.ownership import Lock, holder_of
+from holdfast.store.lock import Lock, holder_of
 
 NOBODY = 65534
 

@@ -1,0 +1,48 @@
+"""What the address of a database means."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from holdfast.store.open import database_path, open_url
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.mark.parametrize("prefix", ["sqlite:///", ""])
+@pytest.mark.anyio
+async def test_an_address_of_sqlite_opens_the_file(tmp_path: Path, prefix: str) -> None:
+    store = open_url(f"{prefix}{tmp_path / 'a.db'}")
+    await store.open()
+    try:
+        assert await store.sizes() == {"database": (tmp_path / "a.db").stat().st_size, "log": 4 * 1024 * 1024}
+    finally:
+        await store.close()
+
+
+@pytest.mark.parametrize("scheme", ["postgresql", "postgres", "POSTGRESQL"])
+def test_postgresql_is_refused_as_not_available_without_showing_the_password(scheme: str) -> None:
+    with pytest.raises(ValueError, match="PostgreSQL is not available in this release; give") as refused:
+        open_url(f"{scheme}://ada:hunter2@db/holdfast")
+    assert "hunter2" not in str(refused.value)
+
+
+def test_an_unknown_database_is_refused_by_its_scheme_without_showing_the_password() -> None:
+    with pytest.raises(ValueError, match="'mysql':// is no database that Holdfast can use") as refused:
+        open_url("mysql://ada:hunter2@db/holdfast")
+    assert "hunter2" not in str(refused.value)
+
+
+def test_a_database_in_memory_is_refused() -> None:
+    with pytest.raises(ValueError, match="would survive nothing"):
+        open_url("sqlite:///:memory:")
+
+
+def test_a_link_is_another_name_of_its_file(tmp_path: Path) -> None:
+    (tmp_path / "link.db").symlink_to(tmp_path / "a.db")
+    assert database_path(f"sqlite:///{tmp_path / 'link.db'}") == str(tmp_path / "a.db")

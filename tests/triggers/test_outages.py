@@ -1,0 +1,200 @@
+"""Occurrences that were due while no engine was awake: missed, or only late."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from holdfast.runtime.engine import Engine
+from holdfast.testing import TestEngine
+from tests.triggers.scheduled import cron, ledger, put
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+async def down(engine: TestEngine, seconds: float) -> Engine:
+    """Kill the process, and start it again after a while."""
+    engine.close()
+    engine.clock.seconds += seconds
+    opened = (await engine.open())._engine
+    await engine.advance()
+    return opened
+
+
+async def asleep(engine: TestEngine, seconds: float) -> None:
+    """Suspend the machine: the wall clock goes on, the monotonic clock stands still."""
+    opened = (await engine.open())._engine
+    opened.fires.timers.sleep_seconds_max = 1.0
+    await engine.advance(seconds=2)
+    engine.clock.wall_offset_ms += int(seconds * 1000)
+    await engine.advance(seconds=1.1)
+
+
+def minutes(calls: list[dict[str, Any]]) -> list[str]:
+    return [call["x"][11:16] for call in calls]
+
+
+async def test_what_was_due_within_the_grace_is_late_and_fires(engine: TestEngine) -> None:
+    work = engine.fake_tool("work")
+    await put(engine, cron())
+    await down(engine, 90)  # until 22:14:50
+    assert minutes(work.calls) == ["22:14"]
+    (row,) = await ledger(engine)
+    assert not row.is_catchup
+
+
+async def test_what_was_missed_is_skipped_and_in_the_ledger(engine: TestEngine) -> None:
+    work = engine.fake_tool("work")
+    await put(engine, cron())
+    await down(engine, 600)  # until 22:23:20
+    assert minutes(work.calls) == ["22:23"]
+    missed, _ = await ledger(engine)
+    assert (missed.outcome, missed.reason, missed.times) == ("skipped", "missed", 9)
+
+
+async def test_run_once_catches_up_the_latest(engine: TestEngine) -> None:
+    work = engine.fake_tool("work")
+    await put(engine, cron(missed_run_policy="run_once"))
+    await down(engine, 600)
+    await engine.advance(seconds=1)
+    assert minutes(work.calls) == ["22:22"]
+    rows = {row.reason: row for row in await ledger(engine)}
+    assert rows["missed"].times == 8
+    assert rows[""].is_catchup
+    assert rows["overlap"].times == 1  # 22:23 was only late, and a run was open
+
+
+async def test_run_all_catches_up_each_of_them_in_order(engine: TestEngine) -> None:
+    work = engine.fake_tool("work")
+    await put(engine, cron(missed_run_policy="run_all"))
+    await down(engine, 600)
+    await engine.advance(seconds=1)
+    assert minutes(work.calls) == [f"22:{minute}" for minute in range(14, 23)]
+    assert all(row.is_catchup for row in await ledger(engine) if row.outcome == "fired")
+
+
+async def test_a_second_crash_does_not_turn_missed_occurrences_into_late_ones(engine: TestEngine) -> None:
+    work = engine.fake_tool("work")
+    await put(engine, cron())
+    engine.close()
+    engine.clock.seconds += 600
+    opened = (await engine.open())._engine
+    await opened.fires.outages.open()  # and it is killed before it decides anything
+    engine.close()
+    await down(engine, 1)
+    assert minutes(work.calls) == ["22:23"]
+
+
+async def test_load_alone_misses_nothing(engine: TestEngine) -> None:
+    work = engine.fake_tool("work")
+    opened = await put(engine, cron(overlap="buffer_all"))
+    async with opened.fires.deciding:
+        await engine.advance(minutes=10)
+    await engine.advance(seconds=1)
+    assert len(work.calls) == 10
+    assert {row.outcome for row in await ledger(engine)} == {"fired"}
+
+
+async def test_what_was_due_while_the_machine_was_suspended_is_missed(engine: TestEngine) -> None:
+    work = engine.fake_tool("work")
+    await put(engine, cron())
+    await asleep(engine, 600)
+    assert minutes(work.calls) == ["22:23"]
+    missed, _ = await ledger(engine)
+    assert (missed.reason, missed.times) == ("missed", 9)
+
+
+async def test_a_short_suspend_makes_an_occurrence_late(engine: TestEngine) -> None:
+    work = engine.fake_tool("work")
+    await put(engine, cron())
+    await asleep(engine, 55)
+    assert minutes(work.calls) == ["22:14"]
+
+
+async def test_a_clock_that_is_set_back_fires_nothing_again(engine: TestEngine) -> None:
+    work = engine.fake_tool("work")
+    opened = await put(engine, cron())
+    opened.fires.timers.sleep_seconds_max = 1.0
+    await engine.advance(minutes=3)
+    engine.clock.wall_offset_ms -= 150_000
+    await engine.advance(minutes=2)
+    assert minutes(work.calls) == ["22:14", "22:15", "22:16"]
+    await engine.advance(minutes=2)
+    assert minutes(work.calls)[3:] == ["22:17"]
+
+
+async def test_a_clock_that_is_set_back_while_the_process_is_down_fires_nothing_again(
+    engine: TestEngine,
+) -> None:
+    work = engine.fake_tool("work")
+    await put(engine, cron())
+    await engine.advance(minutes=3)
+    engine.close()
+    engine.clock.wall_offset_ms -= 150_000
+    await down(engine, 10)
+    await engine.advance(minutes=4)
+    assert minutes(work.calls) == ["22:14", "22:15", "22:16", "22:17"]
+
+
+async def test_only_the_newest_are_caught_up_if_more_than_max_catchup_were_missed(engine: TestEngine) -> None:
+    work = engine.fake_tool("work")
+    await put(engine, cron(missed_run_policy="run_all", max_catchup=20))
+    await down(engine, 6_000)
+    await engine.advance(seconds=5)
+    assert minutes(work.calls)[::19] == ["23:33", "23:52"]
+    dropped = next(row for row in await ledger(engine) if row.reason == "max_catchup")
+    assert (dropped.scheduled_at, dropped.times) == (1_700_000_040_000, 79)
+
+
+async def test_a_schedule_that_is_stored_while_nothing_fires_has_missed_nothing_before(
+    engine: TestEngine,
+) -> None:
+    work = engine.fake_tool("work")
+    opened = await put(engine)
+    opened.fires.is_open = False
+    await put(engine, cron(missed_run_policy="run_all"))
+    await down(engine, 10)
+    await engine.advance(minutes=1)
+    assert minutes(work.calls) == ["22:14"]
+
+
+async def test_an_idle_engine_writes_no_heartbeat(engine: TestEngine) -> None:
+    engine.fake_tool("work")
+    opened = await put(engine, cron(expression="0 0 0 1 1 *"))
+    await engine.advance()
+    commits = []
+    submit = opened.store.submit
+    opened.store.submit = lambda batch, done: (commits.append(batch), submit(batch, done))  # type: ignore[method-assign, assignment, func-returns-value]
+    await engine.advance(days=3)
+    assert commits == []
+
+
+async def test_opening_writes_nothing_where_nothing_was_due(engine: TestEngine) -> None:
+    engine.fake_tool("work")
+    await put(engine, cron(expression="0 0 0 1 1 *"))
+    await engine.advance()
+    opened = await down(engine, 3_600)
+    assert opened.fires.outages.stretches == ()
+    assert (await opened.store.awake())[1] is None
+
+
+async def test_an_outage_is_forgotten_once_nothing_before_its_end_is_left(engine: TestEngine) -> None:
+    engine.fake_tool("work")
+    await put(engine, cron())
+    opened = await down(engine, 600)
+    assert (await opened.store.awake())[1] is not None
+    assert opened.fires.outages.stretches == ()
+
+
+async def test_jitter_that_falls_into_an_outage_does_not_lose_the_occurrence(engine: TestEngine) -> None:
+    trigger = {"kind": "cron", "expression": "0 * * * * *", "jitter_secs": 50}
+    work = engine.fake_tool("work")
+    await put(engine, cron(trigger=trigger))
+    await engine.advance(seconds=41)  # its nominal time has passed, its jitter has not
+    assert work.calls == []
+    await down(engine, 40)
+    assert minutes(work.calls) == ["22:14"]

@@ -35,7 +35,7 @@ test-long: setup
 
 up: setup
 	@$(BIN)/python -m compileall -q holdfast
-	cd examples && ../$(BIN)/holdfast up --tools tools --flows . --demo
+	cd examples && ../$(BIN)/holdfast up --tools tools --flows . --schedules . --demo
 
 bench: setup
 	$(BIN)/python -m bench
@@ -49,7 +49,7 @@ docs: setup
 	$(BIN)/python docs/generate.py
 
 lock: $(UV)
-	$(UV) pip compile --quiet --generate-hashes --universal --python-version 3.11 --group dev --extra otel pyproject.toml \
+	$(UV) pip compile --quiet --generate-hashes --universal --python-version 3.11 --group dev --extra otel --extra wasm pyproject.toml \
 	  --no-header --no-annotate --no-emit-index-url --no-emit-find-links -o requirements.txt
 
 clean:

@@ -165,8 +165,8 @@ def _clock() -> ManualClock:
 
 
 def _engine(folder: Path, *tools: Any) -> Holdfast:
-    hf = Holdfast(f"sqlite:///{folder / 'counted.db'}", tools=tools, clock=_clock())
-    _stay_on_the_loop(hf._store)
+    hf = Holdfast(f"sqlite:///{folder / 'counted.db'}", tools=tools, tune_gc=True, clock=_clock())
+    _stay_on_the_loop(hf._engine.store)
     return hf
 
 

@@ -16,7 +16,7 @@ from bench.figures import Goal, Kind, Measure
 from bench.processes import Child
 from bench.scale import Scale
 from holdfast.runtime.load import load_run
-from holdfast.store.sqlite.store import SqliteStore
+from holdfast.store.open import open_url
 from holdfast.values import RunNo
 
 AFTER_KILL: Final = Kind("w6_restart", "s", None, Goal(value=1.5), Goal(value=0.5))
@@ -110,8 +110,8 @@ def _copied(db: Path, folder: Path) -> Path:
 
 async def _left_behind(db: Path) -> tuple[list[str], int]:
     """The runs that are open in a file, and how many of their attempts are."""
-    store = SqliteStore(str(db))
-    store.open()
+    store = open_url(f"sqlite:///{db}")
+    await store.open()
     ids, attempts = [], 0
     for no in await store.left_behind(RunNo(0), ALL):
         stored = await store.load(no)
@@ -119,7 +119,7 @@ async def _left_behind(db: Path) -> tuple[list[str], int]:
         run = await load_run(store, stored)
         ids.append(str(run.id))
         attempts += len(run.open_attempts())
-    store.close()
+    await store.close()
     return ids, attempts
 
 

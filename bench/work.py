@@ -96,7 +96,7 @@ def waiter(waits_for: str) -> WorkflowSpec:
 
 
 def opened(db: Path, *tools: Tool) -> Holdfast:
-    return Holdfast(f"sqlite:///{db}", tools=tools)
+    return Holdfast(f"sqlite:///{db}", tools=tools, tune_gc=True)
 
 
 async def whole_run(hf: Holdfast, spec: WorkflowSpec, run: int) -> None:

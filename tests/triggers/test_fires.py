@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -163,3 +164,24 @@ async def test_a_schedule_that_cannot_be_decided_does_not_stop_the_others(engine
     await engine.advance(minutes=3)
     assert len(work.calls) == 3
     assert list(opened.fires.broken) == [(DEFAULT_TENANT, "a", "")]
+
+
+async def test_a_run_that_ends_while_its_schedule_is_read_makes_room_for_the_next(engine: TestEngine) -> None:
+    gates = Gates()
+    engine.fake_tool("work", side_effect=gates)
+    opened = await put(engine, cron(overlap="buffer_one"))
+    await engine.advance(minutes=1)
+    work = engine.fake_tool("work")
+    due_schedules = opened.store.due_schedules
+
+    async def end_after_reading(*args: Any) -> Any:
+        found = await due_schedules(*args)
+        if found and (await runs(engine))[0].status != "completed":
+            gates.open()
+            while (await runs(engine))[0].status != "completed":
+                await asyncio.sleep(0)
+        return found
+
+    opened.store.due_schedules = end_after_reading  # type: ignore[method-assign]
+    await engine.advance(seconds=60.5)
+    assert len(work.calls) == 1

@@ -49,7 +49,7 @@ docs: setup
 	$(BIN)/python docs/generate.py
 
 lock: $(UV)
-	$(UV) pip compile --quiet --generate-hashes --universal --python-version 3.11 --group dev --extra otel --extra wasm pyproject.toml \
+	$(UV) pip compile --quiet --generate-hashes --universal --python-version 3.11 --group dev --extra mcp --extra otel --extra wasm pyproject.toml \
 	  --no-header --no-annotate --no-emit-index-url --no-emit-find-links -o requirements.txt
 
 clean:

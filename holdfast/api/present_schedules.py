@@ -97,6 +97,7 @@ def _verdict(one: Verdict) -> types.Verdict:
         count=one.count,
         run_id=one.run_id,
         decided_at=time_or_none(one.decided_at),
+        slot=one.slot,
     )
 
 

@@ -187,8 +187,9 @@ def _verdict_lines(one: Verdict) -> list[str]:
     when = (readable(one.local) if one.local else one.at) or one.occurrence
     stretch = f" and {one.count - 1:,} more until {one.until}" if one.count > 1 else ""
     run = f"; run {one.run_id}" if one.run_id else ""
+    node = f" on {one.slot}" if one.slot else ""
     said = one.message if one.outcome == "fired" else f"{outcome}: {one.message}"
-    head = f"{painted(sign, colour)} {when}{stretch}  {said}{run}"
+    head = f"{painted(sign, colour)} {when}{stretch}{node}  {said}{run}"
     return [head, f"    hint: {one.hint}"] if one.hint else [head]
 
 

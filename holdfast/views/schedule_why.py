@@ -63,6 +63,7 @@ REASONS: Final[dict[str, tuple[str, str]]] = {
     ),
     "deleted": ("the schedule was deleted while the occurrence waited", ""),
 }  # fmt: skip
+SLOTS_MAX: Final = 1_000
 ROWS_READ_MAX: Final = 500  # of the ledger, back from the time that is asked about
 TICKS_MAX: Final = 500
 
@@ -81,6 +82,7 @@ class Verdict(msgspec.Struct, frozen=True):
     count: int = 1
     run_id: str | None = None
     decided_at: Millis | None = None
+    slot: str = ""  # the node, of a schedule that fires on each of them
 
 
 class Why(msgspec.Struct, frozen=True):
@@ -102,16 +104,28 @@ class WhyQueries:
         if when is None:
             rows = await self._store.ledger(tenant, schedule_id, None, limit)
             return Why(schedule_id, view.status, [verdict(row, view) for row in rows])
-        exact = await self._store.ledger_row(LedgerKey(tenant, schedule_id, _slot(view), when))
-        if exact is not None:
-            return Why(schedule_id, view.status, [verdict(exact, view)])
-        clock = view.clock
-        if clock is None:
+        slots = dict.fromkeys((*view.slots, *await self._store.ledger_slots(tenant, schedule_id, SLOTS_MAX)))
+        exact = [
+            verdict(row, view)
+            for slot in slots
+            if (row := await self._store.ledger_row(LedgerKey(tenant, schedule_id, slot, when)))
+        ]
+        if exact:
+            return Why(schedule_id, view.status, exact[:limit])
+        if view.clock is None:
             message = f"there is no delivery {when!r} in the ledger of {schedule_id}"
             return Why(schedule_id, view.status, [Verdict("unknown", message, occurrence=when)])
         first, last = _range(when, view.timezone)
-        rows = await self._until(tenant, schedule_id, _slot(view), last)
-        return Why(schedule_id, view.status, _verdicts(view, clock, rows, first, last)[:limit])
+        found = [
+            one
+            for slot in slots
+            for one in _verdicts(view, slot, await self._until(tenant, schedule_id, slot, last), first, last)
+        ]
+        known = {one.at for one in found if one.outcome != "unknown"}
+        found = [one for one in found if one.outcome != "unknown" or one.at not in known]
+        if not found:
+            found = [_not_due(view, grid_of(view.clock.timing, view.registered_at), first)]
+        return Why(schedule_id, view.status, sorted(found, key=_order)[:limit])
 
     async def _of_deleted(self, tenant: str, schedule_id: str, limit: int) -> Why:
         rows = await self._store.ledger(tenant, schedule_id, None, limit)
@@ -144,6 +158,7 @@ def verdict(row: LedgerRow, view: ScheduleView | None = None) -> Verdict:
         row.times,
         row.run_id,
         row.at,
+        row.slot,
     )
 
 
@@ -170,10 +185,6 @@ def _span(ms: int) -> str:
 # --------------------------------------------------------------------------------------------- a time, or a day
 
 
-def _slot(view: ScheduleView) -> str:
-    return view.slots[0] if view.slots else ""
-
-
 def _range(when: str, timezone: str) -> tuple[int, int]:
     """The instants that a text means, first and last: one, or a whole day of the schedule's zone."""
     moment = parse_moment(when)
@@ -190,23 +201,27 @@ def _range(when: str, timezone: str) -> tuple[int, int]:
     return first, home.first_instant_of(second + DAY) * 1_000 - 1
 
 
-def _verdicts(
-    view: ScheduleView, clock: Schedule, rows: list[LedgerRow], first: int, last: int
-) -> list[Verdict]:
-    """What became of everything that was due from `first` to `last`, in the order of time."""
+def _verdicts(view: ScheduleView, slot: str, rows: list[LedgerRow], first: int, last: int) -> list[Verdict]:
+    """What became of everything in a slot that was due from `first` to `last`. A slot without a cursor has only its rows."""
     covering = [row for row in rows if (row.until or row.scheduled_at) >= first]
     found = [verdict(row, view) for row in covering]
+    clock = view.clock
+    if clock is None or slot not in view.slots:
+        return found
     single = {row.scheduled_at for row in covering if row.until is None}
     stretches = [(row.scheduled_at, row.until) for row in covering if row.until is not None]
-    grid = grid_of(clock.timing, view.registered_at)
-    found += [
-        _undecided(view, clock, grid, tick)
+    cursor = view.cursors[view.slots.index(slot)]
+    of_slot = msgspec.structs.replace(view, slots=(slot,), cursors=(cursor,))
+    grid = grid_of(clock.timing, cursor.registered_at)
+    return found + [
+        _undecided(of_slot, clock, grid, tick)
         for tick in _ticks(grid, first, last)
         if tick.at not in single and not any(start <= tick.at <= end for start, end in stretches)
     ]
-    if not found:
-        found.append(_not_due(view, grid, first))
-    return sorted(found, key=lambda one: one.at or 0)
+
+
+def _order(one: Verdict) -> tuple[int, str]:
+    return one.at or 0, one.slot
 
 
 def _ticks(grid: Grid, first: int, last: int) -> list[Tick]:
@@ -224,8 +239,8 @@ def _undecided(view: ScheduleView, clock: Schedule, grid: Grid, tick: Tick) -> V
     """An occurrence that has no row in the ledger: it is still to come, waits, or is no longer known."""
 
     def said(outcome: Outcome, message: str, reason: str = "", hint: str = "") -> Verdict:
-        local = local_text(tick.at, zone(view.timezone))
-        return Verdict(outcome, message, reason, hint, rfc3339(Millis(tick.at)), Millis(tick.at), local)
+        at, local = Millis(tick.at), local_text(tick.at, zone(view.timezone))
+        return Verdict(outcome, message, reason, hint, rfc3339(at), at, local, slot=view.slots[0])
 
     def stopped(reason: str) -> Verdict:
         message, hint = REASONS[reason]

@@ -43,7 +43,7 @@ ScheduleStatus = Literal["active", "paused", "disabled", "ended"]
 
 
 class ScheduleView(msgspec.Struct, frozen=True):
-    """A schedule with how far it has come, over all slots that this node serves."""
+    """A schedule with how far it has come, over all slots. `slots` has the slot of each cursor."""
 
     row: ScheduleRow
     spec: ScheduleSpec
@@ -123,7 +123,8 @@ class ScheduleQueries:
 
     async def _views(self, rows: Sequence[ScheduleRow]) -> list[ScheduleView]:
         found: dict[str, list[ScheduleState]] = {}
-        for state in await self._store.schedule_states([(row.tenant, row.id) for row in rows]):
+        asked = [(row.tenant, row.id) for row in rows]
+        for state in await self._store.schedule_states(asked, every_slot=True):
             found.setdefault(state.schedule.id, []).append(state)
         now = self._now()
         views: list[ScheduleView] = []

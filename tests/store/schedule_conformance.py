@@ -268,6 +268,23 @@ class ScheduleConformance:
         assert [one.schedule.id for one in await store.due_schedules(Millis(T0), 9)] == ["here"]
         assert await store.owing_schedules(("", "", ""), 9) == []
 
+    async def test_the_slots_of_all_nodes_can_be_read(self, store: Store) -> None:
+        await commit(store, registered("s", next_at=T0, slot="elsewhere"))
+        assert await store.schedule_states([(DEFAULT_TENANT, "s")]) == []
+        (found,) = await store.schedule_states([(DEFAULT_TENANT, "s")], every_slot=True)
+        assert found.cursor.slot == "elsewhere"
+
+    async def test_the_slots_of_a_ledger_are_found(self, store: Store) -> None:
+        assert await store.ledger_slots(DEFAULT_TENANT, "s", 9) == []
+        batch = Batch()
+        batch.firings += [
+            Firing((entry(f"t{number}", name="s")._replace(slot=slot),))
+            for number, slot in enumerate(["", "b", "a", "b", ""])
+        ]
+        await commit(store, batch)
+        assert await store.ledger_slots(DEFAULT_TENANT, "s", 9) == ["", "a", "b"]
+        assert await store.ledger_slots(DEFAULT_TENANT, "s", 2) == ["", "a"]
+
     async def test_cursors_that_owe_something_are_found(self, store: Store) -> None:
         await commit(store, registered("a", "b", "c", owes=True))
         await commit(store, registered("d"))

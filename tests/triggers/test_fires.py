@@ -182,6 +182,6 @@ async def test_a_run_that_ends_while_its_schedule_is_read_makes_room_for_the_nex
                 await asyncio.sleep(0)
         return found
 
-    opened.store.due_schedules = end_after_reading  # type: ignore[method-assign]
+    opened.store.due_schedules = end_after_reading  # type: ignore[method-assign, assignment]
     await engine.advance(seconds=60.5)
     assert len(work.calls) == 1

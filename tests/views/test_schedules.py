@@ -45,7 +45,9 @@ class Desk:
         self.queries = ScheduleQueries(self.store, lambda: NOW)
         self.reasons = WhyQueries(self.store, self.queries)
 
-    async def put(self, cursor: Cursor | None = None, *, next_at: int | None = NOW, **keys: Any) -> str:
+    async def put(
+        self, cursor: Cursor | None = None, *, next_at: int | None = NOW, slot: str = "", **keys: Any
+    ) -> str:
         """Store a schedule; gives its id. Everything up to noon is decided unless `cursor` says otherwise."""
         spec = schedule_from_data({**NIGHTLY, **keys})
         where = DEFAULT_TENANT, spec.id
@@ -57,7 +59,7 @@ class Desk:
         )
         body, owes = msgspec.json.encode(moved).decode(), bool(moved.waiting)
         due = None if next_at is None else Millis(next_at)
-        batch.firings.append(Firing(cursor=NewCursor(*where, "", moved.revision, due, owes, body)))
+        batch.firings.append(Firing(cursor=NewCursor(*where, slot, moved.revision, due, owes, body)))
         await commit(self.store, batch)
         return spec.id
 
@@ -297,6 +299,30 @@ async def test_a_delivery_is_found_by_its_id(desk: Desk) -> None:
     await commit(desk.store, batch)
     assert await desk.the_reason("evt_1") == ("skipped", "overlap")
     assert await desk.the_reason("evt_2") == ("unknown", "")
+
+
+async def test_every_node_of_a_node_local_schedule_is_explained(desk: Desk) -> None:
+    for node in ("a", "b"):
+        await desk.put(slot=node, locking="node_local")
+    await desk.skipped("overlap", at(2026, 3, 27, 1, 30), at(2026, 3, 27, 1, 30), 1, slot="b")
+    await desk.fired(1, at(2026, 3, 27, 1, 30), slot="a")
+    found = await desk.why("2026-03-27")
+    assert [(one.slot, one.outcome) for one in found] == [("a", "fired"), ("b", "skipped")]
+    found = await desk.why(rfc3339(Millis(at(2026, 3, 27, 1, 30))))
+    assert [(one.slot, one.outcome) for one in found] == [("a", "fired")]
+    found = await desk.why("2026-03-29")
+    assert [(one.slot, one.outcome) for one in found] == [("a", "will_fire"), ("b", "will_fire")]
+    found = await desk.why("2026-03-29T09:00")
+    assert [one.outcome for one in found] == ["not_due"]
+    view = await desk.queries.schedule(DEFAULT_TENANT, "nightly")
+    assert view.slots == ("a", "b")
+
+
+async def test_rows_of_a_slot_that_the_schedule_had_before_are_explained(desk: Desk) -> None:
+    await desk.put()
+    await desk.fired(1, at(2026, 3, 27, 1, 30), slot="old-node")
+    (found,) = await desk.why("2026-03-27T02:30")
+    assert (found.slot, found.outcome) == ("old-node", "fired")
 
 
 async def test_the_ledger_of_a_deleted_schedule_still_says_why(desk: Desk) -> None:

@@ -170,7 +170,8 @@ class WhyQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """Why the schedule did or did not fire for an occurrence, or whether it will. `hint` says what would change that."""
+    """Why the schedule did or did not fire for an occurrence, or whether it will. `hint` says what would change that. `slot` is
+    the node, if the schedule fires on each node."""
 
     outcome: Literal[
         "fired",
@@ -194,6 +195,7 @@ class Verdict(msgspec.Struct, frozen=True):
     count: int
     run_id: str | None
     decided_at: str | None
+    slot: str
 
 
 class WhyReport(msgspec.Struct, frozen=True):

@@ -15,6 +15,12 @@ from holdfast.values import Millis, RunId, RunNo
 
 class ScheduleReads:
     node: str
+    # The only slot whose schedules are decided here, if it is not that of all nodes together and that of this node.
+    only_slot: str | None = None
+
+    @property
+    def _slots(self) -> tuple[str, str]:
+        return ("", self.node) if self.only_slot is None else (self.only_slot, self.only_slot)
 
     def _ask(self, name: str, args: Any = ()) -> apsw.Cursor:
         raise NotImplementedError
@@ -38,22 +44,24 @@ class ScheduleReads:
     def _schedules(self, name: str, *args: Any) -> list[ScheduleRow]:
         return [ScheduleRow(*row) for row in self._ask(name, args)]
 
-    async def schedule_states(self, asked: Sequence[tuple[str, str]]) -> list[ScheduleState]:
-        """The state of schedules by tenant and id, in that order."""
+    async def schedule_states(
+        self, asked: Sequence[tuple[str, str]], *, every_slot: bool = False
+    ) -> list[ScheduleState]:
+        """The state of schedules by tenant and id, in that order: in the slots that are decided here, or in all of them."""
         named = msgspec.json.encode(asked).decode()
-        return [_state(row) for row in self._ask("schedule_states", (named, self.node))]
+        return [_state(row) for row in self._ask("schedule_states", (named, *self._slots, every_slot))]
 
     async def due_schedules(self, now: Millis, limit: int) -> list[ScheduleState]:
         """The schedules whose time has come, the longest due first."""
-        return [_state(row) for row in self._ask("due_schedules", (now, self.node, limit))]
+        return [_state(row) for row in self._ask("due_schedules", (now, *self._slots, limit))]
 
     async def owing_schedules(self, after: tuple[str, str, str], limit: int) -> list[tuple[str, str, str]]:
         """Cursors whose occurrences wait for a run to end, after one of them: tenant, schedule, slot."""
-        return list(self._ask("owing_schedules", (*after, self.node, limit)))
+        return list(self._ask("owing_schedules", (*after, *self._slots, limit)))
 
     async def next_due(self, after: int = -1) -> Millis | None:
         """The soonest time at which a schedule is due that is after this one."""
-        at: Millis | None = self._ask("next_due", (after, self.node)).get
+        at: Millis | None = self._ask("next_due", (after, *self._slots)).get
         return at
 
     async def next_fires(self, limit: int) -> list[tuple[str, Millis]]:
@@ -81,6 +89,10 @@ class ScheduleReads:
     async def ledger_until(self, last: LedgerKey, limit: int) -> list[LedgerRow]:
         """The rows of a schedule and slot up to an occurrence, the last occurrence first."""
         return self._ledger("ledger_until", *last, limit)
+
+    async def ledger_slots(self, tenant: str, schedule_id: str, limit: int) -> list[str]:
+        """The slots that rows of a schedule have."""
+        return [slot for (slot,) in self._ask("ledger_slots", (tenant, schedule_id, limit))]
 
     async def ledger_of_run(self, no: RunNo) -> LedgerRow | None:
         return next(iter(self._ledger("ledger_of_run", no)), None)
@@ -112,7 +124,7 @@ class ScheduleReads:
         self, after: tuple[str, str, str], limit: int
     ) -> list[tuple[str, str, str]]:
         """Schedules with deliveries that wait, after one of them: tenant, schedule, slot."""
-        return list(self._ask("buffering_schedules", (*after, self.node, limit)))
+        return list(self._ask("buffering_schedules", (*after, *self._slots, limit)))
 
     async def old_ledger(self, before: Millis, limit: int) -> int:
         """How many rows of the ledger have no run and were decided before then; `limit` means that many or more."""

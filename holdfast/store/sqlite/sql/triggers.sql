@@ -94,15 +94,15 @@ SELECT s.tenant, s.id, kind, origin, source, priority, created_at, updated_at, s
        (SELECT count(*) FROM run r WHERE r.tenant = c.tenant AND r.schedule = c.schedule AND r.slot = c.slot
            AND r.is_catchup = 1 AND r.finished_at IS NULL)
   FROM cursor c CROSS JOIN schedule s ON s.tenant = c.tenant AND s.id = c.schedule
- WHERE c.next_at <= ? AND c.slot IN ('', ?) ORDER BY c.next_at LIMIT ?;
+ WHERE c.next_at <= ? AND c.slot IN (?, ?) ORDER BY c.next_at LIMIT ?;
 
 -- name: owing_schedules
 SELECT c.tenant, c.schedule, c.slot FROM cursor c
- WHERE c.owes AND (c.tenant, c.schedule, c.slot) > (?, ?, ?) AND c.slot IN ('', ?)
+ WHERE c.owes AND (c.tenant, c.schedule, c.slot) > (?, ?, ?) AND c.slot IN (?, ?)
  ORDER BY c.tenant, c.schedule, c.slot LIMIT ?;
 
 -- name: schedule_states
--- Of the schedules that are named in a JSON array, in its order.
+-- Of the schedules that are named in a JSON array, in its order; in every slot if the last value says so.
 SELECT s.tenant, s.id, kind, origin, source, priority, created_at, updated_at, s.body,
        c.slot, revision, next_at, owes, c.body, error_count, failures, last_error,
        (SELECT count(*) FROM run r WHERE r.tenant = c.tenant AND r.schedule = c.schedule AND r.slot = c.slot
@@ -112,10 +112,10 @@ SELECT s.tenant, s.id, kind, origin, source, priority, created_at, updated_at, s
   FROM json_each(?) asked
  CROSS JOIN schedule s ON s.tenant = asked.value ->> 0 AND s.id = asked.value ->> 1
  CROSS JOIN cursor c ON c.tenant = s.tenant AND c.schedule = s.id
- WHERE c.slot IN ('', ?) ORDER BY asked.key, c.slot;
+ WHERE c.slot IN (?, ?) OR ? ORDER BY asked.key, c.slot;
 
 -- name: next_due
-SELECT min(next_at) FROM cursor WHERE next_at IS NOT NULL AND next_at > ? AND slot IN ('', ?);
+SELECT min(next_at) FROM cursor WHERE next_at IS NOT NULL AND next_at > ? AND slot IN (?, ?);
 
 -- name: next_fires
 SELECT schedule, next_at FROM cursor WHERE next_at IS NOT NULL ORDER BY tenant, schedule, slot LIMIT ?;
@@ -151,6 +151,15 @@ SELECT l.pos, l.tenant, l.schedule, l.slot, occurrence, outcome, reason, schedul
   FROM ledger l LEFT JOIN run r ON r.no = l.run
  WHERE l.tenant = ? AND l.schedule = ? AND l.slot = ? AND l.occurrence <= ? ORDER BY l.occurrence DESC LIMIT ?;
 
+-- name: ledger_slots
+-- Along the unique key: one step for each slot, however many rows it has.
+WITH RECURSIVE found(slot) AS (
+  SELECT min(slot) FROM ledger WHERE tenant = ?1 AND schedule = ?2
+   UNION ALL
+  SELECT (SELECT min(slot) FROM ledger WHERE tenant = ?1 AND schedule = ?2 AND slot > found.slot) FROM found
+   WHERE found.slot IS NOT NULL)
+SELECT slot FROM found WHERE slot IS NOT NULL LIMIT ?3;
+
 -- name: ledger_of_run
 SELECT l.pos, l.tenant, l.schedule, l.slot, occurrence, outcome, reason, scheduled_at, until, times, at, r.id, l.is_catchup,
        detail, reply
@@ -183,7 +192,7 @@ SELECT min(scheduled_at) FROM ledger WHERE outcome = 'buffered' AND reason = 'de
 
 -- name: buffering_schedules
 SELECT DISTINCT tenant, schedule, slot FROM ledger
- WHERE outcome = 'buffered' AND (tenant, schedule, slot) > (?, ?, ?) AND slot IN ('', ?)
+ WHERE outcome = 'buffered' AND (tenant, schedule, slot) > (?, ?, ?) AND slot IN (?, ?)
  ORDER BY tenant, schedule, slot LIMIT ?;
 
 -- name: forget_ledger

@@ -54,7 +54,8 @@ from holdfast.store.records import ReadRow
 from holdfast.tools.registry import Registry
 from holdfast.values import DEFAULT_TENANT, OPEN, TERMINAL, Millis, RunId, written
 from holdfast.views.all_events import History, TailOfAll, Told, encoded
-from holdfast.views.events import Feed, Position, RunEvent, Tail
+from holdfast.views.events import Feed, RunEvent, Tail
+from holdfast.views.positions import BEGINNING, Position
 from holdfast.views.runs import Queries
 from holdfast.views.steps import StepView
 from holdfast.waits.approval_links import Links
@@ -484,7 +485,7 @@ class FileSource:
             if run_id is None:
                 tail: Tail | TailOfAll | None = await history.of_all(DEFAULT_TENANT, None)
             else:
-                tail = await history.of_run(DEFAULT_TENANT, run_id, Position())
+                tail = await history.of_run(DEFAULT_TENANT, run_id, BEGINNING)
             while tail is not None and not tail.is_over:
                 events = [_encoded(one) for one in await tail.read()]
                 for event in events:
@@ -521,5 +522,5 @@ class FileSource:
         return FolderReport(None, "", [])
 
 
-def _encoded(event: Told | tuple[Position | None, RunEvent]) -> Told:
+def _encoded(event: Told | tuple[Position[int] | None, RunEvent]) -> Told:
     return event if isinstance(event, Told) else encoded(*event)

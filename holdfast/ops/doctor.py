@@ -16,6 +16,7 @@ from holdfast.ops.doctor_runs import compared
 from holdfast.spec.notation import definition_from_stored
 from holdfast.store.artefacts import SCHEME, Artefacts
 from holdfast.store.base import COPIED, StoreFile
+from holdfast.store.feed import Cursor
 from holdfast.store.lock import holder_of, read_lock
 from holdfast.values import canonical, decode
 
@@ -69,18 +70,16 @@ def _identity(store: StoreFile) -> Finding:
     return Finding("identity", note=COPIED.format(path=store.path) if store.is_copied() else "its own")
 
 
-def _commits(store: StoreFile, acknowledged: int | None) -> Finding:
+def _commits(store: StoreFile, acknowledged: Cursor | None) -> Finding:
     """Check that no acknowledged commit is missing. A copy may be behind its original."""
-    pos = store.last_pos_now()
+    end = store.feed_end_now()
     wrong = "" if store.is_copied() else store.lost(acknowledged)
     hint = (
         "restore the newest files or backup, or accept the loss: holdfast doctor --accept-loss"
         if wrong
         else ""
     )
-    return Finding(
-        "acknowledged commits are there", [wrong] if wrong else [], f"up to position {pos:,}", hint
-    )
+    return Finding("acknowledged commits are there", [wrong] if wrong else [], f"up to position {end}", hint)
 
 
 def _large_values(store: StoreFile) -> Finding:

@@ -12,25 +12,6 @@ JournalRow = tuple[int, int, int, int, str, str]  # run, seq, epoch, at, kind, b
 ReadRow = tuple[int, int, int, str, str]  # seq, epoch, at, kind, body
 
 
-class Committed(NamedTuple):
-    """A journal row by its position among those of all runs, and whose it is."""
-
-    pos: int
-    no: RunNo
-    run_id: RunId
-    workflow: str
-    version: str
-    seq: int
-    epoch: int
-    at: int
-    kind: str
-    body: str
-
-    @property
-    def row(self) -> ReadRow:
-        return self[5:]
-
-
 class RunRow(msgspec.Struct, frozen=True, gc=False):
     """A run as lists and doors see it: what changes with its status and its owner, not with its steps."""
 

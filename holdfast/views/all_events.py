@@ -13,21 +13,23 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import Counter, OrderedDict
+from bisect import bisect_right, insort
+from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Iterator
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from holdfast.errors import NotFound
 from holdfast.runtime.plans import Plans
 from holdfast.store.base import Store
-from holdfast.store.records import Committed
+from holdfast.store.feed import Committed, Cursor
 from holdfast.values import TERMINAL, RunId, RunNo, is_text
-from holdfast.views.events import Events, Feed, Position, RunEvent, Tail, numbered
+from holdfast.views.events import Events, Feed, RunEvent, Tail
 from holdfast.views.outputs import JOURNAL_PAGE
+from holdfast.views.positions import Position, numbered, position_of
 
-PAGE_POSITIONS: Final = 50  # other tasks run between two pages, some milliseconds later
+PAGE_ROWS: Final = 50  # other tasks run between two pages, some milliseconds later
 PAGES_BYTES_MAX: Final = 16 * 1024 * 1024
 PAGE_BYTES: Final = 200  # the overhead of a page besides its events
 PROJECTED_STEPS_MAX: Final = 100_000  # steps cached in projections, for all runs together
@@ -40,41 +42,51 @@ _encode = msgspec.json.Encoder().encode
 class Told(NamedTuple):
     """One encoded event. `position` is where a reader continues after it; messages of tools have none."""
 
-    position: Position | None
+    position: Position[Any] | None
     data: bytes
-    row: int = 0
-    nth: int = 0
     workflow: str = ""
     status: str = ""
     kind: str = ""
 
 
 class Page:
-    """The events of a range of positions, as far as it has been read."""
+    """The events after a cursor, as far as they have been read."""
 
-    __slots__ = ("end", "lock", "size", "told", "upto")
+    __slots__ = ("lock", "looked_at", "size", "start", "told", "upto")
 
-    def __init__(self, start: int) -> None:
-        self.upto, self.end = start, start + PAGE_POSITIONS
-        self.told: list[Told] = []
+    def __init__(self, start: Cursor) -> None:
+        self.start = self.upto = start
+        self.told: list[tuple[Committed, int, Told]] = []  # each with its row, and its number in the row
+        self.looked_at = 0  # rows, of all tenants, as far as that is known
         self.size = PAGE_BYTES
         self.lock = asyncio.Lock()
 
-    def after(self, position: Position) -> Iterator[Told]:
-        return (told for told in self.told if not position.has_told(told.row, told.nth))
+    @property
+    def is_full(self) -> bool:
+        return self.looked_at >= PAGE_ROWS
+
+    def has(self, after: Cursor) -> bool:
+        """Return whether what follows a cursor belongs on this page."""
+        return after < self.upto or after == self.upto and not self.is_full
+
+    def after(self, position: Position[Cursor]) -> Iterator[Told]:
+        return (told for row, nth, told in self.told if not position.has_told(row.before, row.cursor, nth))
 
 
 class History:
     def __init__(self, store: Store, feed: Feed, plans: Plans) -> None:
         self._store, self._feed, self._plans = store, feed, plans
-        self._pages: OrderedDict[tuple[str, int], Page] = OrderedDict()
+        self._pages: OrderedDict[tuple[str, Cursor], Page] = OrderedDict()
+        self._starts: defaultdict[str, list[Cursor]] = defaultdict(
+            list
+        )  # of the pages of a tenant, ascending
         self._pages_size = 0
         self._projections: OrderedDict[tuple[RunNo, int], Events] = OrderedDict()
         self._projections_size = 0
         self.readers: set[TailOfAll] = set()
         self.places: Counter[tuple[str, str]] = Counter()  # streams that are open, by tenant and key
 
-    async def of_run(self, tenant: str, run_id: str, position: Position) -> Tail | None:
+    async def of_run(self, tenant: str, run_id: str, position: Position[int]) -> Tail | None:
         """Return the events of one run after a position; None if the run has finished and has no more."""
         row = await self._store.run_by_id(tenant, RunId(run_id)) if is_text(run_id) else None
         if row is None:
@@ -84,67 +96,79 @@ class History:
         plan = await self._plans.of_version(tenant, row.version)
         return Tail(self._store, self._feed, row.no, Events(row.id, plan.steps_total), position)
 
-    async def of_all(self, tenant: str, position: Position | None) -> TailOfAll:
+    def position(self, text: str) -> Position[Cursor]:
+        """Parse a position among the events of all runs. Raise ValueError if the text is not one."""
+        return position_of(text, self._store.cursor)
+
+    async def of_all(self, tenant: str, position: Position[Cursor] | None) -> TailOfAll:
         """Return the events of all runs of a tenant after a position, or from now on."""
         if position is None:
-            position = Position(await self._store.last_pos())
+            position = Position(await self._store.feed_end())
         return TailOfAll(self, self._feed, tenant, position)
 
     async def lag(self) -> int:
         """Return how many rows the slowest reader of all runs has not read yet."""
-        slowest = min((reader.position.after for reader in self.readers), default=None)
-        return 0 if slowest is None else max(0, await self._store.last_pos() - slowest)
+        positions = [reader.position.after for reader in self.readers]
+        return await self._store.rows_after(min(positions)) if positions else 0
 
     # -------------------------------------------------------------------------------------------------- pages
 
-    async def page(self, tenant: str, after: int) -> Page:
-        """Return the page that contains the next position, as far as it is committed."""
-        at = (tenant, after // PAGE_POSITIONS)
-        page = self._pages.get(at)
-        if page is None:
-            page = self._pages[at] = Page(at[1] * PAGE_POSITIONS)
-            self._pages_size += page.size
-        self._pages.move_to_end(at)
-        if page.upto < page.end:
+    async def page(self, tenant: str, after: Cursor) -> Page:
+        """Return the page with what follows a cursor, as far as it is committed."""
+        page = self._known(tenant, after) or self._new_page(tenant, after)
+        self._pages.move_to_end((tenant, page.start))
+        if not page.is_full:
             async with page.lock:
-                await self._extend(at, page)
+                await self._extend(tenant, page)
         while self._pages_size > PAGES_BYTES_MAX and len(self._pages) > 1:
-            self._pages_size -= self._pages.popitem(last=False)[1].size
+            (of, start), dropped = self._pages.popitem(last=False)
+            self._pages_size -= dropped.size
+            self._starts[of].remove(start)
         return page
 
-    async def next_row(self, after: int) -> int | None:
-        """Return the position of the next row: many rows may have been deleted."""
-        return await self._store.next_pos(after)
+    def _known(self, tenant: str, after: Cursor) -> Page | None:
+        starts = self._starts[tenant]
+        at = bisect_right(starts, after)
+        page = self._pages[tenant, starts[at - 1]] if at else None
+        return page if page is not None and page.has(after) else None
 
-    async def _extend(self, at: tuple[str, int], page: Page) -> None:
-        # Before reading, so that rows committed during the read are read next time.
-        newest = await self._store.last_pos()
-        until = min(page.end, newest)
-        if until <= page.upto:
+    def _new_page(self, tenant: str, start: Cursor) -> Page:
+        page = self._pages[tenant, start] = Page(start)
+        insort(self._starts[tenant], start)
+        self._pages_size += page.size
+        return page
+
+    async def _extend(self, tenant: str, page: Page) -> None:
+        limit = PAGE_ROWS - page.looked_at
+        if limit <= 0:  # another reader extended it meanwhile
             return
-        for row in await self._store.committed(at[0], page.upto, until):
+        rows, upto = await self._store.feed(tenant, page.upto, limit)
+        if upto == page.upto:
+            return
+        for row in rows:
             try:
-                told = await self._told_by(at[0], row)
+                told = await self._told_by(tenant, row)
             except Exception:  # a bug that concerns one run must not end the stream of all runs
                 log.exception("the events of row %d of run %s cannot be shown", row.seq, row.run_id)
                 told = []
-            page.told += told
-            page.upto = row.pos
+            page.told += [(row, nth, one) for nth, one in enumerate(told, 1)]
+            page.looked_at += 1
+            page.upto = row.cursor
             grown = sum(len(one.data) + PAGE_BYTES for one in told)
             page.size += grown
-            if self._pages.get(at) is page:  # otherwise it was dropped from the cache during the read
+            if self._pages.get((tenant, page.start)) is page:  # otherwise it was dropped during the read
                 self._pages_size += grown
-        page.upto = until
+        if page.upto < upto:  # the last of them are rows of other tenants
+            page.looked_at += 1
+            page.upto = upto
 
     async def _told_by(self, tenant: str, row: Committed) -> list[Told]:
         events = await self._before(tenant, row)
         found = events.take(row.row)
         if not any(event["detail"]["kind"] == "workflow_terminal" for event in found):
             self._remember((row.no, row.seq), events)
-        return [
-            encoded(position, event, row.pos, nth, row.workflow)
-            for nth, (position, event) in enumerate(numbered(row.pos, found), 1)
-        ]
+        numbers = numbered(row.before, row.cursor, found)
+        return [encoded(position, event, row.workflow) for position, event in numbers]
 
     # -------------------------------------------------------------------------------------------- projections
 
@@ -180,7 +204,7 @@ class TailOfAll:
 
     is_over = False  # it never is
 
-    def __init__(self, history: History, feed: Feed, tenant: str, position: Position) -> None:
+    def __init__(self, history: History, feed: Feed, tenant: str, position: Position[Cursor]) -> None:
         self._history, self._feed, self._tenant = history, feed, tenant
         self.position = position
         self._reader = feed.follow_all()
@@ -197,14 +221,10 @@ class TailOfAll:
             raise self._reader.error
         while True:
             page = await self._history.page(self._tenant, self.position.after)
-            found = list(page.after(self.position))
             if page.upto <= self.position.after:
                 return []
-            if page.upto == page.end and not page.told:
-                following = await self._history.next_row(page.end)
-                self.position = Position(page.end if following is None else following - 1)
-            else:
-                self.position = Position(page.upto)
+            found = list(page.after(self.position))
+            self.position = Position(page.upto)
             if found:
                 return found
             await asyncio.sleep(0)
@@ -213,9 +233,7 @@ class TailOfAll:
         await self._reader.more.wait()
 
 
-def encoded(
-    position: Position | None, event: RunEvent, row: int = 0, nth: int = 0, workflow: str = ""
-) -> Told:
+def encoded(position: Position[Any] | None, event: RunEvent, workflow: str = "") -> Told:
     """Encode an event as JSON, without its `id`, which is the reader's position."""
     data = _encode({name: value for name, value in event.items() if name != "id"})
-    return Told(position, data, row, nth, workflow, event["status"], event["detail"]["kind"])
+    return Told(position, data, workflow, event["status"], event["detail"]["kind"])

@@ -16,7 +16,7 @@ import asyncio
 import re
 from collections import deque
 from collections.abc import AsyncGenerator
-from typing import Any, Final, NamedTuple, TypedDict
+from typing import Any, Final, TypedDict
 
 import msgspec
 
@@ -32,12 +32,12 @@ from holdfast.store.base import Store
 from holdfast.store.batch import Batch
 from holdfast.store.records import ReadRow
 from holdfast.values import Error, Millis, RunId, RunNo, decode, job_id
+from holdfast.views.positions import BEGINNING, Position, numbered
 from holdfast.views.steps import Steps, StepView
 
 SAID_MAX: Final = 1_000  # messages of tools that one reader has not read yet; the oldest are dropped
 PAGE: Final = 50  # rows read at a time; other tasks run between two pages, some milliseconds later
 _INSTANCE = re.compile(r"~\d+|\[\d+\]")  # the parts of a path that are not in the definition
-_POSITION = re.compile(r"[0-9]{1,18}(\.[0-9]{1,9})?")
 
 
 Said = tuple[str, int, str, dict[str, Any]]  # path, attempt, `log` or `progress`, and what
@@ -272,47 +272,13 @@ class Reader:
         return words
 
 
-class Position(NamedTuple):
-    """The position of a reader: all rows up to `after` were sent, and `told` events of the next row.
-
-    As text `7`, or `6.1` within a row. Resuming from the whole number misses nothing.
-    """
-
-    after: int = 0
-    told: int = 0
-
-    @classmethod
-    def of(cls, text: str) -> Position:
-        """Parse a position. Raise ValueError if the text is not one."""
-        if not _POSITION.fullmatch(text):
-            raise ValueError(f"a position is a number, or two with a point between them, not {text[:50]!r}")
-        after, _, told = text.partition(".")
-        return cls(int(after), int(told or 0))
-
-    def __str__(self) -> str:
-        return f"{self.after}.{self.told}" if self.told else str(self.after)
-
-    def has_told(self, row: int, nth: int) -> bool:
-        """Return whether event number n of a row, counted from 1, was sent."""
-        return row <= self.after or row == self.after + 1 and nth <= self.told
-
-
-def numbered(row: int, events: list[RunEvent]) -> list[tuple[Position, RunEvent]]:
-    """Yield the events of a row, each with the position of a reader that has received it."""
-    last = len(events)
-    return [
-        (Position(row) if nth == last else Position(row - 1, nth), event)
-        for nth, event in enumerate(events, 1)
-    ]
-
-
 class Tail:
     """The events of one run after a position: past ones, then new ones, up to its end.
 
     Keeps a position in the journal and no queue. Close it after use.
     """
 
-    def __init__(self, store: Store, feed: Feed, no: RunNo, events: Events, position: Position) -> None:
+    def __init__(self, store: Store, feed: Feed, no: RunNo, events: Events, position: Position[int]) -> None:
         self._store, self._feed, self._no, self._events = store, feed, no, events
         self.position = position
         self.is_over = False
@@ -322,7 +288,7 @@ class Tail:
     def close(self) -> None:
         self._feed.leave(self._no, self._reader)
 
-    async def read(self) -> list[tuple[Position | None, RunEvent]]:
+    async def read(self) -> list[tuple[Position[int] | None, RunEvent]]:
         """Return the next events; none only if there are no more for now. Messages of tools have no position."""
         reader = self._reader
         reader.more.clear()  # before reading: later commits set it again
@@ -339,13 +305,14 @@ class Tail:
     async def more(self) -> None:
         await self._reader.more.wait()
 
-    def _told_by(self, row: ReadRow) -> list[tuple[Position | None, RunEvent]]:
-        found: list[tuple[Position | None, RunEvent]] = []
-        for nth, (position, event) in enumerate(numbered(row[0], self._events.take(row)), 1):
+    def _told_by(self, row: ReadRow) -> list[tuple[Position[int] | None, RunEvent]]:
+        found: list[tuple[Position[int] | None, RunEvent]] = []
+        seq = row[0]
+        for nth, (position, event) in enumerate(numbered(seq - 1, seq, self._events.take(row)), 1):
             words = self._reader.last_words(event)
             if event["detail"]["kind"] == "workflow_terminal":
                 self.is_over = True
-            if not self.position.has_told(row[0], nth):
+            if not self.position.has_told(seq - 1, seq, nth):
                 found += [(None, self._events.say(said)) for said in words]
                 found.append((position, event))
         return found
@@ -353,7 +320,7 @@ class Tail:
 
 async def events_of(store: Store, feed: Feed, no: RunNo, events: Events) -> AsyncGenerator[RunEvent, None]:
     """Yield every event of a run: past ones, then new ones, up to its end."""
-    tail = Tail(store, feed, no, events, Position())
+    tail = Tail(store, feed, no, events, BEGINNING)
     try:
         while not tail.is_over:
             found = await tail.read()

@@ -16,6 +16,7 @@ from holdfast.config import Settings
 from holdfast.http.routes import events as event_routes
 from holdfast.http.serve import serving
 from holdfast.ops.upkeep import retire
+from holdfast.store.feed import BEGINNING, Committed, Cursor, Stretch
 from holdfast.tools.registry import Registry
 from holdfast.values import Millis
 from holdfast.views import all_events as history
@@ -230,7 +231,8 @@ async def test_events_of_runs_that_go_on_at_the_same_time_come_in_the_order_of_t
     async with listening(ask.session, all_of(ask)) as reader:
         await asyncio.gather(*(ask.done(spec=TWO) for _ in range(20)))
         heard = await reader.take(120)
-    rows = await ask.serving.services.engine.store.committed("default", 0, 10**9)
+    store = ask.serving.services.engine.store
+    rows, _ = await store.feed("default", store.cursor(BEGINNING), 10**6)
     order = [row.run_id for row in rows for _ in range(2)]
     assert [one.data["workflow_id"] for one in heard] == order
     for run_id in set(order):
@@ -251,6 +253,64 @@ async def test_who_begins_in_the_middle_hears_the_same_as_who_heard_all(
             assert await reader.take(29 - at) == whole[at + 1 :]
 
 
+class Pair(Cursor, frozen=True, order=True):
+    """A cursor as a database has it that numbers transactions and rows."""
+
+    transaction: int
+    pos: int
+
+    def __str__(self) -> str:
+        return f"{self.transaction}-{self.pos}"
+
+
+class PairedStore:
+    """Any store, with cursors of two numbers."""
+
+    def __init__(self, store: Any) -> None:
+        self._store = store
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    def cursor(self, text: str) -> Cursor:
+        transaction, _, pos = text.partition("-")
+        return Pair(int(transaction), int(pos or 0))
+
+    async def feed(self, tenant: str, after: Pair, limit: int) -> Stretch:
+        rows, upto = await self._store.feed(tenant, self._store.cursor(str(after.pos)), limit)
+        return Stretch([self._paired(row) for row in rows], self._pair(upto))
+
+    async def feed_end(self) -> Cursor:
+        return self._pair(await self._store.feed_end())
+
+    def _paired(self, row: Committed) -> Committed:
+        cursor = self._pair(row.cursor)
+        return row._replace(cursor=cursor, before=Pair(cursor.transaction, cursor.pos - 1))
+
+    def _pair(self, cursor: Cursor) -> Pair:
+        pos = int(str(cursor))
+        return Pair(700 + pos // 2, pos)
+
+
+async def test_events_of_all_runs_are_read_by_cursors_that_only_the_store_understands(
+    ask: Asker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, feed, plans = parts(ask)
+    monkeypatch.setattr(
+        ask.serving.services,
+        "history",
+        history.History(PairedStore(store), feed, plans),  # type: ignore[arg-type]
+    )
+    monkeypatch.setattr(history, "PAGE_ROWS", 4)
+    await asyncio.gather(*(two(ask) for _ in range(3)))
+    async with listening(ask.session, all_of(ask, "?from=0")) as reader:
+        whole = await reader.take(18)
+    assert whole[0].id == "700-0.1" and whole[-1].id == "704-9"
+    for count in range(1, 18):
+        async with listening(ask.session, all_of(ask), whole[count - 1].id) as reader:
+            assert await reader.take(18 - count) == whole[count:]
+
+
 def parts(ask: Asker) -> Any:
     engine = ask.serving.services.engine
     return engine.store, engine.feed, engine.plans
@@ -261,7 +321,7 @@ async def test_what_is_remembered_is_bounded_and_forgetting_changes_nothing(
 ) -> None:
     monkeypatch.setattr(history, "PROJECTED_STEPS_MAX", 1)
     monkeypatch.setattr(history, "PAGES_BYTES_MAX", 1)
-    monkeypatch.setattr(history, "PAGE_POSITIONS", 2)
+    monkeypatch.setattr(history, "PAGE_ROWS", 2)
     await asyncio.gather(*(two(ask) for _ in range(5)))
     async with (
         listening(ask.session, all_of(ask, "?from=0")) as one,
@@ -303,7 +363,7 @@ async def test_what_was_not_asked_for_moves_a_reader_on_all_the_same(
 async def test_rows_that_were_deleted_leave_a_gap_that_a_reader_passes_over(
     ask: Asker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(history, "PAGE_POSITIONS", 2)
+    monkeypatch.setattr(history, "PAGE_ROWS", 2)
     for _ in range(3):
         await two(ask)
     engine = ask.serving.services.engine

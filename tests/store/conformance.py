@@ -16,6 +16,7 @@ import pytest
 from holdfast.errors import NodeIsOver
 from holdfast.store.base import Fenced, Store
 from holdfast.store.batch import Batch
+from holdfast.store.feed import BEGINNING, Committed
 from holdfast.store.records import (
     AssignmentRow,
     EarlyResult,
@@ -233,6 +234,20 @@ def worker(
     name: str, place: int, *, tenant: str = DEFAULT_TENANT, status: Literal["online", "offline"] = "online"
 ) -> WorkerRow:
     return WorkerRow(tenant, name, "http", "http://h", '["s"]', status, place, "", Millis(T0))
+
+
+async def stretches_of(store: Store, limit: int, tenant: str = DEFAULT_TENANT) -> list[list[Committed]]:
+    """The journal of all runs of a tenant, read so many rows at a time."""
+    stretches: list[list[Committed]] = []
+    at, end = store.cursor(BEGINNING), await store.feed_end()
+    while at < end:
+        rows, at = await store.feed(tenant, at, limit)
+        stretches.append(rows)
+    return stretches
+
+
+async def feed_of(store: Store, tenant: str = DEFAULT_TENANT) -> list[Committed]:
+    return [row for stretch in await stretches_of(store, 100, tenant) for row in stretch]
 
 
 async def journal_of(store: Store, no: int) -> list[ReadRow]:
@@ -522,44 +537,92 @@ class StoreConformance(ScheduleConformance):
         await commit(store, started(1, 2))
         await commit(store, appended(row(2, 2), row(1, 2)))
         await commit(store, appended(row(2, 3)))
-        found = await store.committed(DEFAULT_TENANT, 0, 100)
+        found = await feed_of(store)
         assert [(each.no, each.seq) for each in found] == [(1, 1), (2, 1), (2, 2), (1, 2), (2, 3)]
-        assert [each.pos for each in found] == sorted({each.pos for each in found})
-        assert found[-1].pos == await store.last_pos()
+        assert [each.cursor for each in found] == sorted({each.cursor for each in found})
+        assert found[-1].cursor == await store.feed_end()
         assert [each.row for each in found if each.no == 2] == await store.journal(RunNo(2), 0, -1)
         assert {each.run_id for each in found} == {run_id(1), run_id(2)}
 
     async def test_rows_of_all_runs_are_read_in_pages_without_gap_or_repetition(self, store: Store) -> None:
         await commit(store, started(1, 2, 3, rows=4))
-        whole, last = await store.committed(DEFAULT_TENANT, 0, 100), await store.last_pos()
-        pages = [await store.committed(DEFAULT_TENANT, at, at + 5) for at in range(0, last, 5)]
-        assert [each for page in pages for each in page] == whole
+        whole = await feed_of(store)
+        assert [len(page) for page in await stretches_of(store, 5)] == [5, 5, 2]
+        assert [each for page in await stretches_of(store, 5) for each in page] == whole
+
+    async def test_a_cursor_in_the_feed_is_the_place_after_its_row(self, store: Store) -> None:
+        await commit(store, started(1, 2, rows=3))
+        whole = await feed_of(store)
+        for at, each in enumerate(whole):
+            assert (await store.feed(DEFAULT_TENANT, each.before, 100)).rows == whole[at:]
+            assert (await store.feed(DEFAULT_TENANT, each.cursor, 100)).rows == whole[at + 1 :]
+            assert await store.rows_after(each.cursor) == len(whole) - at - 1
+
+    async def test_the_text_of_a_cursor_gives_the_cursor_back(self, store: Store) -> None:
+        await commit(store, started(1, rows=3))
+        for each in await feed_of(store):
+            for cursor in (each.before, each.cursor):
+                assert store.cursor(str(cursor)) == cursor
+                assert "." not in str(cursor)
+        assert store.cursor(BEGINNING) < await store.feed_end()
+
+    @pytest.mark.parametrize(
+        "text", ["", "x", "-1", "1.", "1.1", "0x1", "9" * 19, "\u0663", "NaN", " 1", "1\n"]
+    )
+    async def test_a_text_that_is_not_a_cursor_is_refused(self, store: Store, text: str) -> None:
+        with pytest.raises(ValueError, match="position"):
+            store.cursor(text)
+
+    async def test_the_feed_ends_where_nothing_more_is_committed(self, store: Store) -> None:
+        assert await store.feed(DEFAULT_TENANT, store.cursor(BEGINNING), 10) == ([], store.cursor(BEGINNING))
+        await commit(store, started(1))
+        end = await store.feed_end()
+        assert await store.feed(DEFAULT_TENANT, end, 10) == ([], end)
+        await commit(store, appended(row(1, 2)))
+        rows, upto = await store.feed(DEFAULT_TENANT, end, 10)
+        assert [each.seq for each in rows] == [2]
+        assert end < upto == await store.feed_end()
+
+    async def test_the_feed_passes_over_rows_of_other_tenants_a_few_at_a_time(self, store: Store) -> None:
+        for no in range(1, 6):
+            batch = started(no)
+            batch.new_runs[RunNo(no)].tenant = "another" if no < 5 else DEFAULT_TENANT
+            await commit(store, batch)
+        rows, upto = await store.feed(DEFAULT_TENANT, store.cursor(BEGINNING), 3)
+        assert rows == [] and store.cursor(BEGINNING) < upto < await store.feed_end()
+        rows, upto = await store.feed(DEFAULT_TENANT, upto, 3)
+        assert [each.no for each in rows] == [5]
+        assert upto == await store.feed_end()
 
     async def test_rows_of_all_runs_are_those_of_one_tenant(self, store: Store) -> None:
         await commit(store, started(1))
-        assert await store.committed("another", 0, 100) == []
+        assert await feed_of(store, "another") == []
 
     async def test_positions_are_found_again_behind_what_was_deleted_and_are_never_given_out_twice(
         self, store: Store
     ) -> None:
         for no in (1, 2, 3):
             await commit(store, started(no, rows=2, status="completed", owned=False, finished_at=T0))
-        last = await store.last_pos()
+        last = await store.feed_end()
         batch = Batch()
         batch.forgotten.extend([RunNo(1), RunNo(2)])
         await commit(store, batch)
-        assert await store.next_pos(0) == last - 1
-        assert await store.next_pos(last) is None
+        rows, upto = await store.feed(DEFAULT_TENANT, store.cursor(BEGINNING), 1)
+        assert [(each.no, each.seq) for each in rows] == [(3, 1)]  # in one step, however many are gone
+        assert (await store.feed(DEFAULT_TENANT, upto, 100)).upto == last
         batch = Batch()
         batch.forgotten.append(RunNo(3))
         await commit(store, batch)
-        assert await store.committed(DEFAULT_TENANT, 0, 100) == []
+        assert await feed_of(store) == []
         await commit(store, started(4, status="completed", owned=False, finished_at=T0))
-        assert [each.pos for each in await store.committed(DEFAULT_TENANT, 0, 100)] == [last + 1]
+        (only,) = await feed_of(store)
+        assert last < only.cursor
         batch = Batch()
         batch.forgotten.append(RunNo(4))
         await commit(store, batch)
-        assert await store.next_pos(0) == last + 1  # what kept the place before it is gone
+        await commit(store, started(5))
+        (newest,) = await feed_of(store)
+        assert only.cursor < newest.cursor
 
     async def test_a_trace_is_kept_with_its_run_and_goes_with_it(self, store: Store) -> None:
         batch = started(1, status="completed", owned=False, finished_at=T0)

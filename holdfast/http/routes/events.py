@@ -11,8 +11,8 @@
     id: 42                 all of row 42 was sent
     data: {…}
 
-Of one run the numbers are those of its journal, of all runs the positions in the journal of the file. What tools say while
-they work has no id. A reader keeps a position and no queue: what it does not take waits in the journal. Knows the framing
+Of one run the numbers are those of its journal; of all runs they are cursors of the store, which are numbers on SQLite. What
+tools say while they work has no id. A reader keeps a position and no queue: what it does not take waits in the journal. Knows the framing
 and when a stream ends, not what the events mean.
 """
 
@@ -33,7 +33,8 @@ from holdfast.errors import HoldfastError, InvalidRequest, TooManyRequests
 from holdfast.http.auth import check_again
 from holdfast.http.table import Ask, Route
 from holdfast.views.all_events import Told, encoded
-from holdfast.views.events import Position, Tail
+from holdfast.views.events import Tail
+from holdfast.views.positions import BEGINNING, At, Position, position_of, row_of
 
 HEARTBEAT_SECS: Final = 15.0
 RETRY_MS: Final = 2_000
@@ -60,7 +61,7 @@ class EventsQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 async def run_events(ask: Ask) -> Response:
-    position = _position(ask) or Position()
+    position = _position(ask, partial(position_of, after_of=row_of)) or BEGINNING
     tail = await ask.services.history.of_run(ask.tenant, ask.path["id"], position)
     if tail is None:
         return Response(
@@ -70,8 +71,9 @@ async def run_events(ask: Ask) -> Response:
 
 
 async def all_events(ask: Ask) -> Response:
-    position = _position(ask) or _parsed(ask.query.begin, "from")
-    tail = await ask.services.history.of_all(ask.tenant, position)
+    history = ask.services.history
+    position = _position(ask, history.position) or _parsed(ask.query.begin, "from", history.position)
+    tail = await history.of_all(ask.tenant, position)
     return _stream(ask, tail, _filter(ask.query))
 
 
@@ -83,19 +85,19 @@ ROUTES: Final = (
 )  # fmt: skip
 
 
-def _position(ask: Ask) -> Position | None:
+def _position(ask: Ask, parse: Callable[[str], Position[At]]) -> Position[At] | None:
     """Where the reader left off: what it kept goes before what stands in its address, which never changes."""
     header = ask.headers.get("last-event-id")
     if header:
-        return _parsed(header, "Last-Event-ID")
-    return _parsed(ask.query.last_event_id, "last_event_id")
+        return _parsed(header, "Last-Event-ID", parse)
+    return _parsed(ask.query.last_event_id, "last_event_id", parse)
 
 
-def _parsed(text: str | None, name: str) -> Position | None:
+def _parsed(text: str | None, name: str, parse: Callable[[str], Position[At]]) -> Position[At] | None:
     if not text:
         return None
     try:
-        return Position.of(text)
+        return parse(text)
     except ValueError as error:
         raise InvalidRequest(f"{name}: {error}; send the last id as it came") from None
 
@@ -121,7 +123,7 @@ class Source(Protocol):
     """Where events come from; read until there is none for now, then wait for more."""
 
     is_over: bool
-    position: Position
+    position: Position[Any]
 
     def close(self) -> None: ...
     async def read(self) -> list[Told]: ...
@@ -132,7 +134,8 @@ class _OfRun:
     """The events of one run, encoded."""
 
     def __init__(self, tail: Tail) -> None:
-        self._tail, self.position = tail, tail.position
+        self._tail = tail
+        self.position: Position[Any] = tail.position
         self.close, self.more = tail.close, tail.more
 
     @property

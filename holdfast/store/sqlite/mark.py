@@ -2,7 +2,7 @@
 
 Database and WAL do not show that commits at the end of the WAL are missing: SQLite ignores incomplete ones. The mark
 is written after each commit that appends to a journal, without a sync, so it is never ahead of what was synced. Holds the
-last position of the journal and the inode of the database, both as text.
+number of the last row of the journal and the inode of the database, both as text.
 """
 
 from __future__ import annotations
@@ -10,13 +10,15 @@ from __future__ import annotations
 import os
 from typing import Final, NamedTuple
 
+from holdfast.store.feed import Cursor
 from holdfast.store.files import FILE_MODE
+from holdfast.store.sqlite.feed import RowNumber
 
 DIGITS: Final = 20
 
 
 class Marked(NamedTuple):
-    pos: int
+    upto: RowNumber
     inode: int
 
 
@@ -43,7 +45,8 @@ def read_mark(database: str) -> Marked | None:
     """What is written down for a database, if it can be read and is meant for this very file."""
     try:
         with open(_path(database), "rb") as file:
-            marked = Marked(*map(int, file.read(2 * DIGITS + 1).split()))
+            pos, inode = map(int, file.read(2 * DIGITS + 1).split())
+        marked = Marked(RowNumber(pos), inode)
         return marked if marked.inode == os.stat(database).st_ino else None
     except (OSError, ValueError, TypeError):
         return None
@@ -55,13 +58,13 @@ def forget_mark(database: str) -> None:
         os.unlink(_path(database))
 
 
-def lost(database: str, acknowledged: int | None, pos: int) -> str:
+def lost(database: str, acknowledged: Cursor | None, end: Cursor) -> str:
     """What is wrong if commits were acknowledged up to a position and the journal ends at another; empty if nothing is."""
-    if acknowledged is None or acknowledged <= pos:
+    if acknowledged is None or acknowledged <= end:
         return ""
     return (
-        f"commits are missing at the end of {database}: its journal ends at position {pos:,}, but was acknowledged up to "
-        f"{acknowledged:,}. Its WAL was removed, cut or damaged, or an older copy was put in its place. Stop the server and "
+        f"commits are missing at the end of {database}: its journal ends at position {end}, but was acknowledged up to "
+        f"{acknowledged}. Its WAL was removed, cut or damaged, or an older copy was put in its place. Stop the server and "
         "restore the newest files or backup. If you do not have them, or meant to go back, accept the loss: "
         "holdfast doctor --accept-loss"
     )

@@ -19,11 +19,11 @@ import msgspec
 from holdfast.errors import NotFound, SchemaTooNew, SchemaTooOld, StoreDamaged, StoreUnavailable
 from holdfast.signing import new_key
 from holdfast.store.artefacts import named_in
+from holdfast.store.feed import Cursor
 from holdfast.store.files import NOT_REGULAR, create, file_of, is_regular, log_of
 from holdfast.store.records import (
     ApiKey,
     AssignmentRow,
-    Committed,
     Ends,
     KeyAnswer,
     Letter,
@@ -39,6 +39,7 @@ from holdfast.store.records import (
     WorkerRow,
     Workflow,
 )
+from holdfast.store.sqlite.feed import FeedReads, RowNumber
 from holdfast.store.sqlite.lists import EVERY_RUN, Lists
 from holdfast.store.sqlite.mark import forget_mark, lost, read_mark
 from holdfast.store.sqlite.place import header_of, is_half_made
@@ -105,7 +106,7 @@ def _errors_in_our_words(cls: type[SqliteReads]) -> type[SqliteReads]:
 
 
 @_errors_in_our_words
-class SqliteReads(ScheduleReads):
+class SqliteReads(ScheduleReads, FeedReads):
     def __init__(self, path: str) -> None:
         self.path, self.epoch, self.node = path, 0, "local"
         self._file = file_of(path)
@@ -147,7 +148,7 @@ class SqliteReads(ScheduleReads):
             raise StoreUnavailable(f"{self.path} cannot be read as a database: {error}") from error
         if found < newest and not any_release:
             self._read.close()
-            if why := lost(self.path, self.acknowledged(), 0):
+            if why := lost(self.path, self.acknowledged(), RowNumber(0)):
                 raise StoreDamaged(why)  # the WAL that brought it up to date is not there
             raise SchemaTooOld(
                 f"{self.path} was written by an older release (schema {found}, this one needs {newest}); "
@@ -473,13 +474,6 @@ class SqliteReads(ScheduleReads):
     async def journal(self, no: RunNo, after: int, limit: int) -> list[ReadRow]:
         return list(self._ask("rows_of", (no, after, limit)))
 
-    async def committed(self, tenant: str, after: int, until: int) -> list[Committed]:
-        """The rows of all runs of a tenant after one position and up to another, in the order of their commits."""
-        return [Committed(*row) for row in self._ask("committed", (after, until, tenant))]
-
-    async def last_pos(self) -> int:
-        return int(self._ask("last_pos").get)
-
     async def resting_runs(self, after: RunNo, limit: int) -> list[tuple[RunNo, bool]]:
         """Open runs without an owner or a wake time, and whether each waits for something with a name."""
         return [(no, bool(waits)) for no, waits in self._ask("resting_runs", (after, limit))]
@@ -507,11 +501,6 @@ class SqliteReads(ScheduleReads):
         """What the disk of the file has left for this process."""
         found = os.statvfs(os.path.dirname(self._read.filename))
         return found.f_frsize * (found.f_bfree if os.geteuid() == 0 else found.f_bavail)
-
-    async def next_pos(self, after: int) -> int | None:
-        """The first position after this one that still has a row, of any tenant."""
-        pos: int | None = self._ask("next_pos", (after,)).get
-        return pos
 
     async def blob(self, no: RunNo, sha256: str) -> bytes:
         body: bytes = self._ask("blob", (no, sha256)).get
@@ -594,21 +583,18 @@ class SqliteReads(ScheduleReads):
         """Every run that has not finished."""
         return [no for (no,) in self._ask("open_runs")]
 
-    def acknowledged(self) -> int | None:
+    def acknowledged(self) -> Cursor | None:
         """The position up to which commits were acknowledged, as written beside the database; None if it is unknown."""
         marked = read_mark(self._file)
-        return None if marked is None else marked.pos
+        return None if marked is None else marked.upto
 
-    def lost(self, acknowledged: int | None) -> str:
+    def lost(self, acknowledged: Cursor | None) -> str:
         """What is wrong if commits up to a position were acknowledged; empty if nothing is."""
-        return lost(self.path, acknowledged, self.last_pos_now())
+        return lost(self.path, acknowledged, self.feed_end_now())
 
     def accept_loss(self) -> None:
         """Take what the database has now for all that there was. The caller has the lock."""
         forget_mark(self._file)
-
-    def last_pos_now(self) -> int:
-        return int(self._ask("last_pos").get)
 
     def file_check(self) -> FileCheck:
         return FileCheck(self.path)

@@ -32,9 +32,10 @@ from holdfast.store.base import COPIED, Fenced
 from holdfast.store.batch import Batch
 from holdfast.store.files import claim, file_of
 from holdfast.store.records import KeyEnd, KeyName, NewRun, Publication, ReplyRow, RunChange, Verdict
+from holdfast.store.sqlite.feed import RowNumber
 from holdfast.store.sqlite.firings import Firings, LostFirings
 from holdfast.store.sqlite.lists import Tallies
-from holdfast.store.sqlite.mark import Mark, forget_mark, lost
+from holdfast.store.sqlite.mark import Mark, forget_mark, lost, read_mark
 from holdfast.store.sqlite.place import Place, is_failed_sync
 from holdfast.store.sqlite.reads import SqliteReads
 from holdfast.store.statements import owed
@@ -188,14 +189,15 @@ class SqliteStore(SqliteReads):
 
     def _begin_mark(self, *, is_copy: bool) -> None:
         """A copy that was put in the place of a database is behind it, as was meant."""
-        pos = int(self._value(self._read, "last_pos"))
-        acknowledged = None if is_copy else self.acknowledged()
-        if why := lost(self.path, acknowledged, pos):
+        end = RowNumber(int(self._value(self._read, "last_pos")))
+        marked = None if is_copy else read_mark(self._file)
+        acknowledged = end if marked is None else marked.upto
+        if why := lost(self.path, acknowledged, end):
             if self.durability == "full":
                 self._place.condemn(why)
             else:
                 log.warning("%s", why)
-        self._mark = Mark(self._file, max(pos, acknowledged or 0))
+        self._mark = Mark(self._file, max(end, acknowledged).pos)
 
     async def close(self) -> None:
         self.close_file()

@@ -20,8 +20,9 @@ SELECT j.pos, j.run, r.id, coalesce(s.workflow, ''), r.version, j.seq, j.epoch, 
 -- name: last_pos
 SELECT coalesce(max(pos), 0) FROM journal;
 
--- name: next_pos
-SELECT min(pos) FROM journal WHERE pos > ?;
+-- name: feed_until
+-- The last of so many rows after a position, whichever tenants they belong to.
+SELECT max(pos) FROM (SELECT pos FROM journal WHERE pos > ? ORDER BY pos LIMIT ?);
 
 -- name: last_row
 SELECT seq, epoch, at, kind, body FROM journal WHERE run = ? ORDER BY seq DESC LIMIT 1;

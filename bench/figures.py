@@ -67,9 +67,8 @@ class Measure:
     def ratio(self) -> float | None:
         if self.limit is None:
             return None
-        return (
-            self.value / self.limit if self.limit else self.value
-        )  # nothing was allowed: each one is too many
+        # nothing was allowed: each one is too many
+        return self.value / self.limit if self.limit else self.value
 
 
 def line(

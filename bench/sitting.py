@@ -20,9 +20,8 @@ from bench.figures import Measure, line
 from bench.scale import Scale
 
 SLOW: Final = 1.25  # times the fastest loop of the sitting
-TRIES_PER_REPEAT: Final = (
-    2  # a machine that is slow all day still gives figures, and says how many were dropped
-)
+# a machine that is slow all day still gives figures, and says how many were dropped
+TRIES_PER_REPEAT: Final = 2
 PATIENCE_SECONDS: Final = 30.0  # per workload, for slow spells to pass before a repetition is begun
 LOOK_SECONDS: Final = 0.5
 LOOP: Final = 300_000

@@ -36,9 +36,8 @@ if TYPE_CHECKING:  # pytest loads this file at every start, used or not: the res
 
 T = TypeVar("T")
 
-BEGAN: Final = (
-    1_700_000_000_000  # 14 November 2023, 22:13:20 UTC: a test sees the same days whenever it is run
-)
+# 14 November 2023, 22:13:20 UTC: a test sees the same days whenever it is run
+BEGAN: Final = 1_700_000_000_000
 TURNS_MAX: Final = 300_000
 JUMPS_MAX: Final = 1_000_000
 STUCK_SECONDS: Final = 10.0  # of real time: without progress for so long, the test would hang

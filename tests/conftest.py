@@ -64,9 +64,8 @@ def _watch(event: str, args: tuple[Any, ...]) -> None:
         host = args[0]
         if _is_inside(host) or _is_number(host):  # a number is not looked up
             return
-        if (
-            not str(host).rstrip(".").endswith("invalid")
-        ):  # this name may be tried: here is the resolver that has none
+        # this name may be tried: here is the resolver that has none
+        if not str(host).rstrip(".").endswith("invalid"):
             OUTSIDE.append(f"a lookup of {host!r}")
         raise socket.gaierror(socket.EAI_NONAME, "no name is looked up outside of this machine in tests")
     if event in ("socket.connect", "socket.sendto"):

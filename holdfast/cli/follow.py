@@ -45,9 +45,8 @@ FAILED: Final = 1
 CANCELLED: Final = 3
 WAITS_FOR_OUTSIDE: Final = 4
 EXIT_CODES: Final = {"completed": COMPLETED, "failed": FAILED, "cancelled": CANCELLED, "interrupted": FAILED}
-SIGNALLED: Final = (
-    128  # the shell's way to say that a signal ended it: 129 for HUP, 130 for Ctrl-C, 143 for TERM
-)
+# the shell's way to say that a signal ended it: 129 for HUP, 130 for Ctrl-C, 143 for TERM
+SIGNALLED: Final = 128
 
 
 def chosen_view(settings: Settings, *, as_json: bool, all_steps: bool) -> View:

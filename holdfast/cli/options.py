@@ -67,9 +67,8 @@ def settings_of(given: Given) -> Settings:
     }
     settings = config.load(flags)
     if given.has("--db") and not given.has("--server"):
-        settings = msgspec.structs.replace(
-            settings, server=None
-        )  # a file was named: it is meant, or who has it
+        # a file was named: it is meant, or who has it
+        settings = msgspec.structs.replace(settings, server=None)
     logs.begin(settings.log)
     limits.put_in_force(limits.chosen(settings.limits))
     return settings

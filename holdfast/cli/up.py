@@ -81,9 +81,8 @@ async def _up(settings: Settings, registry: Registry, given: Given) -> int:
         else:
             say("\n".join(_banner(server, settings, folders, is_demo=given.has("--demo"))))
         await stop.wait()
-        end_within(
-            limits.now.drain_secs_max
-        )  # to the end of the process: what it waits for last may be the disk
+        # to the end of the process: what it waits for last may be the disk
+        end_within(limits.now.drain_secs_max)
         if not given.has("--json"):
             say("stopping; running steps are released and continue at the next start")
     return 0

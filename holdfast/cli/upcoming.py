@@ -138,6 +138,5 @@ def _after(given: Given, timezone: str) -> int:
         raise Usage(f"--after is a date or a time such as 2026-03-28 or 2026-03-28T02:00:00Z, not {text!r}")
     if not moment.is_local:
         return moment.ms
-    return (
-        zone(timezone).first_instant_of(moment.ms // 1_000) * 1_000 - 1
-    )  # a fire at that very time is shown
+    # a fire at that very time is shown
+    return zone(timezone).first_instant_of(moment.ms // 1_000) * 1_000 - 1

@@ -208,9 +208,8 @@ def _referred(run: Run, value: msgspec.Raw) -> msgspec.Raw:
     view = memoryview(value)
     if len(view) <= INLINE_BYTES_MAX and bytes(view[: len(_MARK)]) != _MARK:
         return value
-    known = run.__dict__.setdefault(
-        "references", {}
-    )  # hashing the same megabytes for every snapshot would be slow
+    # hashing the same megabytes for every snapshot would be slow
+    known = run.__dict__.setdefault("references", {})
     if len(known) > REFERENCES_REMEMBERED_MAX:
         known.clear()
     if id(value) not in known:

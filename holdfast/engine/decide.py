@@ -278,9 +278,8 @@ def _adopted(draft: Draft, event: Adopted) -> None:
 def _take_up(draft: Draft) -> None:
     """Continue where the run stopped: unfinished decisions, steps given back, or the first node."""
     run = draft.run
-    draft.work.extend(
-        item for item in run.todo if item[0] not in ("start", "fail")
-    )  # these are ready: handled below
+    # these are ready: handled below
+    draft.work.extend(item for item in run.todo if item[0] not in ("start", "fail"))
     if not run.begun:
         _begin(draft, run.first)
     for path, step in run.steps.items():
@@ -306,9 +305,8 @@ def _start(draft: Draft, path: str, how: str) -> None:
     if step is None or draft.is_stopped(split(path)[0]):
         return
     if step.state == "ready" or step.reason == "key" or path in draft.lost:
-        retry.begin_again(
-            draft, path, step
-        )  # otherwise the key was granted before the rest of a split decision was continued
+        # otherwise the key was granted before the rest of a split decision was continued
+        retry.begin_again(draft, path, step)
 
 
 def _fail(draft: Draft, path: str, why: str) -> None:

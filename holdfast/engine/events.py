@@ -74,9 +74,8 @@ class StepSucceeded(msgspec.Struct, array_like=True, tag="step_succeeded", gc=Fa
     attempt: int
     output: msgspec.Raw
     ran_ms: int = 0
-    worker: tuple[
-        str, ...
-    ] = ()  # the worker that ran it, if not this process: id, address, receipt of its result
+    # the worker that ran it, if not this process: id, address, receipt of its result
+    worker: tuple[str, ...] = ()
 
 
 class StepFailed(msgspec.Struct, array_like=True, tag="step_failed"):

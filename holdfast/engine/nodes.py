@@ -37,9 +37,8 @@ from holdfast.plan.graph import (
 )
 from holdfast.values import NULL, Error, Millis, decode, split, written
 
-LARGE_BYTES: Final = (
-    32 * 1024
-)  # smaller inputs are not counted: no run has enough open steps for them to matter
+# smaller inputs are not counted: no run has enough open steps for them to matter
+LARGE_BYTES: Final = 32 * 1024
 
 
 def enter(draft: Draft, frame: str, name: str) -> None:

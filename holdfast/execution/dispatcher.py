@@ -59,9 +59,8 @@ SIMPLE: Final = frozenset({int, bool, type(None)})  # nothing about these can be
 TURN_SECONDS: Final = 0.05
 TURN_SECONDS_OF_SERVER: Final = 0.01
 TURN_TASKS: Final = 50  # begun in one turn: those that do not wait all answer in the next one
-SHORT_BYTES_MAX: Final = len(
-    '{"file_refs":[]'
-)  # a shorter answer can neither name a file nor say that it is not the answer
+# a shorter answer can neither name a file nor say that it is not the answer
+SHORT_BYTES_MAX: Final = len('{"file_refs":[]')
 
 
 class Line:
@@ -435,9 +434,8 @@ class Dispatch(Service):
     def stop(self, no: RunNo, path: str) -> None:
         """Ask an attempt to stop. An async tool is cancelled, a process killed; a sync tool can only check its Context."""
         attempt = self.attempts.get((no, path))
-        if (
-            attempt is None or attempt.stopped
-        ):  # or its successor, which it overlaps, is the one that is meant
+        # or its successor, which it overlaps, is the one that is meant
+        if attempt is None or attempt.stopped:
             return self._stop_queued(no, path)
         attempt.stopped = True
         if attempt.context is not None:

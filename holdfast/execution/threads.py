@@ -108,9 +108,8 @@ def _tell(
     def tell() -> None:
         if done.cancelled():
             return
-        if isinstance(
-            error, StopIteration | GeneratorExit
-        ):  # a future cannot hold the one, nor an await pass the other
+        # a future cannot hold the one, nor an await pass the other
+        if isinstance(error, StopIteration | GeneratorExit):
             done.set_exception(RuntimeError(f"the tool raised {type(error).__name__}"))
         elif error is not None:
             done.set_exception(error)

@@ -64,9 +64,8 @@ class Keys:
                 " `openssl rand -hex 32` gives one that cannot"
             )
         self._bootstrap = None if bootstrap is None else sha256(bootstrap.encode())
-        self._principals: dict[
-            str, Principal
-        ] = {}  # by hash, never dropped; the rows say which keys are valid
+        # by hash, never dropped; the rows say which keys are valid
+        self._principals: dict[str, Principal] = {}
 
     @property
     def is_guarded(self) -> bool:

@@ -95,9 +95,8 @@ def _check_members(raw: bytes, value: Any) -> None:
 
 def _is_plain(raw: bytes) -> bool:
     """Return whether every key occurs only once in a small text, which is true of nearly all bodies."""
-    if (
-        len(raw) > SMALL_BYTES_MAX or raw.find(b"\\") >= 0 or raw.find(b'""') >= 0
-    ):  # "a" may be written \u0061, and a key be empty
+    # "a" may be written \u0061, and a key be empty
+    if len(raw) > SMALL_BYTES_MAX or raw.find(b"\\") >= 0 or raw.find(b'""') >= 0:
         return False
     keys = [key for key in _KEYS.findall(raw) if key]
     return len(set(keys)) == len(keys)

@@ -78,9 +78,8 @@ class Reply(msgspec.Struct, frozen=True, gc=False):
     value: Any
     status: int = 200
     headers: Mapping[str, str] = {}
-    is_kept: bool = (
-        True  # for a request under a key; False: nothing was done, so the same request may be repeated
-    )
+    # for a request under a key; False: nothing was done, so the same request may be repeated
+    is_kept: bool = True
 
 
 class Route(msgspec.Struct, frozen=True, gc=False):

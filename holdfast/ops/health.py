@@ -19,9 +19,8 @@ log = logging.getLogger("holdfast")
 # How long the result of a successful probe is used, so that frequent requests cause no commits.
 PROBED_SECS: Final = 5.0
 PROBE_SECS_MAX: Final = 2.0
-FREE_BYTES_MIN: Final = (
-    4 * 1024 * 1024
-)  # on the disk: the log is grown beforehand, so that small commits still work with less
+# on the disk: the log is grown beforehand, so that small commits still work with less
+FREE_BYTES_MIN: Final = 4 * 1024 * 1024
 LOOK_SECS: Final = 2.0  # between two checks of the file names, which take some microseconds
 CHECK_SECS_MAX: Final = 0.5  # for a check of every page, which continues in the background
 

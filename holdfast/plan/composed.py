@@ -13,9 +13,8 @@ from holdfast import limits
 from holdfast.values import written
 
 LIMIT = limits.now.value_bytes_max  # bytes of a composed value, with every reference followed
-COUNTED_FROM: Final = (
-    256 * 1024
-)  # gathered bytes below which sizes are not added up; about a hundredth of the limit
+# gathered bytes below which sizes are not added up; about a hundredth of the limit
+COUNTED_FROM: Final = 256 * 1024
 CHUNK_CHARS: Final = 1024 * 1024  # long text is escaped piece by piece, so that no second copy of it is made
 
 

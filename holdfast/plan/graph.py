@@ -233,9 +233,8 @@ class FanOut(msgspec.Struct, frozen=True):
     items: ItemsOf | None  # None: as many children as there are blocks
     concurrency: int
     goes_on: bool  # a failed child is a result and its siblings continue; otherwise they are stopped and the node fails
-    show: Callable[
-        [list[dict[str, Any]]], Any
-    ]  # children (status, error, texts of steps by name) → the output
+    # children (status, error, texts of steps by name) → the output
+    show: Callable[[list[dict[str, Any]]], Any]
     count: Callable[[int, int], Any] | None  # instead: how many children, and how many failed → the output
     noun: str  # the word for a child in messages
     keep: int = KEEP_NOTHING

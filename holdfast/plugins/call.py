@@ -26,9 +26,8 @@ def tool_for(plugin: Plugin) -> Tool:
     """The tool that runs a plugin: in a thread, or on the event loop if its `run` is a coroutine function."""
     run = plugin.plugin.run
     call = _awaited(run) if inspect.iscoroutinefunction(run) else _plain(run)
-    call.__module__ = type(
-        plugin.plugin
-    ).__module__  # where its code is, which must not be given out as a file
+    # where its code is, which must not be given out as a file
+    call.__module__ = type(plugin.plugin).__module__
     return Tool(call, tool_of(plugin.name))
 
 

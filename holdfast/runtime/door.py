@@ -126,9 +126,8 @@ class ResidentRun:
 
 Listener = Callable[[ResidentRun, Event, list[Decision]], None]
 Entry = tuple[ResidentRun, Event, list[Decision], Reply | None]
-Watcher = Callable[
-    [Batch, list[Entry], float], None
-]  # a commit, what it made durable, and the seconds it took
+# a commit, what it made durable, and the seconds it took
+Watcher = Callable[[Batch, list[Entry], float], None]
 
 
 class EffectHandler(Protocol):
@@ -567,9 +566,8 @@ class Door:
                 self._quarantine(part[0][0], error, None)
                 for *_, reply in part:
                     _answer(reply, StoreUnavailable(f"the run was set aside: {error}"))
-            asyncio.get_running_loop().call_soon(
-                send, index + 1
-            )  # commits on the loop answer at once: no recursion
+            # commits on the loop answer at once: no recursion
+            asyncio.get_running_loop().call_soon(send, index + 1)
 
         send(0)
 
@@ -621,9 +619,8 @@ class Door:
             )
             _answer(reply, why)
         elif isinstance(event, _KEPT):
-            self.again.append(
-                (no, event)
-            )  # timers need no keeping: they are armed again from the run's own rows
+            # timers need no keeping: they are armed again from the run's own rows
+            self.again.append((no, event))
 
     def restored(self) -> None:
         log.warning("the database can be written again; %d runs are taken up", len(self.away))

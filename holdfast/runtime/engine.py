@@ -139,9 +139,8 @@ class Engine:
 
     async def _open(self, *, drive: bool) -> None:
         if self._options.workdirs is not None:
-            shutil.rmtree(
-                self._options.workdirs, ignore_errors=True
-            )  # of attempts that an earlier process left
+            # of attempts that an earlier process left
+            shutil.rmtree(self._options.workdirs, ignore_errors=True)
         if self.artefacts is not None and self.artefacts.is_undivided:
             self.artefacts.divide(await self.store.artefacts_of_tenants())
         if self._options.tunes_gc:

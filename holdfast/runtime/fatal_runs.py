@@ -30,9 +30,8 @@ log = logging.getLogger("holdfast")
 
 DEATHS_MAX: Final = 3
 DEATHS_REMEMBERED_MAX: Final = 1_000  # the newest: a process dies of one run at a time
-WATCHED_SECONDS: Final = (
-    5.0  # how long the other runs have for themselves before one with two deaths is taken up
-)
+# how long the other runs have for themselves before one with two deaths is taken up
+WATCHED_SECONDS: Final = 5.0
 LOADING: Final = "loading its rows"
 
 DECIDING, LOADED = (
@@ -72,9 +71,8 @@ class Mark:
         fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             left = os.pread(fd, PAGE_BYTES, 0).ljust(PAGE_BYTES, b"\0")
-            os.pwrite(
-                fd, bytes(PAGE_BYTES), 0
-            )  # every byte: a page without room on the disk cannot be written to
+            # every byte: a page without room on the disk cannot be written to
+            os.pwrite(fd, bytes(PAGE_BYTES), 0)
             self._map = mmap.mmap(fd, PAGE_BYTES)
         finally:
             os.close(fd)

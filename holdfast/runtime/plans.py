@@ -34,9 +34,8 @@ from holdfast.tools.threads import in_pool
 from holdfast.values import Millis, decode, sha256
 
 DEFINITIONS_REMEMBERED_MAX: Final = 1_000  # in each of the caches below
-TEXT_BYTES_REMEMBERED_MAX: Final = (
-    2 * 1024 * 1024
-)  # as given; with the places of its values, 55 times as much in memory
+# as given; with the places of its values, 55 times as much in memory
+TEXT_BYTES_REMEMBERED_MAX: Final = 2 * 1024 * 1024
 PLAN_BYTES_REMEMBERED_MAX: Final = 8 * 1024 * 1024  # as JSON; a definition and its plan take 30 times as much
 DURABLE_REMEMBERED_MAX: Final = 10_000
 SMALL_BYTES: Final = 8 * 1024  # of a definition that is read, checked and compiled in some milliseconds
@@ -58,9 +57,8 @@ class Ready(msgspec.Struct):
     whole: Resolved
     plan: Plan
     inputs: Inputs
-    stored_for: str | None = (
-        None  # a tenant for whom it is known to be durable: nearly every start is of the same one
-    )
+    # a tenant for whom it is known to be durable: nearly every start is of the same one
+    stored_for: str | None = None
 
 
 class Known(msgspec.Struct):

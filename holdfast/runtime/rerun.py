@@ -274,9 +274,8 @@ class _Cut:
 
     def renamed(self, path: str) -> str:
         """The start node of a graph counts as visited once, however often the earlier run visited it."""
-        for frame in sorted(
-            self.graphs, key=len, reverse=True
-        ):  # the innermost first: the outer names still fit
+        # the innermost first: the outer names still fit
+        for frame in sorted(self.graphs, key=len, reverse=True):
             first = self.graphs[frame]
             if path == first or beneath(first, path):
                 path = base_of(first) + path[len(first) :]

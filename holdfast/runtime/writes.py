@@ -27,9 +27,8 @@ class Writes:
         self.batch = Batch()
         self._waiters: list[Waiter] = []
         self._handle: asyncio.Handle | None = None
-        self._in_flight = (
-            False  # one at a time: what is written again after a failure must not undo what came after it
-        )
+        # one at a time: what is written again after a failure must not undo what came after it
+        self._in_flight = False
         self._is_closed = False
 
     def soon(self) -> None:

@@ -22,9 +22,8 @@ from holdfast.schedule.zones import Segment, Zone
 from holdfast.spec.cron import YEAR_MAX, Cron, Dst
 
 # The search ends with the last year that an expression can name.
-LAST_MS: Final = (
-    (YEAR_MAX + 1 - 1970) * 365 + 32
-) * DAY * 1_000 - 1  # 32 leap days from 1972 to 2096; 2100 has none
+# 32 leap days from 1972 to 2096; 2100 has none
+LAST_MS: Final = ((YEAR_MAX + 1 - 1970) * 365 + 32) * DAY * 1_000 - 1
 
 
 class Tick(NamedTuple):

@@ -135,9 +135,8 @@ def _place(url: str) -> tuple[SplitResult, str, int | None]:
 
 def _bound(host: str, port: int | None) -> tuple[socket.socket, int]:
     """Bind the requested port, or a free one; only on loopback if the worker's URL says so."""
-    place = (
-        "127.0.0.1" if host in LOOPBACK else "0.0.0.0"
-    )  # a worker with a public URL must be reachable from outside
+    # a worker with a public URL must be reachable from outside
+    place = "127.0.0.1" if host in LOOPBACK else "0.0.0.0"
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 from typing import Final, NamedTuple
 
-MESSAGE_BYTES_MAX: Final = (
-    4 * 1024 * 1024
-)  # events carry errors and no outputs; a larger message is not from Holdfast
+# events carry errors and no outputs; a larger message is not from Holdfast
+MESSAGE_BYTES_MAX: Final = 4 * 1024 * 1024
 
 _LINE_END = re.compile(rb"\r\n|\n|\r")
 

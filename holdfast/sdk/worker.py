@@ -222,9 +222,8 @@ class Worker:
         job.task.add_done_callback(lambda _: self._is_over(job, assignment.id))
 
     def _is_over(self, job: _Job, name: str) -> None:
-        if (
-            self._jobs.get(name) is job
-        ):  # else it was offered again, and taken, before the former try had ended
+        # else it was offered again, and taken, before the former try had ended
+        if self._jobs.get(name) is job:
             del self._jobs[name]
 
     async def _ask(self, assignment: Assignment, what: str, answer: Any, body: Any) -> Any:

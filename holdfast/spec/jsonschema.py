@@ -352,9 +352,8 @@ class Judge:
     def misfits(self, value: Any) -> list[Misfit]:
         """What does not fit. Of a large value perhaps only the first thing, for the rest would take too long."""
         try:
-            value = values.decode(
-                values.encode(value)
-            )  # as a run will see it; a value that holds itself ends here
+            # as a run will see it; a value that holds itself ends here
+            value = values.decode(values.encode(value))
         except values.NotJson as error:
             return [Misfit("not_json", (), f"not JSON: {error}")]
         work = self._work(value)

@@ -14,9 +14,8 @@ import msgspec
 from holdfast import limits
 
 NAME_CHARS_MAX: Final = 200  # names and ids become parts of paths, which stand in every row of a run
-CONCURRENCY_MAX: Final = (
-    limits.DEFAULTS.concurrency_max
-)  # as many iterations of one foreach may be open at once
+# as many iterations of one foreach may be open at once
+CONCURRENCY_MAX: Final = limits.DEFAULTS.concurrency_max
 ATTEMPTS_MAX: Final = limits.DEFAULTS.step_attempts_max
 TIMEOUT_SECS_MAX: Final = limits.DEFAULTS.timeout_secs_max
 DELAY_MS_MAX: Final = 10 * 366 * 86_400_000  # ten years; any instant computed from it is still a timestamp

@@ -120,9 +120,8 @@ def look_at(text: str | bytes, source: str = "") -> Document:
 
 def text_of(path: str | os.PathLike[str]) -> bytes:
     """The text of a file; of a file that is too long, one byte more than allowed, so that the reader sees it."""
-    _refuse_special(
-        os.stat(path), path
-    )  # to open a FIFO would wait for a writer, and to open a device may do anything
+    # to open a FIFO would wait for a writer, and to open a device may do anything
+    _refuse_special(os.stat(path), path)
     with open(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK), "rb") as file:
         _refuse_special(os.fstat(file.fileno()), path)  # what is there may be another one by now
         return file.read(limits.now.spec_bytes_max + 1)

@@ -94,9 +94,8 @@ def _only(key: str, among: tuple[str, ...]) -> Schema:
 
 # ------------------------------------------------------------------------------------------------- the graph notation
 
-_NOTHING: Final[Schema] = {
-    "enum": [None, "", 0, False, [], {}]
-}  # what a key may hold that belongs to another kind
+# what a key may hold that belongs to another kind
+_NOTHING: Final[Schema] = {"enum": [None, "", 0, False, [], {}]}
 
 
 def flow_schema() -> Schema:

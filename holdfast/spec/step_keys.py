@@ -67,9 +67,8 @@ from holdfast.spec.steps import (
 
 # Regular expressions for a text as a whole, in the dialect that Python and JSON Schema share.
 TOOL_NAME: Final = "[A-Za-z0-9_-]{1,64}"
-CALLBACK_URL: Final = (
-    r"https?://[^\s/?#{}@]+([/?#][^\s{}]*)?"  # no user and password: it stands in lists and errors
-)
+# no user and password: it stands in lists and errors
+CALLBACK_URL: Final = r"https?://[^\s/?#{}@]+([/?#][^\s{}]*)?"
 
 LIFETIME_SECS_MAX: Final = 10 * TIMEOUT_SECS_MAX  # of a stored output
 

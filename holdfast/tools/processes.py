@@ -29,9 +29,8 @@ from holdfast.tools.threads import AGAIN_SECONDS_MAX, no_thread_now
 from holdfast.values import VALUE_BYTES_MAX, written
 
 REPORT_BYTES_MAX: Final = VALUE_BYTES_MAX + 64 * 1024
-MEMORY_BYTES_MIN: Final = (
-    2**30
-)  # of address space, much of which an interpreter and its libraries only reserve
+# of address space, much of which an interpreter and its libraries only reserve
+MEMORY_BYTES_MIN: Final = 2**30
 FAREWELL_SECONDS: Final = 0.2  # for a tool that checks `cancelled`, before it is killed
 REST_SECONDS: Final = 1.0  # to read the rest of the output of a process that has ended
 CLOSE_SECONDS: Final = 2.0

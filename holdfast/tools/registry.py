@@ -62,9 +62,8 @@ class Tool:
         self.bind: Callable[[dict[str, Any]], dict[str, Any]] = self._signature.bind
         self.spread: Callable[[Any, dict[str, Any]], dict[str, Any]] = self._signature.spread
         self.context = self._signature.context
-        self.takes_callback = bool(
-            getattr(fn, _CALLBACK, False)
-        )  # it receives a callback URL for a pending result
+        # it receives a callback URL for a pending result
+        self.takes_callback = bool(getattr(fn, _CALLBACK, False))
         self.is_remote = False  # it runs on another machine, so its files are not here
         # Learnt at run time: a tool that never waits needs no task of its own.
         self.suspends = self.runs_in != "loop"

@@ -215,9 +215,8 @@ class Deciding(Service):
             if not states or self._is_closed:
                 return False
             await self.carry_out([one for state in states if (one := self.decide(state, now)) is not None])
-        await asyncio.sleep(
-            0
-        )  # a commit may be done at once: everything else gets its turn between two pages
+        # a commit may be done at once: everything else gets its turn between two pages
+        await asyncio.sleep(0)
         return True
 
     async def _read(self, now: Millis) -> list[ScheduleState]:

@@ -178,9 +178,8 @@ class Definitions:
         row = self._row(tenant, declared, origin, None if state is None else state.schedule)
         key = self._key(tenant, declared.spec)
         new = known(row.body)
-        if (
-            state is not None and key_of(state.cursor) != key
-        ):  # another slot: nothing of the old one counts there
+        # another slot: nothing of the old one counts there
+        if state is not None and key_of(state.cursor) != key:
             await self._remove_into(batch, state)
             state = None
         batch.schedules.append(row)

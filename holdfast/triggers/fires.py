@@ -29,9 +29,8 @@ from holdfast.triggers.starting import Occasion, Target, Targets, detail_of, is_
 
 log = logging.getLogger("holdfast")
 
-BEGUN_AT_ONCE: Final = (
-    64  # runs that begin in one turn of the loop: they are durable before the rest have begun
-)
+# runs that begin in one turn of the loop: they are durable before the rest have begun
+BEGUN_AT_ONCE: Final = 64
 
 Cancel = Callable[..., Awaitable[None]]
 
@@ -73,9 +72,8 @@ class Fires(Deciding):
         tasks: list[asyncio.Task[Firing | None]] = []
         for start in range(0, len(decisions), BEGUN_AT_ONCE):
             some = decisions[start : start + BEGUN_AT_ONCE]
-            found = [
-                await self._target(one) for one in some
-            ]  # all of them before one begins: one commit has them
+            # all of them before one begins: one commit has them
+            found = [await self._target(one) for one in some]
             loop = asyncio.get_running_loop()
             tasks += [loop.create_task(self._start(*each)) for each in zip(some, found, strict=True)]
             await asyncio.sleep(0)

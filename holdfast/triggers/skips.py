@@ -22,9 +22,8 @@ log = logging.getLogger("holdfast")
 class Skips:
     def __init__(self, committer: Committer) -> None:
         self._committer = committer
-        self._stretches: dict[
-            tuple[str, str], Skipped
-        ] = {}  # by tenant and schedule: the row that may still grow
+        # by tenant and schedule: the row that may still grow
+        self._stretches: dict[tuple[str, str], Skipped] = {}
         self._unwritten: set[tuple[str, str]] = set()
         self._writing: asyncio.Task[None] | None = None
 

@@ -31,9 +31,8 @@ log = logging.getLogger("holdfast")
 
 POLL_SECONDS: Final = 8.0  # limit of one poll: less than the last one of a wait may take
 POLLS_TO_ONE_MAX: Final = 32  # polls at once of one server, or of all slow ones
-QUEUED_SECONDS_LEAST: Final = (
-    0.1  # a poll that waited longer than this for a place gives its wait that time back
-)
+# a poll that waited longer than this for a place gives its wait that time back
+QUEUED_SECONDS_LEAST: Final = 0.1
 LOOK_AGAIN_SECONDS: Final = 1.0  # doubled each time, in the time that was given back
 QUEUED_MAX: Final = 10_000  # waits whose time in line is remembered
 SLOW: Final = "slow"  # the line of all servers that were slow last time; no origin has this name

@@ -87,9 +87,8 @@ class Calls:
     def __init__(self, roster: WorkerRegistry, guard: Guard) -> None:
         self._roster, self._poster = roster, Poster(guard)
         self._places = Places(CALLS_MAX, CALLS_TO_ONE_MAX)
-        self._last: OrderedDict[tuple[RunNo, str], str] = (
-            OrderedDict()
-        )  # who failed at a step: it is asked first again
+        # who failed at a step: it is asked first again
+        self._last: OrderedDict[tuple[RunNo, str], str] = OrderedDict()
 
     async def call(self, job: Job) -> bytes:
         """The result of the first worker that has one. Raises what the last one said, or that there is none."""

@@ -88,9 +88,8 @@ def test_the_last_hundredth_of_a_sample_is_its_99th_percentile() -> None:
 def test_repetitions_in_a_slow_spell_are_dropped_and_counted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    loops = iter(
-        [10.0, 10.0, 10.0, 10.0, 30.0, 10.0, 10.0]
-    )  # at the start, then before and after each repetition
+    # at the start, then before and after each repetition
+    loops = iter([10.0, 10.0, 10.0, 10.0, 30.0, 10.0, 10.0])
     values = iter([1.0, 100.0, 3.0])
     monkeypatch.setattr(sitting, "calibrated_ms", lambda: next(loops))
     workload = Workload("fake", lambda folder, scale: [Measure(SINGLE, next(values))])

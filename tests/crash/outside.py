@@ -100,13 +100,11 @@ class Outside:
     def __init__(self, server: Server, seed: int) -> None:
         self.server, self._seed = server, seed
         self.said: list[Said] = []
-        self.decided: dict[tuple[str, str], list[tuple[str, bool]]] = defaultdict(
-            list
-        )  # run, path → who, decided
+        # run, path → who, decided
+        self.decided: dict[tuple[str, str], list[tuple[str, bool]]] = defaultdict(list)
         self.calls: Counter[str] = Counter()  # of the slow service, by what it was to do
-        self.executed: Counter[tuple[str, str]] = (
-            Counter()
-        )  # by services that answer at once: run's number, step
+        # by services that answer at once: run's number, step
+        self.executed: Counter[tuple[str, str]] = Counter()
         self.jobs: Counter[tuple[str, str, int]] = Counter()  # that were fetched: run, path, attempt
         self.accepted: set[tuple[str, str, int]] = set()  # of these, whose answer was acknowledged
         self.looks: Counter[str] = Counter()

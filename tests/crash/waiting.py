@@ -125,9 +125,8 @@ async def _kill_often(house: House, place: Place, outside: Outside, done: Campai
         if is_alone:
             await outside.receive_nothing()
         done.killed_at.append(time.time_ns() // 1_000_000)
-        if (
-            number % STOP_EVERY == STOP_EVERY - 1
-        ):  # in good order now and then: what is released meets what is lost
+        # in good order now and then: what is released meets what is lost
+        if number % STOP_EVERY == STOP_EVERY - 1:
             assert await asyncio.to_thread(house.stop, house.server) == 0
             done.stops += 1
         else:

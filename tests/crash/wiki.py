@@ -182,7 +182,6 @@ async def _see_the_end(told: Told, server: Server) -> None:
                 await asyncio.sleep(0.01)
             told.runs[slug] = run
         ids = {run["run_id"] for run in told.runs.values()}
-        while {
-            end["run_id"] for end in told.ends
-        } != ids:  # one may come twice: its server died before it knew
+        # one may come twice: its server died before it knew
+        while {end["run_id"] for end in told.ends} != ids:
             await asyncio.sleep(0.01)

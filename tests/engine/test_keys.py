@@ -365,9 +365,8 @@ def test_a_snapshot_brings_back_steps_with_keys_as_they_were(state: str) -> None
 def test_a_cut_decision_asks_for_the_rest_in_the_next_row() -> None:
     case = Case(LOOP.replace("concurrency: 5", "concurrency: 2000"), {"xs": list(range(1500))}, checks=False)
     asked = case.start()
-    assert (
-        len([order for order in asked if isinstance(order, ReserveKey)]) == draft.DECISIONS_MAX - 1
-    )  # and the loop itself
+    # and the loop itself
+    assert len([order for order in asked if isinstance(order, ReserveKey)]) == draft.DECISIONS_MAX - 1
     case.go_on()
     assert case.run.keyed == 1500
     assert len(case.key_work()) == 1500

@@ -309,9 +309,8 @@ async def test_more_waits_than_are_looked_at_in_one_go_are_counted_over_several(
 async def test_letters_are_counted_by_what_became_of_them(
     ask: Asker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(
-        destinations, "DELAYS_SECS", (3_600,)
-    )  # the one that failed is not tried again meanwhile
+    # the one that failed is not tried again meanwhile
+    monkeypatch.setattr(destinations, "DELAYS_SECS", (3_600,))
     with receiving() as receiver:
         receiver.statuses = [204, 503, 410]
         for _ in range(3):

@@ -123,9 +123,8 @@ class World:
         self.plans: list[tuple[int, int, str]] = []
         self.turns = self.commits = 0
         self.is_settling, self.races = False, 0
-        self.latest = (
-            self.now
-        )  # that the wall clock has ever shown; what was due once stays so when it is set back
+        # that the wall clock has ever shown; what was due once stays so when it is set back
+        self.latest = self.now
         self._plan_faults()
 
     @property

@@ -259,9 +259,8 @@ def test_a_million_missed_are_owed_at_once_and_counted_in_pieces() -> None:
     plan = schedule(EACH_SECOND, missed_run_policy="run_all", max_catchup=0)
     answer = due(plan, registered(NOON), Running(), woke, outages=outages)
     assert fired(answer) == [NOON + 1_000] and len(answer.cursor.missed) == 1
-    assert rows(answer) == [
-        ("overlap", woke - MINUTE, woke, 61)
-    ]  # those within the grace are late, not missed
+    # those within the grace are late, not missed
+    assert rows(answer) == [("overlap", woke - MINUTE, woke, 61)]
     skip = due(schedule(EACH_SECOND), registered(NOON), Running(), woke, outages=outages)
     assert skip.is_cut and rows(skip) == [("missed", NOON + 1_000, NOON + 1_000 * EXAMINED_MAX, EXAMINED_MAX)]
     more = due(schedule(EACH_SECOND), skip.cursor, Running(), woke, outages=outages)

@@ -15,9 +15,8 @@ from tests.sdk.processes import House, port_of, until, written
 
 @pytest.fixture
 def house(tmp_path: Path) -> Iterator[House]:
-    house = House(
-        tmp_path, HOLDFAST_WORKER_TTL_SECS="120"
-    )  # nobody falls silent here, however busy the machine
+    # nobody falls silent here, however busy the machine
+    house = House(tmp_path, HOLDFAST_WORKER_TTL_SECS="120")
     house.up()
     try:
         yield house

@@ -477,9 +477,8 @@ class Shadow:
             self.end_stop(inner)
         told = {path for path, call in self.calls.items() if call.phase == "told" and call.target == target}
         hold(told, "a stop waits for somebody", target)
-        if (
-            not target and not self.ending
-        ):  # its time passed while nobody was there, and workers are still at it
+        # its time passed while nobody was there, and workers are still at it
+        if not target and not self.ending:
             hold(isinstance(self.event, Adopted), "a run is stopped by a cancel or its deadline", self.event)
             self.ending = "run_timeout"
         self.stops[target] = told

@@ -49,9 +49,8 @@ class GraphShadow(Shadow):
         self.places: dict[str, Place] = {}
         self.results: dict[str, dict[int, Any]] = {}  # of calls side by side, by node
         self.errors: dict[str, dict[int, Error]] = {}
-        self.before: dict[
-            str, Data
-        ] = {}  # the variables as they were when a node of the outermost graph was first met
+        # the variables as they were when a node of the outermost graph was first met
+        self.before: dict[str, Data] = {}
         self.given: Data = {}  # the variables that the run was started with
         self.written: dict[tuple[str, str], Any] = {}  # what this row must still write
         self.action_due: Take | None = None  # and say

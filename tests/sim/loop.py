@@ -90,9 +90,8 @@ class SimLoop(asyncio.BaseEventLoop):
         context: Where = None,
     ) -> asyncio.TimerHandle:
         when = self._now + delay
-        if (
-            delay > 0
-        ):  # however little: a clock that stood still would keep who waits for the rest of a moment waiting
+        # however little: a clock that stood still would keep who waits for the rest of a moment waiting
+        if delay > 0:
             when = max(when, math.nextafter(self._now, math.inf))
         return self.call_at(when, callback, *args, context=context)
 
@@ -114,9 +113,8 @@ class SimLoop(asyncio.BaseEventLoop):
         self, loop: SimLoop, coro: Coroutine[Any, Any, Any] | Generator[Any, None, Any], **more: Any
     ) -> NumberedTask:
         task = NumberedTask(coro, loop=self, number=len(self.tasks), **more)
-        self.tasks.append(
-            task
-        )  # held to the end: what a dead node left must not be collected, that is, cleaned up
+        # held to the end: what a dead node left must not be collected, that is, cleaned up
+        self.tasks.append(task)
         return task
 
     # ---------------------------------------------------------------------------------------------- the next turn

@@ -229,9 +229,8 @@ class WaitWorld(World):
         self.polled: dict[str, tuple[str, str, int]] = {}  # address → run, path, attempt
         self.looks: Counter[tuple[str, str, int]] = Counter()
         self.poll_answers: dict[int, tuple[str, str, int]] = {}
-        self.early: dict[
-            tuple[str, str], tuple[str, int]
-        ] = {}  # answers that are parked, as the table tells it
+        # answers that are parked, as the table tells it
+        self.early: dict[tuple[str, str], tuple[str, int]] = {}
         self.kept: set[int] = set()  # all that ever were
         self.parked: set[int] = set()  # and those whose sender was told so
         self.receiver = Receiver(self)

@@ -439,9 +439,8 @@ class World:
         node.paused = False
         if node is not self.newest():
             self.counts["stale node goes on"] += 1
-            node.dead = (
-                node.dead or not node.is_open
-            )  # the lock is another's: it would not have come this far
+            # the lock is another's: it would not have come this far
+            node.dead = node.dead or not node.is_open
         held, node.held = node.held, []
         self.loop.give_back(held)
 

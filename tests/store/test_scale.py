@@ -94,9 +94,8 @@ def test_no_question_about_waits_goes_through_those_it_is_not_about(
     plan = [row[3] for row in db.execute("EXPLAIN QUERY PLAN " + statements("sqlite")[name], args)]
     looks = [step for step in plan if "USING INDEX wait_" in step]
     assert looks and [step for step in plan if step.startswith(("SCAN w", "SCAN wait"))] == []
-    assert [
-        step for step in looks if ">(?" in step
-    ] == []  # some of the columns of what it is to begin behind
+    # some of the columns of what it is to begin behind
+    assert [step for step in looks if ">(?" in step] == []
 
 
 @pytest.mark.anyio

@@ -245,9 +245,8 @@ async def test_a_pause_and_a_result_that_never_met_do_so_when_the_file_is_opened
     engine: TestEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr(
-            callbacks.Callbacks, "paused", lambda *args: None
-        )  # as if it ended right after the commit
+        # as if it ended right after the commit
+        patch.setattr(callbacks.Callbacks, "paused", lambda *args: None)
         await engine.open()
         await engine.resume("T1", "early")
         run = await paused(engine)
@@ -260,9 +259,8 @@ async def test_a_result_that_was_kept_in_time_counts_though_its_time_ended_while
     engine: TestEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr(
-            callbacks.Callbacks, "paused", lambda *args: None
-        )  # as if it ended right after the commit
+        # as if it ended right after the commit
+        patch.setattr(callbacks.Callbacks, "paused", lambda *args: None)
         await engine.open()
         assert (await engine.resume("T1", "in time"))["reason"] == "parked"
         run = await paused(engine, "pending_ttl_secs: 60")
@@ -300,9 +298,8 @@ async def test_a_run_that_cannot_be_given_its_early_result_keeps_no_file_from_be
     engine: TestEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr(
-            callbacks.Callbacks, "paused", lambda *args: None
-        )  # as if it ended right after the commit
+        # as if it ended right after the commit
+        patch.setattr(callbacks.Callbacks, "paused", lambda *args: None)
         await engine.open()
         await engine.resume("T1", "early")
         await paused(engine)

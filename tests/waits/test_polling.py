@@ -195,9 +195,8 @@ async def test_an_answer_that_does_not_come_to_its_end_is_asked_for_again(
         handler.wfile.flush()
         status.over.wait()
 
-    patience = (
-        TestEngine._patience
-    )  # in real time, before time by hand goes on: with the slow one not as much as usual
+    # in real time, before time by hand goes on: with the slow one not as much as usual
+    patience = TestEngine._patience
     monkeypatch.setattr(
         TestEngine, "_patience", lambda engine: 0.2 if len(status.asked) == 1 else patience(engine)
     )

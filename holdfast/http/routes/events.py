@@ -64,9 +64,8 @@ async def run_events(ask: Ask) -> Response:
     position = _position(ask, partial(position_of, after_of=row_of)) or BEGINNING
     tail = await ask.services.history.of_run(ask.tenant, ask.path["id"], position)
     if tail is None:
-        return Response(
-            status_code=204
-        )  # finished and completely sent: an EventSource does not reconnect after 204
+        # finished and completely sent: an EventSource does not reconnect after 204
+        return Response(status_code=204)
     return _stream(ask, _OfRun(tail))
 
 

@@ -1,4 +1,5 @@
-"""What a run will do without a new input: its timers are armed, and its suspects get their turn. Not what happens then."""
+"""Arms the timers of a run, and queues its steps that are under crash isolation. Does not know what happens when a
+timer fires."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ class Alarms:
         self._isolation, self._waiters = isolation, waiters
 
     def arm(self, resident: ResidentRun) -> None:
-        """See to the timers and suspects of a run in memory, and to callers that wait until it rests."""
+        """Arm the timers of a run in memory, queue its isolated steps, and wake callers that wait until it is idle."""
         self._waiters.resting(resident)
         wake_at = self.delays.next(resident.run)
         if wake_at is not None:
@@ -28,7 +29,8 @@ class Alarms:
             self._isolation.add(resident.run.no, path)
 
     def evicted(self, resident: ResidentRun, wake_at: Millis | None) -> None:
-        """A run has left memory: the store knows its timers, except for delays that go on by the monotonic clock."""
+        """A run was evicted from memory. The store knows its timers, except for delays that are measured by the
+        monotonic clock."""
         self._waiters.resting(resident)
         self.timers.disarm(resident.run.no)
         self.timers.parked_until(wake_at)

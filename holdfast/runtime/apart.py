@@ -1,8 +1,9 @@
-"""Work on a large text in a process of its own, so that the event loop gets its turns.
+"""Processes a large text in a separate process, so that the event loop is not blocked.
 
-To decode 24 MiB of small values is one call of C code: it holds the interpreter for seconds, whichever thread makes it, and takes
-a gigabyte that is not given back. A process per call costs 0.1 s on another core, and its memory goes with it. Knows no work:
-that is a function of bytes which is found by its name.
+Decoding 24 MiB of small values is a single call into C code. It holds the interpreter lock for seconds, whichever
+thread makes it, and the gigabyte that it allocates is not returned to the system. A process for each call costs 0.1 s
+on another core, and its memory is released when it ends. Does not know what the work is: that is a function of bytes,
+found by its name.
 """
 
 from __future__ import annotations
@@ -22,29 +23,29 @@ from holdfast.tools.threads import in_pool
 
 T = TypeVar("T")
 
-LARGE_BYTES: Final = 1024 * 1024  # what is smaller takes less time here than a process takes to start
+LARGE_BYTES: Final = 1024 * 1024  # below this size, starting a process takes longer than the work itself
 SECONDS_MAX: Final = 60.0
 
-# Two at a time: more would take the cores from the server, and a gigabyte each.
+# At most two at a time: each takes a core from the server, and up to a gigabyte of memory.
 _CALLERS: Final = ThreadPoolExecutor(2, "holdfast-apart")
 _IN_TURNS: Final = ThreadPoolExecutor(1, "holdfast-bodies")
 _PROGRAM: Final = "import sys; sys.path = {path!r}; from holdfast.runtime import apart; apart.main({work!r})"
 
 
 async def apart(work: Callable[[bytes], bytes], text: bytes) -> bytes:
-    """What a function at the top of a module makes of a text. Raises Unavailable where no process can be had."""
+    """Apply a module-level function to a text in a separate process. Raises Unavailable if no process can be started."""
     name = f"{work.__module__}:{work.__qualname__}"
     return await in_pool(_CALLERS, lambda: _call(name, text))
 
 
 async def yield_after(text: bytes) -> None:
-    """Let the event loop take a turn after work on a large text, before the next piece of work on it."""
+    """Let the event loop run other tasks between two pieces of work on a large text."""
     if len(text) > LARGE_BYTES:
         await asyncio.sleep(0)
 
 
 async def in_turns(work: Callable[[], T]) -> T:
-    """The result of work that takes up to 0.1 s in small steps: in a thread, while the event loop gets its turns."""
+    """Run work that takes up to 0.1 s in a thread, so that the event loop stays responsive."""
     return await in_pool(_IN_TURNS, work)
 
 
@@ -61,18 +62,19 @@ def _call(name: str, text: bytes) -> bytes:
             made.seek(0)
             return made.read()
     except (OSError, subprocess.SubprocessError) as error:
-        raise Unavailable(f"a large value could not be read in a process of its own: {error}") from error
+        raise Unavailable(f"a large value could not be read in a separate process: {error}") from error
 
 
 def _file() -> IO[bytes]:
-    """In memory where the system can: what has not been redacted yet is not written to a disk."""
+    """Use a memory file where the system has them: text that is not redacted yet must not be written to disk."""
     if sys.platform == "linux":
         return open(os.memfd_create("holdfast"), "w+b", buffering=0)  # closed by the caller
     return tempfile.TemporaryFile(buffering=0)
 
 
 def main(name: str) -> None:
-    """What the process does: it reads its text, works, writes and ends, so nothing needs to be collected."""
+    """The main function of the process: it reads its text, works, writes the result and ends. It never collects
+    garbage."""
     import gc
 
     gc.disable()
@@ -82,4 +84,4 @@ def main(name: str) -> None:
     with open(sys.stdout.fileno(), "wb", closefd=False) as out:
         out.write(made)
         out.flush()
-    os._exit(0)  # without taking millions of objects apart
+    os._exit(0)  # ends without freeing millions of objects one by one

@@ -1,6 +1,7 @@
-"""The only place that knows what time it is, or draws a random number. Everything else is handed both.
+"""The only module that reads a clock or draws a random number. Other modules get the time and random numbers as
+parameters.
 
-Due times are wall-clock milliseconds in UTC; how long something took is measured on the monotonic clock.
+Due times are wall-clock milliseconds in UTC; durations are measured with the monotonic clock.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import Final, Protocol
 
 from holdfast.values import Millis, RunId
 
-JUMP_MS_LEAST: Final = 1_000  # smaller steps are corrections that every clock makes
+JUMP_MS_LEAST: Final = 1_000  # smaller steps are ordinary corrections of a clock
 
 
 class Clock(Protocol):
@@ -30,7 +31,7 @@ class SystemClock:
 
     def new_id(self) -> RunId:
         if not self._noise:
-            self._noise = os.urandom(10 * 100)  # one question to the kernel per hundred ids
+            self._noise = os.urandom(10 * 100)  # one system call for a hundred ids
         noise, self._noise = self._noise[:10], self._noise[10:]
         return uuid7(self.now(), noise)
 
@@ -43,10 +44,11 @@ def uuid7(at: Millis, noise: bytes) -> RunId:
 
 
 class Steady:
-    """The time of another clock, which goes on by the monotonic one where the wall clock is set back.
+    """A clock that follows the wall clock, but continues by the monotonic clock when the wall clock is set back.
 
-    For what is due some time after something else, such as the next try of a delivery: set back by five hours, the wall
-    clock would hold it up for as long. Set forward, or after a suspend, it is the wall clock again.
+    Used for delays after an event, such as the next attempt of a delivery: if the wall clock were set back by five
+    hours, it would postpone them by five hours. When the wall clock is set forward, or after a suspend, this clock
+    follows it again.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -54,7 +56,8 @@ class Steady:
         self._ahead = clock.now() - int(clock.monotonic() * 1000)  # of the monotonic clock
 
     def at_least(self, at: Millis) -> None:
-        """It was this late when the wall clock was set back, before this process began."""
+        """Continue from this time, which was reached before the wall clock was set back and before this process
+        started."""
         self._ahead = max(self._ahead, at - int(self.monotonic() * 1000))
 
     def now(self) -> Millis:

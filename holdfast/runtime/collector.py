@@ -1,6 +1,6 @@
-"""Tuning Python's garbage collector for many runs in memory. It concerns the whole process, so an engine must be asked for it.
+"""Tunes Python's garbage collector for many runs in memory. This affects the whole process, so it is opt-in.
 
-With a thousand runs in memory the collector would examine all of them again and again.
+With a thousand runs in memory the collector would traverse all of them again and again.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import gc
 import sys
 from typing import Final
 
-# What interpreters begin with: up to 3.12, 3.13, 3.14, and builds without the global lock.
+# Default thresholds of CPython up to 3.12, of 3.13, of 3.14, and of free-threaded builds.
 THRESHOLDS_OF_PYTHON: Final = frozenset({(700, 10, 10), (2_000, 10, 10), (2_000, 10, 0), (10_000, 10, 10)})
 LISTED_BEFORE: Final = (3, 15)
 THRESHOLD_AT_IMPORT: Final = gc.get_threshold()
@@ -17,14 +17,15 @@ THRESHOLD: Final = (50_000, 20, 20)
 
 
 def tune() -> None:
-    """Exclude what is loaded now from collections, and collect less often. Thresholds that the user chose are left."""
+    """Exclude the objects that are loaded now from collections, and collect less often. Thresholds set by the user
+    are kept."""
     gc.freeze()
     if _is_of_python(gc.get_threshold()):
         gc.set_threshold(*THRESHOLD)
 
 
 def _is_of_python(threshold: tuple[int, ...]) -> bool:
-    """Are these the thresholds that the interpreter begins with? Of one that is newer than the list, those that it had
+    """Whether these are the interpreter's default thresholds. For an interpreter newer than the list: those it had
     when the engine was imported."""
     is_listed = sys.version_info < LISTED_BEFORE
     return threshold in THRESHOLDS_OF_PYTHON or (not is_listed and threshold == THRESHOLD_AT_IMPORT)

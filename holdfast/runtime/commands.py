@@ -1,6 +1,7 @@
-"""What can be asked of the engine, behind every door: publish, start, cancel, answer, run again. Whose it is comes first.
+"""The commands of the engine, used by every interface: publish, start, cancel, signal, approve, resume, rerun.
 
-Knows workflows, releases and requests; not which door asked, and no SQL. When a command returns, what it did is durable.
+The tenant is always the first argument. Knows workflows, releases and requests; does not know which interface calls,
+and contains no SQL. When a command returns, its effect is durable.
 """
 
 from __future__ import annotations
@@ -55,17 +56,19 @@ class Commands:
     ) -> None:
         self._store, self._clock, self._gate, self._plans = store, clock, gate, plans
         self._starts, self._runs, self._approvals, self._callbacks = starts, runs, approvals, callbacks
-        self._publishing = asyncio.Lock()  # a number is given out to one content
+        self._publishing = asyncio.Lock()  # a release number belongs to one content for ever
         self._at_work: set[asyncio.Task[Any]] = set()
 
     # ------------------------------------------------------------------------------------------- workflows
 
     async def read(self, definition: Given, name: str | None = None) -> Definition:
-        """A definition as a record; the same content is read once. `name`, if it is given, counts instead of its own."""
+        """A definition as a record; equal content is parsed once. `name`, if given, replaces the name in the
+        definition."""
         return await self._plans.read_in_turns(definition, name)
 
     async def create_flow(self, tenant: str, name: str, description: str = "") -> str:
-        """A workflow of which nothing is published yet; gives its id. One of that name that is there already stays."""
+        """Create a workflow without a published release and return its id. An existing workflow of that name is left
+        unchanged."""
         _check_text("the name of a workflow", name, NAME_CHARS_MAX)
         _check_prose("a description", description)
         return await self._to_its_end(self._create_flow(tenant, name, description))
@@ -82,10 +85,11 @@ class Commands:
     async def publish(
         self, tenant: str, definition: Given, *, number: int | None = None, draft: bool = False
     ) -> Release:
-        """Store a definition under its name as a release; unless it is a draft, the name means it from now on.
+        """Store a definition as a release of its name; unless it is a draft, the name refers to it from now on.
 
-        The content that the name means already, or that was published last, gets no new number. A number that is there
-        keeps its content for ever: different content raises VersionConflict. Without a number, the next one is used.
+        If the name already refers to this content, or the latest release has it, no new number is assigned. A release
+        never changes: publishing different content under an existing number raises VersionConflict. Without a number,
+        the next one is used.
         """
         spec = await self.read(definition)
         self._plans.content_of(spec)  # refused unless it is valid
@@ -115,7 +119,7 @@ class Commands:
     async def _release(
         self, tenant: str, flow: Workflow, version: str, number: int | None, *, draft: bool
     ) -> Release:
-        """The release that a content has or gets."""
+        """Return the release that has this content, or assign a new one."""
         status = "draft" if draft else "published"
         if number is not None:
             known = await self._store.release(tenant, flow.name, number)
@@ -133,9 +137,10 @@ class Commands:
     async def _same(
         self, tenant: str, flow: Workflow, newest: Release | None, version: str, *, draft: bool
     ) -> Release | None:
-        """Is this content what the name means, or what was stored last? Then it has its number."""
+        """Whether the name refers to this content already, or the latest release has it. Then its number is used
+        again."""
         if newest is not None and newest.version == version:
-            return newest  # also a draft: now it is published
+            return newest  # also a draft, which is published by this call
         if draft or flow.number is None:
             return None
         if flow.version == version:
@@ -144,7 +149,8 @@ class Commands:
         return last if last is not None and last.version == version else None
 
     async def roll_back(self, tenant: str, name: str, number: int) -> Release:
-        """Let a name mean an earlier release again; the next one that is published moves on from the highest number."""
+        """Point a name at an earlier release again. The next published release still gets a number above the highest
+        one."""
         _check_number(number)
         return await self._to_its_end(self._roll_back(tenant, name, number))
 
@@ -165,7 +171,7 @@ class Commands:
         return release
 
     async def _to_its_end(self, work: Coroutine[Any, Any, Made]) -> Made:
-        """Finish the work even if the caller disconnects; the next caller enters only when it is done."""
+        """Finish the work even if the caller disconnects. The next caller waits until it is done."""
         task = asyncio.ensure_future(work)
         self._at_work.add(task)
         task.add_done_callback(self._ended)
@@ -174,7 +180,7 @@ class Commands:
     def _ended(self, task: asyncio.Task[Any]) -> None:
         self._at_work.discard(task)
         if not task.cancelled():
-            task.exception()  # raised in the caller, if it is still there
+            task.exception()  # raised in the caller, if it still waits
 
     def _new_workflow(self, name: str, description: str | None) -> Workflow:
         return Workflow(f"flow-{self._clock.new_id()}", name, description or "", self._clock.now())
@@ -194,11 +200,12 @@ class Commands:
         trace: str = "",
         final_callbacks: Iterable[FinalCallback] = (),
     ) -> tuple[RunRow, bool]:
-        """Begin a run of a definition, or of what a name means; `number` chooses another release, also a draft.
+        """Start a run of a definition, or of the release that a name refers to; `number` selects another release,
+        also a draft.
 
-        With a `request_id` repeated calls give the same run: the second value says whether it is new.
-        `trace` is the span that it is part of. A new run is returned as it was accepted. Its final callback goes to
-        each of `final_callbacks`: an address, or {url, secret_env}.
+        With a `request_id`, repeated calls return the same run; the second value says whether the run is new. `trace`
+        is the traceparent of the caller. A new run is returned in the state in which it was accepted. Each entry of
+        `final_callbacks` is a URL, or {url, secret_env}.
         """
         given = checked_inputs(inputs)
         check_parent(parent_job_id)
@@ -223,7 +230,7 @@ class Commands:
     async def _meant(
         self, tenant: str, what: Definition | Mapping[str, Any] | str, number: int | None
     ) -> tuple[Definition, int | None, str]:
-        """The definition that is to run, the release it is of, and a fingerprint that identifies a repeated request."""
+        """The definition to run, its release, and a fingerprint by which a repeated request is recognised."""
         _check_number(number)
         if not isinstance(what, str):
             if number is not None:
@@ -239,7 +246,7 @@ class Commands:
         return await self._plans.spec_of(release.version, found[0]), number, f"{what} {number}"
 
     async def cancel(self, tenant: str, run_id: str, reason: str = "") -> RunRow:
-        """Stop a run. One that has ended stays as it is, and its row says how: that is no error."""
+        """Cancel a run. A finished run is left unchanged, which is not an error; the returned row has its status."""
         with contextlib.suppress(RunIsOver):
             await self._runs.cancel(RunId(run_id), reason, tenant=tenant)
         return await self._runs.row_of(RunId(run_id), tenant)
@@ -254,8 +261,11 @@ class Commands:
         *,
         keep: Callable[[Status], Kept] | None = None,
     ) -> Status:
-        """Say something to a run: what waits for it takes it, or it is kept; in a graph it is written to shared state.
-        What `keep` makes of the status that it has then is written in the same commit."""
+        """Send a signal to a run. A waiting step consumes it, otherwise it is kept; in a graph it is written to a
+        variable.
+
+        The response that `keep` makes of the run's status is stored in the same commit.
+        """
         _check_text("the key of a signal", key, NAME_CHARS_MAX)
         if correlation is not None:
             _check_text("the correlation of a signal", correlation, NAME_CHARS_MAX)
@@ -275,8 +285,11 @@ class Commands:
         form: Any = None,
         keep: Callable[[bool], Kept] | None = None,
     ) -> bool:
-        """Answer an approval; returns whether that decided it. One that is not open raises NotWaiting. What `keep` makes of
-        that is written in the same commit."""
+        """Approve or reject an approval step; returns whether this call decided it. Raises NotWaiting if the approval
+        is not open.
+
+        The response that `keep` makes of the result is stored in the same commit.
+        """
         for what, text in (("a reason", reason), ("who answers", by)):
             _check_prose(what, text)
         if not isinstance(approved, bool):
@@ -286,15 +299,15 @@ class Commands:
         )
 
     async def resume(self, tenant: str, task_id: str, answer: Any, run_id: str | None = None) -> Resumed:
-        """Deliver the later answer of a call, by the id that its sender gave it."""
+        """Deliver the callback of a paused call, found by the task id that its service assigned."""
         return await self._callbacks.resume(tenant, task_id, answer, run_id)
 
     def is_callback(self, address: str) -> bool:
-        """Whether this is the last part of a callback URL of ours. Needs no database access."""
+        """Whether this is the token of a callback URL that this server issued. Needs no database access."""
         return opened(self._store.server_key, address, "resume") is not None
 
     async def resume_by(self, address: str, answer: Any) -> Resumed:
-        """The same, by the last part of the callback URL; one that is not ours changes nothing."""
+        """Deliver a callback by the token of its URL. An unknown token changes nothing."""
         capability = opened(self._store.server_key, address, "resume")
         if capability is None:
             return Resumed(False, "unknown_task")
@@ -308,8 +321,8 @@ class Commands:
         inputs: Mapping[str, Any] | None = None,
         request_id: str | None = None,
     ) -> RunRow:
-        """Re-run a finished run as a new run of the same version. `again` says what of it is done again, and
-        the rest is taken over; `inputs` replace those of the same name."""
+        """Re-run a finished run as a new run of the same version. `again` selects the steps to repeat; the outcomes
+        of the others are copied. `inputs` replace inputs of the same name."""
         order = RerunRun(
             run_id=RunId(run_id),
             again=again or Again(),
@@ -328,7 +341,7 @@ class Commands:
 def _accepted(
     resident: ResidentRun, labels: Mapping[str, str], parent_job_id: str | None, number: int | None
 ) -> RunRow:
-    """A new run as its first row says, without asking the store: what has become of it since may not be durable yet."""
+    """A new run as its first row describes it, without reading the store: later rows may not be durable yet."""
     run = resident.run
     return RunRow(
         no=run.no,
@@ -363,17 +376,17 @@ def check_parent(parent_job_id: Any) -> None:
 
 def _check_number(number: Any) -> None:
     if number is not None and (type(number) is not int or not 1 <= number <= NUMBER_MAX):
-        raise InvalidInputs(f"the number of a release is from 1 to {NUMBER_MAX:,}, not {number!r:.50}")
+        raise InvalidInputs(f"a release number must be from 1 to {NUMBER_MAX:,}, not {number!r:.50}")
 
 
 def _check_prose(what: str, text: str) -> None:
     if not is_text(text) or len(text) > limits.now.text_chars_max:
         most = f"{limits.now.text_chars_max:,} characters ({limits.met('text_chars_max')})"
-        raise InvalidInputs(f"{what} is text of at most {most}")
+        raise InvalidInputs(f"{what} must be text of at most {most}")
 
 
 def _check_text(what: str, text: Any, chars_max: int) -> None:
     if not isinstance(text, str) or not text.strip() or not text.isprintable() or not is_text(text):
-        raise InvalidInputs(f"{what} is one line of text that is not empty, not {text!a:.50}")
+        raise InvalidInputs(f"{what} must be a non-empty line of text, not {text!a:.50}")
     if len(text) > chars_max:
-        raise LimitExceeded("name_chars_max", f"{what} has at most {chars_max} characters")
+        raise LimitExceeded("name_chars_max", f"{what} must have at most {chars_max} characters")

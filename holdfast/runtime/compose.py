@@ -84,14 +84,14 @@ __all__ = [
     "load_plugins",
     "lock_of",
     "parts_of",
-]  # Registry is for callers that know no tools
+]  # a registry without tools, for callers that run no steps
 
 
 # --------------------------------------------------------------------------------------------------- from the outside
 
 
 async def load_plugins(settings: Settings, registry: Registry) -> Loaded:
-    """The plugins that the settings name, and those of installed packages. Their tools are added to the registry."""
+    """The plugins named in the settings, and those of installed packages. Their tools are added to the registry."""
     loaded = await load([*referenced(settings.plugins), *installed()])
     add_tools(registry, loaded.plugins)
     return loaded
@@ -100,7 +100,7 @@ async def load_plugins(settings: Settings, registry: Registry) -> Loaded:
 def engine_of(
     settings: Settings, registry: Registry, clock: Clock | None = None, plugins: Loaded | None = None
 ) -> Engine:
-    """The engine of a server or a command, which have their process to themselves."""
+    """The engine of a server or of a command, which has the process to itself."""
     path = database_path(settings.db)
     settled = {
         "the settings": settings.file,
@@ -150,7 +150,7 @@ def embedded(
 
 
 def _in_file(options: Options, path: str, artefacts: Artefacts) -> Options:
-    """The same, with what lies beside the file of a database."""
+    """The same, with the files that are stored beside the database file."""
     return msgspec.structs.replace(
         options,
         artefacts=artefacts,
@@ -389,9 +389,12 @@ def _services(
     fires: Fires,
     kinds: Kinds,
 ) -> list[Service]:
-    """Opened in this order, closed in reverse. Runs are given back after everything that wakes them has stopped, and the outbox
-    stops after that: runs that the last commits end may have final callbacks. Callers that wait for a run come last. Schedules
-    that wait for the end of a run are known before any run is taken up."""
+    """Services in the order in which they are opened; they are closed in reverse.
+
+    Runs are released after everything that could wake them has stopped. The outbox stops after that, because runs
+    that finish in the last commits may have final callbacks. Callers that wait for a run are handled last. Schedules
+    triggered by the end of a run are known before any run is loaded.
+    """
     restore = Restore(core.door, core.dispatch, core.ownership, core.residents.load, core.alarms.arm)
     tidying = [] if upkeep is None else [upkeep]
     waiting = [core.feed, core.waiters]

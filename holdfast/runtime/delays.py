@@ -1,10 +1,10 @@
-"""Delays of runs that were written before the wall clock was set back. Not the timers themselves.
+"""Corrects delays of runs that were stored before the wall clock was set back. Does not fire timers.
 
-Timers are due by the wall clock. One that counts from an event (a retry, a poll, the grace of a stop, the pause before a
-suspect starts) would be stretched by as much as that clock is set back. A run whose last event is later than the wall
-clock was written before that: what was left of such a delay at the event is counted again by the monotonic clock, from
-when it is first seen here. So it is never too short, and at most twice as long. What has an hour of its own (a deadline,
-the end of a wait, a timer step) waits for that hour.
+Timers are due by the wall clock. A delay that counts from an event (a retry, a poll, a grace period, the pause before
+an isolated step) would grow by as much as the clock is set back. If the last event of a run is in the future, it was
+stored before the change. Then the rest of the delay is measured again by the monotonic clock, from the moment this
+process first reads the run: the delay is never too short, and at most twice as long. A timer with a fixed time (a
+deadline, the expiry of a wait, a timer step) waits for that time.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ COUNTED: Final = frozenset({"retry", "poll", "grace", "suspect"})  # timers that
 class Delays:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._over: dict[RunNo, dict[str, tuple[Millis, int]]] = {}  # by timer: its hour, monotonic end
+        # by timer: its due time, and when it ends by the monotonic clock
+        self._over: dict[RunNo, dict[str, tuple[Millis, int]]] = {}
         self.is_on = False  # the wall clock was set back while this process ran
 
     def has(self, no: RunNo) -> bool:
@@ -31,11 +32,11 @@ class Delays:
         self._over.pop(no, None)
 
     def next(self, run: Run) -> Millis | None:
-        """When the run next moves by itself, by the wall clock as it is set now."""
+        """When the run's next timer fires, by the wall clock as it is set now."""
         return min(self.hours(run).values(), default=None) if self.is_on else run.wake_at
 
     def hours(self, run: Run) -> dict[str, Millis]:
-        """The timers of a run, and when they are due by the wall clock as it is set now."""
+        """The timers of a run, and when each is due by the wall clock as it is set now."""
         if not self.is_on:
             return run.timers
         now, passed = self._clock.now(), self._passed()

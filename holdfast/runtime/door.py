@@ -1,14 +1,14 @@
-"""THE DOOR: every stimulus becomes an event of one run here, and nothing else calls `engine.step`.
+"""The door: turns every input into an event of one run. No other module calls `engine.step`.
 
     offer ─► engine.step ─► encode ─► batch ══ commit ══► carry out, answer
                                        ▲                    │
-                                       └── the next one fills while this one is on its way to disk
+                                       └── the next one fills while this one is being committed
 
-Events of many runs are decided and folded at once, in memory; their rows become durable together; only then are their
-decisions carried out and their callers answered. Does not know which surface asked, or what a decision takes to do.
+Events of many runs are decided and folded in memory, and their rows are committed together. After the commit, their
+decisions are carried out and their callers get a response. Does not know which interface a request came from, or how decisions are carried out.
 
-Budget of the hot path, per plain step, as a share of what a step costs in all: decide a fifth, fold a seventh, encoding
-and the door itself a tenth. `python -m bench w1_saturated` measures the whole.
+Budget of the hot path, as shares of the total cost of a plain step: decide one fifth, fold one seventh, encoding
+and the door itself a tenth. `python -m bench w1_saturated` measures the total.
 """
 
 from __future__ import annotations
@@ -66,29 +66,30 @@ from holdfast.values import TERMINAL, Millis, RunNo, Status
 
 log = logging.getLogger("holdfast")
 
-PARK_MS: Final = 5_000  # a run that next moves later than this is a row, not memory
+PARK_MS: Final = 5_000  # a run whose next timer is later than this is evicted
 ANY_TIME: Final = Millis(0)
 ERROR_CHARS_MAX: Final = 500  # of the last error that a schedule shows
-SNAPSHOT_BYTES: Final = 1024 * 1024  # a snapshot is due after that much journal, and after its own size again
+# a snapshot is due after this much journal, and after as much as the last snapshot has
+SNAPSHOT_BYTES: Final = 1024 * 1024
 
 KINDS: Final[dict[type, str]] = {kind: kind.__struct_config__.tag for kind in Event.__args__}
 
-# Stimuli that are not sent a second time. Timers are armed again from the run's own rows.
+# Inputs that are not sent a second time. Timers are armed again from the rows of the run.
 _KEPT: Final = (StepSucceeded, StepFailed, StepPaused, AttemptTimedOut, AttemptReleased, Adopted, Continued)
-# What there is to do about a decision, once it is durable. All the others are the run's own.
+# Decisions that are carried out after the commit. All others only change the run.
 _CARRIED_OUT: Final = frozenset({StopAttempt, Continue, OpenWait, Poll, FinishRun})
 
 Reply = asyncio.Future[None]
 
 
 class FiringLost(HoldfastError):
-    """A schedule was to start this run, but its cursor has moved or the occurrence has a run already; nothing was started."""
+    """The start of a scheduled run was refused: the schedule's cursor moved, or the occurrence already has a run."""
 
     code = "firing_lost"
 
 
 class ResidentRun:
-    """A run in memory, and what its row in the store says once all that was submitted is durable."""
+    """A run in memory, and what its row in the store will say once every submitted row is durable."""
 
     __slots__ = (
         "epoch",
@@ -108,30 +109,32 @@ class ResidentRun:
 
     def __init__(self, run: Run, plan: Plan, *, owned: bool, status: Status | None, trace: str = "") -> None:
         self.run, self.plan, self.owned, self.status = run, plan, owned, status
-        self.epoch = run.epoch  # of its owner: raised by taking a run up, and stored with its next row
-        self.trace = trace  # the traceparent that it was started with
-        self.schedule: str | None = None  # that started it, in a slot
+        self.epoch = run.epoch  # of its owner: incremented when a run is loaded, and stored with its next row
+        self.trace = trace  # the traceparent with which it was started
+        self.schedule: str | None = None  # the schedule that started it, if it counts against a limit
         self.slot = ""
         self.needs: str | None = None
-        self.lacks_tool = False  # some step was given back because its tool is not here
-        self.is_settled = False  # the row says that this run is ours and running, and has no more to say
+        self.lacks_tool = False  # a step was given back because its tool is not registered here
+        # the row says that this process owns the run and that it is running, so it needs no update
+        self.is_settled = False
         self.journal_bytes = 0
-        self.snapshot_at = SNAPSHOT_BYTES  # journal since the last snapshot that makes the next one due
+        # bytes of journal since the last snapshot after which the next one is written
+        self.snapshot_at = SNAPSHOT_BYTES
 
     @property
     def bytes(self) -> int:
-        """About what has to be read to load it."""
+        """Roughly how many bytes must be read to load it."""
         return self.journal_bytes + self.run.kept_bytes + (self.run.shelf.bytes if self.run.signals else 0)
 
 
 Listener = Callable[[ResidentRun, Event, list[Decision]], None]
 Entry = tuple[ResidentRun, Event, list[Decision], Reply | None]
-# a commit, what it made durable, and the seconds it took
+# a commit, the rows it made durable, and the seconds it took
 Watcher = Callable[[Batch, list[Entry], float], None]
 
 
 class EffectHandler(Protocol):
-    """Those who carry decisions out."""
+    """Carries decisions out once they are durable."""
 
     def put_jobs(self, resident: ResidentRun, decisions: list[Decision], batch: Batch) -> None: ...
     def jobs_are_put(self, batch: Batch) -> None: ...
@@ -148,7 +151,7 @@ class EffectHandler(Protocol):
 
 
 class Process(Protocol):
-    """What the rest of the process does when commits work again, or will never work again."""
+    """Called when commits work again, and when they never will."""
 
     def restored(self) -> None: ...
     def over(self, error: BaseException) -> None: ...
@@ -166,7 +169,7 @@ class Door:
         self.listeners: list[Listener] = []  # notified of each row once it is durable
         self.watchers: list[Watcher] = []  # notified of each commit
         self.away: set[RunNo] = set()  # runs dropped by a commit that failed, until they are loaded again
-        self.again: list[tuple[RunNo, Event]] = []  # their stimuli, to be offered then
+        self.again: list[tuple[RunNo, Event]] = []  # inputs of those runs, which are applied after that
         # What the commit that ends a run writes for schedules that wait for that; None if there are none.
         self.ends: Callable[[ResidentRun], list[Firing]] | None = None
         self.parks = True
@@ -180,12 +183,12 @@ class Door:
         self._followers: list[Reply] = []  # notified whenever a commit is done
 
     def connect(self, handler: EffectHandler, process: Process) -> None:
-        """Before anything is applied: let `handler` carry decisions out. Its parts apply events here in turn, so they are made
-        after the door."""
+        """Set the handler that carries decisions out. Its parts apply events to the door, so they are created after
+        it."""
         self.handler, self._process = handler, process
 
     def watch(self, fatal_runs: FatalRuns) -> None:
-        """Mark which run is being decided from now on; asked at every event, so the parts are at hand."""
+        """Record from now on which run is being decided, so that a crash can be attributed to it."""
         self.fatal_runs, self.deciding, self.watched = fatal_runs, fatal_runs.mark.now, fatal_runs.watched
 
     @property
@@ -201,19 +204,19 @@ class Door:
     def apply(
         self, resident: ResidentRun, event: Event, reply: Reply | None = None, not_before: Millis = ANY_TIME
     ) -> None:
-        """Take one event in. `reply` is answered when it is durable, or refused when it will not be.
+        """Apply one event. `reply` is resolved when the event is durable, or rejected if it cannot be stored.
 
-        The row's time is the clock's, but never earlier than the run's last row or `not_before`.
+        The row gets the time of the clock, but never an earlier time than the run's last row or `not_before`.
         """
         run = resident.run
         if self.committer.is_shut:
             return self._turn_away(run.no, event, reply)
         if run.status in TERMINAL:
-            log.info("late for run %s, which is %s: %r", run.id, run.status, event)
+            log.info("ignored: run %s is %s: %r", run.id, run.status, event)
             return _answer(reply, None)
         at = self.clock.now()
         if at < run.at:
-            at = run.at  # a clock that was set back must not turn a journal around
+            at = run.at  # if the wall clock was set back, rows must still be in order of time
         if at < not_before:
             at = not_before
         deciding, no, epoch = self.deciding, run.no, resident.epoch
@@ -245,7 +248,7 @@ class Door:
             self._schedule()
 
     def _put_effects(self, resident: ResidentRun, effects: Iterable[Effect], at: Millis) -> None:
-        """Let the commit of a row reserve and release keys, and record the waits that it opens and closes."""
+        """Let the commit of a row reserve and release concurrency keys, and store the waits that it opens and closes."""
         run, batch = resident.run, self._batch
         for effect in effects:
             if isinstance(effect, KeyWork):
@@ -271,7 +274,7 @@ class Door:
         request: Request | None = None,
         firing: Firing | None = None,
     ) -> None:
-        """Take in a run that does not exist yet, with the request or the schedule that asked for it."""
+        """Add a new run, with the request or the schedule that asked for it."""
         if not self.committer.is_shut:
             self._batch.new_runs[new.no] = new
             if firing is not None:
@@ -280,14 +283,14 @@ class Door:
                 self._batch.requests.append(request)
             self.residents[new.no] = resident
             self._note_artefacts(resident, bytes(event.inputs))
-            if event.vars or event.taken:  # of a run that this one repeats
+            if event.vars or event.taken:  # of the run that this one repeats
                 outputs = [outcome.output for outcome in event.taken.values()]
                 for value in (*event.vars.values(), *outputs):
                     self._note_artefacts(resident, bytes(value))
         self.apply(resident, event, reply)
 
     def deliver(self, no: RunNo, event: Event, reply: Reply | None = None) -> None:
-        """The outcome of an attempt, for a run that may have been dropped meanwhile, or be over."""
+        """Apply the outcome of an attempt. Its run may have been dropped or finished in the meantime."""
         resident = self.residents.get(no)
         if resident is not None:
             self.apply(resident, event, reply)
@@ -299,7 +302,7 @@ class Door:
             log.info("ignored: the run has finished: %s", KINDS[type(event)])
 
     def enter_lane(self, resident: ResidentRun, path: str) -> None:
-        """Start a suspect, and say in the same commit that it is alone."""
+        """Start an isolated step, and record in the same commit that it runs alone."""
         if not self.committer.is_shut:
             self._batch.isolated = f"{resident.run.id} {path}"
         self.apply(resident, SuspectsTurn(path))
@@ -310,7 +313,7 @@ class Door:
             self._schedule()
 
     def release(self, resident: ResidentRun) -> None:
-        """Release a run: it is due at once, for the next process that claims it."""
+        """Release a run. It is due at once, so that the next process claims it."""
         run = resident.run
         wake_at = run.wake_at if run.status == "waiting" or resident.needs else run.at
         self._batch.changes[run.no] = RunChange(run.status, False, resident.epoch, wake_at, resident.needs)
@@ -319,11 +322,11 @@ class Door:
 
     @property
     def batch(self) -> Batch:
-        """What is being collected: for the few things that belong to a commit and to no run."""
+        """The batch that is being collected, for rows of a commit that belong to no run."""
         return self._batch
 
     async def drained(self) -> None:
-        """Wait until everything offered so far is durable or refused."""
+        """Wait until everything applied so far is durable or refused."""
         while (self._in_flight or not self._is_empty()) and not self.committer.is_shut:
             reply: Reply = asyncio.get_running_loop().create_future()
             self._idle.append(reply)
@@ -331,7 +334,7 @@ class Door:
             await reply
 
     async def caught_up(self) -> None:
-        """Wait until what was offered before is durable or refused. What comes meanwhile is not waited for."""
+        """Wait until everything applied before this call is durable or refused, but not for later events."""
         target = self._begun + (not self._is_empty())
         while self._over < target and not self.committer.is_shut:
             reply: Reply = asyncio.get_running_loop().create_future()
@@ -407,7 +410,7 @@ class Door:
         if has_rest:
             self._tell_verdicts(batch)
         self._commit_is_over()
-        if self.is_stalled:  # by a commit of another part, while this one was on its way
+        if self.is_stalled:  # by a commit of another part, while this one was in progress
             self._drop(Batch(), [], StoreUnavailable("the database cannot be written now; try again"))
         elif not self._is_empty():
             self._schedule()
@@ -415,7 +418,8 @@ class Door:
             self._tell_idle()
 
     def _tell_verdicts(self, batch: Batch) -> None:
-        """Tell the steps that asked for a key what has become of it. A run that is parked was made due by the store."""
+        """Apply the verdict about a concurrency key to the steps that asked for it. The store has already made
+        evicted runs due."""
         for no, path, verdict, output in batch.verdicts:
             resident = self.residents.get(no)
             if resident is None:
@@ -430,7 +434,7 @@ class Door:
                 self.apply(resident, KeyAnswered(path, msgspec.Raw(output)))
 
     def _note_artefacts(self, resident: ResidentRun, text: bytes) -> None:
-        """A run that was given what another run of its tenant made keeps the files of it from being swept."""
+        """Keep the files that a run received from another run of its tenant from being deleted."""
         for sha256 in named_in(text):
             if self.handler.has_artefact(resident.run.tenant, sha256):
                 self._batch.artefacts.append((resident.run.no, sha256, 0, self.clock.now()))
@@ -464,7 +468,8 @@ class Door:
                 self._park(resident)
             if reply is not None:
                 _answer(reply, None)
-        for resident in moved.values():  # once per run and batch: looking at all timers of a run costs
+        # once per run and batch, because examining all timers of a run is expensive
+        for resident in moved.values():
             handler.committed(resident)
 
     def _tell_watchers(self, batch: Batch, entries: list[Entry]) -> None:
@@ -479,7 +484,7 @@ class Door:
         for listener in self.listeners:
             try:
                 listener(resident, event, decisions)
-            except Exception:  # whoever looks on must not keep anything from being done
+            except Exception:  # a failing listener must not prevent the work
                 log.exception("a listener failed")
 
     def _carry_out(self, resident: ResidentRun, decision: Decision) -> None:
@@ -497,7 +502,7 @@ class Door:
                 self.handler.run_ended(resident)
 
     def _park(self, resident: ResidentRun) -> None:
-        """Forget a run that its last row released, unless something has come up since."""
+        """Evict a run that its last row released, unless a new event has been applied since."""
         if self.residents.get(resident.run.no) is resident and resident.run.no not in self._batch.changes:
             del self.residents[resident.run.no]
             self.handler.parked(resident, _wake_at(resident.run))
@@ -517,7 +522,7 @@ class Door:
         self._one_by_one(batch, entries)
 
     def _fenced(self, batch: Batch, entries: list[Entry], error: Fenced) -> None:
-        """Another process was first for these runs and firings: forget them, and send the rest as it is."""
+        """Another process has written these runs or fires first: drop them, and send the rest of the batch again."""
         lost = set(error.runs)
         self._lose(lost, entries, error)
         rest = batch.without(lost)
@@ -533,12 +538,12 @@ class Door:
         unstarted = {firing.no for firing in error.firings}
         for resident, _, _, reply in entries:
             if resident.run.no in unstarted:
-                _answer(reply, FiringLost("the schedule has decided about this occurrence meanwhile"))
+                _answer(reply, FiringLost("the schedule has already decided this occurrence"))
             elif resident.run.no in runs:
-                _answer(reply, NodeIsOver("another node has taken this run over"))
+                _answer(reply, NodeIsOver("another node owns this run now"))
 
     def _one_by_one(self, batch: Batch, entries: list[Entry]) -> None:
-        """Send each run alone, so that the one which cannot be written stops only itself."""
+        """Commit each run separately, so that a run that cannot be written affects only itself."""
         parts: dict[RunNo, list[Entry]] = {}
         for entry in entries:
             parts.setdefault(_no(entry), []).append(entry)
@@ -566,23 +571,23 @@ class Door:
                 self._quarantine(part[0][0], error, None)
                 for *_, reply in part:
                     _answer(reply, StoreUnavailable(f"the run was set aside: {error}"))
-            # commits on the loop answer at once: no recursion
+            # a commit on the loop completes at once: a loop instead of recursion
             asyncio.get_running_loop().call_soon(send, index + 1)
 
         send(0)
 
     def _quarantine(self, resident: ResidentRun, error: BaseException, reply: Reply | None) -> None:
-        """A bug in Holdfast quarantines the run it happened in, and nothing else."""
+        """A bug in Holdfast quarantines the run in which it happened, and no other run."""
         no = resident.run.no
-        log.error("run %s is set aside, this is a defect in holdfast", resident.run.id, exc_info=error)
+        log.error("run %s is set aside because of a bug in Holdfast", resident.run.id, exc_info=error)
         self.residents.pop(no, None)
         self.set_aside(no, error)
         self._forget_pending({no}, error)
         _answer(reply, HoldfastError(f"run {resident.run.id} was set aside: {error!r}"))
 
     def set_aside(self, no: RunNo, error: BaseException) -> None:
-        retry = "it is tried again when the server starts again, or by a newer release"
-        self.quarantined[no] = SetAside(f"this is a defect in holdfast: {error!r:.500}", retry)
+        retry = "it is retried when the server is restarted, or by a newer release"
+        self.quarantined[no] = SetAside(f"this is a bug in Holdfast: {error!r:.500}", retry)
         self.handler.set_aside(no)
 
     def _forget_pending(self, runs: set[RunNo], error: BaseException) -> None:
@@ -593,17 +598,17 @@ class Door:
         self._batch = self._batch.without(runs)
 
     def stalled(self, error: BaseException) -> None:
-        """Commits do not work, by one of another part: what is collected here is not sent either."""
+        """A commit of another part failed: do not send what is collected here either."""
         if not self._in_flight:
             self._drop(Batch(), [], error)
 
     def _drop(self, batch: Batch, entries: list[Entry], error: BaseException) -> None:
-        """Drop the state that did not become durable, and keep the stimuli until commits work again."""
+        """Drop state that did not become durable, and keep its inputs until commits work again."""
         for resident, event, _, reply in [*entries, *self._entries]:
             self.away.add(resident.run.no)
             self.residents.pop(resident.run.no, None)
             self._turn_away(resident.run.no, event, reply, error)
-        stored = [*batch.artefacts, *self._batch.artefacts]  # their answers are offered again
+        stored = [*batch.artefacts, *self._batch.artefacts]  # their outcomes are applied again
         self._batch, self._entries = Batch(), []
         self._batch.artefacts = stored
         self._commit_is_over()
@@ -612,22 +617,24 @@ class Door:
     def _turn_away(
         self, no: RunNo, event: Event, reply: Reply | None, error: BaseException | None = None
     ) -> None:
-        """API callers get an error at once; outcomes wait, since they are not sent again."""
+        """Callers of the API get an error at once. Outcomes of attempts are kept, because they are not sent again."""
         if reply is not None:
             why = error or (
-                NodeIsOver("this node is over") if self.is_over else StoreUnavailable("the database is away")
+                NodeIsOver("this process no longer owns the database")
+                if self.is_over
+                else StoreUnavailable("the database is unavailable")
             )
             _answer(reply, why)
         elif isinstance(event, _KEPT):
-            # timers need no keeping: they are armed again from the run's own rows
+            # timers are not kept: they are armed again from the rows of the run
             self.again.append((no, event))
 
     def restored(self) -> None:
-        log.warning("the database can be written again; %d runs are taken up", len(self.away))
+        log.warning("the database can be written again; %d runs continue", len(self.away))
         self._process.restored()
 
     def over(self, error: BaseException) -> None:
-        """This process may write nothing more: fail all callers, touch nothing."""
+        """This process may not write any more: fail all callers and change nothing."""
         self._tell_over(self._entries, error)
         self._batch, self._entries = Batch(), []
         self.residents.clear()
@@ -651,14 +658,14 @@ def _opened(run: Run, work: WaitWork) -> WaitOpened:
 
 
 def _key_entry(resident: ResidentRun, work: KeyWork, at: Millis) -> tuple[KeyName, KeyEnd | None]:
-    """A key that a step asks for (no end), or releases."""
+    """The change of a concurrency key: a step asks for it (no end), or releases it."""
     run, scope = resident.run, "" if work.key.is_global else resident.run.id
     name = KeyName(run.tenant, scope, work.key.text, run.no, work.path, at)
     return name, None if work.asks else _left_behind(resident, work, at)
 
 
 def _left_behind(resident: ResidentRun, work: KeyWork, at: Millis) -> KeyEnd:
-    """What a step that lets its key go leaves to others: its output if it succeeded, else nothing."""
+    """What a step leaves to the next holder of its key: its output if it succeeded, otherwise nothing."""
     if work.output is None:
         return KeyEnd()
     node = resident.plan.node(work.path)
@@ -675,7 +682,7 @@ def _schedule_end(resident: ResidentRun, schedule: str) -> ScheduleEnd:
 
 
 def _needs(resident: ResidentRun) -> str | None:
-    """The tools that a run waits for, if it waits for nothing else."""
+    """The tools that a run waits for; none if it also waits for something else."""
     run = resident.run
     if not run.active or run.over:
         return None
@@ -689,7 +696,7 @@ def _needs(resident: ResidentRun) -> str | None:
 
 
 def _wake_at(run: Run) -> Millis | None:
-    """When a parked run is due. One that was only accepted is due at once, as soon as there is room for it."""
+    """When an evicted run is due. An accepted run that has not started is due at once, as soon as there is room for it."""
     return run.wake_at if run.begun else run.at
 
 

@@ -1,4 +1,4 @@
-"""What follows from durable rows: attempts start and stop, waits begin, timers are armed, deliveries are sent, callers wake.
+"""Carries out what durable rows decided: starts and stops attempts, opens waits, arms timers, sends deliveries, wakes callers.
 
 The door calls this after each commit. Knows which part does what, and none of their rules.
 """
@@ -42,7 +42,7 @@ class Effects:
         self._alarms, self._waiters, self._feed = alarms, waiters, feed
         self._callbacks, self._polling = callbacks, polling
         self._outbox, self._fires, self._kinds, self._artefacts = outbox, fires, kinds, artefacts
-        # Called for every step: no method of ours in between.
+        # Called for every step, so it is a plain reference without a method in between.
         self.start_attempt, self.stop_attempt = dispatch.start, dispatch.stop
         self.put_jobs, self.jobs_are_put = dispatch.jobs.put, dispatch.jobs.are_put
         self.committed = alarms.arm

@@ -56,7 +56,7 @@ AGAIN_SECONDS: Final = 1.0  # after a restoration that failed
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Parts:
-    """What an engine is made of. `services` are those of the parts that are opened and closed, in this order."""
+    """The parts of an engine. `services` are the parts that are opened and closed, in this order."""
 
     store: Store
     registry: Registry
@@ -123,7 +123,8 @@ class Engine:
     # ------------------------------------------------------------------------------------------ open and close
 
     async def open(self, *, drive: bool = True) -> None:
-        """Claim the database. With `drive`, continue every open run in it; without, touch only the runs that a caller names."""
+        """Claim the database. With `drive`, continue every open run in it; otherwise act only on the runs that a
+        caller names."""
         async with contextlib.AsyncExitStack() as undo:  # if opening fails
             limits.hold(self, self._options.limits)
             undo.callback(limits.let_go, self)
@@ -139,7 +140,7 @@ class Engine:
 
     async def _open(self, *, drive: bool) -> None:
         if self._options.workdirs is not None:
-            # of attempts that an earlier process left
+            # of attempts that an earlier process left open
             shutil.rmtree(self._options.workdirs, ignore_errors=True)
         if self.artefacts is not None and self.artefacts.is_undivided:
             self.artefacts.divide(await self.store.artefacts_of_tenants())
@@ -152,9 +153,10 @@ class Engine:
             await service.open(drive=drive)
 
     async def close(self) -> None:
-        """Stop gracefully: give open attempts back, make that durable, and release the database."""
+        """Stop gracefully: give back open attempts, commit that, and release the database."""
         self.gate.is_open = False
-        async with contextlib.AsyncExitStack() as last:  # in reverse, and all of them whatever one raises
+        # in reverse; an error in one does not keep the others from closing
+        async with contextlib.AsyncExitStack() as last:
             last.callback(limits.let_go, self)
             last.callback(self._fatal_runs.mark.close)
             last.push_async_callback(self.store.close)
@@ -165,7 +167,7 @@ class Engine:
         left = list(self.services)
         try:
             if self._restoring:
-                await asyncio.wait(self._restoring)  # they end soon: the gate is closed
+                await asyncio.wait(self._restoring)  # they finish soon, because the gate is closed
             while left:
                 await left[-1].close()
                 left.pop()
@@ -174,7 +176,8 @@ class Engine:
                 service.abandon(EngineClosed(CLOSED))
 
     def abandon(self, error: Exception | None = None) -> None:
-        """Stop every service at once, as after a kill: nothing more is written. `error` is for callers that wait for a run."""
+        """Stop every service at once, as a kill would: nothing more is written. `error` is raised in callers that
+        wait for a run."""
         for task in self._restoring:
             task.cancel()
         for service in reversed(self.services):
@@ -189,7 +192,7 @@ class Engine:
         task.add_done_callback(self._restoring.discard)
 
     async def _restore(self) -> None:
-        # Also if the engine is closed at this very moment: attempts of runs that were dropped could not be given back.
+        # Also while the engine is being closed: otherwise attempts of dropped runs could not be given back.
         while not self.committer.is_shut:
             try:
                 for service in self.services:
@@ -198,11 +201,11 @@ class Engine:
             except StoreUnavailable as error:
                 if not self.is_open:
                     break
-                log.warning("runs cannot be read now, and are restored later: %s", error)
+                log.warning("cannot read runs now; retrying later: %s", error)
                 await asyncio.sleep(AGAIN_SECONDS)
 
     def over(self, error: BaseException) -> None:
-        """This process may write nothing more."""
+        """This process may not write any more."""
         if isinstance(error, SystemExit):
             self.abandon()
             log.critical("%s", error)

@@ -1,10 +1,10 @@
-"""Runs that kill the process while they are decided or folded: found by a mark that outlives the process, and set aside.
+"""Finds runs that crash the process while they are decided or folded, and sets them aside.
 
-Before a run is decided or loaded its number is written into a page of a file that is mapped into memory: that costs as much as
-writing to a list, and the kernel keeps it however the process ends. A process that finds a number there knows what its
-predecessor died of. The first death may be chance (a kill has to meet some run), so from then on the run is watched: what is
-decided of it is written down too. After the second it is taken up later than the others. Three deaths, the last two at the
-same event, set it aside. Knows no rule of the engine.
+Before a run is decided or loaded, its number is written to a memory-mapped page of a file. That is as cheap as
+writing to a list, and the kernel keeps the page however the process ends. A process that finds a number there knows
+which run its predecessor was working on. The first crash may be chance, because a kill hits some run; from then on
+the run is watched, and its events are written to the page too. After the second crash the run is loaded later than
+the others. After three crashes, the last two at the same event, it is set aside. Knows no rule of the engine.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ from holdfast.values import TERMINAL, Millis, RunId, RunNo
 log = logging.getLogger("holdfast")
 
 DEATHS_MAX: Final = 3
-DEATHS_REMEMBERED_MAX: Final = 1_000  # the newest: a process dies of one run at a time
-# how long the other runs have for themselves before one with two deaths is taken up
-WATCHED_SECONDS: Final = 5.0
+DEATHS_REMEMBERED_MAX: Final = 1_000  # the newest ones: a process crashes on one run at a time
+WATCHED_SECONDS: Final = 5.0  # head start of the other runs before a run with two crashes is loaded
 LOADING: Final = "loading its rows"
 
 DECIDING, LOADED = (
     0,
     1,
-)  # the numbers at the beginning of the page; what is said of a watched run stands after them
+)  # the run numbers at the start of the page; the event of a watched run is stored after them
 TEXT_AT: Final = 16
 PAGE_BYTES: Final = 4096
 
 
 class Death(msgspec.Struct):
-    """Processes that died while they decided one run. `doing` is the event; unknown for the first of them."""
+    """How many processes crashed while they decided one run. `doing` is the event; it is not known for the first
+    crash."""
 
     no: RunNo
     run_id: RunId
@@ -57,7 +57,7 @@ class Death(msgspec.Struct):
 
 
 class Mark:
-    """The page. Without a file it is a list, and nothing outlives the process."""
+    """The page. Without a file it is a list, and is lost with the process."""
 
     def __init__(self, path: Path | None) -> None:
         self._path = path
@@ -65,13 +65,13 @@ class Mark:
         self.now: list[int] | memoryview[int] = [0, 0]
 
     def open(self) -> tuple[RunNo, str]:
-        """Begin to mark; gives what the process before was deciding or loading when it died, or 0."""
+        """Start marking; returns the run that the previous process was deciding or loading when it crashed, or 0."""
         if self._path is None:
             return RunNo(0), ""
         fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             left = os.pread(fd, PAGE_BYTES, 0).ljust(PAGE_BYTES, b"\0")
-            # every byte: a page without room on the disk cannot be written to
+            # every byte: writing to a mapped page without space on the disk would crash the process
             os.pwrite(fd, bytes(PAGE_BYTES), 0)
             self._map = mmap.mmap(fd, PAGE_BYTES)
         finally:
@@ -88,7 +88,7 @@ class Mark:
             self._map[TEXT_AT:] = text.ljust(PAGE_BYTES - TEXT_AT, b"\0")
 
     def close(self) -> None:
-        """Ended in order: there is nothing to find."""
+        """The process ends in an orderly way, so clear the page."""
         if self._map is not None and self._path is not None:
             self.now = [0, 0]
             self._map = None
@@ -103,13 +103,13 @@ class FatalRuns:
         self._known: dict[RunNo, Death] = {}
 
     async def open(self, clock: Clock) -> list[tuple[RunNo, SetAside]]:
-        """Count what the process before died of, durably, before anything is taken up. Gives the runs to set aside."""
+        """Count the crash of the previous process durably, before any run is loaded. Returns the runs to set aside."""
         known = {death.no: death for death in read_deaths(await self._store.fatal_runs())}
         self._known = {no: death for no, death in known.items() if await self._is_open(no) is not None}
         try:
             no, doing = self.mark.open()
         except OSError as error:
-            log.warning("a run that kills the process cannot be told from others: %s", error)
+            log.warning("cannot detect runs that crash the process: %s", error)
             no, doing = RunNo(0), ""
         row = await self._is_open(no) if no else None
         if row is not None:
@@ -121,7 +121,7 @@ class FatalRuns:
 
     @property
     def held(self) -> set[RunNo]:
-        """Runs that are taken up after the others: one death may be chance, and a run is not to wait for that."""
+        """Runs that are loaded after the others. One crash may be chance and does not delay a run."""
         return {no for no, death in self.watched.items() if death.count > 1}
 
     async def _is_open(self, no: RunNo) -> RunRow | None:
@@ -138,25 +138,25 @@ class FatalRuns:
             log.critical("run %s is set aside: %s", row.id, set_aside(death).reason)
         else:
             log.error(
-                "the process before died while it worked on run %s (%d of %d times)",
+                "the previous process crashed while it worked on run %s (crash %d of %d)",
                 row.id,
                 count,
                 DEATHS_MAX,
             )
 
     def begins(self, no: RunNo, doing: str) -> None:
-        """A watched run is about to be decided or loaded. If the loop gets to its next turn, that went well."""
+        """A watched run is about to be decided or loaded. If the loop reaches its next turn, that went well."""
         self.mark.say(no, doing)
         asyncio.get_running_loop().call_soon(self._survived, no, doing)
 
     def _survived(self, no: RunNo, doing: str) -> None:
-        """What a process died of the last time went well now: that was chance."""
+        """The event that crashed the last process went well now, so that crash was chance."""
         if no in self.watched and self.watched[no].doing == doing:
             del self.watched[no], self._known[no]
             self._committer.submit(self._batch(), lambda error: None)
 
     async def forget(self, no: RunNo) -> bool:
-        """Let a run be taken up again; gives whether it had been set aside."""
+        """Let a run be loaded again; returns whether it had been set aside."""
         death = self._known.pop(no, None)
         self.watched.pop(no, None)
         if death is None:
@@ -177,8 +177,8 @@ class FatalRuns:
 def set_aside(death: Death) -> SetAside:
     what = death.doing or "it"
     return SetAside(
-        f"{death.count} processes died while they decided this run, the last at: {what}",
-        f"to let it be tried again: holdfast doctor --retry-run {death.run_id}",
+        f"{death.count} processes crashed while they decided this run, the last one at: {what}",
+        f"to retry it: holdfast doctor --retry-run {death.run_id}",
     )
 
 
@@ -187,12 +187,12 @@ def read_deaths(text: str | None) -> list[Death]:
 
 
 def mark_beside(database: str) -> Path:
-    """The file of the mark of a database."""
+    """The file that holds the mark of a database."""
     return Path(f"{database}.deciding").absolute()
 
 
 async def set_aside_of(store: Store, no: RunNo) -> SetAside | None:
-    """Whether a run of a file was set aside for good."""
+    """Whether a run of a database was set aside permanently."""
     deaths = read_deaths(await store.fatal_runs())
     return next((set_aside(death) for death in deaths if death.no == no and death.is_enough), None)
 

@@ -1,4 +1,4 @@
-"""Whether the engine takes commands: from its opening to its closing."""
+"""Whether the engine accepts commands: from when it is opened until it is closed."""
 
 from __future__ import annotations
 
@@ -19,6 +19,6 @@ class Gate:
             raise EngineClosed("the engine is not open; use it inside `async with Holdfast(...)`")
 
     async def commit(self, batch: Batch, after: Callable[[], None] = lambda: None) -> None:
-        """Write what belongs to no run; it is durable when this returns."""
+        """Commit rows that belong to no run; they are durable when this returns."""
         self.check()
         await self._committer.commit(batch, after)

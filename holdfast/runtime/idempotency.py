@@ -1,4 +1,4 @@
-"""The same request again: it is answered, in parallel or later, and not carried out a second time.
+"""Answers a repeated request, concurrent or later, without carrying it out a second time.
 
     starts    the id is stored with the run that it started, and refers to it as long as the run exists
     others    the response is stored for a day under the caller's key; where carrying the request out again would count twice
@@ -23,7 +23,7 @@ from holdfast.values import RunId, RunNo, canonical, is_text, sha256
 
 REQUEST_ID_CHARS_MAX: Final = 255
 KEY_CHARS_MAX: Final = 255
-BODY_BYTES_MAX: Final = 1024 * 1024  # a larger response is not stored
+BODY_BYTES_MAX: Final = 1024 * 1024  # larger responses are not stored
 
 Started = tuple[RunNo, RunId]
 Answer = tuple[int, bytes]  # status, body
@@ -44,7 +44,7 @@ class Requests:
         """The run of this request; `begin` starts it if there is none yet."""
         key = (tenant, request_id)
         while (known := self._under_way.get(key)) is not None and known[0] != digest:
-            await asyncio.wait([known[1]])  # if that one fails, the id is free
+            await asyncio.wait([known[1]])  # if that request fails, the id can be used again
         # A separate task: the first caller may give up, and the rest still get the result.
         task = known[1] if known else asyncio.ensure_future(self._find_or_begin(key, digest, begin))
         if known is None:
@@ -65,17 +65,17 @@ class Requests:
     def _ended(self, key: tuple[str, str], task: asyncio.Task[Started]) -> None:
         del self._under_way[key]
         if not task.cancelled():
-            task.exception()  # raised in the callers that still wait, if any
+            task.exception()  # raised in callers that still wait
 
 
 def checked_request_id(request_id: Any) -> str:
     if not isinstance(request_id, str) or not request_id:
-        raise InvalidInputs(f"a request id is a text that is not empty, not {request_id!r}")
+        raise InvalidInputs(f"a request id must be non-empty text, not {request_id!r}")
     if not is_text(request_id):
-        raise InvalidInputs(f"the request id {request_id!a:.100} has half of a surrogate pair in it")
+        raise InvalidInputs(f"the request id {request_id!a:.100} contains half of a surrogate pair")
     if len(request_id) > REQUEST_ID_CHARS_MAX:
         raise LimitExceeded(
-            "request_id_chars_max", f"a request id has at most {REQUEST_ID_CHARS_MAX} characters"
+            "request_id_chars_max", f"a request id must have at most {REQUEST_ID_CHARS_MAX} characters"
         )
     return request_id
 
@@ -89,7 +89,8 @@ def digest_of(workflow: str, inputs: Mapping[str, Any]) -> str:
 
 
 class Kept:
-    """The response to one request, for a command that writes it in its own commit: neither is there without the other."""
+    """The response to one request, for a command that stores it in its own commit, so that both are durable or
+    neither is."""
 
     def __init__(self, name: Name, digest: str, clock: Clock) -> None:
         self._name, self._digest, self._clock = name, digest, clock
@@ -112,7 +113,8 @@ class Replies:
     async def once(
         self, tenant: str, route: str, key: str, digest: str, do: Callable[[Kept], Awaitable[Answer]]
     ) -> Answer:
-        """The response to this request; `do` makes it if there is none yet. A failure is not stored, so it may be tried again."""
+        """The response to this request; `do` makes it if there is none yet. A failure is not stored, so the caller
+        may retry."""
         name = (tenant, route, _checked_key(key))
         while (other := self._under_way.get(name)) is not None:
             await asyncio.wait([other])
@@ -145,5 +147,5 @@ class Replies:
 
 def _checked_key(key: str) -> str:
     if not 1 <= len(key) <= KEY_CHARS_MAX or not is_text(key):
-        raise InvalidRequest(f"an Idempotency-Key has 1 to {KEY_CHARS_MAX} characters")
+        raise InvalidRequest(f"an Idempotency-Key must have 1 to {KEY_CHARS_MAX} characters")
     return key

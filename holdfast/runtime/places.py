@@ -1,7 +1,7 @@
-"""Places for calls to the outside: so many at once, and so many of them to one destination.
+"""Limits calls to the outside: how many at once, and how many of them to one destination.
 
-Each destination has a line of its own, and the lines take turns, so one that hangs keeps nobody waiting who wants to go
-elsewhere. Knows keys and counts, not what is called.
+Each destination has its own queue, and the queues take turns, so a destination that hangs does not delay calls to
+other destinations. Knows keys and counts, not what is called.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import AsyncGenerator, Hashable, Iterator
 from contextlib import asynccontextmanager
 from typing import Final, Generic, TypeVar
 
-SLOW_SECONDS: Final = 4.0  # a call that took this long makes its destination a slow one
+SLOW_SECONDS: Final = 4.0  # a call that took at least this long marks its destination as slow
 SLOW_MAX: Final = 1_000  # destinations remembered as slow
 
 Waiter = asyncio.Future[None]
@@ -23,11 +23,11 @@ class Places:
     def __init__(self, overall: int, each: int) -> None:
         self._free, self._each = overall, each
         self._taken: Counter[Hashable] = Counter()
-        self._lines: OrderedDict[Hashable, deque[Waiter]] = OrderedDict()  # whose turn is next comes first
+        self._lines: OrderedDict[Hashable, deque[Waiter]] = OrderedDict()  # the first one is served next
 
     @asynccontextmanager
     async def at(self, key: Hashable) -> AsyncGenerator[None, None]:
-        """Hold a place at a destination, once there is one."""
+        """Wait for a place at a destination, and hold it."""
         await self._take(key)
         try:
             yield
@@ -46,7 +46,7 @@ class Places:
             await waiter
         except asyncio.CancelledError:
             if waiter.done() and not waiter.cancelled():
-                self._give(key)  # it was this one's turn in the very moment it left
+                self._give(key)  # it got its place at the moment it stopped waiting
             raise
 
     def _hold(self, key: Hashable) -> None:
@@ -62,10 +62,10 @@ class Places:
             pass
 
     def _serve_next(self) -> bool:
-        """The first line whose destination has room: only a few are full, so this looks at a few."""
+        """The first queue whose destination has room. Few destinations are full, so only a few are examined."""
         for key, line in self._lines.items():
             while line and line[0].done():
-                _ = line.popleft()  # it left
+                _ = line.popleft()  # it stopped waiting
             if not line or self._taken[key] < self._each:
                 break
         else:
@@ -75,12 +75,12 @@ class Places:
             line.popleft().set_result(None)
             self._hold(key)
             if line:
-                self._lines[key] = line  # the other lines first
+                self._lines[key] = line  # serve the other queues first
         return True
 
 
 class Slow(Generic[Key]):
-    """Destinations that took long when they were last called: together they get what one gets otherwise."""
+    """Destinations whose last call was slow. Together they get as many places as one fast destination."""
 
     def __init__(self) -> None:
         self._known: OrderedDict[Key, None] = OrderedDict()
@@ -92,7 +92,7 @@ class Slow(Generic[Key]):
         return key in self._known
 
     def took(self, key: Key, seconds: float) -> None:
-        """A call has ended, however it did."""
+        """A call has ended, with or without success."""
         self._known.pop(key, None)
         if seconds >= SLOW_SECONDS:
             self._known[key] = None

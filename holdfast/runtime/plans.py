@@ -1,8 +1,8 @@
-"""Definitions and their plans, each read, checked and compiled once.
+"""Definitions and their plans, each parsed, checked and compiled once.
 
-A definition that is given again, as a dict, as text or as a file, is recognised by its content. A stored one is found by
-its version. One that names others is pinned to what those names mean when a run starts. Each cache is bounded: a server
-that is sent ever new definitions does not grow.
+A definition that is passed again, as a dict, text or file, is recognised by its content. A stored one is found by its
+version. A definition that names other workflows is pinned to what those names refer to when a run starts. Every cache
+is bounded, so a server that keeps receiving new definitions does not grow.
 """
 
 from __future__ import annotations
@@ -34,37 +34,38 @@ from holdfast.tools.threads import in_pool
 from holdfast.values import Millis, decode, sha256
 
 DEFINITIONS_REMEMBERED_MAX: Final = 1_000  # in each of the caches below
-# as given; with the places of its values, 55 times as much in memory
+# as given; a parsed definition with the positions of its values takes 55 times as much memory
 TEXT_BYTES_REMEMBERED_MAX: Final = 2 * 1024 * 1024
 PLAN_BYTES_REMEMBERED_MAX: Final = 8 * 1024 * 1024  # as JSON; a definition and its plan take 30 times as much
 DURABLE_REMEMBERED_MAX: Final = 10_000
-SMALL_BYTES: Final = 8 * 1024  # of a definition that is read, checked and compiled in some milliseconds
-LONG_STEPS: Final = 100  # of a record: more take over 10 ms to check and to compile
+# a definition up to this size is parsed, checked and compiled in some milliseconds
+SMALL_BYTES: Final = 8 * 1024
+LONG_STEPS: Final = 100  # a record with more steps takes over 10 ms to check and to compile
 
-# Larger ones are read one at a time: with several threads at work the event loop would wait longer for each of its turns.
+# Larger ones are parsed one at a time: with several threads at work the event loop would wait longer for each turn.
 _READER: Final = ThreadPoolExecutor(1, "holdfast-definitions")
 
 T = TypeVar("T")
-Given = Definition | Mapping[str, Any] | str  # a definition, as a record, as data or as text
+Given = Definition | Mapping[str, Any] | str  # a definition: a record, data, or text
 Find = Callable[[str, Definition], Awaitable[Definition]]  # what a name means in the definition that uses it
 # The content of a definition, and of those that it names.
 Content: TypeAlias = tuple[str, tuple[tuple[str, "Content"], ...]]
 
 
 class Ready(msgspec.Struct):
-    """A definition that runs can be made of."""
+    """A definition that runs can be started from."""
 
     whole: Resolved
     plan: Plan
     inputs: Inputs
-    # a tenant for whom it is known to be durable: nearly every start is of the same one
+    # a tenant for which it is known to be durable; nearly every start uses the same one
     stored_for: str | None = None
 
 
 class Known(msgspec.Struct):
-    """A definition that was checked."""
+    """A definition that has been checked."""
 
-    spec: Definition  # held, because it is found by its identity
+    spec: Definition  # kept alive, because the plan is found by the identity of the record
     content: str  # the hash of its canonical text
     names: frozenset[str]  # the workflows that it names
     ready: Ready | None = None
@@ -83,13 +84,13 @@ class Plans:
         self._by_version: Remembered[str, Plan] = _for_plans()
         self._spec_of: Remembered[str, Definition] = _for_plans()
         self._reading = asyncio.Lock()
-        # Tenant and version of what is known to be durable.
+        # Tenant and version of definitions that are known to be durable.
         self._stored: Remembered[tuple[str, str], bool] = Remembered(
             count_max=DURABLE_REMEMBERED_MAX, bytes_max=DURABLE_REMEMBERED_MAX
         )
 
     def read(self, given: Given, name: str | None = None) -> Definition:
-        """A definition in any of its forms but the path of a file. `name`, if it is given, counts instead of its own."""
+        """Parse a definition in any form except a file path. `name`, if given, replaces the name in the definition."""
         if isinstance(given, str):
             return self._read_text(given, "", name)
         if not isinstance(given, Mapping):
@@ -97,7 +98,8 @@ class Plans:
         return self._read_plain(plain_text(given), name)
 
     def _read_plain(self, text: bytes, name: str | None) -> Definition:
-        """Of data as compact text. The content decides: the same dict may have been changed since."""
+        """Parse data by way of its compact text. The content decides, because the same dict may have been changed
+        since."""
         known = self._by_text.get((text, "", name))
         if known is None:
             known = definition_from(decode(text), name=name)
@@ -105,8 +107,8 @@ class Plans:
         return known
 
     async def read_in_turns(self, given: Given, name: str | None = None) -> Definition:
-        """The same, checked and compiled too. A large one that is new takes a thread up to a second: meanwhile the event loop
-        gets its turns."""
+        """The same, also checked and compiled. A large new definition is processed in a thread, which takes up to a
+        second, so that the event loop stays responsive."""
         if not isinstance(given, Mapping | str):
             return given
         text = given if isinstance(given, str) else plain_text(given)
@@ -120,7 +122,8 @@ class Plans:
         return spec
 
     async def _in_turns(self, work: Callable[[Plans], T]) -> T:
-        """Work on a large definition, in a thread. No thread shares these caches: it has its own, which are added to them."""
+        """Process a large definition in a thread. The thread uses caches of its own, which are merged into these
+        afterwards."""
         apart = Plans(self._store, self._template_env, self._pending_ttl_ms)
         made = await in_pool(_READER, lambda: work(apart))
         self._by_text.add(apart._by_text)
@@ -129,12 +132,13 @@ class Plans:
         return made
 
     def read_file(self, path: str | os.PathLike[str]) -> Definition:
-        """The definition in a file as it is now; reading a small file costs less than trusting its time stamp."""
+        """The definition in a file as it is now; parsing a small file costs less than trusting its modification time."""
         return self._read_text(text_of(path), os.fspath(path), None)
 
     def _read_text(self, text: str | bytes, source: str, name: str | None) -> Definition:
         if len(text) > limits.now.spec_bytes_max:
-            return definition_from_text(text, source, name)  # refused there, before anything is made of it
+            # too large: refused by the parser, before anything is built
+            return definition_from_text(text, source, name)
         known = self._by_text.get((text, source, name))
         if known is None:
             known = definition_from_text(text, source, name)
@@ -142,16 +146,17 @@ class Plans:
         return known
 
     def content_of(self, spec: Definition) -> str:
-        """What tells two definitions apart: the hash of what they say. Refused with every problem if it is not valid."""
+        """The hash of a definition's content, which identifies it. Raises InvalidSpec with every problem if it is not
+        valid."""
         return self._look_at(spec).content
 
     def at_hand(self, spec: Definition) -> Ready | None:
-        """What runs of a definition need, if it is known and names no others."""
+        """What runs of a definition need, if it is cached and names no other workflows."""
         known = self._known.get(id(spec))
         return None if known is None else known.ready
 
     def of_spec(self, spec: Definition) -> Ready | None:
-        """What runs of a definition need; None if it names others. Refused with every problem if it is not valid."""
+        """What runs of a definition need; None if it names other workflows. Raises InvalidSpec with every problem."""
         known = self._known.get(id(spec)) or self._look_at(spec)
         if known.ready is None and not known.names:
             known.ready = self._ready(Resolved(spec, {}))
@@ -167,7 +172,7 @@ class Plans:
         return known
 
     async def of_any(self, spec: Definition, find: Find) -> Ready:
-        """The same, also for one that names others, as those names stand now."""
+        """The same, also for a definition that names other workflows, with the current meaning of those names."""
         await self._look_in_turns(spec)
         ready = self.of_spec(spec)
         if ready is not None:
@@ -181,7 +186,7 @@ class Plans:
         return ready
 
     async def _look_in_turns(self, spec: Definition) -> None:
-        """Check and compile a long definition before it is asked for."""
+        """Check and compile a long definition in advance."""
         if id(spec) not in self._known and _is_long(spec):
             await self._in_turns(lambda plans: plans.of_spec(spec))
 
@@ -237,19 +242,19 @@ class Plans:
             spec = definition_from_stored(definition)
         else:
             spec = await in_pool(_READER, lambda: _from_stored(definition))
-            spec = self._spec_of.get(version) or spec  # another task may have been quicker
+            spec = self._spec_of.get(version) or spec  # another task may have finished first
         self._spec_of.put(version, spec, len(definition))
         return spec
 
     async def again(self, tenant: str, version: str) -> Ready:
-        """What is needed for another run of a stored version."""
+        """What another run of a stored version needs."""
         whole = await self._stored_whole(tenant, version)
         return self._ready(whole) if version in self._by_version else await self._ready_in_turns(whole)
 
     async def of_version(self, tenant: str, version: str) -> Plan:
         plan = self._by_version.get(version)
         if plan is None:
-            async with self._reading:  # many runs of one version may be taken up at once
+            async with self._reading:  # many runs of one version may be loaded at once
                 plan = self._by_version.get(version) or (await self.again(tenant, version)).plan
         return plan
 
@@ -264,7 +269,7 @@ class Plans:
         )
 
     def store_with(self, batch: Batch, tenant: str, whole: Resolved, version: str, now: Millis) -> None:
-        """Let a batch write the definition too, and those it names, unless they are known to be durable."""
+        """Add a definition, and those it names, to a batch, unless they are known to be durable."""
         key = (tenant, version)
         if self._stored.get(key) or any((known.tenant, known.hash) == key for known in batch.versions):
             return
@@ -285,7 +290,7 @@ def _size(whole: Resolved) -> int:
 
 def _from_stored(definition: str) -> Definition:
     spec = definition_from_stored(definition)
-    spec.canonical()  # its version is asked for next
+    spec.canonical()  # its version is needed next
     return spec
 
 

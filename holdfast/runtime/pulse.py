@@ -1,8 +1,8 @@
-"""Notices when this process could not listen: it was stopped, or its loop was held up by a slow disk or a long computation.
+"""Detects pauses of this process: it was stopped, or a slow disk or a long computation blocked its loop.
 
-Ticks four times a second while there is something to watch; a tick that comes late is a pause. Time in which the server
-could not listen must not count against workers and attempts, whose answers were waiting in their sockets meanwhile. Knows
-how long a pause was, not what follows from it.
+Ticks four times a second while there is something to watch; a tick that comes late is a pause. Time during which the
+server could not receive messages must not count against workers and attempts, whose messages waited in their sockets.
+Knows how long a pause was, not what follows from it.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from holdfast.runtime.clock import Clock
 log = logging.getLogger("holdfast")
 
 TICK_SECONDS: Final = 0.25
-PAUSE_SECONDS: Final = 0.5  # between two looks; less than this is an ordinary turn of a busy loop
-LOGGED_SECONDS: Final = 5.0  # pauses worth a line in the log
+PAUSE_SECONDS: Final = 0.5  # between two ticks; a shorter delay is an ordinary turn of a busy loop
+LOGGED_SECONDS: Final = 5.0  # a pause of this length is logged
 
 
 class Pulse:
-    """Without `ticks` no pause is noticed: for a clock that only moves when the caller moves it."""
+    """Without `ticks` no pause is detected: for a clock that only moves when the caller moves it."""
 
     def __init__(self, clock: Clock, *, ticks: bool = True) -> None:
         self._clock, self._last = clock, 0.0
@@ -32,7 +32,7 @@ class Pulse:
         self._ticks = ticks
 
     def watch(self, is_needed: Callable[[], bool], paused: Callable[[float], None]) -> None:
-        """Call `paused` with the seconds that each pause took; tick only while a watcher needs it."""
+        """Call `paused` with the length of each pause in seconds. Ticks only while a watcher needs it."""
         self._watchers.append((is_needed, paused))
 
     def start(self) -> None:
@@ -42,16 +42,15 @@ class Pulse:
             self._arm()
 
     def look(self) -> None:
-        """Tell everybody of a pause that has just ended. Ask before deciding that a time is over: timers may fire first."""
+        """Report a pause that has just ended to all watchers. Call this before a timeout is acted on: timers may fire
+        first."""
         if self._handle is None:
             return
         now = self._clock.monotonic()
         passed, self._last = now - self._last, now
         if passed >= PAUSE_SECONDS + TICK_SECONDS:
             if passed >= LOGGED_SECONDS:
-                log.warning(
-                    "this process could not listen for %.1f s; leases and time-outs are extended", passed
-                )
+                log.warning("this process was paused for %.1f s; leases and timeouts are extended", passed)
             for _, paused in self._watchers:
                 paused(passed)
 

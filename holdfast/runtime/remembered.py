@@ -1,4 +1,4 @@
-"""A cache with two bounds, how many entries and how many bytes, that forgets what was used least recently."""
+"""A cache bounded by entries and bytes, which evicts the least recently used entry."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Remembered(Generic[Key, Value]):
         return found[0]
 
     def take(self, key: Key) -> Value | None:
-        """The value, which is forgotten by that."""
+        """Return a value and remove it."""
         found = self._entries.pop(key, None)
         if found is None:
             return None
@@ -37,7 +37,7 @@ class Remembered(Generic[Key, Value]):
         return found[0]
 
     def put(self, key: Key, value: Value, size: int) -> None:
-        """Remember a value that takes `size` bytes; the newest one is kept, however large it is."""
+        """Store a value of `size` bytes. The newest value is kept even if it exceeds the bound."""
         known = self._entries.pop(key, None)
         self.bytes += size - (0 if known is None else known[1])
         self._entries[key] = value, size
@@ -46,6 +46,6 @@ class Remembered(Generic[Key, Value]):
             self.bytes -= freed
 
     def add(self, other: Remembered[Key, Value]) -> None:
-        """Remember what another one does, as if it had been put here."""
+        """Merge another cache, as if its values had been stored here."""
         for key, (value, size) in other._entries.items():
             self.put(key, value, size)

@@ -1,7 +1,7 @@
-"""What a rerun takes over from the run before it, and what it does again.
+"""Which steps a rerun repeats, and which outcomes it copies from the original run.
 
-    targets ──► the steps to do again: they, and in each block around them what came after them
-    the rest ─► Outcomes by path: the new run ends these steps as they ended, without doing them
+    targets ──► the steps to repeat: these, and in each enclosing block the steps after them
+    the rest ─► Outcomes by path: the new run completes these steps with the old outcome, without running them
 
 Knows the steps of the first run from its journal, and the plan. Starts nothing. A block runs one step at a time, so what
 was reached later in the same block is what came after. Steps in other branches and other items came neither before nor
@@ -35,7 +35,8 @@ NAMES_TOLD_MAX: Final = 20  # in a message
 
 
 class Again(msgspec.Struct, frozen=True):
-    """Which part of a run to re-run: from the named steps on, or what failed (among those, if any are named)."""
+    """Which part of a run to repeat: from the named steps on, or the failed steps (among the named ones, if any are
+    named)."""
 
     paths: tuple[str, ...] = ()
     failed: bool = False
@@ -46,8 +47,8 @@ class Again(msgspec.Struct, frozen=True):
 
 
 class Restart(NamedTuple):
-    """What the first row of a rerun holds beside its inputs, and the same for people: names of top-level steps, and
-    the paths inside one where only part of it is done again."""
+    """What the first row of a rerun stores beside its inputs, and the same for people: the names of top-level steps,
+    and paths inside a step of which only a part is repeated."""
 
     taken: Mapping[str, Outcome]
     first: str | None
@@ -57,11 +58,13 @@ class Restart(NamedTuple):
 
 
 async def restart(store: Store, plan: Plan, run: Run, again: Again) -> Restart:
-    """What a rerun of a finished run begins with; raises where it cannot begin so."""
+    """Compute the start of a rerun of a finished run; raises if the rerun cannot start as requested."""
     if again.is_whole:
         return Restart({}, None, {}, [], [node.name for node in plan.root.nodes.values()])
     if len(again.paths) > limits.now.rerun_paths_max:
-        raise LimitExceeded("rerun_paths_max", f"a rerun names at most {limits.now.rerun_paths_max:,} paths")
+        raise LimitExceeded(
+            "rerun_paths_max", f"a rerun may name at most {limits.now.rerun_paths_max:,} paths"
+        )
     named = _paths(plan, again.paths)
     for path in named:
         _check_known(plan, run, path)
@@ -88,12 +91,12 @@ async def restart(store: Store, plan: Plan, run: Run, again: Again) -> Restart:
 
 
 class Past(Steps):
-    """The steps of a finished run, as far as a rerun needs them: not those inside of what is taken over as a whole."""
+    """The steps of a finished run that a rerun needs: not those inside a step that is copied as a whole."""
 
     def __init__(self, plan: Plan, named: list[str], *, failed: bool) -> None:
         super().__init__(every=failed)
         self.plan, self._named, self._only_failed = plan, named, failed
-        self.values: dict[str, msgspec.Raw] = {}  # of choices: what they gave, also where their block failed
+        self.values: dict[str, msgspec.Raw] = {}  # the result of choices, also where their block failed
         self._around = {scope for path in named for scope in _scopes_of(path)}
         self._known: dict[str, bool] = {"": True}
 
@@ -114,8 +117,8 @@ class Past(Steps):
         return super()._remembers(step) or self._is_visible(split(step.path)[0])
 
     def _is_visible(self, frame: str) -> bool:
-        """Can steps in this frame be named after it, or is one of them to be done again? Others are part of what the
-        scope around them gave."""
+        """Whether later expressions can refer to steps in this frame, or one of its steps is repeated. Otherwise its
+        steps are part of the output of the enclosing scope."""
         if frame not in self._known:
             scope = scope_of(frame)[0]
             inner = is_open_to_later(self.plan.node(scope)) or scope in self._around
@@ -138,47 +141,47 @@ class Past(Steps):
         if not found:
             where = f" in {', '.join(named)[:200]}" if named else ""
             raise InvalidInputs(
-                f"no step of run {run.id}{where} failed; rerun it from a step, or from its beginning"
+                f"no step of run {run.id}{where} failed; rerun it from a step, or from the beginning"
             )
         return list(dict.fromkeys(found))
 
     def _failed(self, run: Run) -> list[str]:
-        """The innermost steps that failed; of a run that did not complete, also those that it was stopped in."""
+        """The innermost failed steps; for a run that did not complete, also the steps during which it was stopped."""
         ends = ("failed",) if run.status == "completed" else ("failed", "cancelled")
         found = {step.path for step in self.by_path.values() if step.status in ends}
         causes = {scope for path in found for scope in _scopes_of(path)}
         return [path for path in found if path not in causes]
 
     def _entered(self, path: str) -> str:
-        """The step itself, or the outermost scope around it that a rerun cannot go into."""
+        """The step itself, or the outermost enclosing scope that a rerun cannot start inside."""
         for scope in reversed(list(_scopes_of(path))):
             if self._why_closed(scope) is not None:
                 return scope
         return path
 
     def _why_closed(self, scope: str) -> str | None:
-        """Why a rerun cannot begin inside a scope; None if it can."""
+        """Why a rerun cannot start inside a scope; None if it can."""
         node = self.plan.node(scope)
         is_poll = isinstance(node, Nested) and node.what == "poll"
-        return "a poll is made again as a whole" if is_poll else None
+        return "a poll can only be repeated as a whole" if is_poll else None
 
     def _check(self, run: Run, path: str) -> None:
-        """Can a rerun begin here?"""
+        """Raise if a rerun cannot start at this step."""
         for scope in _scopes_of(path):
             if (why := self._why_closed(scope)) is not None:
-                raise InvalidInputs(f"step {path!r} cannot be the first: {why}; begin with {scope!r}")
+                raise InvalidInputs(f"step {path!r} cannot be the first step: {why}; start with {scope!r}")
         if path in self.by_path or self._is_child(path, of_past=True):
             return
         if path not in self.plan.root.nodes or self.plan.has_vars:
-            raise InvalidInputs(f"step {path!r} cannot be the first: run {run.id} never came to it")
+            raise InvalidInputs(f"step {path!r} cannot be the first step: run {run.id} never reached it")
         for name, node in self.plan.root.nodes.items():
             if name == path:
                 return
             step = self.by_path.get(name)
             if step is None or step.status != "completed":
                 raise InvalidInputs(
-                    f"step {path!r} cannot be the first: {node.name!r} before it did not complete; "
-                    "begin with that one"
+                    f"step {path!r} cannot be the first step: {node.name!r} before it did not complete; "
+                    "start with that one"
                 )
 
     def _is_child(self, path: str, *, failed: bool = False, of_past: bool = False) -> bool:
@@ -190,13 +193,13 @@ class Past(Steps):
 
 
 def _paths(plan: Plan, given: Iterable[str]) -> list[str]:
-    """Paths as they were asked for; a step of the top level may be given by its id."""
+    """The requested paths; a top-level step may be given by its id."""
     ids = {node.name: name for name, node in plan.root.nodes.items()}
     return [ids.get(path, path) for path in given]
 
 
 def _check_known(plan: Plan, run: Run, path: str) -> None:
-    """Does the definition have such a step?"""
+    """Whether the definition has such a step."""
     try:
         scope, index = scope_of(path)
         node = plan.node(path if index is None else scope)
@@ -210,7 +213,8 @@ def _check_known(plan: Plan, run: Run, path: str) -> None:
 
 
 def is_open_to_later(node: Node) -> bool:
-    """Can steps inside be named by those after it? Then a rerun goes in again and ends each as it ended."""
+    """Whether later steps can refer to steps inside this one. Then a rerun enters it again and copies the outcome of
+    each."""
     return isinstance(node, Choice) or (isinstance(node, FanOut) and node.items is None and not node.gather)
 
 
@@ -219,7 +223,7 @@ def has_actions(block: Block) -> bool:
 
 
 def _scopes_of(path: str) -> Iterator[str]:
-    """The steps around a step or around a child of a fan-out, the innermost first."""
+    """The steps that enclose a step or a child of a fan-out, innermost first."""
     scope, index = scope_of(path)
     if index is not None:
         yield scope
@@ -233,7 +237,7 @@ def _scopes_of(path: str) -> Iterator[str]:
 
 
 class _Cut:
-    """Which steps are done again. `at` has, for each frame that a target stands in, when the first of them was reached."""
+    """Select the steps to repeat. `at` has, for each frame that contains a target, when the first target was reached."""
 
     def __init__(self, past: Past, targets: list[str]) -> None:
         self.past, self.targets = past, dict.fromkeys(targets)
@@ -246,8 +250,10 @@ class _Cut:
         self.graphs = self._firsts()
 
     def _firsts(self) -> dict[str, str]:
-        """Frames of graphs that a target stands in → the earliest visit of a node there that is a target or has one inside.
-        The rerun begins there, with the shared state of that moment; what came before it is not done and not taken over."""
+        """For each graph that contains a target: the earliest visit of a node that is a target or contains one.
+
+        The rerun starts there, with the variables of that moment. Earlier nodes are neither repeated nor copied.
+        """
         found: dict[str, str] = {}
         for path in (*self.targets, *self.around):
             frame = split(path)[0]
@@ -266,15 +272,15 @@ class _Cut:
         return index is None and isinstance(node, Nested) and has_actions(node.block)
 
     def is_passed_over(self, path: str) -> bool:
-        """Does a step stand in a graph, outside of the node that the graph begins at?"""
+        """Whether a step is inside a graph, but not inside the node at which the graph starts."""
         return any(
             beneath(frame, path) and path != first and not beneath(first, path)
             for frame, first in self.graphs.items()
         )
 
     def renamed(self, path: str) -> str:
-        """The start node of a graph counts as visited once, however often the earlier run visited it."""
-        # the innermost first: the outer names still fit
+        """The start node of a graph counts as visited once, however often the original run visited it."""
+        # innermost first, so that the outer names still match
         for frame in sorted(self.graphs, key=len, reverse=True):
             first = self.graphs[frame]
             if path == first or beneath(first, path):
@@ -294,21 +300,21 @@ class _Cut:
             path = scope_of(frame)[0]
 
     def outcome(self, step: StepView) -> bool:
-        """Is the outcome of a step taken over, as far as the step itself is concerned?"""
+        """Whether the outcome of a step is copied, regarding only the step itself."""
         if self.redoes(step.path):
             return False
-        if step.path in self.around:  # a choice leads where it led
+        if step.path in self.around:  # a choice takes the same route again
             return step.is_scope and isinstance(self.past.plan.node(step.path), Choice)
         if step.status not in ("completed", "failed"):
             return False
         if step.status == "failed":
-            # A scope that failed is only entered again to complete: what made it fail is done again too.
+            # A failed scope is entered again only to complete: the step that made it fail is repeated too.
             around = (self.past.by_path.get(scope) for scope in _scopes_of(step.path) if scope in self.around)
             return all(scope is None or scope.status == "completed" for scope in around)
         return True
 
     def is_inside_of_taken(self, path: str) -> bool:
-        """Is a step part of one that is taken over as a whole?"""
+        """Whether a step is inside a step that is copied as a whole."""
         for scope in _scopes_of(path):
             if scope in self.around:
                 continue
@@ -328,7 +334,7 @@ class _Cut:
         return [nodes[name].name for name in self._top() if name in steps and not self.redoes(name)]
 
     def runs(self) -> list[str]:
-        """Top-level steps that run, and the targets in the place of a step that runs in part."""
+        """The top-level steps that run; a step that runs only in part is replaced by the targets inside it."""
         names, nodes, done = [], self.past.plan.root.nodes, set(self.copied())
         for name, node in nodes.items():
             if name in self.around:
@@ -343,7 +349,7 @@ class _Cut:
 
 
 async def _taken_over(store: Store, run: Run, past: Past, cut: _Cut) -> dict[str, Outcome]:
-    """The outcomes that the rerun begins with; in a graph, those inside of the node that it begins at."""
+    """The outcomes with which the rerun starts; in a graph, those inside the node at which it starts."""
     taken, size = dict[str, Outcome](), 0
     gathered: Draft | None = None
     firsts = _first_of_choices(past)
@@ -370,12 +376,12 @@ async def _taken_over(store: Store, run: Run, past: Past, cut: _Cut) -> dict[str
 
 
 def _is_entered(node: Node, step: StepView) -> bool:
-    """A parallel has no outcome of its own: its branches have."""
+    """A parallel step has no outcome of its own; its branches have one each."""
     return step.is_scope and isinstance(node, FanOut) and is_open_to_later(node)
 
 
 def _first_of_choices(past: Past) -> dict[str, str]:
-    """Choice → the node it led to: the first that was reached inside."""
+    """By choice: the node to which it led, which is the first that was reached inside."""
     found: dict[str, str] = {}
     for path in past.by_path:  # in the order in which they were reached
         frame, tail = split(path)
@@ -389,14 +395,14 @@ def _check_size(path: str, size: int, total: int) -> None:
         raise LimitExceeded(
             "output_too_large",
             f"the output of {path} exceeds {limits.size(limits.now.value_bytes_max)}, which is too large to copy; "
-            f"begin with {path} or before it",
+            f"start with {path} or an earlier step",
             "value_bytes_max",
         )
     if total > limits.now.rerun_bytes_max:
         raise LimitExceeded(
             "state_too_large",
             f"the outputs that the re-run would copy exceed {limits.size(limits.now.rerun_bytes_max)}; "
-            "begin with an earlier step",
+            "start with an earlier step",
             "rerun_bytes_max",
         )
 
@@ -405,7 +411,7 @@ def _check_size(path: str, size: int, total: int) -> None:
 
 
 async def _begins_at(store: Store, plan: Plan, run: Run, cut: _Cut, frame: str) -> Outcome | None:
-    """Where a nested graph begins, and with which shared state; None if at its first node, as always."""
+    """Where a nested graph starts, and with which variables; None if it starts at its first node, as usual."""
     first = cut.graphs[frame]
     variables, left = await _vars_before(store, plan, run, cut, frame)
     node = base_of(split(first)[1])
@@ -419,8 +425,9 @@ async def _begins_at(store: Store, plan: Plan, run: Run, cut: _Cut, frame: str) 
 async def _vars_before(
     store: Store, plan: Plan, run: Run, cut: _Cut, frame: str
 ) -> tuple[dict[str, msgspec.Raw], list[str]]:
-    """The variables of a graph as they were when the rerun begins, and the nodes that were left before that. Where it begins
-    within a subflow, that is later than when the subflow began, and signals may have been heard meanwhile."""
+    """The variables of a graph at the moment the rerun starts, and the nodes that were left before it. If the rerun
+    starts inside a subflow, that moment is later than the start of the subflow, and signals may have arrived in
+    between."""
     inner = frame
     while cut.graphs[inner] in cut.graphs:
         inner = cut.graphs[inner]
@@ -435,12 +442,13 @@ async def _vars_before(
                 break
         await asyncio.sleep(0)
     if not moment.is_there:
-        raise InvalidInputs(f"step {first!r} cannot be the first: run {run.id} never came to it")
+        raise InvalidInputs(f"step {first!r} cannot be the first step: run {run.id} never reached it")
     return await _whole_values(store, run, moment.vars), list(moment.left)
 
 
 class _Moment:
-    """The variables of a graph, row by row, up to the moment at which a visit of a node begins, in it or in a graph inside."""
+    """The variables of a graph, row by row, up to the moment at which a visit of a node starts, in it or in a nested
+    graph."""
 
     def __init__(self, plan: Plan, frame: str, inner: str, first: str) -> None:
         self._plan, self._frame, self._inner = plan, frame, inner
@@ -466,13 +474,13 @@ class _Moment:
                 self._leave(order, split(order.path)[0])
 
     def _start(self, event: RunStarted) -> None:
-        """A rerun may have begun elsewhere."""
+        """A rerun may have started at another node."""
         if not self._frame:
             self.vars.update(event.vars)
         if not self._inner:
             self._come_to(event.first or self._begins)
         elif (taken := event.taken.get(self._inner)) is not None and taken.to is not None:
-            self._begins = ""  # it is taken to its first node when its variables are written
+            self._begins = ""  # it is moved to its first node when its variables are written
 
     def _leave(self, order: Take, frame: str) -> None:
         if frame == self._frame:
@@ -489,7 +497,7 @@ async def _whole_values(store: Store, run: Run, values: Mapping[str, msgspec.Raw
 
 
 def reached_from(plan: Plan, name: str) -> list[str]:
-    """The top-level steps that may run when a run begins at one of them, in the order of the definition."""
+    """The top-level steps that may run when a run starts at one of them, in the order of the definition."""
     todo, seen = [name], set[str]()
     while todo:
         name = todo.pop()

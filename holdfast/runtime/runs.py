@@ -1,6 +1,6 @@
 """One run by its id: read it, load it into memory, and apply an event to it. Commands and waits act on runs through this.
 
-When a method that applies an event returns, the event is durable. Does not know who asks.
+When a method that applies an event returns, the event is durable. Does not know which interface called.
 """
 
 from __future__ import annotations
@@ -59,7 +59,8 @@ class Runs:
         return resident
 
     async def hold(self, row: RunRow) -> ResidentRun:
-        """A run in memory, owned by this process. If all runs are driven here it goes on; otherwise nothing of it starts."""
+        """A run in memory, owned by this process. If this process drives all runs, the run continues; otherwise none
+        of its steps start."""
         known = self._door.residents.get(row.no)
         if known is not None:
             return known
@@ -73,7 +74,7 @@ class Runs:
         if resident is None:
             raise set_aside_error(self._door, row.no)
         if drives_all and not resident.run.over:
-            self._alarms.arm(resident)  # if no event is applied after all, its timers must still fire
+            self._alarms.arm(resident)  # if no event is applied in the end, its timers must still fire
         return resident
 
     async def _hold_open(self, run_id: RunId, tenant: str) -> ResidentRun:
@@ -92,8 +93,10 @@ class Runs:
     async def apply(
         self, resident: ResidentRun, event: Event, keep: Callable[[Status], Kept] | None = None
     ) -> Status:
-        """Apply an event, wait until it is durable, and return the status that the run has by it.
-        The response that `keep` makes of that status is stored in the same commit."""
+        """Apply an event, wait until it is durable, and return the status of the run after it.
+
+        The response that `keep` makes of that status is stored in the same commit.
+        """
         reply: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._door.apply(resident, event, reply)
         status = resident.run.status
@@ -103,7 +106,7 @@ class Runs:
         return status
 
     async def cancel(self, run_id: RunId, reason: str = "", *, tenant: str = DEFAULT_TENANT) -> None:
-        """Ask a run to stop. When this returns, the request is durable and nothing new starts. Raises RunIsOver."""
+        """Cancel a run. When this returns, the request is durable and no new step starts. Raises RunIsOver."""
         resident = await self._hold_open(run_id, tenant)
         await self.apply(resident, CancelRequested(self._outputs.secrets.redact(reason)))
 
@@ -117,8 +120,8 @@ class Runs:
         tenant: str = DEFAULT_TENANT,
         keep: Callable[[Status], Kept] | None = None,
     ) -> Status:
-        """Send a signal to a run: it is written to a variable of a graph, consumed by a step that waits for it, or kept.
-        Returns the status that the run has by it."""
+        """Send a signal to a run: it is written to a variable of a graph, consumed by a waiting step, or kept.
+        Returns the status of the run after it."""
         text = await self._outputs.redacted(encoded(value, "the value of the signal is"))
         resident = await self._hold_open(run_id, tenant)
         signal = SignalReceived(name, msgspec.Raw(text), correlation)
@@ -128,9 +131,9 @@ class Runs:
     # ------------------------------------------------------------------------------------------------ ownership
 
     async def take_up(self, run_id: RunId) -> ResidentRun:
-        """Continue one run, whichever process owned it last; its row is durable when this returns."""
+        """Continue one run, whichever process owned it last. Its row is durable when this returns."""
         return await self._ownership.take_up(await self.row_of(run_id))
 
     async def retry(self, run_id: RunId, *, tenant: str = DEFAULT_TENANT) -> None:
-        """Continue a run that was set aside; if not all runs are driven here, let the next process do so."""
+        """Continue a run that was set aside. If this process does not drive all runs, the next process continues it."""
         await self._ownership.retry(await self.row_of(run_id, tenant))

@@ -5,7 +5,7 @@
     close    in reverse, before the store: finish what is in progress
     abandon  in reverse: stop at once, write nothing
 
-The engine knows services by these four verbs alone. A service overrides those that it needs.
+The engine uses only these four methods. A service overrides the ones that it needs.
 """
 
 from __future__ import annotations
@@ -13,18 +13,19 @@ from __future__ import annotations
 
 class Service:
     async def open(self, *, drive: bool) -> None:
-        """Begin. Without `drive` the engine continues no run by itself, and acts only on those that a caller names."""
+        """Start. Without `drive` the engine continues no run by itself, and acts only on runs that a caller names."""
 
     async def close(self) -> None:
-        """Finish what must be finished. After this returns, the service starts nothing and writes nothing.
+        """Finish open work. After this returns, the service starts and writes nothing.
 
         May be called after `abandon`. If it raises, the services that are still open are abandoned.
         """
         self.abandon()
 
     def abandon(self, error: Exception | None = None) -> None:
-        """Stop now, without waiting and without writing. `error` is for the callers that wait for this service; without one,
-        as after a kill, they get no response. May be called twice."""
+        """Stop now, without waiting and without writing. `error` is raised in callers that wait for this service;
+        without one, as after a kill, they get no response. May be called twice."""
 
     async def restored(self) -> None:
-        """Commits work again: do what was missed. It is called again from the start if a service raises StoreUnavailable."""
+        """Commits work again: do what was missed. If a service raises StoreUnavailable, all services are called again
+        from the first."""

@@ -1,6 +1,7 @@
-"""Starting runs. One record says what is asked for, and every door starts runs by this one path.
+"""Starts runs. One record describes what is asked for, and every interface starts runs through this one path.
 
-A start is durable, with the request that asked for it, when it returns. Does not know who asks, or what happens to a run afterwards.
+A start is durable, together with the request that asked for it, when it returns. Does not know which interface
+called, or what happens to a run afterwards.
 """
 
 from __future__ import annotations
@@ -34,8 +35,8 @@ from holdfast.store.records import Firing, NewRun, Request, RunRow
 from holdfast.tools.secrets import Secrets, SecretUnavailable
 from holdfast.values import DEFAULT_TENANT, TERMINAL, NotJson, RunId, RunNo, decode, encode, is_text
 
-NAMES_READ_MAX: Final = 1_000  # to suggest the nearest one to an unknown name
-MEANINGS_MAX: Final = 1_000  # published names whose definition is remembered
+NAMES_READ_MAX: Final = 1_000  # to suggest the closest name for an unknown one
+MEANINGS_MAX: Final = 1_000  # published names whose definition is cached
 
 
 class StartRun(msgspec.Struct, kw_only=True):
@@ -45,22 +46,22 @@ class StartRun(msgspec.Struct, kw_only=True):
     inputs: dict[str, Any]
     tenant: str = DEFAULT_TENANT
     labels: Mapping[str, str] = {}
-    number: int | None = None  # the release of the definition, if it was found by name
+    number: int | None = None  # the release of the definition, if it was found by its name
     parent_job_id: str | None = None
-    final_callbacks: Sequence[Destination] = ()  # beside those of the workflow
+    final_callbacks: Sequence[Destination] = ()  # added to those of the workflow
     trace: str = ""  # the traceparent of the caller
     # With an id there is one run, however often it is asked for. `workflow` is what the caller named: a name, or a hash.
     request_id: str | None = None
     workflow: str = ""
-    # The occurrence that starts it, and what the commit of the start writes about that: made once the run has its id.
+    # The occurrence that starts it, and the rows about it for the commit of the start, made once the run has its id.
     trigger: TriggeredBy | None = None
     slot: str = ""
     firing: Callable[[NewRun], Firing] | None = None
 
 
 class RerunRun(msgspec.Struct, kw_only=True):
-    """What a caller asks for: another run of a finished one. Outcomes outside `again` are taken over; `inputs` replace those of
-    the same name."""
+    """What a caller asks for: a rerun of a finished run. Outcomes outside `again` are copied; `inputs` replace those
+    of the same name."""
 
     run_id: RunId
     again: Again = Again()
@@ -72,7 +73,7 @@ class RerunRun(msgspec.Struct, kw_only=True):
 class Begun(NamedTuple):
     no: RunNo
     run_id: RunId
-    resident: ResidentRun | None  # None if an earlier request began it
+    resident: ResidentRun | None  # None if an earlier request started it
 
 
 class Starts:
@@ -94,13 +95,14 @@ class Starts:
         self._residents, self._secrets, self._requests = residents, secrets, Requests(store)
         self._template_env, self.resident_max = template_env, resident_max
         self._admit, self._gate = admit, gate
-        # By tenant and name. Only this process can publish, so it forgets them when it does.
+        # By tenant and name. Only this process can publish, so it invalidates the entry when it does.
         self._meanings: dict[tuple[str, str], tuple[Definition, int]] = {}
 
     # -------------------------------------------------------------------------------------------------- starting
 
     async def start(self, order: StartRun) -> Begun:
-        """Start a run, unless the request has one already. Raises FiringLost if its schedule has decided otherwise meanwhile."""
+        """Start a run, unless the request already has one. Raises FiringLost if its schedule has decided otherwise
+        meanwhile."""
         self._gate.check()
         if order.request_id is None:
             return _begun(await self._start(order, None))
@@ -125,7 +127,7 @@ class Starts:
         digest: str,
         begin: Callable[[tuple[str, str]], Awaitable[ResidentRun]],
     ) -> Begun:
-        begun: ResidentRun | None = None  # of several callers at once, only one starts the run
+        begun: ResidentRun | None = None  # of several concurrent callers only one starts the run
 
         async def made() -> Started:
             nonlocal begun
@@ -223,7 +225,7 @@ class Starts:
         return resident
 
     def _check_callbacks(self, tenant: str, started: RunStarted) -> None:
-        """Refuse a start whose final callbacks could never be signed, while its caller can still be told so."""
+        """Refuse a start whose final callbacks could never be signed, while the caller can still get the error."""
         for one in started.destinations:
             if one.secret_env is not None:
                 try:
@@ -232,7 +234,7 @@ class Starts:
                     raise InvalidInputs(str(error)) from None
 
     def _environment(self, plan: Plan) -> dict[str, str | None]:
-        """The environment variables that a plan names, as they are now: the run keeps these values."""
+        """The environment variables that a plan names, as they are now. The run keeps these values."""
         return {name: os.environ.get(name) for name in plan.env if name in self._template_env}
 
     async def past(self, run_id: RunId, tenant: str = DEFAULT_TENANT) -> tuple[RunRow, ResidentRun]:
@@ -249,7 +251,7 @@ class Starts:
     # ------------------------------------------------------------------------------------------------------ names
 
     async def published(self, name: str, tenant: str = DEFAULT_TENANT) -> tuple[Definition, int]:
-        """The definition that a name means now, and the number of its release."""
+        """The definition that a name refers to now, and the number of its release."""
         self._gate.check()
         meanings = self._meanings
         known = meanings.get((tenant, name))
@@ -258,8 +260,8 @@ class Starts:
         found = await self._store.published(tenant, name) if is_text(name) else None
         if found is None:
             near = did_you_mean(name, await self._store.workflow_names(tenant, NAMES_READ_MAX))
-            hint = near or "publish it first, or give a definition, or the path of a .yaml file"
-            raise NotFound(f"no workflow {name!a} is published here; {hint}")
+            hint = near or "publish it first, or pass a definition or the path of a .yaml file"
+            raise NotFound(f"no workflow {name!a} is published; {hint}")
         version, definition, number = found
         if len(meanings) >= MEANINGS_MAX:
             meanings.clear()
@@ -267,12 +269,13 @@ class Starts:
         return meant
 
     def forget_names(self) -> None:
-        """A name means another definition from now on."""
-        self._meanings = {}  # not cleared: a definition that is being read for the old meaning is added to the old ones
+        """A name refers to another definition from now on."""
+        # replaced, not cleared: a definition that is being loaded for the old meaning is added to the old mapping
+        self._meanings = {}
 
     async def _named(self, tenant: str, name: str, by: Definition) -> Definition:
-        """What a name means in a definition: the file of that name beside it, if it was read from a file, else what is
-        published."""
+        """What a name in a definition refers to: the file of that name beside it, if it was read from a file,
+        otherwise the published release."""
         beside = path_beside(by, name)
         if beside is not None:
             return self._plans.read_file(beside)
@@ -284,11 +287,12 @@ def _begun(resident: ResidentRun) -> Begun:
 
 
 def _check_labels(labels: Mapping[Any, Any], count: int) -> None:
-    """Refuse labels that a start may not give; `count` is how many its run would have, with those of its workflow."""
+    """Refuse labels that a start may not have; `count` is the number of labels of the run, including those of its
+    workflow."""
     if count > limits.now.labels_max:
         raise LimitExceeded(
             "too_many_labels",
-            f"a run has at most {limits.now.labels_max} labels, not {count:,}",
+            f"a run may have at most {limits.now.labels_max} labels, not {count:,}",
             "labels_max",
         )
     for name, value in labels.items():
@@ -307,7 +311,7 @@ def encoded(value: Any, what: str = "the inputs are") -> bytes:
     if len(text) > limits.now.value_bytes_max:
         raise LimitExceeded(
             "input_too_large",
-            f"{what} over {limits.size(limits.now.value_bytes_max)}; pass a path or a reference instead",
+            f"{what} larger than {limits.size(limits.now.value_bytes_max)}; pass a path or a reference instead",
             "value_bytes_max",
         )
     return text

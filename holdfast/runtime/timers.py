@@ -1,9 +1,9 @@
-"""Wakes runs when their time has come. Does not know what a timer is for.
+"""Wakes runs when a timer is due. Does not know what a timer is for.
 
-Runs in memory stand in a heap; of the parked ones only the earliest due time is known, the store has the rest. While
-any deadline exists the loop sleeps at most a second and reads the wall clock anew, so a clock that is set, or a machine
-that was asleep, costs a second at most; with no deadline there is nothing to wake up for. A wall clock that was set back,
-or that jumped forward because the machine was asleep or the clock was set, is reported.
+Timers of runs in memory are kept in a heap. For evicted runs only the earliest due time is kept; the store has the
+rest. While there is any deadline, the loop sleeps for at most a second and reads the wall clock again. A changed
+clock, or a machine that was suspended, therefore delays a timer by at most a second. Without a deadline the loop does
+not wake up. A wall clock that was set back, or that jumped forward after a suspend, is reported.
 """
 
 from __future__ import annotations
@@ -18,25 +18,25 @@ from holdfast.runtime.clock import JUMP_MS_LEAST, Clock
 from holdfast.values import Millis, RunNo
 
 SLEEP_SECONDS_MAX: Final = 1.0
-# uvloop counts a sleep from when its turn began: a sleep that begins at the end of a long turn lasts too long. The last
-# stretch is slept by itself, after a turn in which nothing was done.
+# uvloop measures a sleep from the start of its turn, so a sleep that begins at the end of a long turn lasts too long.
+# The last part is therefore slept separately, in a turn that does nothing else.
 LAST_STRETCH_SECONDS: Final = 0.02
 STALE_ENTRIES: Final = 1_000
-WOKEN_AT_ONCE: Final = 500  # runs; what they do next begins before more of them are woken
+WOKEN_AT_ONCE: Final = 500  # runs per turn; their next work starts before more runs are woken
 
 
 class Timers:
-    """With `by_hand`, the clock only moves when the caller moves it: there is no need to read it in between."""
+    """With `by_hand` the clock only moves when the caller moves it, so it is not read in between."""
 
     def __init__(self, clock: Clock, *, by_hand: bool = False) -> None:
         self._clock = clock
         self._awake_at: Millis | None = None  # when the wall clock was last read while there was a deadline
-        self._ahead: int | None = None  # of the monotonic clock, in ms, when the wall clock was last read
+        self._ahead: int | None = None  # by the monotonic clock, in ms, when the wall clock was last read
         self._heap: list[tuple[Millis, RunNo]] = []
         self._armed: dict[RunNo, Millis] = {}
         self._parked: Millis | None = None
         self._handle: asyncio.TimerHandle | None = None
-        self._until = Millis(0)  # what the handle sleeps towards
+        self._until = Millis(0)  # the time for which the handle is set
         self._is_closed = False
         self.sleep_seconds_max = math.inf if by_hand else SLEEP_SECONDS_MAX
         self._last_stretch_seconds = 0.0 if by_hand else LAST_STRETCH_SECONDS
@@ -48,16 +48,17 @@ class Timers:
         set_back: Callable[[], None] = lambda: None,
         jumped: Callable[[Millis], None] = lambda awake_at: None,
     ) -> None:
-        """Call `wake` for a run in memory that is due, `look` when one in the store is, `set_back` when the wall clock was set
-        back, and `jumped` when it has moved further than the monotonic clock, with the time before that."""
+        """Set the callbacks: `wake` for a run in memory that is due, `look` when a run in the store is due,
+        `set_back` when the wall clock was set back, and `jumped` when it moved further than the monotonic clock, with
+        the time before that."""
         self._wake, self._look, self._set_back, self._jumped = wake, look, set_back, jumped
 
     def arm(self, no: RunNo, at: Millis) -> None:
-        """Wake this run at `at`; the last word counts."""
+        """Wake this run at `at`; a later call replaces an earlier one."""
         if self._armed.get(no) != at:
             self._armed[no] = at
             heapq.heappush(self._heap, (at, no))
-            if len(self._heap) > STALE_ENTRIES + 2 * len(self._armed):  # most of it was armed anew since
+            if len(self._heap) > STALE_ENTRIES + 2 * len(self._armed):  # most entries are out of date
                 self._heap = [(due, run) for run, due in self._armed.items()]
                 heapq.heapify(self._heap)
             if self._handle is None or at < self._until:
@@ -73,11 +74,11 @@ class Timers:
             self._sleep()
 
     def read_clock(self) -> None:
-        """The clock was set by this process: what is waited for may be nearer."""
+        """This process has set the clock, so a timer may be due sooner."""
         self._sleep()
 
     def check_clock(self) -> Millis:
-        """Read the wall clock, and report if it was set or jumped since it was last read."""
+        """Read the wall clock, and report if it was changed since the last reading."""
         now = self._clock.now()
         before, self._ahead = self._ahead, self._ahead_of_monotonic(now)
         awake_at, self._awake_at = self._awake_at, now
@@ -94,7 +95,7 @@ class Timers:
 
     def _next(self) -> Millis | None:
         while self._heap and self._armed.get(self._heap[0][1]) != self._heap[0][0]:
-            heapq.heappop(self._heap)  # armed anew or disarmed since
+            heapq.heappop(self._heap)  # the timer was changed or removed since
         first = self._heap[0][0] if self._heap else None
         if self._parked is None or first is None:
             return first if self._parked is None else self._parked
@@ -133,7 +134,7 @@ class Timers:
         woken = 0
         while woken < WOKEN_AT_ONCE and self._heap and self._heap[0][0] <= now:
             at, no = heapq.heappop(self._heap)
-            if self._armed.get(no) == at:  # else armed anew or disarmed since
+            if self._armed.get(no) == at:  # otherwise the timer was changed or removed since
                 del self._armed[no]
                 self._wake(no)
                 woken += 1

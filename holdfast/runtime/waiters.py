@@ -1,4 +1,4 @@
-"""Callers that wait for a run: until it ends, or until it waits for callbacks alone."""
+"""Callers that wait for a run: until it ends, or until it only waits for callbacks."""
 
 from __future__ import annotations
 
@@ -17,31 +17,34 @@ from holdfast.values import TERMINAL, RunNo
 Waiter = asyncio.Future[ResidentRun]
 
 
-CLOSED: Final = "the engine was closed before the run had finished; the run continues when it is opened again"
+CLOSED: Final = (
+    "the engine was closed before the run had finished; the run continues when the engine is opened again"
+)
 
 
 class Waiters(Service):
     def __init__(self, store: Store, door: Door, residents: Residents, gate: Gate) -> None:
         self._store, self._door, self._residents, self._gate = store, door, residents, gate
-        # Searches for early callbacks of a run: until they end, it does not rest.
+        # Searches for early callbacks of a run: while one is in progress, the run is not idle.
         self._searches: Counter[RunNo] = Counter()
         self._waiters: dict[RunNo, list[Waiter]] = {}
         self._resting: dict[RunNo, list[Waiter]] = {}
 
     def check(self, no: RunNo) -> None:
-        """Raise if no row of a run will be written by this process any more, although the run has not finished."""
+        """Raise if this process will write no more rows of an unfinished run."""
         if self._door.is_over:
-            raise NodeIsOver("another process has taken this file over")
+            raise NodeIsOver("another process owns this database now")
         if no in self._door.quarantined:
             raise set_aside_error(self._door, no)
 
     async def ended(self, no: RunNo) -> ResidentRun:
-        """Wait until a run has finished, according to its rows on disk."""
+        """Wait until a run has finished, according to its durable rows."""
         self._gate.check()
         if self._door.is_over:
-            raise NodeIsOver("another process has taken this file over")
+            raise NodeIsOver("another process owns this database now")
         waiter: Waiter = asyncio.get_running_loop().create_future()
-        self._waiters.setdefault(no, []).append(waiter)  # before the row is read: it may end meanwhile
+        # registered before the row is read, because the run may end in between
+        self._waiters.setdefault(no, []).append(waiter)
         try:
             return await self._ended_before(no) or await waiter
         finally:
@@ -52,7 +55,7 @@ class Waiters(Service):
                     del self._waiters[no]
 
     async def _ended_before(self, no: RunNo) -> ResidentRun | None:
-        """The run, if it had ended before."""
+        """The run, if it has already ended."""
         if no in self._door.residents:
             return None
         row = await self._store.run_by_no(no)
@@ -61,7 +64,7 @@ class Waiters(Service):
         return await self._residents.load(no) if row is not None and row.status in TERMINAL else None
 
     async def rests(self, no: RunNo) -> None:
-        """Wait until all that is open of a run waits for callbacks that are not here yet, as its rows on disk tell it."""
+        """Wait until all open steps of a run wait for callbacks that have not arrived, according to its durable rows."""
         while True:
             waiter: Waiter = asyncio.get_running_loop().create_future()
             self._resting.setdefault(no, []).append(waiter)
@@ -79,14 +82,14 @@ class Waiters(Service):
         return resident.run.only_called_back and resident.run.no not in self._searches
 
     def resting(self, resident: ResidentRun) -> None:
-        """A run may rest from here on."""
+        """A run may be idle now."""
         if self._resting and self._is_resting(resident):
             for waiter in self._resting.get(resident.run.no, ()):
                 if not waiter.done():
                     waiter.set_result(resident)
 
     def search_begins(self, resident: ResidentRun) -> None:
-        """A call has paused, and an early callback is searched for it."""
+        """A call has paused, and the store is searched for an early callback to it."""
         self._searches[resident.run.no] += 1
 
     def search_ends(self, resident: ResidentRun) -> None:

@@ -1,10 +1,10 @@
-"""Runs that move without a new input: those that an earlier process left, those that are due, and their timers.
+"""Continues runs that need no new input: runs of an earlier process, runs that are due, and timers.
 
     open, a free slot, a due time ──► fill ──► ownership ──► runs in memory
     a timer in memory ──► the door ──► TimerFired
 
-Also notices that the wall clock was set back: delays that count from an event then go on by the monotonic clock. Knows when,
-not what a timer is for.
+Also detects that the wall clock was set back; delays that count from an event then continue by the monotonic clock.
+Knows when a timer is due, not what it is for.
 """
 
 from __future__ import annotations
@@ -34,11 +34,12 @@ log = logging.getLogger("holdfast")
 
 AGAIN_MS: Final = 1_000  # after a read that failed
 FOR_EVER: Final = Millis(2**62)
-ROWS_READ: Final = 1_000  # of the journal, the last ones, for times that are in the future
+ROWS_READ: Final = 1_000  # rows at the end of the journal that are checked for times in the future
 
 
 class Wakes(Service):
-    """`on_set_back` is called with the latest time in the journal if the wall clock was set back before this process began."""
+    """`on_set_back` is called with the latest time in the journal if the wall clock was set back before this process
+    started."""
 
     def __init__(
         self,
@@ -61,7 +62,7 @@ class Wakes(Service):
         self._timers.begin(self._due, self.fill, self._set_back)
         self._waking: set[asyncio.Task[None]] = set()
         self._filling: asyncio.Task[None] | None = None
-        self._fill_again = False  # asked while it fills
+        self._fill_again = False  # requested while a fill is in progress
         self._has_filled = False
         self._watching: asyncio.TimerHandle | None = None
         self._is_closed = False
@@ -91,17 +92,17 @@ class Wakes(Service):
 
     @property
     def is_filling(self) -> bool:
-        """Runs of former owners are being adopted, or will be once there is room, or the store can write."""
+        """Whether runs of former owners are being adopted, or will be once there is room or the store can be written."""
         waits = self._dispatch.when_free is not None or self._filling is not None
         return not self._is_closed and (waits or self._door.is_stalled)
 
     def _fill_watched(self) -> None:
-        """The other runs have had their time: now those that may have crashed a process."""
+        """The head start of the other runs is over: load those that may have crashed a process."""
         self._ownership.let_go()
         self.fill()
 
     def fill(self) -> None:
-        """Take runs up in the background, as far as there is room."""
+        """Load runs in the background, as far as there is room."""
         self._dispatch.when_free = None
         is_able = self._ownership.drives_all and not (self._door.is_over or self._door.is_stalled)
         self._fill_again = is_able and not self._is_closed
@@ -110,11 +111,12 @@ class Wakes(Service):
 
     async def _fill(self) -> None:
         try:
-            while self._fill_again:  # asked for again meanwhile: what was read is out of date
+            # requested again in the meantime: the rows that were read are out of date
+            while self._fill_again:
                 self._fill_again = False
                 await self._fill_once()
         except StoreUnavailable as error:
-            log.warning("runs cannot be read now, and are taken up later: %s", error)
+            log.warning("cannot read runs now; retrying later: %s", error)
             self._timers.parked_until(Millis(self._clock.now() + AGAIN_MS))
         finally:
             self._filling = None
@@ -137,8 +139,8 @@ class Wakes(Service):
             await self._sleep_until_due(now)
 
     async def _sleep_until_due(self, filled: Millis) -> None:
-        """What was due at the last fill is in memory, or set aside: its row says so later or never, and the other runs must
-        not wait for that."""
+        """Runs that were due at the last fill are in memory or set aside. Their rows are updated later or never, and
+        other runs must not wait for that."""
         first = await self._store.next_wake()
         if first is not None and first <= filled:
             self._timers.parked_until(Millis(filled + AGAIN_MS))
@@ -160,24 +162,24 @@ class Wakes(Service):
             if timer == "expiry" and self._polling.looks_first(resident, path):
                 is_held = True
                 continue
-            # The run's own time goes on where that of the wall clock was set back.
+            # Use the time of the run itself if the wall clock was set back.
             not_before = at if at > now and self._delays.has(no) else ANY_TIME
             self._door.apply(resident, TimerFired(path, timer), not_before=not_before)
         if is_held:
             self._arm_others(resident, now)
         elif not due:
-            self._alarms.arm(resident)  # the clock was set back this very moment
+            self._alarms.arm(resident)  # the clock was set back at this moment
 
     def _arm_others(self, resident: ResidentRun, now: Millis) -> None:
-        """The end of a wait is held back: that must not keep the other timers of the run from firing."""
+        """The expiry of a wait is postponed: the other timers of the run must still fire."""
         others = [at for at in self._delays.hours(resident.run).values() if at > now]
         self._timers.arm(resident.run.no, min([*others, Millis(now + AGAIN_MS)]))
 
     # ------------------------------------------------------------------------------ a wall clock that was set back
 
     def _set_back(self) -> None:
-        """The wall clock was set back: delays go on by the monotonic clock, of runs in memory and of evicted ones."""
-        log.warning("the wall clock was set back; retries and polls go on by the monotonic clock")
+        """The wall clock was set back: delays of runs in memory and of evicted runs continue by the monotonic clock."""
+        log.warning("the wall clock was set back; retries and polls continue by the monotonic clock")
         self._delays.is_on = True
         for resident in list(self._door.residents.values()):
             self._alarms.arm(resident)
@@ -185,7 +187,7 @@ class Wakes(Service):
             self._in_background(self._find_delayed)
 
     async def _find_set_back(self, now: Millis) -> None:
-        """Was the wall clock set back while no process had the file, or while another had it?"""
+        """Check whether the wall clock was set back while no process, or another process, had the database open."""
         latest = await self._store.latest_at(ROWS_READ)
         self._has_filled = True
         if latest is not None and latest - now >= JUMP_MS_LEAST:
@@ -193,7 +195,8 @@ class Wakes(Service):
             self._set_back()
 
     async def _find_delayed(self) -> None:
-        """Read the evicted runs that are due next, as many as may be in memory, for delays among their timers."""
+        """Load the evicted runs that are due next, as many as may be in memory, and correct the delays among their
+        timers."""
         for no in await self._store.due(FOR_EVER, self._ownership.resident_max):
             if no in self._door.residents or no in self._door.quarantined:
                 continue
@@ -202,7 +205,7 @@ class Wakes(Service):
             except Unavailable:
                 raise
             except Exception:
-                log.exception("run number %d cannot be read for its delays", no)
+                log.exception("cannot read the delays of run number %d", no)
                 continue
             if resident is not None and no not in self._door.residents:
                 self._alarms.arm_evicted(resident)
@@ -223,7 +226,7 @@ class Wakes(Service):
                 try:
                     return await work()
                 except Unavailable as error:
-                    log.warning("delays are checked again later: %s", error)
+                    log.warning("cannot check delays now; retrying later: %s", error)
                     await asyncio.sleep(AGAIN_MS / 1000)
 
         task = asyncio.get_running_loop().create_task(tried_until_it_is_done())

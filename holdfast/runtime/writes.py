@@ -1,7 +1,8 @@
-"""What is written beside the journals of runs, for workers and for deliveries: many of them in one commit.
+"""Commits rows that belong to no journal, for workers and deliveries, many of them at a time.
 
-Knows commits, not what is written. A part that must not go on before its rows are durable waits for them. When a commit fails
-waiting callers are notified, and the rows are written again later: what they would take back by another row does no harm.
+Knows commits, not what is written. A part that must not continue before its rows are durable waits for them. If a
+commit fails, waiting callers get the error, and the rows are written again later; rewriting a row that was superseded
+does no harm.
 """
 
 from __future__ import annotations
@@ -27,17 +28,16 @@ class Writes:
         self.batch = Batch()
         self._waiters: list[Waiter] = []
         self._handle: asyncio.Handle | None = None
-        # one at a time: what is written again after a failure must not undo what came after it
-        self._in_flight = False
+        self._in_flight = False  # one commit at a time: a retried row must not overwrite a later one
         self._is_closed = False
 
     def soon(self) -> None:
-        """Write what was put into the batch, without waiting for it."""
+        """Write the rows of the batch, without waiting for them."""
         if self._handle is None and not self._is_closed:
             self._handle = asyncio.get_running_loop().call_soon(self._flush)
 
     def durable(self) -> Waiter:
-        """Answered when what was put into the batch is on disk."""
+        """A future that is resolved when the rows of the batch are durable."""
         waiter: Waiter = asyncio.get_running_loop().create_future()
         if self._is_closed:
             waiter.set_exception(NodeIsOver("this engine is closed"))
@@ -47,7 +47,7 @@ class Writes:
         return waiter
 
     def close(self) -> None:
-        """Write what is owed, and nothing after it."""
+        """Write the pending rows, and accept no more after them."""
         if self.batch.has_rest and not self._is_closed:
             self._submit()
         self.abandon()
@@ -84,13 +84,13 @@ class Writes:
         if isinstance(error, NodeIsOver | SystemExit):
             self._is_closed = True
             return
-        log.error("what stands beside the journals could not be written, and is tried again: %s", error)
+        log.error("rows of workers and deliveries could not be written; retrying: %s", error)
         self._keep(batch)
         if self._handle is None:
             self._handle = asyncio.get_running_loop().call_later(AGAIN_SECONDS, self._flush)
 
     def _keep(self, old: Batch) -> None:
-        """Ahead of what came since: of two rows under one key, the later one counts."""
+        """Put failed rows before the rows that were added since: of two rows with the same key, the later one counts."""
         new = self.batch
         new.workers[:0], new.forgotten_workers[:0] = old.workers, old.forgotten_workers
         new.assignments[:0], new.ended_assignments[:0] = old.assignments, old.ended_assignments

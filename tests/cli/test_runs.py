@@ -284,7 +284,7 @@ def test_a_rerun_says_first_what_will_run(cli: Cli) -> None:
 
 def test_a_rerun_cannot_begin_after_a_step_that_did_not_complete(cli: Cli) -> None:
     refused = cli.run("runs", "rerun", failed(cli), "--from", "third", "--preview")
-    assert (refused.returncode, "begin with that one" in refused.stderr) == (2, True)
+    assert (refused.returncode, "start with that one" in refused.stderr) == (2, True)
 
 
 def test_an_open_run_is_gone_on_with_instead(cli: Cli) -> None:

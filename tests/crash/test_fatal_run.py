@@ -106,7 +106,7 @@ async def test_after_three_deaths_a_run_is_set_aside_and_the_others_complete(
                 await asyncio.sleep(0.1)
         status, shown = await server.ask("GET", f"/runs/{bad}")
         assert status == 200
-        assert "3 processes died" in shown["set_aside"]["reason"]
+        assert "3 processes crashed" in shown["set_aside"]["reason"]
         assert f"--retry-run {bad}" in shown["set_aside"]["retry"]
         _, explained = await server.ask("GET", f"/runs/{bad}/explain")
         assert [reason["reason"] for reason in explained["reasons"]] == ["set_aside"]
@@ -116,7 +116,7 @@ async def test_after_three_deaths_a_run_is_set_aside_and_the_others_complete(
         await server.end()
 
     told = holdfast(server.database, "runs", "show", bad).stdout
-    assert "set aside: 3 processes died" in told and f"--retry-run {bad}" in told
+    assert "set aside: 3 processes crashed" in told and f"--retry-run {bad}" in told
     assert holdfast(server.database, "doctor", "--retry-run", bad).returncode == 0
     await server.live()  # one without the defect
     try:

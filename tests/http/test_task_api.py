@@ -433,7 +433,7 @@ async def test_a_flow_of_which_nothing_is_published_starts_no_task(centre: Centr
     for _ in range(2):
         status, refusal = await centre.ask("POST", "/tasks", {"flow_id": flow["id"]})
         assert (status, refusal["error"]) == (404, "not found")
-        assert "no workflow 'bare' is published here" in refusal["message"]
+        assert "no workflow 'bare' is published" in refusal["message"]
         await centre.post("/flows/version", {"flow_id": flow["id"], "definition": WAITS, "status": "draft"})
     assert await centre.get("/tasks") == []
 

@@ -392,7 +392,7 @@ def test_edited_inputs_replace_those_of_the_same_name_and_what_came_before_stays
 
 @pytest.mark.parametrize(("path", "error", "says"), [
     ("nowhere", NotFound, "has no step"),
-    ("loop[9]", InvalidInputs, "never came to it"),
+    ("loop[9]", InvalidInputs, "never reached it"),
     ("loop[0].z", NotFound, "has no step"),
     ("after.x", NotFound, "has no step"),
     ("after[1]", NotFound, "has no step"),

@@ -347,7 +347,7 @@ async def test_the_bytes_of_results_that_nobody_waits_for_have_a_limit(
     refused = [one for one in told if isinstance(one, LimitExceeded)]
     assert [one.limit for one in refused] == ["early_results_too_large"] * 2
     assert (await engine.resume("X9", "x" * 18))["reason"] == "parked"  # what is left
-    with pytest.raises(LimitExceeded, match="would be over"):
+    with pytest.raises(LimitExceeded, match="would exceed"):
         await engine.resume("X3", "")
 
 

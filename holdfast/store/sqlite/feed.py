@@ -1,4 +1,4 @@
-"""The journal of all runs in the order of commits, on SQLite. Part of SqliteReads (reads.py), which gives it `_ask`.
+"""The journal of all runs in the order of commits, on SQLite.
 
 One connection writes, so the order of the rows of the table is the order of their commits: a cursor is the number of a row.
 """
@@ -6,11 +6,10 @@ One connection writes, so the order of the rows of the table is the order of the
 from __future__ import annotations
 
 import re
-from typing import Any, Final
-
-import apsw
+from typing import Final
 
 from holdfast.store.feed import Committed, Cursor, Stretch
+from holdfast.store.sqlite.asking import Asking
 
 _NUMBER: Final = re.compile(r"[0-9]{1,18}")
 
@@ -24,10 +23,7 @@ class RowNumber(Cursor, frozen=True, order=True):
         return str(self.pos)
 
 
-class FeedReads:
-    def _ask(self, name: str, args: Any = ()) -> apsw.Cursor:
-        raise NotImplementedError
-
+class FeedReads(Asking):
     def cursor(self, text: str) -> Cursor:
         """Read the text of a cursor. Raise ValueError if it is not one."""
         if not _NUMBER.fullmatch(text):

@@ -1,29 +1,25 @@
-"""Reads of schedules, their cursors and their ledger, on SQLite. Part of SqliteReads (reads.py), which gives it `_ask`."""
+"""Reads of schedules, their cursors and their ledger, on SQLite."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
-import apsw
 import msgspec
 
 from holdfast.store.records import CursorRow, LedgerKey, LedgerRow, ScheduleRow, ScheduleState
+from holdfast.store.sqlite.asking import Asking
 from holdfast.store.sqlite.lists import NO_BOUND
 from holdfast.values import Millis, RunId, RunNo
 
 
-class ScheduleReads:
-    node: str
+class ScheduleReads(Asking):
     # The only slot whose schedules are decided here, if it is not that of all nodes together and that of this node.
     only_slot: str | None = None
 
     @property
     def _slots(self) -> tuple[str, str]:
         return ("", self.node) if self.only_slot is None else (self.only_slot, self.only_slot)
-
-    def _ask(self, name: str, args: Any = ()) -> apsw.Cursor:
-        raise NotImplementedError
 
     async def schedule(self, tenant: str, schedule_id: str) -> ScheduleRow | None:
         return next(iter(self._schedules("schedule", tenant, schedule_id)), None)

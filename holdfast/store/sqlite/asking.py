@@ -1,0 +1,149 @@
+"""Queries of a SQLite file, and what its errors mean. The reads of each kind (reads.py and its neighbours) are built on it.
+
+All reads within one turn of the event loop see one snapshot: it begins with the first query of the turn and ends with the
+turn, or before a commit of ours. Beginning one costs more than most queries, and SQLite drops its page cache when another
+connection has written to the file.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import wraps
+from typing import Any, Final, TypeVar
+
+import apsw
+import msgspec
+
+from holdfast.errors import StoreDamaged, StoreUnavailable
+from holdfast.store.files import file_of
+from holdfast.store.statements import statements
+
+MEND: Final = "Stop the server, keep a copy of the files, run holdfast doctor, and restore a backup"
+
+# A store that fails in one of these ways may work again, and none of them is the fault of a batch or a run.
+AWAY: Final = (
+    apsw.FullError,
+    apsw.IOError,
+    apsw.BusyError,
+    apsw.LockedError,
+    apsw.ProtocolError,
+    apsw.CantOpenError,
+    apsw.ReadOnlyError,
+    apsw.PermissionsError,
+    apsw.InterruptError,
+    apsw.NoMemError,
+    apsw.CorruptError,
+    apsw.NotADBError,
+    MemoryError,
+    OSError,
+)
+
+Record = TypeVar("Record", bound=msgspec.Struct)
+Asked = TypeVar("Asked", bound="Asking")
+
+
+def _translated(method: Any) -> Any:
+    @wraps(method)
+    async def ask(self: Asking, *args: Any, **named: Any) -> Any:
+        try:
+            return await method(self, *args, **named)
+        except apsw.Error as error:
+            raise self._in_our_words(error, "read") from error
+
+    return ask
+
+
+def errors_in_our_words(cls: type[Asked]) -> type[Asked]:
+    """Make every question raise StoreUnavailable where SQLite says that the file cannot be read."""
+    inherited = [vars(base) for base in reversed(cls.__mro__)]
+    for name, method in [item for found in inherited for item in found.items()]:
+        if inspect.iscoroutinefunction(method):
+            setattr(cls, name, _translated(method))
+    return cls
+
+
+class Asking:
+    def __init__(self, path: str) -> None:
+        self.path, self.epoch, self.node = path, 0, "local"
+        self._file = file_of(path)
+        self._sql = statements("sqlite")
+        self._read: apsw.Connection
+        self._reader: apsw.Cursor
+        self._ending: asyncio.Handle | None = None  # ends the snapshot at the end of this turn of the loop
+
+    def _read_with(self, db: apsw.Connection) -> None:
+        self._read, self._reader = db, db.cursor()
+
+    def _value(self, db: apsw.Connection, name: str, *args: Any) -> Any:
+        return db.execute(self._sql[name], args).get
+
+    def condemn(self, why: str, db: apsw.Connection | None = None) -> StoreDamaged:
+        return StoreDamaged(why)
+
+    def _in_our_words(
+        self, error: BaseException, what: str, db: apsw.Connection | None = None
+    ) -> BaseException:
+        """What an SQLite error means: the file is damaged, or unavailable for now; any other is a bug in Holdfast."""
+        if isinstance(error, apsw.CorruptError | apsw.NotADBError) or _is_cut(error):
+            return self.condemn(f"{self.path} is damaged: {error}. {MEND}", db)
+        if isinstance(error, AWAY):
+            return StoreUnavailable(f"{self.path} cannot be {what} now: {error}")
+        return error
+
+    # ------------------------------------------------------------------------------------------------- a look
+
+    def _ask(self, name: str, args: Any = ()) -> apsw.Cursor:
+        """The answer, to be read before the next question: a cursor for each would cost as much as a short answer."""
+        if self._ending is None:
+            self._begin_look()
+        return self._reader.execute(self._sql[name], args)
+
+    def _ask_all(self, name: str) -> apsw.Cursor:
+        """The same for an answer that is read bit by bit, with other questions between."""
+        if self._ending is None:
+            self._begin_look()
+        return self._read.execute(self._sql[name])
+
+    def _one(self, name: str, kind: type[Record], *args: Any) -> Record | None:
+        row = next(iter(self._ask(name, args)), None)
+        return None if row is None else kind(*row)
+
+    def _begin_look(self) -> None:
+        """Within `still`, or where no loop runs that would end it, there is none to begin."""
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:
+            return
+        if self._read.get_autocommit():
+            self._reader.execute("BEGIN")
+            self._ending = loop.call_soon(self._end_look)
+
+    def _end_look(self) -> None:
+        if self._ending is not None:
+            self._ending.cancel()
+            self._ending = None
+            if not self._read.get_autocommit():  # a question that failed may have ended it
+                self._reader.execute("ROLLBACK")
+
+    @asynccontextmanager
+    async def still(self) -> AsyncIterator[None]:
+        """What is read within is of one moment, however much is written meanwhile."""
+        self._end_look()
+        self._read.execute("BEGIN")
+        try:
+            yield
+        except apsw.Error as error:
+            raise StoreUnavailable(
+                f"{self.path} cannot be read: {error}; run `holdfast doctor` for details"
+            ) from error
+        finally:
+            self._read.execute("ROLLBACK")
+
+
+def _is_cut(error: BaseException) -> bool:
+    """Pages that SQLite knows of are not there."""
+    codes = (apsw.SQLITE_IOERR_SHORT_READ, apsw.SQLITE_IOERR_CORRUPTFS)
+    return getattr(error, "extendedresult", 0) in codes

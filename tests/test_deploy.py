@@ -7,6 +7,8 @@ import re
 import shlex
 import shutil
 import subprocess
+import sys
+import zipfile
 from pathlib import Path
 
 import msgspec
@@ -127,3 +129,32 @@ def test_systemd_understands_the_unit(tmp_path: Path) -> None:
         ["systemd-analyze", "verify", str(copy)], capture_output=True, text=True, check=False
     )
     assert [line for line in found.stderr.splitlines() if "holdfast.service" in line] == []
+
+
+def test_every_install_command_names_the_package_as_it_is_published() -> None:
+    """`holdfast` is another project's name in the package index."""
+    tracked = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    named = re.compile(r"pip install [^`\n]*?(?<![/\w-])'?holdfast(?!-engine)(?=[\[\s'`])")
+    read = [
+        ROOT / name
+        for name in tracked.splitlines()
+        if name.endswith((".py", ".md", ".service", "Dockerfile"))
+    ]
+    wrong = [path.name for path in read if path.exists() and named.search(path.read_text("utf-8"))]
+    assert wrong == []
+
+
+def test_a_wheel_built_from_the_sources_has_the_published_name_and_the_command(tmp_path: Path) -> None:
+    build = "import hatchling.build, sys; print(hatchling.build.build_wheel(sys.argv[1]))"
+    done = subprocess.run(
+        [sys.executable, "-c", build, str(tmp_path)], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    (wheel,) = tmp_path.iterdir()
+    assert wheel.name == done.stdout.splitlines()[-1]
+    assert wheel.name.startswith("holdfast_engine-")
+    with zipfile.ZipFile(wheel) as packed:
+        names = packed.namelist()
+        (entry_points,) = (name for name in names if name.endswith("entry_points.txt"))
+        assert "holdfast = holdfast.cli.main:main" in packed.read(entry_points).decode()
+    assert "holdfast/py.typed" in names
+    assert any(name.endswith("012_triggers.sql") for name in names)

@@ -40,7 +40,7 @@ def test_a_name_that_is_not_there_is_an_attribute_error() -> None:
 
 
 def test_the_version_is_that_of_the_distribution() -> None:
-    assert holdfast.__version__ == version("holdfast")
+    assert holdfast.__version__ == version("holdfast-engine")
 
 
 def test_the_package_says_that_it_is_typed() -> None:

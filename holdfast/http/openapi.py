@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from importlib.metadata import version
 from types import UnionType
 from typing import Any, Final, get_args
 
 import msgspec
 
+from holdfast import __version__
 from holdfast.api.types import ID_CHARS_MAX, KEY_PATTERN, STATUS, Fault
 from holdfast.http.table import ANY, Route
 
@@ -63,7 +63,7 @@ def document(routes: Iterable[Route]) -> Json:
             del components[name]  # it stands as parameters
     return {
         "openapi": "3.1.0",
-        "info": {"title": "Holdfast", "version": version("holdfast"), "description": DESCRIPTION},
+        "info": {"title": "Holdfast", "version": __version__, "description": DESCRIPTION},
         "servers": [{"url": "/"}],
         "paths": paths,
         "components": {

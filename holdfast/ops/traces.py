@@ -70,7 +70,7 @@ def begin(door: Door, jobs: Jobs, endpoint: str | None) -> Traces | None:
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
         from opentelemetry.sdk.trace.export import BatchSpanProcessor
     except ImportError:
-        log.warning("otel is set, and OpenTelemetry is not installed: pip install 'holdfast[otel]'")
+        log.warning("otel is set, and OpenTelemetry is not installed: pip install 'holdfast-engine[otel]'")
         return None
     exporter = OTLPSpanExporter(endpoint=f"{endpoint.rstrip('/')}/v1/traces")
     return Traces(door, jobs, BatchSpanProcessor(exporter))

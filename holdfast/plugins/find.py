@@ -70,7 +70,9 @@ def _of_wasm(path: Path) -> list[Found]:
     if not path.is_file():
         return [_refused(str(path), f"there is no file {path}")]
     if find_spec("wasmtime") is None:
-        return [_refused(str(path), "plugins of WebAssembly need wasmtime", "pip install 'holdfast[wasm]'")]
+        return [
+            _refused(str(path), "plugins of WebAssembly need wasmtime", "pip install 'holdfast-engine[wasm]'")
+        ]
     from holdfast.plugins.wasm import WasmPlugin
 
     return [Found(str(path), WasmPlugin(path))]

@@ -169,4 +169,4 @@ async def test_a_missing_extra_is_told_and_stops_nothing(
     for name in modules:
         monkeypatch.setitem(sys.modules, name, None)
     assert traces.begin(engine.door, engine.dispatch.jobs, "http://127.0.0.1:9") is None
-    assert "pip install 'holdfast[otel]'" in caplog.text
+    assert "pip install 'holdfast-engine[otel]'" in caplog.text

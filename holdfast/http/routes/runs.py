@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import os
 import re
-from importlib.metadata import version
 from typing import Any, Final
 
 import msgspec
 from starlette.responses import FileResponse
 
+from holdfast import __version__
 from holdfast.api import present
 from holdfast.api.types import (
     CancelRun,
@@ -236,10 +236,10 @@ async def nodes(ask: Ask) -> NodePage:
         epoch=engine.store.epoch,
         pid=os.getpid(),
         address=ask.services.address,
-        release=version("holdfast"),
+        release=__version__,
         runs=len(engine.door.residents),
         is_leaving=ask.leaving.is_set(),
-        version=version("holdfast"),
+        version=__version__,
         since=rfc3339(ask.services.since),
         state="leaving" if ask.leaving.is_set() else "ready",
     )

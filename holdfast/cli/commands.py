@@ -93,7 +93,14 @@ continues when this command is stopped, and this command only follows it.
         "holdfast run hello.yaml --inputs @inputs.json --json",
         "holdfast run --continue last",
     ),
-    (Argument("FILE", "The workflow file. Not needed with --continue.", required=False, files="yaml"),),
+    (
+        Argument(
+            "FILE|NAME",
+            "The workflow file, or the name of a published workflow. Not needed with --continue.",
+            required=False,
+            files="yaml",
+        ),
+    ),
     (
         *INPUTS,
         TOOLS,
@@ -108,6 +115,36 @@ continues when this command is stopped, and this command only follows it.
         ),
         Flag("--all-steps", "Show every step, not only top-level and failed ones."),
         *EVERY,
+    ),
+)
+START: Final = Command(
+    "start",
+    "Start a run of a file or of a published workflow, and follow it.",
+    "holdfast.cli.start:command",
+    f"""\
+The run is durable as soon as its id is printed. If a server owns the database, or --server names one, the server executes the
+run and this command only follows it. Without a server this command executes the run itself, as holdfast run does; with
+--detach it only stores the run, and the next server that opens the database executes it.
+
+With --request-id the same command can be repeated safely: it starts one run, however often it is given.
+
+{EXIT_CODES}""",
+    (
+        "holdfast start hello -i name=Ada",
+        "holdfast start hello --detach --label team=x",
+        "holdfast start hello.yaml --request-id order-7",
+    ),
+    (Argument("NAME|FILE", "The name of a published workflow, or a workflow file.", files="yaml"),),
+    (
+        *INPUTS,
+        Flag("--detach", "Print the id of the run and return at once."),
+        Flag("--label", "A label of the run. May be repeated.", "NAME=VALUE", many=True),
+        Flag("--request-id", "The id of this request: repeating it returns the same run.", "ID"),
+        TOOLS,
+        NETWORKS,
+        ROOTS,
+        Flag("--all-steps", "Show every step, not only top-level and failed ones."),
+        *ON_EITHER,
     ),
 )
 VALIDATE: Final = Command(
@@ -744,7 +781,7 @@ VERSION: Final = Command(
 )
 
 SHELVES: Final = {
-    "Write and run": (INIT, RUN, VALIDATE, SCHEMA),
+    "Write and run": (INIT, RUN, START, VALIDATE, SCHEMA),
     "Manage runs": (RUNS_LIST, RUNS_SHOW, RUNS_WATCH, RUNS_EXPLAIN, RUNS_CANCEL, RUNS_RERUN),
     "Answer waiting runs": (APPROVE, SIGNAL, RESUME),
     "Run a server": (UP, WORKER, NODES, DEMO),

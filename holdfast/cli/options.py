@@ -106,7 +106,7 @@ def _likely_file(path: Path) -> str:
 def read_inputs(spec: Definition, whole: str | None, pairs: Sequence[str]) -> dict[str, Any]:
     """The inputs: of --inputs, and of each -i on top of them; raises InvalidInputs if they do not fit."""
     inputs = _whole_inputs(whole) if whole is not None else {}
-    for name, text in _pairs(pairs):
+    for name, text in pairs_of("-i", pairs):
         value = value_of(text)
         inputs[name] = text if means_text(spec.inputs, name, value) else value
     try:
@@ -120,16 +120,17 @@ def edited_inputs(before: Any, whole: str | None, pairs: Sequence[str]) -> dict[
     """What replaces the inputs that a run had. An input that was text stays text."""
     inputs = _whole_inputs(whole) if whole is not None else {}
     known = before if isinstance(before, dict) else {}
-    for name, text in _pairs(pairs):
+    for name, text in pairs_of("-i", pairs):
         inputs[name] = text if isinstance(known.get(name), str) else value_of(text)
     return inputs
 
 
-def _pairs(pairs: Sequence[str]) -> Iterator[tuple[str, str]]:
+def pairs_of(flag: str, pairs: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """The name and the value of each NAME=VALUE that a flag was given."""
     for pair in pairs:
         name, equals, text = pair.partition("=")
         if not (name and equals):
-            raise Usage(f"-i takes name=value, not {pair!r}")
+            raise Usage(f"{flag} takes name=value, not {pair!r}")
         yield name, text
 
 

@@ -12,11 +12,12 @@ import shlex
 import signal
 from collections.abc import Collection
 from pathlib import Path
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple
 
 from holdfast.cli.ask import decision, may_ask
+from holdfast.cli.begin import Begin, Continue, Start, start_of
 from holdfast.cli.check import report_unknown_tools
-from holdfast.cli.file import acting, finished, found
+from holdfast.cli.file import acting, finished
 from holdfast.cli.follow import (
     EXIT_CODES,
     SIGNALLED,
@@ -27,27 +28,25 @@ from holdfast.cli.follow import (
     tell_end,
     ticking,
 )
-from holdfast.cli.options import Usage, load_tools, read_inputs, read_spec, settings_of
+from holdfast.cli.options import Usage, load_tools, read_spec, settings_of
 from holdfast.cli.parser import Given
 from holdfast.cli.render import View, is_in, problem_lines
 from holdfast.cli.safe import harmless
-from holdfast.cli.source import ServerSource, server_of, serving
+from holdfast.cli.source import server_of, serving
 from holdfast.cli.streams import UNWRITTEN, give, reserve_stdout, say
 from holdfast.config import Settings
 from holdfast.errors import HoldfastError, NotWaiting
 from holdfast.plan.graph import Call
 from holdfast.runtime.door import ResidentRun
 from holdfast.runtime.engine import Engine
-from holdfast.runtime.starts import StartRun
-from holdfast.spec.notation import Definition, definition_from_stored
+from holdfast.spec.notation import Definition
 from holdfast.spec.problems import Report, did_you_mean
 from holdfast.stopping import stop_signals
-from holdfast.store.records import RunRow
 from holdfast.tools.registry import Registry
 from holdfast.values import RunNo
 from holdfast.views.explain import approval_detail, ends_of_waits
 from holdfast.views.outputs import output_of
-from holdfast.views.steps import Steps, StepView, read_steps, steps_so_far
+from holdfast.views.steps import Steps, StepView, read_steps
 
 KEYS_TOLD_MAX: Final = 5
 WAITS_TOLD_MAX: Final = 5
@@ -70,19 +69,19 @@ def command(given: Given) -> int:
     """Drive the run that was ordered; gives the exit code."""
     reserve_stdout()
     settings = settings_of(given)
-    file = None if given.argument is None else Path(given.argument)
-    spec = None if file is None else read_spec(file, settings)
     run_id = given.text("--continue")
     if run_id is not None:
         if given.has("--input") or given.has("--inputs"):
-            raise Usage("a run that goes on has its inputs already; leave -i and --inputs out")
-        return drive(given, settings, GoOn(run_id, spec, file))
-    if spec is None:
-        raise Usage(
-            "name the file to run, or the run to go on with: holdfast run FILE, or holdfast run --continue RUN_ID"
+            raise Usage("a run that is continued has its inputs already; leave -i and --inputs out")
+        file = None if given.argument is None else Path(given.argument)
+        return drive(
+            given, settings, Continue(run_id, None if file is None else read_spec(file, settings), file)
         )
-    inputs = read_inputs(spec, given.text("--inputs"), given.texts("--input"))
-    return drive(given, settings, Start(spec, inputs))
+    if given.argument is None:
+        raise Usage(
+            "name the workflow to run, or the run to continue: holdfast run FILE, or holdfast run --continue RUN_ID"
+        )
+    return drive(given, settings, start_of(given, settings))
 
 
 def drive(given: Given, settings: Settings, begin: Begin) -> int:
@@ -115,72 +114,6 @@ def _warn_of_unknown_tools(spec: Definition, known: Collection[str]) -> None:
 def _repeated(given: Given, *flags: str) -> tuple[str, ...]:
     """These flags as they were given, for a command that is to find the same things again."""
     return tuple(word for flag in flags for value in given.texts(flag) for word in (flag, value))
-
-
-# ------------------------------------------------------------------------------------------- how a run may begin
-
-
-class Begin(Protocol):
-    """Makes a run ours. What happened in it before is read first, so that it can be shown."""
-
-    @property
-    def may_create(self) -> bool: ...  # the database, if it is not there
-
-    async def before(self, engine: Engine, *, every: bool) -> Steps: ...
-    async def begin(self, engine: Engine) -> ResidentRun: ...
-    async def begin_at(self, server: ServerSource) -> str: ...  # the run's id
-
-
-class Start(NamedTuple):
-    """Anew."""
-
-    spec: Definition
-    inputs: dict[str, Any]
-    may_create: bool = True
-
-    async def before(self, engine: Engine, *, every: bool) -> Steps:
-        return Steps(every=every)
-
-    async def begin(self, engine: Engine) -> ResidentRun:
-        begun = await engine.starts.start(StartRun(definition=self.spec, inputs=self.inputs))
-        assert begun.resident is not None
-        return begun.resident
-
-    async def begin_at(self, server: ServerSource) -> str:
-        return (await server.client.start(self.spec.to_data(), self.inputs)).run_id
-
-
-class GoOn(NamedTuple):
-    """Where a run was left, with the definition that it began with."""
-
-    run_id: str
-    spec: Definition | None
-    file: Path | None
-    may_create: bool = False
-
-    async def before(self, engine: Engine, *, every: bool) -> Steps:
-        row = await self._row(engine)
-        stored = await engine.store.definition(row.tenant, row.version)
-        if self.spec is not None and stored is not None:
-            began_with = definition_from_stored(stored[0])
-            if began_with.canonical() != self.spec.canonical():
-                self._tell_file_is_not_used(row.workflow)
-        return await steps_so_far(engine.store, row.no, every=every)
-
-    async def begin(self, engine: Engine) -> ResidentRun:
-        return await engine.runs.take_up((await self._row(engine)).id)
-
-    async def begin_at(self, server: ServerSource) -> str:
-        return await server.find(self.run_id, is_open=True)
-
-    async def _row(self, engine: Engine) -> RunRow:
-        return await found(engine.store, self.run_id, is_open=True)
-
-    def _tell_file_is_not_used(self, name: str) -> None:
-        if self.spec is not None and self.spec.name == name:
-            say(f"{self.file} has changed since; the run goes on with the version that it began with")
-        else:
-            say(f"the run is of {name}; {self.file} is not used")
 
 
 # -------------------------------------------------------------------------------------------------- driving it

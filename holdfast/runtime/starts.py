@@ -50,6 +50,7 @@ class StartRun(msgspec.Struct, kw_only=True):
     parent_job_id: str | None = None
     final_callbacks: Sequence[Destination] = ()  # added to those of the workflow
     trace: str = ""  # the traceparent of the caller
+    drive: bool = True  # False: only store the run; an engine that drives the file executes it later
     # With an id there is one run, however often it is asked for. `workflow` is what the caller named: a name, or a hash.
     request_id: str | None = None
     workflow: str = ""
@@ -143,6 +144,7 @@ class Starts:
         started = RunStarted(
             msgspec.Raw(encoded(ready.inputs.filled(order.inputs))), env=self._environment(ready.plan)
         )
+        started.drive = order.drive
         started.destinations = destinations(spec, order.final_callbacks)
         labels = spec.labels
         if order.labels:
@@ -214,7 +216,8 @@ class Starts:
         if trace and not (door.is_stalled or door.is_over):
             door.batch.traces.append((no, trace))
         self._admit(no)
-        started.drive = len(door.residents) + len(self._residents.loading) < self.resident_max
+        if len(door.residents) + len(self._residents.loading) >= self.resident_max:
+            started.drive = False
         reply: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         asked = None if request is None else Request(tenant, *request, no, new.created_at)
         door.begin(resident, new, started, reply, asked, firing)

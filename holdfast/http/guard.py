@@ -59,6 +59,10 @@ class Guard:
             principal.need(scope)
         return principal
 
+    @property
+    def is_guarded(self) -> bool:
+        return self.keys.is_guarded
+
     def count_webhook(self, path: str, client: str) -> None:
         """Count a request to a webhook by its path and the sender's address, before any work; raises TooManyRequests."""
         if self.keys.is_guarded:

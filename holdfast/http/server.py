@@ -13,8 +13,7 @@ import asyncio
 import logging
 import re
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
-from contextlib import suppress
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -22,21 +21,20 @@ from starlette.responses import Response
 
 from holdfast import limits
 from holdfast.api.services import Services
-from holdfast.api.types import ID_CHARS_MAX, KEY_PATTERN, RETRY_AFTER_SECS, fault_of, status_of
+from holdfast.api.types import ID_CHARS_MAX, KEY_PATTERN
 from holdfast.errors import (
     HoldfastError,
     InvalidRequest,
     MethodNotAllowed,
     NotFound,
-    TooManyRequests,
-    Unavailable,
     UnsupportedMediaType,
 )
 from holdfast.http.auth import Principal
 from holdfast.http.guard import Guard
 from holdfast.http.json_body import check_depth, check_keys, read_large_members
 from holdfast.http.query import reader
-from holdfast.http.request import AmbiguousHead, ClientGone, LargeBodies, Receive, Request, Scope, sent_twice
+from holdfast.http.request import ClientGone, LargeBodies, Receive, Request, Scope, sent_twice
+from holdfast.http.responses import Send, encoded, mistake, refusal, send_answer
 from holdfast.http.router import Router
 from holdfast.http.routes.ops import answered
 from holdfast.http.table import ANY, Ask, Reply, Route, Signed
@@ -49,8 +47,6 @@ from holdfast.values import sha256
 log = logging.getLogger("holdfast.http")
 
 SMALL_BYTES: Final = 64 * 1024  # of a body that is read in a few milliseconds; 1 MiB takes up to 0.1 s
-
-Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 _encode = msgspec.json.Encoder().encode
 
@@ -83,7 +79,10 @@ class Server:
         self._router = Router((route, _Ready(route)) for route in self.routes)
         self._replies = Replies(services.engine.store, services.engine.committer, services.clock)
         self._large_bodies = LargeBodies()
-        self._webhooks = Webhooks(services, guard, self._large_bodies)
+        kinds, secrets = services.engine.kinds, services.engine.secrets
+        self._webhooks = Webhooks(
+            kinds.hooks, kinds.occurrences, secrets, services.clock, guard, self._large_bodies
+        )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -91,15 +90,15 @@ class Server:
         request = Request(scope, receive)
         began = time.perf_counter()
         try:
-            answer = _written(await self._answer(request))
+            answer = encoded(await self._answer(request))
         except ClientGone:
             return
         except HoldfastError as error:
-            answer = _refusal(error, request)
+            answer = refusal(error, request)
         except Exception:  # a bug: the response has only its id, since a traceback would reveal too much
             log.exception("request %s %s %a", request.id, request.method, request.path)
-            answer = _mistake(request)
-        status = await _send(answer, request, scope, receive, send)
+            answer = mistake(request)
+        status = await send_answer(answer, request, scope, receive, send)
         answered(
             self._services,
             request_id=request.id,
@@ -299,66 +298,3 @@ def _other_method(method: str, methods: Mapping[str, object]) -> Reply | Respons
     if method == "OPTIONS":
         return Response(status_code=204, headers={"allow": ", ".join(allowed)})
     raise MethodNotAllowed(method, allowed)
-
-
-def _refusal(error: HoldfastError, request: Request) -> Reply:
-    if status_of(error.code) == 500:
-        log.error("request %s %s %a: %s", request.id, request.method, request.path, error, exc_info=error)
-    return Reply(_shaped(error, request), status_of(error.code), _headers_of(error))
-
-
-def _mistake(request: Request) -> Reply:
-    told = InternalError(f"this is a bug in Holdfast; the log has details under {request.id}")
-    return Reply(_shaped(told, request), 500)
-
-
-class InternalError(HoldfastError):
-    code = "internal_error"
-
-
-def _shaped(error: HoldfastError, request: Request) -> Any:
-    return fault_of(error) if request.fault is None else request.fault(error)
-
-
-def _headers_of(error: HoldfastError) -> Mapping[str, str]:
-    if isinstance(error, TooManyRequests):
-        return {"retry-after": str(error.retry_after_secs)}
-    if isinstance(error, Unavailable):
-        return {"retry-after": str(RETRY_AFTER_SECS)}
-    if isinstance(error, MethodNotAllowed):
-        return {"allow": ", ".join(error.allowed)}
-    if isinstance(error, AmbiguousHead):
-        return {"connection": "close"}
-    if error.code == "unauthorised":
-        return {"www-authenticate": "Bearer"}
-    return {}
-
-
-def _written(answer: Reply | Response) -> Reply | Response:
-    """Encode the value of a response, so that a value that cannot be encoded is found before anything is sent."""
-    if isinstance(answer, Response):
-        return answer
-    return Reply(msgspec.Raw(_encode(answer.value)), answer.status, answer.headers)
-
-
-async def _send(
-    answer: Reply | Response, request: Request, scope: Scope, receive: Receive, send: Send
-) -> int:
-    """Send a response and return its status."""
-    if isinstance(answer, Response):
-        answer.headers["x-request-id"] = request.id
-        with suppress(OSError):  # the client disconnected meanwhile
-            await answer(scope, receive, send)
-        return answer.status_code
-    body = b"" if answer.status == 204 else _encode(answer.value)
-    headers = [
-        (b"content-type", b"application/json"),
-        (b"content-length", b"%d" % len(body)),
-        (b"x-content-type-options", b"nosniff"),
-        (b"cache-control", b"no-store"),
-        (b"x-request-id", request.id.encode()),
-        *[(name.encode(), value.encode("latin-1")) for name, value in answer.headers.items()],
-    ]
-    await send({"type": "http.response.start", "status": answer.status, "headers": headers})
-    await send({"type": "http.response.body", "body": body})
-    return answer.status

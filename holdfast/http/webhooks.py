@@ -12,21 +12,20 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import msgspec
 
 from holdfast import limits
-from holdfast.api.services import Services
 from holdfast.api.types import ID_CHARS_MAX, KEY_PATTERN, status_of
 from holdfast.errors import InvalidRequest, MethodNotAllowed
-from holdfast.http.guard import Guard
 from holdfast.http.request import LargeBodies, Request, sent_twice
 from holdfast.http.table import Reply
 from holdfast.runtime.apart import in_turns
+from holdfast.runtime.clock import Clock
 from holdfast.signing import is_signed, is_webhook_signed
-from holdfast.triggers.hooks import Hook
-from holdfast.triggers.occurrences import Accepted, Delivered, Delivery
+from holdfast.triggers.hooks import Hook, Hooks
+from holdfast.triggers.occurrences import Accepted, Delivered, Delivery, Occurrences
 from holdfast.triggers.payloads import SMALL_BYTES, InvalidPayload
 from holdfast.values import sha256, written
 
@@ -40,19 +39,43 @@ GITHUB_ID: Final = "x-github-delivery"
 STANDARD: Final = ("webhook", "svix")
 
 
+class Admission(Protocol):
+    """What a server lets in."""
+
+    @property
+    def is_guarded(self) -> bool:
+        """Whether callers need a key: then a webhook is signed, unless its schedule says otherwise."""
+
+    def count_webhook(self, path: str, client: str) -> None:
+        """Count a request to a webhook by its path and its sender's address; raises TooManyRequests."""
+
+
+class Secrets(Protocol):
+    def for_webhook(self, name: str, tenant: str, *, is_operators: bool) -> str | None: ...
+
+
 class Webhooks:
-    def __init__(self, services: Services, guard: Guard, large_bodies: LargeBodies) -> None:
-        self._services, self._guard, self._large_bodies = services, guard, large_bodies
+    def __init__(
+        self,
+        hooks: Hooks,
+        occurrences: Occurrences,
+        secrets: Secrets,
+        clock: Clock,
+        admission: Admission,
+        large_bodies: LargeBodies,
+    ) -> None:
+        self._hooks, self._occurrences, self._known_secrets = hooks, occurrences, secrets
+        self._clock, self._admission, self._large_bodies = clock, admission, large_bodies
 
     def find(self, request: Request) -> Hook | None:
         """The webhook at the path of a request. A slash that was sent as %2F separates nothing, so it matches no path."""
         if b"%2f" in request.raw_path.lower():
             return None
-        return self._services.engine.kinds.hooks.at(request.path)
+        return self._hooks.at(request.path)
 
     async def answer(self, hook: Hook, request: Request) -> Reply:
         request.label = LABEL
-        self._guard.count_webhook(hook.path, request.client)
+        self._admission.count_webhook(hook.path, request.client)
         if request.method != "POST":
             raise MethodNotAllowed(request.method, ["POST"])
         secrets = self._secrets(hook)
@@ -77,7 +100,7 @@ class Webhooks:
     def _secrets(self, hook: Hook) -> Sequence[str] | Reply:
         """The secrets of a webhook that are there; one is enough while a secret is replaced by the next. Empty if it names none."""
         names = hook.secret_env
-        known = self._services.engine.secrets
+        known = self._known_secrets
         found = [known.for_webhook(name, hook.tenant, is_operators=hook.is_operators) for name in names]
         secrets = [secret for secret in found if secret]
         if names and not secrets:
@@ -87,10 +110,10 @@ class Webhooks:
 
     def _may_be_unsigned(self, hook: Hook) -> bool:
         """A server may have become guarded since the schedule was loaded."""
-        return hook.spec.allow_unsigned or not self._guard.keys.is_guarded
+        return hook.spec.allow_unsigned or not self._admission.is_guarded
 
     async def _is_genuine(self, proof: _Proof, secrets: Sequence[str], raw: bytes) -> bool:
-        now_secs = self._services.clock.now() / 1000
+        now_secs = self._clock.now() / 1000
         if len(raw) <= SMALL_BYTES:
             return proof.is_by(secrets, raw, now_secs)
         return await in_turns(lambda: proof.is_by(secrets, raw, now_secs))
@@ -101,12 +124,12 @@ class Webhooks:
             spec=hook.spec,
             occurrence=self._occurrence(hook, proof, raw),
             payload=raw,
-            scheduled_at=self._services.clock.now(),
+            scheduled_at=self._clock.now(),
             reply=_accepted,
             may_come_again=True,
         )
         try:
-            delivered = await self._services.engine.kinds.occurrences.deliver(delivery)
+            delivered = await self._occurrences.deliver(delivery)
         except InvalidPayload as error:
             return _reply(error.code, message=str(error))
         if delivered.outcome in ("fired", "buffered"):
@@ -122,7 +145,7 @@ class Webhooks:
             case "delivery" if proof.delivery_id:
                 return proof.delivery_id
             case _:
-                return self._services.clock.new_id()
+                return self._clock.new_id()
 
 
 class _Proof:
@@ -164,7 +187,7 @@ def _is_id(text: str) -> bool:
 def _accepted(accepted: Accepted) -> bytes:
     """The body of the 202, which is stored: a repeated delivery gets the same bytes."""
     spec = accepted.spec
-    status = "buffered" if accepted.run_id is None else "enqueued"
+    status = "buffered" if accepted.is_waiting else "enqueued"
     said: dict[str, Any] = {"status": status, "schedule_id": spec.id, "workflow": spec.workflow}
     if spec.echo_inputs:
         said["inputs"] = accepted.inputs

@@ -56,11 +56,11 @@ from holdfast.store.open import database_path, lock_of, open_url
 from holdfast.store.roots import Protected, Roots
 from holdfast.tools.registry import Registry
 from holdfast.tools.secrets import Secrets
+from holdfast.triggers.event_runs import EventRuns
 from holdfast.triggers.files import Files
 from holdfast.triggers.fires import Fires
 from holdfast.triggers.hooks import Hooks
 from holdfast.triggers.kinds import Kinds
-from holdfast.triggers.occurrences import Occurrences
 from holdfast.triggers.plugins import Plugins
 from holdfast.triggers.run_ends import RunEnds
 from holdfast.triggers.schedules import Schedules
@@ -323,7 +323,7 @@ def _wakes(core: _Core, polling: Polling, outbox: Outbox) -> Wakes:
 def _kinds(core: _Core, starts: Starts, runs: Runs, queries: Queries, fires: Fires) -> Kinds:
     """The triggers without a clock."""
     store, clock, options = core.store, core.clock, core.options
-    occurrences = Occurrences(
+    occurrences = EventRuns(
         store,
         clock,
         core.committer,

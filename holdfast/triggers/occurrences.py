@@ -5,14 +5,15 @@
                      └──► the stored reply again
 
 An occurrence has a name within its schedule; the ledger has at most one row of each, so an event that is reported twice starts
-one run. Decisions about a schedule with a limit of open runs are made one after the other, and count stored runs. Knows no
-HTTP, and not how each kind learns of its events.
+one run. Decisions about a schedule with a limit of open runs are made one after the other. Knows no HTTP, not how each kind
+learns of its events, and not what an event starts: a subclass does (event_runs.py starts runs).
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, NamedTuple
 from weakref import WeakValueDictionary
@@ -21,25 +22,21 @@ import msgspec
 
 from holdfast import limits
 from holdfast.engine.events import TriggeredBy
-from holdfast.errors import HoldfastError, RunIsOver
+from holdfast.errors import HoldfastError
 from holdfast.runtime.clock import Clock
 from holdfast.runtime.committer import Committer
-from holdfast.runtime.door import FiringLost
-from holdfast.runtime.starts import StartRun, Starts
 from holdfast.schedule.records import Cursor, Reason
 from holdfast.schedule.template import Rendered
 from holdfast.spec.schedule import ScheduleSpec
 from holdfast.store.base import Fenced, Store
 from holdfast.store.batch import Batch
-from holdfast.store.records import Firing, LedgerEntry, LedgerKey, LedgerOutcome, LedgerRow, NewCursor, NewRun
+from holdfast.store.records import Firing, LedgerEntry, LedgerKey, LedgerOutcome, LedgerRow, NewCursor
 from holdfast.triggers.payloads import InvalidPayload, rendered
 from holdfast.triggers.skips import Skips
 from holdfast.triggers.starting import (
     Occasion,
-    Targets,
     UnresolvedTemplate,
     detail_of,
-    inputs_of,
     is_final,
     reason_of,
     warnings_of,
@@ -51,17 +48,17 @@ log = logging.getLogger("holdfast")
 SLOT: Final = ""  # of schedules without a clock: one for all nodes together
 DELAYED: Final = "delayed"  # why an event waits that is due later; the others wait for a run to end
 TRIES_MAX: Final = 10  # if the cursor of the schedule changes meanwhile
-CANCEL_REASON: Final = "a newer event of its schedule replaces this run"
 
 _CURSOR: Final = msgspec.json.Decoder(Cursor)
 
 
 class Accepted(NamedTuple):
-    """What the reply to an accepted event can say. Without a run id the event waits."""
+    """What the reply to an accepted event can say. An event that waits, or goes to another system, has no run id."""
 
     spec: ScheduleSpec
     inputs: Any
     run_id: RunId | None
+    is_waiting: bool = False
 
 
 class Delivery(msgspec.Struct, frozen=True, kw_only=True):
@@ -78,10 +75,11 @@ class Delivery(msgspec.Struct, frozen=True, kw_only=True):
     may_come_again: bool = False
     position: str | None = None  # of its source, stored by the same commit
     row: LedgerRow | None = None  # of an event that has been waiting
+    slot: str = SLOT
 
     @property
     def key(self) -> LedgerKey:
-        return LedgerKey(self.tenant, self.spec.id, SLOT, self.occurrence)
+        return LedgerKey(self.tenant, self.spec.id, self.slot, self.occurrence)
 
     @property
     def takes(self) -> LedgerKey | None:
@@ -101,24 +99,37 @@ class Delivered(NamedTuple):
     placeholders: tuple[str, ...] = ()  # of a strict schedule: what the payload lacks
 
 
-class Occurrences:
+class Occurrences(ABC):
     def __init__(
         self,
         store: Store,
         clock: Clock,
         committer: Committer,
-        starts: Starts,
-        targets: Targets,
         *,
-        cancel: Callable[..., Awaitable[None]],
         redacted: Callable[[bytes], Awaitable[bytes]],
     ) -> None:
         self._store, self._clock, self._committer = store, clock, committer
-        self._starts, self._targets, self._cancel, self._redacted = starts, targets, cancel, redacted
+        self._redacted = redacted
         self._locks: WeakValueDictionary[tuple[str, ...], asyncio.Lock] = WeakValueDictionary()
         self.skips = Skips(committer)
         # Called when an event begins to wait: what starts those that wait (waiting.py) is told.
         self.on_buffered: Callable[[str, str], None] = lambda tenant, schedule_id: None
+
+    @abstractmethod
+    async def _start(self, delivery: Delivery, made: Rendered) -> Delivered:
+        """Start what an event is for. It has room, and `made` are its inputs."""
+
+    @abstractmethod
+    def _check(self, occasion: Occasion, made: Rendered) -> None:
+        """Raise if nothing can be started with these inputs."""
+
+    @abstractmethod
+    async def _open_runs(self, tenant: str, schedule_id: str) -> int:
+        """How many runs of a schedule are open."""
+
+    @abstractmethod
+    async def _cancel_oldest(self, tenant: str, schedule_id: str) -> None:
+        """Make room for an event that waits."""
 
     async def deliver(self, delivery: Delivery) -> Delivered:
         """Take an event in. What became of it is durable when this returns, unless it was skipped and may come again.
@@ -174,7 +185,7 @@ class Occurrences:
         occasion = self._occasion(delivery)
         try:
             made = await rendered(delivery.payload, delivery.spec.inputs, occasion.trigger)
-            inputs_of(occasion, made)
+            self._check(occasion, made)
         except InvalidPayload:
             raise
         except HoldfastError as error:
@@ -193,7 +204,7 @@ class Occurrences:
             return await self._skip(delivery, "paused")
         limit = limit_of(spec)
         if limit:
-            open_runs = await self._store.open_runs_of(tenant, spec.id, SLOT)
+            open_runs = await self._open_runs(tenant, spec.id)
             waiting = 0
             if spec.overlap != "skip":
                 waiting = await self._store.buffered_count(tenant, spec.id, SLOT, limits.now.buffered_max)
@@ -213,7 +224,7 @@ class Occurrences:
         if await self._is_paused(tenant, spec.id):
             return None
         limit = limit_of(spec)
-        if limit and await self._store.open_runs_of(tenant, spec.id, SLOT) >= limit:
+        if limit and await self._open_runs(tenant, spec.id) >= limit:
             if spec.overlap == "cancel_previous":
                 await self._cancel_oldest(tenant, spec.id)
             return None
@@ -226,7 +237,11 @@ class Occurrences:
         is_full = waiting >= limits.now.buffered_max
         if spec.overlap == "skip" or spec.overlap == "buffer_one" and waiting or is_full:
             return await self._skip(delivery, "overlap", open_runs)
-        reply = None if delivery.reply is None else delivery.reply(Accepted(spec, made.value, None))
+        reply = (
+            None
+            if delivery.reply is None
+            else delivery.reply(Accepted(spec, made.value, None, is_waiting=True))
+        )
         entry = self._entry(
             delivery, "buffered", warnings=warnings_of(made), reply=reply, payload=delivery.payload
         )
@@ -250,59 +265,7 @@ class Occurrences:
         cursors = [_CURSOR.decode(state.cursor.body) for state in states]
         return any(pause.until is None for cursor in cursors for pause in cursor.pauses)
 
-    async def _cancel_oldest(self, tenant: str, schedule_id: str) -> None:
-        run_id = await self._store.oldest_run_of(tenant, schedule_id, SLOT)
-        if run_id is None:
-            return
-        try:
-            await self._cancel(run_id, CANCEL_REASON, tenant=tenant)
-        except RunIsOver:
-            return  # its end starts what waits
-
     # ------------------------------------------------------------------------------------------------ carrying out
-
-    async def _start(self, delivery: Delivery, made: Rendered, tries: int = 1) -> Delivered:
-        """Start the run. An event that has been waiting keeps the reply that its sender got."""
-        occasion, reply = self._occasion(delivery), None if delivery.row is None else delivery.row.reply
-        run_id: RunId | None = None
-        try:
-            target = await self._targets.of(occasion, made)
-            moved = await self._moved(delivery)
-
-            def firing(new: NewRun) -> Firing:
-                nonlocal reply, run_id
-                run_id = new.id
-                if delivery.reply is not None and delivery.row is None:
-                    reply = delivery.reply(Accepted(delivery.spec, made.value, new.id))
-                entry = self._entry(delivery, "fired", warnings=target.warnings, reply=reply)
-                return Firing((entry._replace(run=new.no),), *moved, no=new.no, takes=delivery.takes)
-
-            order = StartRun(
-                definition=target.definition,
-                inputs=target.inputs,
-                tenant=delivery.tenant,
-                number=target.number,
-                workflow=delivery.spec.workflow,
-                trigger=occasion.by,
-                slot=SLOT,
-                firing=firing,
-            )
-            await self._starts.start(order)
-        except (
-            FiringLost
-        ):  # another node has decided about the same event, or the schedule was paused or changed
-            before = await self._before(delivery) if delivery.row is None else None
-            if before is None and tries < TRIES_MAX:
-                return await self._start(delivery, made, tries + 1)
-            if before is None:
-                raise
-            return before
-        except HoldfastError as error:
-            if not is_final(error):
-                raise
-            return await self._fail(delivery, error)
-        self.skips.end(delivery.tenant, delivery.spec.id)
-        return Delivered("fired", reply=reply, run_id=run_id)
 
     async def _skip(self, delivery: Delivery, reason: Reason, in_flight: int = 0) -> Delivered:
         if delivery.may_come_again and delivery.row is None:

@@ -118,11 +118,16 @@ def inputs_of(occasion: Occasion, rendered: Rendered | None = None) -> tuple[dic
     if spec.inputs is None:
         return {}, ()
     rendered = rendered or render(spec.inputs, occasion.trigger)
-    if rendered.unresolved and spec.strict_templates:
-        raise UnresolvedTemplate(spec.id, rendered.unresolved)
+    check_strict(spec, rendered)
     if not isinstance(rendered.value, dict):
         raise InvalidInputs(f"schedule {spec.id}: the inputs of a run must be an object")
     return rendered.value, warnings_of(rendered)
+
+
+def check_strict(spec: ScheduleSpec, rendered: Rendered) -> None:
+    """Raise UnresolvedTemplate if a strict schedule has placeholders that lead nowhere."""
+    if rendered.unresolved and spec.strict_templates:
+        raise UnresolvedTemplate(spec.id, rendered.unresolved)
 
 
 def warnings_of(rendered: Rendered) -> tuple[str, ...]:

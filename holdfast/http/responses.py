@@ -1,0 +1,85 @@
+"""Responses: from a value or an error to the bytes of an HTTP response. Every error has one shape and one table of statuses."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from contextlib import suppress
+from typing import Any
+
+import msgspec
+from starlette.responses import Response
+
+from holdfast.api.types import RETRY_AFTER_SECS, fault_of, status_of
+from holdfast.errors import HoldfastError, MethodNotAllowed, TooManyRequests, Unavailable
+from holdfast.http.request import AmbiguousHead, Receive, Request, Scope
+from holdfast.http.table import Reply
+
+log = logging.getLogger("holdfast.http")
+
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+
+_encode = msgspec.json.Encoder().encode
+
+
+def refusal(error: HoldfastError, request: Request) -> Reply:
+    if status_of(error.code) == 500:
+        log.error("request %s %s %a: %s", request.id, request.method, request.path, error, exc_info=error)
+    return Reply(_shaped(error, request), status_of(error.code), _headers_of(error))
+
+
+def mistake(request: Request) -> Reply:
+    told = InternalError(f"this is a bug in Holdfast; the log has details under {request.id}")
+    return Reply(_shaped(told, request), 500)
+
+
+class InternalError(HoldfastError):
+    code = "internal_error"
+
+
+def _shaped(error: HoldfastError, request: Request) -> Any:
+    return fault_of(error) if request.fault is None else request.fault(error)
+
+
+def _headers_of(error: HoldfastError) -> Mapping[str, str]:
+    if isinstance(error, TooManyRequests):
+        return {"retry-after": str(error.retry_after_secs)}
+    if isinstance(error, Unavailable):
+        return {"retry-after": str(RETRY_AFTER_SECS)}
+    if isinstance(error, MethodNotAllowed):
+        return {"allow": ", ".join(error.allowed)}
+    if isinstance(error, AmbiguousHead):
+        return {"connection": "close"}
+    if error.code == "unauthorised":
+        return {"www-authenticate": "Bearer"}
+    return {}
+
+
+def encoded(answer: Reply | Response) -> Reply | Response:
+    """Encode the value of a response, so that a value that cannot be encoded is found before anything is sent."""
+    if isinstance(answer, Response):
+        return answer
+    return Reply(msgspec.Raw(_encode(answer.value)), answer.status, answer.headers)
+
+
+async def send_answer(
+    answer: Reply | Response, request: Request, scope: Scope, receive: Receive, send: Send
+) -> int:
+    """Send a response and return its status."""
+    if isinstance(answer, Response):
+        answer.headers["x-request-id"] = request.id
+        with suppress(OSError):  # the client disconnected meanwhile
+            await answer(scope, receive, send)
+        return answer.status_code
+    body = b"" if answer.status == 204 else _encode(answer.value)
+    headers = [
+        (b"content-type", b"application/json"),
+        (b"content-length", b"%d" % len(body)),
+        (b"x-content-type-options", b"nosniff"),
+        (b"cache-control", b"no-store"),
+        (b"x-request-id", request.id.encode()),
+        *[(name.encode(), value.encode("latin-1")) for name, value in answer.headers.items()],
+    ]
+    await send({"type": "http.response.start", "status": answer.status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+    return answer.status

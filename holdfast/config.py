@@ -82,6 +82,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     servers: Mapping[str, Mapping[str, Any]] = {}
     tenants: Mapping[str, Mapping[str, Any]] = {}  # by name: the secrets of the environment that it may use
     limits: Mapping[str, int] = {}  # by name, those that are not the default
+    fires: bool = True  # whether schedules fire; only a program that serves can say no
     folder: Path = Path()  # that of holdfast.toml, else the working folder: tools are imported from it
     file: Path | None = None
 

@@ -12,6 +12,7 @@ import inspect
 import logging
 import socket
 import sys
+import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator
 from contextlib import asynccontextmanager, contextmanager
@@ -97,7 +98,8 @@ async def serve(settings: Settings, *, registry: Registry | None = None, ready: 
     `ready` is called once the server accepts requests."""
     loop, stop = asyncio.get_running_loop(), asyncio.Event()
     prepare_process()
-    numbers = stop_signals()
+    # Only the main thread gets signals: a server in another one ends with its process.
+    numbers = stop_signals() if threading.current_thread() is threading.main_thread() else []
     limit: Cancellable | None = None
     for number in numbers:
         loop.add_signal_handler(number, stop.set)
@@ -146,6 +148,7 @@ async def _opened(
     api_keys = ApiKeys(engine.store, engine.clock, engine.gate, when_first=partial(_guard, engine))
     services = Services(engine, settings=settings, api_keys=api_keys, address=address)
     engine.fires.hold()  # until the folders are read
+    engine.kinds.is_off = not settings.fires
     await engine.open()
     tracing = traces.begin(engine.door, engine.dispatch.jobs, settings.otel)
     try:
@@ -189,7 +192,8 @@ async def _published(services: Services, settings: Settings) -> AsyncIterator[No
     folders += [services.schedule_folder] if services.schedule_folder else []
     for folder in folders:
         await folder.load()
-    services.engine.fires.release()
+    if settings.fires:
+        services.engine.fires.release()
     for name in ("flows", "skills", "schedules"):
         # Shows changes to the user who started the server, but not the first scan, which the banner shows.
         logging.getLogger(f"holdfast.{name}").setLevel(logging.INFO)

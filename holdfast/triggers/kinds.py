@@ -55,12 +55,12 @@ class Kinds(Service):
             "source": sources,
         }
         self._served: dict[tuple[str, str], tuple[bytes, Origin]] = {}  # by tenant and id
-        self._is_open = False
+        self._is_open = self.is_off = False  # off: nothing of these kinds is served
 
     async def open(self, *, drive: bool) -> None:
         """Serve the schedules that are stored, in an engine that continues runs by itself."""
-        self._is_open = drive
-        if not drive:
+        self._is_open = drive and not self.is_off
+        if not self._is_open:
             return
         self.waiting.open()
         for kind in self._kinds:
@@ -85,7 +85,7 @@ class Kinds(Service):
 
     def put(self, tenant: str, spec: ScheduleSpec, origin: Origin) -> None:
         """A schedule was created, replaced, paused or resumed. One that says the same as before is served as before."""
-        if not self._is_open:
+        if not self._is_open or origin == "code":  # the program that declares it serves it
             return
         said = spec.canonical(), origin
         if self._served.get((tenant, spec.id)) != said:

@@ -92,8 +92,12 @@ CLASSES: Final = (
     "hmac_sha256_hex",
     "verify_hub_signature_256",
     "SchedulerConfig",
+    "SchedulerService",
+    "SchedulerHandle",
+    "WebhookRouter",
     "JobSink",
     "McpHttpConfig",
+    "serve",
     "ScheduledPlugin",
 )
 RECORDS: Final = (

@@ -6,7 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from holdfast.compat.jobs import WorkflowJob
-    from holdfast.compat.scheduler import JobSink, SchedulerConfig, TriggerFire
+    from holdfast.compat.scheduler import (
+        JobSink,
+        SchedulerConfig,
+        SchedulerHandle,
+        SchedulerService,
+        TriggerFire,
+        WebhookRouter,
+    )
     from holdfast.compat.schedules import (
         ScheduleSpec,
         TriggerSpec,
@@ -14,7 +21,7 @@ if TYPE_CHECKING:
         parse_schedules_yaml,
         verify_hub_signature_256,
     )
-    from holdfast.compat.serving import McpHttpConfig
+    from holdfast.compat.serving import McpHttpConfig, serve
     from holdfast.embed import (
         Cancellation,
         Holdfast,
@@ -91,7 +98,14 @@ __version__ = "0.3.0"
 
 _HOMES = {
     "holdfast.compat.jobs": ("WorkflowJob",),
-    "holdfast.compat.scheduler": ("JobSink", "SchedulerConfig", "TriggerFire"),
+    "holdfast.compat.scheduler": (
+        "JobSink",
+        "SchedulerConfig",
+        "SchedulerHandle",
+        "SchedulerService",
+        "TriggerFire",
+        "WebhookRouter",
+    ),
     "holdfast.compat.schedules": (
         "ScheduleSpec",
         "TriggerSpec",
@@ -99,7 +113,7 @@ _HOMES = {
         "parse_schedules_yaml",
         "verify_hub_signature_256",
     ),
-    "holdfast.compat.serving": ("McpHttpConfig",),
+    "holdfast.compat.serving": ("McpHttpConfig", "serve"),
     "holdfast.embed": (
         "Cancellation",
         "Holdfast",
@@ -226,6 +240,8 @@ __all__ = [
     "ScheduledPlugin",
     "ScheduledRunCtx",
     "SchedulerConfig",
+    "SchedulerHandle",
+    "SchedulerService",
     "SchemaTooNew",
     "SchemaTooOld",
     "ServerUnreachable",
@@ -244,6 +260,7 @@ __all__ = [
     "Unavailable",
     "UnsupportedMediaType",
     "VersionConflict",
+    "WebhookRouter",
     "WorkflowCatalog",
     "WorkflowJob",
     "WorkflowSpec",
@@ -252,6 +269,7 @@ __all__ = [
     "hmac_sha256_hex",
     "parse_schedules_yaml",
     "run_sync",
+    "serve",
     "tool",
     "verify_hub_signature_256",
 ]

@@ -18,6 +18,7 @@ from holdfast.cli.schedule_source import schedules_of
 from holdfast.cli.streams import UNWRITTEN, give, say, show
 from holdfast.cli.upcoming import fires_table, readable
 from holdfast.config import Settings
+from holdfast.triggers.sinks import SLOT as SINK
 
 LIMIT_MAX: Final = 500
 NEXT_SHOWN: Final = 5
@@ -187,7 +188,7 @@ def _verdict_lines(one: Verdict) -> list[str]:
     when = (readable(one.local) if one.local else one.at) or one.occurrence
     stretch = f" and {one.count - 1:,} more until {one.until}" if one.count > 1 else ""
     run = f"; run {one.run_id}" if one.run_id else ""
-    node = f" on {one.slot}" if one.slot else ""
+    node = f" on {one.slot}" if one.slot not in ("", SINK) else ""
     said = one.message if one.outcome == "fired" else f"{outcome}: {one.message}"
     head = f"{painted(sign, colour)} {when}{stretch}{node}  {said}{run}"
     return [head, f"    hint: {one.hint}"] if one.hint else [head]

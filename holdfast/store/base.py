@@ -62,9 +62,14 @@ class FileCheck(Protocol):
 
 class Store(Protocol):
     node: str  # the name of this process among those that may have the file
+    only_slot: (
+        str | None
+    )  # the only slot of schedules that is decided here; None: that of all nodes, and that of this one
     epoch: int  # this node's incarnation, given by open()
     server_key: bytes  # what the addresses that we give out are signed with; made once, given by open()
 
+    @property
+    def slots(self) -> tuple[str, str]: ...
     async def open(self) -> None: ...
     async def open_to_read(self, *, any_release: bool = False) -> None: ...
     async def close(self) -> None: ...

@@ -16,7 +16,6 @@ from holdfast import limits
 from holdfast.errors import InvalidSpec, LimitExceeded, ManagedByFile, NotFound, Problem
 from holdfast.runtime.clock import Clock
 from holdfast.runtime.committer import Committer
-from holdfast.runtime.starts import Starts
 from holdfast.schedule import control
 from holdfast.schedule.due import EXAMINED_MAX, due
 from holdfast.schedule.records import Cursor, Reason, Running, Skipped
@@ -25,8 +24,7 @@ from holdfast.spec.triggers import WebhookTrigger
 from holdfast.store.base import Fenced, Store
 from holdfast.store.batch import Batch
 from holdfast.store.records import Firing, Origin, ScheduleRow, ScheduleState
-from holdfast.triggers.deciding import Decided
-from holdfast.triggers.fires import Fires
+from holdfast.triggers.deciding import Decided, Deciding
 from holdfast.triggers.rows import Key, cursor_of, cursor_row, entry_of_stretch, key_of
 from holdfast.triggers.starting import Known, known
 from holdfast.values import Millis
@@ -64,11 +62,9 @@ class Watcher(Protocol):
 
 
 class Definitions:
-    def __init__(
-        self, store: Store, clock: Clock, committer: Committer, fires: Fires, starts: Starts
-    ) -> None:
+    def __init__(self, store: Store, clock: Clock, committer: Committer, fires: Deciding) -> None:
         self._store, self._clock, self._committer = store, clock, committer
-        self._fires, self._starts = fires, starts
+        self._fires = fires
         self.watchers: list[Watcher] = []
 
     # ---------------------------------------------------------------------------------------------- definitions
@@ -175,6 +171,8 @@ class Definitions:
     ) -> None:
         if state is not None and state.schedule.origin != origin:
             raise ManagedByFile(state.schedule.id, state.schedule.origin, state.schedule.source)
+        if state is not None and state.cursor.slot not in self._store.slots:
+            state = None  # it is decided elsewhere, and has not been here yet
         row = self._row(tenant, declared, origin, None if state is None else state.schedule)
         key = self._key(tenant, declared.spec)
         new = known(row.body)
@@ -278,7 +276,9 @@ class Definitions:
         found: dict[str, ScheduleState] = {}
         for start in range(0, len(ids), PAGE):
             asked = [(tenant, one) for one in ids[start : start + PAGE]]
-            found |= {state.schedule.id: state for state in await self._store.schedule_states(asked)}
+            states = await self._store.schedule_states(asked, every_slot=True)
+            states.sort(key=lambda state: state.cursor.slot in self._store.slots)  # of several, one of here
+            found |= {state.schedule.id: state for state in states}
         return found
 
     def _row(

@@ -11,14 +11,18 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from holdfast.engine.events import TriggeredBy
-from holdfast.errors import AtLimit, InvalidInputs
-from holdfast.runtime.starts import StartRun
+from holdfast.errors import AtLimit, InvalidInputs, ManagedByFile
+from holdfast.runtime.clock import Clock
+from holdfast.runtime.committer import Committer
+from holdfast.runtime.starts import StartRun, Starts
 from holdfast.schedule import control
 from holdfast.schedule.records import Cursor
+from holdfast.store.base import Store
 from holdfast.store.batch import Batch
 from holdfast.store.records import Firing, NewRun, ScheduleState
 from holdfast.triggers.backfills import Backfill, find
 from holdfast.triggers.definitions import TRIES_MAX, Declared, Definitions, Plan
+from holdfast.triggers.fires import Fires
 from holdfast.triggers.rows import cursor_of, cursor_row, entry, key_of
 from holdfast.triggers.starting import Occasion, detail_of, known
 from holdfast.values import Millis, RunId
@@ -36,6 +40,12 @@ class Fired(NamedTuple):
 
 
 class Schedules(Definitions):
+    def __init__(
+        self, store: Store, clock: Clock, committer: Committer, fires: Fires, starts: Starts
+    ) -> None:
+        super().__init__(store, clock, committer, fires)
+        self._targets, self._starts = fires.targets, starts
+
     async def pause(self, tenant: str, schedule_id: str) -> None:
         """Let nothing of a schedule fire. What is due already fires before."""
         await self._settle_and_move(tenant, schedule_id, control.paused)
@@ -49,6 +59,12 @@ class Schedules(Definitions):
             clears_failures=True,
         )
 
+    async def _ours(self, tenant: str, schedule_id: str) -> None:
+        """Raise NotFound, or ManagedByFile if a program declares the schedule and fires it by itself."""
+        row = await self.found(tenant, schedule_id)
+        if row.origin == "code":
+            raise ManagedByFile(row.id, row.origin, row.source)
+
     async def _settle_and_move(
         self,
         tenant: str,
@@ -58,7 +74,7 @@ class Schedules(Definitions):
         clears_failures: bool = False,
     ) -> None:
         async with self._fires.deciding:
-            await self.found(tenant, schedule_id)
+            await self._ours(tenant, schedule_id)
             for _ in range(TRIES_MAX):
                 batch, now = Batch(), self._clock.now()
                 for state in await self._settled(tenant, schedule_id, now):
@@ -97,14 +113,14 @@ class Schedules(Definitions):
         Raises AtLimit if as many runs are open as may be, and whatever a start can raise.
         """
         async with self._fires.deciding:
-            await self.found(tenant, schedule_id)
+            await self._ours(tenant, schedule_id)
             (state,) = await self._store.schedule_states([(tenant, schedule_id)])
             schedule, now = known(state.schedule.body), self._clock.now()
             if schedule.run_limit and state.open >= schedule.run_limit:
                 raise AtLimit(schedule_id, state.open, schedule.run_limit)
             by = TriggeredBy(schedule_id, schedule.spec.trigger.kind, f"manual:{self._clock.new_id()}", now)
             occasion = Occasion(tenant, schedule.spec, by, now, payload)
-            target = await self._fires.targets.of(occasion)
+            target = await self._targets.of(occasion)
             key = key_of(state.cursor)
 
             def firing(new: NewRun) -> Firing:
@@ -142,7 +158,7 @@ class Schedules(Definitions):
             )
         until = min(until, self._clock.now())
         async with self._fires.deciding:
-            await self.found(tenant, schedule_id)
+            await self._ours(tenant, schedule_id)
             for _ in range(TRIES_MAX):
                 (state,) = await self._settled(tenant, schedule_id, self._clock.now())
                 found = await find(self._store, state, since, until)

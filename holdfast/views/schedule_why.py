@@ -61,8 +61,14 @@ REASONS: Final[dict[str, tuple[str, str]]] = {
         "strict_templates is set, and a placeholder of inputs could not be filled in",
         "correct the placeholder, or the payload of the sender",
     ),
+    "sink_failed": ("the sink did not accept it", "correct the sink; a webhook can be sent again"),
     "deleted": ("the schedule was deleted while the occurrence waited", ""),
 }  # fmt: skip
+BUFFERED: Final = {
+    "": "waits until a run of the schedule ends",
+    "delayed": "waits until its delay has passed",
+    "handing_over": "is being handed to the sink",
+}
 SLOTS_MAX: Final = 1_000
 ROWS_READ_MAX: Final = 500  # of the ledger, back from the time that is asked about
 TICKS_MAX: Final = 500
@@ -145,7 +151,7 @@ def verdict(row: LedgerRow, view: ScheduleView | None = None) -> Verdict:
     if row.outcome == "fired":
         message, hint = _fired(row), ""
     elif row.outcome == "buffered":
-        message, hint = "waits until a run of the schedule ends", ""
+        message, hint = BUFFERED.get(row.reason, BUFFERED[""]), ""
     return Verdict(
         row.outcome,
         message,

@@ -18,7 +18,8 @@ class ScheduleReads(Asking):
     only_slot: str | None = None
 
     @property
-    def _slots(self) -> tuple[str, str]:
+    def slots(self) -> tuple[str, str]:
+        """The slots of schedules that are decided here."""
         return ("", self.node) if self.only_slot is None else (self.only_slot, self.only_slot)
 
     async def schedule(self, tenant: str, schedule_id: str) -> ScheduleRow | None:
@@ -45,19 +46,19 @@ class ScheduleReads(Asking):
     ) -> list[ScheduleState]:
         """The state of schedules by tenant and id, in that order: in the slots that are decided here, or in all of them."""
         named = msgspec.json.encode(asked).decode()
-        return [_state(row) for row in self._ask("schedule_states", (named, *self._slots, every_slot))]
+        return [_state(row) for row in self._ask("schedule_states", (named, *self.slots, every_slot))]
 
     async def due_schedules(self, now: Millis, limit: int) -> list[ScheduleState]:
         """The schedules whose time has come, the longest due first."""
-        return [_state(row) for row in self._ask("due_schedules", (now, *self._slots, limit))]
+        return [_state(row) for row in self._ask("due_schedules", (now, *self.slots, limit))]
 
     async def owing_schedules(self, after: tuple[str, str, str], limit: int) -> list[tuple[str, str, str]]:
         """Cursors whose occurrences wait for a run to end, after one of them: tenant, schedule, slot."""
-        return list(self._ask("owing_schedules", (*after, *self._slots, limit)))
+        return list(self._ask("owing_schedules", (*after, *self.slots, limit)))
 
     async def next_due(self, after: int = -1) -> Millis | None:
         """The soonest time at which a schedule is due that is after this one."""
-        at: Millis | None = self._ask("next_due", (after, *self._slots)).get
+        at: Millis | None = self._ask("next_due", (after, *self.slots)).get
         return at
 
     async def next_fires(self, limit: int) -> list[tuple[str, Millis]]:
@@ -120,7 +121,7 @@ class ScheduleReads(Asking):
         self, after: tuple[str, str, str], limit: int
     ) -> list[tuple[str, str, str]]:
         """Schedules with deliveries that wait, after one of them: tenant, schedule, slot."""
-        return list(self._ask("buffering_schedules", (*after, *self._slots, limit)))
+        return list(self._ask("buffering_schedules", (*after, *self.slots, limit)))
 
     async def old_ledger(self, before: Millis, limit: int) -> int:
         """How many rows of the ledger have no run and were decided before then; `limit` means that many or more."""

@@ -285,7 +285,7 @@ CREATE TABLE ledger (
   detail       TEXT,
   reply        BLOB,
   payload      BLOB,
-  CHECK ((outcome = 'fired') = (run IS NOT NULL)),
+  CHECK ((outcome = 'fired') = (run IS NOT NULL) OR slot = 'sink'),
   UNIQUE (tenant, schedule, slot, occurrence)
 );
 

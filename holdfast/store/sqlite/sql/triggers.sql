@@ -43,7 +43,7 @@ INSERT INTO ledger (tenant, schedule, slot, occurrence, outcome, reason, schedul
     SET outcome = excluded.outcome, reason = excluded.reason, scheduled_at = excluded.scheduled_at, until = excluded.until,
         times = excluded.times, at = excluded.at, run = excluded.run, is_catchup = excluded.is_catchup,
         detail = excluded.detail, reply = excluded.reply, payload = excluded.payload
-    WHERE ledger.run IS NULL AND ledger.outcome <> 'buffered';
+    WHERE ledger.outcome NOT IN ('fired', 'buffered');
 
 -- name: take_buffered
 -- It is replaced by the row of its run in the same commit.

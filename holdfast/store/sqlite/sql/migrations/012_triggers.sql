@@ -37,6 +37,7 @@ CREATE INDEX cursor_owes ON cursor (tenant, schedule, slot) WHERE owes;
 
 -- What became of each occurrence. A stretch that was skipped for one reason is one row: from `scheduled_at` to `until`. Its
 -- `occurrence` is the first instant and `/..`, so that one of them can still be fired by hand and get a row of its own.
+-- The jobs of a sink, which another system runs, have no run.
 CREATE TABLE ledger (
   pos          INTEGER PRIMARY KEY,
   tenant       TEXT NOT NULL,
@@ -54,7 +55,7 @@ CREATE TABLE ledger (
   detail       TEXT,
   reply        BLOB,
   payload      BLOB,
-  CHECK ((outcome = 'fired') = (run IS NOT NULL)),
+  CHECK ((outcome = 'fired') = (run IS NOT NULL) OR slot = 'sink'),
   UNIQUE (tenant, schedule, slot, occurrence)
 );
 

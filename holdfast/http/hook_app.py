@@ -1,0 +1,78 @@
+"""The webhooks of a scheduler as an ASGI app, for a program that mounts it in a server of its own.
+
+    app.mount("/", router)          Starlette, FastAPI; under another path the webhooks move with it
+
+Knows what a host may send it: requests, and the beginning and end of a lifespan. Host names, keys and rates are the host's to check.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from holdfast.errors import HoldfastError, NotFound
+from holdfast.http.request import ClientGone, LargeBodies, Receive, Request, Scope
+from holdfast.http.responses import Send, encoded, mistake, refusal, send_answer
+from holdfast.http.table import Reply
+from holdfast.http.webhooks import Secrets, Webhooks
+from holdfast.runtime.clock import Clock
+from holdfast.triggers.hooks import Hooks
+from holdfast.triggers.occurrences import Occurrences
+
+log = logging.getLogger("holdfast.http")
+
+
+class AdmitsAll:
+    """A program that mounts webhooks decides itself who may call."""
+
+    is_guarded = False
+
+    def count_webhook(self, path: str, client: str) -> None:
+        pass
+
+
+class HookApp:
+    def __init__(self, hooks: Hooks, events: Occurrences, secrets: Secrets, clock: Clock) -> None:
+        self._webhooks = Webhooks(hooks, events, secrets, clock, AdmitsAll(), LargeBodies())
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            return await _lifespan(receive, send)
+        if scope["type"] != "http":
+            return await send({"type": "websocket.close", "code": 1000})
+        request = Request(_below(scope), receive)
+        try:
+            answer = encoded(await self._answer(request))
+        except ClientGone:
+            return
+        except HoldfastError as error:
+            answer = refusal(error, request)
+        except Exception:  # a bug: the response has only its id, since a traceback would reveal too much
+            log.exception("request %s %s %a", request.id, request.method, request.path)
+            answer = mistake(request)
+        await send_answer(answer, request, scope, receive, send)
+
+    async def _answer(self, request: Request) -> Reply:
+        request.check_head()
+        hook = self._webhooks.find(request)
+        if hook is None:
+            raise NotFound(f"there is no webhook at {request.path[:200]!a}")
+        return await self._webhooks.answer(hook, request)
+
+
+def _below(scope: Scope) -> Scope:
+    """The request with its path as it is below the one that the app is mounted at. Not every server gives all keys of a scope."""
+    path, root = scope["path"], scope.get("root_path", "").rstrip("/")
+    if root and path.startswith(f"{root}/"):
+        path = path[len(root) :]
+    raw = scope.get("raw_path") or path.encode()
+    defaults: dict[str, Any] = {"client": None, "query_string": b""}
+    return {**defaults, **scope, "path": path, "raw_path": raw}
+
+
+async def _lifespan(receive: Receive, send: Send) -> None:
+    while True:
+        event = (await receive())["type"].removeprefix("lifespan.")
+        await send({"type": f"lifespan.{event}.complete"})
+        if event == "shutdown":
+            return

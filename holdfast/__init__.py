@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from holdfast.version import VERSION
+
 if TYPE_CHECKING:
     from holdfast.compat.jobs import WorkflowJob
     from holdfast.compat.scheduler import (
@@ -94,7 +96,7 @@ if TYPE_CHECKING:
     from holdfast.tools.remote import RemoteCaller
     from holdfast.values import WorkflowStatus
 
-__version__ = "0.3.0"
+__version__ = VERSION
 
 _HOMES = {
     "holdfast.compat.jobs": ("WorkflowJob",),

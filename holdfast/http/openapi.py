@@ -12,9 +12,9 @@ from typing import Any, Final, get_args
 
 import msgspec
 
-from holdfast import __version__
 from holdfast.api.types import ID_CHARS_MAX, KEY_PATTERN, STATUS, Fault
 from holdfast.http.table import ANY, Route
+from holdfast.version import VERSION
 
 REF: Final = "#/components/schemas/{name}"
 DESCRIPTION: Final = """\
@@ -63,7 +63,7 @@ def document(routes: Iterable[Route]) -> Json:
             del components[name]  # it stands as parameters
     return {
         "openapi": "3.1.0",
-        "info": {"title": "Holdfast", "version": __version__, "description": DESCRIPTION},
+        "info": {"title": "Holdfast", "version": VERSION, "description": DESCRIPTION},
         "servers": [{"url": "/"}],
         "paths": paths,
         "components": {

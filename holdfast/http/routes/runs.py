@@ -12,7 +12,6 @@ from typing import Any, Final
 import msgspec
 from starlette.responses import FileResponse
 
-from holdfast import __version__
 from holdfast.api import present
 from holdfast.api.types import (
     CancelRun,
@@ -48,6 +47,7 @@ from holdfast.http.table import JSON, Ask, Reply, Route
 from holdfast.ops import traces
 from holdfast.runtime.rerun import Again
 from holdfast.values import DEFAULT_TENANT, TERMINAL, RunId, rfc3339
+from holdfast.version import VERSION
 from holdfast.views.runs import only_callbacks
 
 YAML: Final = "application/yaml"
@@ -236,10 +236,10 @@ async def nodes(ask: Ask) -> NodePage:
         epoch=engine.store.epoch,
         pid=os.getpid(),
         address=ask.services.address,
-        release=__version__,
+        release=VERSION,
         runs=len(engine.door.residents),
         is_leaving=ask.leaving.is_set(),
-        version=__version__,
+        version=VERSION,
         since=rfc3339(ask.services.since),
         state="leaving" if ask.leaving.is_set() else "ready",
     )

@@ -19,6 +19,7 @@ from holdfast.store.base import Store, StoreFile
 from holdfast.store.open import database_path, lock_of, open_file
 from holdfast.store.records import RunRow, Wanted
 from holdfast.tools.registry import Registry
+from holdfast.tools.threads import no_thread_now
 from holdfast.values import DEFAULT_TENANT, OPEN, RunId
 
 LAST: Final = "last"
@@ -75,8 +76,20 @@ async def acting(settings: Settings, registry: Registry, *, may_create: bool = T
 
 def finished(work: Coroutine[Any, Any, int]) -> int:
     """Run a command to its end on a loop of its own."""
-    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+    runner = asyncio.Runner(loop_factory=_loop_factory())
+    try:
         return runner.run(_alone(work))
+    finally:
+        _close(runner)
+
+
+def _close(runner: asyncio.Runner) -> None:
+    """Close the loop. That starts a thread which waits for those of the loop; without one, the process ends all the same."""
+    try:
+        runner.close()
+    except RuntimeError as error:
+        if not no_thread_now(error):
+            raise
 
 
 async def _alone(work: Coroutine[Any, Any, int]) -> int:

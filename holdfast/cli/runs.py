@@ -25,9 +25,9 @@ from holdfast.cli.render import (
     told,
 )  # fmt: skip
 from holdfast.cli.run import drive
-from holdfast.cli.safe import harmless, one_line
+from holdfast.cli.safe import harmless
 from holdfast.cli.source import ServerSource, Source, opened
-from holdfast.cli.streams import UNWRITTEN, give, reserve_stdout, say, show
+from holdfast.cli.streams import UNWRITTEN, give, reserve_stdout, say, show, show_lines
 from holdfast.config import Settings
 from holdfast.runtime.door import ResidentRun
 from holdfast.runtime.engine import Engine
@@ -121,7 +121,7 @@ async def _show(settings: Settings, given: Given) -> int:
         lines.append(f"to retry it: {run.set_aside.retry}")
     if run.status == "completed":
         lines.append(f"output: {shortened(run.output, OUTPUT_SHOWN_MAX)}")
-    code = _written(_put(lines))
+    code = _written(show_lines(lines))
     if run.status not in TERMINAL:
         say(f"why it is waiting: holdfast runs explain {run.run_id}")
     return code
@@ -183,7 +183,7 @@ async def _explain(settings: Settings, given: Given) -> int:
         workflow = (await source.run(run_id)).workflow
     if given.has("--json"):
         return _written(give(why))
-    return _written(_put(_explained(why, workflow)))
+    return _written(show_lines(_explained(why, workflow)))
 
 
 def _explained(why: Explanation, workflow: str) -> list[str]:
@@ -275,7 +275,7 @@ def rerun_command(given: Given) -> int:
         if given.has("--json"):
             data = {"run_id": run_id, "taken_over": found.taken_over, "runs": found.runs}
             return _written(give(data))
-        return _written(_put(_preview(found)))
+        return _written(show_lines(_preview(found)))
     if not given.has("--json"):
         say("\n".join(_preview(found)))
     return drive(given, settings, Rerun(run_id, again, inputs))
@@ -296,10 +296,6 @@ def _preview(found: Previewed) -> list[str]:
     head = f"re-run of {found.run.run_id} ({found.run.workflow}) as a new run"
     kept = [f"  ✓ {name}  copied" for name in found.taken_over]
     return [head, *kept, *(f"  · {name}  runs" for name in found.runs)]
-
-
-def _put(lines: list[str]) -> bool:
-    return show("".join(f"{one_line(line)}\n" for line in lines))
 
 
 def _written(is_written: Any) -> int:

@@ -10,7 +10,7 @@ from holdfast.cli.file import finished
 from holdfast.cli.options import Usage, settings_of, value_of
 from holdfast.cli.parser import Given
 from holdfast.cli.schedule_source import schedules_of
-from holdfast.cli.streams import UNWRITTEN, give, say, show
+from holdfast.cli.streams import UNWRITTEN, give, say, show_lines
 from holdfast.config import Settings
 from holdfast.spec.schedule import schedules_from_files
 
@@ -94,7 +94,7 @@ async def _backfill(settings: Settings, given: Given) -> int:
     say(_said(schedule_id, found))
     shown = found.items[:INSTANTS_SHOWN]
     rest = [f"… and {found.count - len(shown):,} more"] if found.count > len(shown) else []
-    return _written(show("".join(f"{line}\n" for line in (*shown, *rest)))) if preview else 0
+    return _written(show_lines((*shown, *rest))) if preview else 0
 
 
 def _said(schedule_id: str, found: Backfill) -> str:

@@ -15,7 +15,7 @@ from holdfast.cli.options import Usage, settings_of
 from holdfast.cli.parser import Given
 from holdfast.cli.render import ms_of, now_ms, painted, problem_lines, span, table
 from holdfast.cli.schedule_source import schedules_of
-from holdfast.cli.streams import UNWRITTEN, give, say, show
+from holdfast.cli.streams import UNWRITTEN, give, say, show, show_lines
 from holdfast.cli.upcoming import fires_table, readable
 from holdfast.config import Settings
 from holdfast.triggers.sinks import SLOT as SINK
@@ -115,7 +115,7 @@ async def _show(settings: Settings, schedule_id: str, *, as_json: bool) -> int:
         lines += ["", "next:", *_indented(fires_table(fires.items, fires.timezone, now_ms()))]
     if rows:
         lines += ["", *strip_of(rows), *_last_of(rows)]
-    return _written(show("".join(f"{line}\n" for line in lines)))
+    return _written(show_lines(lines))
 
 
 def _headed(found: Schedule) -> list[str]:
@@ -179,7 +179,7 @@ async def _why(settings: Settings, schedule_id: str, when: str | None, limit: in
     if not found.items:
         say(f"{schedule_id} is {found.status}, and nothing was due yet; see holdfast schedules show")
         return 0
-    return _written(show("".join(f"{line}\n" for one in found.items for line in _verdict_lines(one))))
+    return _written(show_lines(line for one in found.items for line in _verdict_lines(one)))
 
 
 def _verdict_lines(one: Verdict) -> list[str]:

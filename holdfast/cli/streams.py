@@ -6,12 +6,12 @@ import contextlib
 import fcntl
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 import msgspec
 
-from holdfast.cli.safe import BEYOND_JSON, in_unicode, shown
+from holdfast.cli.safe import BEYOND_JSON, in_unicode, one_line, shown
 
 UNWRITTEN: Final = 2  # not 1: whether the result could be written says nothing about how the run ended
 _CLOSED: Final = -1
@@ -78,6 +78,11 @@ def give(data: Any) -> bool:
 def show(text: str) -> bool:
     """The same for text that people read, in which foreign text may stand."""
     return put(shown(text).encode())
+
+
+def show_lines(lines: Iterable[str]) -> bool:
+    """The same for lines: foreign text in one of them begins no other."""
+    return show("".join(f"{one_line(line)}\n" for line in lines))
 
 
 def put(text: bytes) -> bool:

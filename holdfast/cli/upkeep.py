@@ -10,7 +10,7 @@ from holdfast.cli.options import settings_of
 from holdfast.cli.parser import Given
 from holdfast.cli.render import painted
 from holdfast.cli.source import opened
-from holdfast.cli.streams import UNWRITTEN, give, say, show
+from holdfast.cli.streams import UNWRITTEN, give, say, show_lines
 from holdfast.config import Settings
 from holdfast.ops.backup import back_up
 from holdfast.ops.doctor import Finding, examine
@@ -90,7 +90,7 @@ async def _doctor(settings: Settings, *, as_json: bool) -> int:
     if as_json:
         is_written = give({"ok": is_sound, "checks": findings})
     else:
-        is_written = show("".join(f"{line}\n" for finding in findings for line in _lines(finding)))
+        is_written = show_lines(line for finding in findings for line in _lines(finding))
         say("all is well" if is_sound else "there are problems; keep a copy of the file before anything else")
     if not is_written:
         return UNWRITTEN

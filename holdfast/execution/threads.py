@@ -9,11 +9,16 @@ import threading
 from collections.abc import Callable
 from typing import Any, Final
 
-from holdfast.tools.threads import no_thread_now
+from holdfast.tools.threads import no_thread_now, start_threads_of_loop
 
 log = logging.getLogger("holdfast")
 
 AGAIN_SECONDS: Final = 0.5  # until a thread is asked for again that could not be had
+
+
+async def prepare_connections() -> None:
+    """Start the threads in which the event loop resolves addresses, while the system has threads to give."""
+    await start_threads_of_loop()
 
 
 class Threads:

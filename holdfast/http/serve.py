@@ -24,7 +24,7 @@ import uvicorn
 from holdfast import limits
 from holdfast.api.services import Services
 from holdfast.config import Settings
-from holdfast.execution.threads import thread_or_here
+from holdfast.execution.threads import prepare_connections, thread_or_here
 from holdfast.http.auth import Keys
 from holdfast.http.connections import Connection, connections_max, watch
 from holdfast.http.guard import Guard
@@ -103,6 +103,7 @@ async def serve(settings: Settings, *, registry: Registry | None = None, ready: 
     limit: Cancellable | None = None
     for number in numbers:
         loop.add_signal_handler(number, stop.set)
+    starting = loop.create_task(prepare_connections())
     try:
         async with serving(settings, registry=registry) as server:
             if ready is not None and inspect.isawaitable(told := ready(server)):
@@ -110,6 +111,7 @@ async def serve(settings: Settings, *, registry: Registry | None = None, ready: 
             await stop.wait()
             limit = end_within(limits.now.drain_secs_max)
     finally:
+        starting.cancel()
         if limit is not None:
             limit.cancel()
         for number in numbers:

@@ -19,12 +19,13 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import IO, Any, Final, TypeVar
 
 from holdfast.errors import Unavailable
-from holdfast.tools.threads import in_pool
+from holdfast.tools.threads import in_pool, no_thread_now
 
 T = TypeVar("T")
 
 LARGE_BYTES: Final = 1024 * 1024  # below this size, starting a process takes longer than the work itself
 SECONDS_MAX: Final = 60.0
+THREAD_SECONDS_MAX: Final = 10.0  # without a thread, before a caller is asked to come again
 
 # At most two at a time: each takes a core from the server, and up to a gigabyte of memory.
 _CALLERS: Final = ThreadPoolExecutor(2, "holdfast-apart")
@@ -35,7 +36,7 @@ _PROGRAM: Final = "import sys; sys.path = {path!r}; from holdfast.runtime import
 async def apart(work: Callable[[bytes], bytes], text: bytes) -> bytes:
     """Apply a module-level function to a text in a separate process. Raises Unavailable if no process can be started."""
     name = f"{work.__module__}:{work.__qualname__}"
-    return await in_pool(_CALLERS, lambda: _call(name, text))
+    return await _in_pool(_CALLERS, lambda: _call(name, text))
 
 
 async def yield_after(text: bytes) -> None:
@@ -45,8 +46,18 @@ async def yield_after(text: bytes) -> None:
 
 
 async def in_turns(work: Callable[[], T]) -> T:
-    """Run work that takes up to 0.1 s in a thread, so that the event loop stays responsive."""
-    return await in_pool(_IN_TURNS, work)
+    """Run work that takes up to 0.1 s in a thread, so that the event loop stays responsive. Raises Unavailable if no thread can be
+    started."""
+    return await _in_pool(_IN_TURNS, work)
+
+
+async def _in_pool(pool: ThreadPoolExecutor, work: Callable[[], T]) -> T:
+    try:
+        return await in_pool(pool, work, wait_secs=THREAD_SECONDS_MAX)
+    except RuntimeError as error:
+        if not no_thread_now(error):
+            raise
+        raise Unavailable("a large value could not be read: the system starts no more threads") from error
 
 
 def _call(name: str, text: bytes) -> bytes:

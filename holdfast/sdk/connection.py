@@ -19,6 +19,7 @@ from holdfast.errors import HoldfastError, Problem, ServerUnreachable
 from holdfast.sdk.sse import Message, Parser, TooLarge
 from holdfast.tools.forms import refuse_bent
 from holdfast.tools.http import session_of
+from holdfast.tools.threads import start_threads_of_loop
 from holdfast.values import encode
 
 T = TypeVar("T")
@@ -105,7 +106,8 @@ class Connection:
         while True:
             headers = {"Accept": "text/event-stream", **({} if after is None else {"Last-Event-ID": after})}
             try:
-                async with self._opened().get(
+                session = await self._opened()
+                async with session.get(
                     self.server + path,
                     params=_plain(query),
                     headers=headers,
@@ -140,7 +142,8 @@ class Connection:
         data: bytes | None,
     ) -> tuple[int, bytes, float]:
         """Send a request once. Return status, body, and the earliest time to retry, in seconds."""
-        async with self._opened().request(
+        session = await self._opened()
+        async with session.request(
             method,
             self.server + path,
             params=query,
@@ -154,8 +157,10 @@ class Connection:
                 found += more
             return response.status, found, _seconds(response.headers.get("Retry-After", ""))
 
-    def _opened(self) -> aiohttp.ClientSession:
+    async def _opened(self) -> aiohttp.ClientSession:
         """Return the session, which is created on first use because it belongs to the running loop."""
+        if self._session is None:
+            await start_threads_of_loop()
         if self._session is None:
             self._session = session_of(headers=self._headers)
         return self._session

@@ -22,6 +22,7 @@ from holdfast.tools.context import Context
 from holdfast.tools.failures import ToolError
 from holdfast.tools.guard import Guard, Target, looked_up
 from holdfast.tools.limit import Limit
+from holdfast.tools.threads import start_threads_of_loop
 from holdfast.values import is_too_deep
 
 if TYPE_CHECKING:
@@ -190,24 +191,25 @@ class _Request(msgspec.Struct):
             total=None, sock_connect=min(limits.now.connect_secs_max, self.timeout_secs)
         )
         try:
-            async with (
-                Limit(self.timeout_secs),
-                session_of(
-                    connector=_connector(guard, targets),
-                    timeout=timeout,
-                    cookie_jar=aiohttp.DummyCookieJar(),
-                    trace_configs=[trace],
-                ) as session,
-                session.request(
-                    self.method,
-                    self.url,
-                    headers=self.headers,
-                    params=self.query or None,
-                    data=self.content,
-                    allow_redirects=False,
-                ) as response,
-            ):
-                return await self._answer(response)
+            async with Limit(self.timeout_secs):
+                await start_threads_of_loop()
+                async with (
+                    session_of(
+                        connector=_connector(guard, targets),
+                        timeout=timeout,
+                        cookie_jar=aiohttp.DummyCookieJar(),
+                        trace_configs=[trace],
+                    ) as session,
+                    session.request(
+                        self.method,
+                        self.url,
+                        headers=self.headers,
+                        params=self.query or None,
+                        data=self.content,
+                        allow_redirects=False,
+                    ) as response,
+                ):
+                    return await self._answer(response)
         except TimeoutError:
             raise self._timed_out() from None
         except aiohttp.InvalidURL:

@@ -131,13 +131,13 @@ def test_without_schedules_the_list_says_how_to_add_some(cli: Cli) -> None:
 async def failure(desk: Desk) -> None:
     await desk.put(trigger=CRON)
     await desk.fired(1, at(2026, 3, 27, 1, 30))
-    await commit(desk.store, ends(1, "no \u202e luck", name="nightly"))
+    await commit(desk.store, ends(1, "no \u202e luck\nnext: never", name="nightly"))
 
 
-def test_an_error_message_does_not_speak_to_the_terminal(cli: Cli) -> None:
+def test_an_error_message_does_not_speak_to_the_terminal_and_begins_no_line(cli: Cli) -> None:
     stored(cli, failure)
     said = cli.run("schedules", "show", "nightly").stdout
-    assert "failed runs: 1, 1 in a row: no \\u202e luck" in said
+    assert "failed runs: 1, 1 in a row: no \\u202e luck\\u000anext: never" in said
 
 
 # ---------------------------------------------------------------------------------------------------- changing

@@ -1,4 +1,4 @@
-"""A process that can start no more threads: `python -m tests.runtime.no_threads FILE LIMIT [uvloop]`.
+"""A process that can start no more threads: `python -m tests.runtime.no_threads FILE LIMIT [uvloop|command]`.
 
 LIMIT is `memory` (of its address space; start it with stacks that do not fit into what is left) or `processes` (RLIMIT_NPROC,
 which does not hold for root). Prints one line for each thing that it has seen.
@@ -15,8 +15,10 @@ from pathlib import Path
 import uvloop
 
 from holdfast import Holdfast, RunFailed, tool
+from holdfast.cli.file import finished
 from holdfast.ops.health import Health
 from holdfast.tools import guard
+from holdfast.tools.threads import in_thread
 
 ROOM_BYTES = 200 * 2**20  # for everything but the stack of a thread
 
@@ -34,6 +36,14 @@ def allow_threads(allowed: bool) -> None:
     used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     limit = resource.RLIM_INFINITY if allowed else used + ROOM_BYTES
     resource.setrlimit(resource.RLIMIT_AS, (limit, resource.RLIM_INFINITY))
+
+
+async def failure_of(hf: Holdfast, url: str) -> str:
+    call = {"id": "a", "tool": "http_request", "args": {"url": url, "timeout_secs": 1}}
+    try:
+        return str(await (await hf.start({"name": "h", "steps": [call]})).result())
+    except RunFailed as failed:
+        return f"{failed.error.kind} {failed.error.message}"
 
 
 async def main() -> None:
@@ -54,11 +64,8 @@ async def main() -> None:
             await hf.start({"name": "t", "steps": [{"id": f"s{n}", "tool": "here"} for n in range(2)]})
             for _ in range(10)
         ]
-        call = {"id": "a", "tool": "http_request", "args": {"url": "http://name.invalid/"}}
-        try:
-            await (await hf.start({"name": "h", "steps": [call]})).result()
-        except RunFailed as failed:
-            print(failed.error.kind, failed.error.message, flush=True)
+        print(await failure_of(hf, "http://name.invalid/"), flush=True)
+        print(await failure_of(hf, "http://127.0.0.1:9/"), flush=True)
         print("waiting", [await run.status() for run in runs].count("running"), flush=True)
         print("pages checked:", health.is_checked, flush=True)
         await health.end()
@@ -72,6 +79,18 @@ async def main() -> None:
         print("all done", flush=True)
 
 
+async def command() -> int:
+    """The same as a command of the command line, which can start no threads when it ends either."""
+    await main()
+    await in_thread(threading.get_ident)
+    allow_threads(False)
+    return 0
+
+
 if __name__ == "__main__":
-    uvloop.install() if len(sys.argv) > 3 else None
+    match sys.argv[3:]:
+        case ["command"]:
+            sys.exit(finished(command()))
+        case ["uvloop"]:
+            uvloop.install()
     asyncio.run(main())

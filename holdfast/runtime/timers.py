@@ -68,10 +68,12 @@ class Timers:
         self._armed.pop(no, None)
 
     def parked_until(self, at: Millis | None) -> None:
-        """A run in the store is due at `at`: query the store by then."""
+        """A run in the store is due at `at`: query the store by then. None: no run in the store is due at any time."""
         if at is not None and (self._parked is None or at < self._parked):
             self._parked = at
             self._sleep()
+        elif at is None and self._next() is None:
+            self._awake_at = None  # a jump until the next deadline concerns nothing
 
     def read_clock(self) -> None:
         """This process has set the clock, so a timer may be due sooner."""
@@ -106,15 +108,13 @@ class Timers:
             self._handle.cancel()
             self._handle = None
         at = self._next()
-        if at is None:
-            self._awake_at = None
-        elif not self._is_closed:
+        if at is not None and not self._is_closed:
             self._until = at
             now = self._clock.now()
             if self._awake_at is None:
                 self._awake_at = now
-            if self._ahead is None:
-                self._ahead = self._ahead_of_monotonic(now)
+                ahead = self._ahead_of_monotonic(now)
+                self._ahead = ahead if self._ahead is None else max(ahead, self._ahead)
             delay = (at - now) / 1000
             if delay > 2 * self._last_stretch_seconds:
                 delay -= self._last_stretch_seconds

@@ -123,7 +123,7 @@ class Decision:
             cursor,
             tuple(self.fires),
             tuple(self.rows.values()),
-            self.now if is_cut else self._next_at(),
+            self._at_once() if is_cut else self._next_at(),
             is_cut,
             self._cancels_oldest(),
         )
@@ -367,6 +367,11 @@ class Decision:
     def _pauses(self) -> tuple[Pause, ...]:
         """The pauses that later occurrences can still fall into."""
         return tuple(pause for pause in self.cursor.pauses if pause.until is None or pause.until > self.at)
+
+    def _at_once(self) -> int:
+        """Not later than the next occurrence that is undecided: an outage before it still counts for it."""
+        tick = self.grid.after(self.at)
+        return self.now if tick is None else min(self.now, tick.at)
 
     def _next_at(self) -> int | None:
         if self.is_paused:

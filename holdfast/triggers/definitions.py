@@ -25,7 +25,7 @@ from holdfast.store.base import Fenced, Store
 from holdfast.store.batch import Batch
 from holdfast.store.records import Firing, Origin, ScheduleRow, ScheduleState
 from holdfast.triggers.deciding import Decided, Deciding
-from holdfast.triggers.rows import Key, cursor_of, cursor_row, entry_of_stretch, key_of
+from holdfast.triggers.rows import Key, asked_at, cursor_of, cursor_row, entry_of_stretch, key_of
 from holdfast.triggers.starting import Known, known
 from holdfast.values import Millis
 
@@ -202,7 +202,8 @@ class Definitions:
                 old.clock, new.clock, cursor_of(state), running, now, 1, outages=self._fires.outages.stretches
             )
             if not answer.fires and not answer.is_cut:
-                decided = Decided(state, old, msgspec.structs.replace(answer, next_at=now), now)
+                next_at = asked_at(state, now)
+                decided = Decided(state, old, msgspec.structs.replace(answer, next_at=next_at), now)
                 return decided.firing()
             await self._fires.carry_out([Decided(state, old, answer, now)])
             state = (await self._states(state.schedule.tenant, [state.schedule.id]))[state.schedule.id]

@@ -26,6 +26,13 @@ def key_of(cursor: CursorRow) -> Key:
     return cursor.tenant, cursor.schedule, cursor.slot
 
 
+def asked_at(state: ScheduleState, now: Millis) -> Millis:
+    """The stored time of a schedule that is to be decided at once. It does not pass the next occurrence that is undecided: what
+    was stored for that is kept until no schedule has an earlier time, an outage for example."""
+    before = state.cursor.next_at
+    return now if before is None else min(now, before)
+
+
 def cursor_row(key: Key, cursor: Cursor, next_at: int | None) -> NewCursor:
     at = None if next_at is None else Millis(next_at)
     return NewCursor(*key, cursor.revision, at, cursor.owes, _ENCODER.encode(cursor).decode())

@@ -23,7 +23,7 @@ from holdfast.store.records import Firing, NewRun, ScheduleState
 from holdfast.triggers.backfills import Backfill, find
 from holdfast.triggers.definitions import TRIES_MAX, Declared, Definitions, Plan
 from holdfast.triggers.fires import Fires
-from holdfast.triggers.rows import cursor_of, cursor_row, entry, key_of
+from holdfast.triggers.rows import asked_at, cursor_of, cursor_row, entry, key_of
 from holdfast.triggers.starting import Occasion, detail_of, known
 from holdfast.values import Millis, RunId
 
@@ -47,8 +47,12 @@ class Schedules(Definitions):
         self._targets, self._starts = fires.targets, starts
 
     async def pause(self, tenant: str, schedule_id: str) -> None:
-        """Let nothing of a schedule fire. What is due already fires before."""
-        await self._settle_and_move(tenant, schedule_id, control.paused)
+        """Let nothing of a schedule fire. What is due already fires before; where nothing fires, it is part of the pause."""
+        await self._settle_and_move(
+            tenant,
+            schedule_id,
+            lambda cursor, now: control.paused(cursor, now if self._fires.is_open else min(now, cursor.at)),
+        )
 
     async def resume(self, tenant: str, schedule_id: str, *, missed: bool = False) -> None:
         """Let a paused schedule fire again; with `missed`, also what was due during the pause."""
@@ -82,7 +86,7 @@ class Schedules(Definitions):
                     if cursor.revision != state.cursor.revision:
                         key = key_of(state.cursor)
                         has_clock = known(state.schedule.body).clock is not None
-                        next_at = now if has_clock and not cursor.is_paused else None
+                        next_at = asked_at(state, now) if has_clock and not cursor.is_paused else None
                         batch.firings.append(
                             Firing(cursor=cursor_row(key, cursor, next_at), seen=state.cursor.revision)
                         )
@@ -103,7 +107,7 @@ class Schedules(Definitions):
             if not self._fires.is_open:
                 return states
             decisions = [one for state in states if (one := self._fires.decide(state, now)) is not None]
-            if not any(one.due.fires or one.due.is_cut for one in decisions):
+            if not any(one.is_changed or one.due.is_cut for one in decisions):
                 return states
             await self._fires.carry_out(decisions)
 
@@ -165,7 +169,7 @@ class Schedules(Definitions):
                 if preview or not found.instants:
                     return found.shown
                 cursor = found.requested(max_per_sec)
-                row = cursor_row(key_of(state.cursor), cursor, self._clock.now())
+                row = cursor_row(key_of(state.cursor), cursor, asked_at(state, self._clock.now()))
                 batch = Batch()
                 batch.firings.append(Firing(cursor=row, seen=state.cursor.revision))
                 if await self._is_committed(batch):

@@ -428,7 +428,14 @@ def test_a_schedule_that_is_enabled_again_has_missed_nothing() -> None:
 def test_an_answer_has_at_most_so_many_fires(limit: int) -> None:
     plan = schedule(overlap="allow")
     answer = due(plan, registered(NOON), Running(), NOON + DAY, limit)
-    assert len(answer.fires) == limit and answer.is_cut and answer.next_at == NOON + DAY
+    assert len(answer.fires) == limit and answer.is_cut
+
+
+def test_an_answer_that_is_cut_is_due_at_the_first_occurrence_that_it_left_undecided() -> None:
+    answer = due(schedule(overlap="allow"), registered(NOON), Running(), NOON + DAY, 3)
+    assert (
+        answer.next_at == NOON + 4 * HOUR
+    )  # not now: an outage is kept for as long as a stored time is in it
 
 
 def test_a_cursor_survives_being_stored() -> None:

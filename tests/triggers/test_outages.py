@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
 
 from holdfast.runtime.engine import Engine
 from holdfast.testing import TestEngine
+from holdfast.values import DEFAULT_TENANT
 from tests.triggers.scheduled import cron, ledger, put
 
 
@@ -87,6 +89,52 @@ async def test_a_second_crash_does_not_turn_missed_occurrences_into_late_ones(en
     engine.close()
     await down(engine, 1)
     assert minutes(work.calls) == ["22:23"]
+
+
+async def test_a_crash_between_two_late_occurrences_does_not_turn_missed_ones_into_late_ones(
+    engine: TestEngine,
+) -> None:
+    engine.fake_tool("work")
+    await put(engine, cron(grace_secs=180, max_concurrent=0))
+    for _ in range(2):  # until 22:23:20, and until 22:33:20: the last three are late, the others were missed
+        engine.close()
+        engine.clock.seconds += 600
+        opened = (await engine.open())._engine
+        die = partial(setattr, opened.fires, "_is_closed", True)
+        opened.door.watchers.append(lambda *commit, die=die: die())  # when the first of them has fired
+        await engine.advance()
+    await down(engine, 600)
+    fired = [row.occurrence[11:16] for row in await ledger(engine) if row.outcome == "fired"]
+    assert fired == [f"22:{minute}" for minute in (21, 22, 23, 31, 32, 33, 41, 42, 43)]
+
+
+async def test_an_edit_before_anything_is_decided_does_not_turn_missed_occurrences_into_late_ones(
+    engine: TestEngine,
+) -> None:
+    work = engine.fake_tool("work")
+    await put(engine, cron())
+    engine.close()
+    engine.clock.seconds += 600
+    opened = (await engine.open())._engine
+    opened.fires.hold()
+    await opened.schedules.put(DEFAULT_TENANT, cron(inputs={"at": "{{trigger.scheduled_at}}", "n": 1}))
+    await down(engine, 1)  # the process is killed before it decides anything
+    assert minutes(work.calls) == ["22:23"]
+
+
+async def test_a_machine_that_is_suspended_between_a_timer_and_its_query_has_slept(
+    engine: TestEngine,
+) -> None:
+    work = engine.fake_tool("work")
+    opened = await put(engine, cron())
+    opened.fires.timers.sleep_seconds_max = 1.0
+    opened.fires.timers._look = lambda: None  # the timer has rung, and the query has not begun
+    await engine.advance(seconds=41)
+    engine.clock.wall_offset_ms += 600_000
+    opened.fires.look()
+    await engine.advance()
+    assert minutes(work.calls) == ["22:14"]  # 22:24 is only late, and a run is open when it is decided
+    assert [row.reason for row in await ledger(engine) if row.outcome == "skipped"][:1] == ["missed"]
 
 
 async def test_load_alone_misses_nothing(engine: TestEngine) -> None:

@@ -367,3 +367,33 @@ async def test_what_the_run_knows_of_its_schedule_is_in_the_first_row(engine: Te
     (run,) = await runs(engine)
     (_, _, _, _, body), *_ = await opened.store.journal(run.no, 0, 1)
     assert decode(body)[1][-1][:4] == ["s", "cron", "2023-11-14T22:14:00.000Z", 1_700_000_040_000]
+
+
+async def test_what_was_due_before_a_pause_does_not_fire_in_it(engine: TestEngine) -> None:
+    engine.fake_tool("work", side_effect=forever)
+    opened = await put(engine, cron(overlap="buffer_all"))
+    await engine.advance(minutes=2)  # the second waits for the run of the first
+    opened.fires.hold()
+    await engine.advance(minutes=1)  # nothing is decided about the third yet
+    await opened.schedules.pause(T, "s")
+    (open_run,) = await runs(engine)
+    await opened.runs.cancel(open_run.id)
+    await engine.advance(seconds=11)
+    await engine.restart()
+    await engine.advance(minutes=1)
+    assert [run.status for run in await runs(engine)] == ["cancelled"]
+
+
+async def test_a_pause_in_a_file_that_no_engine_drives_includes_what_is_due_already(
+    engine: TestEngine,
+) -> None:
+    work = engine.fake_tool("work")
+    opened = await put(engine, cron(grace_secs=3_600))
+    opened.fires.is_open = False
+    await engine.advance(minutes=3)
+    await opened.schedules.pause(T, "s")
+    await engine.restart()
+    await (await engine.open())._engine.schedules.resume(T, "s")
+    await engine.advance()
+    (row,) = await ledger(engine)
+    assert (work.calls, row.reason, row.times) == ([], "paused", 3)

@@ -112,7 +112,7 @@ class Occurrences(ABC):
         self._redacted = redacted
         self._locks: WeakValueDictionary[tuple[str, ...], asyncio.Lock] = WeakValueDictionary()
         self.skips = Skips(committer)
-        # Called when an event begins to wait: what starts those that wait (waiting.py) is told.
+        # Called before an event may begin to wait: what starts those that wait (waiting.py) is told.
         self.on_buffered: Callable[[str, str], None] = lambda tenant, schedule_id: None
 
     @abstractmethod
@@ -204,8 +204,10 @@ class Occurrences(ABC):
             return await self._skip(delivery, "paused")
         limit = limit_of(spec)
         if limit:
-            open_runs = await self._open_runs(tenant, spec.id)
             waiting = 0
+            if spec.overlap != "skip":
+                self.on_buffered(tenant, spec.id)  # before the count: a run may end after it, and make room
+            open_runs = await self._open_runs(tenant, spec.id)
             if spec.overlap != "skip":
                 waiting = await self._store.buffered_count(tenant, spec.id, SLOT, limits.now.buffered_max)
             if open_runs >= limit or waiting:
@@ -250,7 +252,6 @@ class Occurrences(ABC):
             await self._cancel_oldest(delivery.tenant, spec.id)
         else:
             await self._write(delivery, entry)
-        self.on_buffered(delivery.tenant, spec.id)
         return Delivered("buffered", reply=reply)
 
     async def _superseded(self, delivery: Delivery) -> list[Firing]:

@@ -184,6 +184,32 @@ async def test_cancel_previous_cancels_the_open_run_and_starts_the_newest_event(
     assert work.calls[-1] == {"x": "e2"}
 
 
+@pytest.mark.parametrize("overlap", ["buffer_one", "buffer_all", "cancel_previous"])
+async def test_a_run_that_ends_while_an_event_is_decided_makes_room_for_it(
+    engine: TestEngine, overlap: str
+) -> None:
+    gates, spec = Gates(), hook(overlap=overlap)
+    engine.fake_tool("work", side_effect=gates)
+    own = await put(engine, spec)
+    await deliver(engine, spec, "e1")
+    await engine.advance()
+    work, count = engine.fake_tool("work"), own.store.open_runs_of
+
+    async def end_after_counting(*args: Any) -> Any:
+        counted = await count(*args)
+        if counted:
+            own.store.open_runs_of = count  # type: ignore[method-assign]
+            gates.open()
+            while await count(*args):
+                await asyncio.sleep(0)
+        return counted
+
+    own.store.open_runs_of = end_after_counting  # type: ignore[method-assign, assignment]
+    assert (await deliver(engine, spec, "e2")).outcome == "buffered"
+    await engine.advance()
+    assert work.calls == [{"x": "e2"}]
+
+
 async def test_overlap_allow_starts_a_run_for_each_event(engine: TestEngine) -> None:
     engine.fake_tool("work", forever)
     spec = hook(overlap="allow")

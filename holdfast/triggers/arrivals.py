@@ -104,7 +104,9 @@ class Stillness:
             if state != one.state:
                 since = now
             self._since[one.name] = (one.state, since)
-            if now - since >= self._secs:
+            if (
+                since + self._secs <= now
+            ):  # as it is rounded below: what is left is never a wait that takes no time
                 due.append(one)
             else:
                 left.append(since + self._secs - now)

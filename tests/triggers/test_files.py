@@ -83,6 +83,14 @@ def test_with_no_time_to_stand_still_a_file_is_due_at_once() -> None:
     assert Stillness(0).due([seen], 1.0) == ([seen], None)
 
 
+def test_a_file_is_due_once_the_seconds_that_were_left_have_passed() -> None:
+    seen = Arrival("a", 1, 1, 1, 1)
+    for since in (3.011, 8.0110000001, 0.1, 1e6 / 3):  # sums and differences of such numbers are rounded
+        still = Stillness(5)
+        _, left = still.due([seen], since)
+        assert left is not None and still.due([seen], since + left) == ([seen], None)
+
+
 # ------------------------------------------------------------------------------------------------ on a real engine
 
 

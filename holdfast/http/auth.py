@@ -11,9 +11,8 @@ import ipaddress
 from collections.abc import Mapping
 from typing import Final
 
-import msgspec
-
-from holdfast.errors import Forbidden, KeyNeeded, Unauthorised
+from holdfast.api.principal import Principal
+from holdfast.errors import KeyNeeded, Unauthorised
 from holdfast.ops.api_keys import EVERYTHING, ApiKeys
 from holdfast.values import DEFAULT_TENANT, sha256
 
@@ -21,29 +20,6 @@ BOOTSTRAP_ID: Final = "bootstrap"
 BOOTSTRAP_CHARS_MIN: Final = 16  # chosen by people, and the only protection of a guarded server
 LOCAL_ID: Final = "local"
 _BEARER: Final = "bearer"
-
-
-class Principal(msgspec.Struct, frozen=True, gc=False):
-    """The caller of a request. `services` limits what a worker with this key may serve; empty means no limit."""
-
-    tenant: str
-    scopes: frozenset[str]
-    key_id: str = ""
-    services: frozenset[str] = frozenset()
-
-    def may(self, scope: str) -> bool:
-        return scope in self.scopes
-
-    def need(self, scope: str) -> None:
-        if scope not in self.scopes:
-            raise Forbidden(
-                f"this API key lacks the scope {scope!r}; it has {', '.join(sorted(self.scopes))}"
-            )
-
-    @property
-    def is_operator(self) -> bool:
-        """Whether the caller may manage other tenants: only an admin of the tenant `default` may."""
-        return self.tenant == DEFAULT_TENANT and "admin" in self.scopes
 
 
 NOBODY: Final = Principal(DEFAULT_TENANT, frozenset())  # the caller of an open route of a guarded server

@@ -20,6 +20,7 @@ import msgspec
 from starlette.responses import Response
 
 from holdfast import limits
+from holdfast.api.principal import Principal
 from holdfast.api.services import Services
 from holdfast.api.types import ID_CHARS_MAX, KEY_PATTERN
 from holdfast.errors import (
@@ -29,7 +30,6 @@ from holdfast.errors import (
     NotFound,
     UnsupportedMediaType,
 )
-from holdfast.http.auth import Principal
 from holdfast.http.guard import Guard
 from holdfast.http.json_body import check_depth, check_keys, read_large_members
 from holdfast.http.query import reader

@@ -17,8 +17,8 @@ from holdfast.api.types import Scope
 from holdfast.errors import HoldfastError
 
 if TYPE_CHECKING:
+    from holdfast.api.principal import Principal
     from holdfast.api.services import Services
-    from holdfast.http.auth import Principal
     from holdfast.http.json_body import Members
     from holdfast.runtime.idempotency import Kept
 

@@ -43,6 +43,13 @@ def input_names(declared: Any) -> frozenset[str] | None:
     return declared_inputs(declared)
 
 
+def input_schema(declared: Any) -> dict[str, Any]:
+    """A declaration as a JSON Schema of the inputs object, for callers that build the inputs of a run."""
+    if not isinstance(declared, dict) or not declared:
+        return {"type": "object"}
+    return {"type": "object", **(declared if _is_schema(declared) else _schema_of(declared))}
+
+
 def with_defaults(declared: Any, inputs: Mapping[str, Any]) -> dict[str, Any]:
     """The inputs of a run with defaults filled in; raises InvalidInputs with everything that does not fit."""
     return Inputs(declared).filled(inputs)

@@ -55,7 +55,10 @@ _KEYWORDS: Final[dict[str, str]] = {
     **dict.fromkeys(
         ("title", "description", "$comment", "format", "contentEncoding", "contentMediaType"), "text"
     ),
-    **dict.fromkeys(("pattern", "$ref"), "text"),
+    **dict.fromkeys(("pattern", "$ref", "$anchor"), "text"),
+    # Words of MCP, which say nothing about a value: the HTTP header that repeats an input, and names for the choices of a form.
+    "x-mcp-header": "text",
+    "enumNames": "a list",
     **dict.fromkeys(("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"), "a number"),
     **dict.fromkeys(
         ("minLength", "maxLength", "minItems", "maxItems", "minContains", "maxContains"), "a count"

@@ -12,9 +12,12 @@ from holdfast.ops.schedule_folder import ScheduleFolder
 from holdfast.runtime.clock import Clock
 from holdfast.runtime.engine import Engine
 from holdfast.views.all_events import History
+from holdfast.views.asking import Asking
+from holdfast.views.offers import Offers
 from holdfast.views.schedule_why import WhyQueries
 from holdfast.views.schedules import ScheduleQueries
 from holdfast.waits.approval_links import Links
+from holdfast.waits.handles import Handles
 
 
 class Services:
@@ -37,6 +40,9 @@ class Services:
         self.api_keys = api_keys or ApiKeys(engine.store, engine.clock, engine.gate)
         self.history = History(engine.store, engine.feed, engine.plans)
         self.links = Links(engine.store, engine.approvals)
+        self.handles = Handles(engine.store)
+        self.offers = Offers(engine.store, engine.plans)
+        self.asking = Asking(engine.queries, engine.feed, engine.door.residents)
         self.metrics = Metrics(
             engine.store,
             engine.clock,

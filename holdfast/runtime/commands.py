@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Coroutine, Iterable, Mapping
+from functools import partial
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -58,6 +59,8 @@ class Commands:
         self._starts, self._runs, self._approvals, self._callbacks = starts, runs, approvals, callbacks
         self._publishing = asyncio.Lock()  # a release number belongs to one content for ever
         self._at_work: set[asyncio.Task[Any]] = set()
+        # Called with a tenant when one of its names means another definition from now on.
+        self.when_published: list[Callable[[str], None]] = []
 
     # ------------------------------------------------------------------------------------------- workflows
 
@@ -112,7 +115,7 @@ class Commands:
             self._plans.store_with(batch, tenant, own, own.version, at)
             described = spec.description if is_current and spec.description != flow.description else None
             batch.published.append(Publication(tenant, release, is_current, at, described))
-            await self._gate.commit(batch, self._starts.forget_names)
+            await self._gate.commit(batch, partial(self._meaning_changed, tenant))
         self._plans.is_durable(tenant, own.version)
         return release
 
@@ -161,7 +164,7 @@ class Commands:
                 raise InvalidInputs(f"release {number} of {name!r} is a draft; publish it first")
             batch = Batch()
             batch.published.append(Publication(tenant, release, True, self._clock.now()))
-            await self._gate.commit(batch, self._starts.forget_names)
+            await self._gate.commit(batch, partial(self._meaning_changed, tenant))
         return release
 
     async def _release_of(self, tenant: str, name: str, number: int) -> Release:
@@ -169,6 +172,11 @@ class Commands:
         if release is None:
             raise NotFound(f"there is no release {number} of a workflow {name!a} here")
         return release
+
+    def _meaning_changed(self, tenant: str) -> None:
+        self._starts.forget_names()
+        for watcher in self.when_published:
+            watcher(tenant)
 
     async def _to_its_end(self, work: Coroutine[Any, Any, Made]) -> Made:
         """Finish the work even if the caller disconnects. The next caller waits until it is done."""

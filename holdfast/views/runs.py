@@ -490,6 +490,9 @@ class Queries:
     async def plan_of(self, row: RunRow) -> Plan:
         return await self._plans.of_version(row.tenant, row.version)
 
+    async def number_of_run(self, tenant: str, run_id: str) -> RunNo:
+        return (await self._row(tenant, run_id)).no
+
     async def _row(self, tenant: str, run_id: str) -> RunRow:
         row = await self.store.run_by_id(tenant, RunId(run_id)) if is_text(run_id) else None
         if row is None:

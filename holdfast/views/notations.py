@@ -1,0 +1,13 @@
+"""The notations as JSON Schemas, for interfaces that show them to people and agents who write workflows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from holdfast.spec import schema as _schema
+
+SCHEMAS: Final[dict[str, Callable[[], dict[str, Any]]]] = {
+    "steps": _schema.schema,
+    "graph": _schema.flow_schema,
+}

@@ -12,7 +12,7 @@ import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import msgspec
 
@@ -44,6 +44,26 @@ class InvalidSettings(HoldfastError, ValueError):
     def __init__(self, problems: list[Problem]) -> None:
         super().__init__("\n".join(map(str, problems)))
         self.problems = tuple(problems)
+
+
+class OAuth(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """An issuer whose access tokens are accepted at /mcp. `audience` is what a token must have been issued for, `scopes` are
+    the scopes that it must have, and `jwks_url` is where the issuer's keys are; without it, the metadata of the issuer says so."""
+
+    issuer: str
+    audience: str
+    scopes: tuple[str, ...] = ()
+    jwks_url: str | None = None
+    tenant: str = "default"
+
+
+class Mcp(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How workflows are offered over MCP: which ones, how long a call waits for its run, and the size of an answer."""
+
+    expose: tuple[str, ...] = ("*",)  # patterns of workflow names
+    wait_secs: Annotated[float, msgspec.Meta(ge=0, le=60)] = 10
+    max_tokens: Annotated[int, msgspec.Meta(ge=100, le=100_000)] = 2_000
+    oauth: OAuth | None = None
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
@@ -80,6 +100,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     worker_ttl_secs: int = WORKER_TTL_SECS
     worker_lease_secs: int = WORKER_LEASE_SECS
     servers: Mapping[str, Mapping[str, Any]] = {}
+    mcp: Mcp = Mcp()
     tenants: Mapping[str, Mapping[str, Any]] = {}  # by name: the secrets of the environment that it may use
     limits: Mapping[str, int] = {}  # by name, those that are not the default
     fires: bool = True  # whether schedules fire; only a program that serves can say no
@@ -92,6 +113,7 @@ DAYS = 'a whole number, or "forever"'
 PORT = "a port from 0 (any that is free) to 65535"
 TENANTS = 'a table for each tenant other than default, with secrets = ["NAME"]'
 LIMITS = "a table of limits by name"
+MCP = "a table with expose, wait_secs, max_tokens and oauth"
 FOREVER: Final = "forever"
 FOLDERS: Final = frozenset({"flows", "skills", "schedules"})  # in the file, they start from its folder
 
@@ -129,6 +151,7 @@ SETTINGS: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
     "worker_lease_secs": (COUNT, ("HOLDFAST_WORKER_LEASE_SECS",)),
     "servers": (TABLES, ()),
     "tenants": (TENANTS, ()),
+    "mcp": (MCP, ()),
     "limits": (LIMITS, ()),  # and HOLDFAST_LIMIT_<NAME> for each
 }
 
@@ -186,6 +209,8 @@ def _of_file(file: Path) -> dict[str, Any]:
     said: dict[str, Any] = {
         name: tuple(value) if isinstance(value, list) else value for name, value in data.items()
     }
+    if "mcp" in said:
+        said["mcp"] = msgspec.convert(said["mcp"], Mcp)
     if "plugins" in said:
         said["plugins"] = tuple(
             str(file.parent / one) if one.endswith(".wasm") else one for one in said["plugins"]
@@ -212,9 +237,19 @@ def _problem(name: str, value: Any) -> tuple[str, Problem] | None:
     if own:
         message = f"{name} names {own[0]}, which is Holdfast's own and may hold a secret"
         return name, Problem("forbidden_variable", message, f"/{name}")
+    if wanted == MCP:
+        return _wrong_mcp(value)
     if not _fits(wanted, value):
         example = 'such as tools = ["tools"]' if wanted == LIST else ""
         return name, Problem("wrong_type", f"{name} must be {wanted}", f"/{name}", hint=example)
+    return None
+
+
+def _wrong_mcp(table: Any) -> tuple[str, Problem] | None:
+    try:
+        msgspec.convert(table, Mcp)
+    except msgspec.ValidationError as error:
+        return "mcp", Problem("wrong_type", f"mcp: {error}", "/mcp", hint=f"it is {MCP}")
     return None
 
 

@@ -37,7 +37,7 @@ ABOVE: dict[str, set[str]] = {
     "api.types": set(),
     **{room: {*BENEATH, *SERVICES} - {room} for room in SERVICES},
     "api": {"api.types", "config", *SERVICES},
-    "http": {"api", "api.types", "listening", "stopping", "config", *SERVICES},
+    "http": {"api", "api.types", "mcp", "listening", "stopping", "config", *SERVICES},
     "mcp": {"api", "api.types", "config", *SERVICES},
     "sdk": {"api.types", "listening", "tools", "spec", "config"},
     "embed": {"api", "plugins", "tools", "spec", "config", *SERVICES},

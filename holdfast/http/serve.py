@@ -28,6 +28,7 @@ from holdfast.execution.threads import prepare_connections, thread_or_here
 from holdfast.http.auth import Keys
 from holdfast.http.connections import Connection, connections_max, watch
 from holdfast.http.guard import Guard
+from holdfast.http.mcp import Mount
 from holdfast.http.routes import (
     approvals,
     deliveries,
@@ -137,9 +138,11 @@ async def serving(
                 _published(services, settings),
             ):
                 guard = Guard(keys, settings, settings.host, time.monotonic)
-                app = Server(services, guard, with_docs(ROUTES))
-                async with _listening(app, listener):
-                    yield Serving(address, services, keys, len(services.engine.door.residents))
+                leaving = asyncio.Event()
+                async with Mount(services, leaving) as mount:
+                    app = Server(services, guard, (*with_docs(ROUTES), *mount.routes), leaving)
+                    async with _listening(app, listener):
+                        yield Serving(address, services, keys, len(services.engine.door.residents))
 
 
 @asynccontextmanager

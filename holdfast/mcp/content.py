@@ -1,0 +1,131 @@
+"""The output of a run as content blocks: text, and the files that it names as images, audio, resources or links.
+
+A file of up to 1 MiB is part of the answer; a larger one is a link. Knows outputs and blocks, not who asked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import mimetypes
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from holdfast.api.services import Services
+from holdfast.errors import NotFound
+from holdfast.mcp.answers import AROUND_BYTES, budget_of, part_of
+from holdfast.views.runs import RunView
+
+SCHEME: Final = "artefact://sha256/"
+INLINE_BYTES_MAX: Final = 1024 * 1024
+FILES_MAX: Final = 20  # of one answer
+MEDIA_KEYS: Final = ("mime_type", "mimeType", "mime", "media_type", "content_type")
+OCTETS: Final = "application/octet-stream"
+
+_encode = msgspec.json.Encoder().encode
+
+
+class Contents:
+    def __init__(self, services: Services, max_tokens: int) -> None:
+        self._services, self._max_tokens = services, max_tokens
+
+    async def of_output(self, tenant: str, view: RunView) -> tuple[list[dict[str, Any]], Any]:
+        """The blocks of a completed run's output, and its structured content."""
+        raw = bytes(view.output_text)
+        if len(raw) > budget_of(self._max_tokens) and b'"file_refs"' not in raw:
+            return self._cut(view, raw)
+        output = view.output
+        files = [
+            await self._file(tenant, one) for one, _ in zip(file_refs(output), range(FILES_MAX), strict=False)
+        ]
+        text = plain_text(output)
+        if len(text.encode()) > budget_of(self._max_tokens):
+            return [*self._cut(view, raw)[0], *files], self._cut(view, raw)[1]
+        return [*([{"type": "text", "text": text}] if text or not files else []), *files], structured(output)
+
+    def _cut(self, view: RunView, raw: bytes) -> tuple[list[dict[str, Any]], Any]:
+        part = part_of(raw, 0, budget_of(self._max_tokens) - 2 * AROUND_BYTES)
+        said = {
+            "run_id": view.run_id,
+            "status": view.status,
+            "output_part": part["part"],
+            "output_bytes": len(raw),
+            "next": f"resources/read of run://{view.run_id}/output?cursor={part['cursor']} gives the next part",
+        }
+        return [{"type": "text", "text": _encode(said).decode()}], said
+
+    async def _file(self, tenant: str, entry: Mapping[str, Any]) -> dict[str, Any]:
+        uri, media = str(entry.get("uri", "")), media_of(entry)
+        raw = await self.file_bytes(tenant, uri)
+        if raw is None:
+            name = str(entry.get("name") or uri.rsplit("/", 1)[-1])
+            return {"type": "resource_link", "uri": self._url(uri), "name": name, "mimeType": media}
+        kind = media.partition("/")[0]
+        if kind in ("image", "audio"):
+            return {"type": kind, "data": base64.b64encode(raw).decode(), "mimeType": media}
+        return {"type": "resource", "resource": resource_of(uri, media, raw)}
+
+    async def file_bytes(self, tenant: str, uri: str) -> bytes | None:
+        """The contents of an artefact; None if it is larger than an answer may be, or not one of ours."""
+        if not uri.startswith(SCHEME):
+            return None
+        try:
+            path = await self._services.queries.artefact(tenant, uri.removeprefix(SCHEME))
+        except NotFound:
+            return None
+
+        def read() -> bytes | None:
+            return path.read_bytes() if path.stat().st_size <= INLINE_BYTES_MAX else None
+
+        return await asyncio.to_thread(read)
+
+    def _url(self, uri: str) -> str:
+        base = self._services.settings.public_url or self._services.address
+        is_ours = uri.startswith(SCHEME) and base
+        return f"{base}/api/v1/artefacts/{uri.removeprefix(SCHEME)}" if is_ours else uri or "about:blank"
+
+
+def resource_of(uri: str, media: str, raw: bytes) -> dict[str, Any]:
+    """The contents of a file as a resource: text where it is text."""
+    is_text = media.startswith("text/") or media.endswith(("json", "xml", "yaml"))
+    try:
+        body = {"text": raw.decode()} if is_text else {"blob": base64.b64encode(raw).decode()}
+    except UnicodeDecodeError:
+        body = {"blob": base64.b64encode(raw).decode()}
+    return {"uri": uri, "mimeType": media, **body}
+
+
+def file_refs(output: Any) -> Iterator[Mapping[str, Any]]:
+    """The files that an output names: its own, and those of its steps."""
+    if not isinstance(output, Mapping):
+        return
+    for holder in (output, *output.values()):
+        entries = holder.get("file_refs") if isinstance(holder, Mapping) else None
+        if isinstance(entries, list):
+            yield from (entry for entry in entries if isinstance(entry, Mapping))
+
+
+def media_of(entry: Mapping[str, Any]) -> str:
+    said = next((entry[key] for key in MEDIA_KEYS if isinstance(entry.get(key), str)), None)
+    return said or mimetypes.guess_type(str(entry.get("name") or entry.get("uri") or ""))[0] or OCTETS
+
+
+def plain_text(output: Any) -> str:
+    """An output as text: text as it is, everything else as JSON. Beside files, `text` alone stands for itself."""
+    if isinstance(output, str):
+        return output
+    if isinstance(output, Mapping) and "file_refs" in output:
+        rest = {key: value for key, value in output.items() if key != "file_refs"}
+        if not rest:
+            return ""
+        if rest.keys() == {"text"} and isinstance(rest["text"], str):
+            return rest["text"]
+        output = rest
+    return _encode(output).decode()
+
+
+def structured(output: Any) -> dict[str, Any]:
+    """Structured content is an object in the older era, so any other output is one member of it."""
+    return output if isinstance(output, dict) else {"output": output}

@@ -1,0 +1,38 @@
+"""How a workflow is called as an MCP tool. Pure: knows names, not what they mean.
+
+A tool name has 1 to 64 of the characters A-Z a-z 0-9 _ . and -. A workflow whose name is one is called by it. Any other name
+is spelled: every other character becomes `_`, and six digits of the hash of the whole name keep two such names apart.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable
+from fnmatch import fnmatchcase
+from typing import Final
+
+from holdfast.values import sha256
+
+CHARS_MAX: Final = 64
+DIGITS: Final = 6
+
+_PLAIN = re.compile(rf"[A-Za-z0-9_.-]{{1,{CHARS_MAX}}}\Z")
+_OTHER = re.compile(r"[^A-Za-z0-9_.-]+")
+
+
+def tool_name(workflow: str, taken: Collection[str] = ()) -> str:
+    """The tool name of a workflow; `taken` are names that mean something else."""
+    if _PLAIN.match(workflow) and workflow not in taken:
+        return workflow
+    digits = sha256(workflow.encode())[:DIGITS]
+    return f"{_OTHER.sub('_', workflow)[: CHARS_MAX - DIGITS - 1]}_{digits}"
+
+
+def is_spelled(tool: str) -> bool:
+    """Whether a tool name may be one that `tool_name` has spelled."""
+    return tool[-DIGITS - 1 : -DIGITS] == "_" and all(one in "0123456789abcdef" for one in tool[-DIGITS:])
+
+
+def matches(name: str, patterns: Iterable[str]) -> bool:
+    """Whether a workflow is named by one of the patterns: `*` and `?` as in file names."""
+    return any(fnmatchcase(name, pattern) for pattern in patterns)

@@ -1,0 +1,146 @@
+"""Published workflows as tools, prompts and resources: which are offered to whom, under which names.
+
+A workflow says by its labels how it is offered:
+
+    mcp: tool | prompt | resource      a tool unless it says otherwise
+    mcp.uri: notes://{topic}           of a resource; the names in braces are inputs
+    mcp.task: optional | required | forbidden
+    mcp.wait_secs: "0"                 how long a call waits before it becomes a task
+    mcp.ask: task | call               whether questions come with the task or as the result of the call
+    mcp.requires: elicitation          a capability that the client must have declared
+
+Knows labels and names. Does not know how a run is started or shown.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection
+from typing import Final
+
+import msgspec
+
+from holdfast.errors import NotFound
+from holdfast.mcp.names import is_spelled, matches, tool_name
+from holdfast.views.offers import Offer, Offers
+
+PAGE: Final = 100
+KINDS: Final = ("tool", "prompt", "resource")
+_VARIABLE = re.compile(r"\{([A-Za-z0-9_]+)\}")
+
+Sees = Callable[[str], bool]  # whether a caller may see the workflow of this name
+
+
+class Manner(msgspec.Struct, frozen=True):
+    """How a workflow is offered, by its labels."""
+
+    kind: str = "tool"
+    uri: str = ""
+    task: str = "optional"
+    wait_secs: float | None = None
+    asks_in_call: bool = False
+    requires: str = ""
+
+    @classmethod
+    def of(cls, offer: Offer) -> Manner:
+        said = offer.labels
+        kind, task = said.get("mcp", "tool"), said.get("mcp.task", "optional")
+        wait = said.get("mcp.wait_secs", "")
+        return cls(
+            kind if kind in KINDS else "tool",
+            said.get("mcp.uri", ""),
+            task if task in ("optional", "required", "forbidden") else "optional",
+            float(wait) if re.fullmatch(r"\d{1,3}(\.\d+)?", wait) else None,
+            said.get("mcp.ask") == "call",
+            said.get("mcp.requires", ""),
+        )
+
+
+class Catalogue:
+    """What is published, by tenant. `taken` are the names of tools that are not workflows."""
+
+    def __init__(self, offers: Offers, taken: Collection[str], exposed: Collection[str]) -> None:
+        self._offers, self._taken, self._exposed = offers, taken, exposed
+        self._names: dict[str, dict[str, str]] = {}  # tenant → spelled tool name → workflow
+
+    def forget(self, tenant: str) -> None:
+        """Something was published."""
+        self._names.pop(tenant, None)
+
+    def sees(self, name: str) -> bool:
+        return matches(name, self._exposed)
+
+    def tool_name(self, workflow: str) -> str:
+        return tool_name(workflow, self._taken)
+
+    async def page(
+        self, tenant: str, after: str, sees: Sees, kind: str = "tool"
+    ) -> tuple[list[Offer], str | None]:
+        """The next workflows of a kind, at most one page of them, and the name that the next page follows."""
+        found: list[Offer] = []
+        while True:
+            offers, more = await self._offers.page(tenant, after, PAGE)
+            for one in offers:
+                if Manner.of(one).kind == kind and self.sees(one.name) and sees(one.name):
+                    found.append(one)
+                    if len(found) == PAGE:
+                        return found, one.name
+            if more is None:
+                return found, None
+            after = more
+
+    async def tool(self, tenant: str, name: str, sees: Sees) -> Offer:
+        """The workflow that a tool name means; raises NotFound."""
+        offer = await self.named(tenant, name, sees)
+        if Manner.of(offer).kind != "tool":
+            raise NotFound(f"the workflow {name!a} is not offered as a tool")
+        return offer
+
+    async def named(self, tenant: str, name: str, sees: Sees) -> Offer:
+        workflow = name
+        if name in self._taken or is_spelled(name):
+            workflow = (await self._spelled(tenant)).get(name, name)
+        if not (self.sees(workflow) and sees(workflow)):
+            raise NotFound(f"no workflow {name!a} is offered here")
+        return await self._offers.named(tenant, workflow)
+
+    async def names(self, tenant: str, sees: Sees) -> list[str]:
+        """The tool names of all workflows, for searching."""
+        known = await self._offers.names(tenant)
+        return [self.tool_name(one) for one in known if self.sees(one) and sees(one)]
+
+    async def resource(self, tenant: str, uri: str, sees: Sees) -> tuple[Offer, dict[str, str]] | None:
+        """The workflow that gives the resource at an address, and the inputs that the address names."""
+        after = ""
+        while True:
+            offers, more = await self.page(tenant, after, sees, "resource")
+            for one in offers:
+                if (inputs := variables(Manner.of(one).uri, uri)) is not None:
+                    return one, inputs
+            if more is None:
+                return None
+            after = more
+
+    async def _spelled(self, tenant: str) -> dict[str, str]:
+        known = self._names.get(tenant)
+        if known is None:
+            every = await self._offers.names(tenant)
+            known = {called: one for one in every if (called := self.tool_name(one)) != one}
+            self._names[tenant] = known
+        return known
+
+
+def is_template(uri: str) -> bool:
+    return _VARIABLE.search(uri) is not None
+
+
+def variables(template: str, uri: str) -> dict[str, str] | None:
+    """The values of the names in braces, if an address fits a template."""
+    if not template:
+        return None
+    parts = _VARIABLE.split(template)
+    pattern = "".join(
+        f"(?P<{part}>[^/?#]+)" if nth % 2 else re.escape(part) for nth, part in enumerate(parts)
+    )
+    found = re.fullmatch(pattern, uri)
+    return None if found is None else found.groupdict()

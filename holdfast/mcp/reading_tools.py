@@ -1,0 +1,235 @@
+"""Tools that read: the status of a run, why it failed, lists of runs, workflows and schedules, and the check of a definition.
+
+Knows how to ask queries and what an agent is shown of their answers. Changes nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final
+from uuid import UUID
+
+import msgspec
+
+from holdfast.api import present, present_schedules
+from holdfast.errors import InvalidSpec, NotFound
+from holdfast.mcp.answers import Result, budget_of, refused
+from holdfast.mcp.sees import sees_of
+from holdfast.mcp.status import s1_status
+from holdfast.mcp.table import Arguments, Asked, RunId
+from holdfast.values import TERMINAL, Status
+from holdfast.views.runs import RunView
+
+WaitSecs = Annotated[float, msgspec.Meta(ge=0, le=60, description="How long to wait for the run to finish.")]
+Inputs = Annotated[dict[str, Any], msgspec.Meta(description="The inputs of the run, by name.")]
+_JSON_TYPES: Final = {
+    "int": "number",
+    "float": "number",
+    "bool": "boolean",
+    "list": "array",
+    "NoneType": "null",
+}
+
+
+# -------------------------------------------------------------------------------------------------- reading
+
+
+class OneRun(Arguments, frozen=True, kw_only=True):
+    """One of the two names a run."""
+
+    run_id: RunId | None = None
+    workflow_id: Annotated[str, msgspec.Meta(description="Another name of run_id.")] | None = None
+
+    @property
+    def id(self) -> str:
+        return self.run_id or self.workflow_id or ""
+
+
+def id_refusal(given: dict[str, Any]) -> str | None:
+    found = given.get("run_id") or given.get("workflow_id")
+    if found is None:
+        return "missing required field: workflow_id"
+    try:
+        UUID(str(found))
+    except ValueError:
+        return f"invalid workflow_id: {str(found)[:100]!a} is not the id of a run"
+    return None
+
+
+async def get_status(asked: Asked) -> Result:
+    run_id = asked.arguments.id
+    try:
+        view = await asked.services.queries.run(asked.tenant, run_id)
+    except NotFound as error:
+        return refused(error, f"no workflow run tracked for id={run_id}")
+    return Result(_status(asked, view))
+
+
+def _status(asked: Asked, view: RunView) -> dict[str, Any]:
+    return {
+        "workflow_id": view.run_id,
+        "run_id": view.run_id,
+        "root_job_id": view.run_id,
+        "workflow": view.workflow,
+        "status": s1_status(view.status),
+        "state": view.status,
+        "terminal": view.status in TERMINAL,
+        "progress": dict(view.progress),
+        "output": view.output_text if view.status == "completed" else None,
+        "error": None if view.error is None else msgspec.to_builtins(view.error),
+        "waits": asked.desk.calls.waits(asked.talk, view),
+    }
+
+
+async def explain(asked: Asked) -> Result:
+    """Why a run does not go on, or why it failed, with the steps that failed."""
+    queries, run_id = asked.services.queries, asked.arguments.id
+    try:
+        why = await queries.explain(asked.tenant, run_id)
+    except NotFound as error:
+        return refused(error, f"no workflow run tracked for id={run_id}")
+    view = await queries.run(asked.tenant, run_id)
+    page = await queries.steps(asked.tenant, run_id, limit=500)
+    failed = [
+        {
+            "path": step.path,
+            "status": step.status,
+            "attempts": step.attempts,
+            "error": None if step.error is None else msgspec.to_builtins(step.error),
+        }
+        for step in page.items
+        if step.status in ("failed", "retrying", "cancelled")
+    ]
+    said: dict[str, Any] = msgspec.to_builtins(present.explanation(why))
+    return Result(
+        {
+            **said,
+            "workflow": view.workflow,
+            "inputs": view.inputs_text,
+            "error": None if view.error is None else msgspec.to_builtins(view.error),
+            "progress": dict(view.progress),
+            "failed_steps": failed[:50],
+            "waits": asked.desk.calls.waits(asked.talk, view),
+        }
+    )
+
+
+class RunsList(Arguments, frozen=True, kw_only=True):
+    status: Status | None = None
+    workflow: str | None = None
+    label: Annotated[str, msgspec.Meta(description="`team=x`, or `team` for any value.")] | None = None
+    limit: Annotated[int, msgspec.Meta(ge=1, le=100)] = 20
+
+
+async def runs_list(asked: Asked) -> Result:
+    wanted: RunsList = asked.arguments
+
+    async def page(limit: int) -> dict[str, Any]:
+        found = await asked.services.queries.runs(
+            asked.tenant,
+            status=wanted.status,
+            workflow=wanted.workflow,
+            label=wanted.label,
+            cursor=wanted.cursor,
+            limit=limit,
+        )
+        return {
+            "runs": [msgspec.to_builtins(present.run_line(row)) for row in found.items],
+            "cursor": found.cursor,
+        }
+
+    return await _fitting_page(asked, wanted.limit, page)
+
+
+class Lookup(Arguments, frozen=True, kw_only=True):
+    skill: Annotated[str, msgspec.Meta(description="Only workflows of this skill.")] | None = None
+    name: Annotated[str, msgspec.Meta(description="Only the workflow of this name.")] | None = None
+    query: Annotated[str, msgspec.Meta(description="Text in the name or the description.")] | None = None
+    limit: Annotated[int, msgspec.Meta(ge=1, le=100)] = 20
+
+
+async def lookup(asked: Asked) -> Result:
+    wanted: Lookup = asked.arguments
+    seen, words = sees_of(asked.talk), (wanted.query or "").casefold()
+
+    async def page(limit: int) -> dict[str, Any]:
+        found, after = list[dict[str, Any]](), wanted.cursor or ""
+        for _ in range(1_000):
+            offers, more = await asked.services.offers.page(asked.tenant, after, 100)
+            for one in offers:
+                skill, _, name = one.name.rpartition("::")
+                fits = (
+                    asked.desk.catalogue.sees(one.name)
+                    and seen(one.name)
+                    and wanted.skill in (None, skill)
+                    and wanted.name in (None, name, one.name)
+                    and words in f"{one.name}\n{one.description}".casefold()
+                )
+                if fits:
+                    if len(found) == limit:
+                        return {"workflows": found, "cursor": after}
+                    tool = asked.desk.catalogue.tool_name(one.name)
+                    found.append({
+                        "name": name, "skill": skill or None, "description": one.description,
+                        "inputs": one.schema, "path": f"workflow://{one.name}", "tool": tool,
+                    })  # fmt: skip
+                after = one.name
+            if more is None:
+                return {"workflows": found, "cursor": None}
+        return {"workflows": found, "cursor": after}
+
+    return await _fitting_page(asked, wanted.limit, page)
+
+
+class SchedulesList(Arguments, frozen=True, kw_only=True):
+    limit: Annotated[int, msgspec.Meta(ge=1, le=100)] = 20
+
+
+async def schedules_list(asked: Asked) -> Result:
+    wanted: SchedulesList = asked.arguments
+
+    async def page(limit: int) -> dict[str, Any]:
+        found = await asked.services.schedules.schedules(asked.tenant, cursor=wanted.cursor, limit=limit)
+        lines = [msgspec.to_builtins(present_schedules.schedule_line(one)) for one in found.items]
+        return {"schedules": lines, "cursor": found.cursor}
+
+    return await _fitting_page(asked, wanted.limit, page)
+
+
+async def _fitting_page(asked: Asked, limit: int, page: Any) -> Result:
+    """A page that is no larger than the caller wants; at least one item of it."""
+    budget = budget_of(asked.arguments.max_tokens or asked.desk.settings.max_tokens)
+    while True:
+        found = await page(limit)
+        if limit == 1 or len(msgspec.json.encode(found)) <= budget:
+            return Result(found)
+        limit = max(1, limit // 2)
+
+
+# ----------------------------------------------------------------------------------------------- definitions
+
+
+def spec_refusal(given: dict[str, Any]) -> str | None:
+    if any(given.get(key) is not None for key in ("workflow", "name")):
+        return None
+    if "spec" not in given or given["spec"] is None:
+        return "missing required field: spec"
+    if not isinstance(given["spec"], str | dict):
+        kind = type(given["spec"]).__name__
+        return f"spec must be a YAML string or JSON object, got {_JSON_TYPES.get(kind, kind)}"
+    return None
+
+
+class Validate(Arguments, frozen=True, kw_only=True):
+    spec: Annotated[Any, msgspec.Meta(description="A workflow as YAML text or as an object.")]
+
+
+async def validate(asked: Asked) -> Result:
+    """Every problem at once, each with its place, a hint and, where there is one, the patch that mends it."""
+    try:
+        spec = await asked.services.commands.read(asked.arguments.spec)
+        spec.validate(asked.services.settings.template_env)
+    except InvalidSpec as error:
+        said = refused(error).data
+        return Result({"valid": False, **said})
+    notes = [msgspec.to_builtins(note) for note in spec.notes]
+    return Result({"valid": True, "name": spec.name, "notes": notes})

@@ -1,0 +1,257 @@
+"""The MCP server: the methods of the protocol, led to tools, tasks, resources and prompts.
+
+    POST /mcp ──► http: Host, Origin, key, rate, body ──► session manager of the SDK ──► a method here ──► commands and queries
+
+This module and what it imports is the only part of Holdfast that needs the MCP SDK, and it is imported with the first request.
+Does not know HTTP: the caller of a request is in its scope.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Mapping
+from contextvars import ContextVar
+from importlib.metadata import version
+from typing import Any, Final
+
+from mcp import types
+from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
+from mcp.server.auth.provider import AccessToken
+from mcp.server.caching import CacheHint
+from mcp.server.lowlevel import NotificationOptions, Server
+from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+
+from holdfast import limits
+from holdfast.api.services import Services
+from holdfast.errors import HoldfastError, NotFound
+from holdfast.mcp.answers import refused, shown
+from holdfast.mcp.calls import Calls, Start
+from holdfast.mcp.offers import Catalogue, Manner
+from holdfast.mcp.prompts import Prompts
+from holdfast.mcp.resources import Resources
+from holdfast.mcp.sees import sees_by, sees_of
+from holdfast.mcp.sessions import Sessions
+from holdfast.mcp.table import Asked, Desk, Hints, Tool
+from holdfast.mcp.talk import CALLER, TASKS, Caller, Context, Talk, invalid_params
+from holdfast.mcp.tasks import TaskParams, Tasks, UpdateParams
+from holdfast.mcp.tools import ALIASES, BY_NAME, TOOLS, tool_of
+from holdfast.views.names import nearest
+from holdfast.views.offers import Offer
+
+LIST_TTL_MS: Final = 60_000  # clients that listen hear of changes; for others, a list is old after a minute
+CACHED: Final = (
+    "tools/list", "prompts/list", "resources/list", "resources/templates/list", "resources/read", "server/discover",
+)  # fmt: skip
+INSTRUCTIONS: Final = (
+    "Holdfast runs workflows durably: a run goes on after crashes and restarts. Published workflows are tools of their own;"
+    " workflows_run runs one that you write. A call that does not finish soon is a task, or gives a run_id to follow. The prompt"
+    " write_workflow and the resources example://… and schema://… teach the notation."
+)
+WORKFLOW_HINTS: Final = Hints(
+    destructive=True, open_world=True
+)  # a workflow may do anything that its tools do
+
+_schema: ContextVar[Mapping[str, Any] | None] = ContextVar("schema", default=None)
+
+
+class McpServer:
+    """Everything behind /mcp. `leaving` is set when the process stops."""
+
+    def __init__(self, services: Services, leaving: asyncio.Event) -> None:
+        settings = services.settings.mcp
+        self._services = services
+        taken = frozenset((*BY_NAME, *ALIASES))
+        self._catalogue = Catalogue(services.offers, taken, settings.expose)
+        calls = Calls(services, settings, leaving)
+        self._desk = Desk(services, settings, calls, self._catalogue)
+        self._sessions = Sessions(services)
+        self._server = self._made(calls)
+        self._manager = StreamableHTTPSessionManager(
+            self._server, max_request_body_size=limits.now.body_bytes_max + 1
+        )
+
+    @contextlib.asynccontextmanager
+    async def serving(self) -> AsyncIterator[None]:
+        """Serve while this context is open, in the task that opened it."""
+        watchers = self._services.commands.when_published
+        watchers.append(self._published)
+        try:
+            async with self._manager.run():
+                yield
+        finally:
+            watchers.remove(self._published)
+            self._sessions.close()
+
+    async def handle(self, caller: Caller, message: Any, scope: Any, receive: Any, send: Any) -> None:
+        """Answer one HTTP request whose caller is known and whose body, if it has one, is `message`."""
+        scope[CALLER] = caller
+        scope["user"] = _user(caller)  # a session belongs to the key that opened it
+        _schema.set(await self._schema_for(caller, message))
+        await self._manager.handle_request(scope, receive, send)
+
+    def forget_session(self, session_id: str) -> None:
+        self._sessions.forget(session_id)
+
+    # ------------------------------------------------------------------------------------------- the methods
+
+    def _made(self, calls: Calls) -> Server[Any]:
+        resources, prompts, sessions = Resources(self._desk), Prompts(self._desk), self._sessions
+        server: Server[Any] = Server(
+            "holdfast",
+            version=version("holdfast"),
+            title="Holdfast",
+            instructions=INSTRUCTIONS,
+            cache_hints={method: CacheHint(LIST_TTL_MS, "private") for method in CACHED},
+            get_tool_input_schema=lambda name: _schema.get(),
+            on_list_tools=_complete(self._list_tools),
+            on_call_tool=_complete(self._call_tool),
+            on_list_resources=_complete(resources.listed),
+            on_list_resource_templates=_complete(resources.templates),
+            on_read_resource=_complete(resources.read),
+            on_subscribe_resource=sessions.subscribe,
+            on_unsubscribe_resource=sessions.unsubscribe,
+            on_subscriptions_listen=sessions.listen,
+            on_list_prompts=_complete(prompts.listed),
+            on_get_prompt=_complete(prompts.get),
+            on_completion=_complete(prompts.complete),
+        )
+        server.extensions = {TASKS: {}}
+        tasks = Tasks(self._services, calls)
+        server.add_request_handler("tasks/get", TaskParams, tasks.get)
+        server.add_request_handler("tasks/update", UpdateParams, tasks.update)
+        server.add_request_handler("tasks/cancel", TaskParams, tasks.cancel)
+        server.add_notification_handler(
+            "notifications/initialized", types.NotificationParams, sessions.opened
+        )
+        server.add_notification_handler(
+            "notifications/$/dcc.approveResponse", ApproveResponse, self._approve_response
+        )
+        options = server.create_initialization_options
+        changes = NotificationOptions(prompts_changed=True, resources_changed=True, tools_changed=True)
+        server.create_initialization_options = lambda *_, **__: options(changes)  # type: ignore[method-assign]
+        return server
+
+    async def _list_tools(
+        self, context: Context, params: types.PaginatedRequestParams | None
+    ) -> dict[str, Any]:
+        talk, cursor = Talk(context), None if params is None else params.cursor
+        offers, more = await self._catalogue.page(talk.tenant, cursor or "", sees_of(talk))
+        own = [] if cursor else [tool.data() for tool in TOOLS]
+        found = [*own, *(self._tool_data(one) for one in offers)]
+        return {"tools": found, **({"nextCursor": more} if more else {})}
+
+    def _tool_data(self, offer: Offer) -> dict[str, Any]:
+        return {
+            "name": self._catalogue.tool_name(offer.name),
+            "title": offer.name,
+            "description": offer.description or f"Runs the workflow {offer.name}.",
+            "inputSchema": offer.schema,
+            "annotations": WORKFLOW_HINTS.data(),
+        }
+
+    async def _call_tool(self, context: Context, params: types.CallToolRequestParams) -> dict[str, Any]:
+        talk, tool = Talk(context), tool_of(params.name)
+        if tool is not None:
+            return await self._call_own(talk, tool, params)
+        try:
+            offer = await self._catalogue.tool(talk.tenant, params.name, sees_of(talk))
+        except NotFound:
+            known = [*BY_NAME, *await self._catalogue.names(talk.tenant, sees_of(talk))]
+            near = nearest(params.name, known)
+            raise invalid_params(f"unknown tool {params.name[:100]!a}{near}") from None
+        return await self._call_workflow(talk, offer, params)
+
+    async def _call_own(self, talk: Talk, tool: Tool, params: types.CallToolRequestParams) -> dict[str, Any]:
+        given = params.arguments or {}
+        most, cursor = self._desk.settings.max_tokens, None
+        try:
+            talk.caller.principal.need(tool.scope)
+            arguments = tool.read(given)
+            most = arguments.max_tokens or most
+            is_cut = (arguments.cursor or "").startswith("at-")
+            cursor = arguments.cursor if is_cut else None
+            responses = None if params.input_responses is None else dict(params.input_responses)
+            done = await tool.do(Asked(self._desk, talk, arguments, responses, params.request_state))
+            return done if isinstance(done, dict) else shown(done, most, cursor)
+        except HoldfastError as error:
+            return shown(refused(error), most)
+
+    async def _call_workflow(
+        self, talk: Talk, offer: Offer, params: types.CallToolRequestParams
+    ) -> dict[str, Any]:
+        try:
+            talk.caller.principal.need("run")
+            return await self._desk.calls.call(
+                talk,
+                Start(offer.name, params.arguments or {}),
+                Manner.of(offer),
+                responses=params.input_responses,
+                state=params.request_state,
+            )
+        except HoldfastError as error:
+            return shown(refused(error), self._desk.settings.max_tokens)
+
+    async def _approve_response(self, context: Context, params: ApproveResponse) -> None:
+        """An answer to an approval by a client of the older era. A notification gets no answer, so a refusal is not told."""
+        talk = Talk(context)
+        if not talk.may("approve"):
+            return
+        with contextlib.suppress(HoldfastError):
+            await self._services.commands.approve(
+                talk.tenant,
+                params.workflow_id,
+                params.step_id,
+                approved=params.approved,
+                reason=params.reason or "",
+                by=talk.caller.name,
+                form=params.form,
+            )
+
+    # --------------------------------------------------------------------------------------------- beside them
+
+    def _published(self, tenant: str) -> None:
+        self._catalogue.forget(tenant)
+        self._sessions.published(tenant)
+
+    async def _schema_for(self, caller: Caller, message: Any) -> Mapping[str, Any] | None:
+        """The input schema of the tool that a request calls: the SDK checks headers against it, and would list all tools."""
+        if not isinstance(message, dict) or message.get("method") != "tools/call":
+            return None
+        params = message.get("params")
+        name = params.get("name") if isinstance(params, dict) else None
+        if not isinstance(name, str):
+            return None
+        if (tool := tool_of(name)) is not None:
+            return tool.schema
+        try:
+            sees = sees_by(caller.principal)
+            return (await self._catalogue.named(caller.tenant, name, sees)).schema
+        except HoldfastError:
+            return None
+
+
+def _complete(handler: Any) -> Any:
+    """A handler whose results say of what type they are, as the newer era wants it."""
+
+    async def completed(context: Context, params: Any) -> dict[str, Any]:
+        return {"resultType": "complete", **await handler(context, params)}
+
+    return completed
+
+
+class ApproveResponse(types.NotificationParams):
+    workflow_id: str
+    step_id: str
+    approved: bool
+    reason: str | None = None
+    form: Any = None
+
+
+def _user(caller: Caller) -> AuthenticatedUser:
+    principal = caller.principal
+    return AuthenticatedUser(
+        AccessToken(
+            token="", client_id=f"{principal.tenant}/{principal.key_id}", scopes=sorted(principal.scopes)
+        )
+    )

@@ -445,6 +445,33 @@ every request needs one; on any other address a key must exist (guarded mode). C
         *ON_A_FILE,
     ),
 )
+MCP: Final = Command(
+    "mcp",
+    "Speak MCP on standard input and output, for agents that start their servers themselves.",
+    "holdfast.cli.mcp:command",
+    """\
+If a server owns the database, or --server names one, this command is a client of it. Otherwise it serves the database itself
+while it runs, and other commands find it. Workflows are published by --flows, or by holdfast flows publish. A server speaks MCP
+over HTTP at /mcp.""",
+    (
+        "holdfast mcp --flows flows --tools tools",
+        "holdfast mcp --server http://127.0.0.1:8070",
+    ),
+    (),
+    (
+        SERVER,
+        TOOLS,
+        Flag("--flows", "Publish the definitions in this folder, now and whenever a file changes.", "DIR"),
+        Flag(
+            "--skills",
+            "Publish the workflows of the skills in this folder as SKILL::NAME, and fire their schedules.",
+            "DIR",
+        ),
+        NETWORKS,
+        ROOTS,
+        *ON_A_FILE,
+    ),
+)
 WORKER: Final = Command(
     "worker",
     "Run a worker: provide the tools of a module as services to a server.",
@@ -784,7 +811,7 @@ SHELVES: Final = {
     "Write and run": (INIT, RUN, START, VALIDATE, SCHEMA),
     "Manage runs": (RUNS_LIST, RUNS_SHOW, RUNS_WATCH, RUNS_EXPLAIN, RUNS_CANCEL, RUNS_RERUN),
     "Answer waiting runs": (APPROVE, SIGNAL, RESUME),
-    "Run a server": (UP, WORKER, NODES, DEMO),
+    "Run a server": (UP, MCP, WORKER, NODES, DEMO),
     "Manage workflows": (FLOWS_PUBLISH, FLOWS_LIST, FLOWS_SHOW, FLOWS_DIFF, FLOWS_ROLLBACK),
     "Manage schedules": (
         SCHEDULES_LIST,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -29,6 +30,7 @@ from holdfast.errors import (
     RunFailed,
     RunInterrupted,
     RunIsOver,
+    StoreUnavailable,
 )
 from holdfast.execution.dispatcher import ATTEMPTS_MAX, THREADS_MAX
 from holdfast.plugins.call import add_tools
@@ -459,7 +461,23 @@ class RunHandle:
         run = resident.run
         if run.status == "completed":
             return await output_of(self._engine.store, resident.plan, run)
-        raise _ENDED[run.status](run.id, run.error or Error(run.status, f"the run is {run.status}"))
+        error = _ENDED[run.status](run.id, run.error or Error(run.status, f"the run is {run.status}"))
+        await self._note_traceback(error)
+        raise error
+
+    async def _note_traceback(self, error: RunEnded) -> None:
+        """Show where the tool raised below the error, as part of its own traceback."""
+        cause = error.error
+        while cause.cause is not None:
+            cause = cause.cause
+        with contextlib.suppress(StoreUnavailable):
+            found = await self._engine.store.log_lines(
+                self._no, 0, 1, path=cause.path, attempt=cause.attempt, level="traceback"
+            )
+            for line in found:
+                error.add_note(
+                    f"in the tool of step {line.path}, attempt {line.attempt}:\n{line.text.rstrip()}"
+                )
 
     async def _wait(self, timeout: float | None) -> ResidentRun:
         if timeout is None:

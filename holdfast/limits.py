@@ -55,6 +55,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     # An attempt
     log_lines_max: int = 1_000
     log_bytes_max: int = 64 * KIB
+    run_log_lines_max: int = 100_000
+    traceback_bytes_max: int = 16 * KIB
     progress_max: int = 10_000
     file_refs_max: int = 1_000
     file_refs_bytes_max: int = MIB
@@ -128,6 +130,7 @@ BOUNDS: Final[dict[str, tuple[int, int]]] = {
     "file_refs_bytes_max": (KIB, 25 * MIB),
     "artefact_bytes_max": (KIB, 1024 * GIB),
     "log_bytes_max": (KIB, 4 * MIB),
+    "traceback_bytes_max": (KIB, MIB),
     "head_bytes_max": (KIB, 256 * KIB),
     "concurrency_max": (1, 10_000),  # the schema of definitions says so
     "nesting_max": (1, 16),  # each level adds depth to values, which is counted on

@@ -18,6 +18,7 @@ from holdfast.views.runs import (
     Diff,
     JournalEntry,
     Letter,
+    LogLine,
     Page,
     Release,
     RunRow,
@@ -88,6 +89,15 @@ def journal(page: Page[JournalEntry]) -> types.JournalPage:
         types.JournalLine(one.seq, time_text(one.at), one.kind, one.body, one.jobs) for one in page.items
     ]
     return types.JournalPage(lines, None if page.cursor is None else int(page.cursor))
+
+
+def logs(page: Page[LogLine], after: int) -> types.LogPage:
+    lines = [
+        types.LogLine(one.n, time_text(one.at), one.path, one.attempt, one.level, one.text)
+        for one in page.items
+    ]
+    last = lines[-1].n if lines else after
+    return types.LogPage(lines, None if page.cursor is None else last, last)
 
 
 def step(view: StepView) -> types.Step:

@@ -206,7 +206,22 @@ RUNS_SHOW: Final = Command(
     "Asks the server that owns the database, or reads the database file, even while another process uses it.",
     ("holdfast runs show 0199f3c4-…", "holdfast runs show 5d1e --all-steps --json"),
     (RUN_ID,),
-    (Flag("--all-steps", "Show every step, including those inside loops and branches."), *ON_EITHER),
+    (
+        Flag("--all-steps", "Show every step, including those inside loops and branches."),
+        Flag("--trace", "Show where the tools of failed attempts raised their exceptions."),
+        *ON_EITHER,
+    ),
+)
+RUNS_LOGS: Final = Command(
+    "runs logs",
+    "Print the log lines of a run, or of one of its steps.",
+    "holdfast.cli.run_logs:command",
+    """\
+These are the lines that tools write with context.log and with Python's logging, what isolated tools print, and the traceback of
+each attempt that raised an exception. An attempt keeps 1,000 lines or 64 KiB.""",
+    ("holdfast runs logs last", "holdfast runs logs 5d1e send --follow"),
+    (RUN_ID, Argument("STEP", "Only this step, by its path, and the steps inside it.", required=False)),
+    (Flag("--follow", "Print new lines until the run ends.", short="-f"), *ON_EITHER),
 )
 RUNS_EXPLAIN: Final = Command(
     "runs explain",
@@ -809,7 +824,7 @@ VERSION: Final = Command(
 
 SHELVES: Final = {
     "Write and run": (INIT, RUN, START, VALIDATE, SCHEMA),
-    "Manage runs": (RUNS_LIST, RUNS_SHOW, RUNS_WATCH, RUNS_EXPLAIN, RUNS_CANCEL, RUNS_RERUN),
+    "Manage runs": (RUNS_LIST, RUNS_SHOW, RUNS_WATCH, RUNS_LOGS, RUNS_EXPLAIN, RUNS_CANCEL, RUNS_RERUN),
     "Answer waiting runs": (APPROVE, SIGNAL, RESUME),
     "Run a server": (UP, MCP, WORKER, NODES, DEMO),
     "Manage workflows": (FLOWS_PUBLISH, FLOWS_LIST, FLOWS_SHOW, FLOWS_DIFF, FLOWS_ROLLBACK),

@@ -6,7 +6,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from holdfast.api.types import Explanation, Reason, Run, RunLine, RunTrigger
+from holdfast.api.types import Explanation, LogLine, Reason, Run, RunLine, RunTrigger
 from holdfast.cli.file import finished
 from holdfast.cli.options import Usage, edited_inputs, settings_of
 from holdfast.cli.parser import Given
@@ -109,9 +109,11 @@ async def _show(settings: Settings, given: Given) -> int:
         run_id = await source.find(given.argument or "")
         run = await source.run(run_id)
         steps, names = await source.steps(run_id, every=given.has("--all-steps"))
+        traces = await _tracebacks(source, run_id) if given.has("--trace") else []
     if given.has("--json"):
         data = {path: {**step_data(step), "job_id": step.job_id} for path, step in steps.items()}
-        return _written(give(msgspec.to_builtins(run) | {"steps": data}))
+        shown = {"tracebacks": traces} if given.has("--trace") else {}
+        return _written(give(msgspec.to_builtins(run) | {"steps": data} | shown))
     given_in = [f"inputs: {shortened(run.inputs, OUTPUT_SHOWN_MAX)}"] if run.inputs else []
     lines = [*_headed(run), *given_in, *_tree(names, steps)]
     if run.error is not None:
@@ -121,10 +123,23 @@ async def _show(settings: Settings, given: Given) -> int:
         lines.append(f"to retry it: {run.set_aside.retry}")
     if run.status == "completed":
         lines.append(f"output: {shortened(run.output, OUTPUT_SHOWN_MAX)}")
+    lines += [line for one in traces for line in _trace_lines(one)]
     code = _written(show_lines(lines))
     if run.status not in TERMINAL:
         say(f"why it is waiting: holdfast runs explain {run.run_id}")
     return code
+
+
+async def _tracebacks(source: Source, run_id: str) -> list[LogLine]:
+    """Where the tools of failed attempts raised, oldest first; the first page, since the last attempts repeat the first."""
+    return (await source.logs(run_id, None, "traceback", 0)).items
+
+
+def _trace_lines(one: LogLine) -> list[str]:
+    return [
+        painted(f"attempt {one.attempt} of {one.path} raised:", "failed"),
+        *one.text.rstrip("\n").split("\n"),
+    ]
 
 
 def _headed(run: Run) -> list[str]:

@@ -21,6 +21,7 @@ from holdfast.api.types import (
     Diff,
     Explanation,
     FolderReport,
+    LogPage,
     Release,
     RerunPreview,
     Resumed,
@@ -110,6 +111,7 @@ class Source(Protocol):
     async def run(self, run_id: str) -> Run: ...
     async def steps(self, run_id: str, *, every: bool) -> tuple[dict[str, StepView], list[str]]: ...
     async def names(self, run_id: str) -> list[str]: ...
+    async def logs(self, run_id: str, step: str | None, level: str | None, after: int) -> LogPage: ...
     async def explain(self, run_id: str) -> Explanation: ...
     async def preview(self, run_id: str, again: Again) -> RerunPreview: ...
     async def cancel(self, run_id: str, reason: str) -> str: ...  # the status from then on
@@ -204,6 +206,9 @@ class ServerSource:
     async def steps(self, run_id: str, *, every: bool) -> tuple[dict[str, StepView], list[str]]:
         found = await every_page(lambda **page: self.client.steps(run_id, every=every, **page))
         return {step.path: view_of(step) for step in found}, await self.names(run_id)
+
+    async def logs(self, run_id: str, step: str | None, level: str | None, after: int) -> LogPage:
+        return await self.client.logs(run_id, step=step, level=level, cursor=after, limit=PAGE)
 
     async def names(self, run_id: str) -> list[str]:
         return (await self.client.steps(run_id, limit=1)).names
@@ -413,6 +418,11 @@ class FileSource:
                 lambda **page: queries.steps(DEFAULT_TENANT, run_id, every=every, **page)
             )
         return {step.path: step for step in found}, names
+
+    async def logs(self, run_id: str, step: str | None, level: str | None, after: int) -> LogPage:
+        async with self._reading() as queries:
+            page = await queries.logs(DEFAULT_TENANT, run_id, step=step, level=level, after=after, limit=PAGE)
+        return present.logs(page, after)
 
     async def names(self, run_id: str) -> list[str]:
         async with self._reading() as queries:

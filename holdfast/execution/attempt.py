@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -22,8 +22,10 @@ from holdfast.plan.answers import Later, head_of, later
 from holdfast.plan.graph import Answer
 from holdfast.runtime.clock import Clock
 from holdfast.runtime.door import Door
+from holdfast.store.records import NewLogLine
 from holdfast.tools.failures import OutputTooLarge, described
 from holdfast.tools.registry import Context, Tool
+from holdfast.tools.tracebacks import traceback_of
 from holdfast.values import Error, RunNo, job_id
 from holdfast.workers.push import Job
 from holdfast.workers.service import Workers
@@ -35,6 +37,16 @@ log = logging.getLogger("holdfast")
 
 Key = tuple[RunNo, str]  # run and path
 PENDING: Final = b'"pending":true'
+
+
+class Lines:
+    """The log lines of one attempt that are not written yet, and how much it has logged in all."""
+
+    __slots__ = ("count", "rows", "size")
+
+    def __init__(self) -> None:
+        self.rows: list[NewLogLine] = []
+        self.count = self.size = 0
 
 
 class Attempt(msgspec.Struct, eq=False):
@@ -53,6 +65,7 @@ class Attempt(msgspec.Struct, eq=False):
     only_once: bool = False
     stopped: bool = False
     is_known: bool = False  # it stands in the dispatcher's `open`
+    lines: Lines | None = None  # what it has logged, if anything
 
     @property
     def no(self) -> RunNo:
@@ -83,6 +96,8 @@ class Outcomes:
         self._processes: Processes | None = None
         self._processes_max, self._process_memory_bytes = processes, process_memory_bytes
         self._is_closed = False
+        # Called with the traceback of what a tool raised.
+        self.on_raised: Callable[[Attempt, str], None] = lambda attempt, text: None
 
     def close(self) -> None:
         """End the threads and processes. An attempt that ends from here on has no outcome."""
@@ -165,6 +180,8 @@ class Outcomes:
             raise error
         ran_ms = int((self._monotonic() - began) * 1000)
         path, number = attempt.path, attempt.number
+        if not isinstance(error, asyncio.CancelledError) and (text := traceback_of(error)):
+            self.on_raised(attempt, text)
         return StepFailed(path, number, self.described(error, path, number), ran_ms)
 
     def _is_of_tool(self, attempt: Attempt, error: BaseException) -> bool:

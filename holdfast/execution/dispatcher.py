@@ -33,6 +33,7 @@ from holdfast.execution.crash_isolation import CrashIsolation
 from holdfast.execution.deadlines import Deadlines
 from holdfast.execution.inputs import CallbackUrl, Inputs
 from holdfast.execution.jobs import Jobs
+from holdfast.execution.logs import Logs, current
 from holdfast.execution.outputs import Outputs
 from holdfast.plan.graph import Call
 from holdfast.runtime.clock import Clock
@@ -80,6 +81,7 @@ class Dispatch(Service):
         clock: Clock,
         workers: Workers,
         outputs: Outputs,
+        logs: Logs,
         artefacts: Artefacts | None,
         *,
         places: int = ATTEMPTS_MAX,
@@ -116,6 +118,7 @@ class Dispatch(Service):
             processes=self._lines["process"].limit,
             process_memory_bytes=process_memory_bytes,
         )
+        self.logs, logs.at_hand, self.outcomes.on_raised = logs, self._performed_here, logs.raised
         self.jobs = Jobs(door, workers, self.inputs, self.outcomes, self.secrets, self._listener)
         self.isolation = CrashIsolation(door, self._is_here)
         self._deadlines = Deadlines(clock, workers.pulse, self.attempts, self._time_out)
@@ -257,7 +260,7 @@ class Dispatch(Service):
                 return None
             line.taken += 1
         self.attempts[key], attempt.is_known = attempt, True
-        if tool.context is not None:
+        if tool.context is not None or tool.isolated:
             stable = idempotency_key(run.tenant, run.id, attempt.path)
             attempt.context = Context(
                 run.id,
@@ -270,7 +273,7 @@ class Dispatch(Service):
                 artefacts=None if self._artefacts is None else self._artefacts.of(run.tenant),
                 trigger=None if run.trigger is None else _trigger(run.trigger),
             )
-            if not tool.isolated:
+            if tool.context is not None and not tool.isolated:
                 attempt.args[tool.context] = attempt.context
         attempt.answer = node.answer
         if node.fails_on_crash:
@@ -289,6 +292,8 @@ class Dispatch(Service):
         loop = asyncio.get_running_loop()
 
         def tell(kind: str, data: dict[str, Any]) -> None:
+            if kind == "log":
+                self.logs.say(attempt, data.get("stream", "info"), _line(data))
             if self.hearers:
                 with contextlib.suppress(RuntimeError):  # it reported after the engine had closed
                     loop.call_soon_threadsafe(self._hear, attempt, kind, data)
@@ -298,6 +303,13 @@ class Dispatch(Service):
     def _hear(self, attempt: Attempt, kind: str, data: dict[str, Any]) -> None:
         for hearer in list(self.hearers):
             hearer(*attempt.key, attempt.number, kind, data)
+
+    def _performed_here(self) -> Attempt | None:
+        """The attempt that the code of this task belongs to."""
+        task = asyncio.current_task()
+        if task is not None and task is self._runner:
+            return self._at_hand
+        return next((one for one in self.attempts.values() if one.task is task), None) if task else None
 
     def _task(self, work: Any) -> asyncio.Task[None]:
         task: asyncio.Task[None] = asyncio.get_running_loop().create_task(work)
@@ -358,6 +370,8 @@ class Dispatch(Service):
             if attempt.is_known:
                 self._answered(attempt, event)
             else:
+                if attempt.lines is not None:
+                    self.logs.ended(attempt, door.batch)
                 door.apply(resident, event)
         self._runner = None
         if queue and not door.is_stalled:
@@ -373,6 +387,7 @@ class Dispatch(Service):
                 self._answered(attempt, event)
             return
         attempt.has_begun = True
+        current.set(attempt)
         event = await self.outcomes.of(attempt)
         if attempt.job is not None and isinstance(event, StepSucceeded | StepFailed | StepPaused):
             event.worker = attempt.job.worker
@@ -395,6 +410,8 @@ class Dispatch(Service):
         if attempt.is_isolated:
             self.isolation.ended(attempt.key)
         if not self.is_stopping:
+            if attempt.lines is not None:
+                self.logs.ended(attempt, self.door.batch)
             for sha256, size in attempt.artefacts:
                 self.door.batch.artefacts.append((attempt.no, sha256, size, self.clock.now()))
             if attempt.job is None:
@@ -506,6 +523,11 @@ class Dispatch(Service):
         for task in self._tasks:
             task.cancel()
         self.outcomes.close()
+
+
+def _line(data: dict[str, Any]) -> str:
+    """A line of `context.log` as text."""
+    return str(data["message"]) + "".join(f" {name}={value}" for name, value in data["fields"].items())
 
 
 def _trigger(by: TriggeredBy) -> RunTrigger:

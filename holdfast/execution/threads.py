@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import logging
 import queue
 import threading
@@ -34,14 +35,14 @@ class Threads:
         self, fn: Callable[..., Any], args: dict[str, Any], is_stopped: Callable[[], bool] = lambda: False
     ) -> Any:
         """What `fn` gives. Where it waits for a thread until it `is_stopped`, it is not begun."""
-        loop = asyncio.get_running_loop()
+        loop, context = asyncio.get_running_loop(), contextvars.copy_context()
         done: asyncio.Future[Any] = loop.create_future()
 
         def work() -> None:
             try:
                 if is_stopped():
                     raise asyncio.CancelledError
-                result = fn(**args)
+                result = context.run(fn, **args)
             except BaseException as error:
                 _tell(loop, done, None, error)
             else:

@@ -25,6 +25,7 @@ from holdfast.execution.dispatcher import (
     TURN_SECONDS_OF_SERVER,
     Dispatch,
 )
+from holdfast.execution.logs import Logs
 from holdfast.execution.outputs import Outputs
 from holdfast.ops.backup import artefacts_of
 from holdfast.ops.upkeep import Upkeep
@@ -178,6 +179,7 @@ class _Core:
         self.fatal_runs = FatalRuns(store, self.committer, options.mark)
         self.door = Door(self.committer, clock, self.fatal_runs)
         self.workers = self._workers()
+        self.logs = Logs(self.committer, clock, self.secrets)
         self.dispatch = self._dispatch()
         self.feed = Feed(self.door.watchers, self.dispatch.hearers)
         self.plans = Plans(store, frozenset(options.template_env), options.pending_ttl_ms)
@@ -220,6 +222,7 @@ class _Core:
             self.clock,
             self.workers,
             self.outputs,
+            self.logs,
             options.artefacts,
             places=options.attempts_max,
             threads=options.threads,
@@ -404,6 +407,7 @@ def _services(
         plugins,
         outbox,
         core.ownership,
+        core.logs,
         core.dispatch,
         restore,
         *tidying,

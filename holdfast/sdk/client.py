@@ -34,6 +34,7 @@ from holdfast.api.types import (
     LedgerPage,
     Letter,
     LetterPage,
+    LogPage,
     MadeKey,
     NextFires,
     NodePage,
@@ -209,6 +210,20 @@ class Client:
         """List the stored events of a run, in order."""
         query = {"after": after, "limit": limit}
         return await self._get(f"/runs/{_in(run_id)}/journal", JournalPage, query)
+
+    @checked
+    async def logs(
+        self,
+        run_id: str,
+        *,
+        step: str | None = None,
+        level: str | None = None,
+        cursor: int | None = None,
+        limit: int = 100,
+    ) -> LogPage:
+        """List the log lines of a run, or of one step and the steps inside it. Tracebacks have the level `traceback`."""
+        query = {"step": step, "level": level, "cursor": cursor, "limit": limit}
+        return await self._get(f"/runs/{_in(run_id)}/logs", LogPage, query)
 
     @checked
     async def explain(self, run_id: str) -> Explanation:

@@ -26,6 +26,7 @@ from holdfast.api.types import (
     LedgerPage,
     Letter,
     LetterPage,
+    LogPage,
     MadeKey,
     NextFires,
     NodePage,
@@ -141,6 +142,17 @@ class SyncClient:
 
     def journal(self, run_id: str, *, after: int = 0, limit: int = 100) -> JournalPage:
         return self._do(self._client.journal(run_id, after=after, limit=limit))
+
+    def logs(
+        self,
+        run_id: str,
+        *,
+        step: str | None = None,
+        level: str | None = None,
+        cursor: int | None = None,
+        limit: int = 100,
+    ) -> LogPage:
+        return self._do(self._client.logs(run_id, step=step, level=level, cursor=cursor, limit=limit))
 
     def explain(self, run_id: str) -> Explanation:
         return self._do(self._client.explain(run_id))

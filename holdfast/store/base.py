@@ -23,6 +23,7 @@ from holdfast.store.records import (
     LedgerRow,
     Letter,
     Listing,
+    LogLine,
     OpenWait,
     ReadRow,
     Release,
@@ -120,6 +121,16 @@ class Store(Protocol):
     async def gate_decided(self, no: RunNo, path: str) -> WaitRow | None: ...
     async def waits_of_run(self, no: RunNo, limit: int) -> list[WaitRow]: ...
     async def open_waits(self, tenant: str, kind: str, limit: int) -> list[WaitRow]: ...
+    async def log_lines(
+        self,
+        no: RunNo,
+        after: int,
+        limit: int,
+        *,
+        path: str | None = None,
+        attempt: int | None = None,
+        level: str | None = None,
+    ) -> list[LogLine]: ...
     async def early_result(
         self, tenant: str, task_id: str, run_id: RunId, now: Millis
     ) -> tuple[str, str] | None: ...

@@ -22,6 +22,7 @@ from holdfast.store.records import (
     KeyName,
     LetterTried,
     NewLetter,
+    NewLogLine,
     NewRun,
     Publication,
     ReplyRow,
@@ -94,6 +95,7 @@ class Batch:
     snapshots: Annotated[list[tuple[RunNo, int, int, bytes]], Field("put_snapshot", _first)]
     # SHA-256, size, at.
     artefacts: Annotated[list[tuple[RunNo, str, int, Millis]], Field("put_artefact", _first)]
+    logs: Annotated[list[NewLogLine], Field("put_log", _no, alone=True)]
     traces: Annotated[list[tuple[RunNo, str]], Field("put_trace", _first)]
     forgotten_keys: Annotated[list[KeyAnswer], Field("forget_key", alone=True)]
     forgotten_workers: Annotated[list[tuple[str, str]], Field("forget_worker", alone=True)]  # tenant, id

@@ -218,6 +218,30 @@ class Listing(NamedTuple):
     below: RunNo | None
 
 
+class NewLogLine(NamedTuple):
+    """A line that an attempt logged, or the traceback of what it raised. A run keeps `most` lines, of which `mark` is the last."""
+
+    no: RunNo
+    path: str
+    attempt: int
+    at: Millis
+    level: str
+    text: str
+    most: int
+    mark: str
+
+
+class LogLine(NamedTuple):
+    """A stored line. `n` counts the lines of its run."""
+
+    n: int
+    path: str
+    attempt: int
+    at: Millis
+    level: str
+    text: str
+
+
 class WaitOpened(NamedTuple):
     """A step waits for an answer from outside. `name` is a task id; `detail` is JSON."""
 

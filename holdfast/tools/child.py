@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import importlib
+import io
 import os
 import queue
 import resource
@@ -19,6 +20,7 @@ import struct
 import sys
 import threading
 import types
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
@@ -29,12 +31,15 @@ from holdfast.tools.context import Context, RunTrigger
 from holdfast.tools.failures import OutputTooLarge, ToolError, described
 from holdfast.tools.keeper import die_with_parent
 from holdfast.tools.registry import Tool
+from holdfast.tools.tracebacks import traceback_of
 from holdfast.values import RunId
 
 HEADER: Final = struct.Struct("!I")
 # The module name of the parent's script, so that its main part does not run.
 MAIN: Final = "__holdfast_main__"
 FAILURE_CHARS_MAX: Final = 1_000_000  # the engine redacts a message before it truncates it
+TRACEBACK_CHARS_MAX: Final = 4_000_000  # the same
+LINE_CHARS_MAX: Final = 10_000  # of a printed line that has no end
 
 
 class Setting(msgspec.Struct):
@@ -75,6 +80,7 @@ class Failure(msgspec.Struct, tag=True):
     kind: str
     message: str
     spoilt: bool = False  # this process should not be used again
+    traceback: str = ""
 
 
 class Asked(msgspec.Struct, tag=True):
@@ -112,6 +118,9 @@ class Child:
         self._sending = threading.Lock()  # a tool may log from its own threads
 
     def run(self) -> None:
+        for name in ("stdout", "stderr"):
+            if getattr(sys, name) is not None:
+                setattr(sys, name, Output(getattr(sys, name), name, lambda: self._context))
         threading.Thread(target=self._listen, name="holdfast-line", daemon=True).start()
         while True:
             self._send(self._answer_to(self._calls.get()))
@@ -155,10 +164,11 @@ class Child:
                 "error", f"MemoryError: a process may use {limit} MiB (process_memory_bytes)", spoilt=True
             )
         except BaseException as error:
-            return Failure(*described(error, chars_max=FAILURE_CHARS_MAX))
+            kind, message = described(error, chars_max=FAILURE_CHARS_MAX)
+            return Failure(kind, message, traceback=traceback_of(error)[-TRACEBACK_CHARS_MAX:])
         finally:
-            self._context = None
             _flush()
+            self._context = None
         if len(text) > limits.now.value_bytes_max:
             return Failure(*described(OutputTooLarge()))
         return Answer(msgspec.Raw(text))
@@ -166,8 +176,10 @@ class Child:
     def _perform(self, call: Call) -> bytes:
         tool = self._tool(call)
         args = tool.bind(msgspec.json.decode(call.args))
-        if tool.context is not None and call.setting is not None:
-            self._context = args[tool.context] = self._context_of(call.setting)
+        if call.setting is not None:
+            self._context = self._context_of(call.setting)
+            if tool.context is not None:
+                args[tool.context] = self._context
         output = asyncio.run(tool.fn(**args)) if tool.is_async else tool.fn(**args)
         return tool.result(output)
 
@@ -224,10 +236,46 @@ def _main_of(call: Call) -> types.ModuleType:
     return module
 
 
+class Output(io.TextIOBase):
+    """Standard output or standard error of a tool: written as before, and kept line by line as log lines of the attempt."""
+
+    def __init__(self, stream: Any, level: str, context: Callable[[], Context | None]) -> None:
+        self._stream, self._level, self._context, self._line = stream, level, context, ""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def write(self, text: str) -> int:
+        self._stream.write(text)
+        *lines, self._line = (self._line + text).split("\n")
+        for line in lines:
+            self._keep(line)
+        if len(self._line) > LINE_CHARS_MAX:
+            self._keep(self._line)
+            self._line = ""
+        return len(text)
+
+    def flush(self) -> None:
+        self._stream.flush()
+
+    def end_line(self) -> None:
+        """The tool has returned: keep what it wrote after the last end of a line."""
+        if self._line:
+            self._keep(self._line)
+        self._line = ""
+
+    def _keep(self, line: str) -> None:
+        context = self._context()
+        if context is not None and line:
+            context.printed(self._level, line)
+
+
 def _flush() -> None:
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(Exception):  # a tool may have closed or replaced it
             stream.flush()
+            if isinstance(stream, Output):
+                stream.end_line()
 
 
 def _limit(memory_bytes: int) -> None:

@@ -83,9 +83,15 @@ class Context:
 
     def log(self, message: str, /, **fields: Any) -> None:
         """Write a log line for this attempt. After 1,000 lines or 64 KiB, a note says that the rest is dropped."""
+        self._log(str(message), fields)
+
+    def printed(self, stream: str, line: str) -> None:
+        """Keep a line that the tool has printed to `stdout` or `stderr`."""
+        self._log(line, {}, stream)
+
+    def _log(self, message: str, fields: dict[str, Any], stream: str = "") -> None:
         if self._lines > limits.now.log_lines_max:
             return
-        message = str(message)
         self._lines += 1
         self._bytes += len(message.encode("utf-8", "replace")) + sum(
             len(f"{k}{v}") for k, v in fields.items()
@@ -94,7 +100,8 @@ class Context:
             self._lines = limits.now.log_lines_max + 1
             message = f"further lines were dropped: an attempt may log {limits.now.log_lines_max} lines or {limits.now.log_bytes_max} bytes ({limits.met('log_lines_max')}, {limits.met('log_bytes_max')})"
             fields = {}
-        self._say("log", {"message": message, "fields": fields})
+        data = {"message": message, "fields": fields}
+        self._say("log", {**data, "stream": stream} if stream else data)
 
     def progress(self, done: float, total: float | None = None, message: str = "") -> None:
         """Report progress: a fraction from 0 to 1, or done of total. Changes too small to see are dropped."""
@@ -152,7 +159,7 @@ class Context:
                 name: _redacted(part, self._secrets.redact)
                 for name, part in self._in_line(kind, data).items()
             }
-        if kind == "log" and log.isEnabledFor(logging.INFO):
+        if kind == "log" and "stream" not in data and log.isEnabledFor(logging.INFO):
             told = "".join(f" {name}={value}" for name, value in data["fields"].items())
             about = {"run_id": self.run_id, "step": self.path, "attempt": self.attempt, "said": data}
             log.info("run %s: step %s: %s%s", self.run_id, self.path, data["message"], told, extra=about)

@@ -18,6 +18,8 @@ KIND_CHARS_MAX: Final = 100
 class ToolError(Exception):
     """Raise this in a tool to say what kind of failure it is, so that `retry_on` can choose."""
 
+    traceback_text: str | None = None  # of an error that was raised in another process
+
     def __init__(self, message: str, *, kind: str = "error") -> None:
         super().__init__(message)
         self.kind = kind

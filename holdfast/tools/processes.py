@@ -81,7 +81,9 @@ class Processes:
             finally:
                 self._give_back(process, usable=usable)
         if isinstance(report, child.Failure):
-            raise ToolError(report.message, kind=report.kind)
+            error = ToolError(report.message, kind=report.kind)
+            error.traceback_text = report.traceback
+            raise error
         return bytes(report.text)
 
     def close(self) -> None:

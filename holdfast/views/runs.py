@@ -31,7 +31,7 @@ from holdfast.spec.problems import did_you_mean
 from holdfast.store.artefacts import Artefacts
 from holdfast.store.base import Store
 from holdfast.store.lock import holder_of
-from holdfast.store.records import Ends, Letter, Release, RunRow, SetAside, Wanted, Workflow
+from holdfast.store.records import Ends, Letter, LogLine, Release, RunRow, SetAside, Wanted, Workflow
 from holdfast.tools.threads import in_thread
 from holdfast.values import (
     DEFAULT_TENANT,
@@ -64,6 +64,7 @@ __all__ = [  # records too, for interfaces, which may not import the store
     "Diff",
     "JournalEntry",
     "Letter",
+    "LogLine",
     "NodeRun",
     "Page",
     "Queries",
@@ -347,6 +348,21 @@ class Queries:
             for seq, epoch, at, kind, body in rows[:limit]
         ]
         return Page(items, str(items[-1].seq) if len(rows) > limit else None)
+
+    async def logs(
+        self,
+        tenant: str,
+        run_id: str,
+        *,
+        step: str | None = None,
+        level: str | None = None,
+        after: int = 0,
+        limit: int = PAGE,
+    ) -> Page[LogLine]:
+        """List log lines with a number greater than `after`; the cursor is the number of the last one, as text."""
+        limit, row = _page(limit), await self._row(tenant, run_id)
+        lines = await self.store.log_lines(row.no, after, limit + 1, path=step, level=level)
+        return Page(lines[:limit], str(lines[limit - 1].n) if len(lines) > limit else None)
 
     async def preview(self, tenant: str, run_id: str, again: Again | None = None) -> Preview:
         """Return what a rerun would take over and run; raise what the rerun would raise."""

@@ -328,3 +328,48 @@ def test_log_lines_can_be_json_and_nothing_else_is_on_standard_error(cli: Cli) -
         "was lost with its process" in line["message"] and line["level"] == "warning" for line in lines
     )
     assert any(line["message"].startswith("completed in") for line in lines)
+
+
+def test_logs_and_tracebacks_of_a_run_are_printed(cli: Cli) -> None:
+    cli.write(
+        "talk.py",
+        "import logging, sys\n"
+        "from holdfast import tool\n\n"
+        '@tool(isolate="process")\n'
+        "def apart():\n"
+        "    print('printed')\n"
+        "    print('half', end='')\n"
+        "    raise ValueError('apart failed')\n",
+    )
+    assert cli.run("run", cli.flow("- {id: a, tool: apart}"), "--tools", "talk").returncode == 1
+    done = cli.run("runs", "logs", "last")
+    assert done.returncode == 0
+    lines = done.stdout.splitlines()
+    assert lines[0].endswith("a#1  stdout  printed")
+    assert lines[1].endswith("a#1  stdout  half")
+    assert "a#1  traceback  Traceback (most recent call last):" in lines[2]
+    assert lines[-1] == "    ValueError: apart failed"
+    assert "holdfast/tools" not in done.stdout
+    shown = cli.run("runs", "show", "last", "--trace")
+    assert "attempt 1 of a raised:" in shown.stdout
+    assert "ValueError: apart failed" in shown.stdout
+    found = cli.json("runs", "show", "last", "--trace")["tracebacks"]
+    assert [(one["path"], one["attempt"]) for one in found] == [("a", 1)]
+
+
+def test_logs_of_one_step_are_json_lines_for_programs(cli: Cli) -> None:
+    steps = "- {id: a, tool: fail}\n"
+    cli.run("run", cli.flow(steps), "--tools", "tools")
+    (line,) = cli.run("runs", "logs", "last", "a", "--json").stdout.splitlines()
+    assert json.loads(line)["level"] == "traceback"
+    done = cli.run("runs", "logs", "last", "b")
+    assert (done.returncode, done.stdout) == (0, "")
+    assert "has logged nothing in step b" in done.stderr
+
+
+def test_logs_are_followed_until_the_run_ends(cli: Cli) -> None:
+    cli.up("--tools", "tools")
+    run_id = cli.run("start", cli.flow("- {id: a, tool: fail}"), "--detach").stdout.strip()
+    done = cli.run("runs", "logs", run_id, "-f")
+    assert done.returncode == 0
+    assert "RuntimeError: no luck" in done.stdout

@@ -175,6 +175,36 @@ class JournalPage(msgspec.Struct, frozen=True):
     cursor: int | None
 
 
+class LogsQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`step` selects the lines of a step and of the steps inside it, by path; `level` is one level: `info`, `warning`, `stdout`,
+    `traceback` and so on."""
+
+    step: Annotated[str, msgspec.Meta(min_length=1, max_length=10_000)] | None = None
+    level: Annotated[str, msgspec.Meta(min_length=1, max_length=100)] | None = None
+    cursor: Seq | None = None
+    limit: Limit = PAGE
+
+
+class LogLine(msgspec.Struct, frozen=True):
+    """A line that an attempt logged or printed, or, with the level `traceback`, where its tool raised an exception."""
+
+    n: int
+    at: str
+    path: str
+    attempt: int
+    level: str
+    text: str
+
+
+class LogPage(msgspec.Struct, frozen=True):
+    """Oldest first. `cursor` requests the next page; null on the last one. `last` is the number of the newest line here: lines
+    that are logged later have greater numbers."""
+
+    items: list[LogLine]
+    cursor: int | None
+    last: int
+
+
 class StepsQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Without `every`: the top-level steps and those that failed."""
 

@@ -20,6 +20,8 @@ from holdfast.api.types import (
     Explanation,
     JournalPage,
     JournalQuery,
+    LogPage,
+    LogsQuery,
     Node,
     NodePage,
     NoQuery,
@@ -131,6 +133,15 @@ async def steps(ask: Ask) -> StepPage:
     queries, run_id = ask.services.queries, ask.path["id"]
     page = await queries.steps(ask.tenant, run_id, every=query.every, cursor=query.cursor, limit=query.limit)
     return present.steps(page, await queries.step_names(ask.tenant, run_id))
+
+
+async def logs(ask: Ask) -> LogPage:
+    query: LogsQuery = ask.query
+    after = query.cursor or 0
+    page = await ask.services.queries.logs(
+        ask.tenant, ask.path["id"], step=query.step, level=query.level, after=after, limit=query.limit
+    )
+    return present.logs(page, after)
 
 
 async def explain(ask: Ask) -> Explanation:
@@ -389,6 +400,16 @@ ROUTES: Final = (
         query=StepsQuery,
         answer=StepPage,
         errors=("invalid_inputs",),
+    ),
+    Route(
+        "GET",
+        "/api/v1/runs/{id}/logs",
+        "read",
+        logs,
+        "List the log lines of a run's attempts, with the tracebacks of those that raised an exception.",
+        RUNS,
+        query=LogsQuery,
+        answer=LogPage,
     ),
     Route(
         "GET",

@@ -1,4 +1,4 @@
-"""Reads of waits, early callbacks and final callbacks, on SQLite."""
+"""Reads of what belongs to single runs: waits, log lines, early callbacks and final callbacks, on SQLite."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.store.records import Letter, OpenWait, WaitRow
+from holdfast.store.records import Letter, LogLine, OpenWait, WaitRow
 from holdfast.store.sqlite.asking import Asking
 from holdfast.values import Millis, RunId, RunNo
 
@@ -29,6 +29,20 @@ class WaitReads(Asking):
 
     async def waits_of_run(self, no: RunNo, limit: int) -> list[WaitRow]:
         return self._waits("waits_of_run", no, limit)
+
+    async def log_lines(
+        self,
+        no: RunNo,
+        after: int,
+        limit: int,
+        *,
+        path: str | None = None,
+        attempt: int | None = None,
+        level: str | None = None,
+    ) -> list[LogLine]:
+        """The lines of a run after number `after`, oldest first; with `path`, those of a step and of the steps inside it."""
+        found = self._ask("log_lines", (no, after, path, attempt, level, limit))
+        return [LogLine(*row) for row in found]
 
     async def open_waits(self, tenant: str, kind: str, limit: int) -> list[WaitRow]:
         return self._waits("open_waits", tenant, kind, limit)

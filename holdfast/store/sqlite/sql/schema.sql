@@ -289,6 +289,17 @@ CREATE TABLE ledger (
   UNIQUE (tenant, schedule, slot, occurrence)
 );
 
+CREATE TABLE log (
+  run     INTEGER NOT NULL,
+  n       INTEGER NOT NULL,
+  path    TEXT NOT NULL,
+  attempt INTEGER NOT NULL,
+  at      INTEGER NOT NULL,
+  level   TEXT NOT NULL,
+  text    TEXT NOT NULL,
+  PRIMARY KEY (run, n)
+) WITHOUT ROWID;
+
 CREATE INDEX run_owned ON run (no)
   WHERE owner IS NOT NULL AND finished_at IS NULL;
 

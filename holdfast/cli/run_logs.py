@@ -1,0 +1,72 @@
+"""`holdfast runs logs`: the log lines of a run's attempts, as they were, or as they come."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+import msgspec
+
+from holdfast.api.types import LogLine
+from holdfast.cli.file import finished
+from holdfast.cli.options import settings_of
+from holdfast.cli.parser import Given
+from holdfast.cli.render import instant, ms_of, painted
+from holdfast.cli.safe import harmless
+from holdfast.cli.source import Source, opened
+from holdfast.cli.streams import UNWRITTEN, reserve_stdout, say, show
+from holdfast.config import Settings
+from holdfast.values import TERMINAL
+
+FOLLOW_SECONDS: Final = 0.5  # between two requests for new lines
+BAD: Final = frozenset(("error", "critical", "stderr", "traceback"))
+
+
+def command(given: Given) -> int:
+    reserve_stdout()
+    return finished(_logs(settings_of(given), given))
+
+
+async def _logs(settings: Settings, given: Given) -> int:
+    run, *rest = given.arguments
+    step, as_json, follows = (rest[0] if rest else None), given.has("--json"), given.has("--follow")
+    async with opened(settings) as source:
+        run_id, after = await source.find(run), 0
+        while True:
+            is_finished = not follows or (await source.run(run_id)).status in TERMINAL
+            seen = await _show_after(source, run_id, step, after, as_json=as_json)
+            if seen is None:
+                return UNWRITTEN
+            if is_finished:  # asked before the lines were read: none can follow
+                break
+            after = seen
+            await asyncio.sleep(FOLLOW_SECONDS)
+    if not seen:
+        say(f"run {run_id} has logged nothing" + (f" in step {step}" if step else ""))
+    return 0
+
+
+async def _show_after(
+    source: Source, run_id: str, step: str | None, after: int, *, as_json: bool
+) -> int | None:
+    """Print the lines after a number; gives the number of the last one, or None if they cannot be written."""
+    while True:
+        page = await source.logs(run_id, step, None, after)
+        for line in page.items:
+            if not show(_json(line) if as_json else _text(line)):
+                return None
+        after = page.last
+        if page.cursor is None:
+            return after
+
+
+def _json(line: LogLine) -> str:
+    return msgspec.json.encode(line).decode() + "\n"
+
+
+def _text(line: LogLine) -> str:
+    """`09:30:00.125  letters[1].write#2  info  two letters left`, with the further lines of a text indented."""
+    head = f"{instant(ms_of(line.at))}  {line.path}#{line.attempt}  "
+    level = painted(line.level, "failed") if line.level in BAD else line.level
+    first, *more = harmless(line.text).rstrip("\n").split("\n")
+    return f"{harmless(head)}{level}  {first}\n" + "".join(f"    {each}\n" for each in more)

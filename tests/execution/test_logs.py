@@ -1,0 +1,248 @@
+"""Log lines and tracebacks of attempts, on a real engine and a real file."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Any
+
+import pytest
+
+from holdfast import Context, RunFailed, ToolError, limits, tool
+from holdfast.store.records import LogLine
+from holdfast.testing import TestEngine
+from holdfast.values import RunNo
+
+users = logging.getLogger("users.module")
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture(autouse=True)
+def _info(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "users.module")
+
+
+def one(name: str, **more: Any) -> dict[str, Any]:
+    return {"name": "w", "steps": [{"id": "a", "tool": name, **more}]}
+
+
+async def lines(engine: TestEngine, no: int = 1, **wanted: Any) -> list[LogLine]:
+    store = (await engine.open())._engine.store
+    return await store.log_lines(RunNo(no), 0, 10_000, **wanted)
+
+
+async def said(engine: TestEngine) -> list[tuple[str, str]]:
+    return [(line.level, line.text) for line in await lines(engine)]
+
+
+async def test_a_line_of_the_context_is_stored_with_its_fields(engine: TestEngine) -> None:
+    @tool
+    async def speak(context: Context) -> None:
+        context.log("half done", left=3)
+
+    engine.tool(speak)
+    await engine.run(one("speak"))
+    (line,) = await lines(engine)
+    assert (line.n, line.path, line.attempt, line.level, line.text) == (1, "a", 1, "info", "half done left=3")
+
+
+async def test_what_an_async_tool_that_never_waits_logs_is_stored(engine: TestEngine) -> None:
+    @tool
+    async def speak() -> None:
+        users.info("from %s", "logging")
+
+    engine.tool(speak)
+    await engine.run(one("speak"))
+    assert await said(engine) == [("info", "from logging")]
+
+
+async def test_what_a_tool_and_its_tasks_log_after_waiting_is_stored(engine: TestEngine) -> None:
+    async def part(name: str) -> None:
+        await asyncio.sleep(0)
+        users.warning("part %s", name)
+
+    @tool
+    async def speak() -> None:
+        await asyncio.sleep(0)
+        users.info("begun")
+        await asyncio.gather(part("x"), part("y"))
+
+    engine.tool(speak)
+    await engine.run(one("speak"))
+    await engine.run(one("speak"))  # by then it is known to wait, and has a task of its own
+    expected = [("info", "begun"), ("warning", "part x"), ("warning", "part y")]
+    assert [(line.level, line.text) for line in await lines(engine, 2)] == expected
+
+
+async def test_what_a_sync_tool_logs_in_its_thread_is_stored(engine: TestEngine) -> None:
+    @tool
+    def speak() -> None:
+        users.error("from a thread")
+
+    engine.tool(speak)
+    await engine.run(one("speak"))
+    assert await said(engine) == [("error", "from a thread")]
+
+
+async def test_what_code_outside_of_tools_logs_is_not_stored(engine: TestEngine) -> None:
+    engine.fake_tool("quiet")
+    await engine.run(one("quiet"))
+    users.warning("from the program itself")
+    await engine.advance(seconds=2)
+    assert await said(engine) == []
+
+
+async def test_lines_of_a_long_attempt_are_stored_after_a_second(engine: TestEngine) -> None:
+    @tool
+    async def speak() -> None:
+        users.info("begun")
+        await asyncio.get_running_loop().create_future()
+
+    engine.tool(speak)
+    await engine.start(one("speak"))
+    assert await said(engine) == []
+    await engine.advance(seconds=1.1)
+    assert await said(engine) == [("info", "begun")]
+
+
+async def test_an_attempt_keeps_so_many_lines_and_then_a_mark(engine: TestEngine) -> None:
+    @tool
+    def speak() -> None:
+        for number in range(limits.now.log_lines_max + 100):
+            users.info("line %d", number)
+
+    engine.tool(speak)
+    await engine.run(one("speak"))
+    found = await said(engine)
+    assert len(found) == limits.now.log_lines_max
+    assert found[-1][0] == "warning"
+    assert "further lines were dropped: an attempt may log 1,000 lines or 65,536 bytes" in found[-1][1]
+
+
+async def test_lines_of_a_step_include_those_of_the_steps_inside_it(engine: TestEngine) -> None:
+    @tool
+    def speak(text: str) -> None:
+        users.info(text)
+
+    engine.tool(speak)
+    body = [{"id": "one", "tool": "speak", "args": {"text": "inside"}}]
+    loop = {"id": "loop", "kind": "foreach", "items": "$.inputs.of", "steps": body}
+    await engine.run(
+        {"name": "w", "steps": [loop, {"id": "loop2", "tool": "speak", "args": {"text": "after"}}]},
+        {"of": [1]},
+    )
+    assert [line.text for line in await lines(engine, path="loop")] == ["inside"]
+    assert [line.text for line in await lines(engine, path="loop[0].one")] == ["inside"]
+    assert [line.text for line in await lines(engine)] == ["inside", "after"]
+
+
+async def test_secrets_are_redacted_in_lines_and_tracebacks(engine: TestEngine) -> None:
+    engine.options["secrets"] = [{"KEY": "canary-7f3a"}.get]
+
+    @tool
+    def speak(key: str) -> None:
+        users.info("the key is %s", key)
+        raise RuntimeError(f"refused {key}")
+
+    engine.tool(speak)
+    with pytest.raises(RunFailed) as caught:
+        await engine.run(one("speak", args={"key": "{{secrets.KEY}}"}))
+    texts = [text for _, text in await said(engine)]
+    assert texts[0].startswith("the key is ")
+    assert "RuntimeError: refused" in texts[1]
+    assert "canary" not in "".join([*texts, *caught.value.__notes__])
+
+
+async def test_the_traceback_of_a_failed_attempt_has_the_frames_of_the_tool_and_none_of_ours(
+    engine: TestEngine,
+) -> None:
+    def deeper() -> None:
+        raise ValueError("no such order")
+
+    @tool
+    async def broken() -> None:
+        try:
+            deeper()
+        except ValueError as error:
+            raise ToolError("cannot ship", kind="shipping") from error
+
+    engine.tool(broken)
+    with pytest.raises(RunFailed) as caught:
+        await engine.run(one("broken"))
+    (line,) = await lines(engine)
+    assert line.level == "traceback"
+    assert "in deeper" in line.text and "ValueError: no such order" in line.text
+    assert line.text.rstrip().endswith("ToolError: cannot ship")
+    assert "holdfast/" not in line.text.replace("tests/", "")
+    (note,) = caught.value.__notes__
+    assert note.startswith("in the tool of step a, attempt 1:\nTraceback")
+
+
+async def test_each_failed_attempt_keeps_its_own_traceback(engine: TestEngine) -> None:
+    @tool
+    def flaky(context: Context) -> int:
+        if context.attempt < 3:
+            raise OSError(f"try {context.attempt}")
+        return context.attempt
+
+    engine.tool(flaky)
+    assert await engine.run(one("flaky", retry={"max_attempts": 3})) == {"a": 3}
+    found = await lines(engine, level="traceback")
+    assert [(line.attempt, line.text.rstrip().rpartition("\n")[2]) for line in found] == [
+        (1, "OSError: try 1"),
+        (2, "OSError: try 2"),
+    ]
+
+
+async def test_a_long_traceback_keeps_its_end(engine: TestEngine) -> None:
+    @tool
+    def broken() -> None:
+        raise ValueError("long\n" * 10_000 + "the end")
+
+    engine.tool(broken)
+    with pytest.raises(RunFailed):
+        await engine.run(one("broken"))
+    (line,) = await lines(engine)
+    assert len(line.text) <= limits.now.traceback_bytes_max + 100
+    assert line.text.startswith("… (the beginning was cut off)\n")
+    assert line.text.rstrip().endswith("the end")
+
+
+async def test_an_exception_that_cannot_be_described_fails_the_step_all_the_same(engine: TestEngine) -> None:
+    class Hostile(Exception):
+        def __str__(self) -> str:
+            raise RuntimeError("no")
+
+        def __getattr__(self, name: str) -> Any:
+            raise RuntimeError(name)
+
+    @tool
+    def broken() -> None:
+        raise Hostile
+
+    engine.tool(broken)
+    with pytest.raises(RunFailed, match="cannot be printed"):
+        await engine.run(one("broken"))
+
+
+async def test_a_message_that_does_not_fit_its_arguments_is_left_to_logging(engine: TestEngine) -> None:
+    @tool
+    def speak() -> int:
+        logging.getLogRecordFactory()("users.module", logging.INFO, "", 0, "%d of %d", ("x",), None)
+        return 7
+
+    engine.tool(speak)
+    assert await engine.run(one("speak")) == {"a": 7}
+    assert await said(engine) == []
+
+
+async def test_closing_the_engine_restores_the_factory_of_records(engine: TestEngine) -> None:
+    before = logging.getLogRecordFactory()
+    await engine.open()
+    assert logging.getLogRecordFactory() != before
+    engine.close()
+    assert logging.getLogRecordFactory() == before

@@ -20,6 +20,7 @@ HoldfastError
 │   ├── AmbiguousTask      several calls are waiting under the same task id
 │   ├── Superseded         a worker reports a job that it no longer holds
 │   ├── RequestConflict    the request id was used for a different request
+│   ├── PlanChanged        the definition would do something else than the caller has seen
 │   ├── VersionConflict    the release number is taken by different content
 │   ├── ManagedByFile      the schedule is defined by a file, a plugin or a program, not by the API
 │   └── AtLimit            as many runs of the schedule are open as may be
@@ -44,7 +45,7 @@ Each class has a stable `code`; each surface maps codes to its own statuses in o
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import msgspec
 
@@ -58,7 +59,8 @@ def path_shown(path: str) -> str:
 
 
 class Problem(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One mistake in a definition: what and where it is, and how to fix it."""
+    """One mistake in a definition: what and where it is, and how to fix it. `patch` repairs it, where a repair is known:
+    a JSON Patch (RFC 6902) of the definition as data."""
 
     code: str
     message: str
@@ -67,6 +69,7 @@ class Problem(msgspec.Struct, frozen=True, omit_defaults=True):
     column: int = 0
     hint: str = ""
     source: str = ""
+    patch: tuple[dict[str, Any], ...] = ()
 
     def __post_init__(self) -> None:
         if not self.source.isascii():
@@ -265,6 +268,18 @@ class RequestConflict(Refused):
             what = f"run {run_id}, which was started with a different workflow or different inputs"
         super().__init__(f"request id {request_id!r} belongs to {what}; use a new id")
         self.request_id, self.run_id = request_id, run_id
+
+
+class PlanChanged(Refused):
+    """A start required a plan hash, and the plan has another one now; nothing was started."""
+
+    code = "plan_changed"
+
+    def __init__(self, name: str, found: str) -> None:
+        super().__init__(
+            f"the plan of {name!a} is not the one that was agreed to; its hash is now {found}: read it again"
+        )
+        self.plan_hash = found
 
 
 class VersionConflict(Refused):

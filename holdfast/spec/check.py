@@ -11,14 +11,20 @@ from datetime import datetime
 from typing import Any, Final
 
 from holdfast import limits
+from holdfast.spec import foreign
+from holdfast.spec.conversions import UNKNOWN, number_of
 from holdfast.spec.expr import ExprError, JsonPath, Template, parse_jsonpath, parse_template, refs_in
 from holdfast.spec.inputs import check_inputs, declared_inputs, input_names
 from holdfast.spec.jsonschema import check_schema
+from holdfast.spec.moments import instant_of
 from holdfast.spec.names import check_name
+from holdfast.spec.patch import NO_PATCH, Patch, move, put, replace
 from holdfast.spec.policy import NO_POLICY
-from holdfast.spec.problems import Report, Where, did_you_mean, one_of, quoted
+from holdfast.spec.problems import Report, Where, did_you_mean, nearest, one_of, quoted
 from holdfast.spec.read import Key
+from holdfast.spec.repairs import TEXT_CHARS_MAX, in_text
 from holdfast.spec.scope import ROOTS, Scope
+from holdfast.spec.step_blanks import default_name
 from holdfast.spec.step_keys import CALLBACK_URL, TOOL_NAME
 from holdfast.spec.steps import (
     ApproveBody,
@@ -54,7 +60,8 @@ def check(spec: Definition, report: Report, template_env: Collection[str] | None
     `template_env` are the variables of the environment that may be named; None if they are not known yet.
     """
     if not spec.name.strip():
-        report.add("empty_name", ("name",), "the name of a workflow must not be empty", "add a name")
+        message, near = "the name of a workflow must not be empty", default_name(report.source)
+        report.add("empty_name", ("name",), message, "add a name", near=near)
     check_name(report, ("name",), spec.name)
     check_inputs(spec.inputs, report)
     if not spec.steps:
@@ -83,7 +90,12 @@ def _check_callback(report: Report, at: Where, callback: FinalCallback) -> None:
     if callback.secret_env is not None and not _VARIABLE_NAME.match(callback.secret_env):
         message = f"{quoted(callback.secret_env)} is not an environment variable that a callback may use"
         hint = "name the variable that holds the secret, for example secret_env: CALLBACK_KEY; Holdfast's own variables are not allowed"
-        report.add("invalid_name", (*at, "secret_env"), message, hint)
+        near = (
+            re.sub(r"\W", "_", callback.secret_env, flags=re.ASCII)
+            .lstrip("0123456789_")
+            .removeprefix("HOLDFAST_")
+        )
+        report.add("invalid_name", (*at, "secret_env"), message, hint, near=near or UNKNOWN)
 
 
 def _who(step: WorkflowStep) -> str:
@@ -191,7 +203,8 @@ class _Checker:
         for key, names in (("any", wait.any_), ("all", wait.all_)):
             if names == ():
                 message = f"{who}{key} names no signal"
-                self._report.add("out_of_range", (*at, key), message, "name at least one signal")
+                near = [self._report.given.at((*at, "id"))]
+                self._report.add("out_of_range", (*at, key), message, "name at least one signal", near=near)
             for i, name in enumerate(names or ()):
                 self._signal(who, name, (*at, key, i), scope)
         if wait.signal_key is not None:
@@ -200,13 +213,19 @@ class _Checker:
 
     def _signal(self, who: str, name: str, at: Where, scope: Scope) -> None:
         if not name.strip():
-            self._report.add("invalid_name", at, f"{who}the name of a signal must not be empty", "name it")
+            near = self._report.given.at((*at[: -1 if isinstance(at[-1], str) else -2], "id"))
+            message = f"{who}the name of a signal must not be empty"
+            self._report.add("invalid_name", at, message, "name it", near=near)
         self.templates(who, name, at, scope)
 
     def _name(self, who: str, noun: str, name: str, where: Where, forbidden: str = "") -> None:
         """A name that is resolved elsewhere. It must be fixed, so that it is known before a run starts."""
         if not name.strip():
-            self._report.add("invalid_name", where, f"{who}the name of a {noun} must not be empty", "name it")
+            message, near = (
+                f"{who}the name of a {noun} must not be empty",
+                self._report.given.at((*where[:-1], "id")),
+            )
+            self._report.add("invalid_name", where, message, "name it", near=near)
         elif "{{" in name or any(letter in name for letter in forbidden):
             hint = "it has no placeholders" if "{{" in name else "it is a name, not an address or a path"
             message = f"{who}{quoted(name)} cannot be the name of a {noun}"
@@ -217,9 +236,8 @@ class _Checker:
         if not _TOOL_NAME.fullmatch(tool):
             better = re.sub(r"[^A-Za-z0-9_-]+", "_", tool, flags=re.ASCII).strip("_")[:64]
             message = f"{who}invalid tool name {quoted(tool)}: use 1 to 64 letters, digits, _ and -"
-            self._report.add(
-                "invalid_tool_name", at, message, f"for instance {better}" if better else "name a tool"
-            )
+            hint = f"for instance {better}" if better else "name a tool"
+            self._report.add("invalid_tool_name", at, message, hint, near=better or UNKNOWN)
 
     def _binding(self, who: str, name: str, at: Where) -> None:
         if not _BINDING_NAME.match(name):
@@ -228,7 +246,8 @@ class _Checker:
                 "invalid_name", at, message, "use letters, digits, _ and -, not starting with a digit"
             )
         elif name in ROOTS and name != "item":
-            self._report.add("reserved_name", at, f"{who}{quoted(name)} is reserved", "choose another name")
+            message = f"{who}{quoted(name)} is reserved"
+            self._report.add("reserved_name", at, message, "choose another name", near=f"{name}_item")
         check_name(self._report, at, name)
 
     def _path(self, who: str, text: str, at: Where, scope: Scope) -> None:
@@ -266,7 +285,8 @@ class _Checker:
                 "an instant such as 2026-01-31T09:00:00Z" if at[-1] == "until" else "a number of milliseconds"
             )
             message = f"{who}{at[-1]} must be {wanted} or a template, not {quoted(value)}"
-            self._report.add("wrong_type", at, message, f"write {_EXAMPLE_OF_TIME[str(at[-1])]}")
+            near = instant_of(value) if at[-1] == "until" else number_of(value, "delay_ms")
+            self._report.add("wrong_type", at, message, f"write {_EXAMPLE_OF_TIME[str(at[-1])]}", near=near)
 
     def _reference(
         self, who: str, root: str, parts: tuple[Key, ...], at: Where, scope: Scope, *, roots: tuple[str, ...]
@@ -290,7 +310,9 @@ class _Checker:
     def _secret(self, who: str, parts: tuple[Key, ...], at: Where) -> None:
         if len(parts) != 1 or not isinstance(parts[0], str):
             message = f"{who}a secret's name is a single word"
-            self._report.add("invalid_template", at, message, "write {{ secrets.NAME }}")
+            old, new = _dotted("secrets", parts), _dotted("secrets", parts[:1] or ("NAME",))
+            hint = "write {{ secrets.NAME }}"
+            self._report.add("invalid_template", at, message, hint, patch=lambda: self._renamed(at, old, new))
 
     def _may_be_declared(self, name: str) -> bool:
         """Whether a name stands in a part of the text that has the wrong shape, and so may not be unknown."""
@@ -301,8 +323,14 @@ class _Checker:
             return
         if self._inputs is not None and parts[0] not in self._inputs:
             message = f"{who}references unknown input {quoted(parts[0])}"
-            hint = did_you_mean(parts[0], self._inputs) or f"the declared inputs are {one_of(self._inputs)}"
-            self._report.add("unknown_input", at, message, hint)
+            near = nearest(parts[0], self._inputs)
+            hint = f"did you mean {near}?" if near else f"the declared inputs are {one_of(self._inputs)}"
+            patch = (
+                self._renamed(at, f"inputs.{parts[0]}", f"inputs.{near}")
+                if near
+                else self._declared(parts[0])
+            )
+            self._report.add("unknown_input", at, message, hint, patch=patch)
 
     def _step(self, who: str, parts: tuple[Key, ...], at: Where, scope: Scope) -> None:
         if not parts or not isinstance(parts[0], str) or scope.step(parts[0]):
@@ -312,19 +340,28 @@ class _Checker:
         if not self._out_of_scope(who, parts[0], at, scope):
             message = f"{who}references unknown step {quoted(parts[0])}"
             seen = scope.step_ids()
-            hint = did_you_mean(parts[0], seen) or (
-                f"the steps visible here are {one_of(seen)}" if seen else "no step runs before this one"
+            near = nearest(parts[0], seen)
+            hint = (
+                f"did you mean {near}?"
+                if near
+                else (
+                    f"the steps visible here are {one_of(seen)}" if seen else "no step runs before this one"
+                )
             )
-            self._report.add("unknown_step", at, message, hint)
+            meant = near or (next(iter(seen)) if len(seen) == 1 else None)
+            patch = self._renamed(at, f"steps.{parts[0]}", f"steps.{meant}") if meant else NO_PATCH
+            self._report.add("unknown_step", at, message, hint, patch=patch)
 
     def _env(self, who: str, parts: tuple[Key, ...], at: Where) -> None:
         known = self._env_names
         if known is None or (parts and parts[0] in known):
             return
         name = ".".join(("env", *map(str, parts[:1])))
-        hint = did_you_mean(str(parts[0]), known) if parts else ""
-        hint = hint or "env names must be allowed by the setting template_env"
-        self._report.add("unknown_root", at, f"{who}references unknown identifier {quoted(name)}", hint)
+        near = nearest(str(parts[0]), known) if parts else None
+        hint = f"did you mean {near}?" if near else "env names must be allowed by the setting template_env"
+        patch = self._renamed(at, name, f"env.{near}" if near else f"inputs.{_last(parts)}")
+        message = f"{who}references unknown identifier {quoted(name)}"
+        self._report.add("unknown_root", at, message, hint, patch=patch)
 
     def _bare(self, who: str, name: str, at: Where, scope: Scope, roots: tuple[str, ...]) -> None:
         if scope.lookup(name) or self._may_be_declared(name) or self._out_of_scope(who, name, at, scope):
@@ -334,14 +371,58 @@ class _Checker:
             hint = "it exists only inside a foreach"
         else:
             hint = did_you_mean(name, names) or f"the names known here are {one_of(names - {'item'})}"
-        self._report.add("unknown_root", at, f"{who}references unknown identifier {quoted(name)}", hint)
+        message = f"{who}references unknown identifier {quoted(name)}"
+        self._report.add("unknown_root", at, message, hint, patch=lambda: self._known_root(name, at, names))
+
+    def _known_root(self, name: str, at: Where, names: set[str]) -> Patch:
+        """The name that another one nearly is; else it must be meant as an input."""
+        near = foreign.root_for(name, names) or nearest(name, names - {"item"})
+        if near is None and self._inputs is not None:
+            return self._declared(name)
+        return self._renamed(at, name, near or f"inputs.{name}")
+
+    def _renamed(self, at: Where, old: str, new: str) -> Patch:
+        """The text at a place with another name in its references."""
+        text = self._report.given.at(at)
+        if (
+            not isinstance(text, str)
+            or len(text) > TEXT_CHARS_MAX
+            or (better := in_text(text, old, new)) == text
+        ):
+            return NO_PATCH
+        return replace(at, better)
+
+    def _declared(self, name: str) -> Patch:
+        """The declaration of an input that is used."""
+        declared = self._report.given.at(("inputs",))
+        is_schema = isinstance(declared, dict) and declared_inputs({name: {}} | declared) != {name, *declared}
+        return put(("inputs", "properties", name) if is_schema else ("inputs", name), {})
 
     def _out_of_scope(self, who: str, step_id: str, at: Where, scope: Scope) -> bool:
         reason = scope.hidden(step_id)
         if reason:
             message = f"{who}step {quoted(step_id)} is not visible here: {reason}"
-            self._report.add("out_of_scope", at, message, "name a step that has finished by then")
+            hint = "name a step that has finished by then"
+            self._report.add(
+                "out_of_scope", at, message, hint, patch=lambda: self._in_scope(step_id, at, scope)
+            )
         return reason is not None
+
+    def _in_scope(self, step_id: str, at: Where, scope: Scope) -> Patch:
+        """After a foreach the outputs of its steps are those of the foreach; a step that comes later comes before."""
+        loop = scope.loop_of(step_id)
+        if loop is not None:
+            text = self._report.given.at(at)
+            old = re.escape(f"steps.{step_id}")
+            better = re.sub(
+                rf"{old}(?:\.[\w-]+)*", f"steps.{loop}.output.iterations", str(text)[:TEXT_CHARS_MAX]
+            )
+            return replace(at, better) if better != text else NO_PATCH
+        steps, here = self._report.given.at(("steps",)), at[1] if len(at) > 1 else None
+        for i, step in enumerate(steps if isinstance(steps, list) else ()):
+            if isinstance(step, dict) and step.get("id") == step_id and isinstance(here, int) and i > here:
+                return move(("steps", i), ("steps", here))
+        return NO_PATCH
 
 
 def _texts(value: Any, at: Where) -> Iterator[tuple[Where, str]]:
@@ -355,6 +436,14 @@ def _texts(value: Any, at: Where) -> Iterator[tuple[Where, str]]:
     elif isinstance(value, list):
         for i, member in enumerate(value):
             yield from _texts(member, (*at, i))
+
+
+def _dotted(root: str, parts: tuple[Key, ...]) -> str:
+    return ".".join([root, *map(str, parts)])
+
+
+def _last(parts: tuple[Key, ...]) -> str:
+    return str(parts[-1]).lower() if parts else "env"
 
 
 def _is_instant(text: str) -> bool:

@@ -14,9 +14,13 @@ from typing import Literal as OneOf
 
 import msgspec
 
+from holdfast.spec import foreign
+from holdfast.spec.conversions import UNKNOWN
 from holdfast.spec.expr import ExprError, Member
-from holdfast.spec.problems import Report, Where, did_you_mean, quoted, type_name
-from holdfast.spec.reference import ROOTS, Literal, Reference, is_reference, reference
+from holdfast.spec.patch import NO_PATCH, replace
+from holdfast.spec.problems import Report, Where, did_you_mean, meant, quoted, type_name
+from holdfast.spec.reference import ROOTS, Literal, Reference, is_reference, reference, reference_like
+from holdfast.values import decode
 
 CompareWord = OneOf["eq", "ne", "gt", "lt", "ge", "le", "in", "contains"]
 
@@ -97,10 +101,11 @@ def condition_from(data: Any, report: Report, at: Where, who: str = "") -> Expr:
 def _report_operators(data: dict[str, Any], report: Report, at: Where, who: str) -> None:
     if not data:
         hint = f"the operators are {', '.join(OPERATORS)}"
-        return report.add("invalid_condition", at, f"{who}a condition must not be empty", hint)
+        return report.add("invalid_condition", at, f"{who}a condition must not be empty", hint, near=True)
     words = " and ".join(quoted(word) for word in list(data)[:3])
     message = f"{who}a condition has one operator, and here are {len(data)}: {words}"
-    report.add("invalid_condition", at, message, 'join them: {"and": [{…}, {…}]}')
+    near = {"and": [{word: operands} for word, operands in data.items()]}
+    report.add("invalid_condition", at, message, 'join them: {"and": [{…}, {…}]}', near=near)
     for word, operands in data.items():  # what else is wrong should not have to wait for the next try
         _operation(word, operands, report, at, who)
 
@@ -117,15 +122,19 @@ def _operation(word: str, operands: Any, report: Report, at: Where, who: str) ->
     for known in COMPARE_WORDS:
         if word == known:
             return _comparison(known, operands, report, inside, who)
+    near = meant("operator", word, OPERATORS)
     hint = did_you_mean(word, OPERATORS) or f"the operators are {', '.join(OPERATORS)}"
-    report.add("unknown_operator", inside, f"{who}unknown operator {quoted(word)}", hint, of_key=True)
+    message = f"{who}unknown operator {quoted(word)}"
+    patch = replace(at, reference_like(word)) if near is UNKNOWN else NO_PATCH
+    report.add("unknown_operator", inside, message, hint, of_key=True, near=near, patch=patch)
     return HOLE
 
 
 def _parts(word: str, operands: Any, report: Report, at: Where, who: str) -> tuple[Expr, ...]:
     if not isinstance(operands, list):
         message = f"{who}{word} takes a list of conditions, not {type_name(operands)}"
-        report.add("wrong_type", at, message, f'write {{"{word}": [{{…}}, {{…}}]}}')
+        hint = f'write {{"{word}": [{{…}}, {{…}}]}}'
+        report.add("wrong_type", at, message, hint, near=[operands])
         return ()
     return tuple(condition_from(part, report, (*at, i), who) for i, part in enumerate(operands))
 
@@ -148,7 +157,12 @@ def _comparison(word: CompareWord, operands: Any, report: Report, at: Where, who
     if not isinstance(operands, list) or len(operands) != 2:
         hint = f'write {{"{word}": [{"a list, a value" if word == "contains" else "a, b"}]}}'
         message = f"{who}{word} takes a list of two values"
-        report.add("wrong_type", at, message, hint)
+        near = (
+            next(map(_compared, operands.items()))
+            if isinstance(operands, dict) and len(operands) == 1
+            else UNKNOWN
+        )
+        report.add("wrong_type", at, message, hint, near=near)
         return HOLE
     left, right = (_operand(value, report, (*at, i), who) for i, value in enumerate(operands))
     return Compare(word, left, right)
@@ -186,8 +200,37 @@ def _reference(text: str, report: Report, at: Where, who: str) -> Reference | No
         )
     except ExprError as error:
         problem = error
-    report.add("invalid_reference", at, f"{who}{problem}", problem.hint)
+    near = comparison_of(text)
+    near = reference_like(text) if near is UNKNOWN else near
+    report.add("invalid_reference", at, f"{who}{problem}", problem.hint, near=near)
     return None
+
+
+_INFIX = re.compile(r"\s*(\S+)\s*(==|!=|>=|<=|>|<|=|\beq\b|\bne\b|\bgt\b|\blt\b)\s*(.+?)\s*", re.DOTALL)
+
+
+def comparison_of(text: str) -> Any:
+    """The condition that a text such as `$shared.x > 3` means, or UNKNOWN."""
+    found = _INFIX.fullmatch(text) if len(text) <= 500 else None
+    if not found:
+        return UNKNOWN
+    left, operator, right = found.groups()
+    word = operator if operator in OPERATORS else foreign.ours("operator", operator, OPERATORS)
+    return {word: [left if is_reference(left) else reference_like(left), _literal(right)]}
+
+
+def _literal(text: str) -> Any:
+    if is_reference(text):
+        return text
+    try:
+        return decode(text.encode())
+    except ValueError:
+        return text.strip("'\"")
+
+
+def _compared(pair: tuple[str, Any]) -> list[Any]:
+    left, right = pair
+    return [left if is_reference(left) else reference_like(left), right]
 
 
 # ---------------------------------------------------------------------------------------------------- writing

@@ -17,6 +17,7 @@ from typing import Final, Literal, NamedTuple
 
 import msgspec
 
+from holdfast.spec.conversions import duration_ms, interval_text
 from holdfast.spec.problems import did_you_mean, nearest, quoted
 
 YEAR_MIN: Final = 1970
@@ -70,6 +71,7 @@ class CronProblem(NamedTuple):
     hint: str
     start: int = 0
     end: int = 0
+    better: str | None = None  # what could stand there instead
 
 
 class CronError(ValueError):
@@ -204,7 +206,14 @@ def _values(field: _Field, text: str, start: int, problems: list[CronProblem]) -
         wrong = _add_item(field, item, text, found) if len(problems) < PROBLEMS_MAX else None
         if wrong:
             problems.append(
-                CronProblem("invalid_cron", f"{field.name}: {wrong[0]}", wrong[1], start, start + len(item))
+                CronProblem(
+                    "invalid_cron",
+                    f"{field.name}: {wrong[0]}",
+                    wrong[1],
+                    start,
+                    start + len(item),
+                    _better(field, item, wrong[1]),
+                )
             )
         start += len(item) + 1
     return tuple(sorted(found))
@@ -232,6 +241,18 @@ def _add_item(field: _Field, item: str, whole: str, found: set[int]) -> tuple[st
         return _reversed(field, item, first, last)
     found.update(range(first, last + 1, step))
     return None
+
+
+def _better(field: _Field, item: str, hint: str) -> str:
+    """An item that can be read, for one that cannot: what the hint says, a value within the range, or any value."""
+    said = re.fullmatch(r"write ([\w,*/-]+)|did you mean (\w+)\?", hint)
+    if said and (said[1] or said[2]) != item:
+        return said[1] or said[2].upper()
+    number = re.fullmatch(r"[-+]?([0-9]{1,9})(?:\.[0-9]*)?", item)
+    if number:
+        return str(min(max(int(number[1]), field.low), field.high))
+    step = re.fullmatch(r"\*?/([1-9][0-9]{0,8})", item)
+    return f"*/{step[1]}" if step else "*"
 
 
 def _add_any(field: _Field, item: str, whole: str, found: set[int]) -> tuple[str, str] | None:
@@ -304,7 +325,7 @@ def _shortcut(text: str) -> Cron | Interval:
     near = nearest(name, known)
     if rest and near != "@every":
         hint = f"write {near or '@daily'} alone"
-    raise _refused("invalid_cron", f"unknown name {quoted(text)}", hint, text)
+    raise _refused("invalid_cron", f"unknown name {quoted(text)}", hint, text, near or "@daily")
 
 
 def _every(text: str, interval: str) -> Interval:
@@ -322,7 +343,8 @@ def _bare_interval(text: str, field_counts: Collection[int]) -> Interval:
     interval = parse_interval(text)
     if 5 not in field_counts:
         message = f"{quoted(text)} is an interval, not a cron expression"
-        raise _refused("invalid_cron", message, f'write "@every {text}", or a trigger of kind interval', text)
+        hint = f'write "@every {text}", or a trigger of kind interval'
+        raise _refused("invalid_cron", message, hint, text, f"@every {text}")
     return interval
 
 
@@ -342,7 +364,15 @@ def _wrong_count(text: str, count: int, field_counts: Collection[int]) -> CronEr
     if count == 5:
         message += ": the seconds come first"
         hint = _six_field_hint(text) or hint
-    return _refused("wrong_field_count", message, hint, text)
+    return _refused("wrong_field_count", message, hint, text, _with_fields(text, count))
+
+
+def _with_fields(text: str, count: int) -> str | None:
+    """An expression with the fields that are missing, from the left: `3 * * *` has neither seconds nor minutes."""
+    words = text.split()
+    if 2 <= count <= 4:
+        return " ".join(["0"] * (5 - count) + ["0", *words][-6:])
+    return " ".join(words[:7]) if count > 7 else None
 
 
 def _six_field_hint(text: str) -> str:
@@ -363,5 +393,60 @@ def _weekdays_named(weekdays: Sequence[int]) -> str:
     return ",".join(names)
 
 
-def _refused(code: str, message: str, hint: str, text: str) -> CronError:
-    return CronError([CronProblem(code, message, hint, 0, len(text))])
+def _refused(code: str, message: str, hint: str, text: str, better: str | None = None) -> CronError:
+    return CronError([CronProblem(code, message, hint, 0, len(text), better)])
+
+
+def expression_like(text: str, field_counts: Collection[int] = FIELD_COUNTS) -> str | tuple[str, ...] | None:
+    """What an expression that cannot be read was probably meant to be: one or two expressions, or None."""
+    for _ in range(_REPAIRS_MAX):
+        try:
+            parse_expression(text, field_counts)
+        except CronError as refused:
+            if len(text.split()) == 5 and 5 not in field_counts and (found := _six_or_none(text)):
+                return found if len(found) > 1 else found[0]
+            better = _bettered(text, refused.problems)
+            if better is None or better == text:
+                return _interval_like(text)
+            text = better
+        else:
+            return text
+    return None
+
+
+_REPAIRS_MAX: Final = 4
+
+
+def _six_or_none(text: str) -> tuple[str, ...]:
+    try:
+        return six_fields(text)
+    except CronError as refused:
+        better = _bettered(text.strip(), refused.problems)
+        return six_fields(better) if better and better != text and _is_read(better) else ()
+
+
+def _is_read(text: str) -> bool:
+    try:
+        parse_expression(text)
+    except CronError:
+        return False
+    return True
+
+
+def _bettered(text: str, problems: Sequence[CronProblem]) -> str | None:
+    for problem in sorted(problems, key=lambda one: one.start, reverse=True):
+        if problem.better is None:
+            return None
+        text = text[: problem.start] + problem.better + text[problem.end :]
+    return text
+
+
+_WORDS: Final = {"yearly", "annually", "monthly", "weekly", "daily", "midnight", "hourly"}
+
+
+def _interval_like(text: str) -> str | None:
+    word = text.strip().lower().removeprefix("every ").strip()
+    if word in _WORDS:
+        return f"@{word}"
+    ms = duration_ms(word.removeprefix("@every").strip()[:100])
+    return f"@every {interval_text(ms)}" if ms and INTERVAL_MS_MIN <= ms <= INTERVAL_MS_MAX else None

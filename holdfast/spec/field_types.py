@@ -9,15 +9,17 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from functools import cache
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
 from holdfast import limits
+from holdfast.spec.conversions import UNKNOWN, converted
 from holdfast.spec.expr import ExprError, Ref, parse_template
 from holdfast.spec.labels import LABEL_PATTERN, label_problem
+from holdfast.spec.patch import drop, replace
 from holdfast.spec.policy import TIMEOUT_SECS_MAX
-from holdfast.spec.problems import Fields, Where, did_you_mean, hint_for_type, quoted, type_name
+from holdfast.spec.problems import Fields, Where, did_you_mean, hint_for_type, meant, quoted, type_name
 
 Schema = dict[str, Any]
 Record = TypeVar("Record", bound=msgspec.Struct)
@@ -59,8 +61,12 @@ def required_in(table: Table) -> list[str]:
     return [name for name, key in table.items() if key.required]
 
 
+# What stands for a required value that is missing, where any value is better than none.
+_BLANKS: Final[dict[str, Any]] = {"max_attempts": 3, "need": 1, "after_secs": 3_600}
+
+
 def read_record(record: type[Record], table: Table, fields: Fields) -> Record:
-    fields.expect(table, required=required_in(table))
+    fields.expect(table, required=required_in(table), blanks=lambda key: _BLANKS.get(key, UNKNOWN))
     return make(record, read_table(table, fields))
 
 
@@ -119,7 +125,8 @@ class Choice(NamedTuple):
             return value
         hint = did_you_mean(value, self.options) or f"write {self.options[0]}"
         message = f"{key} must be {' or '.join(self.options)}, not {quoted(value)}"
-        fields.wrong("invalid_choice", key, message, hint)
+        near = meant("choice", value, self.options)
+        fields.wrong("invalid_choice", key, message, hint, self.options[0] if near is UNKNOWN else near)
         return None
 
     def schema(self) -> Schema:
@@ -141,7 +148,8 @@ class Whole(NamedTuple):
             return value
         which = f" ({limits.met(str(self.limit))})" if is_set and value > high else ""
         message = f"{key} must be from {self.low:,} to {high:,}, not {quoted_number(value)}{which}"
-        fields.wrong(fields.misfit, key, message, f"write a number from {self.low:,} to {high:,}")
+        near = min(max(value, self.low), high)
+        fields.wrong(fields.misfit, key, message, f"write a number from {self.low:,} to {high:,}", near)
         return None
 
     def schema(self) -> Schema:
@@ -157,7 +165,8 @@ class Seconds(NamedTuple):
         if not 0 < value <= high:
             which = f" ({limits.met('timeout_secs_max')})" if value > high else ""
             message = f"{key} must be more than 0 and at most {high:,}, not {quoted_number(value)}{which}"
-            fields.wrong(fields.misfit, key, message, "write seconds, or leave it out")
+            patch = replace((*fields.at, key), high) if value > high else drop((*fields.at, key))
+            fields.wrong(fields.misfit, key, message, "write seconds, or leave it out", patch=patch)
             return None
         return float(value)
 
@@ -202,7 +211,7 @@ class Time(NamedTuple):
         if value is None or isinstance(value, str) or 0 <= value <= self.high:
             return value  # type: ignore[no-any-return]
         message = f"{key} must be from 0 to {self.high:,}, not {quoted_number(value)}"
-        fields.wrong("out_of_range", key, message, "write milliseconds")
+        fields.wrong("out_of_range", key, message, "write milliseconds", min(max(value, 0), self.high))
         return None
 
     def schema(self) -> Schema:
@@ -228,7 +237,8 @@ class KeyTemplate(NamedTuple):
             message = f"{key}: the placeholders of a key are dotted names"
             fields.wrong("invalid_template", key, message, "write {{ inputs.name }}, without brackets")
         elif not text.strip():
-            fields.wrong("invalid_policy", key, f"{key} must not be empty", "leave it out")
+            empty = f"{key} must not be empty"
+            fields.wrong("invalid_policy", key, empty, "leave it out", patch=drop((*fields.at, key)))
         return str(text)
 
     def schema(self) -> Schema:
@@ -274,7 +284,9 @@ class Arguments(NamedTuple):
         if isinstance(value, dict) or fields.report.is_stored or _may_be_mapping(value):
             return value
         message = f"{key} must be a mapping of names to values, not {type_name(value)}"
-        fields.wrong("wrong_type", key, message, f"write `{key}: {{name: value}}`")
+        fields.wrong(
+            "wrong_type", key, message, f"write `{key}: {{name: value}}`", converted(value, (dict,), key)
+        )
         return value  # so that its placeholders are judged too
 
     def schema(self) -> Schema:
@@ -304,7 +316,10 @@ class Texts(NamedTuple):
         for i, item in enumerate(items):
             if not isinstance(item, str):
                 message = f"{fields.who}each {self.noun} must be text, not {type_name(item)}"
-                fields.report.add("wrong_type", (*fields.at, key, i), message, hint_for_type(str, item))
+                near = converted(item, (str,), key)
+                fields.report.add(
+                    "wrong_type", (*fields.at, key, i), message, hint_for_type(str, item), near=near
+                )
                 fields.report.settle((*fields.at, key))
         return tuple(item for item in items if isinstance(item, str))
 
@@ -323,7 +338,8 @@ class TextOrTexts(NamedTuple):
             one: str | None = fields.get(key, str, f"a {self.noun}, or a list of {self.noun}s")
             return one
         if not given:
-            fields.wrong("invalid_policy", key, f"{key} is an empty list", f"give at least one {self.noun}")
+            message, hint = f"{key} is an empty list", f"give at least one {self.noun}"
+            fields.wrong("invalid_policy", key, message, hint, patch=drop((*fields.at, key)))
         return Texts(self.noun).read(fields, key)
 
     def schema(self) -> Schema:
@@ -345,12 +361,14 @@ class Labels(NamedTuple):
         if len(labels) > limits.now.labels_max:
             most = f"{limits.now.labels_max} labels ({limits.met('labels_max')})"
             message = f"a run has at most {most}, not {len(labels):,}"
-            fields.wrong("too_many_labels", key, message, "leave some out")
+            fewer = dict(list(labels.items())[: limits.now.labels_max])
+            fields.wrong("too_many_labels", key, message, "leave some out", fewer)
         for name, value in labels.items():
             problem = label_problem(name, value)
             if problem is not None:
                 hint = "use one line of text that is not empty"
-                fields.report.add(problem.code, (*fields.at, key, name), problem.message, hint, of_key=True)
+                at = (*fields.at, key, name)
+                fields.report.add(problem.code, at, problem.message, hint, of_key=True, patch=drop(at))
 
     def schema(self) -> Schema:
         line = {"pattern": LABEL_PATTERN, "maxLength": limits.now.label_chars_max}
@@ -370,7 +388,7 @@ class Nested(NamedTuple):
     rule: Callable[[Fields, Any], None] | None = None  # what its keys must be together
 
     def read(self, fields: Fields, key: str) -> Any:
-        data = fields.get(key, dict, "a mapping")
+        data = fields.get(key, dict, "a mapping", self._around(fields.data.get(key)))
         if data is None:
             return None
         inner = Fields(fields.report, data, (*fields.at, key), f"{fields.who}{key}: ", fields.misfit)
@@ -378,6 +396,16 @@ class Nested(NamedTuple):
         if self.rule:
             self.rule(inner, record)
         return record
+
+    def _around(self, value: Any) -> Any:
+        """The mapping of a single value: it is meant for the key that must be there, or for the first."""
+        if isinstance(value, bool) or not isinstance(value, str | int | float):
+            return UNKNOWN
+        name = next(iter([*required_in(self.table), *self.table]))
+        if isinstance(value, str) and value.startswith("$") and "select" in self.table:
+            name = "select"
+        number = converted(value, (int, float), name) if isinstance(value, str) else value
+        return {name: value if number is UNKNOWN else number}
 
     def schema(self) -> Schema:
         return object_schema(self.table, {key: default for _, key, default in fields_of(self.record)})
@@ -398,7 +426,8 @@ class ListOf(NamedTuple):
     def _read_one(self, fields: Fields, at: Where, item: Any) -> Any:
         if not isinstance(item, dict):
             message = f"{fields.who}each entry must be a mapping, not {type_name(item)}"
-            fields.report.add("wrong_type", at, message, hint_for_type(dict, item))
+            near = {required_in(self.table)[0]: item} if isinstance(item, str) else UNKNOWN
+            fields.report.add("wrong_type", at, message, hint_for_type(dict, item), near=near)
             for name in self.table:
                 fields.report.settle((*at, name))
             return make(self.record, {})

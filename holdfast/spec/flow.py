@@ -64,7 +64,8 @@ class FlowSpec(FlowDefinition, frozen=True, dict=True):
     @classmethod
     def from_data(cls, data: Any, source: str = "", name: str | None = None) -> FlowSpec:
         """Make a definition from plain data, as JSON has it. `name`, if it is given, counts instead of the one in it."""
-        return _built(_named(plain_from(data, source), name, source), Report(None, source))
+        plain = _named(plain_from(data, source), name, source)
+        return _built(plain, Report(None, source, data=plain))
 
     @classmethod
     def from_stored(cls, text: str | bytes) -> FlowSpec:
@@ -77,7 +78,7 @@ class FlowSpec(FlowDefinition, frozen=True, dict=True):
         if self.origin.document is None and not self.origin.is_stored:
             # Records built in Python have not been validated; as data they pass the same checks as any definition.
             FlowSpec.from_data(self.to_data(), self.origin.source)
-        report = Report(self.origin.document, self.origin.source, is_stored=self.origin.is_stored)
+        report = self.origin.report()
         report.shape_is_read()
         check_flow(self, report)
         if report.problems:
@@ -139,9 +140,9 @@ def _built(data: Any, report: Report) -> FlowSpec:
     return spec
 
 
-def examined(document: Document, report: Report) -> FlowSpec:
-    """A document as far as it can be read, with every problem of it in the report."""
-    spec = flow_from(_named(document.data, None, document.source), report, FlowSpec)
+def examined(data: Any, report: Report) -> FlowSpec:
+    """A graph as far as it can be read, with every problem of it in the report."""
+    spec = flow_from(_named(data, None, report.source), report, FlowSpec)
     report.shape_is_read()
     check_flow(spec, report)
     return spec

@@ -6,15 +6,18 @@ hold, or whether a name leads somewhere: that is asked of the records.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from functools import cache
 from itertools import islice
 from typing import Any, TypeVar
 
+from holdfast.spec.conversions import UNKNOWN
 from holdfast.spec.field_types import Table, make, read_table, required_in
 from holdfast.spec.flow_keys import FLOW_KEYS, FLOW_KINDS, GRAPH_KEYS, NODE_KEYS
 from holdfast.spec.flow_nodes import FlowDefinition, FlowNode, Graph, NodeKind
-from holdfast.spec.problems import Fields, Report, Where, did_you_mean, nearest, quoted, type_name
+from holdfast.spec.problems import Fields, Report, Where, did_you_mean, meant, nearest, quoted, type_name
 from holdfast.spec.read import PROBLEMS_MAX
+from holdfast.spec.step_blanks import default_name, first_node
 from holdfast.spec.steps import Origin
 
 AnyFlow = TypeVar("AnyFlow", bound=FlowDefinition)
@@ -29,13 +32,18 @@ def flow_from(data: Any, report: Report, record: type[AnyFlow]) -> AnyFlow:
     found = _read_graph(FLOW_KEYS, Fields(report, data, ()))
     found["inputs"] = found.get("inputs") or None  # to declare none is to declare nothing
     if data.get("name") is None:  # which a file need not have, so that the table does not ask for it
-        report.add("missing_key", ("name",), 'the key "name" is missing', "add `name: …`")
-    origin = Origin(report.document, report.source, tuple(report.notes), is_stored=report.is_stored)
+        near = default_name(report.source)
+        report.add("missing_key", ("name",), 'the key "name" is missing', "add `name: …`", near=near)
+    origin = Origin(
+        report.document, report.source, tuple(report.notes), report.given, is_stored=report.is_stored
+    )
     return make(record, found | {"origin": origin})
 
 
 def _read_graph(table: Table, fields: Fields) -> dict[str, Any]:
-    fields.expect(table, required_in(table))
+    fields.expect(
+        table, required_in(table), blanks=lambda key: first_node(fields.data) if key == "start" else UNKNOWN
+    )
     found = read_table(table, fields)
     at = (*fields.at, "nodes")
     nodes = found.get("nodes", {})
@@ -49,7 +57,8 @@ def _read_graph(table: Table, fields: Fields) -> dict[str, Any]:
 def _read_node(report: Report, key: str, data: Any, at: Where) -> FlowNode:
     if not isinstance(data, dict):
         message = f"node {quoted(key)} must be a mapping, not {type_name(data)}"
-        report.add("wrong_type", at, message, "write {kind: executor, service: name}")
+        near = {"kind": "executor", "service": data or key} if isinstance(data, str) else UNKNOWN
+        report.add("wrong_type", at, message, "write {kind: executor, service: name}", near=near)
         return _hole(key)
     fields = Fields(report, data, at, f"node {quoted(key)}: ")
     kind, certain = _kind_of(fields)
@@ -82,7 +91,9 @@ def _kind_of(fields: Fields) -> tuple[NodeKind | None, bool]:
     if kind is None:
         return None, True
     message = f"unknown kind {quoted(kind)}; the kinds are {', '.join(FLOW_KINDS)}"
-    fields.wrong("unknown_kind", "kind", message, did_you_mean(kind, FLOW_KINDS) or "choose one of them")
+    near = UNKNOWN if fields.report.is_full else meant("kind", kind, FLOW_KINDS)
+    hint = did_you_mean(kind, FLOW_KINDS) or "choose one of them"
+    fields.wrong("unknown_kind", "kind", message, hint, _owner(fields.data) if near is UNKNOWN else near)
     near = nearest(kind, FLOW_KINDS)
     return next((known for known in FLOW_KINDS if known == near), None), False
 
@@ -91,13 +102,21 @@ def _silent_kind(fields: Fields) -> NodeKind | None:
     """A node that names a service and no kind is an executor."""
     if "service" in fields.data:
         return "executor"
-    unknown = islice((key for key in fields.data if key not in _keys_of_all()), PROBLEMS_MAX)
+    unknown = list(islice((key for key in fields.data if key not in _keys_of_all()), PROBLEMS_MAX))
     if any(nearest(key, ("kind", "service")) for key in unknown):
         return None  # which is reported as misspelt
     owners = [kind for kind, rules in FLOW_KINDS.items() if any(key in fields.data for key in rules.keys)]
     hint = f"did you mean kind: {owners[0]}?" if owners else f"the kinds are {', '.join(FLOW_KINDS)}"
-    fields.wrong("missing_key", "kind", 'the key "kind" or "service" is missing', hint)
+    message = 'the key "kind" or "service" is missing'
+    claimed = any(fields.meant_key(key, _keys_of_all()) in ("kind", "service") for key in unknown)
+    fields.wrong("missing_key", "kind", message, hint, UNKNOWN if claimed else _owner(fields.data))
     return None
+
+
+def _owner(keys: Collection[str]) -> NodeKind:
+    """The kind that the keys of a node belong to."""
+    owners = (kind for kind, rules in FLOW_KINDS.items() if any(key in keys for key in rules.keys))
+    return next(owners, "executor")
 
 
 def _expect_keys(fields: Fields, kind: NodeKind, table: Table, certain: bool) -> None:
@@ -106,13 +125,18 @@ def _expect_keys(fields: Fields, kind: NodeKind, table: Table, certain: bool) ->
         for name in required:
             fields.report.settle((*fields.at, name))
         required = []
-    fields.expect(_keys_of_all(), required, near=table)
+    fields.expect(_keys_of_all(), required, near=table, blanks=lambda key: _named_after(fields, key))
     for key, value in fields.data.items():
         if key in _keys_of_all() and key not in table and _says_something(value) and certain:
             owners = [name for name, rules in FLOW_KINDS.items() if key in rules.keys]
             message = f"{fields.who}{key} has no meaning on a node of kind {kind}"
             hint = f"it belongs to the kinds {', '.join(owners)}"
             fields.report.add("misplaced_key", (*fields.at, key), message, hint, of_key=True)
+
+
+def _named_after(fields: Fields, key: str) -> Any:
+    """A service, tool or workflow that is not named is called as its node is."""
+    return fields.at[-1] if key in ("service", "flow") else UNKNOWN
 
 
 def _says_something(value: Any) -> bool:

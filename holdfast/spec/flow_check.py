@@ -11,15 +11,29 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from holdfast import limits
+from holdfast.spec.conversions import UNKNOWN, converted, number_of
 from holdfast.spec.expr import ExprError, parse_jsonpath
 from holdfast.spec.field_types import quoted_number
 from holdfast.spec.flow_keys import CALL_ONLY, FLOW_KINDS, TIMEOUT_MS_MAX
 from holdfast.spec.flow_nodes import DEFAULT_ACTION, END, FlowDefinition, FlowNode, Graph, graphs, placed
+from holdfast.spec.foreign import END_WORDS
 from holdfast.spec.inputs import check_inputs
 from holdfast.spec.names import check_name
+from holdfast.spec.patch import NO_PATCH, Patch, drop, put, rename, replace
 from holdfast.spec.policy import DELAY_MS_MAX
-from holdfast.spec.problems import Report, Where, did_you_mean, hint_for_type, one_of, quoted, type_name
-from holdfast.spec.reference import given, is_reference, key_parts, reference
+from holdfast.spec.problems import (
+    Report,
+    Where,
+    did_you_mean,
+    hint_for_type,
+    nearest,
+    one_of,
+    quoted,
+    type_name,
+)
+from holdfast.spec.reference import given, is_reference, key_parts, reference, reference_like
+from holdfast.spec.repairs import name_from
+from holdfast.spec.step_blanks import first_node
 from holdfast.spec.step_keys import TOOL_NAME
 
 _TOOL_NAME = re.compile(TOOL_NAME)
@@ -62,7 +76,8 @@ class _Checker:
     def _start(self) -> None:
         at = (*self._at, "start")
         if not self._graph.start:
-            self._report.add("missing_key", at, 'the key "start" is missing', "add `start: …`")
+            near = first_node(self._report.given.at(self._at))
+            self._report.add("missing_key", at, 'the key "start" is missing', "add `start: …`", near=near)
         else:
             self._leads_to(at, "start", self._graph.start)
 
@@ -70,7 +85,24 @@ class _Checker:
         nodes = self._graph.nodes
         if key not in nodes and not self._report.is_full:
             hint = did_you_mean(key, nodes) or f"the nodes are {one_of(nodes)}"
-            self._report.add("unknown_node", at, f"{word} names an unknown node: {quoted(key)}", hint)
+            message = f"{word} names an unknown node: {quoted(key)}"
+            self._report.add("unknown_node", at, message, hint, patch=lambda: self._led(at, word, key))
+
+    def _led(self, at: Where, word: str, key: str) -> Patch:
+        """The node that is nearly called so; an edge to nowhere leads to the end, and one from nowhere is left out."""
+        near = nearest(key, self._graph.nodes)
+        if word == "to" and (near is None or key.lower() in END_WORDS):
+            return replace(at, END)
+        if near is None and word == "from":
+            return self._edges_without(lambda edge: edge.get("from") == key)
+        return replace(at, near or first_node(self._report.given.at(self._at)))
+
+    def _edges_without(self, is_out: Callable[[dict[str, Any]], bool]) -> Patch:
+        edges = self._report.given.at((*self._at, "edges"))
+        if not isinstance(edges, list):
+            return NO_PATCH
+        kept = [edge for edge in edges if not (isinstance(edge, dict) and is_out(edge))]
+        return replace((*self._at, "edges"), kept)
 
     def _edges(self) -> None:
         first: dict[tuple[str, str], Where] = {}
@@ -83,12 +115,25 @@ class _Checker:
             if earlier != at:
                 message = f"two edges lead from {quoted(edge.source)} by the action {quoted(edge.action)}"
                 hint = f"the first is in {self._report.line_of(earlier)}"
-                self._report.add("duplicate_edge", at, message, hint)
+                self._report.add("duplicate_edge", at, message, hint, patch=self._first_edges)
+
+    def _first_edges(self) -> Patch:
+        seen: set[tuple[str, str]] = set()
+
+        def is_repeated(edge: dict[str, Any]) -> bool:
+            name = (str(edge.get("from")), str(edge.get("action") or DEFAULT_ACTION))
+            is_known = name in seen
+            seen.add(name)
+            return is_known
+
+        return self._edges_without(is_repeated)
 
     def _node(self, node: FlowNode, at: Where) -> None:
         if not node.key.strip():
             hint = "give it a key of its own"
-            self._report.add("empty_id", at, "the key of a node must not be empty", hint, of_key=True)
+            patch = rename(at[:-1], node.key, "node") if "node" not in self._graph.nodes else NO_PATCH
+            message = "the key of a node must not be empty"
+            self._report.add("empty_id", at, message, hint, of_key=True, patch=patch)
         check_name(self._report, at, node.key, of_key=True)
         who = f"node {quoted(node.key)}: "
         self._names(node, at, who)
@@ -110,7 +155,9 @@ class _Checker:
 
     def _name(self, who: str, noun: str, name: str, at: Where, forbidden: str = "/") -> None:
         if not name.strip():
-            self._report.add("invalid_name", at, f"{who}the name of a {noun} must not be empty", "name it")
+            near = at[-2] if isinstance(at[-1], str) else UNKNOWN
+            message = f"{who}the name of a {noun} must not be empty"
+            self._report.add("invalid_name", at, message, "name it", near=near)
         elif any(letter in name for letter in forbidden):
             hint = "it is a name, not an address or a path"
             self._report.add("invalid_name", at, f"{who}{quoted(name)} cannot be the name of a {noun}", hint)
@@ -119,7 +166,8 @@ class _Checker:
     def _tool_name(self, who: str, name: str, at: Where) -> None:
         if not _TOOL_NAME.fullmatch(name):
             message = f"{who}invalid tool name {quoted(name)}: use 1 to 64 letters, digits, _ and -"
-            self._report.add("invalid_tool_name", at, message, "name a tool")
+            near = name_from(name) or name_from(str(at[-2])) or UNKNOWN
+            self._report.add("invalid_tool_name", at, message, "name a tool", near=near)
 
     def _prep_and_post(self, node: FlowNode, at: Where, who: str) -> None:
         if node.prep.input_key is not None:
@@ -135,7 +183,9 @@ class _Checker:
         """A path within the result, and nowhere else."""
         if field.startswith("$"):
             message = f"{who}{quoted(field)} is no field of the result"
-            self._report.add("invalid_reference", at, message, "write it without $, as in order.id")
+            near = field.removeprefix("$result.").removeprefix("$output.").lstrip("$.")
+            hint = "write it without $, as in order.id"
+            self._report.add("invalid_reference", at, message, hint, near=near or UNKNOWN)
         else:
             self._readable(reference, field, at, who)
 
@@ -143,7 +193,8 @@ class _Checker:
         try:
             read(value)
         except ExprError as error:
-            self._report.add("invalid_reference", at, f"{who}{error}", error.hint)
+            near = reference_like(value)
+            self._report.add("invalid_reference", at, f"{who}{error}", error.hint, near=near)
 
     def _rules(self, node: FlowNode, at: Where, who: str) -> None:
         """What is said about the answer of a call."""
@@ -151,7 +202,7 @@ class _Checker:
             where = (*at, "idempotency_key")
             if not node.idempotency_key.strip():
                 message = f"{who}idempotency_key must not be empty"
-                self._report.add("invalid_name", where, message, "leave it out")
+                self._report.add("invalid_name", where, message, "leave it out", patch=drop(where))
             self._readable(key_parts, node.idempotency_key, where, who)
         if node.result is not None and node.result.select is not None:
             try:
@@ -185,10 +236,14 @@ class _Checker:
         value = params.get(name)
         if value is None or value == "":
             message = f'{who}the key "{name}" is missing in params'
-            self._report.add("missing_key", (*at, name), message, f'add "{name}": "$shared.name"')
+            near = f"$shared.{name_from(str(at[-2])) or 'name'}"
+            patch = put((*at, name), near) if params else put(at, {name: near})
+            hint = f'add "{name}": "$shared.name"'
+            self._report.add("missing_key", (*at, name), message, hint, patch=patch)
         elif not isinstance(value, str):
             message = f"{who}{name} must be text, not {type_name(value)}"
-            self._report.add("wrong_type", (*at, name), message, hint_for_type(str, value))
+            near = converted(value, (str,), name)
+            self._report.add("wrong_type", (*at, name), message, hint_for_type(str, value), near=near)
         elif not is_reference(value):  # it is a path in shared state, or nothing at all
             self._readable(reference, value, (*at, name), who)
 
@@ -202,10 +257,12 @@ class _Checker:
             message = (
                 f"{who}{name} must be a number of milliseconds or a reference, not {_shown_value(value)}"
             )
-            self._report.add("wrong_type", where, message, "write 5000 for five seconds, or $params.name")
+            hint, near = "write 5000 for five seconds, or $params.name", number_of(value, name)
+            self._report.add("wrong_type", where, message, hint, near=near)
         elif not low <= value <= high:
             message = f"{who}{name} must be from {low:,} to {high:,}, not {quoted_number(value)}"
-            self._report.add("out_of_range", where, message, "write milliseconds")
+            near = min(max(value, low), high)
+            self._report.add("out_of_range", where, message, "write milliseconds", near=near)
 
     def _services(self, services: Any, at: Where, who: str) -> None:
         """The services of a parallel that its params name; those of a run may name them too, if they do not."""
@@ -213,14 +270,16 @@ class _Checker:
             return
         if not isinstance(services, list):
             message = f"{who}services must be a list of names or a reference, not {type_name(services)}"
-            self._report.add("wrong_type", at, message, hint_for_type(list, services))
+            near = converted(services, (list,), "services")
+            self._report.add("wrong_type", at, message, hint_for_type(list, services), near=near)
             return
         for i, service in enumerate(services):
             if isinstance(service, str):
                 self._name(who, "service", service, (*at, i))
             else:
                 message = f"{who}each service must be text, not {type_name(service)}"
-                self._report.add("wrong_type", (*at, i), message, hint_for_type(str, service))
+                near = converted(service, (str,), "service")
+                self._report.add("wrong_type", (*at, i), message, hint_for_type(str, service), near=near)
 
 
 def _references(value: Any, at: Where) -> Iterator[tuple[Where, str]]:

@@ -6,9 +6,11 @@ of graphs is read, or whether a name leads somewhere.
 
 from __future__ import annotations
 
+import re
 from typing import Any, Final, NamedTuple, get_args
 
 from holdfast.spec.condition import COMPARE_WORDS, HOLE, condition_from
+from holdfast.spec.conversions import UNKNOWN, by_name
 from holdfast.spec.field_types import (
     Choice,
     Flag,
@@ -128,7 +130,8 @@ class Nodes(NamedTuple):
     """Nodes by their keys, left as they are: the tree is read elsewhere."""
 
     def read(self, fields: Fields, key: str) -> dict[str, Any] | None:
-        found: dict[str, Any] | None = fields.get(key, dict, "a mapping of nodes by their keys")
+        near = by_name(fields.data.get(key))
+        found: dict[str, Any] | None = fields.get(key, dict, "a mapping of nodes by their keys", near)
         return found
 
     def schema(self) -> Schema:
@@ -137,11 +140,39 @@ class Nodes(NamedTuple):
         return {"type": "object", "minProperties": 1, "propertyNames": names, "additionalProperties": node}
 
 
+def edges_of(value: Any) -> Any:
+    """The list of edges that a mapping was meant to be: node → next node, or node → {action: node}; or UNKNOWN."""
+    if not isinstance(value, dict):
+        return UNKNOWN
+    edges: list[dict[str, Any]] = []
+    for source, target in value.items():
+        if isinstance(target, dict):
+            edges += [{"from": source, "action": action, "to": to} for action, to in target.items()]
+        else:
+            edges += [{"from": source, "to": to} for to in (target if isinstance(target, list) else [target])]
+    return edges
+
+
+def edge_of(item: Any) -> Any:
+    """The edge that a list of nodes or a text `a -> b` means, or UNKNOWN."""
+    ends = (
+        re.split(r"\s*(?:-+>|=+>|→)\s*", item.strip()) if isinstance(item, str) and len(item) < 500 else item
+    )
+    if not isinstance(ends, list) or not all(isinstance(end, str) for end in ends):
+        return UNKNOWN
+    match ends:
+        case [source, target]:
+            return {"from": source, "to": target}
+        case [source, action, target]:
+            return {"from": source, "action": action, "to": target}
+    return UNKNOWN
+
+
 class Edges(NamedTuple):
     """The edges. One without an action, or with an empty one, is the default."""
 
     def read(self, fields: Fields, key: str) -> tuple[Edge, ...] | None:
-        items = fields.get(key, list, "a list of edges")
+        items = fields.get(key, list, "a list of edges", edges_of(fields.data.get(key)))
         if items is None:
             return None
         return tuple(self._one(fields, (*fields.at, key, i), item) for i, item in enumerate(items))
@@ -171,9 +202,9 @@ def entry(fields: Fields, at: Where, item: Any, table: Table, hint: str) -> Fiel
         inner = Fields(fields.report, item, at, fields.who, fields.misfit)
         inner.expect(table, required_in(table))
         return inner
-    fields.report.add(
-        "wrong_type", at, f"{fields.who}each entry must be a mapping, not {type_name(item)}", hint
-    )
+    message = f"{fields.who}each entry must be a mapping, not {type_name(item)}"
+    near = edge_of(item) if table is EDGE_KEYS else UNKNOWN
+    fields.report.add("wrong_type", at, message, hint, near=near)
     for name in table:
         fields.report.settle((*at, name))
     return Fields(fields.report, {}, at)

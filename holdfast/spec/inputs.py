@@ -18,8 +18,10 @@ from functools import cached_property
 from typing import Any, Final
 
 from holdfast.errors import InvalidInputs, Problem
+from holdfast.spec.conversions import UNKNOWN, converted
 from holdfast.spec.jsonschema import NAMES, Judge, Misfit, Parts, check_whole, count_rules, without_names
-from holdfast.spec.problems import Fields, Report, Where, did_you_mean, one_of, quoted, type_name
+from holdfast.spec.patch import Patch, drop, replace
+from holdfast.spec.problems import Fields, Report, Where, did_you_mean, nearest, one_of, quoted, type_name
 from holdfast.spec.read import pointer_to
 
 # What says nothing about a value, or only what is seen at a glance.
@@ -226,19 +228,30 @@ def _check_top(fields: Fields) -> None:
         fields.get(name, str, "text")
     if fields.data.get("type", "object") != "object":
         message = f"the type of all inputs together is object, not {quoted(fields.data['type'])}"
-        fields.wrong("wrong_type", "type", message, "an input x is declared as `x: {type: string}`")
+        hint = "an input x is declared as `x: {type: string}`"
+        fields.wrong("wrong_type", "type", message, hint, "object")
         fields.report.settle((*fields.at, "type"))
 
 
 def _check_short_form(report: Report, rule: Any, at: Where, who: str) -> None:
     if isinstance(rule, bool):
         message = f"{who}an input is declared by a mapping, not true or false"
-        report.add("wrong_type", at, message, "write {type: boolean, default: true}")
+        near = {"type": "boolean", "default": rule}
+        report.add("wrong_type", at, message, "write {type: boolean, default: true}", near=near)
     elif isinstance(rule, dict) and isinstance(rule.get("required"), bool):
         message = f"{who}required must be a list of names, not true or false"
         hint = "an input without a default is required; give it a default to make it optional"
-        report.add("wrong_type", (*at, "required"), message, hint)
+        report.add("wrong_type", (*at, "required"), message, hint, patch=_without_required(rule, at))
         report.settle((*at, "required"))
+
+
+def _without_required(rule: dict[str, Any], at: Where) -> Patch:
+    """An input that is not required gets a default: null, which its type must allow then."""
+    other = {key: value for key, value in rule.items() if key != "required"}
+    if rule["required"] or "default" in rule:
+        return replace(at, other)
+    types = _type_names(rule.get("type"))
+    return replace(at, other | ({"type": [*types, "null"]} if types else {}) | {"default": None})
 
 
 def _check_defaults(inputs: dict[str, Any], schema: dict[str, Any], report: Report) -> None:
@@ -254,7 +267,29 @@ def _check_defaults(inputs: dict[str, Any], schema: dict[str, Any], report: Repo
         message = f"input {quoted(name)}: the default {misfit.message}"
         is_null = rules[name]["default"] is None
         hint = "add 'null' to its types: type: [string, 'null']" if is_null else "give one that fits, or none"
-        report.add("invalid_default", (*at, name, "default"), message, hint)
+        patch = _fitting_default(rules[name], (*at, name))
+        report.add("invalid_default", (*at, name, "default"), message, hint, patch=patch)
+
+
+_PYTHON_TYPES: Final[dict[str, tuple[type, ...]]] = {**_PLAIN, "integer": (int,), "number": (int, float)}
+
+
+def _fitting_default(rule: dict[str, Any], at: Where) -> Patch:
+    """The default as a value that fits, or no default; null is allowed by its type instead."""
+    types, default = _type_names(rule.get("type")), rule["default"]
+    if default is None and types:
+        return replace((*at, "type"), [*types, "null"])
+    for name in types:
+        near = converted(default, _PYTHON_TYPES.get(name, ()), "default")
+        if near is not UNKNOWN and near != default and _fits(near, name) and set(rule) <= _PLAIN_KEYS:
+            return replace((*at, "default"), near)
+    if isinstance(default, str) and (near := nearest(default, _words(rule.get("enum")))) is not None:
+        return replace((*at, "default"), near)
+    return drop((*at, "default"))
+
+
+def _words(options: Any) -> list[str]:
+    return [one for one in options if isinstance(one, str)] if isinstance(options, list) else []
 
 
 # ---------------------------------------------------------------------------------------------- the two forms

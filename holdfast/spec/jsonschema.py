@@ -18,7 +18,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from holdfast import limits, values
 from holdfast.spec import schema_work
-from holdfast.spec.problems import Report, Where, did_you_mean, quoted, type_name
+from holdfast.spec.conversions import UNKNOWN, converted
+from holdfast.spec.patch import NO_PATCH, drop
+from holdfast.spec.problems import Report, Where, did_you_mean, meant, quoted, type_name
 
 if TYPE_CHECKING:
     import jsonschema_rs
@@ -159,7 +161,11 @@ def check_whole(schema: Any, report: Report, at: Where, who: str, unwritten: int
     except ValueError as error:
         where = tuple(getattr(error, "instance_path", ()))[unwritten:]
         message = getattr(error, "message", str(error)).removeprefix("the value ")[:200]
-        report.add("invalid_schema", (*at, *where), f"{who}not a JSON Schema: {message}", "see draft 2020-12")
+        place = (*at, *where)
+        text = f"{who}not a JSON Schema: {message}"
+        report.add(
+            "invalid_schema", place, text, "see draft 2020-12", patch=drop(place) if where else NO_PATCH
+        )
 
 
 class Parts:
@@ -179,7 +185,8 @@ class Parts:
             return
         if not isinstance(schema, dict):
             message = f"{self._who}a schema is a mapping, not {type_name(schema)}"
-            self._report.add("wrong_type", at, message, "write {type: string}")
+            near = _schema_like(schema)
+            self._report.add("wrong_type", at, message, "write {type: string}", near=near)
             return
         for keyword, value in schema.items():
             self._keyword(keyword, value, (*at, keyword))
@@ -194,15 +201,19 @@ class Parts:
             self._type(value, at)
         elif holds != "anything" and not _HELD[holds](value):
             message = f"{self._who}{keyword} must be {holds}, not {_shown(value)}"
-            self._report.add("wrong_type", at, message, _hint_of(value, holds))
+            near = _held_like(value, holds)
+            patch = drop(at) if near is UNKNOWN else NO_PATCH
+            self._report.add("wrong_type", at, message, _hint_of(value, holds), near=near, patch=patch)
         else:
             self._parts(keyword, value, at)
 
     def _unknown(self, keyword: str, at: Where) -> None:
         if not keyword.startswith("x-"):
+            near = meant("key", keyword, _KEYWORDS)
             hint = did_you_mean(keyword, _KEYWORDS) or "a word of your own starts with x-"
             message = f"{self._who}unknown key {quoted(keyword)}"
-            self._report.add("unknown_key", at, message, hint, of_key=True)
+            near = f"x-{keyword}" if near is UNKNOWN else near
+            self._report.add("unknown_key", at, message, hint, of_key=True, near=near)
 
     def _parts(self, keyword: str, value: Any, at: Where) -> None:
         match _KEYWORDS[keyword]:
@@ -222,8 +233,11 @@ class Parts:
     def _type(self, types: Any, at: Where) -> None:
         for name in types if isinstance(types, list) and types else [types]:
             if not isinstance(name, str) or name not in TYPES:
+                near = _type_like(types)
                 hint = did_you_mean(str(name), TYPES) or f"the types are {', '.join(TYPES)}"
-                self._report.add("unknown_type", at, f"{self._who}unknown type {quoted(name)}", hint)
+                patch = drop(at) if near is UNKNOWN else NO_PATCH
+                message = f"{self._who}unknown type {quoted(name)}"
+                self._report.add("unknown_type", at, message, hint, near=near, patch=patch)
                 return
 
     def _pattern(self, pattern: str, at: Where) -> None:
@@ -239,18 +253,50 @@ class Parts:
         except ValueError:
             message = f"{self._who}{quoted(pattern)} is not a regular expression that can be used"
             hint = "look-around, back-references and large repetitions are not available"
-            self._report.add("invalid_pattern", at, message, hint)
+            self._report.add("invalid_pattern", at, message, hint, patch=drop(at))
 
     def _reference(self, reference: str, at: Where) -> None:
         if not reference.startswith("#"):
             message = (
                 f"{self._who}a reference stays within its schema, and {quoted(reference)} leads out of it"
             )
-            self._report.add("remote_reference", at, message, "write #/$defs/name")
+            self._report.add("remote_reference", at, message, "write #/$defs/name", patch=drop(at))
         elif _referred(self._root, reference) is None:
             message = f"{self._who}{quoted(reference)} leads nowhere"
             hint = "write a reference such as #/$defs/name"
-            self._report.add("unknown_reference", at, message, hint)
+            self._report.add("unknown_reference", at, message, hint, patch=drop(at))
+
+
+def _schema_like(value: Any) -> Any:
+    """The schema that a single value was meant to be: a type, or a value by default."""
+    if isinstance(value, str):
+        near = value if value in TYPES else meant("type", value, TYPES)
+        return {"type": "string", "default": value} if near is UNKNOWN else {"type": near}
+    if isinstance(value, list):
+        return {"type": "array", "default": value}
+    if isinstance(value, int | float):
+        return {"type": "integer" if isinstance(value, int) else "number", "default": value}
+    return {} if value is None else UNKNOWN
+
+
+def _type_like(types: Any) -> Any:
+    words = types if isinstance(types, list) else [types]
+    near = [word if word in TYPES else meant("type", word, TYPES) for word in words if isinstance(word, str)]
+    found = [word for word in near if word is not UNKNOWN]
+    if not found:
+        return UNKNOWN
+    return found if isinstance(types, list) else found[0]
+
+
+def _held_like(value: Any, holds: str) -> Any:
+    """A value of a keyword as the keyword wants it, if it can be converted."""
+    kinds: dict[str, tuple[type[Any], ...]] = {
+        "text": (str,),
+        "true or false": (bool,),
+        "a number": (int, float),
+    }
+    near = converted(value, kinds.get(holds, (list,) if "list" in holds else (int,)), "value")
+    return near if near is not UNKNOWN and _HELD[holds](near) else UNKNOWN
 
 
 def _hint_of(value: Any, holds: str) -> str:

@@ -7,15 +7,35 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime, timedelta
-from typing import Final
+from typing import Any, Final
 
 import msgspec
+
+from holdfast.spec.conversions import UNKNOWN
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 YEARS: Final = range(1970, 2101)
 _FORM: Final = re.compile(
     r"[0-9]{4}-[0-9]{2}-[0-9]{2}(?P<time>[T ][0-9]{2}:[0-9]{2}(?::[0-9]{2}(?:\.[0-9]{1,6})?)?(?:Z|[+-][0-9]{2}:[0-9]{2})?)?"
 )
+
+
+_LOOSE: Final = re.compile(
+    r"([0-9]{4})[-/.]([0-9]{1,2})[-/.]([0-9]{1,2})(?:[T ]+([0-9]{1,2}):([0-9]{2})(?::([0-9]{2})(?:\.[0-9]+)?)?)?\s*(Z|UTC|[+-][0-9]{2}:?[0-9]{2})?"
+)
+
+
+def instant_of(text: str) -> Any:
+    """The instant that a text means, as we write it, in UTC unless it has an offset; or UNKNOWN."""
+    found = _LOOSE.fullmatch(text.strip()[:100])
+    if not found:
+        return UNKNOWN
+    year, month, day, hour, minute, second, zone = found.groups()
+    offset = "Z" if zone in (None, "Z", "UTC") else f"{zone[:3]}:{zone[-2:]}"
+    written = (
+        f"{year}-{int(month):02}-{int(day):02}T{int(hour or 0):02}:{minute or '00'}:{second or '00'}{offset}"
+    )
+    return UNKNOWN if parse_moment(written) is None else written
 
 
 class Moment(msgspec.Struct, frozen=True):

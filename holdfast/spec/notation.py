@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from holdfast import values
-from holdfast.errors import Problem
+from holdfast.errors import InvalidSpec, Problem
 from holdfast.spec import flow, workflow
+from holdfast.spec.conversions import UNKNOWN
 from holdfast.spec.flow import FlowSpec
 from holdfast.spec.problems import Report
-from holdfast.spec.read import SPEC_SUFFIXES, Document, look_at, text_of
+from holdfast.spec.read import SPEC_SUFFIXES, Document, look_at, plain_from, text_of
+from holdfast.spec.repair import Repaired, repaired
 from holdfast.spec.workflow import WorkflowSpec
 
 Definition: TypeAlias = WorkflowSpec | FlowSpec
@@ -57,16 +59,64 @@ def path_beside(spec: Definition, name: str) -> str | None:
     return None
 
 
+Judge: TypeAlias = Callable[[Definition, Report], None]  # reports what only its caller can know
+
+
+class Examined(NamedTuple):
+    """A definition that was looked at. `data` is UNKNOWN if its text could not be read at all."""
+
+    spec: Definition | None  # only if there are no problems
+    problems: Sequence[Problem]
+    data: Any
+    notes: Sequence[Problem] = ()
+
+
 def looked_at(
-    document: Document,
-    template_env: Collection[str],
-    judge: Callable[[Definition, Report], None],
+    document: Document, template_env: Collection[str], judge: Judge
 ) -> tuple[Definition, Sequence[Problem]]:
-    """A definition as far as it can be read, with every problem of it. `judge` reports what only the caller can know."""
-    report = Report(document, document.source)
-    is_flow = is_graph(document.data)
+    """A definition as far as it can be read, with every problem of it."""
+    return _judged(document.data, Report(document, document.source), template_env, judge)
+
+
+def examined(
+    given: str | bytes | Mapping[str, Any],
+    source: str = "",
+    template_env: Collection[str] = (),
+    judge: Judge | None = None,
+) -> Examined:
+    """The same for a definition in any form: what cannot be read is a problem too, and nothing is raised."""
+    data: Any = UNKNOWN
+    try:
+        if isinstance(given, str | bytes):
+            document = look_at(given, source)
+            report, data = Report(document, source), document.data
+        else:
+            data = plain_from(given, source)
+            report = Report(None, source, data=data)
+        spec, problems = _judged(data, report, template_env, judge or _no_judge)
+        return Examined(None, problems, data) if problems else Examined(spec, (), data, spec.notes)
+    except InvalidSpec as refused:
+        return Examined(None, refused.problems, data)
+
+
+def repair(
+    found: Examined, source: str = "", template_env: Collection[str] = (), judge: Judge | None = None
+) -> Repaired:
+    """A definition with the patches of its problems applied, again and again, until no patch helps."""
+    return repaired(
+        found.data, found.problems, lambda data: examined(data, source, template_env, judge).problems
+    )
+
+
+def _no_judge(spec: Definition, report: Report) -> None:
+    """No more is known than the definition itself."""
+
+
+def _judged(
+    data: Any, report: Report, template_env: Collection[str], judge: Judge
+) -> tuple[Definition, Sequence[Problem]]:
     spec: Definition = (
-        flow.examined(document, report) if is_flow else workflow.examined(document, report, template_env)
+        flow.examined(data, report) if is_graph(data) else workflow.examined(data, report, template_env)
     )
     judge(spec, report)
     return spec, report.refusal().problems

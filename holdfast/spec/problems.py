@@ -10,37 +10,73 @@ from collections.abc import Callable, Collection, Iterable
 from typing import Any, Final
 
 from holdfast.errors import InvalidSpec, Problem
+from holdfast.spec import foreign
+from holdfast.spec.conversions import UNKNOWN, converted
+from holdfast.spec.patch import NO_PATCH, Patch
 from holdfast.spec.policy import NAME_CHARS_MAX
 from holdfast.spec.read import PROBLEMS_MAX, Document, Key, pointer_to
+from holdfast.spec.repairs import Source, patch_for
+from holdfast.values import written
 
 Where = tuple[Key, ...]
 
 # Finding the nearest of many names takes a while each time, and a text can hold a hundred misspelt ones.
 SUGGESTIONS_MAX: Final = 500
 NAMES_SHOWN_MAX: Final = 12  # in a hint
+PATCH_BYTES_MAX: Final = 256 * 1024  # of all problems of a definition together
+CERTAIN_LIKENESS: Final = 0.8  # of a misspelt word: `retires` is nothing else than `retries`
 
 
 class Report:
     """Collects problems, each with the place where it stands in the text."""
 
-    def __init__(self, document: Document | None, source: str, *, is_stored: bool = False) -> None:
+    def __init__(
+        self, document: Document | None, source: str, *, is_stored: bool = False, data: Any = UNKNOWN
+    ) -> None:
         self.is_stored = is_stored  # accepted by an earlier release: newer rules do not apply
+        self.given = Source(document.data if document else data)  # what patches are made for
         self.problems: list[Problem] = list(document.problems) if document else []
         self.notes: list[Problem] = []
         self.document, self.source = document, source
         self.unread: set[str] = set()
         self._unread_places = frozenset(problem.pointer for problem in self.problems)
         self._settled: set[str] = set()
+        self._patch_bytes = 0
         self._is_shape_read = False
 
-    def add(self, code: str, at: Where, message: str, hint: str = "", *, of_key: bool = False) -> None:
+    def add(
+        self,
+        code: str,
+        at: Where,
+        message: str,
+        hint: str = "",
+        *,
+        of_key: bool = False,
+        near: Any = UNKNOWN,
+        patch: Patch | Callable[[], Patch] = NO_PATCH,
+    ) -> None:
+        """Report a problem. `near` is the word or value that was probably meant; `patch`, if given, is the repair, or
+        makes it: a text can have more problems than are reported."""
         pointer = pointer_to(at)
         if pointer in self._unread_places or (self._is_shape_read and pointer in self._settled):
             return
         if not self._is_shape_read:
             self._settled.add(pointer)
         if not self.is_full:
-            self.problems.append(self._problem(code, pointer, message, hint, of_key))
+            made = self._within_budget(lambda: self._repair(code, at, near, patch))
+            self.problems.append(self._problem(code, pointer, message, hint, of_key, made))
+
+    def _repair(self, code: str, at: Where, near: Any, patch: Patch | Callable[[], Patch]) -> Patch:
+        given = patch() if callable(patch) else patch
+        return given or patch_for(code, at, near, self.given)
+
+    def _within_budget(self, make: Callable[[], Patch]) -> Patch:
+        """A patch, unless it is for a stored definition, which no one can change, or all patches become too large."""
+        if self.is_stored or self._patch_bytes > PATCH_BYTES_MAX:
+            return NO_PATCH
+        patch = make()
+        self._patch_bytes += len(written(patch))
+        return patch if self._patch_bytes <= PATCH_BYTES_MAX else NO_PATCH
 
     @property
     def is_full(self) -> bool:
@@ -74,9 +110,10 @@ class Report:
                 case list() as items:
                     stack.extend(items)
 
-    def note(self, code: str, at: Where, message: str, hint: str = "") -> None:
+    def note(self, code: str, at: Where, message: str, hint: str = "", near: Any = UNKNOWN) -> None:
         if not self.has_notes_enough:
-            self.notes.append(self._problem(code, pointer_to(at), message, hint, False))
+            patch = NO_PATCH if near is UNKNOWN else patch_for(code, at, near, self.given)
+            self.notes.append(self._problem(code, pointer_to(at), message, hint, False, patch))
 
     def refusal(self) -> InvalidSpec:
         return InvalidSpec(sorted(self.problems, key=lambda problem: (problem.line, problem.column)))
@@ -84,11 +121,13 @@ class Report:
     def line_of(self, at: Where) -> str:
         return f"line {self.document.mark(pointer_to(at))[0]}" if self.document else pointer_to(at)
 
-    def _problem(self, code: str, pointer: str, message: str, hint: str, of_key: bool) -> Problem:
+    def _problem(
+        self, code: str, pointer: str, message: str, hint: str, of_key: bool, patch: Patch = NO_PATCH
+    ) -> Problem:
         line, column = 0, 0
         if self.document:
             line, column = self.document.key_mark(pointer) if of_key else self.document.mark(pointer)
-        return Problem(code, message, pointer, line, column, hint, self.source)
+        return Problem(code, message, pointer, line, column, hint, self.source, patch)
 
 
 class Fields:
@@ -106,36 +145,72 @@ class Fields:
         required: Iterable[str] = (),
         near: Collection[str] | None = None,
         hint_of: Callable[[str], str] | None = None,
+        elsewhere: Callable[[str], Patch] | None = None,
+        blanks: Callable[[str], Any] | None = None,
+        certain: bool = True,
     ) -> None:
-        """Report keys that are unknown or missing. `near` are the keys that an unknown one could have been, and
-        `hint_of` says where else it is known."""
+        """Report keys that are unknown or missing. `near` are the keys that an unknown one could have been, `hint_of`
+        says where else it is known, and `elsewhere` moves it there; `blanks` has what a missing one could hold. A key is not taken out
+        unless it is `certain` that it does not belong here."""
         near = known if near is None else near
-        meant: set[str] = set()
+        misspelt: set[str] = set()
+        claimed: set[str] = set()
         for key in self.data:
             if key not in known and not self.report.is_full:
-                hint = hint_of(key) if hint_of else ""
-                hint = did_you_mean(key, near) or hint or f"known keys are {', '.join(sorted(near))}"
-                message = f"{self.who}unknown key {quoted(key)}"
-                self.report.add("unknown_key", (*self.at, key), message, hint, of_key=True)
-                self.report.cannot_read(self.data[key])
+                claimed.add(self._unknown(key, near, hint_of, elsewhere, certain))
                 if (word := nearest(key, near)) is not None:
-                    meant.add(word)
+                    misspelt.add(word)
                     self.report.settle((*self.at, word))  # what is misspelt is not missing as well
         for key in required:
-            if self.data.get(key) is None and key not in meant:
-                self.wrong("missing_key", key, f'the key "{key}" is missing', f"add `{key}: …`")
+            if self.data.get(key) is None and key not in misspelt:
+                blank = blanks(key) if blanks and key not in claimed else UNKNOWN
+                self.wrong("missing_key", key, f'the key "{key}" is missing', f"add `{key}: …`", near=blank)
 
-    def wrong(self, code: str, key: str, message: str, hint: str = "") -> None:
-        self.report.add(code, (*self.at, key), self.who + message, hint)
+    def _unknown(
+        self,
+        key: str,
+        near: Collection[str],
+        hint_of: Callable[[str], str] | None,
+        elsewhere: Callable[[str], Patch] | None,
+        certain: bool,
+    ) -> str:
+        """Report an unknown key, and return the one that it stands for."""
+        word = self.meant_key(key, near)
+        guess = f"did you mean {word}?" if word and nearest(key, near) else ""
+        hint = guess or (hint_of(key) if hint_of else "") or f"known keys are {', '.join(sorted(near))}"
+        patch = elsewhere(key) if elsewhere and word is None else NO_PATCH
+        message, at = f"{self.who}unknown key {quoted(key)}", (*self.at, key)
+        meant_word = word or (UNKNOWN if certain else key)
+        self.report.add("unknown_key", at, message, hint, of_key=True, near=meant_word, patch=patch)
+        self.report.cannot_read(self.data[key])
+        return word or ""
 
-    def get(self, key: str, kind: type[Any] | tuple[type[Any], ...], wanted: str) -> Any:
-        """The value of a key if it has the type; None if it has another type, is null or is missing."""
+    def meant_key(self, key: str, near: Collection[str]) -> str | None:
+        """The key that an unknown one stands for: the one that it nearly is, or that another system calls so."""
+        return _closest(key, near, foreign.ours("key", key, near, self.data, self.data[key]))
+
+    def wrong(
+        self,
+        code: str,
+        key: str,
+        message: str,
+        hint: str = "",
+        near: Any = UNKNOWN,
+        patch: Patch | Callable[[], Patch] = NO_PATCH,
+    ) -> None:
+        self.report.add(code, (*self.at, key), self.who + message, hint, near=near, patch=patch)
+
+    def get(self, key: str, kind: type[Any] | tuple[type[Any], ...], wanted: str, near: Any = UNKNOWN) -> Any:
+        """The value of a key if it has the type; None if it has another type, is null or is missing. `near` is what
+        a value of another type was meant to be, where its type alone does not say it."""
         value = self.data.get(key)
         if value is None:
             return None
         if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
             message = f"{key} must be {wanted}, not {value if isinstance(value, float) else type_name(value)}"
-            self.wrong("wrong_type", key, message, hint_for_type(kind, value))
+            kinds = kind if isinstance(kind, tuple) else (kind,)
+            near = converted(value, kinds, key) if near is UNKNOWN else near
+            self.wrong("wrong_type", key, message, hint_for_type(kind, value), near)
             self.report.cannot_read(value)
             return None
         return value
@@ -148,6 +223,25 @@ def nearest(word: str, known: Collection[str]) -> str | None:
     by_small = {name.casefold(): name for name in sorted(known)}
     near = difflib.get_close_matches(word[:NAME_CHARS_MAX].casefold(), by_small, n=1)
     return by_small[near[0]] if near else None
+
+
+def meant(what: str, word: Any, known: Collection[str]) -> Any:
+    """The word that another one stands for, or UNKNOWN. `what` says which words they are (foreign.py)."""
+    if not isinstance(word, str):
+        return UNKNOWN
+    found = _closest(word, known, foreign.ours(what, word, known))
+    if found is None and (near := nearest(word, foreign.vocabulary(what))) is not None:
+        found = foreign.ours(what, near, known)
+    return found or UNKNOWN
+
+
+def _closest(word: str, known: Collection[str], foreign_word: str | None) -> str | None:
+    """The name that a word certainly misspells; else our name for a word of others; else the name that it is most like."""
+    near = nearest(word, known)
+    if near is None or foreign_word is None:
+        return near or foreign_word
+    likeness = difflib.SequenceMatcher(None, word[:NAME_CHARS_MAX].casefold(), near.casefold()).ratio()
+    return near if likeness >= CERTAIN_LIKENESS else foreign_word
 
 
 def did_you_mean(word: str, known: Collection[str]) -> str:

@@ -26,6 +26,7 @@ import msgspec
 
 from holdfast import limits
 from holdfast.errors import InvalidSpec, Problem
+from holdfast.spec.mend import mended
 from holdfast.values import JSON_DEPTH_MAX, NotJson, decode, encode
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ class Document:
     def __init__(self, data: Any, root: Place, source: str = "", problems: tuple[Problem, ...] = ()) -> None:
         self.data = data
         self.source = source
-        self.problems = problems
+        self.problems = problems  # those that did not keep it from being read
         self._root = root
 
     def mark(self, pointer: str) -> Mark:
@@ -114,8 +115,24 @@ def look_at(text: str | bytes, source: str = "") -> Document:
         for event in _events(_decoded(text, builder), builder):
             builder.take(event)
     except _Unreadable:
-        raise InvalidSpec(builder.problems) from None
-    return Document(builder.data, builder.root, source, tuple(builder.problems))
+        raise InvalidSpec(_with_repair(text, builder.problems)) from None
+    return Document(builder.data, builder.root, source, tuple(builder.repaired()))
+
+
+def _with_repair(text: str | bytes, problems: list[Problem]) -> list[Problem]:
+    """The problems of a text that cannot be read; the last one, which ended the reading, with the whole document as its
+    patch, if the text can be mended."""
+    for attempt in mended(text):
+        builder = _Builder("")
+        try:
+            for event in _events(_decoded(attempt, builder), builder):
+                builder.take(event)
+        except _Unreadable:
+            continue
+        if isinstance(builder.data, dict | list):
+            patch = ({"op": "replace", "path": "", "value": builder.data},)
+            return [*problems[:-1], msgspec.structs.replace(problems[-1], patch=patch)]
+    return problems
 
 
 def text_of(path: str | os.PathLike[str]) -> bytes:
@@ -318,6 +335,8 @@ class _Builder:
         self.problems: list[Problem] = []
         self._source = source
         self._documents = 0
+        self._anchors: dict[str, Any] = {}
+        self._aliases: dict[str, Any] = {}  # what stands at the pointer of an alias
         self._stack: list[_Open] = []
         self._path: list[Key] = []  # one entry per open collection that already waits for a value
         self._takers: dict[str, Callable[[Any], None]] = {
@@ -346,6 +365,33 @@ class _Builder:
         self.note(code, message, mark, hint)
         raise _Unreadable
 
+    def repaired(self) -> list[Problem]:
+        """The problems, each with the patch that writes out what was read."""
+        return [
+            problem
+            if (patch := self._patch_for(problem)) is None
+            else msgspec.structs.replace(problem, patch=patch)
+            for problem in self.problems
+        ]
+
+    def _patch_for(self, problem: Problem) -> tuple[dict[str, Any], ...] | None:
+        place, path = problem.pointer, [_unescape(part) for part in problem.pointer.split("/")[1:]]
+        if problem.code == "merge":
+            around: Any = _member_at(self.data, path[:-1])
+            base = self._aliases.get(place)
+            if not isinstance(around, dict) or not isinstance(base, dict):
+                return None
+            value = {**base, **{key: member for key, member in around.items() if key != "<<"}}
+            return self._written_out(place.rpartition("/")[0], value)
+        if problem.code == "alias" and path[-1:] != ["<<"] and place in self._aliases:
+            return self._written_out(place, self._aliases[place])
+        if problem.code in ("duplicate_key", "anchor", "tag", "invalid_key", "not_json"):
+            return self._written_out(place, _member_at(self.data, path))
+        return None
+
+    def _written_out(self, place: str, value: Any) -> tuple[dict[str, Any], ...] | None:
+        return ({"op": "replace", "path": place, "value": value},) if _is_small(value) else None
+
     def _start_document(self, event: yaml.DocumentStartEvent) -> None:
         self._documents += 1
         if self._documents > 1:
@@ -361,6 +407,8 @@ class _Builder:
             self.stop("too_deep", message, mark, "use a workflow of its own for the inner part")
         self._refuse_extras(event, mark)
         value: dict[str, Any] | list[Any] = {} if type(event).__name__ == "MappingStartEvent" else []
+        if event.anchor is not None:
+            self._anchors[event.anchor] = value
         place = self._put(value, mark)
         self._stack.append(_Open(value, place))
 
@@ -381,6 +429,8 @@ class _Builder:
             except ValueError as error:
                 self.note("not_json", f"{_short(event.value)} {error}", mark, "quote it to make it a text")
                 value = 0  # it meant to be a number
+        if event.anchor is not None:
+            self._anchors[event.anchor] = value
         self._put(value, mark)
         self._value_is_done()
 
@@ -406,6 +456,8 @@ class _Builder:
         if self._awaits_key():
             self._path.append(str(event.anchor))
             return
+        if isinstance(self._stack[-1].value if self._stack else None, dict):
+            self._aliases[pointer_to(self._path)] = self._anchors.get(str(event.anchor))
         self._put(None, mark)
         self._value_is_done()
 
@@ -494,6 +546,18 @@ def _short(text: str) -> str:
 
 
 # --------------------------------------------------------------------------------------------------- pointers
+
+REPAIR_BYTES_MAX: Final = 16 * 1024  # of a value that a patch writes out
+
+
+def _is_small(value: Any) -> bool:
+    return len(encode(value)) <= REPAIR_BYTES_MAX
+
+
+def _member_at(data: Any, path: list[str]) -> Any:
+    for part in path:
+        data = data[int(part)] if isinstance(data, list) else data.get(part)
+    return data
 
 
 def _unescape(part: str) -> str:

@@ -15,6 +15,7 @@ from typing import Literal as OneOf
 
 import msgspec
 
+from holdfast.spec.conversions import UNKNOWN
 from holdfast.spec.expr import ExprError, Member, Ref, Text, parse_template
 
 Root = OneOf["params", "shared", "input"]
@@ -58,6 +59,27 @@ def reference(text: str) -> Reference:
     if not text or text.startswith("$"):
         raise ExprError(f"`{text[:40]}` is no reference", 0, _HINT)
     return Reference("shared", _members(text, text if text.startswith("[") else f".{text}"))
+
+
+def reference_like(value: Any) -> Any:
+    """The reference that a text was meant to be, or UNKNOWN."""
+    if not isinstance(value, str) or len(value) > REFERENCE_CHARS_MAX:
+        return UNKNOWN
+    inner = re.sub(r"^\$?\{\{?\s*|\s*\}?\}$", "", value.strip())
+    words = [part for part in re.split(r"[^\w-]+", inner) if part]
+    if not words:
+        return UNKNOWN
+    root, *members = words
+    meant = _ROOT_WORDS.get(root, "shared")
+    return ".".join([f"${meant}", *(members if root in _ROOT_WORDS else words)])
+
+
+# What others call the three roots.
+_ROOT_WORDS: Final = {
+    **dict.fromkeys(("params", "param", "inputs", "args"), "params"),
+    **dict.fromkeys(("shared", "state", "ctx", "context", "steps", "vars"), "shared"),
+    **dict.fromkeys(("input", "item", "data"), "input"),
+}
 
 
 def given(value: Any) -> Reference | Literal:

@@ -9,6 +9,7 @@ reported at once, each with its place.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final
 
@@ -16,6 +17,8 @@ import msgspec
 
 from holdfast import values
 from holdfast.errors import InvalidSpec, Problem
+from holdfast.spec.conversions import UNKNOWN
+from holdfast.spec.cron import expression_like
 from holdfast.spec.field_types import (
     Schema,
     Table,
@@ -28,10 +31,14 @@ from holdfast.spec.field_types import (
 )
 from holdfast.spec.moments import Moment
 from holdfast.spec.names import check_name
-from holdfast.spec.problems import Fields, Report, Where, did_you_mean, quoted, type_name
+from holdfast.spec.patch import NO_PATCH, Patch, drop, move, put, replace
+from holdfast.spec.problems import Fields, Report, Where, did_you_mean, nearest, quoted, type_name
+from holdfast.spec.problems import meant as meant_word
 from holdfast.spec.read import PROBLEMS_MAX, Document, look_at, plain_from, pointer_to, text_of
+from holdfast.spec.repairs import Source, name_from, patch_for
 from holdfast.spec.schedule_keys import (
     CALENDAR_KEYS,
+    FILE_FIELD_COUNTS,
     FILE_KEYS,
     KINDS_OF_KEY,
     SCHEDULE_KEYS,
@@ -78,7 +85,10 @@ class ScheduleSpec(Definition, frozen=True):
         """A problem of this schedule, placed at one of its keys if it was read from a text."""
         pointer = pointer_to((*self.place.at, *keys))
         line, column = self.place.document.mark(pointer) if self.place.document else (0, 0)
-        return Problem(code, message, pointer, line, column, hint, self.place.source)
+        at = (*self.place.at, *keys)
+        given = Source(self.place.document.data) if self.place.document else Source()
+        patch = patch_for(code, at, UNKNOWN, given)
+        return Problem(code, message, pointer, line, column, hint, self.place.source, patch)
 
 
 class ScheduleFile(msgspec.Struct, frozen=True):
@@ -144,8 +154,9 @@ def schedules_from_files(paths: Iterable[str | os.PathLike[str]]) -> tuple[Sched
 
 def schedule_from_data(data: Any, source: str = "") -> ScheduleSpec:
     """Make one schedule from plain data, as JSON has it. It has no calendars of a file."""
-    report = Report(None, source)
-    spec = _schedule(plain_from(data, source), report, (), {})
+    plain = plain_from(data, source)
+    report = Report(None, source, data=plain)
+    spec = _schedule(plain, report, (), {})
     if report.problems:
         raise report.refusal()
     return spec
@@ -173,7 +184,8 @@ def schedule_from_text(text: str | bytes, schedule_id: str) -> ScheduleSpec:
     data = document.data
     if isinstance(data, dict) and data.get("id", schedule_id) != schedule_id:
         message = f"the id is {quoted(data['id'])}, but {quoted(schedule_id)} is addressed"
-        report.add("misplaced_key", ("id",), message, "leave the id out, or write the same one")
+        hint, patch = "leave the id out, or write the same one", replace(("id",), schedule_id)
+        report.add("misplaced_key", ("id",), message, hint, patch=patch)
     spec = _schedule({**data, "id": schedule_id} if isinstance(data, dict) else data, report, (), {})
     if report.problems:
         raise report.refusal()
@@ -275,17 +287,40 @@ def _schedules(data: Any, report: Report) -> tuple[ScheduleSpec, ...]:
         return ()
     if not isinstance(data, dict):
         hint = "it starts with `schedules:`"
-        report.add("wrong_type", (), f"a schedule file must be a mapping, not {type_name(data)}", hint)
+        near = {"schedules": data} if isinstance(data, list) else UNKNOWN
+        report.add(
+            "wrong_type", (), f"a schedule file must be a mapping, not {type_name(data)}", hint, near=near
+        )
         return ()
     fields = Fields(report, data, ())
-    fields.expect(FILE_KEYS, hint_of=_where_known)
+    fields.expect(FILE_KEYS, hint_of=_where_known, elsewhere=lambda key: _as_schedule(data, key))
     calendars = _calendars(fields)
-    items = fields.get("schedules", list, "a list of schedules") or []
+    near = _schedules_of(data.get("schedules"))
+    items = fields.get("schedules", list, "a list of schedules", near) or []
     return tuple(_schedule(item, report, ("schedules", index), calendars) for index, item in enumerate(items))
 
 
 def _where_known(key: str) -> str:
     return "put it under `schedules:`, in an entry that starts with `- id: …`" if key in SCHEDULE_KEYS else ""
+
+
+def _as_schedule(data: dict[str, Any], key: str) -> Patch:
+    """A file that is one schedule itself gets the list around it."""
+    if key not in SCHEDULE_KEYS or data.get("schedules") is not None:
+        return NO_PATCH
+    own = {name: value for name, value in data.items() if name not in FILE_KEYS}
+    return put((), {name: value for name, value in data.items() if name in FILE_KEYS} | {"schedules": [own]})
+
+
+def _schedules_of(value: Any) -> Any:
+    """The list that a mapping was meant to be: one schedule, or schedules by their ids; or UNKNOWN."""
+    if not isinstance(value, dict):
+        return UNKNOWN
+    if "trigger" in value or "workflow" in value:
+        return [value]
+    if not all(isinstance(one, dict) for one in value.values()):
+        return UNKNOWN
+    return [{"id": name, **one} for name, one in value.items()]
 
 
 def _calendars(fields: Fields) -> dict[str, Exclude]:
@@ -309,7 +344,13 @@ def _schedule(data: Any, report: Report, at: Where, calendars: Mapping[str, Excl
     fields = Fields(
         report, data, at, f"schedule {quoted(name)}: " if isinstance(name, str) and name.strip() else ""
     )
-    fields.expect(SCHEDULE_KEYS, required_in(SCHEDULE_KEYS), hint_of=_trigger_has)
+    fields.expect(
+        SCHEDULE_KEYS,
+        required_in(SCHEDULE_KEYS),
+        hint_of=_trigger_has,
+        elsewhere=lambda key: _into_trigger(fields, key),
+        blanks=lambda key: _blank_of(fields, key),
+    )
     found = read_table(SCHEDULE_KEYS, fields)
     found["trigger"] = _trigger(found.get("trigger"), fields)
     found["exclude"] = _with_calendars(found.get("exclude", Exclude()), fields, calendars)
@@ -326,20 +367,63 @@ def _trigger_has(key: str) -> str:
     return f"put it under `trigger:`, which has it for kind {', '.join(kinds)}" if kinds else ""
 
 
+def _into_trigger(fields: Fields, key: str) -> Patch:
+    """A key of a trigger that stands beside it goes into it."""
+    kinds = [kind for kind, (_, table) in TRIGGER_KEYS.items() if key in table]
+    if not kinds:
+        return NO_PATCH
+    at, trigger = (*fields.at, "trigger"), fields.data.get("trigger")
+    if isinstance(trigger, dict):
+        return move((*fields.at, key), (*at, key))
+    made = {"kind": kinds[0]} | {
+        name: value for name, value in fields.data.items() if name in TRIGGER_KEYS[kinds[0]][1]
+    }
+    others = {name: value for name, value in fields.data.items() if name not in made}
+    return (
+        replace(fields.at, others | {"trigger": made}) if fields.at else put((), others | {"trigger": made})
+    )
+
+
+def _blank_of(fields: Fields, key: str) -> Any:
+    """A schedule and its workflow are called alike where one of them has no name."""
+    other = fields.data.get({"id": "workflow", "workflow": "id"}.get(key, ""))
+    if isinstance(other, str) and other.strip():
+        return other
+    return f"schedule_{fields.at[-1]}" if key == "id" and fields.at else UNKNOWN
+
+
+def _trigger_like(value: Any) -> Any:
+    """The trigger that a single text means: a cron expression, an interval or a path; or UNKNOWN."""
+    if not isinstance(value, str):
+        return UNKNOWN
+    if value.startswith("/"):
+        return {"kind": "webhook", "path": value}
+    found = expression_like(value.strip()[:200], FILE_FIELD_COUNTS)
+    if found is None:
+        return UNKNOWN
+    return {"kind": "cron", "expression": found if isinstance(found, str) else [*found]}
+
+
 def _trigger(data: Any, fields: Fields) -> Trigger:
     at = (*fields.at, "trigger")
     if data is None:
         return _NO_TRIGGER
     if not isinstance(data, dict):
         hint = 'write `trigger: {kind: cron, expression: "0 0 3 * * *"}`'
-        fields.wrong("wrong_type", "trigger", f"trigger must be a mapping, not {type_name(data)}", hint)
+        message, near = f"trigger must be a mapping, not {type_name(data)}", _trigger_like(data)
+        fields.wrong("wrong_type", "trigger", message, hint, near)
         return _NO_TRIGGER
     inner = Fields(fields.report, data, at, f"{fields.who}trigger: ")
     kind = _kind(inner)
     if kind is None:
         return _NO_TRIGGER
     record, table = _kinds(fields.report)[kind]
-    inner.expect({"kind", *table}, required_in(table), hint_of=_schedule_has)
+    inner.expect(
+        {"kind", *table},
+        required_in(table),
+        hint_of=_schedule_has,
+        elsewhere=lambda key: move((*at, key), (*fields.at, key)) if key in SCHEDULE_KEYS else NO_PATCH,
+    )
     trigger: Any = make(record, _blank(table) | read_table(table, inner))
     if isinstance(trigger, WebhookTrigger):
         _check_path(trigger.path, inner)
@@ -366,7 +450,13 @@ def _kind(fields: Fields) -> TriggerKind | None:
             kind for kind, (_, table) in TRIGGER_KEYS.items() if not table.keys().isdisjoint(fields.data)
         ]
         hint = f"did you mean kind: {meant[0]}?" if meant else f"the kinds are {', '.join(kinds)}"
-        fields.wrong("missing_key", "kind", 'the key "kind" is missing', hint)
+        fields.wrong(
+            "missing_key",
+            "kind",
+            'the key "kind" is missing',
+            hint,
+            meant[0] if meant else _kind_like(fields),
+        )
         return None
     word = fields.get("kind", str, "text")
     for kind in _kinds(fields.report):
@@ -374,8 +464,18 @@ def _kind(fields: Fields) -> TriggerKind | None:
             return kind
     if word is not None:
         message = f"unknown kind {quoted(word)}; the kinds are {', '.join(kinds)}"
-        fields.wrong("unknown_kind", "kind", message, did_you_mean(word, kinds) or "choose one of them")
+        near = UNKNOWN if fields.report.is_full else meant_word("kind", word, kinds)
+        hint = did_you_mean(word, kinds) or "choose one of them"
+        fields.wrong("unknown_kind", "kind", message, hint, _kind_like(fields) if near is UNKNOWN else near)
     return None
+
+
+def _kind_like(fields: Fields) -> Any:
+    """The kind of trigger whose keys, under whatever name, are given."""
+    for kind, (_, table) in TRIGGER_KEYS.items():
+        if any(key in table or fields.meant_key(key, table) for key in fields.data if key != "kind"):
+            return kind
+    return UNKNOWN
 
 
 def _check_path(path: str, fields: Fields) -> None:
@@ -398,7 +498,16 @@ def _check_path(path: str, fields: Fields) -> None:
             "write /hooks/upload: no braces, blanks or query",
         )
     if message:
-        fields.wrong("invalid_path", "path", message, hint)
+        fields.wrong("invalid_path", "path", message, hint, _path_like(path))
+
+
+def _path_like(path: str) -> str:
+    """A literal path that the server does not answer itself."""
+    parts = [name_from(part) for part in re.sub(r"^\w+://[^/]*", "", path[:500]).split("/")]
+    parts = [part for part in parts if part]
+    if not parts or parts[0] in SERVER_PATHS:
+        parts = ["hooks", *(parts or ["event"])]
+    return "/" + "/".join(parts)
 
 
 def _with_calendars(exclude: Exclude, fields: Fields, calendars: Mapping[str, Exclude]) -> Exclude:
@@ -406,7 +515,15 @@ def _with_calendars(exclude: Exclude, fields: Fields, calendars: Mapping[str, Ex
         if name not in calendars:
             hint = did_you_mean(name, calendars) or "name it under `calendars:` at the top of the file"
             message = f"{fields.who}unknown calendar {quoted(name)}"
-            fields.report.add("unknown_calendar", (*fields.at, "exclude", "calendar"), message, hint)
+            at = (*fields.at, "exclude", "calendar")
+            near = [
+                found
+                for one in exclude.calendar
+                if (found := one if one in calendars else nearest(one, calendars))
+            ]
+            fields.report.add(
+                "unknown_calendar", at, message, hint, patch=replace(at, near) if near else drop(at)
+            )
         exclude += calendars.get(name, Exclude())
     return exclude
 
@@ -417,12 +534,15 @@ def _check(spec: ScheduleSpec, fields: Fields) -> None:
         text = getattr(spec, key)
         if isinstance(fields.data.get(key), str):
             if not text.strip():
-                fields.wrong("empty_name", key, f"{noun} is empty", f"write `{key}: …`")
+                near = _blank_of(fields, key)
+                fields.wrong("empty_name", key, f"{noun} is empty", f"write `{key}: …`", near)
             else:
                 check_name(fields.report, (*fields.at, key), text)
     if spec.id.startswith(PLUGIN) and not fields.report.is_stored:
         message = f"ids that begin with {PLUGIN} belong to the schedules of plugins"
-        fields.wrong("invalid_name", "id", message, "choose another id")
+        fields.wrong(
+            "invalid_name", "id", message, "choose another id", spec.id.removeprefix(PLUGIN) or UNKNOWN
+        )
     limit = fields.data.get("max_concurrent")
     if spec.overlap == "allow" and isinstance(limit, int) and limit >= 1:
         message = f"overlap: allow lifts the limit of max_concurrent: {limit}"
@@ -459,14 +579,16 @@ def _check_events(spec: ScheduleSpec, fields: Fields) -> None:
 def _check_bounds(spec: ScheduleSpec, fields: Fields) -> None:
     start, end = spec.start_at, spec.end_at
     if start and end and start.is_local == end.is_local and start.ms > end.ms:
-        fields.wrong("out_of_range", "end_at", f"end_at is before start_at, {start.text}", "exchange them")
+        patch = (*replace((*fields.at, "start_at"), end.text), *replace((*fields.at, "end_at"), start.text))
+        message = f"end_at is before start_at, {start.text}"
+        fields.wrong("out_of_range", "end_at", message, "exchange them", patch=patch)
     for index, between in enumerate(spec.exclude.between):
         first, last = between.from_, between.to
         if first.is_local == last.is_local and first.ms > last.ms:
             at = (*fields.at, "exclude", "between", index, "to")
-            fields.report.add(
-                "out_of_range", at, f"{fields.who}to is before from, {first.text}", "exchange them"
-            )
+            patch = (*replace((*at[:-1], "from"), last.text), *replace(at, first.text))
+            message = f"{fields.who}to is before from, {first.text}"
+            fields.report.add("out_of_range", at, message, "exchange them", patch=patch)
 
 
 def _twice(spec: ScheduleSpec, code: str, keys: Where, message: str, first: ScheduleSpec) -> Problem:

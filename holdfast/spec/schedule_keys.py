@@ -6,12 +6,24 @@ go together.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple, get_args
 
 import msgspec
 
-from holdfast.spec.cron import Cron, CronError, Dst, numbered_weekday, parse_expression, parse_interval
+from holdfast.spec.conversions import UNKNOWN, duration_ms, interval_text
+from holdfast.spec.cron import (
+    INTERVAL_MS_MAX,
+    INTERVAL_MS_MIN,
+    Cron,
+    CronError,
+    Dst,
+    expression_like,
+    numbered_weekday,
+    parse_expression,
+    parse_interval,
+)
 from holdfast.spec.field_types import (
     Anything,
     Choice,
@@ -27,9 +39,10 @@ from holdfast.spec.field_types import (
     Whole,
     object_schema,
 )
-from holdfast.spec.moments import Moment, parse_moment
+from holdfast.spec.moments import Moment, instant_of, parse_moment
+from holdfast.spec.patch import NO_PATCH, Patch, replace
 from holdfast.spec.policy import NAME_CHARS_MAX
-from holdfast.spec.problems import Fields, Where, did_you_mean, quoted
+from holdfast.spec.problems import Fields, Where, did_you_mean, meant, quoted
 from holdfast.spec.triggers import (
     AtTrigger,
     Between,
@@ -85,12 +98,24 @@ class Expressions(NamedTuple):
         try:
             found = parse_expression(text, FILE_FIELD_COUNTS)
         except CronError as refused:
+            patch = self._repaired(fields, at, text)
             for problem in refused.problems:
-                fields.report.add(problem.code, at, f"{fields.who}{problem.message}", problem.hint)
+                message = f"{fields.who}{problem.message}"
+                fields.report.add(problem.code, at, message, problem.hint, patch=patch)
             return
         if isinstance(found, Cron) and (weekday := numbered_weekday(found)):
             message = f"{fields.who}weekday {weekday} counts from 1 = Sunday"
             fields.report.note("numbered_weekday", at, message, "names such as MON-FRI cannot be misread")
+
+    def _repaired(self, fields: Fields, at: Where, text: str) -> Patch:
+        better = expression_like(text.strip(), FILE_FIELD_COUNTS)
+        if better is None:
+            return NO_PATCH
+        if not isinstance(at[-1], int):
+            return replace(at, better if isinstance(better, str) else [*better])
+        others = list(fields.data[str(at[-2])])
+        others[at[-1] : at[-1] + 1] = [better] if isinstance(better, str) else better
+        return replace(at, better) if isinstance(better, str) else replace(at[:-1], others)
 
     def schema(self) -> Schema:
         return TextOrTexts("cron expression").schema()
@@ -109,7 +134,9 @@ class CronText(NamedTuple):
             problems = refused.problems
             hints = dict.fromkeys(problem.hint for problem in problems if problem.hint)
             message = "; ".join(problem.message for problem in problems)
-            fields.wrong(problems[0].code, key, message, "; ".join(hints))
+            near = expression_like(text.strip())
+            near = near if isinstance(near, str) else UNKNOWN
+            fields.wrong(problems[0].code, key, message, "; ".join(hints), near)
             return None
         return text
 
@@ -125,8 +152,14 @@ class IntervalText(NamedTuple):
         try:
             return None if text is None else parse_interval(text).text
         except CronError as refused:
-            fields.wrong("invalid_interval", key, str(refused), refused.problems[0].hint)
+            fields.wrong(
+                "invalid_interval", key, str(refused), refused.problems[0].hint, self._like(str(text))
+            )
             return None
+
+    def _like(self, text: str) -> Any:
+        ms = duration_ms(f"{text}s" if text.isascii() and text.isdigit() else text[:100])
+        return UNKNOWN if ms is None else interval_text(min(max(ms, INTERVAL_MS_MIN), INTERVAL_MS_MAX))
 
     def schema(self) -> Schema:
         return {"type": "string", "pattern": r"^(\d+(ms|[smhdw]))+$"}
@@ -139,7 +172,9 @@ class ZoneName(NamedTuple):
         problem = None if name is None or fields.report.is_full else unknown_zone(name)
         if problem is None:
             return name if name in zone_names() else None
-        fields.wrong("unknown_timezone", key, *problem)
+        message, hint = problem
+        near = re.fullmatch(r"did you mean (\S+)\?", hint)
+        fields.wrong("unknown_timezone", key, message, hint, near[1] if near else "UTC")
         return None
 
     def schema(self) -> Schema:
@@ -161,7 +196,9 @@ class MomentText(NamedTuple):
         if moment is not None and self._allows(moment):
             return moment
         message = f"{fields.who}{key} must be {self._wanted}, not {quoted(text)}"
-        fields.report.add("invalid_time", at, message, self._hint(moment))
+        near = instant_of(text)
+        near = near[:10] if self.is_date and near is not UNKNOWN else near
+        fields.report.add("invalid_time", at, message, self._hint(moment), near=near)
         return None
 
     def _allows(self, moment: Moment) -> bool:
@@ -242,7 +279,9 @@ class Statuses(NamedTuple):
             if text not in options:
                 message = f"{fields.who}a status must be {' or '.join(options)}, not {quoted(text)}"
                 hint = did_you_mean(text, options) or "write completed or failed"
-                fields.report.add("invalid_choice", (*fields.at, key, index), message, hint)
+                near = meant("choice", text, options)
+                near = "completed" if near is UNKNOWN else near
+                fields.report.add("invalid_choice", (*fields.at, key, index), message, hint, near=near)
         return texts or None
 
     def schema(self) -> Schema:

@@ -126,6 +126,15 @@ class Scope:
                 return f'it stands inside the foreach "{loops[0]}", whose steps cannot be seen after it'
         return "it does not run before this point"
 
+    def loop_of(self, step_id: str) -> str | None:
+        """The finished foreach that a step stands in, whose output can be seen from here."""
+        loops = [
+            around.step
+            for around in self._homes.get(step_id, ())
+            if around.is_loop and self.step(around.step)
+        ]
+        return loops[0] if loops else None
+
     def names(self) -> set[str]:
         """All bare names that can be seen: what a misspelt one could have been."""
         return self.step_ids() | self._inputs | {frame.binding for frame in self._frames if frame.binding}

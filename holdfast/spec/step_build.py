@@ -10,9 +10,21 @@ from collections.abc import Collection, Iterator
 from functools import cache
 from typing import Any, Final, TypeVar
 
+from holdfast.spec.conversions import UNKNOWN
 from holdfast.spec.field_types import Table, make, read_table, required_in
+from holdfast.spec.patch import NO_PATCH, drop, put, replace
 from holdfast.spec.policy import StepPolicy
-from holdfast.spec.problems import Fields, Report, Where, did_you_mean, nearest, quoted, type_name
+from holdfast.spec.problems import Fields, Report, Where, did_you_mean, meant, nearest, quoted, type_name
+from holdfast.spec.step_blanks import (
+    blank_of,
+    default_kind,
+    default_name,
+    kind_told_by,
+    step_id_for,
+    step_of_text,
+    unwrapped,
+    wrapped_step,
+)
 from holdfast.spec.step_keys import (
     ANSWER_KEYS,
     IMPLIED_KINDS,
@@ -24,6 +36,7 @@ from holdfast.spec.step_keys import (
     Kind,
     Steps,
     implied_kind,
+    steps_of,
 )
 from holdfast.spec.steps import Answer, Body, Definition, Origin, ParallelBody, WorkflowStep
 
@@ -34,14 +47,22 @@ def definition_from(data: Any, report: Report, record: type[AnyDefinition]) -> A
     """The definition that plain data spell; where the report has problems afterwards, it has holes."""
     if not isinstance(data, dict):
         hint = "it starts with `name:` and `steps:`"
-        report.add("wrong_type", (), f"a workflow must be a mapping, not {type_name(data)}", hint)
+        near = {"name": default_name(report.source), "steps": data} if isinstance(data, list) else UNKNOWN
+        report.add("wrong_type", (), f"a workflow must be a mapping, not {type_name(data)}", hint, near=near)
         raise report.refusal()
     fields = Fields(report, data, (), misfit="invalid_policy")
     # That there are no steps is a matter of contents, for which there are better words.
-    fields.expect(SPEC_KEYS, required=[name for name in required_in(SPEC_KEYS) if name != "steps"])
+    fields.expect(
+        SPEC_KEYS,
+        required=[name for name in required_in(SPEC_KEYS) if name != "steps"],
+        elsewhere=lambda key: unwrapped(data, key, "steps"),
+        blanks=lambda key: default_name(report.source) if key == "name" else UNKNOWN,
+    )
     found = _with_steps(SPEC_KEYS, fields)
     found["inputs"] = found.get("inputs") or None  # to declare none is to declare nothing
-    origin = Origin(report.document, report.source, tuple(report.notes), is_stored=report.is_stored)
+    origin = Origin(
+        report.document, report.source, tuple(report.notes), report.given, is_stored=report.is_stored
+    )
     return make(record, found | {"origin": origin})
 
 
@@ -66,7 +87,10 @@ def _branches_from(branches: list[Any], fields: Fields, at: Where) -> Iterator[t
             yield _steps_from(branch, fields.report, (*at, i))
             continue
         message = f"{fields.who}a branch must be a list of steps, not {type_name(branch)}"
-        fields.report.add("wrong_type", (*at, i), message, "use `steps` where each branch is one step")
+        near = steps_of(branch)
+        fields.report.add(
+            "wrong_type", (*at, i), message, "use `steps` where each branch is one step", near=near
+        )
         fields.report.cannot_read(branch)
         yield ()
 
@@ -82,13 +106,27 @@ _HOLE: Final = ParallelBody()
 def _read_step(report: Report, data: Any, at: Where) -> WorkflowStep:
     if not isinstance(data, dict):
         message = f"a step must be a mapping, not {type_name(data)}"
-        report.add("wrong_type", at, message, "write {id: name, tool: name}")
+        report.add("wrong_type", at, message, "write {id: name, tool: name}", near=step_of_text(data))
         report.settle((*at, "id"))
         report.cannot_read(data)
         return WorkflowStep("", "parallel", _HOLE)
     step_id = data.get("id")
     who = f"step {quoted(step_id)}: " if step_id else ""
     fields = Fields(report, data, at, who, misfit="invalid_policy")
+    if (inner := wrapped_step(data, _keys_of_all())) is not None:
+        (name,) = data
+        message = f"unknown key {quoted(name)}"
+        report.add(
+            "unknown_key",
+            (*at, name),
+            message,
+            f"write `- id: {name}`",
+            of_key=True,
+            patch=replace(at, inner),
+        )
+        report.settle((*at, "id"))
+        report.cannot_read(data)
+        return WorkflowStep("", "parallel", _HOLE)
     kind, certain = _kind_of(fields)
     if kind is None:
         return _unknown_step(fields)
@@ -118,7 +156,7 @@ def _some(table: Table, rules: Kind) -> Table:
 def _unknown_step(fields: Fields) -> WorkflowStep:
     """A step of an unknown kind: what it means cannot be said, but its id, its policy, the steps inside it and the keys
     that no kind has can be read."""
-    fields.expect(_keys_of_all(), required=("id",))
+    fields.expect(_keys_of_all(), required=("id",), blanks=lambda _: step_id_for(fields))
     read_table(POLICY_KEYS, fields)
     fields.report.cannot_read({key: value for key, value in fields.data.items() if key != "id"})
     for key in ("steps", "then", "else"):
@@ -136,32 +174,41 @@ def _kind_of(fields: Fields) -> tuple[str | None, bool]:
     if kind is None or kind in KINDS:
         return kind, True
     message = f"unknown kind {quoted(kind)}; the kinds are {', '.join(KINDS)}"
-    fields.wrong("unknown_kind", "kind", message, did_you_mean(kind, KINDS) or "choose one of them")
+    near = UNKNOWN if fields.report.is_full else meant("kind", kind, KINDS)
+    hint = did_you_mean(kind, KINDS) or "choose one of them"
+    fields.wrong(
+        "unknown_kind", "kind", message, hint, default_kind(fields.data) if near is UNKNOWN else near
+    )
     return nearest(kind, KINDS), False
 
 
 def _silent_kind(fields: Fields) -> str | None:
     implied = implied_kind(fields.data)
     if implied is None and not _is_kind_misspelt(fields.data):
-        fields.wrong("missing_key", "kind", 'the key "kind" or "tool" is missing', _hint_of_kind(fields.data))
+        message = 'the key "kind" or "tool" is missing'
+        near = UNKNOWN if _is_kind_claimed(fields) else default_kind(fields.data)
+        fields.wrong("missing_key", "kind", message, _hint_of_kind(fields.data), near)
     return implied
 
 
 def _hint_of_kind(keys: Collection[str]) -> str:
-    told = [kind for kind, rules in KINDS.items() if rules.is_told_by(keys)]
-    if told:
-        return f"did you mean kind: {told[0]}?"
-    owners = [kind for kind, rules in KINDS.items() if any(key in rules.keys for key in keys)]
-    if owners:
-        return f"did you mean kind: {owners[0]}?"
-    return f"the kinds are {', '.join(KINDS)}"
+    told = kind_told_by(keys)
+    return f"did you mean kind: {told}?" if told else f"the kinds are {', '.join(KINDS)}"
+
+
+_KIND_WORDS: Final = frozenset({"kind", *(first for first, *_ in IMPLIED_KINDS.values())})
 
 
 def _is_kind_misspelt(keys: Collection[str]) -> bool:
     """Whether an unknown key, which is reported by itself, was meant to say the kind."""
-    words = {"kind", *(first for first, *_ in IMPLIED_KINDS.values())}
     known = _keys_of_all()
-    return any(key not in known and nearest(key, known) in words for key in keys)
+    return any(key not in known and nearest(key, known) in _KIND_WORDS for key in keys)
+
+
+def _is_kind_claimed(fields: Fields) -> bool:
+    """Whether the repair of an unknown key says the kind."""
+    known = _keys_of_all()
+    return any(key not in known and fields.meant_key(key, known) in _KIND_WORDS for key in fields.data)
 
 
 @cache
@@ -178,12 +225,21 @@ def _expect_keys(fields: Fields, kind: str, rules: Kind, certain: bool) -> None:
         for name in (*required_in(rules.keys), *rules.one_of):
             fields.report.settle((*fields.at, name))
     required = [name for name in required_in(own) if certain or name == "id"]
-    fields.expect({*own, *common}, required, near={*own, *rules.common}, hint_of=_owners)
+    fields.expect(
+        {*own, *common},
+        required,
+        near={*own, *rules.common},
+        hint_of=_owners,
+        blanks=lambda key: blank_of(fields, key),
+        certain=certain,
+    )
     for key in common:
         if key in fields.data and key not in own and key not in rules.common:
             message = f"{fields.who}{key} has no meaning on a step of kind {kind}"
             hint = f"it belongs to the kinds {', '.join(_takers(key))}"
-            fields.report.add("invalid_policy", (*fields.at, key), message, hint, of_key=True)
+            at = (*fields.at, key)
+            patch = drop(at) if certain else NO_PATCH
+            fields.report.add("invalid_policy", at, message, hint, of_key=True, patch=patch)
     _expect_one(fields, rules, certain)
 
 
@@ -192,7 +248,12 @@ def _expect_one(fields: Fields, rules: Kind, certain: bool) -> None:
     if rules.one_of and not given and rules.one_of_is_required and certain:
         names = [f'"{key}"' for key in rules.one_of]
         hint = f"add `{rules.one_of[0]}: …`"
-        fields.wrong("missing_key", rules.one_of[0], f"the key {_or(names)} is missing", hint)
+        near, is_remote = blank_of(fields, rules.one_of[0]), fields.data.get("kind") == "tool_remote"
+        patch = (
+            put((*fields.at, "kind"), "tool") if is_remote else NO_PATCH
+        )  # without a server it is one of this
+        message = f"the key {_or(names)} is missing"
+        fields.wrong("missing_key", rules.one_of[0], message, hint, near, patch)
     if len(given) > 1:
         message = f"{given[0]} and {given[1]} exclude each other"
         fields.wrong("exclusive_keys", given[1], message, "keep one of them")

@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from holdfast.spec.conversions import UNKNOWN
 from holdfast.spec.field_types import (
     Anything,
     Arguments,
@@ -35,6 +36,7 @@ from holdfast.spec.field_types import (
 )
 from holdfast.spec.inputs import WHOLE_WORDS
 from holdfast.spec.jsonschema import keywords_schema
+from holdfast.spec.patch import drop, replace
 from holdfast.spec.policy import (
     ATTEMPTS_MAX,
     CONCURRENCY_MAX,
@@ -75,13 +77,26 @@ LIFETIME_SECS_MAX: Final = 10 * TIMEOUT_SECS_MAX  # of a stored output
 # ---------------------------------------------------------------------------------- shapes of this notation alone
 
 
+def steps_of(value: Any) -> Any:
+    """The list of steps that a mapping was meant to be: one step, or steps by their ids; or UNKNOWN."""
+    if not isinstance(value, dict):
+        return UNKNOWN
+    if {"id", "tool", "kind", "uses"} & value.keys():
+        return [value]
+    if not value or not all(isinstance(step, dict | str) for step in value.values()):
+        return UNKNOWN
+    return [
+        {"id": name, **(step if isinstance(step, dict) else {"tool": step})} for name, step in value.items()
+    ]
+
+
 class Steps(NamedTuple):
     """A list of steps, which is left as it is: the tree is read elsewhere."""
 
     low: int = 0
 
     def read(self, fields: Fields, key: str) -> list[Any] | None:
-        items: list[Any] | None = fields.get(key, list, "a list of steps")
+        items: list[Any] | None = fields.get(key, list, "a list of steps", steps_of(fields.data.get(key)))
         return items
 
     def schema(self) -> Schema:
@@ -125,7 +140,14 @@ class ErrorKinds(NamedTuple):
         for i, kind in enumerate(() if kinds is None else fields.data[key]):
             if isinstance(kind, str) and kind in NEVER_RETRIED:
                 message = f"{fields.who}errors of kind {quoted(kind)} are never retried"
-                fields.report.add("invalid_policy", (*fields.at, key, i), message, "remove it")
+                at, others = (*fields.at, key), [one for one in kinds or () if one not in NEVER_RETRIED]
+                fields.report.add(
+                    "invalid_policy",
+                    (*at, i),
+                    message,
+                    "remove it",
+                    patch=replace(at, others) if others else drop(at),
+                )
         return kinds
 
     def schema(self) -> Schema:
@@ -162,7 +184,10 @@ def _ordered(first: str, last: str) -> Callable[[Fields, Any], None]:
         if small > large:
             key = last if last in fields.data else first
             message = f"{first} ({small}) exceeds {last} ({large})"
-            fields.wrong("invalid_policy", key, message, "set both, the first no larger than the second")
+            near = small if key == last else large
+            fields.wrong(
+                "invalid_policy", key, message, "set both, the first no larger than the second", near
+            )
 
     return rule
 
@@ -179,10 +204,11 @@ def _quorum_can_be_met(fields: Fields, quorum: Quorum) -> None:
             "of",
             "of is empty, so the step could never be approved",
             "list the approvers, or leave it out",
+            patch=drop((*fields.at, "of")),
         )
     if names and quorum.need > names:
         message = f"need ({quorum.need}) exceeds the number of names in of ({names})"
-        fields.wrong("invalid_policy", "need", message, "list more names, or lower need")
+        fields.wrong("invalid_policy", "need", message, "list more names, or lower need", names)
 
 
 # -------------------------------------------------------------------------------------------------- the tables

@@ -14,9 +14,11 @@ from typing import Any, Final, Literal, NamedTuple
 import msgspec
 
 from holdfast.errors import Problem
+from holdfast.spec.conversions import UNKNOWN
 from holdfast.spec.policy import NO_POLICY, StepPolicy
-from holdfast.spec.problems import Where
+from holdfast.spec.problems import Report, Where
 from holdfast.spec.read import Document
+from holdfast.spec.repairs import Source
 
 POLL_INTERVAL_MS: Final = 1_000  # the first poll is soon, since many calls finish within a second
 POLL_MAX_MS: Final = 60_000
@@ -185,17 +187,24 @@ class FinalCallback(msgspec.Struct, frozen=True):
 class Origin:
     """Where a definition came from. Two definitions that say the same are equal wherever they came from."""
 
-    __slots__ = ("document", "is_stored", "notes", "source")
+    __slots__ = ("document", "given", "is_stored", "notes", "source")
 
     def __init__(
         self,
         document: Document | None = None,
         source: str = "",
         notes: tuple[Problem, ...] = (),
+        given: Source | None = None,
         *,
         is_stored: bool = False,
     ) -> None:
         self.document, self.source, self.notes, self.is_stored = document, source, notes, is_stored
+        self.given = given  # the data that it was made of, which patches are for
+
+    def report(self) -> Report:
+        """An empty report on the definition."""
+        data = UNKNOWN if self.given is None else self.given.data
+        return Report(self.document, self.source, is_stored=self.is_stored, data=data)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Origin)

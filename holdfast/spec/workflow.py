@@ -47,7 +47,8 @@ class WorkflowSpec(Definition, frozen=True, dict=True):
     @classmethod
     def from_data(cls, data: Any, source: str = "", name: str | None = None) -> WorkflowSpec:
         """Make a definition from plain data, as JSON has it. `name`, if given, replaces the name in the data."""
-        return _built(named(plain_from(data, source), name), Report(None, source))
+        plain = named(plain_from(data, source), name)
+        return _built(plain, Report(None, source, data=plain))
 
     @classmethod
     def from_stored(cls, text: str | bytes) -> WorkflowSpec:
@@ -62,7 +63,7 @@ class WorkflowSpec(Definition, frozen=True, dict=True):
         if self.origin.document is None and not self.origin.is_stored:
             # Records built in Python have not been validated; as data they pass the same checks as any definition.
             WorkflowSpec.from_data(self.to_data(), self.origin.source)
-        report = Report(self.origin.document, self.origin.source, is_stored=self.origin.is_stored)
+        report = self.origin.report()
         report.shape_is_read()
         check(self, report, template_env)
         if report.problems:
@@ -111,9 +112,9 @@ def _built(data: Any, report: Report) -> WorkflowSpec:
     return spec
 
 
-def examined(document: Document, report: Report, template_env: Collection[str]) -> WorkflowSpec:
-    """The parts of a document that can be read; every problem goes to the report."""
-    spec = definition_from(document.data, report, WorkflowSpec)
+def examined(data: Any, report: Report, template_env: Collection[str]) -> WorkflowSpec:
+    """The parts of a definition that can be read; every problem goes to the report."""
+    spec = definition_from(data, report, WorkflowSpec)
     report.shape_is_read()
     check(spec, report, template_env)
     return spec

@@ -1,0 +1,142 @@
+"""Texts that are not YAML, changed to what their author probably meant: tabs, braces without quotation marks, code fences.
+
+Knows common slips in a text. Must not know what any key means. Each slip is mended in the whole text, one after another, until
+the text can be read.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from typing import Final
+
+MEND_CHARS_MAX: Final = 64 * 1024  # a longer text is written by a program, whose slips are others
+
+
+def mended(text: str | bytes) -> Iterator[str]:
+    """Texts that may be read, each with one more slip mended than the one before."""
+    if len(text) > MEND_CHARS_MAX:
+        return
+    current = text.decode("utf-8", "replace") if isinstance(text, bytes) else text
+    for mend in _MENDS:
+        changed = mend(current)
+        if changed != current:
+            current = changed
+            yield current
+    if isinstance(text, bytes):
+        yield current
+
+
+def _without_control(text: str) -> str:
+    text = text.replace("\r\n", "\n").replace("\r", "\n")
+    return re.sub("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x84\x86-\x9f\ud800-\udfff\ufffd-\uffff]", "", text)
+
+
+def _out_of_fence(text: str) -> str:
+    """The first block of code in a text of Markdown."""
+    found = re.search(
+        r"^[ \t]*(?:```|~~~)[\w-]*[ \t]*\n(.*?)(?:^[ \t]*(?:```|~~~)|\Z)", text, re.MULTILINE | re.DOTALL
+    )
+    return found[1] if found else text
+
+
+def _one_document(text: str) -> str:
+    parts = [part for part in re.split(r"^---[ \t]*$", text, flags=re.MULTILINE) if part.strip()]
+    return next(
+        (part for part in parts if re.search(r"^(?:steps|nodes|schedules)\s*:", part, re.MULTILINE)), text
+    )
+
+
+def _without_tabs(text: str) -> str:
+    return re.sub(r"^[ \t]+", lambda found: found[0].replace("\t", "  "), text, flags=re.MULTILINE)
+
+
+_BRACED: Final = re.compile(
+    r"""(?P<before>[:\[,-]\s*)(?P<braced>\{\{[^{}"'\n]*\}\})(?=\s*[,\]}]|\s*$)""", re.MULTILINE
+)
+_LINE: Final = re.compile(
+    r"^(?P<key>[ ]*(?:- +)*[\w.$-]+:[ ]+|[ ]*(?:- +)+)(?P<value>\S.*?)[ ]*$", re.MULTILINE
+)
+
+
+def _braces_quoted(text: str) -> str:
+    text = _BRACED.sub(lambda found: f'{found["before"]}"{found["braced"].strip()}"', text)
+    return _each_value(
+        text, lambda value: "{{" in value and value[0] not in "\"'[{" or value.startswith("{{")
+    )
+
+
+def _values_quoted(text: str) -> str:
+    """Values that would be read as something else: with a colon, or a first character that YAML reserves."""
+    return _each_value(
+        text,
+        lambda value: (
+            value[0] in "@`%&*!" or (value[0] not in "\"'[{|>#" and re.search(r":(?: |$)", value) is not None)
+        ),
+    )
+
+
+def _each_value(text: str, is_meant: Callable[[str], bool]) -> str:
+    def quoted(found: re.Match[str]) -> str:
+        value = found["value"]
+        return found["key"] + (json.dumps(value, ensure_ascii=False) if is_meant(value) else value)
+
+    return _LINE.sub(quoted, text)
+
+
+def _quotes_closed(text: str) -> str:
+    def closed(found: re.Match[str]) -> str:
+        value = found["value"]
+        mark = value[0]
+        is_open = mark in "\"'" and value.count(mark) - value.count(f"\\{mark}") == 1
+        return found["key"] + (value + mark if is_open else value)
+
+    return _LINE.sub(closed, text)
+
+
+def _without_comments(text: str) -> str:
+    """JSON with comments, and commas before a closing bracket."""
+    if not text.lstrip().startswith(("{", "[", "//", "/*")):
+        return text
+    text = re.sub(r"/\*[^*]*(?:\*(?!/)[^*]*)*\*/", "", text)
+    text = re.sub(r"^\s*//.*$|(?<=[,{\[\s])//[^\"\n]*$", "", text, flags=re.MULTILINE)
+    return re.sub(r",(\s*[}\]])", r"\1", text)
+
+
+def _brackets_closed(text: str) -> str:
+    """The brackets that are open at the end of the text, or of a line of YAML."""
+    if text.lstrip().startswith(("{", "[")):
+        return text + _open_brackets(text)
+    return "\n".join(
+        line + _open_brackets(line) if re.search(r":\s*[{\[]|-\s+[{\[]", line) else line
+        for line in text.split("\n")
+    )
+
+
+def _open_brackets(text: str) -> str:
+    stack: list[str] = []
+    quote = ""
+    for letter in text:
+        if quote:
+            quote = "" if letter == quote else quote
+        elif letter in "\"'":
+            quote = letter
+        elif letter in "{[":
+            stack.append("}" if letter == "{" else "]")
+        elif letter in "}]" and stack and stack[-1] == letter:
+            stack.pop()
+    return "".join(reversed(stack))
+
+
+_MENDS: Final[tuple[Callable[[str], str], ...]] = (
+    _without_control,
+    _out_of_fence,
+    _without_tabs,
+    _without_comments,
+    _braces_quoted,
+    _values_quoted,
+    _quotes_closed,
+    _brackets_closed,
+    _one_document,
+)

@@ -1,0 +1,116 @@
+"""Broken definitions, repaired by the patches that their problems offer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from holdfast.errors import InvalidSpec, Problem
+from holdfast.spec.notation import definition_from, examined, repair
+from holdfast.spec.patch import PatchError, applied
+from holdfast.spec.read import look_at, write
+from holdfast.spec.repair import repaired
+from holdfast.spec.schedule import schedules_from_text
+from tests.spec.broken_specs import GRAPHS, SCHEDULES, STEPS
+
+BROKEN = {**STEPS, **{f"graph: {name}": text for name, text in GRAPHS.items()}}
+ROUNDS_MAX = 5
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_broken_definition_is_valid_after_the_offered_patches(name: str) -> None:
+    found = examined(BROKEN[name])
+    assert found.problems, "it is not broken"
+    mended = repair(found)
+    assert not mended.problems, mended.problems
+    definition_from(mended.data).validate()
+
+
+def test_most_definitions_are_valid_when_a_client_applies_each_patch_by_itself() -> None:
+    """As a client does that knows only RFC 6902: all patches in order, then it asks again."""
+    valid = [name for name, text in BROKEN.items() if _by_a_client(text)]
+    assert len(BROKEN) >= 60
+    assert len(valid) / len(BROKEN) >= 0.95, sorted(set(BROKEN) - set(valid))
+
+
+def _by_a_client(given: Any) -> bool:
+    for _ in range(ROUNDS_MAX):
+        found = examined(given)
+        if not found.problems:
+            return True
+        given = found.data
+        for problem in found.problems:
+            try:
+                given = applied(given, problem.patch)
+            except PatchError:
+                return False
+    return False
+
+
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_a_broken_schedule_file_is_valid_after_the_offered_patches(name: str) -> None:
+    text = SCHEDULES[name]
+    problems = _schedule_problems(text)
+    assert problems, "it is not broken"
+    mended = repaired(look_at(text).data, problems, lambda data: _schedule_problems(write(data)))
+    assert not mended.problems, mended.problems
+
+
+def _schedule_problems(text: str) -> Sequence[Problem]:
+    try:
+        schedules_from_text(text)
+    except InvalidSpec as refused:
+        return refused.problems
+    return ()
+
+
+def test_the_patch_leads_from_the_given_data_to_the_repaired_data() -> None:
+    found = examined(STEPS["many mistakes at once"])
+    mended = repair(found)
+    assert applied(found.data, mended.patch) == mended.data
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("name: w\nsteps: [{id: a, tool: t, timeout: 90s}]\n", {"timeout_secs": 90}),
+        ("name: w\nsteps: [{id: a, tool: t, timeout_ms: 1500}]\n", {"timeout_secs": 1.5}),
+        ("name: w\nsteps: [{id: a, tool: t, timeout_secs: PT1M30S}]\n", {"timeout_secs": 90}),
+        ("name: w\nsteps: [{id: a, tool: t, retries: 2}]\n", {"retry": {"max_attempts": 3}}),
+        ("name: w\nsteps: [{id: a, uses: t}]\n", {"tool": "t"}),
+    ],
+)
+def test_a_repair_keeps_what_was_meant(text: str, expected: dict[str, Any]) -> None:
+    step = repair(examined(text)).data["steps"][0]
+    assert expected.items() <= step.items()
+
+
+def test_data_gets_the_same_patches_as_text() -> None:
+    text = "name: w\nsteps: [{id: a, tol: fetch, args: {x: '{{ inputs.x | upper }}'}}]\n"
+    of_text, of_data = examined(text), examined(look_at(text).data)
+    assert [problem.patch for problem in of_text.problems] == [problem.patch for problem in of_data.problems]
+
+
+def test_a_problem_without_a_known_repair_has_no_patch() -> None:
+    (problem,) = examined("name: w\nsteps: []\n").problems
+    assert (problem.code, problem.patch) == ("no_steps", ())
+
+
+def test_a_key_is_not_taken_out_while_the_kind_of_its_step_is_uncertain() -> None:
+    found = examined("name: w\nsteps: [{id: a, kind: tolo, items: $.inputs.x, steps: [{id: b, tool: t}]}]\n")
+    assert all(operation["op"] != "remove" for problem in found.problems for operation in problem.patch)
+
+
+@pytest.mark.parametrize("text", ["{{" * 20_000, "$" + ".a-b" * 5_000, "1h " * 20_000, "[" * 60])
+def test_looking_for_a_repair_takes_no_longer_than_reading(text: str) -> None:
+    spec = {"name": "w", "steps": [{"id": "a", "tool": "t", "args": {"x": text}, "timeout_secs": text}]}
+    assert examined(spec).problems
+
+
+def test_the_patches_of_many_problems_stay_small() -> None:
+    edges = [{"from": "a", "to": "a"} for _ in range(5_000)]
+    found = examined({"name": "f", "start": "a", "nodes": {"a": {"service": "s"}}, "edges": edges})
+    assert len(found.problems) == 100
+    assert len(write([list(problem.patch) for problem in found.problems])) < 2_000_000

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from holdfast.cli.fix import fix
 from holdfast.cli.options import load_tools, settings_of
 from holdfast.cli.parser import Given
 from holdfast.cli.render import now_ms, problem_data, problem_lines
@@ -18,9 +20,10 @@ from holdfast.ops.skills import SKILL
 from holdfast.schedule.of_spec import notes_on
 from holdfast.spec import flow_nodes, steps
 from holdfast.spec.catalog import WorkflowCatalog
+from holdfast.spec.conversions import UNKNOWN
 from holdfast.spec.flow import FlowSpec
 from holdfast.spec.notation import Definition, looked_at
-from holdfast.spec.problems import Report, Where, did_you_mean, quoted
+from holdfast.spec.problems import Report, Where, did_you_mean, nearest, quoted
 from holdfast.spec.read import Document, look_at, text_of
 from holdfast.spec.schedule import (
     ScheduleSpec,
@@ -49,7 +52,11 @@ def command(given: Given) -> int:
     reserve_stdout()
     settings = settings_of(given)
     known = load_tools(settings).names() if settings.tools else None
-    found = _together([_checked(file, known, settings) for file in map(Path, given.arguments)])
+    files = [Path(file) for file in given.arguments]
+    if given.has("--fix"):
+        for file in files:
+            fix(file, partial(_read, file, known, settings), is_sure=given.has("--yes"))
+    found = _together([_checked(file, known, settings) for file in files])
     is_valid = not any(one.problems for one in found)
     if given.has("--json"):
         is_written = give({"valid": is_valid, "files": [_data(one) for one in found]})
@@ -62,18 +69,21 @@ def command(given: Given) -> int:
 
 def _checked(file: Path, known: Collection[str] | None, settings: Settings) -> Checked:
     try:
-        if file.name == SKILL:
-            return _of_skill(file)
-        document = look_at(text_of(file), str(file))
-        if is_schedule_file(file.name) or holds_schedules(document.data):
-            return _of_schedules(file, document)
-        return _of_workflow(file, document, known, settings)
+        return _of_skill(file) if file.name == SKILL else _read(file, known, settings, text_of(file))
     except InvalidSpec as error:
         return Checked(file, [one if one.source else _placed(one, file) for one in error.problems])
     except LimitExceeded as error:
         return Checked(file, [Problem(error.code, str(error), source=str(file))])
     except OSError as error:
         return Checked(file, [Problem("unreadable", f"cannot be read: {error.strerror}", source=str(file))])
+
+
+def _read(file: Path, known: Collection[str] | None, settings: Settings, text: str | bytes) -> Checked:
+    """What is found in the text of a file; raises InvalidSpec with every problem of one that cannot be used."""
+    document = look_at(text, str(file))
+    if is_schedule_file(file.name) or holds_schedules(document.data):
+        return _of_schedules(file, document)
+    return _of_workflow(file, document, known, settings)
 
 
 def _placed(problem: Problem, file: Path) -> Problem:
@@ -119,7 +129,8 @@ def report_unknown_tools(spec: Definition, known: Collection[str], report: Repor
     for at, who, tool in _tools_called(spec):
         if tool not in known:
             message = f"{who}: unknown tool {quoted(tool)}"
-            report.add("unknown_tool", at, message, did_you_mean(tool, known) or others)
+            near = nearest(tool, known) or UNKNOWN
+            report.add("unknown_tool", at, message, did_you_mean(tool, known) or others, near=near)
 
 
 def _tools_called(spec: Definition) -> Iterator[tuple[Where, str, str]]:
@@ -153,4 +164,7 @@ def _data(found: Checked) -> dict[str, Any]:
         "valid": not found.problems,
         "problems": [problem_data(problem) for problem in found.problems],
         "notes": [problem_data(note) for note in found.notes],
+        "patches": [
+            {"pointer": one.pointer, "patch": list(one.patch)} for one in found.problems if one.patch
+        ],
     }

@@ -41,6 +41,7 @@ from holdfast.runtime.commands import check_parent, checked_inputs
 from holdfast.runtime.compose import Options, database_path, embedded, lock_of
 from holdfast.runtime.door import ResidentRun
 from holdfast.runtime.engine import Engine
+from holdfast.runtime.planning import Validation
 from holdfast.runtime.rerun import Again
 from holdfast.runtime.starts import RerunRun, StartRun
 from holdfast.spec.flow import FlowSpec
@@ -55,6 +56,7 @@ from holdfast.tools.remote import RemoteCaller
 from holdfast.tools.secrets import Provider, Secrets
 from holdfast.values import DEFAULT_TENANT, Error, Millis, RunId, RunNo, StepState, decode, job_id
 from holdfast.views.events import Events, RunEvent, events_of
+from holdfast.views.outline import Outline
 from holdfast.views.outputs import output_of
 from holdfast.views.runs import list_runs
 from holdfast.views.steps import StepView, read_steps
@@ -249,13 +251,15 @@ class Holdfast:
         labels: Mapping[str, str] | None = None,
         parent_job_id: str | None = None,
         final_callback: FinalCallback | None = None,
+        plan_hash: str | None = None,
     ) -> RunHandle:
         """Start a run. When this returns, the run is durable: it will finish even if this process crashes.
 
         `spec` is a WorkflowSpec or FlowSpec, YAML text, the path of a file, a dict, or the name of a published workflow. With a
         `request_id` there is one run however often this is called; the same id with another workflow or other inputs
         raises RequestConflict. `parent_job_id` is stored with the run and shown with it. `final_callback` is called when the run
-        ends: a URL, or `{"url": …, "secret_env": …}` for a signed request.
+        ends: a URL, or `{"url": …, "secret_env": …}` for a signed request. With a `plan_hash`, as `plan` gives it, nothing is
+        started if the plan has changed since: PlanChanged is raised.
         """
         given = checked_inputs(inputs)
         refuse_bent(given, "inputs")
@@ -265,6 +269,8 @@ class Holdfast:
             read = self._read(spec)
         else:
             read, number = await self._engine.starts.published(name)
+        if plan_hash is not None:
+            await self._engine.commands.planning.check_hash(DEFAULT_TENANT, read, plan_hash)
         order = StartRun(
             definition=read,
             inputs=given,
@@ -277,6 +283,17 @@ class Holdfast:
             order.request_id, order.workflow = request_id, name or self._engine.plans.content_of(read)
         begun = await self._engine.starts.start(order)
         return RunHandle(self._engine, begun.no, begun.run_id)
+
+    async def validate(self, spec: Mapping[str, Any] | str) -> Validation:
+        """Check a definition, as data or YAML text: every problem with the JSON Patch that repairs it, and the plan of a
+        valid one. Nothing is stored or executed."""
+        return await self._engine.commands.validate(DEFAULT_TENANT, spec)
+
+    async def plan(self, spec: Spec) -> Outline:
+        """Return what a run would do: its steps, the tools that it calls, and a hash that `start` can require. Nothing is stored
+        or executed."""
+        what = _published_name(spec)
+        return await self._engine.commands.plan_of(DEFAULT_TENANT, what or self._read(spec))
 
     async def publish(self, spec: Spec) -> str:
         """Publish a workflow under its name, so that `start("name")` starts it; returns its version.

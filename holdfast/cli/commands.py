@@ -154,13 +154,34 @@ VALIDATE: Final = Command(
     """\
 A file named schedules.yaml or *.schedules.yaml, or with the key `schedules`, is checked as a schedule file. Schedule files
 are also checked together: no two schedules may have the same id or webhook path. Of a SKILL.md the front matter is checked.
-With --tools, a step that names any other tool is a problem too.""",
+With --tools, a step that names any other tool is a problem too.
+
+With --fix, the repairs that are known are shown as a diff and then written to the files; on a terminal you are asked first,
+unless you give --yes. Comments and layout stay as far as possible.""",
     (
         "holdfast validate hello.yaml",
+        "holdfast validate hello.yaml --fix",
         "holdfast validate flows/*.yaml --tools tools",
         "holdfast validate schedules/*.schedules.yaml",
     ),
     (Argument("FILE", "The files to check.", many=True, files="yaml"),),
+    (
+        TOOLS,
+        Flag("--fix", "Repair what can be repaired: show the changes, then write them."),
+        Flag("--yes", "Write the repairs without asking."),
+        *EVERY,
+    ),
+)
+PLAN: Final = Command(
+    "plan",
+    "Show what a workflow would do: its steps, the tools that it calls, and which of them are destructive.",
+    "holdfast.cli.plan:command",
+    """\
+Nothing is executed or stored. The tools of --tools say whether they are destructive, read-only or idempotent
+(@tool(destructive=True)). The hash changes with the definition, the workflows that it names, and the marks of its tools: a start
+with `plan_hash` is refused if the plan has changed since.""",
+    ("holdfast plan hello.yaml", "holdfast plan hello.yaml --tools tools --json"),
+    (Argument("FILE", "The workflow file.", files="yaml"),),
     (TOOLS, *EVERY),
 )
 SCHEMA: Final = Command(
@@ -823,7 +844,7 @@ VERSION: Final = Command(
 )
 
 SHELVES: Final = {
-    "Write and run": (INIT, RUN, START, VALIDATE, SCHEMA),
+    "Write and run": (INIT, RUN, START, VALIDATE, PLAN, SCHEMA),
     "Manage runs": (RUNS_LIST, RUNS_SHOW, RUNS_WATCH, RUNS_LOGS, RUNS_EXPLAIN, RUNS_CANCEL, RUNS_RERUN),
     "Answer waiting runs": (APPROVE, SIGNAL, RESUME),
     "Run a server": (UP, MCP, WORKER, NODES, DEMO),

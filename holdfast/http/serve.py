@@ -36,6 +36,7 @@ from holdfast.http.routes import (
     folders,
     keys,
     ops,
+    plans,
     runs,
     schedules,
     task_api,
@@ -66,6 +67,7 @@ BACKLOG: Final = 2_048
 
 ROUTES: Final = (
     *runs.ROUTES,
+    *plans.ROUTES,
     *waits.ROUTES,
     *approvals.ROUTES,
     *events.ROUTES,

@@ -23,6 +23,7 @@ from holdfast.runtime.clock import Clock
 from holdfast.runtime.door import ResidentRun
 from holdfast.runtime.gate import Gate
 from holdfast.runtime.idempotency import Kept
+from holdfast.runtime.planning import Planning, Validation
 from holdfast.runtime.plans import Given, Plans
 from holdfast.runtime.rerun import Again
 from holdfast.runtime.runs import Runs
@@ -34,6 +35,7 @@ from holdfast.store.base import Store
 from holdfast.store.batch import Batch
 from holdfast.store.records import Publication, Release, RunRow, Workflow
 from holdfast.values import RunId, Status, encode, is_text
+from holdfast.views.outline import Outline
 from holdfast.waits.approvals import Approvals
 from holdfast.waits.callbacks import Callbacks, Resumed
 
@@ -54,8 +56,10 @@ class Commands:
         runs: Runs,
         approvals: Approvals,
         callbacks: Callbacks,
+        planning: Planning,
     ) -> None:
         self._store, self._clock, self._gate, self._plans = store, clock, gate, plans
+        self.planning = planning
         self._starts, self._runs, self._approvals, self._callbacks = starts, runs, approvals, callbacks
         self._publishing = asyncio.Lock()  # a release number belongs to one content for ever
         self._at_work: set[asyncio.Task[Any]] = set()
@@ -68,6 +72,17 @@ class Commands:
         """A definition as a record; equal content is parsed once. `name`, if given, replaces the name in the
         definition."""
         return await self._plans.read_in_turns(definition, name)
+
+    async def validate(self, tenant: str, definition: str | Mapping[str, Any]) -> Validation:
+        """Every problem of a definition with its repair, and the plan of a valid one. Nothing is stored."""
+        return await self.planning.validate(tenant, definition)
+
+    async def plan_of(
+        self, tenant: str, what: Definition | Mapping[str, Any] | str, number: int | None = None
+    ) -> Outline:
+        """What a definition, or the release that a name refers to, would do. Nothing is stored or executed."""
+        spec, _, _ = await self._meant(tenant, what, number)
+        return await self.planning.outline(tenant, spec)
 
     async def create_flow(self, tenant: str, name: str, description: str = "") -> str:
         """Create a workflow without a published release and return its id. An existing workflow of that name is left
@@ -207,17 +222,20 @@ class Commands:
         parent_job_id: str | None = None,
         trace: str = "",
         final_callbacks: Iterable[FinalCallback] = (),
+        plan_hash: str | None = None,
     ) -> tuple[RunRow, bool]:
         """Start a run of a definition, or of the release that a name refers to; `number` selects another release,
         also a draft.
 
         With a `request_id`, repeated calls return the same run; the second value says whether the run is new. `trace`
         is the traceparent of the caller. A new run is returned in the state in which it was accepted. Each entry of
-        `final_callbacks` is a URL, or {url, secret_env}.
+        `final_callbacks` is a URL, or {url, secret_env}. With a `plan_hash`, the run starts only if the plan still has it.
         """
         given = checked_inputs(inputs)
         check_parent(parent_job_id)
         spec, number, word = await self._meant(tenant, what, number)
+        if plan_hash is not None:
+            await self.planning.check_hash(tenant, spec, plan_hash)
         order = StartRun(
             definition=spec,
             inputs=given,

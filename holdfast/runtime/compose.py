@@ -43,6 +43,7 @@ from holdfast.runtime.fatal_runs import FatalRuns, mark_beside
 from holdfast.runtime.gate import Gate
 from holdfast.runtime.options import Options
 from holdfast.runtime.ownership import Ownership
+from holdfast.runtime.planning import Planning
 from holdfast.runtime.plans import Plans
 from holdfast.runtime.resident import Residents
 from holdfast.runtime.restore import Restore
@@ -266,7 +267,17 @@ def parts_of(
         door=door,
         effects=_effects(core, callbacks, polling, outbox, fires, kinds),
         services=_services(core, plugins, outbox, upkeep, polling, callbacks, wakes, fires, kinds),
-        commands=Commands(store, clock, gate, core.plans, starts, runs, approvals, callbacks),
+        commands=Commands(
+            store,
+            clock,
+            gate,
+            core.plans,
+            starts,
+            runs,
+            approvals,
+            callbacks,
+            Planning(starts, registry, core.options.template_env),
+        ),
         queries=queries,
         memory=memory,
         plans=core.plans,

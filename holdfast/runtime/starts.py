@@ -140,7 +140,7 @@ class Starts:
 
     async def _start(self, order: StartRun, request: tuple[str, str] | None) -> ResidentRun:
         spec, tenant = order.definition, order.tenant
-        ready = self._plans.at_hand(spec) or await self._plans.of_any(spec, partial(self._named, tenant))
+        ready = await self.ready(tenant, spec)
         started = RunStarted(
             msgspec.Raw(encoded(ready.inputs.filled(order.inputs))), env=self._environment(ready.plan)
         )
@@ -161,6 +161,10 @@ class Starts:
             )
         firing = None if order.firing is None else order.firing(new)
         return await self._begin(ready, new, started, request, order.trace, firing)
+
+    async def ready(self, tenant: str, spec: Definition) -> Ready:
+        """What runs of a definition need, with the workflows that it names as they are published now."""
+        return self._plans.at_hand(spec) or await self._plans.of_any(spec, partial(self._named, tenant))
 
     async def _rerun(self, order: RerunRun, request: tuple[str, str] | None) -> ResidentRun:
         row, before = await self.past(order.run_id, order.tenant)

@@ -38,6 +38,7 @@ from holdfast.api.types import (
     MadeKey,
     NextFires,
     NodePage,
+    Plan,
     Release,
     ReleasePage,
     RerunPreview,
@@ -48,6 +49,7 @@ from holdfast.api.types import (
     SchedulePage,
     Started,
     StepPage,
+    Validation,
     WhyReport,
     WorkerPage,
     Workflow,
@@ -143,11 +145,13 @@ class Client:
         labels: Mapping[str, str] | None = None,
         parent_job_id: str | None = None,
         final_callback: str | Mapping[str, str] | None = None,
+        plan_hash: str | None = None,
     ) -> Started:
         """Start a run of a published workflow, by name, or of a definition given as a record, data or YAML text.
 
         The run is durable when this returns. Repeating a `request_id` returns the same run. When the run ends, the result is sent
-        to `final_callback`: a URL, or `{"url": …, "secret_env": …}`.
+        to `final_callback`: a URL, or `{"url": …, "secret_env": …}`. With a `plan_hash`, as `plan` gives it, nothing is started
+        if the plan has changed since.
         """
         callback = {"url": final_callback} if isinstance(final_callback, str) else final_callback
         what = "workflow" if isinstance(workflow, str) and is_name(workflow) else "spec"
@@ -159,6 +163,7 @@ class Client:
             "labels": labels,
             "parent_job_id": parent_job_id,
             "final_callback": callback,
+            "plan_hash": plan_hash,
         }
         said = {name: value for name, value in body.items() if value is not None}
         return await self._post("/runs", Started, said, request_key=None if request_id is None else "")
@@ -446,6 +451,18 @@ class Client:
         plain = _plain(definition)
         said = {"yaml": plain} if isinstance(plain, str) else {"body": plain}
         return await self._connection.ask("POST", f"{API}/workflows", Release, query=query, **said)
+
+    @checked
+    async def validate(self, definition: Spec) -> Validation:
+        """Check a definition: every problem with its repair, and the plan of a valid one. Nothing is stored."""
+        return await self._post("/validate", Validation, {"spec": _plain(definition)})
+
+    @checked
+    async def plan(self, workflow: Spec, number: int | None = None) -> Plan:
+        """Return what a run of a published workflow or of a definition would do. Nothing is stored or executed."""
+        what = "workflow" if isinstance(workflow, str) and is_name(workflow) else "spec"
+        said = {what: _plain(workflow)} | ({} if number is None else {"number": number})
+        return await self._post("/plan", Plan, said)
 
     @checked
     async def workflows(self, *, cursor: str | None = None, limit: int = 100) -> WorkflowPage:

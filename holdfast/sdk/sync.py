@@ -30,6 +30,7 @@ from holdfast.api.types import (
     MadeKey,
     NextFires,
     NodePage,
+    Plan,
     Release,
     ReleasePage,
     RerunPreview,
@@ -40,6 +41,7 @@ from holdfast.api.types import (
     SchedulePage,
     Started,
     StepPage,
+    Validation,
     WhyReport,
     WorkerPage,
     Workflow,
@@ -100,6 +102,7 @@ class SyncClient:
         labels: Mapping[str, str] | None = None,
         parent_job_id: str | None = None,
         final_callback: str | Mapping[str, str] | None = None,
+        plan_hash: str | None = None,
     ) -> Started:
         return self._do(
             self._client.start(
@@ -110,6 +113,7 @@ class SyncClient:
                 labels=labels,
                 parent_job_id=parent_job_id,
                 final_callback=final_callback,
+                plan_hash=plan_hash,
             )
         )
 
@@ -290,6 +294,12 @@ class SyncClient:
 
     def publish(self, definition: Spec, *, number: int | None = None, draft: bool = False) -> Release:
         return self._do(self._client.publish(definition, number=number, draft=draft))
+
+    def validate(self, definition: Spec) -> Validation:
+        return self._do(self._client.validate(definition))
+
+    def plan(self, workflow: Spec, number: int | None = None) -> Plan:
+        return self._do(self._client.plan(workflow, number))
 
     def nodes(self) -> NodePage:
         return self._do(self._client.nodes())

@@ -7,9 +7,10 @@ import inspect
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any, Final, Literal, overload
+from typing import Any, Final, Literal, TypeVar, overload
 
 from holdfast.errors import NotFound
+from holdfast.tools.annotations import UNSAID, Annotations
 from holdfast.tools.builtin import builtins
 from holdfast.tools.context import Context
 from holdfast.tools.failures import ToolError
@@ -33,13 +34,16 @@ Isolation = Literal["process"]
 _NAME: Final = "__holdfast_tool__"
 _ISOLATION: Final = "__holdfast_isolate__"
 _CALLBACK: Final = "__holdfast_callback__"
+_ANNOTATIONS: Final = "__holdfast_annotations__"
+
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 class Tool:
     """A function that steps can call, with its settings."""
 
     __slots__ = (
-        "_signature", "bind", "context", "fn", "is_async", "is_plain", "is_remote", "isolated", "name", "runs_in", "spread",
+        "_signature", "annotations", "bind", "context", "fn", "is_async", "is_plain", "is_remote", "isolated", "name", "runs_in", "spread",
         "suspends", "takes_callback",
     )  # fmt: skip
 
@@ -64,6 +68,7 @@ class Tool:
         self.context = self._signature.context
         # it receives a callback URL for a pending result
         self.takes_callback = bool(getattr(fn, _CALLBACK, False))
+        self.annotations: Annotations = getattr(fn, _ANNOTATIONS, UNSAID)
         self.is_remote = False  # it runs on another machine, so its files are not here
         # Learnt at run time: a tool that never waits needs no task of its own.
         self.suspends = self.runs_in != "loop"
@@ -85,11 +90,17 @@ class Tool:
 
 
 @overload
-def tool(fn: Callable[..., Any], /) -> Callable[..., Any]: ...
+def tool(fn: Function, /) -> Function: ...
 @overload
 def tool(
-    *, name: str | None = None, isolate: Isolation | None = None, supports_async_callback: bool = False
-) -> Callable[[Callable[..., Any]], Callable[..., Any]]: ...
+    *,
+    name: str | None = None,
+    isolate: Isolation | None = None,
+    supports_async_callback: bool = False,
+    destructive: bool | None = None,
+    read_only: bool | None = None,
+    idempotent: bool | None = None,
+) -> Callable[[Function], Function]: ...
 def tool(
     fn: Callable[..., Any] | None = None,
     /,
@@ -97,6 +108,9 @@ def tool(
     name: str | None = None,
     isolate: Isolation | None = None,
     supports_async_callback: bool = False,
+    destructive: bool | None = None,
+    read_only: bool | None = None,
+    idempotent: bool | None = None,
 ) -> Any:
     """Mark a function, sync or async, as a tool. The function itself is unchanged.
 
@@ -104,9 +118,13 @@ def tool(
     not return. With `supports_async_callback` it is given a
     `callback_url` if the server has a public address: it may then return `{"pending": True, "task_id": …}`, and the
     result is sent to that URL later.
+
+    `destructive` (its effects cannot be undone), `read_only` (it has none) and `idempotent` (a second call changes nothing
+    more) are shown in plans and to MCP clients; an untrusted plan waits for approval before a destructive tool.
     """
     if isolate not in (None, "process"):
         raise ValueError(f'isolate is "process" or left out, not {isolate!r}')
+    annotations = Annotations(destructive, read_only, idempotent)
 
     def mark(function: Callable[..., Any]) -> Callable[..., Any]:
         if not callable(function):
@@ -118,6 +136,7 @@ def tool(
         setattr(function, _NAME, name or _name_of(function))
         setattr(function, _ISOLATION, isolate)
         setattr(function, _CALLBACK, supports_async_callback)
+        setattr(function, _ANNOTATIONS, annotations)
         return function
 
     return mark if fn is None else mark(fn)
@@ -138,6 +157,9 @@ class Registry:
         }
         # A server's result must not refer to files of this machine.
         self._all["http_request"].is_remote = True
+        self._all["http_request"].annotations = Annotations(destructive=True)  # it may send anything anywhere
+        for name in ("log", "echo", "transform", "fail", "sleep"):
+            self._all[name].annotations = Annotations(read_only=True, idempotent=True)
         self.get = self._all.get
         for given in tools:
             self.add(given)
@@ -158,6 +180,14 @@ class Registry:
             return None
         made = self._all[target] = _remote_tool(self._remote, server, name)
         return made
+
+    def annotations_of(self, target: str) -> Annotations | None:
+        """What a tool says about its effects; None if no such tool is known."""
+        found = self._all.get(target) or self.remote(target)
+        if found is None or not found.is_remote or self._remote is None or "/" not in target:
+            return None if found is None else found.annotations
+        said = getattr(self._remote, "annotations_of", None)
+        return found.annotations if said is None else said(*target.split("/", 1))
 
     def has(self, target: str) -> bool:
         return target in self._all or self.remote(target) is not None

@@ -45,6 +45,16 @@ from holdfast.api.types.operations import (
     Node,
     NodePage,
 )
+from holdfast.api.types.plans import (
+    Plan,
+    PlanBlock,
+    PlanEdge,
+    PlanNode,
+    PlanTool,
+    PlanWanted,
+    ValidateSpec,
+    Validation,
+)
 from holdfast.api.types.runs import (
     CancelRun,
     Explanation,
@@ -207,6 +217,12 @@ __all__ = [
     "PageQuery",
     "PauseSchedule",
     "Paused",
+    "Plan",
+    "PlanBlock",
+    "PlanEdge",
+    "PlanNode",
+    "PlanTool",
+    "PlanWanted",
     "Poll",
     "Progress",
     "PublishQuery",
@@ -244,6 +260,8 @@ __all__ = [
     "TenantQuery",
     "Text",
     "Token",
+    "ValidateSpec",
+    "Validation",
     "Verdict",
     "Wait",
     "WhyQuery",

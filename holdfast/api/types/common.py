@@ -39,6 +39,7 @@ STATUS: Final[dict[str, int]] = {
     "not_waiting": 409,
     "ambiguous_task": 409,
     "version_conflict": 409,
+    "plan_changed": 409,
     "managed_by_file": 409,
     "schedule_paused": 409,
     "body_too_large": 413,

@@ -42,6 +42,8 @@ class StartRun(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     parent_job_id: Text | None = None
     final_callback: FinalCallback | None = None
     final_callback_url: str | None = None
+    # Start only if the plan still has this hash, as POST /plan gave it.
+    plan_hash: Text | None = None
 
     def __post_init__(self) -> None:
         if (self.workflow is None) == (self.spec is None):

@@ -72,6 +72,7 @@ async def start(ask: Ask) -> Reply:
         parent_job_id=wanted.parent_job_id,
         trace=traces.given(ask.headers.get("traceparent")),
         final_callbacks=_final_callbacks(wanted),
+        plan_hash=wanted.plan_hash,
     )
     if wanted.wait_secs:
         view = await ask.unless_leaving(

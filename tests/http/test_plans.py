@@ -1,0 +1,95 @@
+"""`/api/v1/validate` and `/api/v1/plan`: definitions before they run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from holdfast.spec.patch import applied
+from tests.http.conftest import ADD, Asker
+
+pytestmark = pytest.mark.anyio
+
+BROKEN = "naem: new\nsteps:\n- {id: a, tol: add, timeout: 30s}\n"
+FIXED = {"name": "new", "steps": [{"id": "a", "tool": "add", "timeout_secs": 30}]}
+
+
+async def test_a_broken_definition_comes_back_with_all_problems_and_its_repair(ask: Asker) -> None:
+    found = (await ask("POST", "/api/v1/validate", {"spec": BROKEN})).body
+    assert (found["valid"], found["left"], found["plan"]) == (False, [], None)
+    assert [problem["code"] for problem in found["problems"]] == ["unknown_key"] * 3
+    assert [problem["line"] for problem in found["problems"]] == [1, 3, 3]
+    broken = {"naem": "new", "steps": [{"id": "a", "tol": "add", "timeout": "30s"}]}
+    assert applied(broken, found["patch"]) == found["repaired"] == FIXED
+
+
+async def test_a_valid_definition_comes_back_with_its_plan_and_inputs(ask: Asker) -> None:
+    found = (await ask("POST", "/api/v1/validate", {"spec": ADD})).body
+    assert (found["valid"], found["patch"]) == (True, [])
+    assert found["inputs"] == ADD["inputs"]
+    assert [node["name"] for node in found["plan"]["block"]["nodes"]] == ["s"]
+
+
+@pytest.mark.parametrize(
+    ("body", "media"), [(BROKEN, "application/yaml"), ('{"name": "w", "steps": []}', "application/json")]
+)
+async def test_the_body_may_be_the_definition_itself(ask: Asker, body: str, media: str) -> None:
+    answer = await ask("POST", "/api/v1/validate", data=body, headers={"Content-Type": media})
+    assert answer.status == 200 and answer.body["valid"] is False
+
+
+async def test_a_text_that_cannot_be_read_is_a_problem_and_not_an_error(ask: Asker) -> None:
+    found = (await ask("POST", "/api/v1/validate", {"spec": "name: [\n"})).body
+    assert [problem["code"] for problem in found["problems"]] == ["syntax"]
+
+
+@pytest.mark.parametrize("spec", [None, 1, [], True])
+async def test_a_spec_that_is_no_definition_is_refused(ask: Asker, spec: Any) -> None:
+    answer = await ask("POST", "/api/v1/validate", {"spec": spec})
+    assert (answer.status, answer.code) == (400, "invalid_request")
+
+
+async def test_an_unknown_tool_is_a_note_with_the_nearest_name(ask: Asker) -> None:
+    spec = {"name": "w", "steps": [{"id": "a", "tool": "ad"}]}
+    found = (await ask("POST", "/api/v1/validate", {"spec": spec})).body
+    (note,) = found["notes"]
+    assert found["valid"] and note["code"] == "unknown_tool"
+    assert applied(spec, note["patch"])["steps"][0]["tool"] == "add"
+
+
+async def test_the_details_of_a_refused_definition_carry_the_patches(ask: Asker) -> None:
+    answer = await ask("POST", "/api/v1/runs", {"spec": BROKEN})
+    assert (answer.status, answer.code) == (422, "invalid_spec")
+    assert answer.body["details"][0]["patch"] == [{"op": "move", "from": "/naem", "path": "/name"}]
+
+
+async def test_a_plan_shows_steps_and_tools_and_starts_nothing(ask: Asker) -> None:
+    plan = (await ask("POST", "/api/v1/plan", {"workflow": "sum"})).body
+    assert plan["block"]["nodes"][0] == {"name": "s", "kind": "tool", "does": "add", "line": 0, "blocks": []}
+    assert [(tool["name"], tool["steps"], tool["is_known"]) for tool in plan["tools"]] == [
+        ("add", ["s"], True)
+    ]
+    assert (await ask("GET", "/api/v1/runs")).body["items"] == []
+
+
+async def test_a_start_with_the_hash_of_the_plan_runs(ask: Asker) -> None:
+    plan = (await ask("POST", "/api/v1/plan", {"spec": ADD})).body
+    done = await ask.done(spec=ADD, inputs={"a": 1}, plan_hash=plan["plan_hash"])
+    assert done["output"] == 3
+
+
+async def test_a_start_whose_plan_has_changed_is_refused(ask: Asker) -> None:
+    plan = (await ask("POST", "/api/v1/plan", {"workflow": "sum"})).body
+    await ask("POST", "/api/v1/workflows", {**ADD, "description": "another"})
+    changed = {**ADD, "steps": [{"id": "s", "tool": "echo"}]}
+    await ask("POST", "/api/v1/workflows", changed)
+    body = {"workflow": "sum", "inputs": {"a": 1}, "plan_hash": plan["plan_hash"]}
+    answer = await ask("POST", "/api/v1/runs", body)
+    assert (answer.status, answer.code) == (409, "plan_changed")
+    assert (await ask("GET", "/api/v1/runs")).body["items"] == []
+
+
+async def test_the_plan_of_an_unknown_workflow_is_not_found(ask: Asker) -> None:
+    answer = await ask("POST", "/api/v1/plan", {"workflow": "smu"})
+    assert (answer.status, answer.code) == (404, "not_found")

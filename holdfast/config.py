@@ -60,6 +60,7 @@ class OAuth(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Mcp(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How workflows are offered over MCP: which ones, how long a call waits for its run, and the size of an answer."""
 
+    enabled: bool = True  # whether any tool is listed
     expose: tuple[str, ...] = ("*",)  # patterns of workflow names
     wait_secs: Annotated[float, msgspec.Meta(ge=0, le=60)] = 10
     max_tokens: Annotated[int, msgspec.Meta(ge=100, le=100_000)] = 2_000
@@ -113,7 +114,7 @@ DAYS = 'a whole number, or "forever"'
 PORT = "a port from 0 (any that is free) to 65535"
 TENANTS = 'a table for each tenant other than default, with secrets = ["NAME"]'
 LIMITS = "a table of limits by name"
-MCP = "a table with expose, wait_secs, max_tokens and oauth"
+MCP = "a table with enabled, expose, wait_secs, max_tokens and oauth"
 FOREVER: Final = "forever"
 FOLDERS: Final = frozenset({"flows", "skills", "schedules"})  # in the file, they start from its folder
 

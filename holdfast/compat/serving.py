@@ -60,5 +60,6 @@ def settings_of(cfg: McpHttpConfig, db: str | None = None) -> config.Settings:
     return msgspec.structs.replace(
         settings,
         fires=cfg.enable_scheduler,
+        mcp=msgspec.structs.replace(settings.mcp, enabled=cfg.enable_workflows),
         schedules=(folder or settings.schedules) if cfg.enable_scheduler else None,
     )

@@ -93,7 +93,7 @@ class Mount:
                 from holdfast.mcp.server import McpServer
             except ModuleNotFoundError as error:
                 raise NotInstalled(
-                    f"MCP needs an extra: pip install 'holdfast[mcp]' ({error.name})"
+                    f"MCP needs an extra: pip install 'holdfast-engine[mcp]' ({error.name})"
                 ) from None
             server = McpServer(self._services, self._leaving)
             async with server.serving():

@@ -12,7 +12,6 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Mapping
 from contextvars import ContextVar
-from importlib.metadata import version
 from typing import Any, Final
 
 from mcp import types
@@ -36,6 +35,7 @@ from holdfast.mcp.table import Asked, Desk, Hints, Tool
 from holdfast.mcp.talk import CALLER, TASKS, Caller, Context, Talk, invalid_params
 from holdfast.mcp.tasks import TaskParams, Tasks, UpdateParams
 from holdfast.mcp.tools import ALIASES, BY_NAME, TOOLS, tool_of
+from holdfast.version import VERSION
 from holdfast.views.names import nearest
 from holdfast.views.offers import Offer
 
@@ -62,7 +62,7 @@ class McpServer:
         settings = services.settings.mcp
         self._services = services
         taken = frozenset((*BY_NAME, *ALIASES))
-        self._catalogue = Catalogue(services.offers, taken, settings.expose)
+        self._catalogue = Catalogue(services.offers, taken, settings.expose if settings.enabled else ())
         calls = Calls(services, settings, leaving)
         self._desk = Desk(services, settings, calls, self._catalogue)
         self._sessions = Sessions(services)
@@ -99,7 +99,7 @@ class McpServer:
         resources, prompts, sessions = Resources(self._desk), Prompts(self._desk), self._sessions
         server: Server[Any] = Server(
             "holdfast",
-            version=version("holdfast"),
+            version=VERSION,
             title="Holdfast",
             instructions=INSTRUCTIONS,
             cache_hints={method: CacheHint(LIST_TTL_MS, "private") for method in CACHED},
@@ -137,7 +137,7 @@ class McpServer:
     ) -> dict[str, Any]:
         talk, cursor = Talk(context), None if params is None else params.cursor
         offers, more = await self._catalogue.page(talk.tenant, cursor or "", sees_of(talk))
-        own = [] if cursor else [tool.data() for tool in TOOLS]
+        own = [] if cursor or not self._desk.settings.enabled else [tool.data() for tool in TOOLS]
         found = [*own, *(self._tool_data(one) for one in offers)]
         return {"tools": found, **({"nextCursor": more} if more else {})}
 
@@ -152,7 +152,7 @@ class McpServer:
 
     async def _call_tool(self, context: Context, params: types.CallToolRequestParams) -> dict[str, Any]:
         talk, tool = Talk(context), tool_of(params.name)
-        if tool is not None:
+        if tool is not None and self._desk.settings.enabled:
             return await self._call_own(talk, tool, params)
         try:
             offer = await self._catalogue.tool(talk.tenant, params.name, sees_of(talk))

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from holdfast.compat.serving import McpHttpConfig, settings_of
 from holdfast.config import Settings
 from tests.mcp.conftest import GATE, HELLO, Asker, asked, client_of
 
@@ -141,6 +142,19 @@ async def test_only_exposed_workflows_are_tools(settings: Settings) -> None:
         said = await ask.tool("workflows_run", {"workflow": GATE["name"]})
         assert said["structuredContent"]["error"] == "not_found"
         assert (await ask("resources/read", {"uri": "workflow://gate"})).code == -32602
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+async def test_a_configured_server_lists_tools_exactly_when_it_offers_workflows(
+    settings: Settings, enabled: bool
+) -> None:
+    own = settings_of(McpHttpConfig(port=0, enable_workflows=enabled), settings.db)
+    async with asked(own) as ask:
+        names = {tool["name"] for tool in (await ask("tools/list")).result["tools"]}
+        assert ({"workflows_run", "hello"} <= names) is enabled
+        assert bool(names) is enabled
+        answer = await ask("tools/call", {"name": "workflows_run", "arguments": {}})
+        assert ("error" in answer.body) is not enabled
 
 
 async def test_a_client_that_goes_away_loses_nothing(ask: Asker) -> None:

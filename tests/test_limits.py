@@ -133,7 +133,7 @@ async def test_the_error_names_the_limit_and_its_setting(tmp_path: Path) -> None
         for name in ("value_bytes_max", "signals_max", "labels_max", "visits_max")
     }
     async with Holdfast(str(tmp_path / "a.db"), tools=[step], limits=low) as hf:
-        with pytest.raises(LimitExceeded, match=r"over 1 KiB.*limits\.value_bytes_max"):
+        with pytest.raises(LimitExceeded, match=r"larger than 1 KiB.*limits\.value_bytes_max"):
             await hf.start(HELLO, {"x": "y" * 1024})
         with pytest.raises(LimitExceeded, match=r"limits\.labels_max"):
             await hf.start(HELLO, {"x": 1}, labels={"a": "1", "b": "2"})
@@ -167,7 +167,7 @@ async def test_processes_of_isolated_tools_have_the_limits_that_are_set(tmp_path
     text = "name: m\nsteps: [{id: a, tool: apart, args: {count: '{{inputs.count}}'}}]\n"
     small = {"value_bytes_max": 1024, "log_lines_max": 2}
     async with Holdfast(str(tmp_path / "a.db"), tools=[apart], limits=small) as hf:
-        with pytest.raises(RunFailed, match=r"over 1 KiB.*limits\.value_bytes_max"):
+        with pytest.raises(RunFailed, match=r"larger than 1 KiB.*limits\.value_bytes_max"):
             await (await hf.start(text, {"count": 2000})).result(60)
         run = await hf.start(text, {"count": 2})
         said = [event["detail"] async for event in run.events() if event["detail"].get("kind") == "log"]

@@ -71,7 +71,7 @@ class Mount:
             reads=_read,
             admits=_admits,
             body_optional=method != "POST",
-            replays=False,
+            replies="none",
             fault=fault,
             is_listed=False,
         )

@@ -41,7 +41,7 @@ from holdfast.http.table import ANY, Ask, Reply, Route, Signed
 from holdfast.http.validation import invalid
 from holdfast.http.webhooks import Webhooks
 from holdfast.runtime.apart import in_turns
-from holdfast.runtime.idempotency import Kept, Replies
+from holdfast.runtime.idempotency import Kept, RecentReplies, Replies
 from holdfast.values import sha256
 
 log = logging.getLogger("holdfast.http")
@@ -77,7 +77,8 @@ class Server:
         self.leaving = leaving or asyncio.Event()
         self._services, self._guard = services, guard
         self._router = Router((route, _Ready(route)) for route in self.routes)
-        self._replies = Replies(services.engine.store, services.engine.committer, services.clock)
+        parts = services.engine.store, services.engine.committer, services.clock
+        self._replies = {"stored": Replies(*parts), "recent": RecentReplies(*parts)}
         self._large_bodies = LargeBodies()
         kinds, secrets = services.engine.kinds, services.engine.secrets
         self._webhooks = Webhooks(
@@ -143,7 +144,7 @@ class Server:
             if raw is None:
                 raw = await request.body(_body_max(route))
             body = await _read(ready, raw, request.headers)
-            if route.method == "POST" and route.replays and "idempotency-key" in request.headers:
+            if route.method == "POST" and route.replies != "none" and "idempotency-key" in request.headers:
                 ask = self._ask(request, principal, path, query, body, raw)
                 return await self._once(route, ask, request)
             if route.reads_members is not None:
@@ -199,7 +200,9 @@ class Server:
         digest = sha256(b"\0".join(said)) if is_small else await in_turns(lambda: sha256(b"\0".join(said)))
         key = request.headers["idempotency-key"]
         try:
-            status, body = await self._replies.once(ask.tenant, _scope(route, ask), key, digest, do)
+            status, body = await self._replies[route.replies].once(
+                ask.tenant, _scope(route, ask), key, digest, do
+            )
         except _NotKept as answered:
             return answered.made
         return first[0] if first else Reply(msgspec.Raw(body), status)

@@ -112,9 +112,9 @@ class Route(msgspec.Struct, frozen=True, gc=False):
     # answer, if the sender may not send one; gives Signed if that depends on the body; None if the body is accepted.
     admits: Callable[[Ask], Reply | Response | Signed | None] | None = None
     body_optional: bool = False  # an empty body stands for the type's defaults
-    # A POST with the same Idempotency-Key is handled once. The worker protocol does not do this: polls and heartbeats must
-    # not write, and the token of a job makes its result count once.
-    replays: bool = True
+    # A POST with the same Idempotency-Key is handled once. Of the worker protocol only this process knows the responses: polls and
+    # heartbeats must not write, and jobs contain secrets. "none": the header has no meaning in the protocol of this route.
+    replies: Literal["stored", "recent", "none"] = "stored"
     conceals: str = ""  # a member of the first response that must not be stored: it is null in repeated ones
     # The JSON of an error, if it differs from /api/v1.
     fault: Callable[[HoldfastError], Any] | None = None

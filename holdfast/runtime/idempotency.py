@@ -10,6 +10,7 @@ Knows which requests are in progress here; the rest is in the store. Does not kn
 from __future__ import annotations
 
 import asyncio
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
@@ -24,6 +25,8 @@ from holdfast.values import RunId, RunNo, canonical, is_text, sha256
 REQUEST_ID_CHARS_MAX: Final = 255
 KEY_CHARS_MAX: Final = 255
 BODY_BYTES_MAX: Final = 1024 * 1024  # larger responses are not stored
+RECENT_MAX: Final = 10_000  # responses of the worker protocol that are kept in memory
+RECENT_BYTES_MAX: Final = 8 * 1024 * 1024
 
 Started = tuple[RunNo, RunId]
 Answer = tuple[int, bytes]  # status, body
@@ -120,7 +123,7 @@ class Replies:
             await asyncio.wait([other])
         self._under_way[name] = ended = asyncio.get_running_loop().create_future()
         try:
-            found = await self._store.reply(*name)
+            found = await self._found(name)
             if found is None:
                 return await self._done(name, digest, do)
             if found.digest != digest:
@@ -139,10 +142,33 @@ class Replies:
             await self._keep(ReplyRow(*name, digest, status, body, self._clock.now()))
         return status, body
 
+    async def _found(self, name: Name) -> ReplyRow | None:
+        return await self._store.reply(*name)
+
     async def _keep(self, row: ReplyRow) -> None:
         batch = Batch()
         batch.replies.append(row)
         await self._committer.commit(batch)
+
+
+class RecentReplies(Replies):
+    """The same for the worker protocol, in memory: a poll or heartbeat must not write, and a job contains secrets, which are never
+    written. After a restart such a request is carried out again: leases restart with the process, and the token of a job makes its
+    result count once."""
+
+    def __init__(self, store: Store, committer: Committer, clock: Clock) -> None:
+        super().__init__(store, committer, clock)
+        self._recent: OrderedDict[Name, ReplyRow] = OrderedDict()  # the oldest first
+        self._bytes = 0
+
+    async def _found(self, name: Name) -> ReplyRow | None:
+        return self._recent.get(name)
+
+    async def _keep(self, row: ReplyRow) -> None:
+        self._recent[row.tenant, row.route, row.key] = row
+        self._bytes += len(row.body)
+        while len(self._recent) > RECENT_MAX or self._bytes > RECENT_BYTES_MAX:
+            self._bytes -= len(self._recent.popitem(last=False)[1].body)
 
 
 def _checked_key(key: str) -> str:

@@ -228,7 +228,8 @@ class Worker:
 
     async def _ask(self, assignment: Assignment, what: str, answer: Any, body: Any) -> Any:
         path = f"{API}/assignments/{quote(assignment.id, safe='')}/{what}"
-        return await self._connection.ask("POST", path, answer, body={"token": assignment.token, **body})
+        said = {"token": assignment.token, **body}
+        return await self._connection.ask("POST", path, answer, body=said, request_key="")
 
 
 Ask = Callable[[Assignment, str, Any, Any], Awaitable[Any]]

@@ -31,13 +31,8 @@ GRAPH = {
     "edges": [],
 }
 WORKER = {"id": "w", "kind": "http", "url": "http://127.0.0.1:9", "services": ["a"]}
-# A poll or heartbeat that is repeated must not write; the token of a job makes its completion count once.
-OF_WORKERS = {
-    "/api/v1/workers/{id}/heartbeat",
-    "/api/v1/assignments/poll",
-    "/api/v1/assignments/{id}/heartbeat",
-    "/api/v1/assignments/{id}/complete",
-}
+PULL = {"id": "w", "kind": "pull", "services": ["a"]}
+CALL = {"name": "call", "steps": [{"id": "s", "service": "a", "input": {"password": "{{secrets.LOCK}}"}}]}
 
 
 class Sent(NamedTuple):
@@ -201,6 +196,32 @@ async def backfill(at: World) -> Sent:
     return Sent(f"{await schedule(at)}/backfill", body, {**body, "preview": True})
 
 
+async def worker_heartbeat(at: World) -> Sent:
+    await at.made("/api/v1/workers", WORKER)
+    return Sent("/api/v1/workers/w/heartbeat", {"load": 1}, {"load": 2})
+
+
+async def poll(at: World) -> Sent:
+    await at.made("/api/v1/workers", PULL)
+    await at.waiting(CALL)
+    await at.waiting(CALL)
+    body = {"worker_id": "w", "wait_secs": 10}
+    return Sent("/api/v1/assignments/poll", body, {**body, "limit": 2})
+
+
+async def job_heartbeat(at: World) -> Sent:
+    asked = await poll(at)
+    (job,) = (await at.made(asked.path, asked.body))["assignments"]
+    body = {"token": job["token"]}
+    return Sent(f"/api/v1/assignments/{job['id']}/heartbeat", body, {**body, "load": 1})
+
+
+async def complete(at: World) -> Sent:
+    beat = await job_heartbeat(at)
+    path = beat.path.removesuffix("heartbeat") + "complete"
+    return Sent(path, {**beat.body, "result": 1}, {**beat.body, "result": 2})
+
+
 SENT: dict[str, Callable[[World], Awaitable[Sent]]] = {
     "/api/v1/workflows": publish,
     "/api/v1/workflows/{name}/rollback": rollback,
@@ -225,6 +246,13 @@ SENT: dict[str, Callable[[World], Awaitable[Sent]]] = {
     "/register": register_by_seed,
     "/heartbeat": heartbeat_by_seed,
 }
+# A poll or heartbeat must not write, so the responses to these are only known to the process that gave them.
+OF_WORKERS: dict[str, Callable[[World], Awaitable[Sent]]] = {
+    "/api/v1/workers/{id}/heartbeat": worker_heartbeat,
+    "/api/v1/assignments/poll": poll,
+    "/api/v1/assignments/{id}/heartbeat": job_heartbeat,
+    "/api/v1/assignments/{id}/complete": complete,
+}
 ELSEWHERE = {
     "/api/v1/keys",  # below
     "/workflows/resume/{capability}",  # tests/http/test_forged.py
@@ -235,7 +263,7 @@ ELSEWHERE = {
 
 def test_every_post_says_here_how_it_is_repeated() -> None:
     posts = {_plain(route) for route in ROUTES if route.method == "POST"}
-    assert posts - SENT.keys() - ELSEWHERE - OF_WORKERS == set()
+    assert posts - SENT.keys() - ELSEWHERE - OF_WORKERS.keys() == set()
 
 
 def _plain(route: Route) -> str:
@@ -259,6 +287,23 @@ async def test_a_post_under_its_key_returns_the_first_response_byte_for_byte(
     async with world(tmp_path) as at:
         assert await at.ask("POST", sent.path, sent.body, "one") == first
         assert (await at.ask("POST", sent.path, sent.other, "one"))[0] == 422
+
+
+@pytest.mark.parametrize("route", OF_WORKERS)
+async def test_a_post_of_a_worker_under_its_key_returns_the_first_response_and_writes_none_of_it(
+    tmp_path: Path, route: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOLDFAST_SECRET_LOCK", "open-sesame-1234")
+    async with world(tmp_path) as at:
+        sent = await OF_WORKERS[route](at)
+        first = await at.ask("POST", sent.path, sent.body, "one")
+        assert first[0] == 200, first
+        assert await at.ask("POST", sent.path, sent.body, "one") == first
+        assert (await at.ask("POST", sent.path, sent.other, "one"))[0] == 422
+        if route == "/api/v1/assignments/poll":
+            assert b"open-sesame-1234" in first[1]
+            assert await at.ask("POST", sent.path, sent.body, "another key") != first
+    assert all(b"open-sesame" not in file.read_bytes() for file in tmp_path.iterdir() if file.is_file())
 
 
 async def test_a_new_key_is_created_once_and_shown_once(tmp_path: Path) -> None:

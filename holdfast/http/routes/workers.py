@@ -180,7 +180,7 @@ ROUTES: Final = (
         body_optional=True,
         answer=Worker,
         errors=("not_found",),
-        replays=False,
+        replies="recent",
     ),
     Route(
         "DELETE",
@@ -203,7 +203,7 @@ ROUTES: Final = (
         body=Poll,
         answer=Assignments,
         errors=("not_found",),
-        replays=False,
+        replies="recent",
     ),
     Route(
         "POST",
@@ -215,7 +215,7 @@ ROUTES: Final = (
         body=AssignmentBeat,
         answer=Lease,
         errors=("not_found", "superseded"),
-        replays=False,
+        replies="recent",
     ),
     Route(
         "POST",
@@ -229,6 +229,6 @@ ROUTES: Final = (
         answer=Accepted,
         errors=("not_found", "superseded"),
         body_max=ANSWER_BYTES_MAX,
-        replays=False,
+        replies="recent",
     ),
 )

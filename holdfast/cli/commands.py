@@ -702,6 +702,26 @@ At the limit of max_concurrent it is refused.""",
     (SCHEDULE_ID,),
     (Flag("--payload", "The payload of the trigger, as JSON. Default: {}.", "JSON"), *ON_EITHER),
 )
+SCHEDULES_DELIVERIES: Final = Command(
+    "schedules deliveries",
+    "List the deliveries of a webhook, or the events of another trigger, newest first.",
+    "holdfast.cli.schedules:deliveries_command",
+    "Deliveries that were refused at max_concurrent, or while the schedule was paused, are one line together.",
+    ("holdfast schedules deliveries on-push", "holdfast schedules deliveries on-push --limit 5 --json"),
+    (SCHEDULE_ID,),
+    (Flag("--limit", "Maximum number of lines, up to 500. Default: 20.", "N"), *ON_EITHER),
+)
+SCHEDULES_REDELIVER: Final = Command(
+    "schedules redeliver",
+    "Start a run for a delivery once more, with the payload that was kept.",
+    "holdfast.cli.schedule_acts:redeliver_command",
+    f"""\
+{ACT} In a file the run is stored, and the next server executes it.
+Payloads up to the limit delivery_bytes_max are kept, as long as the ledger.""",
+    ("holdfast schedules redeliver on-push 72d3162e-cc78-11e3-81ab-4c9367dc0958",),
+    (SCHEDULE_ID, Argument("DELIVERY", "The delivery, as holdfast schedules deliveries shows it.")),
+    ON_EITHER,
+)
 SCHEDULES_PAUSE: Final = Command(
     "schedules pause",
     "Pause a schedule: it does not fire until it is resumed.",
@@ -857,6 +877,8 @@ SHELVES: Final = {
         SCHEDULES_PUT,
         SCHEDULES_DELETE,
         SCHEDULES_FIRE,
+        SCHEDULES_DELIVERIES,
+        SCHEDULES_REDELIVER,
         SCHEDULES_PAUSE,
         SCHEDULES_RESUME,
         SCHEDULES_BACKFILL,

@@ -80,6 +80,20 @@ async def _fire(settings: Settings, given: Given) -> int:
     return 0
 
 
+def redeliver_command(given: Given) -> int:
+    return finished(_redeliver(settings_of(given), given))
+
+
+async def _redeliver(settings: Settings, given: Given) -> int:
+    schedule_id, delivery = given.arguments
+    async with schedules_of(settings) as source:
+        found = await source.redeliver(schedule_id, delivery)
+    if given.has("--json"):
+        return _written(give(found))
+    say(f"{schedule_id}: {delivery} is delivered again; run {found.run_id}")
+    return 0
+
+
 def backfill_command(given: Given) -> int:
     return finished(_backfill(settings_of(given), given))
 

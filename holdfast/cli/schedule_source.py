@@ -52,6 +52,7 @@ class ScheduleSource(Protocol):
     async def pause(self, schedule_id: str) -> Schedule: ...
     async def resume(self, schedule_id: str, *, missed: bool) -> Schedule: ...
     async def fire(self, schedule_id: str, payload: Any) -> FiredSchedule: ...
+    async def redeliver(self, schedule_id: str, delivery: str) -> FiredSchedule: ...
     async def backfill(
         self, schedule_id: str, since: str, until: str, max_per_sec: float | None, *, preview: bool
     ) -> Backfill: ...
@@ -107,6 +108,9 @@ class OfServer:
 
     async def fire(self, schedule_id: str, payload: Any) -> FiredSchedule:
         return await self._client.fire_schedule(schedule_id, payload)
+
+    async def redeliver(self, schedule_id: str, delivery: str) -> FiredSchedule:
+        return await self._client.redeliver(schedule_id, delivery)
 
     async def backfill(
         self, schedule_id: str, since: str, until: str, max_per_sec: float | None, *, preview: bool
@@ -181,6 +185,10 @@ class OfFile:
     async def fire(self, schedule_id: str, payload: Any) -> FiredSchedule:
         async with self._acting() as commands:
             return present.fired(await commands.fire(DEFAULT_TENANT, schedule_id, payload))
+
+    async def redeliver(self, schedule_id: str, delivery: str) -> FiredSchedule:
+        async with self._acting() as commands:
+            return present.fired(await commands.redeliver(DEFAULT_TENANT, schedule_id, delivery))
 
     async def backfill(
         self, schedule_id: str, since: str, until: str, max_per_sec: float | None, *, preview: bool

@@ -162,6 +162,31 @@ def _last_of(rows: Sequence[LedgerLine]) -> list[str]:
     return [f"      {last.scheduled_at}  {last.message}{run}"]
 
 
+# --------------------------------------------------------------------------------------------------- deliveries
+
+
+def deliveries_command(given: Given) -> int:
+    limit = _limit(given, 20)
+    return finished(_deliveries(settings_of(given), given.argument or "", limit, given.has("--json")))
+
+
+async def _deliveries(settings: Settings, schedule_id: str, limit: int, as_json: bool) -> int:
+    async with schedules_of(settings) as source:
+        rows = await source.ledger(schedule_id, limit)
+    if as_json:
+        return _written(give({"items": rows}))
+    if not rows:
+        say(f"{schedule_id} has had no delivery yet")
+        return 0
+    lines = [(row.occurrence, row.decided_at, *_became(row)) for row in rows]
+    return _written(show(table(("DELIVERY", "AT", "OUTCOME", "RUN OR REASON"), lines)))
+
+
+def _became(row: LedgerLine) -> tuple[str, str]:
+    outcome = f"{row.outcome} x{row.count:,}" if row.count > 1 else row.outcome
+    return outcome, row.run_id or row.message
+
+
 # ---------------------------------------------------------------------------------------------------------- why
 
 

@@ -54,6 +54,10 @@ class ScheduleCommands:
         """Start a run of a schedule now; raises AtLimit if as many are open as may be."""
         return await self._schedules.fire(tenant, schedule_id, payload)
 
+    async def redeliver(self, tenant: str, schedule_id: str, delivery: str) -> Fired:
+        """Start a run for a delivery once more; raises NotFound, InvalidInputs if its payload was not kept, and AtLimit."""
+        return await self._schedules.redeliver(tenant, schedule_id, delivery)
+
     async def backfill(
         self,
         tenant: str,

@@ -413,6 +413,14 @@ class Client:
         )
 
     @checked
+    async def redeliver(
+        self, schedule_id: str, delivery: str, *, request_id: str | None = None
+    ) -> FiredSchedule:
+        """Start a run for a delivery once more, with the payload that its row of the ledger has kept."""
+        path = f"/schedules/{_in(schedule_id)}/redeliver"
+        return await self._post(path, FiredSchedule, {"delivery": delivery}, request_key=request_id)
+
+    @checked
     async def pause_schedule(self, schedule_id: str) -> Schedule:
         """Pause a schedule: it does not fire until it is resumed, and its ledger shows what it skipped."""
         return await self._post(f"/schedules/{_in(schedule_id)}/pause", Schedule, {})

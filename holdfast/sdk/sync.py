@@ -268,6 +268,9 @@ class SyncClient:
     ) -> FiredSchedule:
         return self._do(self._client.fire_schedule(schedule_id, payload, request_id=request_id))
 
+    def redeliver(self, schedule_id: str, delivery: str, *, request_id: str | None = None) -> FiredSchedule:
+        return self._do(self._client.redeliver(schedule_id, delivery, request_id=request_id))
+
     def pause_schedule(self, schedule_id: str) -> Schedule:
         return self._do(self._client.pause_schedule(schedule_id))
 

@@ -6,12 +6,13 @@ A command decides under the same lock as what fires by itself, and is durable wh
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
 
+from holdfast import limits
 from holdfast.engine.events import TriggeredBy
-from holdfast.errors import AtLimit, InvalidInputs, ManagedByFile
+from holdfast.errors import AtLimit, InvalidInputs, ManagedByFile, NotFound
 from holdfast.runtime.clock import Clock
 from holdfast.runtime.committer import Committer
 from holdfast.runtime.starts import StartRun, Starts
@@ -19,10 +20,11 @@ from holdfast.schedule import control
 from holdfast.schedule.records import Cursor
 from holdfast.store.base import Store
 from holdfast.store.batch import Batch
-from holdfast.store.records import Firing, NewRun, ScheduleState
+from holdfast.store.records import Firing, LedgerKey, NewRun, ScheduleState
 from holdfast.triggers.backfills import Backfill, find
 from holdfast.triggers.definitions import TRIES_MAX, Declared, Definitions, Plan
 from holdfast.triggers.fires import Fires
+from holdfast.triggers.payloads import check
 from holdfast.triggers.rows import asked_at, cursor_of, cursor_row, entry, key_of
 from holdfast.triggers.starting import Occasion, detail_of, known
 from holdfast.values import Millis, RunId
@@ -116,20 +118,39 @@ class Schedules(Definitions):
 
         Raises AtLimit if as many runs are open as may be, and whatever a start can raise.
         """
+        return await self._fire(tenant, schedule_id, payload, "manual")
+
+    async def redeliver(self, tenant: str, schedule_id: str, occurrence: str) -> Fired:
+        """Start a run for an event once more, with the payload that its row of the ledger has kept."""
+        row = await self._store.ledger_row(LedgerKey(tenant, schedule_id, "", occurrence))
+        if row is None or row.until is not None:
+            raise NotFound(f"there is no delivery {occurrence!r} in the ledger of {schedule_id!r}")
+        payload = await self._store.ledger_payload(row.pos)
+        if payload is None:
+            size = limits.size(limits.now.delivery_bytes_max)
+            raise InvalidInputs(
+                f"the payload of {occurrence!r} was not kept, because it is larger than {size} (delivery_bytes_max); "
+                "let the sender send it again"
+            )
+        return await self._fire(tenant, schedule_id, check(payload), "redelivery")
+
+    async def _fire(
+        self, tenant: str, schedule_id: str, payload: Any, reason: Literal["manual", "redelivery"]
+    ) -> Fired:
         async with self._fires.deciding:
             await self._ours(tenant, schedule_id)
             (state,) = await self._store.schedule_states([(tenant, schedule_id)])
             schedule, now = known(state.schedule.body), self._clock.now()
             if schedule.run_limit and state.open >= schedule.run_limit:
                 raise AtLimit(schedule_id, state.open, schedule.run_limit)
-            by = TriggeredBy(schedule_id, schedule.spec.trigger.kind, f"manual:{self._clock.new_id()}", now)
+            by = TriggeredBy(schedule_id, schedule.spec.trigger.kind, f"{reason}:{self._clock.new_id()}", now)
             occasion = Occasion(tenant, schedule.spec, by, now, payload)
             target = await self._targets.of(occasion)
             key = key_of(state.cursor)
 
             def firing(new: NewRun) -> Firing:
                 detail = detail_of(warnings=target.warnings)
-                return Firing((entry(key, by, "fired", "manual", new.created_at, detail, new),), no=new.no)
+                return Firing((entry(key, by, "fired", reason, new.created_at, detail, new),), no=new.no)
 
             begun = await self._starts.start(
                 StartRun(
@@ -142,7 +163,7 @@ class Schedules(Definitions):
                     firing=firing,
                 )
             )
-        self._fires.tally.add(schedule_id, "fired", "manual")
+        self._fires.tally.add(schedule_id, "fired", reason)
         return Fired(begun.run_id, by.occurrence)
 
     async def backfill(

@@ -172,6 +172,8 @@ def _fired(row: LedgerRow) -> str:
     match row.reason:
         case "manual":
             return "fired by request"
+        case "redelivery":
+            return "fired by a redelivery"
         case "backfill":
             return "fired by a backfill"
     caught_up = ", caught up" if row.is_catchup else ""

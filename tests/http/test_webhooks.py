@@ -552,3 +552,63 @@ async def test_a_webhook_moves_with_an_edit_and_goes_with_its_schedule(send: Sen
     assert (await send(path="/hooks/moved")).status == 202
     await send.engine.schedules.delete("default", "upload")
     assert (await send(path="/hooks/moved")).status == 404
+
+
+# ------------------------------------------------------------------------------------------------------ redelivery
+
+
+async def redelivered(send: Sender, delivery: str, schedule_id: str = "upload", **headers: str) -> Any:
+    path = f"/api/v1/schedules/{schedule_id}/redeliver"
+    return await send.ask("POST", path, {"delivery": delivery}, headers=headers)
+
+
+async def test_a_delivery_is_delivered_again_with_the_payload_that_was_kept(send: Sender) -> None:
+    await send.schedule()
+    await send(headers={"x_github_delivery": "d1"})
+    answer = await redelivered(send, "d1")
+    assert answer.status == 202 and answer.body["occurrence"].startswith("redelivery:")
+    first, second = await send.runs()
+    assert first["run_id"] != second["run_id"]
+    inputs = [
+        (await send.ask("GET", f"/api/v1/runs/{run['run_id']}")).body["inputs"] for run in (first, second)
+    ]
+    assert inputs[0] == inputs[1]
+    assert [row.reason for row in await send.ledger()] == ["redelivery", ""]
+
+
+async def test_a_delivery_that_could_not_start_a_run_is_delivered_again_once_it_can(send: Sender) -> None:
+    await send.schedule(workflow="later")
+    assert (await send(headers={"x_github_delivery": "d1"})).status == 500
+    await send.schedule(workflow="sum")
+    assert (await redelivered(send, "d1")).status == 202
+
+
+async def test_only_a_delivery_of_the_ledger_whose_payload_was_kept_is_delivered_again(
+    send: Sender, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await send.schedule()
+    assert (await redelivered(send, "d1")).code == "not_found"
+    assert (await redelivered(send, "d1", "nothing")).code == "not_found"
+    monkeypatch.setattr(limits, "now", limits.chosen({"delivery_bytes_max": 10}))
+    await send(headers={"x_github_delivery": "d1"})
+    answer = await redelivered(send, "d1")
+    assert (answer.status, answer.code) == (422, "invalid_inputs") and "was not kept" in answer.body[
+        "message"
+    ]
+
+
+async def test_a_redelivery_at_the_limit_of_open_runs_is_refused(send: Sender) -> None:
+    await send.schedule(workflow="held", inputs={}, max_concurrent=1)
+    assert (await send(headers={"x_github_delivery": "d1"})).status == 202
+    assert (await redelivered(send, "d1")).code == "max_concurrent_exceeded"
+
+
+async def test_a_redelivery_needs_the_scope_run_and_stays_within_its_tenant(guarded: Sender) -> None:
+    await guarded.schedule(tenant="other", origin="file", allow_unsigned=True, workflow="none")
+    await guarded(headers={"x_github_delivery": "d1"})
+    assert (await redelivered(guarded, "d1")).status == 401
+    admin = {"authorization": f"Bearer {BOOTSTRAP}"}
+    made = {"name": "reader", "scopes": ["read"]}
+    key = (await guarded.ask("POST", "/api/v1/keys", made, headers=admin)).body["key"]
+    assert (await redelivered(guarded, "d1", authorization=f"Bearer {key}")).status == 403
+    assert (await redelivered(guarded, "d1", **admin)).code == "not_found"

@@ -78,6 +78,12 @@ class FireSchedule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     payload: Any = {}
 
 
+class Redeliver(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`delivery` is the `occurrence` of a row of the ledger: the id of a delivery, of a run, of a file or of an event."""
+
+    delivery: Text
+
+
 class FiredSchedule(msgspec.Struct, frozen=True):
     """The run that was started, and its `occurrence` in the ledger."""
 

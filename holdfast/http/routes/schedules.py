@@ -21,6 +21,7 @@ from holdfast.api.types import (
     NoQuery,
     PageQuery,
     PauseSchedule,
+    Redeliver,
     ResumeSchedule,
     Schedule,
     SchedulePage,
@@ -90,6 +91,12 @@ async def fire(ask: Ask) -> Reply:
     body: FireSchedule = ask.body
     fired = await ask.services.schedule_commands.fire(ask.tenant, ask.path["id"], body.payload)
     return Reply(present.fired(fired), 202)
+
+
+async def redeliver(ask: Ask) -> Reply:
+    body: Redeliver = ask.body
+    commands = ask.services.schedule_commands
+    return Reply(present.fired(await commands.redeliver(ask.tenant, ask.path["id"], body.delivery)), 202)
 
 
 async def pause(ask: Ask) -> Schedule:
@@ -200,6 +207,19 @@ ROUTES: Final = (
         TAG,
         body=FireSchedule,
         body_optional=True,
+        query=NoQuery,
+        answer=FiredSchedule,
+        status=202,
+        errors=("not_found", "max_concurrent_exceeded", "invalid_inputs", "unresolved_template"),
+    ),
+    Route(
+        "POST",
+        "/api/v1/schedules/{id}/redeliver",
+        "run",
+        redeliver,
+        "Start a run for a delivery of the ledger once more, with the payload that was kept.",
+        TAG,
+        body=Redeliver,
         query=NoQuery,
         answer=FiredSchedule,
         status=202,

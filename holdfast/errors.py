@@ -140,9 +140,10 @@ class UnsupportedMediaType(InvalidRequest):
 
 
 class Unauthorised(HoldfastError):
-    """The request has no API key, or an unknown one."""
+    """The request has no API key, or an unknown one. `challenge` says how to get one, as HTTP has it."""
 
     code = "unauthorised"
+    challenge = "Bearer"
 
 
 class Forbidden(HoldfastError):

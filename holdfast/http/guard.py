@@ -10,7 +10,7 @@ from __future__ import annotations
 import ipaddress
 import math
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -63,6 +63,18 @@ class Guard:
     @property
     def is_guarded(self) -> bool:
         return self.keys.is_guarded
+
+    async def holder(
+        self, token: str, check: Callable[[str], Awaitable[Principal]], client: str
+    ) -> Principal:
+        """Return the holder of a token that `check` accepts; counted like a key. Raise Unauthorised, Forbidden or TooManyRequests."""
+        try:
+            principal = await check(token)
+        except (Unauthorised, Forbidden):
+            self._of_addresses.take(client)
+            raise
+        self._of_keys.take(principal.key_id)
+        return principal
 
     def count_webhook(self, path: str, client: str) -> None:
         """Count a request to a webhook by its path and the sender's address, before any work; raises TooManyRequests."""

@@ -12,14 +12,16 @@ from typing import TYPE_CHECKING, Any, Final, Self
 import msgspec
 from starlette.responses import Response
 
+from holdfast.api.principal import Principal
 from holdfast.api.services import Services
 from holdfast.api.types import fault_of
 from holdfast.errors import HoldfastError, InvalidRequest, NotFound, Unauthorised
-from holdfast.http.auth import NOBODY
+from holdfast.http.auth import LOCAL, NOBODY
 from holdfast.http.request import Receive, Scope
-from holdfast.http.table import Ask, Method, Route
+from holdfast.http.table import SCOPES, Ask, Method, Route
 
 if TYPE_CHECKING:
+    from holdfast.mcp.oauth import Tokens
     from holdfast.mcp.server import McpServer
 
 PATH: Final = "/mcp"
@@ -27,6 +29,7 @@ PARSE_ERROR: Final = -32700
 INVALID_REQUEST: Final = -32600
 INTERNAL_ERROR: Final = -32603
 SESSION: Final = "mcp-session-id"
+METADATA_PATHS: Final = ("/.well-known/oauth-protected-resource/mcp", "/.well-known/oauth-protected-resource")
 STDIO: Final = "holdfast-stdio"
 
 
@@ -43,6 +46,8 @@ class Mount:
 
     def __init__(self, services: Services, leaving: asyncio.Event) -> None:
         self._services, self._leaving = services, leaving
+        self._oauth = services.settings.mcp.oauth
+        self._tokens: Tokens | None = None
         self._server: asyncio.Future[McpServer] | None = None
         self._stop = asyncio.Event()
         self._work: asyncio.Task[None] | None = None
@@ -57,7 +62,45 @@ class Mount:
 
     @property
     def routes(self) -> tuple[Route, ...]:
-        return tuple(self._route(method) for method in _METHODS)
+        own = tuple(self._route(method) for method in _METHODS)
+        return (
+            own if self._oauth is None else (*own, *(self._metadata_route(path) for path in METADATA_PATHS))
+        )
+
+    def _metadata_route(self, path: str) -> Route:
+        return Route(
+            "GET", path, None, self._metadata, "How to get a token for /mcp.", "mcp", is_listed=False
+        )
+
+    async def _metadata(self, ask: Ask) -> dict[str, Any]:
+        """Protected-resource metadata (RFC 9728): which issuer's tokens are accepted here."""
+        assert self._oauth is not None
+        return {
+            "resource": self._oauth.audience,
+            "authorization_servers": [self._oauth.issuer],
+            "scopes_supported": sorted({*self._oauth.scopes, *SCOPES}),
+            "bearer_methods_supported": ["header"],
+        }
+
+    @property
+    def _challenge(self) -> str:
+        base = self._services.settings.public_url or self._services.address or ""
+        return f'Bearer resource_metadata="{base.rstrip("/")}{METADATA_PATHS[0]}"'
+
+    async def _holder(self, token: str) -> Principal:
+        """The holder of a token of the issuer."""
+        if self._tokens is None:
+            from holdfast.mcp.oauth import Tokens
+
+            assert self._oauth is not None
+            self._tokens = Tokens(self._oauth)
+        return await self._tokens.principal_of(token)
+
+    def _admits(self, ask: Ask) -> None:
+        """Every caller of a guarded server has a key, and where an issuer is configured, a token; which scope it needs is known
+        once the method is."""
+        if ask.principal is NOBODY or self._oauth is not None and ask.principal is LOCAL:
+            raise Unauthorised("a key is needed here; send it as `Authorization: Bearer hf_…`")
 
     def _route(self, method: Method) -> Route:
         return Route(
@@ -69,7 +112,9 @@ class Mount:
             "mcp",
             body=dict[str, Any],
             reads=_read,
-            admits=_admits,
+            admits=self._admits,
+            tokens=None if self._oauth is None else self._holder,
+            challenge="" if self._oauth is None else self._challenge,
             body_optional=method != "POST",
             replies="none",
             fault=fault,
@@ -163,12 +208,6 @@ class Mounted(Response):
 
 LEAVING_SECONDS: Final = 1.0
 _METHODS: Final[tuple[Method, ...]] = ("POST", "GET", "DELETE")
-
-
-def _admits(ask: Ask) -> None:
-    """Every caller of a guarded server has a key; which scope it needs is known once the method is."""
-    if ask.principal is NOBODY:
-        raise Unauthorised("a key is needed here; send it as `Authorization: Bearer hf_…`")
 
 
 def _read(raw: bytes, media: str) -> Any:

@@ -51,7 +51,7 @@ def _headers_of(error: HoldfastError) -> Mapping[str, str]:
     if isinstance(error, AmbiguousHead):
         return {"connection": "close"}
     if error.code == "unauthorised":
-        return {"www-authenticate": "Bearer"}
+        return {"www-authenticate": getattr(error, "challenge", "Bearer")}
     return {}
 
 

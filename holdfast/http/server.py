@@ -28,6 +28,7 @@ from holdfast.errors import (
     InvalidRequest,
     MethodNotAllowed,
     NotFound,
+    Unauthorised,
     UnsupportedMediaType,
 )
 from holdfast.http.guard import Guard
@@ -37,7 +38,7 @@ from holdfast.http.request import ClientGone, LargeBodies, Receive, Request, Sco
 from holdfast.http.responses import Send, encoded, mistake, refusal, send_answer
 from holdfast.http.router import Router
 from holdfast.http.routes.ops import answered
-from holdfast.http.table import ANY, Ask, Reply, Route, Signed
+from holdfast.http.table import ANY, Ask, Reply, Route, Signed, Tokens
 from holdfast.http.validation import invalid
 from holdfast.http.webhooks import Webhooks
 from holdfast.runtime.apart import in_turns
@@ -130,9 +131,15 @@ class Server:
             return _other_method(request.method, methods)
         route = ready.route
         _describe(request, route)
-        principal = self._guard.asker(route.scope, request.headers, request.client)
+        if route.tokens is None:
+            principal = self._guard.asker(route.scope, request.headers, request.client)
+        else:
+            principal = await self._caller(route, route.tokens, request)
         request.key_id = principal.key_id
-        admitted = None if route.admits is None else route.admits(self._ask(request, principal, path))
+        try:
+            admitted = None if route.admits is None else route.admits(self._ask(request, principal, path))
+        except Unauthorised as error:
+            raise _challenged(error, route) from None
         if isinstance(admitted, ANSWERS):
             return admitted
         _check_key(route, request.headers)
@@ -150,6 +157,16 @@ class Server:
             if route.reads_members is not None:
                 raw = b""  # as large as its members, which are all that is needed
             return await _done(route, self._ask(request, principal, path, query, body, raw))
+
+    async def _caller(self, route: Route, tokens: Tokens, request: Request) -> Principal:
+        """Who asks at a route that accepts tokens: the holder of one, or of a key, which has no dots."""
+        token = request.headers.get("authorization", "").partition(" ")[2].strip()
+        try:
+            if token.count(".") != 2:
+                return self._guard.asker(route.scope, request.headers, request.client)
+            return await self._guard.holder(token, tokens, request.client)
+        except Unauthorised as error:
+            raise _challenged(error, route) from None
 
     def _ask(
         self,
@@ -206,6 +223,12 @@ class Server:
         except _NotKept as answered:
             return answered.made
         return first[0] if first else Reply(msgspec.Raw(body), status)
+
+
+def _challenged(error: Unauthorised, route: Route) -> Unauthorised:
+    if route.challenge:
+        error.challenge = route.challenge
+    return error
 
 
 class _NotKept(Exception):

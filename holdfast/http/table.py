@@ -65,6 +65,9 @@ class Ask(msgspec.Struct, frozen=True, gc=False):
             task.cancel()
 
 
+Tokens = Callable[[str], Awaitable["Principal"]]  # the holder of a token; raises Unauthorised or Forbidden
+
+
 class Signed(msgspec.Struct, frozen=True, gc=False):
     """A signed body: how the signature is checked over its raw bytes, and the error if it is invalid."""
 
@@ -119,6 +122,9 @@ class Route(msgspec.Struct, frozen=True, gc=False):
     # The JSON of an error, if it differs from /api/v1.
     fault: Callable[[HoldfastError], Any] | None = None
     is_listed: bool = True  # in the OpenAPI document
+    # The holder of a token that is no key of ours; None: only keys are accepted. `challenge` is sent with a 401.
+    tokens: Tokens | None = None
+    challenge: str = ""
 
     @property
     def takes_key(self) -> bool:

@@ -122,7 +122,7 @@ class StepInfo(msgspec.Struct, frozen=True):
     error: Error | None
     started_at: datetime
     finished_at: datetime | None
-    due_at: datetime | None  # when it moves by itself, while it waits or is to be tried again
+    due_at: datetime | None  # when its timer or retry is due, while it waits
 
 
 class Holdfast:
@@ -132,9 +132,9 @@ class Holdfast:
             run = await hf.start("hello.yaml", {"a": 1})
             print(await run.result())
 
-    Entering the context continues every open run in the database. `plugins` are all scheduled plugins of the database: schedules of others
-    are removed, and keep their history; one that cannot be used is logged with all its problems. With None, schedules of plugins are
-    left alone, for another process to fire. `remote` calls tools on other servers. `secrets` are
+    Entering the context continues every open run in the database. `plugins` are all scheduled plugins of the database; schedules of other plugins
+    are removed, but their history is kept. A plugin that cannot be loaded is logged with all its problems. With None, schedules of plugins are
+    not fired, so that another process can fire them. `remote` calls tools on other servers. `secrets` are
     functions that return the value of a secret by name, or None: one with a parameter `tenant` receives the tenant of the run, any
     other is called only for the tenant `default`. `template_env` lists the environment variables that templates may use.
     `artefact_roots` are folders from which tools may return files, besides the work folder of each attempt. With `allow_networks`,
@@ -183,7 +183,9 @@ class Holdfast:
             process_memory_bytes=process_memory_bytes,
         )
         if own := [name for name in template_env if name.upper().startswith("HOLDFAST_")]:
-            raise ValueError(f"template_env names {own[0]}, which is Holdfast's own and may hold a secret")
+            raise ValueError(
+                f"template_env names {own[0]}, which is a variable of Holdfast itself and may hold a secret"
+            )
         if durability not in DURABILITIES:
             raise InvalidInputs(f"durability must be {' or '.join(DURABILITIES)}, not {durability!a:.50}")
         self._lock = lock_of(database)
@@ -216,7 +218,7 @@ class Holdfast:
 
     async def __aenter__(self) -> Self:
         if self._was_opened:
-            raise EngineClosed("a Holdfast is opened once; make a new one")
+            raise EngineClosed("a Holdfast can be opened only once; create a new one")
         self._was_opened = True
         self._lock.take()
         try:
@@ -318,9 +320,12 @@ class Holdfast:
         limit: int = 100,
         before: str | None = None,
     ) -> list[RunInfo]:
-        """List runs, newest first. `label` is `team=x`, or `team` for any value; the page starts after the run with the id `before`."""
+        """List runs, newest first. `label` is `team=x`, or `team` for any value. The page starts after the run whose
+        id is `before`."""
         if not 1 <= limit <= bounds.now.page_max:
-            raise LimitExceeded("page_max", f"limit is a number from 1 to {bounds.now.page_max}, not {limit}")
+            raise LimitExceeded(
+                "page_max", f"limit must be a number from 1 to {bounds.now.page_max}, not {limit}"
+            )
         after = None if before is None else (await self._engine.runs.row_of(RunId(before))).no
         rows = await list_runs(
             self._engine.store, status=status, workflow=workflow, label=label, before=after, limit=limit
@@ -340,7 +345,7 @@ class Holdfast:
         """Rerun a finished run as a new run of the same version. By default the whole run is repeated.
 
         `from_step` is the step to start from, by id or path (`br.s`, `loop[3].s`), or an item (`loop[3]`); `paths` names
-        several. `failed` repeats what failed, only inside those paths if any are given. Everything else is taken over.
+        several. `failed` repeats what failed, only inside those paths if any are given. The outcomes of all other steps are copied.
         `inputs` replace inputs of the same name.
         """
         again = Again((*(() if from_step is None else (from_step,)), *paths), failed)
@@ -391,7 +396,7 @@ class Holdfast:
     ) -> bool:
         """Answer the approval at a step. Returns whether this decided it; a quorum takes several answers.
 
-        `by` is who answers. A gate that is not open, or was answered already, raises NotWaiting.
+        `by` names the person who answers. An approval that is not open, or was decided already, raises NotWaiting.
         """
         refuse_bent(form, "form")
         return await self._engine.commands.approve(
@@ -402,14 +407,14 @@ class Holdfast:
     async def resume(self, task_id: str, answer: Any, *, run_id: str | None = None) -> Resumption:
         """Deliver the result of a call that returned `{"pending": true, "task_id": …}`: it becomes the output of the step.
 
-        One that comes before its pause is kept for a day. `{"success": false, "error": …}` is the failure of the step.
+        A result that arrives before the call returned is kept for a day. `{"success": false, "error": …}` fails the step.
         """
         refuse_bent(answer, "the answer")
         told = await self._engine.commands.resume(DEFAULT_TENANT, task_id, answer, run_id)
         return {"resumed": told.resumed, "reason": told.reason}
 
     def _read(self, spec: Spec) -> Definition:
-        """A definition in any of its forms; the same content is read once."""
+        """Parse a definition in any of its forms; equal content is parsed once."""
         if isinstance(spec, WorkflowSpec | FlowSpec):
             return spec
         if isinstance(spec, Mapping):
@@ -502,7 +507,9 @@ class RunHandle:
         try:
             return await asyncio.wait_for(self._engine.waiters.ended(self._no), timeout)
         except TimeoutError:
-            raise TimeoutError(f"run {self.id} is not over after {timeout} s: {await self._why()}") from None
+            raise TimeoutError(
+                f"run {self.id} has not finished after {timeout} s: {await self._why()}"
+            ) from None
 
     async def _why(self) -> str:
         row = await self._engine.runs.row_of(self.id)
@@ -537,7 +544,7 @@ def run_sync(
         asyncio.get_running_loop()
     except RuntimeError:
         return asyncio.run(main())
-    # A notebook has a loop of its own at work in this thread: use one in another.
+    # A notebook already runs an event loop in this thread, so use one in another thread.
     with ThreadPoolExecutor(1) as other:
         return other.submit(lambda: asyncio.run(main())).result()
 
@@ -545,7 +552,7 @@ def run_sync(
 def _check_limits(**limits: float | None) -> None:
     for name, value in limits.items():
         if value is not None and value <= 0:
-            raise ValueError(f"{name} is more than 0, not {value}")
+            raise ValueError(f"{name} must be more than 0, not {value}")
 
 
 def _limits(given: Mapping[str, int]) -> bounds.Limits:
@@ -556,7 +563,8 @@ def _limits(given: Mapping[str, int]) -> bounds.Limits:
 
 
 def _published_name(spec: Spec) -> str | None:
-    """Is this text neither a definition nor a file? A definition in one line has a colon, or is a mapping in braces."""
+    """Whether this text is neither a definition nor a file. A definition in one line has a colon, or is a mapping in
+    braces."""
     if not isinstance(spec, str) or not spec.strip() or _is_file_name(spec):
         return None
     is_text = "\n" in spec or ": " in spec or spec.endswith(":") or spec.lstrip().startswith("{")

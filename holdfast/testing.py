@@ -1,4 +1,4 @@
-"""Testing workflows: the pytest fixture `engine`, time that moves by hand, and tools that are not real.
+"""Testing workflows: the pytest fixture `engine`, a manual clock, and fake tools.
 
     async def test_a_reminder_is_sent_after_three_days(engine):
         send = engine.fake_tool("send", returns="sent")
@@ -7,11 +7,11 @@
         assert send.calls == [{"to": "ada"}]
         assert await run.status() == "completed"
 
-The engine is the real one, on a real file. Only time is not: its clock and the event loop of the test read one number
-that stands still until the test moves it. Threads, processes and sockets stay real, and time waits for them.
+The engine is the real one, on a real file. Only time is simulated: its clock and the event loop of the test read one
+number, which changes only when the test advances it. Threads, processes and sockets are real, and the clock waits for them.
 
-A plugin of pytest by itself: an async test that has the fixture is run here unless another plugin (anyio,
-pytest-asyncio) has claimed it, and then works there too. Production code must not import this file.
+This module is a pytest plugin: it runs async tests that use the fixture, unless another plugin (anyio,
+pytest-asyncio) runs them; the fixture works there too. Production code must not import this module.
 """
 
 from __future__ import annotations
@@ -36,21 +36,22 @@ if TYPE_CHECKING:  # pytest loads this file at every start, used or not: the res
 
 T = TypeVar("T")
 
-# 14 November 2023, 22:13:20 UTC: a test sees the same days whenever it is run
+# 14 November 2023, 22:13:20 UTC, so that a test sees the same dates whenever it runs
 BEGAN: Final = 1_700_000_000_000
 TURNS_MAX: Final = 300_000
 JUMPS_MAX: Final = 1_000_000
-STUCK_SECONDS: Final = 10.0  # of real time: without progress for so long, the test would hang
+# of real time: after this long without progress the test fails instead of hanging
+STUCK_SECONDS: Final = 10.0
 SOCKET_SECONDS: Final = 0.25  # of real time: how long the clock waits for an async tool that uses a socket
 MOMENT_SECONDS: Final = 0.002
-TIDY_SECONDS: Final = 3_600.0  # how far two rounds of upkeep are apart at least
+TIDY_SECONDS: Final = 3_600.0  # the least simulated time between two rounds of upkeep
 
 
 # ------------------------------------------------------------------------------------------------------------- time
 
 
 class ManualClock:
-    """Wall and monotonic time advance together; the wall clock can also be set, as an operator would."""
+    """A manual clock: wall and monotonic time advance together. The wall clock can also be set, as an operator would."""
 
     def __init__(self, seconds: float = 1_000.0) -> None:
         self.seconds = self._began = seconds
@@ -70,18 +71,19 @@ class ManualClock:
         return uuid7(self.now(), self._ids.to_bytes(10, "big"))
 
     def go_on_from(self, seconds: float) -> None:
-        """Count from another number; no time passes by that."""
+        """Set the number that the clock counts from. No time passes."""
         self._began += seconds - self.seconds
         self.seconds = max(seconds, self._began)
 
     def loop_time(self) -> float:
-        """For the event loop. Time creeps when it looks: sums of floats may fall short of a moment, and never make it up else.
-        After some months a float has no room for a billionth of a second: it creeps by the least that it can."""
+        """The time for the event loop. Each call advances it by the smallest possible step, because a sum of floats
+        may end just short of a due time and would never reach it. After some months that step is more than a
+        nanosecond."""
         self.seconds += max(1e-9, math.ulp(self.seconds))
         return self.seconds
 
     async def advance(self, seconds: float, rest: Callable[[], Awaitable[None]] | None = None) -> None:
-        """Let time pass: every scheduled call comes at its own moment, with all that follows from it until `rest`."""
+        """Advance time: every scheduled call runs at its own time, with everything that follows from it until `rest`."""
         rest = rest or settled
         until = self.seconds + seconds
         await rest()
@@ -92,22 +94,22 @@ class ManualClock:
         await rest()
 
     async def until(self, awaitable: Awaitable[T], *, at_most: float = math.inf) -> T:
-        """Let time pass, from one scheduled call to the next, until something has happened."""
+        """Advance time from one scheduled call to the next, until a condition is true."""
         task = asyncio.ensure_future(awaitable)
         end = self.seconds + at_most
         await settled()
         while not task.done():
             at = next_call()
             if at is None:
-                break  # threads and I/O alone can bring it about: wait for them
-            assert at <= end, f"it did not happen within {at_most} s"
+                break  # only threads and I/O can make it true: wait for them
+            assert at <= end, f"the condition did not become true within {at_most} s"
             self.seconds = max(self.seconds, at)
             await settled()
         return await task
 
 
 class ManualLoop(asyncio.SelectorEventLoop):
-    """An event loop on time by hand that says so when nothing can move any more."""
+    """An event loop on a manual clock, which raises an error when nothing can make progress."""
 
     def __init__(self) -> None:
         self.clock = ManualClock()
@@ -118,39 +120,39 @@ class ManualLoop(asyncio.SelectorEventLoop):
 
 
 class _PatientSelector(selectors.DefaultSelector):
-    """Waits for I/O in real time, since the time until the next scheduled call says nothing about it."""
+    """Waits for I/O in real time, because the time until the next scheduled call says nothing about it."""
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         if timeout is not None and timeout <= 0:
             return super().select(0)
         found = super().select(STUCK_SECONDS)
         assert found, (
-            "nothing moves: time stands still and no thread answers; `await engine.advance(hours=1)` moves it"
+            "no progress: the clock is stopped and no thread is busy; advance it with `await engine.advance(hours=1)`"
         )
         return found
 
 
 def next_call() -> float | None:
-    """When the next scheduled call is due. The loop's own list: there is no public way to look ahead."""
+    """When the next scheduled call is due. Reads a private list of the loop, which has no public method for this."""
     calls = [call.when() for call in _loop()._scheduled if not call.cancelled()]
     return min(calls, default=None)
 
 
 async def settled() -> None:
-    """Until all that is ready has run, and all that became ready by it."""
+    """Run until all ready callbacks, and those that they schedule, have run."""
     loop = _loop()
     await asyncio.sleep(0)
     for _ in range(TURNS_MAX):
         if not loop._ready:
             return
         await asyncio.sleep(0)
-    raise AssertionError("the loop does not come to rest")
+    raise AssertionError("the event loop does not become idle")
 
 
 def _loop() -> Any:
     loop = asyncio.get_running_loop()
     if not isinstance(loop, asyncio.BaseEventLoop):
-        raise TypeError(f"time by hand needs an event loop of asyncio itself, not {type(loop).__module__}")
+        raise TypeError(f"a manual clock needs asyncio's own event loop, not {type(loop).__module__}")
     return loop
 
 
@@ -176,7 +178,7 @@ class FakeTool:
 def _answers(
     name: str, returns: Any, raises: BaseException | type[BaseException] | None, side_effect: Any
 ) -> Callable[[dict[str, Any]], Any]:
-    """What a fake tool answers to some arguments."""
+    """The result of a fake tool for the given arguments."""
     if raises is not None:
         return lambda args: _raised_or(raises)
     if callable(side_effect):
@@ -190,7 +192,7 @@ def _answers(
 def _next(left: Iterator[Any], name: str) -> Any:
     for answer in left:
         return answer
-    raise AssertionError(f"the fake tool {name!r} was called more often than it has answers")
+    raise AssertionError(f"the fake tool {name!r} was called more often than it has results")
 
 
 def _raised_or(answer: Any) -> Any:
@@ -203,22 +205,23 @@ def _raised_or(answer: Any) -> Any:
 
 
 class TestEngine:
-    """What the fixture `engine` gives: a real engine on a file of its own, opened when it is first needed.
+    """The value of the fixture `engine`: a real engine on its own file, opened on first use.
 
-    `start` and whatever happens at once take no time. Time moves in `advance`, `run` and `finish`, and nowhere else.
+    `start`, and everything that it makes happen immediately, takes no time. Time advances only in `advance`, `run`
+    and `finish`.
     """
 
-    __test__ = False  # pytest: this is no class of tests
+    __test__ = False  # tells pytest that this is not a class of tests
 
     def __init__(self, file: Path) -> None:
         self.file = file
-        self.options: dict[str, Any] = {}  # what `Holdfast(...)` is given besides: secrets, remote, …
+        self.options: dict[str, Any] = {}  # further arguments for `Holdfast(...)`: secrets, remote, …
         self.clock = ManualClock()
         self._tools: dict[str, Any] = {}
         self._runs: list[RunHandle] = []
         self._hf: Holdfast | None = None
-        self._home: Any = None  # the loop it is open on
-        self._tidied = 0.0  # when upkeep was done last
+        self._home: Any = None  # the loop on which it is open
+        self._tidied = 0.0  # when upkeep last ran
 
     # ------------------------------------------------------------------------------------------------ workflows
 
@@ -232,7 +235,7 @@ class TestEngine:
         parent_job_id: str | None = None,
         final_callback: str | Mapping[str, Any] | None = None,
     ) -> RunHandle:
-        """Start a run, and let happen what happens at once. The handle is good after `restart` too."""
+        """Start a run, then process everything that is due now. The handle stays valid after `restart`."""
         hf = await self.open()
         run = await hf.start(
             spec,
@@ -247,11 +250,13 @@ class TestEngine:
         return run
 
     async def run(self, spec: Spec, inputs: Mapping[str, Any] | None = None, **options: Any) -> Any:
-        """Run a workflow to its end, through every timer and back-off on the way; gives its output, or raises RunFailed."""
+        """Run a workflow to its end, advancing time over every timer and retry. Returns its output, or raises
+        RunFailed."""
         return await self.finish(await self.start(spec, inputs, **options))
 
     async def finish(self, run: RunHandle) -> Any:
-        """Let time pass until a run has finished; returns its output, or raises RunFailed, RunCancelled or RunInterrupted."""
+        """Advance time until a run has finished. Returns its output, or raises RunFailed, RunCancelled or
+        RunInterrupted."""
         await self.open()
         ending = asyncio.ensure_future(run.result())
         try:
@@ -261,15 +266,15 @@ class TestEngine:
                 if ending.done():
                     return await ending
                 if at is None or not await self._can_move(run):
-                    raise AssertionError(f"run {run.id} gets no further: {await run._why()}")
+                    raise AssertionError(f"run {run.id} makes no progress: {await run._why()}")
                 self.clock.seconds = max(self.clock.seconds, at)
                 await self._rest()
         finally:
             ending.cancel()
-        raise AssertionError(f"run {run.id} does not end: time was moved {JUMPS_MAX:,} times")
+        raise AssertionError(f"run {run.id} does not finish: time was advanced {JUMPS_MAX:,} times")
 
     async def attach(self, run_id: str) -> RunHandle:
-        """A run by its id; the handle is good after `restart` too."""
+        """A run by its id. The handle stays valid after `restart`."""
         run = await (await self.open()).run(run_id)
         self._runs.append(run)
         return run
@@ -277,13 +282,13 @@ class TestEngine:
     # ------------------------------------------------------------------------------------------- answers from outside
 
     async def resume(self, task_id: str, answer: Any, *, run_id: str | None = None) -> Resumption:
-        """Deliver the later answer of a call, and let happen what follows at once."""
+        """Deliver the callback of a call, then process everything that is due now."""
         told = await (await self.open()).resume(task_id, answer, run_id=run_id)
         await self._rest()
         return told
 
     async def approve(self, run: RunHandle, path: str, **answer: Any) -> bool:
-        """Answer an approval, as `Holdfast.approve` does, and let happen what follows at once."""
+        """Answer an approval, as `Holdfast.approve` does, then process everything that is due now."""
         decided = await (await self.open()).approve(run.id, path, **answer)
         await self._rest()
         return decided
@@ -291,7 +296,7 @@ class TestEngine:
     async def signal(
         self, run: RunHandle, key: str, value: Any = None, *, correlation: str | None = None
     ) -> None:
-        """Say something to a run, and let happen what follows at once."""
+        """Send a signal to a run, then process everything that is due now."""
         await (await self.open()).signal(run.id, key, value, correlation=correlation)
         await self._rest()
 
@@ -304,17 +309,16 @@ class TestEngine:
     async def advance(
         self, *, seconds: float = 0, minutes: float = 0, hours: float = 0, days: float = 0
     ) -> None:
-        """Let time pass: every timer on the way fires at its own moment."""
+        """Advance time: every timer in between fires at its own time."""
         await self.open()
         passed = timedelta(seconds=seconds, minutes=minutes, hours=hours, days=days).total_seconds()
         if passed < 0:
-            raise ValueError(f"time does not go back: {passed:g} s")
+            raise ValueError(f"time cannot go back: {passed:g} s")
         self._tidy_in(passed)
         await self.clock.advance(passed, self._rest)
 
     def _tidy_in(self, passed: float) -> None:
-        """Let upkeep, which is done every hour, be done once, before the end of the hours that pass: a century has a
-        million of them."""
+        """Run the hourly upkeep only once, before the end of a long advance: a century has a million hours."""
         upkeep = self._engine.upkeep
         if upkeep is not None and self.clock.seconds + passed >= self._tidied + TIDY_SECONDS:
             self._tidied = self.clock.seconds + passed
@@ -323,7 +327,7 @@ class TestEngine:
     # ----------------------------------------------------------------------------------------------------- tools
 
     def tool(self, fn: Callable[..., Any]) -> Callable[..., Any]:
-        """Let workflows call a real tool; also as a decorator. It takes the place of one of the same name."""
+        """Register a real tool; also usable as a decorator. It replaces a tool of the same name."""
         from holdfast.tools.registry import Registry
 
         (made,) = Registry([fn])
@@ -340,9 +344,10 @@ class TestEngine:
         raises: BaseException | type[BaseException] | None = None,
         side_effect: Callable[..., Any] | Sequence[Any] | None = None,
     ) -> FakeTool:
-        """A tool that is not real: it returns, raises, or asks a function; its `.calls` are the arguments of each call.
+        """Register a fake tool, which returns a value, raises, or calls a function. Its `.calls` are the arguments of
+        each call.
 
-        A function in the place of the answer is called with the arguments. A list as `side_effect` has one answer, or
+        A function given as the result is called with the arguments. A list as `side_effect` has one result, or
         exception, per call.
         """
         from holdfast.tools.registry import tool
@@ -361,18 +366,18 @@ class TestEngine:
     # ---------------------------------------------------------------------------------------------- open, crash, close
 
     async def open(self) -> Holdfast:
-        """The engine itself, for everything else that a Holdfast can do."""
+        """The Holdfast object, for everything else that it can do."""
         loop = _loop()
         if self._hf is not None and self._home is loop:
             return self._hf
-        self.close()  # a test may run several loops one after another; the file goes on from one to the next
+        self.close()  # a test may run several loops one after another on the same file
         self._take_time(loop)
         from holdfast.embed import Holdfast
 
         class ByHand(Holdfast):
             _by_hand = True
 
-        # A test may let months pass and read a run then.
+        # A test may advance time by months and read a run afterwards.
         options = {"durability": "relaxed", "retention_days": None, **self.options}
         hf = ByHand(str(self.file), tools=self._tools.values(), clock=self.clock, **options)
         self._tidied = self.clock.seconds
@@ -382,7 +387,7 @@ class TestEngine:
         return hf
 
     async def restart(self) -> None:
-        """End as a killed process does, nothing said and nothing given back, and open the file again."""
+        """Stop as a killed process would, writing nothing and giving back nothing, and open the file again."""
         await self.open()
         self._kill()
         await settled()
@@ -390,7 +395,7 @@ class TestEngine:
         await self._rest()
 
     def close(self) -> None:
-        """End, and give the loop its own time back."""
+        """Close the engine, and restore the loop's own time."""
         if self._hf is not None:
             self._kill()
         if self._home is not None:
@@ -414,11 +419,11 @@ class TestEngine:
 
     @property
     def _engine(self) -> Engine:
-        assert self._hf is not None, "the engine is not open; await one of its calls first"
+        assert self._hf is not None, "the engine is not open; await one of its methods first"
         return self._hf._engine
 
     async def _rest(self) -> None:
-        """Until nothing is ready, and what takes real time has answered or had its share of it."""
+        """Run until nothing is ready, and work in real time has finished or had its share of it."""
         await settled()
         spent = 0.0
         while spent < self._patience():
@@ -437,7 +442,7 @@ class TestEngine:
         return SOCKET_SECONDS if attempts and has_socket else 0.0
 
     async def _can_move(self, run: RunHandle) -> bool:
-        """Is there an attempt at work, or an hour to wait for? Time alone brings no tool that is missing."""
+        """Whether an attempt is running, or a timer is armed. Advancing time cannot provide a missing tool."""
         row = await self._engine.runs.row_of(run.id)
         resident = self._engine.door.residents.get(row.no)
         wakes = row.wake_at is not None or resident is not None and resident.run.wake_at is not None
@@ -445,7 +450,7 @@ class TestEngine:
 
 
 def crash(engine: Engine) -> None:
-    """End an engine as a killed process does: nothing more is written or notified."""
+    """Stop an engine as a killed process would: nothing more is written or reported."""
     engine.committer.abandon()
     engine.abandon()
     engine.store.abandon()
@@ -459,7 +464,7 @@ def _has_busy_thread(loop: Any) -> bool:
 
 
 async def _moment() -> None:
-    """A moment of real time."""
+    """Wait for a moment of real time."""
     loop = asyncio.get_running_loop()
     over = loop.create_future()
     threading.Timer(MOMENT_SECONDS, lambda: loop.call_soon_threadsafe(over.set_result, None)).start()
@@ -471,7 +476,7 @@ async def _moment() -> None:
 
 @pytest.fixture
 def engine(tmp_path: Path) -> Generator[TestEngine]:
-    """A real engine on a temporary file, with time by hand: see holdfast.testing.TestEngine."""
+    """A real engine on a temporary file, with a manual clock: see holdfast.testing.TestEngine."""
     made = TestEngine(tmp_path / "holdfast.db")
     yield made
     made.close()
@@ -479,7 +484,7 @@ def engine(tmp_path: Path) -> Generator[TestEngine]:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_call(item: pytest.Item) -> None:
-    """Whoever runs an async test, its engine ends on the loop that it was opened on."""
+    """Close the engine on the loop on which it was opened, whichever plugin runs the test."""
     test = _engine_of(item)
     if test is not None and isinstance(item, pytest.Function) and inspect.iscoroutinefunction(item.obj):
         item.obj = _closing(item.obj, test)
@@ -487,7 +492,7 @@ def pytest_runtest_call(item: pytest.Item) -> None:
 
 @pytest.hookimpl
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
-    """Run an async test that has the fixture and that no other plugin has taken."""
+    """Run an async test that uses the fixture and that no other plugin runs."""
     if _engine_of(pyfuncitem) is None or not inspect.iscoroutinefunction(pyfuncitem.obj):
         return None
     names = pyfuncitem._fixtureinfo.argnames
@@ -497,7 +502,7 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
 
 
 def _engine_of(item: pytest.Item) -> TestEngine | None:
-    """The engine of a test. Found by its type: other plugins may have a fixture of the same name."""
+    """The engine of a test. Found by its type, because other plugins may have a fixture of the same name."""
     values = getattr(item, "funcargs", {}).values()
     return next((value for value in values if isinstance(value, TestEngine)), None)
 
@@ -511,6 +516,6 @@ def _closing(
             await test(*args, **kwargs)
         finally:
             engine.close()
-            await asyncio.sleep(0)  # tools that were at work hear of it
+            await asyncio.sleep(0)  # tools that are still running are cancelled
 
     return run

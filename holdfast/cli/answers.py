@@ -1,4 +1,5 @@
-"""`holdfast approve`, `signal` and `resume`: what runs wait for, answered from a command line, at a server or in a file."""
+"""`holdfast approve`, `signal` and `resume`: answer waiting runs from the command line, through a server or in a
+file."""
 
 from __future__ import annotations
 
@@ -31,7 +32,7 @@ IN_VAIN: Final = ("expired", "unknown_task")
 
 def approve_command(given: Given) -> int:
     if given.has("--link") and any(map(given.has, ("--deny", "--reason", "--form"))):
-        raise Usage("--link makes a link and answers nothing; leave --deny, --reason and --form out")
+        raise Usage("--link only creates a link; omit --deny, --reason and --form")
     return finished(_approve(settings_of(given), given, _json(given, "--form")))
 
 
@@ -102,7 +103,7 @@ async def _signal(settings: Settings, given: Given) -> int:
 
 def resume_command(given: Given) -> int:
     if given.has("--result") == given.has("--error"):
-        raise Usage("give the result with --result JSON, or say with --error TEXT why there is none")
+        raise Usage("give the result with --result JSON, or a failure with --error TEXT")
     answer = _json(given, "--result")
     if given.has("--error"):
         answer = {"success": False, "error": given.text("--error")}
@@ -128,7 +129,7 @@ async def _resume(settings: Settings, given: Given, answer: Any) -> int:
 
 
 def _json(given: Given, flag: str) -> Any:
-    """What a flag gives as JSON, or in a file; null without it."""
+    """The JSON value of a flag, given directly or in a file; null without the flag."""
     text = given.text(flag)
     if text is None:
         return None

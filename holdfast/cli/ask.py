@@ -1,4 +1,4 @@
-"""An approval that is asked for on the terminal: what is to be decided, one line, an answer. Not what an answer does."""
+"""Asks for an approval on the terminal: shows the question and reads one line. Does not know what an answer does."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ async def decision(path: str, detail: dict[str, Any]) -> Decision | None:
 
 
 async def _filled_in(schema: Any) -> Any:
-    """Asked for until it is JSON; an empty line gives nothing, which the schema will judge."""
+    """Ask until the input is JSON; an empty line gives null, which the schema then checks."""
     say(f"fill in this form, as JSON: {harmless(msgspec.json.encode(schema).decode())}")
     while text := await _line():
         try:
@@ -53,7 +53,7 @@ async def _filled_in(schema: Any) -> Any:
 
 
 async def _line() -> str:
-    """A line of the terminal. No thread waits for it: one that does would have to be waited for at the end."""
+    """Read a line from the terminal, without a thread: a thread that waits for input would delay the exit."""
     loop, done = asyncio.get_running_loop(), asyncio.get_running_loop().create_future()
 
     def read() -> None:

@@ -39,7 +39,7 @@ TOOLS_NAMED_MAX: Final = 10  # in a hint
 
 
 class Checked(NamedTuple):
-    """What was found in a file: its problems, and warnings about what is probably not intended."""
+    """The result of checking a file: its problems, and warnings about what is probably not intended."""
 
     file: Path
     problems: Sequence[Problem] = ()
@@ -91,7 +91,7 @@ def _placed(problem: Problem, file: Path) -> Problem:
 
 
 def _of_skill(file: Path) -> Checked:
-    """The front matter and its patterns. The files that they match are checked when they are named."""
+    """Check the front matter and its patterns. The files that they match are checked when they are named."""
     catalog = WorkflowCatalog.from_skill(skill_from_file(file), file.parent)
     return Checked(file, (), [_placed(one, file) for one in catalog.warnings])
 
@@ -114,7 +114,7 @@ def _of_workflow(
 
 
 def _together(found: list[Checked]) -> list[Checked]:
-    """The files with what is wrong with their schedules only together: an id or a webhook path of two files."""
+    """Problems of several schedule files together: an id or a webhook path that occurs twice."""
     by_file: dict[str, list[Problem]] = {}
     for problem in check_together(spec for one in found for spec in one.schedules):
         by_file.setdefault(problem.source, []).append(problem)
@@ -147,7 +147,7 @@ def _tools_called(spec: Definition) -> Iterator[tuple[Where, str, str]]:
 
 
 def _polled(body: Body) -> str | None:
-    """The tool that a poll calls; one with `dcc` is on a server, and not known here."""
+    """The tool that a poll calls. One with `dcc` is called on a server, and is not known here."""
     return body.tool if isinstance(body, PollBody) and body.dcc is None else None
 
 

@@ -1,4 +1,4 @@
-"""Shell completion: a script made from the table of commands, for bash, zsh and fish; and putting it in its place."""
+"""Shell completion for bash, zsh and fish: generates a script from the table of commands, and installs it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def command(given: Given) -> int:
 
 
 def install(shell: str | None) -> int:
-    """Write the script to where the shell finds it, or print what is left to do."""
+    """Install the script where the shell finds it, and print what the user still has to do."""
     name = shell or Path(os.environ.get("SHELL", "")).name
     if name not in SHELLS:
         raise Misread(
@@ -96,7 +96,7 @@ complete -o filenames -F _holdfast holdfast
 
 
 def _bash_case(command: Command) -> str:
-    """What may follow: the value of the flag before it, else flags and arguments."""
+    """Possible next words: the values of the flag before, otherwise flags and arguments."""
     words = " ".join(word for flag in command.flags for word in flag.words)
     choices = [choice for argument in command.arguments for choice in argument.choices]
     plain = f'words="{" ".join([words, *choices])}"; files="{_bash_files(command.arguments)}"'
@@ -207,7 +207,7 @@ def _summary(name: str) -> str:
 
 
 def _plain(text: str) -> str:
-    """Words without what would end a quoted text or a description in a script."""
+    """Text without characters that would end a quoted string or a description in a script."""
     return text.replace("'", "").replace("[", "(").replace("]", ")").replace(":", "").rstrip(".")
 
 

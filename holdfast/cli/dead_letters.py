@@ -104,7 +104,7 @@ async def _act(settings: Settings, given: Given, act: Act) -> int:
 
 
 async def _act_on_file(settings: Settings, letter_id: str, act: Act) -> Letter:
-    """Send what is replayed from this process, with a single attempt."""
+    """Send a replayed dead letter from this process, with a single attempt."""
     async with acting(settings, load_tools(settings), may_create=False) as engine:
         if act == "discard":
             return present.letter(await engine.outbox.discard(DEFAULT_TENANT, letter_id))

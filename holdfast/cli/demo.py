@@ -1,6 +1,8 @@
-"""`holdfast demo`: two tasks of a small flow through a server and a worker, over the task paths, with all they did.
+"""`holdfast demo`: runs two tasks of a small graph through a server and a worker with the task API, and shows each
+node run.
 
-Uses the server that is there, and else one of its own; the same with the worker. Also gives `holdfast up --demo` its worker.
+Uses an existing server, or starts a temporary one; the same for the worker. Also provides the worker of `holdfast up
+--demo`.
 """
 
 from __future__ import annotations
@@ -73,7 +75,7 @@ TASKS: Final = (
 OVER: Final = ("completed", "failed", "canceled")
 POLL_SECS: Final = 0.1
 DEMO_SECS_MAX: Final = 60.0
-LOOK_SECS: Final = 2.0  # for a server on the usual port to answer
+LOOK_SECS: Final = 2.0  # how long to wait for a server on the default port to respond
 SHOWN_MAX: Final = 60  # characters of a value in a table
 
 
@@ -115,7 +117,7 @@ async def _demo(settings: Settings, *, as_json: bool) -> int:
                 tasks = [await _ended(centre, one["id"]) for one in made]
         except TimeoutError:
             raise Usage(
-                f"the tasks are not over after {DEMO_SECS_MAX:g} s; holdfast runs explain last says why"
+                f"the tasks have not finished after {DEMO_SECS_MAX:g} s; holdfast runs explain last says why"
             ) from None
         runs = {task["id"]: await centre.get("/tasks/runs", task_id=task["id"]) for task in tasks}
     is_well = all(task["status"] == "completed" for task in tasks)
@@ -129,16 +131,16 @@ async def _demo(settings: Settings, *, as_json: bool) -> int:
 
 
 async def _server(settings: Settings, stack: contextlib.AsyncExitStack) -> tuple[str, bool]:
-    """The server that was named, the one on the usual port, or one of our own; and whether it is that."""
+    """The named server, the one on the default port, or a temporary one; and whether it is temporary."""
     if settings.server is not None:
         return settings.server, False
     if await _answers(DEFAULT_SERVER):
-        say(f"the server at {DEFAULT_SERVER} is used")
+        say(f"using the server at {DEFAULT_SERVER}")
         return DEFAULT_SERVER, False
     folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="holdfast-demo-"))
     own = Settings(db=f"sqlite:///{Path(folder) / 'demo.db'}", host=DEFAULT_HOST, port=0)
     server = await stack.enter_async_context(serving(own, registry=Registry()))
-    say(f"no server answers on port {DEFAULT_PORT}: one of its own is at {server.address}")
+    say(f"no server responds on port {DEFAULT_PORT}: started a temporary one at {server.address}")
     return server.address, True
 
 
@@ -168,7 +170,7 @@ async def _ended(centre: Centre, task_id: str) -> Any:
 
 
 class Centre:
-    """The task paths of a server."""
+    """The task API of a server."""
 
     def __init__(self, server: str, key: str | None, **patience: float) -> None:
         self._connection = Connection(server, key, **patience)

@@ -42,8 +42,8 @@ def path_of(settings: Settings, *, must_exist: bool = False) -> str:
 
 @contextlib.asynccontextmanager
 async def beside(settings: Settings, *, any_release: bool = False) -> AsyncIterator[StoreFile]:
-    """The file, to be read while another process writes to it. Nothing is locked or changed. With `any_release`, a file that
-    an older release wrote can be copied."""
+    """Open the file for reading while another process writes to it. Nothing is locked or changed. With `any_release`,
+    a file of an older release can be copied."""
     path_of(settings)
     store = open_file(settings.db)
     await store.open_to_read(any_release=any_release)
@@ -55,14 +55,14 @@ async def beside(settings: Settings, *, any_release: bool = False) -> AsyncItera
 
 @contextlib.asynccontextmanager
 async def reading(settings: Settings) -> AsyncIterator[StoreFile]:
-    """The file as it is at one moment. Nothing is locked or changed."""
+    """A snapshot of the file at one moment. Nothing is locked or changed."""
     async with beside(settings) as store, store.still():
         yield store
 
 
 @contextlib.asynccontextmanager
 async def acting(settings: Settings, registry: Registry, *, may_create: bool = True) -> AsyncIterator[Engine]:
-    """The file, locked, with an engine that touches only the runs that it is asked about."""
+    """Lock the file and open an engine on it that acts only on the runs that it is asked about."""
     path_of(settings, must_exist=not may_create)
     with lock_of(settings.db):
         engine = engine_of(settings, registry)
@@ -93,7 +93,7 @@ def _close(runner: asyncio.Runner) -> None:
 
 
 async def _alone(work: Coroutine[Any, Any, int]) -> int:
-    """A tool that does not stop must not block the command: the loop would wait for its task for ever."""
+    """Do not wait for a tool that does not stop: otherwise the loop would wait for its task for ever."""
     code = await work
     left = asyncio.all_tasks() - {asyncio.current_task()}
     for task in left:
@@ -141,7 +141,7 @@ async def _whole_id(store: Store, part: str) -> RunId:
 
 
 def the_one(part: str, near: Sequence[str]) -> str:
-    """The only id that has this part; raises if there is none or several."""
+    """The only id that contains this part; raises if there is none or several."""
     if not near:
         raise NotFound(f"no run {part} in this database; see holdfast runs list")
     if len(near) > 1:

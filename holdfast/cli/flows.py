@@ -35,7 +35,7 @@ def publish_command(given: Given) -> int:
 
 
 def _read_all(files: list[Path], settings: Settings) -> list[Definition]:
-    """Every file, or every problem of all of them."""
+    """Parse every file, or raise with the problems of all of them."""
     specs: list[Definition] = []
     problems: list[Problem] = []
     for file in files:
@@ -89,7 +89,7 @@ _HEADS: Final = ("WORKFLOW", "NUMBER", "VERSION", "AGE", "DESCRIPTION")
 
 
 def _cells(one: WorkflowLine, now: int) -> tuple[str, ...]:
-    """`-` where nothing is published under the name."""
+    """`-` if nothing is published under the name."""
     number = "-" if one.number is None else str(one.number)
     version = "-" if one.version is None else one.version[:VERSION_SHOWN]
     said = " ".join(one.description.split())
@@ -98,7 +98,7 @@ def _cells(one: WorkflowLine, now: int) -> tuple[str, ...]:
 
 
 def _folder_lines(folder: FolderReport) -> list[str]:
-    """Which files of the server's folder cannot be used, in the form that editors jump to."""
+    """Report the files in the server's folder that have problems, in the format that editors can jump to."""
     lines = [painted(f"{folder.folder}: {folder.problem}", "failed", fd=2)] if folder.problem else []
     for file in folder.items:
         lines += _file_lines(file)
@@ -109,7 +109,7 @@ def _file_lines(file: FolderFile) -> list[str]:
     if file.status != "broken":
         return []
     stays = f"; the published version of {file.name} stays" if file.name else ""
-    return [one_line(f"{file.file} cannot be used{stays}:"), *problem_lines(file.problems)]
+    return [one_line(f"{file.file} has problems{stays}:"), *problem_lines(file.problems)]
 
 
 # -------------------------------------------------------------------------------------------------------- show
@@ -134,7 +134,7 @@ async def _show(settings: Settings, name: str, number: int | None, *, as_json: b
         f"{found.name}, number {found.number} ({found.version[:VERSION_SHOWN]}), {found.status}; versions: {others}"
     )
     text = definition_from(found.definition).to_yaml()
-    # To a file it goes byte for byte; on a terminal nothing in it may speak to the terminal.
+    # Written to a file byte for byte; on a terminal control characters are escaped.
     return _written(show(text) if os.isatty(1) else put(text.encode(errors="surrogateescape")))
 
 
@@ -173,20 +173,20 @@ async def _roll_back(settings: Settings, name: str, number: int, *, as_json: boo
     if as_json:
         return _written(give(release))
     say(
-        f"{release.name} means number {release.number} ({release.version[:VERSION_SHOWN]}) again at {source.place}"
+        f"{release.name} is now number {release.number} ({release.version[:VERSION_SHOWN]}) again at {source.place}"
     )
     for folder in folders:
         for file in folder.items:
             if file.name == release.name:
                 say(
-                    f"{folder.folder}/{file.file} says otherwise: mend it, or it counts again at the next start"
+                    f"{folder.folder}/{file.file} has another definition: correct it, or it is published again at the next start"
                 )
     return 0
 
 
 def _number(text: str, what: str) -> int:
     if not re.fullmatch(r"[1-9][0-9]{0,9}", text):
-        raise Usage(f"{what} is the number of a version, from 1 on, not {text!r}")
+        raise Usage(f"{what} must be the number of a version, from 1, not {text!r}")
     return int(text)
 
 

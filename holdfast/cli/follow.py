@@ -45,7 +45,7 @@ FAILED: Final = 1
 CANCELLED: Final = 3
 WAITS_FOR_OUTSIDE: Final = 4
 EXIT_CODES: Final = {"completed": COMPLETED, "failed": FAILED, "cancelled": CANCELLED, "interrupted": FAILED}
-# the shell's way to say that a signal ended it: 129 for HUP, 130 for Ctrl-C, 143 for TERM
+# exit code of a process that a signal ended, as in a shell: 129 for HUP, 130 for Ctrl-C, 143 for TERM
 SIGNALLED: Final = 128
 
 
@@ -59,7 +59,7 @@ def chosen_view(settings: Settings, *, as_json: bool, all_steps: bool) -> View:
 
 @contextlib.contextmanager
 def ticking(view: View) -> Iterator[None]:
-    """Let a view redraw itself for as long as this lasts."""
+    """Let a view redraw itself while this context is open."""
 
     async def tick() -> None:
         while True:
@@ -75,7 +75,7 @@ def ticking(view: View) -> Iterator[None]:
 
 
 def tell_end(status: str, took_ms: int, output: Any, error: Error | None) -> bool:
-    """Report how a run ended and write its output; False if that could not be written."""
+    """Report how a run ended and write its output. Returns False if the output could not be written."""
     took = span(took_ms)
     if status == "completed":
         say(painted(f"completed in {took}", status, fd=2))
@@ -100,8 +100,8 @@ def result_data(
 class Follower:
     """Shows a run of another process. Leaving does not affect the run.
 
-    With `leaves_stuck` it leaves when every open step waits for an answer from outside; at a terminal it first asks for
-    approvals.
+    With `leaves_stuck` it leaves when every open step waits for an external answer; on a terminal it asks for
+    approvals first.
     """
 
     def __init__(
@@ -145,7 +145,7 @@ class Follower:
                 self._take(news, shows=has_begun)
                 if news.has_more:
                     continue
-                if not has_begun:  # what was is shown as it stands, what comes as it happens
+                if not has_begun:  # past steps are shown at once, later ones as they happen
                     has_begun = True
                     begin()
                 if self._leaves_stuck:
@@ -160,7 +160,7 @@ class Follower:
             self._view.progressed(said.path, said.fraction, said.message)
 
     def _ask_or_leave(self, run_id: str, begin: Callable[[], None]) -> None:
-        """If the run cannot continue without an answer from outside: ask the person for it, or leave."""
+        """If the run cannot continue without an external answer: ask the person for it, or leave."""
         stuck = self._steps.stuck
         gates = [step.path for step in stuck if step.reason == "approval"]
         if self._asking is not None:
@@ -178,7 +178,8 @@ class Follower:
             self._leave(WAITS_FOR_OUTSIDE)
 
     async def _ask(self, run_id: str, path: str, begin: Callable[[], None]) -> None:
-        """Ask for an approval at the terminal; if it is left open, leave. The answer arrives as news like any other."""
+        """Ask for an approval on the terminal; if it is left open, leave. The answer arrives as an event like any
+        other."""
         try:
             waits = (await self._source.run(run_id)).waits
             detail = next(
@@ -222,7 +223,7 @@ class Follower:
         return is_told
 
     def _from(self, run: Run) -> tuple[str, ...]:
-        """The top-level step that failed, to re-run from."""
+        """The top-level step that failed, from which to re-run."""
         path = "" if run.error is None else run.error.path
         steps = [name for name in self._names if path == segment(name) or is_in(path, segment(name))]
         return ("--from", steps[0]) if steps else ()
@@ -232,7 +233,8 @@ class Follower:
         return give(result_data(run.run_id, run.status, run.output, run.error, steps))
 
     async def _part(self, run: Run) -> int:
-        """The run continues without us: say so, and what it waits for if that is why we leave."""
+        """Report that the run continues without this command, and what it waits for if that is the reason for
+        leaving."""
         code = self._left.result()
         if self._as_json and not await self._is_given(run):
             return UNWRITTEN

@@ -1,4 +1,4 @@
-"""Help, as text: of everything, of a group of commands, of one. Knows how to set words in columns, not what they mean."""
+"""Help texts: of all commands, of a group, and of one command. Formats columns; does not know what the commands do."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`holdfast init` and `holdfast schema`: a first workflow that works as it is, and what editors check workflows with."""
+"""`holdfast init` and `holdfast schema`: a first workflow that works as it is, and the JSON Schema for editors."""
 
 from __future__ import annotations
 
@@ -111,14 +111,14 @@ db = "sqlite:///holdfast.db"
 
 
 def command(given: Given) -> int:
-    """Write what is not there yet. When something is in the way nothing is written at all."""
+    """Write the files. If one of them exists already, nothing is written."""
     folder = Path(given.argument or ".")
     try:
         folder.mkdir(parents=True, exist_ok=True)
         in_the_way = [name for name in FILES if (folder / name).exists()]
         if in_the_way and not given.has("--force"):
             raise Usage(
-                f"already there: {', '.join(str(folder / name) for name in in_the_way)}; nothing was written. "
+                f"these files already exist: {', '.join(str(folder / name) for name in in_the_way)}; nothing was written. "
                 "Name another folder, or overwrite them with --force"
             )
         for name, text in FILES.items():

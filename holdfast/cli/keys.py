@@ -29,7 +29,7 @@ HEADS: Final = ("ID", "NAME", "TENANT", "SCOPES", "SERVICES", "CREATED", "LAST U
 
 def create_command(given: Given) -> int:
     if not given.has("--scope"):
-        raise Usage("keys create needs --scope: what the key is for; see holdfast keys create --help")
+        raise Usage("keys create needs --scope; see holdfast keys create --help")
     return finished(_create(settings_of(given), given, _expires_in(given)))
 
 
@@ -46,7 +46,7 @@ def _expires_in(given: Given) -> int | None:
     if text is None:
         return None
     if not text.isdecimal() or not 1 <= int(text) <= DAYS_MAX:
-        raise Usage(f"--expires-days is a number from 1 to {DAYS_MAX:,}, not {text!r}")
+        raise Usage(f"--expires-days must be a number from 1 to {DAYS_MAX:,}, not {text!r}")
     return int(text) * DAY_SECS
 
 
@@ -64,7 +64,7 @@ async def _create(settings: Settings, given: Given, expires_in_secs: int | None)
     if made.key is None:  # the connection broke after the key was made, and the request was repeated
         say(f"the response that contained the new key was lost; revoke {made.id}, and create another key")
         return UNWRITTEN
-    say(f"made {made.id} ({made.name}) for the tenant {made.tenant}; this is the only time that it is shown:")
+    say(f"created {made.id} ({made.name}) for the tenant {made.tenant}; the key is shown only once:")
     return 0 if put(f"{made.key}\n".encode()) else UNWRITTEN
 
 
@@ -80,7 +80,7 @@ async def _list(settings: Settings, given: Given) -> int:
     if given.has("--json"):
         return 0 if give({"items": found}) else UNWRITTEN
     if not found:
-        say("there are no keys; holdfast keys create NAME --scope admin makes one")
+        say("there are no keys; create one with holdfast keys create NAME --scope admin")
         return 0
     return 0 if show(table(HEADS, [_cells(key, now_ms()) for key in found])) else UNWRITTEN
 

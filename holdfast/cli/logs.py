@@ -1,7 +1,7 @@
-"""Log lines on standard error: as text for people, or one JSON object each for programs, including the messages for people.
+"""Log lines on standard error: text for people, or one JSON object per line for programs.
 
-What users, callers and tools wrote may stand in a line, so what could begin another line or speak to a terminal is
-written as an escape.
+A line may contain text from users, callers and tools, so characters that could start another line or control the
+terminal are escaped.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from holdfast.cli.safe import BEYOND_JSON, CONTROLS, harmless, in_unicode
 from holdfast.cli.streams import speak_through
 from holdfast.tools.secrets import Secrets
 
-_ABOUT: Final = ("run_id", "step", "attempt")  # fields of their own, where a line is about a run
+_ABOUT: Final = ("run_id", "step", "attempt")  # separate fields of a log line about a run
 
 
 class ToStderr(logging.StreamHandler[TextIO]):
-    """To whatever standard error is at the moment: a live tree takes it over for as long as it is drawn."""
+    """Write to the current standard error: a live tree replaces it while it is drawn."""
 
     def __init__(self) -> None:
         logging.Handler.__init__(self)
@@ -46,11 +46,11 @@ class ToStderr(logging.StreamHandler[TextIO]):
 
     @stream.setter
     def stream(self, _: TextIO) -> None:
-        """It is found anew for each line."""
+        """Look up standard error for each line."""
 
 
 class AsText(logging.Formatter):
-    """Just the message; of what a tool said, whose step said it: the command shows one run, and has named it."""
+    """Only the message; for a log line of a tool, also its step. The command shows one run, and has printed its id."""
 
     def format(self, record: logging.LogRecord) -> str:
         said = getattr(record, "said", None)
@@ -61,7 +61,7 @@ class AsText(logging.Formatter):
         return "  · " + text.replace("\n", "\n    ")
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802  # the name that logging calls
-        """The message alone: an exception below it has lines of its own."""
+        """The message alone; an exception is printed on the lines below it."""
         return super().formatMessage(record).translate(CONTROLS)
 
 
@@ -88,13 +88,13 @@ def begin(form: str) -> None:
     root = logging.getLogger()
     root.handlers = [handler]
     root.setLevel(logging.INFO if form == "json" else logging.WARNING)
-    logging.getLogger("holdfast.tool").setLevel(logging.INFO)  # what tools say is for the person
+    logging.getLogger("holdfast.tool").setLevel(logging.INFO)  # log lines of tools are for the user
     if form == "json":
         speak_through(logging.getLogger("holdfast.cli").info)
 
 
 def redact_with(secrets: Secrets) -> None:
-    """Keep what must not be seen out of all lines, also out of those that a tool logs by itself."""
+    """Redact secrets in all log lines, also in those that a tool writes itself."""
     for handler in logging.getLogger().handlers:
         if isinstance(handler, ToStderr):
             handler.redact_with(secrets)

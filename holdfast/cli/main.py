@@ -1,7 +1,7 @@
-"""The command `holdfast`: arguments in, exit code out. What a command needs is imported when it is called.
+"""The command `holdfast`: takes arguments, returns an exit code. Each command imports its modules when it is called.
 
 Exit codes: 0 completed, 1 failed or interrupted, 2 invalid, usage or a result that cannot be written, 3 cancelled,
-4 waits for the outside, 129, 130 and 143 stopped by a signal.
+4 waits for something external, 129, 130 and 143 stopped by a signal.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ INTERRUPTED: Final = 130
 def main() -> None:
     try:
         code = called(sys.argv[1:])
-    except KeyboardInterrupt:  # before a run was there to be kept
+    except KeyboardInterrupt:  # before there was a run to save
         code = INTERRUPTED
     sys.exit(code)
 

@@ -1,4 +1,4 @@
-"""What a command line gave: settings, definition, inputs and tools, or in words why they cannot be used."""
+"""Reads settings, definition, inputs and tools from a command line, and reports in words what is wrong with them."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from holdfast.values import decode
 
 
 class Usage(HoldfastError):
-    """The command line itself cannot be followed."""
+    """The command line is not valid."""
 
     code = "usage"
 
 
 class UnfitInputs(InvalidInputs):
-    """Inputs that do not fit, one problem each, with how to say it on a command line."""
+    """Inputs that do not match their declaration, one problem each, with how to write it on a command line."""
 
     def __init__(self, error: InvalidInputs) -> None:
         super().__init__(str(error))
@@ -49,7 +49,8 @@ def _hint(problem: Problem) -> str:
 
 
 def settings_of(given: Given) -> Settings:
-    """holdfast.toml < environment < the flags that were given. Log lines are written as they say from here on."""
+    """Settings from holdfast.toml, the environment and flags, each overriding the one before. Configures logging from
+    them."""
     flags = {
         "db": given.text("--db"),
         "server": given.text("--server"),
@@ -67,7 +68,7 @@ def settings_of(given: Given) -> Settings:
     }
     settings = config.load(flags)
     if given.has("--db") and not given.has("--server"):
-        # a file was named: it is meant, or who has it
+        # a database file was named, so use it or its owner
         settings = msgspec.structs.replace(settings, server=None)
     logs.begin(settings.log)
     limits.put_in_force(limits.chosen(settings.limits))
@@ -78,7 +79,7 @@ def _port(text: str | None) -> int | None:
     if text is None:
         return None
     if not text.isdecimal() or int(text) > config.PORT_MAX:
-        raise Usage(f"--port is {config.PORT}, not {text!r}")
+        raise Usage(f"--port must be {config.PORT}, not {text!r}")
     return int(text)
 
 
@@ -86,7 +87,7 @@ def _port(text: str | None) -> int | None:
 
 
 def read_spec(path: Path, settings: Settings) -> Definition:
-    """The definition in a file, checked; raises InvalidSpec with every problem."""
+    """Parse and check the definition in a file; raises InvalidSpec with every problem."""
     try:
         spec = definition_from_file(path)
     except OSError as error:
@@ -97,14 +98,15 @@ def read_spec(path: Path, settings: Settings) -> Definition:
 
 
 def _likely_file(path: Path) -> str:
-    """The file that was perhaps meant, of those that lie there."""
+    """The name of an existing file that was perhaps meant."""
     names = [file.name for kind in ("yaml", "yml", "json") for file in path.parent.glob(f"*.{kind}")]
     meant = did_you_mean(path.name, names)
     return f"; {meant}" if meant else ""
 
 
 def read_inputs(spec: Definition, whole: str | None, pairs: Sequence[str]) -> dict[str, Any]:
-    """The inputs: of --inputs, and of each -i on top of them; raises InvalidInputs if they do not fit."""
+    """The inputs: those of --inputs, overridden by each -i. Raises InvalidInputs if they do not match the
+    declaration."""
     inputs = _whole_inputs(whole) if whole is not None else {}
     for name, text in pairs_of("-i", pairs):
         value = value_of(text)
@@ -117,7 +119,7 @@ def read_inputs(spec: Definition, whole: str | None, pairs: Sequence[str]) -> di
 
 
 def edited_inputs(before: Any, whole: str | None, pairs: Sequence[str]) -> dict[str, Any]:
-    """What replaces the inputs that a run had. An input that was text stays text."""
+    """Inputs that replace those of an earlier run. An input that was text stays text."""
     inputs = _whole_inputs(whole) if whole is not None else {}
     known = before if isinstance(before, dict) else {}
     for name, text in pairs_of("-i", pairs):
@@ -150,7 +152,7 @@ def _whole_inputs(text: str) -> dict[str, Any]:
 
 
 def value_of(text: str) -> Any:
-    """JSON where it is JSON (`3`, `true`, `[1, 2]`), else the text itself."""
+    """A value parsed as JSON (`3`, `true`, `[1, 2]`), otherwise the text itself."""
     try:
         return decode(text)
     except msgspec.DecodeError:
@@ -161,19 +163,19 @@ def value_of(text: str) -> Any:
 
 
 def importable(settings: Settings) -> None:
-    """Let modules be imported from this folder, and from that of holdfast.toml."""
+    """Let modules be imported from this folder, and from the folder of holdfast.toml."""
     for folder in (str(settings.folder.absolute()), str(Path.cwd())):
         if folder not in sys.path:
             sys.path.insert(0, folder)
 
 
 def load_tools(settings: Settings) -> Registry:
-    """The tools of each `module` or `module:object`, which may lie in this folder or beside holdfast.toml."""
+    """Import the tools of each `module` or `module:object` from this folder or from that of holdfast.toml."""
     importable(settings)
     tools = [tool for reference in settings.tools for tool in load(reference)]
     networks = settings.allow_networks
     try:
         guard = Guard(guarded=networks is not None, allowed=networks or ())
         return Registry(tools, guard=guard)
-    except (TypeError, ValueError) as error:  # no tool at all, two of one name, or no network
+    except (TypeError, ValueError) as error:  # not a tool, two tools of one name, or not a network
         raise Usage(str(error)) from None

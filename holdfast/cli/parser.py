@@ -1,7 +1,7 @@
-"""The grammar of a command line: what a command takes, and what was typed → values, or what is wrong with it.
+"""Parses a command line: from the words that were typed to values, or to what is wrong with them.
 
-Knows words, flags and their values. Does not know what any command does. Imports next to nothing: asking for help or
-pressing Tab must be answered at once.
+Knows words, flags and their values. Does not know what a command does. Imports almost nothing, because help and shell
+completion must be fast.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 
 class Flag(NamedTuple):
-    """`--name VALUE`, or `--name` alone where it has no metavar. `many` may be given several times."""
+    """`--name VALUE`, or `--name` alone if it has no metavar. A flag with `many` may be repeated."""
 
     name: str
     help: str
@@ -26,7 +26,7 @@ class Flag(NamedTuple):
 
 
 class Argument(NamedTuple):
-    """What stands on the line without a flag. `files` says what a shell may complete it with: *.yaml, any, or none."""
+    """A positional argument. `files` says what a shell may complete it with: *.yaml, any, or none."""
 
     metavar: str
     help: str
@@ -37,7 +37,7 @@ class Argument(NamedTuple):
 
 
 class Command(NamedTuple):
-    """`calls` is module:function, imported when the command is called."""
+    """One command. `calls` is module:function, imported when the command is called."""
 
     name: str
     summary: str
@@ -52,7 +52,7 @@ class Command(NamedTuple):
 
 
 class Given:
-    """What was typed, by the names of the flags."""
+    """The parsed values, by the names of the flags."""
 
     def __init__(self, values: dict[str, list[str]], arguments: Sequence[str]) -> None:
         self._values, self.arguments = values, tuple(arguments)
@@ -61,7 +61,7 @@ class Given:
         return name in self._values
 
     def text(self, name: str) -> str | None:
-        """The value of a flag; the last one counts."""
+        """The value of a flag; if it was repeated, the last one."""
         return self._values[name][-1] if name in self._values else None
 
     def texts(self, name: str) -> tuple[str, ...]:
@@ -73,14 +73,14 @@ class Given:
 
 
 class Misread(Exception):
-    """The line cannot be followed: why, and what to do about it."""
+    """The command line is not valid: why, and a hint."""
 
     def __init__(self, message: str, hint: str = "") -> None:
         super().__init__(f"{message}; {hint}" if hint else message)
 
 
 def read(command: Command, words: Sequence[str]) -> Given:
-    """Take the words after a command apart; raises Misread."""
+    """Parse the words after a command; raises Misread."""
     values: dict[str, list[str]] = {}
     arguments: list[str] = []
     rest = list(words)
@@ -103,7 +103,7 @@ def read(command: Command, words: Sequence[str]) -> Given:
 
 
 def _flag(command: Command, word: str) -> tuple[Flag, str | None]:
-    """The flag of a word, and the value if it stands in the same word: `--db=x`, `-ia=1`."""
+    """The flag of a word, and its value if the same word contains it: `--db=x`, `-ia=1`."""
     name, equals, value = word.partition("=")
     flag = command.flag(name)
     if flag is not None and (flag.name == name or not equals):
@@ -119,7 +119,7 @@ def _flag(command: Command, word: str) -> tuple[Flag, str | None]:
 
 def _fit(name: str, choices: tuple[str, ...], value: str) -> str:
     if choices and value not in choices:
-        raise Misread(f"{name} is {' or '.join(choices)}, not {value!r}", near(value, choices))
+        raise Misread(f"{name} must be {' or '.join(choices)}, not {value!r}", near(value, choices))
     return value
 
 
@@ -132,7 +132,7 @@ def _count(command: Command, arguments: list[str]) -> None:
         raise Misread(f"{command.name} needs {' and '.join(missing)}", f"for example: {command.examples[0]}")
     if len(arguments) > len(wanted) and not (wanted and wanted[-1].many):
         raise Misread(
-            f"{command.name} does not know what to do with {arguments[len(wanted)]!r}", _help(command)
+            f"{command.name} does not accept the argument {arguments[len(wanted)]!r}", _help(command)
         )
 
 

@@ -75,7 +75,7 @@ def _words(spec: ScheduleSpec) -> str:
 
 
 def _next(spec: ScheduleSpec) -> str | None:
-    """When it would be due for the first time, if it were registered now."""
+    """When the schedule would first be due, if it were registered now."""
     schedule = schedule_of(spec)
     assert schedule is not None
     return next((rfc3339(Millis(one.at)) for one in upcoming(schedule.timing, now_ms(), 1)), None)

@@ -44,7 +44,7 @@ MARKS: Final = {
 
 
 def span(ms: int) -> str:
-    """A stretch of time, as short as it can be said: `12 ms`, `1.5 s`, `3 min 4 s`, `2 h 5 min`."""
+    """A duration in its shortest form: `12 ms`, `1.5 s`, `3 min 4 s`, `2 h 5 min`."""
     if ms < 1000:
         return f"{max(ms, 0)} ms"
     if ms < 60_000:
@@ -57,7 +57,7 @@ def span(ms: int) -> str:
 
 
 def ms_of(text: str) -> int:
-    """A point in time as `instant` writes it."""
+    """Parse a time in the format that `instant` writes."""
     return round(datetime.fromisoformat(text).timestamp() * 1000)
 
 
@@ -66,13 +66,13 @@ def now_ms() -> int:
 
 
 def instant(ms: int) -> str:
-    """A point in time, in UTC: `2026-11-16T09:30:00.125Z`."""
+    """A time in UTC: `2026-11-16T09:30:00.125Z`."""
     whole, part = divmod(ms, 1000)
     return f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(whole))}.{part:03d}Z"
 
 
 def shortened(value: Any, chars: int) -> str:
-    """A value as JSON in one line, cut where it is long."""
+    """A value as JSON on one line, shortened if it is long."""
     text = msgspec.json.encode(value).decode()
     return text if len(text) <= chars else f"{text[: chars - 1]}…"
 
@@ -81,7 +81,7 @@ _PAINT: Final = {"green": "32", "red": "31", "yellow": "33", "cyan": "36", "dim"
 
 
 def painted(text: str, state: str, fd: int = 1) -> str:
-    """Text in the colour of a state, where it goes to a terminal."""
+    """Text in the colour of a state, if the output is a terminal."""
     colour = _PAINT.get(_STYLES.get(state, ""))
     if colour is None or not os.isatty(fd) or os.environ.get("NO_COLOR"):
         return text
@@ -89,7 +89,7 @@ def painted(text: str, state: str, fd: int = 1) -> str:
 
 
 def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Columns as wide as what stands in them; one in which nothing stands is left out."""
+    """Columns as wide as their longest cell; a column without content is omitted."""
     columns = [
         (head, [one_line(row[at]) for row in rows])
         for at, head in enumerate(heads)
@@ -105,14 +105,14 @@ def _padded(cell: str, width: int) -> str:
 
 
 def told(error: Error, at: str = "") -> str:
-    """An error in one line: where, if that is not said already, what, and of which kind."""
+    """An error on one line: where (if the message does not say so), what, and of which kind."""
     is_said = error.path in ("", at) or error.message.startswith(f"step {error.path} ")
     where = "" if is_said else f"{error.path}: "
     return harmless(f"{where}{' '.join(error.message.split())} [{error.kind}]")
 
 
 def problem_lines(problems: Iterable[Problem], level: str = "error") -> list[str]:
-    """`hello.yaml:7:5: error: …`, the form that editors jump to, and the hint beneath."""
+    """`hello.yaml:7:5: error: …`, the format that editors can jump to, and the hint below it."""
     lines = []
     for problem in problems:
         place = f"{problem.source or 'spec'}:" + (f"{problem.line}:{problem.column}:" if problem.line else "")
@@ -173,7 +173,7 @@ def _due(step: StepView, before: str, now: int) -> str:
 
 
 class View(Protocol):
-    """Shows a run while it goes on."""
+    """Shows a run while it is running."""
 
     def begin(self, run_id: str, name: str, plan: Sequence[str], steps: Steps) -> None: ...
     def changed(self, changed: Sequence[StepView]) -> None: ...
@@ -183,7 +183,7 @@ class View(Protocol):
 
 
 class Silence:
-    """Shows only the run id, so that the run can be continued after a power cut: a JSON caller reads the result."""
+    """Shows only the run id, so that the run can be continued after a power cut. A JSON caller reads the result."""
 
     def begin(self, run_id: str, name: str, plan: Sequence[str], steps: Steps) -> None:
         say(f"run {run_id} of {name}")
@@ -203,7 +203,7 @@ class Lines(Silence):
 
     def begin(self, run_id: str, name: str, plan: Sequence[str], steps: Steps) -> None:
         super().begin(run_id, name, plan, steps)
-        # What is ready begins at once, or says anew what it waits for.
+        # A ready step starts at once, or reports again what it waits for.
         self.changed([step for step in steps.by_path.values() if step.status != "ready"])
 
     def changed(self, changed: Sequence[StepView]) -> None:
@@ -216,7 +216,7 @@ class Lines(Silence):
 
     def _is_told(self, step: StepView) -> bool:
         if step.status == "running" or (step.status, step.reason) == ("ready", "key"):
-            return False  # more is said when it is known what became of it
+            return False  # reported when its outcome is known
         if self._every or step.status in ("failed", "retrying"):
             return True
         if step.status == "cancelled":
@@ -228,7 +228,7 @@ class Lines(Silence):
 
 
 class Tree(Silence):
-    """The steps of a run on a terminal, redrawn a few times a second by the caller."""
+    """The steps of a run on a terminal. The caller redraws it a few times a second."""
 
     def __init__(self) -> None:
         self._names: Sequence[str] = ()
@@ -236,7 +236,7 @@ class Tree(Silence):
         self._earlier = 0  # finished top-level steps that are no longer remembered
         self._reached: set[str] = set()
         self._failed: dict[str, StepView] = {}
-        self._progress: dict[str, str] = {}  # of the attempts that are at work
+        self._progress: dict[str, str] = {}  # of running attempts
         self._steps: Steps | None = None
         self._live: Live | None = None
 
@@ -252,14 +252,14 @@ class Tree(Silence):
 
         self._names, self._steps = plan, steps
         self.changed(list(steps.by_path.values()))
-        super().begin(run_id, name, plan, steps)  # stays on the screen, whatever becomes of the tree
+        super().begin(run_id, name, plan, steps)  # stays on the screen after the tree is gone
         console = Steady(stderr=True, highlight=False)
         self._live = Live(console=console, auto_refresh=False)  # what tools print appears above it
         self._live.start()
 
     def changed(self, changed: Sequence[StepView]) -> None:
         for step in changed:
-            self._progress.pop(step.path, None)  # it ended, or begins again
+            self._progress.pop(step.path, None)  # it has ended, or starts again
             if step.is_top:
                 self._keep(step)
             elif step.status == "failed" and len(self._failed) < INNER_SHOWN_MAX:
@@ -281,7 +281,7 @@ class Tree(Silence):
 
     def tick(self) -> None:
         if self._live is not None:
-            with contextlib.suppress(OSError):  # the terminal is gone, the run is not
+            with contextlib.suppress(OSError):  # the terminal is closed, but the run continues
                 self._live.update(self._drawn(self._live.console.height), refresh=True)
 
     def end(self) -> None:
@@ -306,7 +306,7 @@ class Tree(Silence):
         return table
 
     def _rows(self, now: int, room: int) -> list[tuple[str, str, str, str]]:
-        """Finished, open and upcoming steps; of a long list the middle, where steps are running."""
+        """Finished, open and upcoming steps. A long list is cut to the part where steps are running."""
         opened = [] if self._steps is None else self._steps.open
         over = [path for path, step in self._top.items() if step.is_over]
         rest = [path for path, step in self._top.items() if not step.is_over]

@@ -1,7 +1,7 @@
-"""`holdfast run`: drives one run of a file to its end, shows it, and says how it ended by its exit code.
+"""`holdfast run`: executes one run to its end, shows it, and reports the outcome with its exit code.
 
-It drives only its own run: what else is open in the file stays as it is. Where a server has the file, the run is begun
-there and only followed here.
+It executes only this run; other open runs in the file are left unchanged. If a server owns the file, the server
+executes the run and this command follows it.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ HUNG_UP: Final = SIGNALLED + signal.SIGHUP
 
 
 class Order(NamedTuple):
-    """What is to be driven, and how it is to be shown. `repeat` are the flags that going on needs again, `where` those
-    that looking needs."""
+    """What to run, and how to show it. `repeat` are the flags that a later --continue needs, `where` those that only
+    reading needs."""
 
     begin: Begin
     repeat: tuple[str, ...]
@@ -66,7 +66,7 @@ class Order(NamedTuple):
 
 
 def command(given: Given) -> int:
-    """Drive the run that was ordered; gives the exit code."""
+    """Execute the run and return the exit code."""
     reserve_stdout()
     settings = settings_of(given)
     run_id = given.text("--continue")
@@ -85,7 +85,7 @@ def command(given: Given) -> int:
 
 
 def drive(given: Given, settings: Settings, begin: Begin) -> int:
-    """Begin a run in the way that is given, stay with it to its end, and show it."""
+    """Start or continue a run, and show it until its end."""
     shown = (given.has("--json"), given.has("--all-steps"))
     where = _repeated(given, "--db")
     again = _repeated(given, "--tools", "--allow-networks", "--db")
@@ -93,9 +93,7 @@ def drive(given: Given, settings: Settings, begin: Begin) -> int:
     server = server_of(settings)
     if server is not None:
         if given.has("--tools"):
-            say(
-                f"the run is driven by {server}, with the tools that are there; those of --tools are not used"
-            )
+            say(f"the server at {server} executes the run with its own tools; --tools is not used")
         return finished(_follow(order, settings, server))
     tools = load_tools(settings)
     if isinstance(begin, Start) and settings.tools:
@@ -104,7 +102,8 @@ def drive(given: Given, settings: Settings, begin: Begin) -> int:
 
 
 def _warn_of_unknown_tools(spec: Definition, known: Collection[str]) -> None:
-    """A missing tool would be found only when its step is reached, and the run keeps its definition: check it first."""
+    """Check all tools first: a missing one would only be found when its step is reached, and the run keeps its
+    definition."""
     report = Report(spec.origin.document, spec.origin.source)
     report_unknown_tools(spec, known, report)
     for line in problem_lines(report.problems, "warning"):
@@ -112,7 +111,7 @@ def _warn_of_unknown_tools(spec: Definition, known: Collection[str]) -> None:
 
 
 def _repeated(given: Given, *flags: str) -> tuple[str, ...]:
-    """These flags as they were given, for a command that is to find the same things again."""
+    """These flags as they were given, for a suggested command that must find the same files."""
     return tuple(word for flag in flags for value in given.texts(flag) for word in (flag, value))
 
 
@@ -131,7 +130,7 @@ async def _attend(order: Order, settings: Settings, registry: Registry) -> int:
 
 
 async def _follow(order: Order, settings: Settings, server: str) -> int:
-    """Begin the run at the server, which drives it, and stay with it."""
+    """Start the run at the server, which executes it, and follow it."""
     async with serving(settings, server) as source:
         run_id = await order.begin.begin_at(source)
         view = chosen_view(settings, as_json=order.as_json, all_steps=order.all_steps)
@@ -140,7 +139,7 @@ async def _follow(order: Order, settings: Settings, server: str) -> int:
 
 
 class Attendant:
-    """Stays with one run until it ends, waits for an answer from outside, or the person leaves."""
+    """Follows one run until it ends, waits for an external answer, or the person leaves."""
 
     def __init__(self, engine: Engine, order: Order, view: View) -> None:
         self._engine, self._order, self._view = engine, order, view
@@ -174,7 +173,7 @@ class Attendant:
     # ------------------------------------------------------------------------------------------------ watching
 
     def _heard(self, resident: ResidentRun, event: Any, decisions: Any) -> None:
-        """A row is durable: a fact and what follows from it."""
+        """A row is durable: an event and its decisions."""
         if resident.run.no != self._hear_of(resident).run.no:
             return
         self._view.changed(self._steps.take(event, decisions, resident.run.at))
@@ -182,7 +181,7 @@ class Attendant:
             self._looking = asyncio.get_running_loop().create_task(self._leave_if_stuck())
 
     async def _leave_if_stuck(self) -> None:
-        """Wait for what is on its way: the row that ends a step may hand its key to one that waits for it."""
+        """Wait for pending rows: the row that ends a step may pass its key to a waiting step."""
         while self._steps.stuck and not self._left.done():
             await self._engine.door.drained()
             gate = next((step.path for step in self._steps.stuck if step.reason == "approval"), None)
@@ -193,7 +192,7 @@ class Attendant:
         self._looking = None
 
     async def _ask(self, path: str) -> None:
-        """Ask on the spot for an approval; if it is left open, so is the run."""
+        """Ask for an approval on the terminal; if it is left open, the run stays open too."""
         resident = self._resident
         assert resident is not None
         self._view.end()
@@ -212,12 +211,12 @@ class Attendant:
         self._view.begin(resident.run.id, resident.plan.name, list(resident.plan.root.nodes), self._steps)
 
     def _told(self, no: RunNo, path: str, attempt: int, kind: str, data: dict[str, Any]) -> None:
-        """A tool says how far it is. What else it says are log lines."""
+        """A tool reports progress. Its other messages are log lines."""
         if kind == "progress":
             self._view.progressed(path, data["fraction"], data["message"])
 
     def _hear_of(self, resident: ResidentRun) -> ResidentRun:
-        """The first run that is heard of is ours."""
+        """The first run that starts here is ours."""
         if self._resident is None:
             self._resident = resident
             self._view.begin(resident.run.id, resident.plan.name, list(resident.plan.root.nodes), self._steps)
@@ -226,11 +225,13 @@ class Attendant:
     def _leave(self, code: int) -> None:
         if not self._left.done():
             self._left.set_result(code)
-        elif code > SIGNALLED and code != HUNG_UP:  # a shell and its terminal both say so, and mean it once
-            os._exit(code)  # asked twice: the journal has everything, the file is fit to go on
+        elif (
+            code > SIGNALLED and code != HUNG_UP
+        ):  # a shell and its terminal both send HUP, which counts once
+            os._exit(code)  # second request: everything is in the journal, so the file can be continued later
 
     def _listen_to_signals(self) -> None:
-        """Ctrl-C asks to stop; it does not stop anything by itself."""
+        """Ctrl-C requests a stop; nothing is interrupted here."""
         for number in stop_signals():
             asyncio.get_running_loop().add_signal_handler(number, self._leave, SIGNALLED + number)
 
@@ -248,7 +249,8 @@ class Attendant:
         return code
 
     def parting(self) -> list[str]:
-        """What to do next. Call it when the engine is closed: then it is known which attempts were released."""
+        """What the user can do next. Called when the engine is closed, because only then it is known which attempts
+        were released."""
         resident = self._resident
         if resident is None or resident.run.status == "completed":
             return []

@@ -1,4 +1,4 @@
-"""`holdfast runs`: list, show, explain, cancel and rerun, at a server or in a file. Knows how their answers are shown."""
+"""`holdfast runs`: list, show, explain, cancel and rerun, through a server or from a file. Formats the results."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def list_command(given: Given) -> int:
 def _limit(given: Given) -> int:
     text = given.text("--limit") or str(LIST_DEFAULT)
     if not text.isdecimal() or not 1 <= int(text) <= LIST_MAX:
-        raise Usage(f"--limit is a number from 1 to {LIST_MAX}, not {text!r}")
+        raise Usage(f"--limit must be a number from 1 to {LIST_MAX}, not {text!r}")
     return int(text)
 
 
@@ -76,7 +76,7 @@ async def _list(settings: Settings, given: Given, limit: int) -> int:
 async def _listed(
     source: Source, wanted: dict[str, str | None], cursor: str | None, limit: int
 ) -> tuple[list[RunLine], str | None]:
-    """As many runs as requested. A page reads a bounded number of runs, so it may have few that match."""
+    """As many runs as requested. One page scans a bounded number of runs, so it may contain few that match."""
     runs: list[RunLine] = []
     while True:
         page = await source.runs(cursor=cursor, limit=limit - len(runs), **wanted)
@@ -146,11 +146,11 @@ def _headed(run: Run) -> list[str]:
     created = ms_of(run.created_at)
     until = now_ms() if run.finished_at is None else ms_of(run.finished_at)
     labels = "".join(f" {name}={value}" for name, value in run.labels.items())
-    again = f", again from run {run.rerun_of}" if run.rerun_of else ""
+    again = f", rerun of {run.rerun_of}" if run.rerun_of else ""
     return [
         f"run {run.run_id} of {run.workflow}{again}",
         *_started_by(run.trigger),
-        f"{painted(run.status, run.status)}, begun {instant(created)}, {span(until - created)}" + labels,
+        f"{painted(run.status, run.status)}, started {instant(created)}, {span(until - created)}" + labels,
     ]
 
 
@@ -165,7 +165,7 @@ def _started_by(trigger: RunTrigger | None) -> list[str]:
 
 
 def _tree(names: list[str], steps: dict[str, StepView]) -> list[str]:
-    """Steps in the order in which they were reached, what is inside of one beneath it; of the rest that they are to come."""
+    """Steps in the order in which they were reached, with inner steps indented, and the names of steps that follow."""
     lines = []
     for path, step in steps.items():
         if step.is_top:
@@ -202,7 +202,7 @@ async def _explain(settings: Settings, given: Given) -> int:
 
 
 def _explained(why: Explanation, workflow: str) -> list[str]:
-    by = f", driven by process {why.driven_by}" if why.driven_by is not None else ""
+    by = f", executed by process {why.driven_by}" if why.driven_by is not None else ""
     lines = [f"run {why.run_id} of {workflow}: {painted(why.status, why.status)}{by}"]
     lines += _started_by(why.trigger)
     lines += [line for reason in why.reasons for line in _reason_lines(reason)]

@@ -1,8 +1,8 @@
 """Text on a terminal: text from users, tools and callers is shown and never interpreted.
 
 Every plain text that a command writes passes through `shown`, so a character that moves the cursor, starts another line,
-turns the direction of what follows or cannot be seen stands there as an escape (`\\u001b`, `\\u202e`). Colours of our own
-carry a mark that is new in each process, which no foreign text can know.
+changes the text direction or is invisible is written as an escape (`\\u001b`, `\\u202e`). Our own colours
+carry a mark that is random in each process, so foreign text cannot contain it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _INVISIBLE: Final = (
 
 
 def _escape(code: int) -> str:
-    """As JSON has it: beyond the first plane, two halves."""
+    """The JSON escape of a character; beyond the basic plane a surrogate pair."""
     if code < 0x10000:
         return f"\\u{code:04x}"
     high, low = divmod(code - 0x10000, 0x400)
@@ -46,17 +46,17 @@ _OURS_UNSHOWN: Final = re.compile(rf"\x1b{_MARK}\[[0-9]+m")
 
 
 def harmless(text: str) -> str:
-    """Foreign text made safe to show on a terminal: it neither moves the cursor nor hides anything."""
+    """Foreign text made safe for a terminal: it can neither move the cursor nor hide text."""
     return text.translate(_BUT_LINES)
 
 
 def one_line(text: str) -> str:
-    """A text that begins no other line."""
+    """A text that cannot start another line."""
     return text.replace("\n", CONTROLS[10])
 
 
 def in_unicode(value: Any) -> Any:
-    """JSON data that can be encoded: bytes of a file name that are not UTF-8 are shown as escapes."""
+    """Data that can be encoded as JSON: bytes of a file name that are not UTF-8 become escapes."""
     if isinstance(value, str):
         return value.encode(errors="backslashreplace").decode()
     if isinstance(value, dict):
@@ -67,15 +67,15 @@ def in_unicode(value: Any) -> Any:
 
 
 def coloured(text: str, colour: str) -> str:
-    """A text that `shown` gives a colour."""
+    """A text that `shown` colours."""
     return f"\x1b{_MARK}[{colour}m{text}\x1b{_MARK}[0m"
 
 
 def shown(text: str) -> str:
-    """A text as it is written out: harmless, with the colours that we gave it."""
+    """A text as it is written: escaped, with our own colours."""
     return _OURS.sub("\x1b[\\1m", harmless(text))
 
 
 def width_of(cell: str) -> int:
-    """How many characters of it are seen."""
+    """The number of visible characters."""
     return len(harmless(_OURS_UNSHOWN.sub("", cell)))

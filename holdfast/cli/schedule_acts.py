@@ -23,7 +23,7 @@ def put_command(given: Given) -> int:
 
 
 async def _put(settings: Settings, given: Given) -> int:
-    """All files are read before any schedule is stored."""
+    """Parse all files before any schedule is stored."""
     files = schedules_from_files(given.arguments)
     async with schedules_of(settings) as source:
         found = [await source.put(spec) for file in files for spec in file.schedules]
@@ -122,7 +122,7 @@ def _rate(given: Given) -> float | None:
     if text is None:
         return None
     if not re.fullmatch(r"[0-9]{1,4}(\.[0-9]{1,3})?", text) or not 0 < float(text) <= RATE_MAX:
-        raise Usage(f"--max-per-sec is a number above 0, up to {RATE_MAX:,}, not {text!r}")
+        raise Usage(f"--max-per-sec must be a number above 0, up to {RATE_MAX:,}, not {text!r}")
     return float(text)
 
 

@@ -1,4 +1,4 @@
-"""`holdfast schedules`: list, show and why, at a server or in a file. Knows how their answers are shown."""
+"""`holdfast schedules`: list, show and why, through a server or from a file. Formats the results."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LIMIT_MAX: Final = 500
 NEXT_SHOWN: Final = 5
 STRIP: Final = 60  # occurrences in the picture of the ledger
 WORDS_SHOWN: Final = 60
-# One sign per occurrence in a strip, and the colour of a run that is in such a state.
+# One sign per occurrence in a strip, and the colour of a run in that state.
 SIGNS: Final = {
     "fired": ("✓", "completed"),
     "skipped": ("·", "waiting"),
@@ -87,7 +87,7 @@ def _cells(one: ScheduleLine, now: int) -> tuple[str, ...]:
 
 
 def folder_lines(folder: FolderReport) -> list[str]:
-    """Why the schedules in use are not those of the server's folder, in the form that editors jump to."""
+    """Why the schedules in use differ from the server's folder, in the format that editors can jump to."""
     lines = [painted(f"{folder.folder}: {folder.problem}", "failed", fd=2)] if folder.problem else []
     problems = [problem for file in folder.items for problem in file.problems]
     if problems:
@@ -143,7 +143,7 @@ def _indented(text: str) -> list[str]:
 
 
 def strip_of(rows: Sequence[LedgerLine]) -> list[str]:
-    """The ledger as one sign per row, the oldest first, and what the signs mean."""
+    """The ledger as one sign per row, oldest first, and a legend."""
     signs = [_sign(row.outcome) + (f"x{row.count}" if row.count > 1 else "") for row in reversed(rows)]
     counts: Counter[str] = Counter()
     for row in rows:
@@ -222,7 +222,7 @@ def _verdict_lines(one: Verdict) -> list[str]:
 def _limit(given: Given, default: int) -> int:
     text = given.text("--limit") or str(default)
     if not text.isdecimal() or not 1 <= int(text) <= LIMIT_MAX:
-        raise Usage(f"--limit is a number from 1 to {LIMIT_MAX}, not {text!r}")
+        raise Usage(f"--limit must be a number from 1 to {LIMIT_MAX}, not {text!r}")
     return int(text)
 
 

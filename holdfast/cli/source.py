@@ -76,7 +76,7 @@ FOLLOW_PATIENCE_SECS: Final = 60.0  # following a run survives a restart of its 
 
 
 class Said(NamedTuple):
-    """How far a tool says it is."""
+    """Progress that a tool reports."""
 
     path: str
     fraction: float
@@ -84,7 +84,7 @@ class Said(NamedTuple):
 
 
 class News(NamedTuple):
-    """What happened in a run since the last news. `has_more`: more of it is there already."""
+    """What happened in a run since the last update. `has_more`: more has happened already."""
 
     rows: Sequence[ReadRow]
     said: Sequence[Said] = ()
@@ -92,7 +92,7 @@ class News(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """An answer to an approval; `by` is who answers, if it does not follow from the key."""
+    """An answer to an approval; `by` is the approver, if the key does not determine it."""
 
     approved: bool
     reason: str = ""
@@ -104,7 +104,7 @@ class Source(Protocol):
     @property
     def place(self) -> str: ...  # for sentences: the file, or the address
     @property
-    def flags(self) -> tuple[str, ...]: ...  # that lead another command to the same place
+    def flags(self) -> tuple[str, ...]: ...  # flags with which another command finds the same place
 
     async def find(self, word: str, *, is_open: bool = False) -> str: ...
     async def runs(self, *, cursor: str | None, limit: int, **wanted: Any) -> RunPage: ...
@@ -114,13 +114,15 @@ class Source(Protocol):
     async def logs(self, run_id: str, step: str | None, level: str | None, after: int) -> LogPage: ...
     async def explain(self, run_id: str) -> Explanation: ...
     async def preview(self, run_id: str, again: Again) -> RerunPreview: ...
-    async def cancel(self, run_id: str, reason: str) -> str: ...  # the status from then on
-    async def retry(self, run_id: str) -> bool: ...  # is it taken up now?
-    async def approve(self, run_id: str, path: str, answer: Answer) -> bool: ...  # was that decisive?
+    async def cancel(self, run_id: str, reason: str) -> str: ...  # the status after that
+    async def retry(self, run_id: str) -> bool: ...  # whether the run continues now
+    async def approve(
+        self, run_id: str, path: str, answer: Answer
+    ) -> bool: ...  # whether this answer decided it
     async def link(self, run_id: str, path: str, by: str) -> str: ...
     async def signal(self, run_id: str, key: str, value: Any, correlation: str | None) -> str: ...  # status
     async def resume(self, task_id: str, answer: Any, run_id: str | None) -> Resumed: ...
-    def news(self, run_id: str) -> AsyncGenerator[News, None]: ...  # from the run's beginning to its end
+    def news(self, run_id: str) -> AsyncGenerator[News, None]: ...  # from the start of the run to its end
     def events(self, run_id: str | None) -> AsyncGenerator[LiveEvent, None]: ...
 
     async def publish(self, definition: dict[str, Any], *, draft: bool) -> Release: ...
@@ -133,7 +135,7 @@ class Source(Protocol):
 
 
 def server_of(settings: Settings) -> str | None:
-    """The server that a command is to speak to: the one that was named, or the one that has the file."""
+    """The server to use: the named one, or the one that owns the file."""
     if settings.server is not None:
         return settings.server
     address = holder_of(path_of(settings)).get("address")
@@ -239,12 +241,14 @@ class ServerSource:
         return await self.client.resume(task_id, answer, run_id=run_id)
 
     async def news(self, run_id: str) -> AsyncGenerator[News, None]:
-        """The journal is read on whenever the stream of events says that there is more, a few times a second."""
+        """Read further rows of the journal whenever the event stream reports new ones, at most a few times a second."""
         after, is_all = 0, False
         listener: Listener | None = None
         try:
             while True:
-                is_over = listener is not None and listener.is_over  # before reading: then all rows are there
+                is_over = (
+                    listener is not None and listener.is_over
+                )  # evaluated before reading: then all rows are there
                 page = await self._follower.journal(run_id, after=after, limit=PAGE)
                 after, is_all = (page.items[-1].seq if page.items else after), page.cursor is None
                 rows = [
@@ -287,11 +291,11 @@ class ServerSource:
 
 
 class Listener:
-    """Listens in the background: signals that a run has new rows, what its tools report, and that it has finished."""
+    """Listens in the background: to new rows of a run, reports of its tools, and its end."""
 
     def __init__(self, client: Client, run_id: str, after: int) -> None:
         self._news = asyncio.Event()
-        self._said: dict[str, Said] = {}  # the latest word of each step is enough
+        self._said: dict[str, Said] = {}  # only the latest report of each step is kept
         self._task = asyncio.get_running_loop().create_task(self._listen(client, run_id, after))
         self.is_over = False
 
@@ -314,7 +318,7 @@ class Listener:
         return said
 
     async def more(self) -> None:
-        """Wait for news, but not for the last word of a burst; raises what ended the listening."""
+        """Wait for news, but not for the end of a burst. Raises the error that ended the listening."""
         await self._news.wait()
         await asyncio.sleep(0 if self.is_over else 1 / FRAMES_PER_SECOND)
         self._news.clear()
@@ -359,7 +363,7 @@ class Part(Protocol[Item]):
 
 
 async def every_page(page: Callable[..., Coroutine[Any, Any, Part[Item]]]) -> list[Item]:
-    """A list whole, page by page."""
+    """A complete list, page by page."""
     found: list[Item] = []
     cursor = None
     while True:

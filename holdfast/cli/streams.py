@@ -21,9 +21,9 @@ _speaker: Callable[[str], None] | None = None
 
 
 def reserve_stdout() -> None:
-    """From here on standard output takes the result alone: what else is written there reaches the person.
+    """Reserve standard output for the result; everything else that is written there goes to standard error.
 
-    That holds for C code and processes that tools start too. It is for good: a tool may still be at work in a thread
+    This includes C code and processes that tools start. It cannot be undone: a tool may still be running in a thread
     when the command has ended.
     """
     global _result_fd  # noqa: PLW0603  # a process has one standard output
@@ -39,7 +39,7 @@ def reserve_stdout() -> None:
 
 
 def _fill_gaps() -> None:
-    """A standard stream that is closed must not become the first file that is opened, such as the database."""
+    """Make sure that a closed standard stream is not reused by the first file that is opened, such as the database."""
     for fd in range(3):
         try:
             os.fstat(fd)
@@ -50,7 +50,7 @@ def _fill_gaps() -> None:
 
 
 def speak_through(speaker: Callable[[str], None]) -> None:
-    """From here on messages for the person go this way, for example into JSON log lines."""
+    """From now on messages for the person go this way, for example into JSON log lines."""
     global _speaker  # noqa: PLW0603  # a process has one standard error
     _speaker = speaker
 
@@ -61,12 +61,12 @@ def say(text: str) -> None:
         return
     if _speaker is not None:
         return _speaker(text.strip())
-    with contextlib.suppress(OSError):  # the terminal is gone; the command still has to finish
+    with contextlib.suppress(OSError):  # the terminal is closed; the command still has to finish
         print(shown(text), file=sys.stderr, flush=True)
 
 
 def give(data: Any) -> bool:
-    """Hand data over as JSON, whatever the locale says. If it cannot be written, print an error and return False."""
+    """Write data as JSON in UTF-8, whatever the locale is. If it cannot be written, print an error and return False."""
     try:
         text = data if isinstance(data, bytes) else msgspec.json.encode(data)
     except UnicodeEncodeError:
@@ -76,7 +76,7 @@ def give(data: Any) -> bool:
 
 
 def show(text: str) -> bool:
-    """The same for text that people read, in which foreign text may stand."""
+    """The same for text that people read, which may contain foreign text."""
     return put(shown(text).encode())
 
 
@@ -86,7 +86,7 @@ def show_lines(lines: Iterable[str]) -> bool:
 
 
 def put(text: bytes) -> bool:
-    """The same for text that is ready to be written."""
+    """The same for text that needs no escaping."""
     try:
         while text:
             text = text[os.write(_result_fd, text) :]

@@ -89,8 +89,8 @@ async def _up(settings: Settings, registry: Registry, given: Given) -> int:
 
 
 def _told_to_stop() -> asyncio.Event:
-    """Set by Ctrl-C, TERM or HUP. A second signal exits at once, since the journal is complete; a second HUP is ignored:
-    the shell and its terminal each send one."""
+    """Set by Ctrl-C, TERM or HUP. A second signal exits at once, because the journal is complete. A second HUP is
+    ignored: the shell and its terminal each send one."""
     stop = asyncio.Event()
 
     def told(number: signal.Signals) -> None:
@@ -105,7 +105,7 @@ def _told_to_stop() -> asyncio.Event:
 
 @contextlib.asynccontextmanager
 async def _beside(server: Serving, settings: Settings, given: Given) -> AsyncIterator[None]:
-    """What goes on for as long as the server is up."""
+    """Tasks that run while the server is up."""
     if not given.has("--demo"):
         yield
         return
@@ -149,7 +149,7 @@ def _schedules_data(folder: ScheduleFolder | None) -> dict[str, Any] | None:
 
 
 def _of_schedules(folder: ScheduleFolder) -> list[str]:
-    """What the schedule files changed and what fires next, or that they have mistakes, which have been logged."""
+    """What the schedule files changed and what fires next; or that they have mistakes, which have been logged."""
     where = folder.root.resolve() if folder.root else "of skills"
     if not folder.problems:
         return [f"  schedules {where}: {folder.said()}"]
@@ -166,7 +166,7 @@ def _banner(
     return [
         painted(f"holdfast {__version__} is up at {server.address}", "completed", fd=2),
         f"  mode      {MODES[server.mode]}",
-        f"  database  {path_of(settings)}; {_counted(server.taken_up, 'open run')} taken up",
+        f"  database  {path_of(settings)}; {_counted(server.taken_up, 'open run')} continue",
         f"  tools     {', '.join(names)}",
         *(f"  {name:<10}{_of_folder(folder)}" for name, folder in folders.items()),
         *([f"  plugins   {_of_plugins(plugins)}"] if plugins.plugins or plugins.refused else []),
@@ -174,7 +174,7 @@ def _banner(
         *(["  worker    transform, sum and route, for the examples"] if is_demo else []),
         "try next:",
         *(f"  {line}" for line in _to_try(server, folders.values())),
-        f"more: {server.address}/docs; Ctrl-C stops the server, and nothing is lost",
+        f"API documentation: {server.address}/docs; Ctrl-C stops the server without losing anything",
     ]
 
 
@@ -212,7 +212,7 @@ def _to_try(server: Serving, folders: Iterable[Folder]) -> list[str]:
 
 
 def _called() -> str:
-    """How to call this command from anywhere: by its name if the shell finds it, else by its path."""
+    """How to call this command from anywhere: by its name if the shell finds it, otherwise by its path."""
     return "holdfast" if shutil.which("holdfast") else os.path.abspath(sys.argv[0])
 
 

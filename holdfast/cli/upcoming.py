@@ -1,4 +1,5 @@
-"""`holdfast schedules next`: what an expression means, in words and as instants. Opens no database and asks no server."""
+"""`holdfast schedules next`: what an expression means, in words and as times. Opens no database and contacts no
+server."""
 
 from __future__ import annotations
 
@@ -76,7 +77,7 @@ def readable(local: str) -> str:
 
 
 def _rules(given: Given) -> list[Cron | Interval]:
-    """Every expression, read; raises InvalidSpec with every problem, after showing each in its expression."""
+    """Parse every expression; raises InvalidSpec with every problem, after pointing at each in its expression."""
     rules: list[Cron | Interval] = []
     problems: list[Problem] = []
     for index, text in enumerate(map(str.strip, given.arguments)):
@@ -105,7 +106,7 @@ def _underlined(text: str, problems: Sequence[CronProblem]) -> str:
 
 
 def weekday_note(rule: Cron | Interval) -> Problem | None:
-    """With 6 or 7 fields weekdays count from 1 = Sunday, which readers who know cron from Unix do not expect."""
+    """Warn that weekdays count from 1 = Sunday with 6 or 7 fields, which users of Unix cron do not expect."""
     weekday = numbered_weekday(rule) if isinstance(rule, Cron) else ""
     if not weekday:
         return None
@@ -125,7 +126,7 @@ def _zone(given: Given) -> str:
 def _count(given: Given) -> int:
     text = given.text("--limit") or str(COUNT)
     if not text.isdecimal() or not 1 <= int(text) <= COUNT_MAX:
-        raise Usage(f"--limit is a number from 1 to {COUNT_MAX}, not {text!r}")
+        raise Usage(f"--limit must be a number from 1 to {COUNT_MAX}, not {text!r}")
     return int(text)
 
 
@@ -135,8 +136,10 @@ def _after(given: Given, timezone: str) -> int:
         return now_ms()
     moment = parse_moment(text)
     if moment is None:
-        raise Usage(f"--after is a date or a time such as 2026-03-28 or 2026-03-28T02:00:00Z, not {text!r}")
+        raise Usage(
+            f"--after must be a date or a time such as 2026-03-28 or 2026-03-28T02:00:00Z, not {text!r}"
+        )
     if not moment.is_local:
         return moment.ms
-    # a fire at that very time is shown
+    # a fire at exactly that time is shown
     return zone(timezone).first_instant_of(moment.ms // 1_000) * 1_000 - 1

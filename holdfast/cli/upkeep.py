@@ -1,4 +1,5 @@
-"""`holdfast backup` and `holdfast doctor`: both only read the database, but to forget a key or to retry a run."""
+"""`holdfast backup` and `holdfast doctor`. Both only read the database, except to forget a key, retry a run or accept
+a loss."""
 
 from __future__ import annotations
 
@@ -54,7 +55,7 @@ def doctor_command(given: Given) -> int:
 
 
 async def _retry(settings: Settings, run_id: str, *, as_json: bool) -> int:
-    """A server that runs takes it up at once; else the next one does."""
+    """A running server continues the run at once; otherwise the next one does."""
     async with opened(settings) as source:
         run_id = await source.find(run_id)
         is_taken_up = await source.retry(run_id)

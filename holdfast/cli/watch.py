@@ -1,4 +1,4 @@
-"""`holdfast runs watch`: one run up to its end, or the events of all runs. Drives nothing."""
+"""`holdfast runs watch`: follows one run until it ends, or the events of all runs. Executes nothing."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ def _concurrency(text: str | None) -> int:
     if text is None:
         return CONCURRENCY
     if not text.isdecimal() or not int(text):
-        raise Usage(f"--concurrency is a whole number from 1 on, not {text!r}")
+        raise Usage(f"--concurrency must be a whole number from 1, not {text!r}")
     return int(text)
 
 

@@ -48,21 +48,21 @@ DELAYS_SECS: Final = tuple(_delays())
 
 # -------------------------------------------------------------------------------------------------- destinations
 
-Given = str | Mapping[str, Any]  # an address, or {url, secret_env}
+Given = str | Mapping[str, Any]  # a URL, or {url, secret_env}
 
 
 def destination(given: Given) -> Destination:
     """Read a destination given by a caller. Raise InvalidInputs if it cannot be used."""
     if not isinstance(given, str | Mapping):
-        raise InvalidInputs(f"final_callback must be an address or a mapping, not {type(given).__name__}")
+        raise InvalidInputs(f"final_callback must be a URL or a mapping, not {type(given).__name__}")
     told = {"url": given} if isinstance(given, str) else dict(given)
     unknown = sorted(map(str, told.keys() - {"url", "secret_env"}))
     if unknown:
-        raise InvalidInputs(f"a final callback has url and secret_env, not {unknown[0]!a:.50}")
+        raise InvalidInputs(f"a final callback may have url and secret_env, not {unknown[0]!a:.50}")
     url, secret_env = told.get("url"), told.get("secret_env")
     _check_url(url)
     if secret_env is not None and not (isinstance(secret_env, str) and _VARIABLE.fullmatch(secret_env)):
-        hint = "it names the variable that holds the secret, as in CALLBACK_KEY, and none of Holdfast's own"
+        hint = "give the name of the variable with the secret, such as CALLBACK_KEY; Holdfast's own variables are not allowed"
         raise InvalidInputs(f"secret_env is not the name of an environment variable; {hint}")
     return Destination(url, secret_env)  # type: ignore[arg-type]  # it was checked
 
@@ -70,16 +70,16 @@ def destination(given: Given) -> Destination:
 def _check_url(url: Any) -> None:
     if not isinstance(url, str) or not is_text(url) or not _URL.fullmatch(url):
         raise InvalidInputs(
-            f"{url!a:.80} is not the address of a final callback; it starts with https:// or http://, and names no "
-            "user or password"
+            f"{url!a:.80} is not a valid URL for a final callback; it must start with https:// or http:// and "
+            "have no user or password"
         )
     if len(url) > limits.now.url_chars_max:
         most = f"{limits.now.url_chars_max:,} characters ({limits.met('url_chars_max')})"
-        raise InvalidInputs(f"the address of a final callback has at most {most}")
+        raise InvalidInputs(f"the URL of a final callback may have at most {most}")
     try:
         _ = urlsplit(url).port  # accessing it validates it
     except ValueError as error:
-        raise InvalidInputs(f"the address of a final callback cannot be read: {error}") from None
+        raise InvalidInputs(f"the URL of a final callback is not valid: {error}") from None
 
 
 def destinations(spec: Definition, given: Iterable[Destination]) -> tuple[Destination, ...]:

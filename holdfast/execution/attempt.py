@@ -1,7 +1,7 @@
-"""One attempt and its outcome: a tool is called, and what it returns or raises becomes an event.
+"""One attempt and its outcome: calls a tool, and turns what it returns or raises into an event.
 
-Knows where each kind of tool runs: async ones on the event loop, sync ones in threads, isolated ones in processes,
-services at workers. Does not know of queues and places, or of retries.
+Knows where each kind of tool runs: async tools on the event loop, sync tools in threads, isolated tools in processes,
+services at workers. Does not know queues, slots or retries.
 """
 
 from __future__ import annotations
@@ -57,11 +57,11 @@ class Attempt(msgspec.Struct, eq=False):
     tenant: str
     task: asyncio.Task[None] | None = None
     context: Context | None = None
-    job: Job | None = None  # what a worker is asked to do
-    answer: Answer | None = None  # what of its answer is the output
-    artefacts: Sequence[tuple[str, int]] = ()  # what was stored for its output
+    job: Job | None = None  # the job for a worker
+    answer: Answer | None = None  # the rule that selects the output from the response
+    artefacts: Sequence[tuple[str, int]] = ()  # files that were stored for its output
     has_begun: bool = False
-    is_isolated: bool = False  # it has its turn in crash isolation
+    is_isolated: bool = False  # it runs under crash isolation
     only_once: bool = False
     stopped: bool = False
     is_known: bool = False  # it stands in the dispatcher's `open`
@@ -100,7 +100,7 @@ class Outcomes:
         self.on_raised: Callable[[Attempt, str], None] = lambda attempt, text: None
 
     def close(self) -> None:
-        """End the threads and processes. An attempt that ends from here on has no outcome."""
+        """Stop the threads and processes. Attempts that end after this have no outcome."""
         self._is_closed = True
         self._threads.close()
         if self._processes is not None:
@@ -136,7 +136,7 @@ class Outcomes:
     # ------------------------------------------------------------------------------------------------- answers
 
     async def of_answer(self, attempt: Attempt, text: bytes, began: float) -> StepSucceeded | StepPaused:
-        """What an answer says: the output, or that there will be one later."""
+        """Interpret a response: either it is the output, or it announces a later result."""
         path, number = attempt.key[1], attempt.number
         if text.find(PENDING) >= 0 and (found := self._later(path, text)) is not None:
             ran_ms = int((self._monotonic() - began) * 1000)
@@ -149,15 +149,17 @@ class Outcomes:
         found = later(answer)
         if found is None and answer is not None and answer.get("pending") is True:
             log.warning(
-                "step %s: pending is true and task_id is no text, so this is taken for its output", path
+                "step %s: pending is true and task_id is not text, so the response is used as the output",
+                path,
             )
         return found
 
     async def _refined(self, attempt: Attempt, text: bytes) -> bytes:
-        """What of an answer is the output, with its files stored and its secrets redacted."""
+        """The output in a response, with its files stored and its secrets redacted."""
         if attempt.answer is not None:
             text = await self._outputs.by_rule(attempt.answer, text)
-        if text.find(b'"file_refs"') >= 0 and attempt.job is None:  # a worker's files are not here
+        # files of a worker are not on this machine
+        if text.find(b'"file_refs"') >= 0 and attempt.job is None:
             workdir = None if attempt.context is None else attempt.context.made_workdir
             text, attempt.artefacts = await self._outputs.with_files(
                 text, attempt.tenant, self._job_id(attempt), workdir, from_outside=attempt.tool.is_remote
@@ -175,7 +177,7 @@ class Outcomes:
     # ------------------------------------------------------------------------------------------------- errors
 
     def of_error(self, attempt: Attempt, error: BaseException, began: float) -> StepFailed:
-        """A tool may raise anything at all; only the end of the engine is not the tool's, and raised again."""
+        """Turn any exception of a tool into an outcome. Only the end of the engine is raised again."""
         if not self._is_of_tool(attempt, error):
             raise error
         ran_ms = int((self._monotonic() - began) * 1000)

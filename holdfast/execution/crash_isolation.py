@@ -1,7 +1,8 @@
-"""Crash isolation: steps suspected of killing the process run one at a time.
+"""Crash isolation: steps suspected of crashing the process run one at a time.
 
-A step that was at work in two crashes is suspected. If suspects ran together, the next crash would not say which of
-them caused it; so each starts only when no other suspect is at work. Knows the order of turns, not how a step is run.
+A step that was running in two crashes is suspected. If suspected steps ran together, the next crash would not show
+which one caused it, so each starts only when no other suspected step is running. Knows the order, not how a step
+runs.
 """
 
 from __future__ import annotations
@@ -14,19 +15,19 @@ from holdfast.execution.attempt import Key
 from holdfast.runtime.door import Door
 from holdfast.values import RunNo
 
-ISOLATION_SECONDS: Final = 5.0  # a suspect that has run for this long does not kill the process
+ISOLATION_SECONDS: Final = 5.0  # a suspected step that has run for this long is cleared
 
 
 class CrashIsolation:
-    """`is_here` says whether an attempt of that step is at work in this process, or waits for a place."""
+    """`is_here` says whether an attempt of that step is running in this process, or waits for a slot."""
 
     def __init__(self, door: Door, is_here: Callable[[Key], bool]) -> None:
         self._door, self._is_here, self._is_closed = door, is_here, False
-        self._waiting: dict[Key, None] = {}  # in the order of their turns
+        self._waiting: dict[Key, None] = {}  # in the order in which they will run
         self.running: Key | None = None
 
     def add(self, no: RunNo, path: str) -> None:
-        """Start this step in its turn."""
+        """Start this step when it is its turn."""
         if (no, path) not in self._waiting and self.running != (no, path):
             self._waiting[no, path] = None
             self.start_next()
@@ -48,19 +49,19 @@ class CrashIsolation:
                 asyncio.get_running_loop().call_later(ISOLATION_SECONDS, self._has_survived, no, path)
 
     def ended(self, key: Key) -> None:
-        """The attempt of a suspect has ended. The next one starts after what this one answered was handled."""
+        """The attempt of a suspected step has ended. The next one starts after its outcome was handled."""
         if self.running == key:
             self.running = None
             self._door.leave_lane()
             asyncio.get_running_loop().call_soon(self.start_next)
 
     def drop_lost(self) -> None:
-        """Commits work again: if the one that started a suspect had failed, no suspect is at work."""
+        """Commits work again: if the commit that started a suspected step had failed, none is running."""
         if self.running is not None and not self._is_here(self.running):
             self.running = None
 
     def close(self) -> None:
-        """Start no more suspects."""
+        """Start no more suspected steps."""
         self._is_closed = True
 
     def _has_survived(self, no: RunNo, path: str) -> None:

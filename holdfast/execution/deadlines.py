@@ -1,4 +1,5 @@
-"""Time-outs of attempts: one heap and one timer of the event loop. Knows when time is up, not what follows from it."""
+"""Timeouts of attempts: one heap and one timer of the event loop. Knows when a timeout is reached, not what follows
+from it."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ STALE_ENTRIES: Final = 1_000
 
 
 class Deadlines:
-    """Calls `expire` for each attempt of `attempts` that is still at work when its time is up."""
+    """Calls `expire` for each attempt in `attempts` that is still running when its timeout is reached."""
 
     def __init__(
         self, clock: Clock, pulse: Pulse, attempts: Mapping[Key, Attempt], expire: Callable[[Attempt], None]
@@ -29,7 +30,7 @@ class Deadlines:
     def add(self, attempt: Attempt, timeout_ms: int) -> None:
         due = self._clock.monotonic() + timeout_ms / 1000
         heapq.heappush(self._heap, (due, attempt.no, attempt.path, attempt.number))
-        if len(self._heap) > STALE_ENTRIES + 2 * len(self._attempts):  # most of them ended long ago
+        if len(self._heap) > STALE_ENTRIES + 2 * len(self._attempts):  # most of these attempts ended long ago
             self._heap = [entry for entry in self._heap if entry[1:3] in self._attempts]
             heapq.heapify(self._heap)
         self._pulse.start()
@@ -41,7 +42,8 @@ class Deadlines:
             self._timer.cancel()
 
     def _postpone(self, seconds: float) -> None:
-        """While this process stood still, its tools could not go on and no answer was read: that time does not count."""
+        """While this process was paused, its tools could not run and no response was read, so that time does not
+        count."""
         self._heap = [(due + seconds, *start) for due, *start in self._heap]  # type: ignore[misc]  # still a heap
 
     def _arm(self, delay: float) -> None:

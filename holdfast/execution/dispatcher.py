@@ -1,8 +1,8 @@
-"""The queue of committed starts, and the places in which they run. Retries are the engine's to decide, not known here.
+"""The queue of committed starts, and the slots in which they run. Does not know retries, which the engine decides.
 
-A tool that never waits needs no task of its own: one runner calls many of them in turn. When it is found waiting inside
-one, the rest goes to another runner, and that tool gets a task from then on. Sync tools take a thread, isolated ones a
-process; more starts than there are wait in line.
+A tool that never waits needs no task of its own: one runner calls many such tools in a row. If the runner is
+suspended inside one, the rest moves to another runner, and that tool gets its own task from then on. Sync tools need
+a thread, isolated tools a process; starts beyond their number wait in a queue.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ from holdfast.workers.service import Workers
 
 log = logging.getLogger("holdfast")
 
-ATTEMPTS_MAX: Final = 1_000  # attempts at work in one node
-JOBS_MAX: Final = 10_000  # more of these at workers who fetch them take places like other attempts
-THREADS_MAX: Final = 32  # sync tools at work in one node
+ATTEMPTS_MAX: Final = 1_000  # attempts running in one node
+JOBS_MAX: Final = 10_000  # jobs at pull workers beyond this number take slots like other attempts
+THREADS_MAX: Final = 32  # sync tools running in one node
 Start = tuple[RunNo, str, int]
 AttemptListener = Callable[[RunNo, str, int, str, dict[str, Any]], None]
 
@@ -59,13 +59,13 @@ SIMPLE: Final = frozenset({int, bool, type(None)})  # nothing about these can be
 # turns on a new connection; a program of its own has nothing that waits as urgently, and longer turns make fewer commits.
 TURN_SECONDS: Final = 0.05
 TURN_SECONDS_OF_SERVER: Final = 0.01
-TURN_TASKS: Final = 50  # begun in one turn: those that do not wait all answer in the next one
+TURN_TASKS: Final = 50  # started in one turn: those that do not wait all finish in the next one
 # a shorter answer can neither name a file nor say that it is not the answer
 SHORT_BYTES_MAX: Final = len('{"file_refs":[]')
 
 
 class Line:
-    """Threads or processes: how many there are and are taken, and the starts that wait for one."""
+    """Threads or processes: how many exist, how many are in use, and the starts that wait for one."""
 
     __slots__ = ("limit", "taken", "waiting")
 
@@ -96,15 +96,16 @@ class Dispatch(Service):
         self.workers, self.secrets, self._artefacts = workers, outputs.secrets, artefacts
         self._monotonic, self._workdirs, self._turn_seconds = clock.monotonic, workdirs, turn_seconds
         self.attempts: dict[Key, Attempt] = {}
-        self.queue: deque[Start] = deque()  # starts that wait for a place
+        self.queue: deque[Start] = deque()  # starts that wait for a slot
         self._lines = {"thread": Line(threads), "process": Line(processes or os.cpu_count() or 1)}
         self._queues = (self.queue, *(line.waiting for line in self._lines.values()))
         self.is_stopping = False
-        self.when_free: Callable[[], None] | None = None  # called when a place is free, if runs wait for one
+        self.when_free: Callable[[], None] | None = None  # called when a slot is free and runs wait for one
         # Called on the event loop with what tools say of their attempts: run, path, attempt, `log` or `progress`, data.
         self.hearers: list[AttemptListener] = []
         self._runner: asyncio.Task[None] | None = None
-        self._at_hand: Attempt | None = None  # the attempt that the runner performs, unknown elsewhere
+        # the attempt that the runner is performing; no other part knows it
+        self._at_hand: Attempt | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._pulled = workers.assignments
         self._pulled.when_waiting = self._make_use_of_place
@@ -129,7 +130,7 @@ class Dispatch(Service):
 
     @property
     def _room(self) -> int:
-        """How many attempts may be open: jobs that wait for a pull worker take no slot from the rest."""
+        """How many attempts may be open. Jobs that wait for a pull worker take no slot from the others."""
         return self.places + min(self._pulled.waiting, JOBS_MAX)
 
     def _make_use_of_place(self) -> None:
@@ -138,11 +139,11 @@ class Dispatch(Service):
 
     @property
     def waiting(self) -> dict[str, int]:
-        """How many starts wait for what."""
+        """How many starts wait for which limit."""
         return {"place": len(self.queue), **{name: len(line.waiting) for name, line in self._lines.items()}}
 
     def line_of(self, no: RunNo, path: str) -> tuple[str, int] | None:
-        """The limit that a start waits for, if it has not begun, and how many places there are."""
+        """The limit that a start waits for if it has not begun, and how many slots there are."""
         lines = (
             ("attempts_max", self.places, self.queue),
             *((f"{name}s", line.limit, line.waiting) for name, line in self._lines.items()),
@@ -153,7 +154,7 @@ class Dispatch(Service):
         return None
 
     def has(self, no: RunNo, path: str, number: int) -> bool:
-        """Is this attempt at work here, or waiting for a place?"""
+        """Whether this attempt is running here, or waits for a slot."""
         attempt = self.attempts.get((no, path))
         waits = any((no, path, number) in queue for queue in self._queues)
         return waits or (attempt is not None and attempt.number == number)
@@ -162,7 +163,7 @@ class Dispatch(Service):
         return key in self.attempts or any(start[:2] == key for queue in self._queues for start in queue)
 
     def attempts_of(self, no: RunNo) -> set[tuple[str, int]]:
-        """The attempts of a run, as path and number, that are at work here or wait for a place."""
+        """The attempts of a run, as path and number, that are running here or wait for a slot."""
         at_work = {(path, attempt.number) for (run, path), attempt in self.attempts.items() if run == no}
         return at_work | {
             (path, number) for queue in self._queues for run, path, number in queue if run == no
@@ -180,14 +181,14 @@ class Dispatch(Service):
                 self._hire()
 
     def _begin(self, resident: ResidentRun, path: str, number: int) -> Attempt | None:
-        """A committed start becomes an attempt, if the run still waits for it and the tool is here.
+        """Turn a committed start into an attempt, if the run still waits for it and the tool is registered here.
 
-        What is returned is to be performed by the caller, at once; what waits by nature has got a task.
+        The caller must perform a returned attempt at once; an attempt that waits by nature has got a task.
         """
         run = resident.run
         step = run.steps.get(path)
         if step is None or step.attempt != number or step.state != "running":
-            return None  # stopped or taken back before it began
+            return None  # stopped or taken back before it started
         if step.target is not None:
             self.door.apply(resident, AttemptReleased(path, number, "stopping"))
             return None
@@ -206,11 +207,11 @@ class Dispatch(Service):
             return None
         attempt = Attempt((run.no, path), number, tool, args, run.tenant)
         if tool.is_plain and node.is_plain and self.isolation.running is None:
-            return attempt  # if it never waits, nothing else can meet it or has to know of it
+            return attempt  # if it never waits, no other part can see it
         return self._launch(resident, node, attempt)
 
     def _begin_job(self, resident: ResidentRun, node: Call, path: str, number: int) -> None:
-        """Hand the call of a service to the workers."""
+        """Pass the call of a service to the workers."""
         try:
             attempt = self.jobs.attempt(resident, node, path, number)
         except (ValueError, SecretUnavailable) as error:
@@ -218,11 +219,11 @@ class Dispatch(Service):
         self._launch(resident, node, attempt)
 
     def _refuse(self, resident: ResidentRun, path: str, number: int, error: Exception) -> None:
-        """The attempt fails before it has begun: its inputs are not what the call takes."""
+        """Fail the attempt before it starts, because its inputs do not match the call."""
         self.door.apply(resident, StepFailed(path, number, self.outcomes.described(error, path, number)))
 
     def rejoin(self, resident: ResidentRun) -> None:
-        """Wait again for the jobs of a run that workers have had since before this process; other jobs are dropped."""
+        """Wait again for jobs of a run that workers fetched before this process started; drop other jobs."""
         no, steps = resident.run.no, resident.run.steps
         for key in self.workers.held(no):
             _, path, number = key
@@ -235,7 +236,7 @@ class Dispatch(Service):
                     asyncio.get_running_loop().call_soon(self.stop, no, path)
 
     def rejoin_all(self) -> None:
-        """Commits work again. A worker whose answer could not be written answers once more, or comes too late."""
+        """Commits work again. A worker whose result could not be written sends it again, or is too late."""
         for no in {key[0] for key in self.workers.unheard()}:
             if (resident := self.door.residents.get(no)) is not None:
                 self.rejoin(resident)
@@ -246,7 +247,10 @@ class Dispatch(Service):
     def _give_back(self, resident: ResidentRun, path: str, number: int, target: str) -> None:
         if not resident.lacks_tool:
             log.warning(
-                "run %s: step %s waits for the tool %r, which is not here", resident.run.id, path, target
+                "run %s: step %s waits for the tool %r, which is not registered here",
+                resident.run.id,
+                path,
+                target,
             )
         resident.lacks_tool, resident.is_settled = True, False
         self.door.apply(resident, AttemptReleased(path, number, "no_tool"))
@@ -288,7 +292,7 @@ class Dispatch(Service):
         return None
 
     def _listener(self, attempt: Attempt) -> Callable[[str, dict[str, Any]], None]:
-        """How a tool, in any thread, reports on its attempt; without readers it costs nothing."""
+        """How a tool, in any thread, reports logs and progress of its attempt. Without readers it costs nothing."""
         loop = asyncio.get_running_loop()
 
         def tell(kind: str, data: dict[str, Any]) -> None:
@@ -323,7 +327,7 @@ class Dispatch(Service):
         asyncio.get_running_loop().call_soon(self._relieve, runner)
 
     def _relieve(self, runner: asyncio.Task[None]) -> None:
-        """Called right after a runner's first turn: if it is still there, it waits inside a tool."""
+        """Called right after a runner's first turn: if the runner is still in it, it is suspended inside a tool."""
         if self._runner is not runner:
             return
         self._runner, attempt = None, self._at_hand
@@ -334,15 +338,15 @@ class Dispatch(Service):
             self._fill_places()
 
     async def _run_queue(self) -> None:
-        """Begin and perform what is queued, one after another: all that a step touches is still warm for its answer."""
+        """Start and perform queued attempts one after another, while the data of a step is still in the CPU cache."""
         me, door, queue, room = asyncio.current_task(), self.door, self.queue, self._room
         monotonic, secrets, outcomes = self._monotonic, self.secrets, self.outcomes
         began, until, tasks = 0.0, monotonic() + self._turn_seconds, 0
-        for _ in range(len(queue)):  # no more than this, so that the loop gets its turn
+        for _ in range(len(queue)):  # no more than this, so that the loop can run other tasks
             if not queue or len(self.attempts) >= room:
                 break  # freeing a slot starts the rest
             if began > until or tasks >= TURN_TASKS:
-                break  # large values take their time: those who ask meanwhile are answered between them
+                break  # large values take long: other callers are served between them
             no, path, number = queue[0]
             resident = door.residents.get(no)
             if resident is None and no in door.away:
@@ -382,7 +386,7 @@ class Dispatch(Service):
 
     async def _perform(self, attempt: Attempt) -> None:
         if attempt.stopped or self.is_stopping:
-            with contextlib.suppress(asyncio.CancelledError):  # the end of the engine is no outcome
+            with contextlib.suppress(asyncio.CancelledError):  # the end of the engine is not an outcome
                 event: Event = self.outcomes.of_error(attempt, asyncio.CancelledError(), self._monotonic())
                 self._answered(attempt, event)
             return
@@ -394,13 +398,14 @@ class Dispatch(Service):
         self._answered(attempt, event)
 
     def know_secrets(self, resident: ResidentRun) -> None:
-        """A run that an earlier process left may have been given secrets there: they are known before it goes on."""
+        """A run of an earlier process may have used secrets there. Resolve them before the run continues, so that
+        they are redacted."""
         for name in resident.plan.secrets:
-            with contextlib.suppress(SecretUnavailable):  # the step that needs it says so
+            with contextlib.suppress(SecretUnavailable):  # the step that needs the secret reports the error
                 self.secrets.get(name, resident.run.tenant)
 
     def _answered(self, attempt: Attempt, event: Event) -> None:
-        if self.attempts.get(attempt.key) is attempt:  # one that overlaps it may have taken its place
+        if self.attempts.get(attempt.key) is attempt:  # an overlapping attempt may have replaced it
             del self.attempts[attempt.key]
         line = self._lines.get(attempt.tool.runs_in)
         if line is not None:
@@ -423,7 +428,7 @@ class Dispatch(Service):
             self.slot_is_free()
 
     def slot_is_free(self) -> None:
-        """An attempt has ended, or a run has left memory: if runs wait for that, take them up."""
+        """An attempt has ended, or a run was evicted: load runs that wait for a slot."""
         if self.when_free is not None:
             self.when_free()
 
@@ -435,7 +440,7 @@ class Dispatch(Service):
             self._hire()
 
     def _next(self, waiting: deque[Start]) -> tuple[ResidentRun, str, int] | None:
-        """The first start that waits; none while its run is away, until commits work again."""
+        """The first waiting start whose run is in memory; none while its run is dropped, until commits work again."""
         while waiting:
             no, path, number = waiting[0]
             resident = self.door.residents.get(no)
@@ -449,7 +454,8 @@ class Dispatch(Service):
     # ------------------------------------------------------------------------------------------ stopping, time-outs
 
     def stop(self, no: RunNo, path: str) -> None:
-        """Ask an attempt to stop. An async tool is cancelled, a process killed; a sync tool can only check its Context."""
+        """Ask an attempt to stop. An async tool is cancelled, a process is killed; a sync tool can only check its
+        Context."""
         attempt = self.attempts.get((no, path))
         # or its successor, which it overlaps, is the one that is meant
         if attempt is None or attempt.stopped:
@@ -464,7 +470,7 @@ class Dispatch(Service):
             attempt.task.cancel()
 
     def _stop_queued(self, no: RunNo, path: str) -> None:
-        """One that waits for a place answers by never having begun."""
+        """An attempt that waits for a slot is released without having started."""
         for waiting in self._queues:
             for entry in waiting:
                 if entry[:2] == (no, path):
@@ -475,7 +481,7 @@ class Dispatch(Service):
         self.door.deliver(attempt.no, AttemptTimedOut(attempt.path, attempt.number))
 
     def resume(self) -> None:
-        """Commits work again: begin what waited for that."""
+        """Commits work again: start what waited for that."""
         self._fill_places()
         self.isolation.start_next()
 
@@ -488,13 +494,13 @@ class Dispatch(Service):
         self.abandon()
 
     def release(self) -> None:
-        """Give back every open attempt, uncounted: a graceful stop costs a step nothing.
+        """Give back every open attempt without counting it: a graceful stop costs a step nothing.
 
-        One that has begun and must not be done twice is not given back: its outcome is unknown, so it is lost.
+        An attempt that has started and must not run twice is not given back: its outcome is unknown, so it is lost.
         """
         for (no, path), attempt in self.attempts.items():
             if self.workers.holds((no, path, attempt.number)):
-                continue  # its worker continues, and the next owner of the run waits for it again
+                continue  # its worker continues, and the next owner of the run waits for the result
             if self._has_answer(no, path):
                 self.door.deliver(no, StepPaused(path, attempt.number, ""))
             elif not (attempt.has_begun and attempt.only_once):
@@ -507,13 +513,13 @@ class Dispatch(Service):
         self.abandon()
 
     def _has_answer(self, no: RunNo, path: str) -> bool:
-        """Did the later answer of an attempt come before the attempt said that there would be one?"""
+        """Whether the callback of an attempt arrived before the attempt returned `pending`."""
         resident = self.door.residents.get(no)
         step = None if resident is None else resident.run.steps.get(path)
         return step is not None and step.parked is not None and step.target is None
 
     def abandon(self, error: Exception | None = None) -> None:
-        """Stop all calls silently: their results are ignored from here on."""
+        """Stop all calls silently. Their results are ignored from now on."""
         self.is_stopping = True
         self._deadlines.close()
         self.isolation.close()

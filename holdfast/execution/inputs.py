@@ -1,4 +1,4 @@
-"""What a call is given: its committed inputs with references and secrets put in, in memory alone."""
+"""The inputs of a call: the committed inputs, with references and secrets resolved. They exist in memory only."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ CallbackUrl = Callable[[ResidentRun, str, int], str]  # of an attempt: run, path
 
 
 class Inputs:
-    """Its methods raise ValueError or SecretUnavailable where the call cannot be made as it was written."""
+    """Its methods raise ValueError or SecretUnavailable if the call cannot be made as written."""
 
     def __init__(self, secrets: Secrets, callback_url: CallbackUrl | None) -> None:
         self._secrets = secrets
-        # Where the later answer of an attempt may be sent to; None while this server has no public address.
+        # Returns the callback URL of an attempt; None while this server has no public URL.
         self.callback_url = callback_url
 
     def of_tool(
@@ -40,12 +40,12 @@ class Inputs:
         if node.spreads:
             args = tool.spread(args["input"], args["params"])
         if type(args) is not dict:
-            raise ArgumentsMisfit(f"the arguments of a tool are an object, not {type(args).__name__}")
-        # The process of an isolated tool binds them itself: what they become could not be sent to it.
+            raise ArgumentsMisfit(f"the arguments of a tool must be an object, not {type(args).__name__}")
+        # The process of an isolated tool converts them itself, because the converted values could not be sent to it.
         return args if tool.isolated else tool.bind(args)
 
     def of_service(self, resident: ResidentRun, node: Call, path: str, number: int) -> tuple[str, bytes]:
-        """The name of the service, and the body that its worker gets."""
+        """The name of the service, and the request body for its worker."""
         rule, text, service = node.service, bytes(resident.run.steps[path].inputs), node.target
         assert rule is not None
         takes_address = self._takes_address(node)
@@ -58,7 +58,7 @@ class Inputs:
                 self._add_address(resident, path, number, given["params"])
             text = written(given)
         if type(service) is not str or not service:
-            raise ArgumentsMisfit(f"the name of a service is a text, not {service!r:.50}")
+            raise ArgumentsMisfit(f"the name of a service must be text, not {service!r:.50}")
         return service, text
 
     def service_of(self, resident: ResidentRun, path: str) -> str | None:
@@ -73,18 +73,18 @@ class Inputs:
                 self._resolved(resident, _service.decode(resident.run.steps[path].inputs).service)
             )
         except (ValueError, SecretUnavailable):
-            return None  # the attempt fails when it begins
+            return None  # the attempt fails when it starts
         return service if type(service) is str else None
 
     def _takes_address(self, node: Call, tool: Tool | None = None) -> bool:
-        """Is the call given the address to which its later answer may be sent?"""
+        """Whether the call gets a callback URL for a later result."""
         asks = (node.pending is not None and node.pending.has_callback) or (
             tool is not None and tool.takes_callback
         )
         return asks and self.callback_url is not None
 
     def _add_address(self, resident: ResidentRun, path: str, number: int, args: Any) -> None:
-        """In memory alone: any program that has the address may answer."""
+        """The callback URL exists in memory only, because any program that has it may send a result."""
         assert self.callback_url is not None
         if type(args) is dict and "callback_url" not in args:
             args["callback_url"] = self.callback_url(resident, path, number)
@@ -96,7 +96,7 @@ class Inputs:
 
 
 class _Named(msgspec.Struct):
-    """Of what a call was given: the service that it is for."""
+    """The service that the inputs of a call name."""
 
     service: Raw
 

@@ -1,7 +1,7 @@
-"""Attempts that workers perform: the job that a step becomes, and what a worker's answer means for the run.
+"""Attempts that workers perform: the job of a step, and what a worker's result means for the run.
 
-Knows when the row of a job is written and removed, so that no crash comes between an attempt and its job. Does not
-know how workers are chosen and reached (workers/), or of places.
+Knows when the row of a job is written and removed, so that a crash cannot separate an attempt from its job. Does not
+know how workers are chosen and reached (workers/), or slots.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Jobs:
         self._outcomes, self._secrets, self._listener = outcomes, secrets, listener
         self._assignments = workers.assignments
         self._assignments.show_late = self._show_late
-        # The trace that a worker is given: that of the run as it came, unless spans are made.
+        # The trace context for a worker: that of the run as received, unless spans are exported.
         self.traceparent: Callable[[ResidentRun, str, int], str | None] = lambda resident, path, number: (
             resident.trace or None
         )
@@ -54,8 +54,8 @@ class Jobs:
     # ----------------------------------------------------------------------------------------------------- rows
 
     def put(self, resident: ResidentRun, decisions: list[Decision], batch: Batch) -> None:
-        """The row of a job for a worker that polls is part of the commit that starts its attempt; what ends the attempt
-        before it has begun removes the row in its commit."""
+        """The commit that starts an attempt also writes the row of its job for pull workers; the commit that ends the
+        attempt before it has started removes the row."""
         run, assignments = resident.run, self._assignments
         for decision in decisions:
             if type(decision) is StartAttempt:
@@ -67,14 +67,14 @@ class Jobs:
                 batch.ended_assignments.append(key)
 
     def are_put(self, batch: Batch) -> None:
-        """The rows of a commit are on disk, or removed from it."""
+        """The rows of a commit are durable, or removed."""
         self._assignments.open(batch.assignments)
         self._assignments.rows_are_gone(batch.ended_assignments)
 
     # ----------------------------------------------------------------------------------------------------- work
 
     def attempt(self, resident: ResidentRun, node: Call, path: str, number: int) -> Attempt:
-        """An attempt whose job is for a worker to do; raises what `Inputs` raises."""
+        """An attempt whose job a worker performs; raises what `Inputs` raises."""
         run, rule = resident.run, node.service
         assert rule is not None
         service, text = self._inputs.of_service(resident, node, path, number)
@@ -91,8 +91,8 @@ class Jobs:
     # -------------------------------------------------------------------------------------------------- answers
 
     def deliver(self, job: Job, event: Event) -> None:
-        """The worker hears whether its answer counts when that is durable, with the row of its job removed in the same
-        commit. If it could not be written, the worker has to answer again."""
+        """Report a worker's result. The worker gets a response when the result is durable; the same commit removes
+        the row of the job. If the commit fails, the worker has to send the result again."""
         if not self._workers.is_answered(job):
             self._door.deliver(job.no, event)
             return self._workers.settled(job, None)
@@ -102,27 +102,25 @@ class Jobs:
         reply: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         reply.add_done_callback(lambda done: self._workers.settled(job, done.exception()))
         self._door.deliver(job.no, event, reply)
-        if not reply.done():  # else there is no row of it, and will be none
+        if not reply.done():  # otherwise the job has no row, and will get none
             self._door.batch.ended_assignments.append(job.key)
 
     def _refusal_of(self, job: Job) -> HoldfastError | None:
-        """Why the answer of a worker cannot count, if that is so."""
+        """Why the result of a worker cannot count; None if it can."""
         resident, door = self._door.residents.get(job.no), self._door
         if resident is not None:
             if not is_open(resident.run, job.path, job.attempt):
-                return Superseded(
-                    f"run {job.run_id} does not wait for this attempt any more: it was given up"
-                )
+                return Superseded(f"run {job.run_id} no longer waits for this attempt")
         elif job.no in door.quarantined:
             return Unavailable(
-                f"run {job.run_id} was set aside; answer again when the server was started anew"
+                f"run {job.run_id} was set aside; send the result again after the server was restarted"
             )
         elif job.no not in door.away:
             return Superseded(f"run {job.run_id} has finished")
         return None
 
     def _show_late(self, key: tuple[RunNo, str, int], outcome: bytes | BaseException) -> None:
-        """A late answer changes nothing, but stands in the journal while the run is open."""
+        """Record a late result in the journal while the run is open. It changes nothing else."""
         no, path, number = key
         if (resident := self._door.residents.get(no)) is None:
             return
@@ -135,7 +133,7 @@ class Jobs:
 
 
 class _Service(Tool):
-    """Stands for what a worker does: it waits by nature, and takes none of our threads or processes."""
+    """Stands in for a worker: it waits by nature, and uses none of our threads or processes."""
 
     def __init__(self) -> None:
         super().__init__(_nothing, "service")

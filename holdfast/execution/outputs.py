@@ -1,6 +1,6 @@
-"""The output of a step, made of the text of an answer: the rules of `result:`, files, secrets.
+"""Makes the output of a step from the text of a response: the rules of `result:`, files, secrets.
 
-The same for answers that came at once and for those that came by a callback. An answer over 1 MiB is not decoded in this process.
+The same for responses that come at once and for callbacks. A response over 1 MiB is not decoded in this process.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Outputs:
         self.secrets, self._artefacts = secrets, artefacts
 
     async def by_rule(self, answer: Answer, text: bytes) -> bytes:
-        """The part of an answer that is the output. Raises AnswerFailed, or NotJson if it has no JSON form."""
+        """The part of a response that is the output. Raises AnswerFailed, or NotJson if it has no JSON form."""
         if len(text) <= LARGE_BYTES:
             return encode(answer(decode(text)))
         head = written(_Order(answer.rule, limits.differing()))
@@ -55,7 +55,7 @@ class Outputs:
     ) -> tuple[bytes, Stored]:
         """Store the files that an output's file_refs name, before the row that names them is written.
 
-        Returns the output, whose file_refs now name what was stored, and the digest and size of each stored file.
+        Returns the output, whose file_refs now name the stored files, and the digest and size of each stored file.
         """
         if self._artefacts is None:
             return text, ()
@@ -66,14 +66,15 @@ class Outputs:
         if len(head) - sum(map(len, _INLINE.findall(head))) > limits.now.file_refs_bytes_max:
             most = limits.size(limits.now.file_refs_bytes_max)
             raise ArtefactError(
-                f"file_refs have at most {most} beside the files ({limits.met('file_refs_bytes_max')})"
+                f"file_refs may have at most {most} beside the files ({limits.met('file_refs_bytes_max')})"
             )
         keep = functools.partial(self._artefacts.of(tenant).keep, from_outside=from_outside)
         kept, stored = await in_thread(keep, decode(head), made_by, workdir)
         return encode(kept).join(parts), stored
 
     async def redacted(self, text: bytes) -> bytes:
-        """A JSON text with its secrets redacted; a large one in a thread, so that the event loop goes on."""
+        """A JSON text with its secrets redacted; a large one is processed in a thread, so that the event loop is not
+        blocked."""
         if not self.secrets.are_known or len(text) <= LOOKED_AT_ONCE_BYTES:
             return self.secrets.redact_json(text)
         return await in_thread(self.secrets.redact_json, text)
@@ -83,14 +84,14 @@ class Outputs:
 
 
 class _Order(msgspec.Struct):
-    """In front of the text: by which rule and limits it is read."""
+    """The header of the text: the rule and the limits for reading it."""
 
     rule: ResultRule
     limits: dict[str, int]
 
 
 class _Outcome(msgspec.Struct, omit_defaults=True):
-    """In front of the output: why there is none."""
+    """The header of the output: why there is none."""
 
     failed: str | None = None
     kind: str = ""
@@ -117,12 +118,12 @@ def _by_rule_apart(given: bytes) -> bytes:
     return written(outcome) + b"\n" + text
 
 
-_HOLE: Final = b"\0"  # stands for file_refs while they are stored; no JSON text has this byte
+_HOLE: Final = b"\0"  # stands in for file_refs while they are stored; no JSON text contains this byte
 _INLINE: Final = re.compile(rb'"inline_b64":"[^"]*+"')
 
 
 def _around_files(text: bytes) -> bytes:
-    """The file_refs of an output, and the texts around each place that has them; nothing if the output names no files."""
+    """The file_refs of an output, and the texts around each of them; nothing if the output names no files."""
     output = decode(text)
     holder = output if isinstance(output, dict) and "file_refs" in output else None
     if holder is None and isinstance(output, dict) and isinstance(output.get("context"), dict):

@@ -1,4 +1,4 @@
-"""A bounded pool of threads for sync tools. Knows nothing of what they do."""
+"""A bounded pool of threads for sync tools. Does not know what they do."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from holdfast.tools.threads import no_thread_now, start_threads_of_loop
 
 log = logging.getLogger("holdfast")
 
-AGAIN_SECONDS: Final = 0.5  # until a thread is asked for again that could not be had
+AGAIN_SECONDS: Final = 0.5  # until the next try to start a thread, after the system refused one
 
 
 async def prepare_connections() -> None:
@@ -23,12 +23,12 @@ async def prepare_connections() -> None:
 
 
 class Threads:
-    """A bounded pool for sync tools. Its threads are daemons: a tool that never returns cannot hold the exit."""
+    """A bounded pool for sync tools. Its threads are daemons: a tool that never returns cannot delay the exit."""
 
     def __init__(self, limit: int) -> None:
-        self._limit, self._count, self._busy = limit, 0, 0  # all three belong to the loop
+        self._limit, self._count, self._busy = limit, 0, 0  # all three are only used on the loop
         self._work: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
-        self._again: asyncio.TimerHandle | None = None  # when a thread is asked for again
+        self._again: asyncio.TimerHandle | None = None  # when to try again to start a thread
         self._is_closed = self._is_told = False
 
     async def call(
@@ -55,8 +55,8 @@ class Threads:
         return await asyncio.shield(done)
 
     def _grow(self) -> None:
-        """Start a thread if there is work for one. If the system gives none now, what was begun waits in line: for a thread
-        that is there, or for the next look."""
+        """Start a thread if there is work for one. If the system refuses, the work waits for an existing thread or
+        the next try."""
         if self._busy <= self._count or self._count >= self._limit or self._is_closed:
             return
         try:
@@ -66,9 +66,7 @@ class Threads:
                 raise
             if not self._is_told:
                 self._is_told = True
-                log.warning(
-                    "no thread can be started now (%s); %d sync tools wait in line", error, self._busy
-                )
+                log.warning("no thread can be started now (%s); %d sync tools are queued", error, self._busy)
             if self._again is None:
                 self._again = asyncio.get_running_loop().call_later(AGAIN_SECONDS, self._grow_again)
         else:
@@ -99,7 +97,8 @@ class Threads:
 
 
 async def thread_or_here(work: Callable[[], None]) -> None:
-    """Do this in a thread; where the system gives none, on the loop. For the end of a process, which serves nothing else."""
+    """Run this in a thread, or on the loop if the system gives no thread: for shutdown, when the loop serves nothing
+    else."""
     try:
         await asyncio.to_thread(work)
     except RuntimeError as error:
@@ -125,4 +124,4 @@ def _tell(
     try:
         loop.call_soon_threadsafe(tell)
     except RuntimeError:
-        log.debug("a tool answered after the engine had closed")
+        log.debug("a tool returned after the engine had closed")

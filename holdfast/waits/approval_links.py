@@ -1,7 +1,7 @@
-"""Links that let their holder answer an approval: their contents, for whom they may be made, what they ask.
+"""Approval links: what they contain, for which approvals they may be made, and which question they show.
 
-A link proves that we made it, and says in whose name it answers. Looking at it decides nothing. Does not know
-how it is sent, shown or answered; an answer by a link is one as any other, and counts once.
+The signature in a link proves that this server issued it, and the link says in whose name it answers. Opening a link
+decides nothing. Does not know how a link is sent, shown or answered; an answer by a link counts once, like any other.
 """
 
 from __future__ import annotations
@@ -19,11 +19,12 @@ from holdfast.waits.approvals import Approvals, answerers
 
 APPROVE_PATH: Final = "/approve"
 PURPOSE: Final = "approve"
-NO_LINK: Final = "this link does not hold, or holds no more"
+NO_LINK: Final = "this link is not valid, or has expired"
 
 
 class Question(msgspec.Struct, frozen=True):
-    """What a link asks. `outcome` is None while it is open; `by` is in whose name the link answers."""
+    """The question of a link. `outcome` is None while the approval is open; `by` is the person in whose name the link
+    answers."""
 
     tenant: str
     run_id: str
@@ -44,7 +45,7 @@ class Links:
         self._store, self._approvals = store, approvals
 
     async def make(self, tenant: str, run_id: str, path: str, base: str, by: str = "") -> str:
-        """A link to an approval that is open. `base` is where the server is reached; raises NotWaiting, InvalidInputs."""
+        """A link to an open approval. `base` is the public URL of the server. Raises NotWaiting or InvalidInputs."""
         gate = await self._approvals.open_gate(tenant, run_id, path)
         detail = decode(gate.detail) or {}
         allowed = answerers(detail)
@@ -63,11 +64,12 @@ class Links:
         return f"{base.rstrip('/')}{APPROVE_PATH}/{sealed(self._store.server_key, capability)}"
 
     def is_link(self, segment: str) -> bool:
-        """Whether this is the last part of a link of ours. Needs no database access."""
+        """Whether this is the token of a link that this server issued. Needs no database access."""
         return opened(self._store.server_key, segment, PURPOSE) is not None
 
     async def question(self, segment: str) -> Question:
-        """What the last part of a link asks; raises NotFound, always in the same words, for one that does not hold."""
+        """The question that the token of a link refers to. An invalid token raises NotFound, always with the same
+        message."""
         capability = opened(self._store.server_key, segment, PURPOSE)
         found = None if capability is None else await self._asked(capability)
         if capability is None or found is None or found[1].outcome == "expired":
@@ -76,7 +78,8 @@ class Links:
         detail = decode(wait.detail) or {}
         outcome = wait.outcome
         if outcome == "answered" and "answers_to" not in detail:
-            outcome = "approved"  # either answer ends an approval of a graph; in the steps notation only this one does
+            # in a graph either answer completes an approval; in the steps notation only an approval does
+            outcome = "approved"
         return Question(
             capability.tenant,
             row.id,

@@ -1,6 +1,6 @@
-"""Answers to approvals: which gate is meant, who may answer it, and whether the form is filled in.
+"""Answers to approvals: which approval is meant, who may answer it, and whether the form is valid.
 
-Knows no links and no HTTP. What an answer decides is the engine's to say.
+Knows no links and no HTTP. The engine decides what an answer means for the run.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Approvals:
         form: Any = None,
         keep: Callable[[bool], Kept] | None = None,
     ) -> bool:
-        """Answer an approval; returns whether that decided it. A later answer gets the final decision."""
+        """Answer an approval; returns whether this decided it. A later answer gets the final decision."""
         filled_in = msgspec.Raw(await self._outputs.redacted(answer_text(form)))
         row = await self._runs.row_of(RunId(run_id), tenant)
         found = await self.gate(row, path)
@@ -56,7 +56,7 @@ class Approvals:
         detail = decode(step.wait.detail)
         _check_allowed(detail, by, is_escalated=is_escalated)
         if by and by in step.wait.got:
-            await all_durable(self._door)  # what this one said may be a moment from that
+            await all_durable(self._door)  # the earlier answer may be about to become durable
             raise NotWaiting(by, "has answered already")
         if approved:  # a rejection needs no form
             _check_form(detail, form)
@@ -65,7 +65,8 @@ class Approvals:
         durable: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._door.apply(resident, event, durable)
         now = resident.run.steps.get(found.path)
-        decides = now is None or now.wait is None  # seen here: until it is durable another answer may decide
+        # as of this moment: until it is durable another answer may decide
+        decides = now is None or now.wait is None
         if keep is not None and not durable.done():
             self._door.batch.run_replies.append((row.no, keep(decides).row()))
         await durable
@@ -75,17 +76,17 @@ class Approvals:
         return await self.gate(await self._runs.row_of(RunId(run_id), tenant), path)
 
     async def gate(self, row: RunRow, path: str) -> WaitRow:
-        """The open approval at a path; the bare id of its step serves while there is only one such, and no other is
-        or was at that very path: an answer that comes late must not be taken for another gate's."""
+        """The open approval at a path. The id of its step is enough if only one approval of that step is open and
+        none was ever at exactly that path: a late answer must not be taken for an answer to another approval."""
         meant = await self._meant(row, path)
-        if not meant:  # what a run is shown to ask may be a moment from being durable
+        if not meant:  # the approval that a run shows may be about to become durable
             await all_durable(self._door)
             meant = await self._meant(row, path)
         if len(meant) == 1:
             return meant[0]
         if meant:
             raise InvalidInputs(
-                f"{len(meant)} gates of run {row.id} are called {path!r}; give the path of one"
+                f"{len(meant)} approvals of run {row.id} are named {path!r}; give the path of one"
             )
         raise await self._was_answered(row, path)
 
@@ -100,8 +101,8 @@ class Approvals:
     async def _was_answered(self, row: RunRow, path: str) -> NotWaiting:
         over = await self._store.gate_decided(row.no, path) if is_text(path) else None
         if over is None:
-            return NotWaiting(path, "asks for nothing now")
-        return NotWaiting(over.path, f"was {_decided(over)} already")
+            return NotWaiting(path, "has no open approval")
+        return NotWaiting(over.path, f"has already {_decided(over)}")
 
     async def of_run(self, tenant: str, run_id: str) -> list[WaitRow]:
         row = await self._runs.row_of(RunId(run_id), tenant)
@@ -109,24 +110,23 @@ class Approvals:
 
 
 def _decided(gate: WaitRow) -> str:
-    """What became of an approval. That of a graph is decided by a value, which need not be yes or no."""
+    """The outcome of an approval. An approval in a graph is decided by a value, which need not be yes or no."""
     is_condition = "answers_to" in (decode(gate.detail) or {})
     words = {
-        "answered": "answered" if is_condition else "approved",
-        "expired": "denied for want of an answer",
+        "answered": "been answered" if is_condition else "been approved",
+        "expired": "expired without an answer",
     }
-    outcome = gate.outcome or ""
-    return words.get(outcome, outcome)
+    return words.get(gate.outcome or "", f"been {gate.outcome}")
 
 
 def answerers(detail: dict[str, Any]) -> list[str]:
-    """Who may answer, including those who may after escalation; empty if any approver may."""
+    """Who may answer, including approvers after escalation; empty if any approver may."""
     allowed = list(detail.get("of", ()))
     return list(dict.fromkeys([*allowed, *escalated_to(detail)])) if allowed else allowed
 
 
 def escalated_to(detail: dict[str, Any]) -> list[str]:
-    """Who may answer after a while. Up to release 0.3 this was one name."""
+    """Who may answer after escalation. Up to release 0.3 this was one name."""
     named = detail.get("escalate_to", [])
     return [named] if isinstance(named, str) else list(named)
 
@@ -140,7 +140,9 @@ def _check_allowed(detail: Any, by: str, *, is_escalated: bool) -> None:
             f"{by or 'an anonymous caller'} may not answer this approval; only {', '.join(allowed)} may"
         )
     if not by and isinstance(detail, dict) and detail.get("need", 1) > 1:
-        raise InvalidInputs(f"{detail['need']} must agree here: say who answers, so that each counts once")
+        raise InvalidInputs(
+            f"{detail['need']} approvals are needed: say who answers, so that each person counts once"
+        )
 
 
 def _check_form(detail: Any, form: Any) -> None:

@@ -2,11 +2,11 @@
 
     task id, or capability ──► the wait ──► its run, in memory ──► the door ──► resumed
                                  │
-                    none yet ──► parked until the pause comes        over ──► what became of it
+                    none yet ──► kept as an early callback         ended ──► its outcome
 
-Whoever brings an answer that nobody waits for yet writes it down and then looks for the wait; a pause is written down
-and then looks for its answer. Each writes before it looks, so one of the two sees the other. Knows that answers come
-early, twice and late. Does not know over what they came.
+A callback for which there is no wait yet is stored, and then the wait is searched for; a pause is stored, and then
+its early callback is searched for. Both store before they search, so one of them finds the other. Knows that callbacks
+come early, twice and late. Does not know how they were sent.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ from holdfast.waits.tasks import Tasks, logged
 log = logging.getLogger("holdfast")
 
 EARLY_MS: Final = 86_400_000  # how long an early callback is kept
-NAMED_MAX: Final = 100  # waits of one task id that are read
+NAMED_MAX: Final = 100  # waits for one task id that are read
 
 Reason = Literal["resumed", "parked", "already_resumed", "expired", "unknown_task"]
 _TOLD: Final[dict[str, Reason]] = {
@@ -74,7 +74,7 @@ class Resumed(msgspec.Struct, frozen=True):
 
 
 class _Parking:
-    """Early answers of one tenant that are being written, and how many were."""
+    """Early callbacks of one tenant that are being stored, and how many were."""
 
     def __init__(self) -> None:
         self.count = self.bytes = self.ended = 0
@@ -99,8 +99,9 @@ class Callbacks(Service):
     ) -> None:
         self._store, self._clock, self._door, self._runs = store, clock, door, runs
         self._waiters, self._outputs, self._gate = waiters, outputs, gate
-        self._parking: dict[str, _Parking] = {}  # answers on their way to be kept, by tenant
-        self._kept: dict[str, tuple[int, int]] = {}  # at most so many answers and bytes, by tenant
+        self._parking: dict[str, _Parking] = {}  # early callbacks that are being stored, by tenant
+        # upper bounds of early callbacks and their bytes, by tenant
+        self._kept: dict[str, tuple[int, int]] = {}
         self._tasks = Tasks()
 
     async def open(self, *, drive: bool) -> None:
@@ -116,10 +117,10 @@ class Callbacks(Service):
     # ------------------------------------------------------------------------------------------------ callbacks
 
     async def resume(self, tenant: str, task_id: str, answer: Any, run_id: str | None = None) -> Resumed:
-        """Deliver the later answer of a call, by the id that its sender gave it. An answer that is `Raw` is compact JSON
-        text that was checked; it is never decoded unless a rule of the step needs it."""
+        """Deliver the callback of a call, by the task id that its service assigned. A result of type `Raw` is compact
+        JSON text that was checked; it is only decoded if a rule of the step needs it."""
         if not task_id:
-            raise InvalidInputs("the task_id is empty; send the id that the pending answer gave")
+            raise InvalidInputs("the task_id is empty; send the id that the pending response contained")
         if not is_text(task_id) or len(task_id) > TASK_ID_CHARS_MAX:  # no step can ever wait for such an id
             return Resumed(False, "unknown_task")
         text = answer_text(answer)
@@ -132,11 +133,11 @@ class Callbacks(Service):
             taken = TakenEarly(tenant, task_id, run_id or "")
             if not await self._park(taken, await self._outputs.redacted(text)):
                 return Resumed(False, "already_resumed")
-            found = await self._named(tenant, task_id, run_id)  # the pause may have come
+            found = await self._named(tenant, task_id, run_id)  # the call may have paused meanwhile
             if found is None:
                 return Resumed(False, "parked")
             if found.resolved_at is not None:
-                await self._gate.commit(_without(taken))  # whatever ended it, no step will wait for this one
+                await self._gate.commit(_without(taken))  # no step will wait for this callback any more
         if found.resolved_at is not None:
             return _told(found)
         row = await self._runs.row_of(found.run_id, tenant)
@@ -145,7 +146,7 @@ class Callbacks(Service):
         return await self._give(row, found.path, found.attempt, text, taken)
 
     async def resume_by(self, capability: Capability, answer: Any) -> Resumed:
-        """The same, by the callback URL of the call: it is known before the step waits."""
+        """Deliver a callback by its callback URL, which is known before the step waits."""
         text = answer_text(answer)
         await yield_after(text)
         row = await self._store.run_by_id(capability.tenant, RunId(capability.run_id))
@@ -154,11 +155,11 @@ class Callbacks(Service):
         path, attempt = capability.path, capability.attempt
         found = await self._store.wait_at(row.no, path, "callback", attempt)
         if found is not None and found.resolved_at is not None:
-            return _told(found)  # known without bringing the run back to memory
+            return _told(found)  # known without loading the run
         return await self.deliver(row, path, attempt, text, may_park=True)
 
     async def _named(self, tenant: str, task_id: str, run_id: str | None) -> WaitRow | None:
-        """The wait that a task id means: the open one if there is one, else the newest."""
+        """The wait for a task id: the open one if there is one, otherwise the newest."""
         rows = await self._store.waits_named(tenant, task_id, NAMED_MAX)
         rows = [row for row in rows if run_id is None or row.run_id == run_id]
         still_open = [row for row in rows if row.resolved_at is None]
@@ -171,7 +172,7 @@ class Callbacks(Service):
         return row is not None and row.status not in TERMINAL
 
     async def _park(self, early: TakenEarly, answer: bytes) -> bool:
-        """Keep an answer until somebody waits for it; says whether it is the one that is kept, and not another that was
+        """Keep a callback until a step waits for it; returns whether this one is kept, and not another that came
         first."""
         now, tenant, size, text = self._clock.now(), early.tenant, len(answer), answer.decode()
         await self._check_room(tenant, now, size)
@@ -185,33 +186,34 @@ class Callbacks(Service):
         finally:
             parking.ends(size)
         kept = await self._store.early_result(tenant, early.task_id, RunId(early.meant), now)
-        is_taken = kept is None or kept[0] != early.meant  # the pause was quick
+        # the call paused in the meantime and has consumed it
+        is_taken = kept is None or kept[0] != early.meant
         return is_taken or kept == (early.meant, text)
 
     async def _check_room(self, tenant: str, now: Millis, size: int) -> None:
-        """Take room for one more answer that nothing waits for yet. Counting what is kept takes the longer the more there
-        is: it is done where there might be no room."""
+        """Reserve room for one more early callback. Counting them takes longer the more there are, so it is done only
+        when there might be no room."""
         count, total = self._kept.get(tenant, (limits.now.parked_callbacks_max, 0))
         if count >= limits.now.parked_callbacks_max or total + size > limits.now.parked_bytes_max:
             count, total = await self._count_kept(tenant, now)
         if count >= limits.now.parked_callbacks_max:
             raise LimitExceeded(
                 "early_results",
-                f"{limits.now.parked_callbacks_max:,} callbacks came early, before their calls said that they are pending",
+                f"{limits.now.parked_callbacks_max:,} early callbacks wait for calls that have not paused yet",
                 "parked_callbacks_max",
             )
         if total + size > limits.now.parked_bytes_max:
             raise LimitExceeded(
                 "early_results_too_large",
-                f"callbacks that came early would be over {limits.size(limits.now.parked_bytes_max)} together",
+                f"early callbacks would exceed {limits.size(limits.now.parked_bytes_max)} together",
                 "parked_bytes_max",
             )
         self._kept[tenant] = (count + 1, total + size)
         self._parking.setdefault(tenant, _Parking()).begins(size)
 
     async def _count_kept(self, tenant: str, now: Millis) -> tuple[int, int]:
-        """Early answers of a tenant and their bytes, with those on their way to disk. If one of these arrived during the
-        count, it may have been counted twice or not at all: count again."""
+        """Early callbacks of a tenant and their bytes, including those being stored. If one of these was stored
+        during the count, it may have been counted twice or not at all: then count again."""
         parking = self._parking.setdefault(tenant, _Parking())
         while True:
             ended = parking.ended
@@ -230,7 +232,7 @@ class Callbacks(Service):
         taken: TakenEarly | None = None,
         by: str = "resume",
     ) -> Resumed:
-        """Deliver a call's result. `taken` is the early callback it came from, removed in the same commit."""
+        """Deliver the result of a call. `taken` is the early callback it came from, which the same commit removes."""
         if row.status in TERMINAL:
             return await self._late(row, path, attempt)
         resident = await self._runs.hold(row)
@@ -247,7 +249,8 @@ class Callbacks(Service):
         if is_early and step.parked is not None:
             await all_durable(self._door)
             return Resumed(False, "already_resumed", row.id)
-        is_new = by == "resume" and taken is None  # what was kept came in time, whoever was late to give it
+        # a kept callback came in time, however late it is delivered
+        is_new = by == "resume" and taken is None
         if step.wait is not None and is_new and _is_past(step.wait.until, self._clock.now()):
             return Resumed(False, "expired", row.id)
         if not self._door.is_stalled:
@@ -259,7 +262,7 @@ class Callbacks(Service):
         return Resumed(not is_early, "parked" if is_early else "resumed", row.id)
 
     async def _late(self, row: RunRow, path: str, attempt: int) -> Resumed:
-        """Another answer came first, perhaps just now: return its outcome once it is durable."""
+        """Another callback came first, perhaps just now: return its outcome once it is durable."""
         await all_durable(self._door)
         found = await self._store.wait_at(row.no, path, "callback", attempt)
         if found is not None and found.resolved_at is None:
@@ -269,15 +272,15 @@ class Callbacks(Service):
     async def _answered(
         self, plan: Plan, row: RunRow, path: str, attempt: int, answer: bytes, by: str
     ) -> tuple[CallbackReceived, Sequence[tuple[str, int]]]:
-        """A later answer as an event: what of it is the output, by the same rules as for one that comes at once; and the
-        files that were stored for it."""
+        """A callback as an event: its output, by the same rules as for an immediate response, and the files stored
+        for it."""
         node, outputs = plan.node(path), self._outputs
         assert isinstance(node, Call)
         files: Sequence[tuple[str, int]] = ()
         try:
             _refuse(head_of(answer))
             text = answer if node.answer is None else await outputs.by_rule(node.answer, answer)
-            if b'"file_refs"' in text and node.service is None:  # a worker's files are not here
+            if b'"file_refs"' in text and node.service is None:  # files of a worker are not on this machine
                 text, files = await outputs.with_files(
                     text, row.tenant, job_id(row.id, path, attempt), from_outside=True
                 )
@@ -293,13 +296,14 @@ class Callbacks(Service):
     # -------------------------------------------------------------------------------------- what came too early
 
     def paused(self, resident: ResidentRun, path: str, task_id: str) -> None:
-        """A call has paused, durably: if its answer is here already, give it."""
+        """A call has paused durably: if its callback has arrived already, deliver it."""
         self._waiters.search_begins(resident)
         look = self._tasks.begin(self._take_early, resident.run.tenant, resident.run.id, path, task_id)
         look.add_done_callback(lambda _: self._waiters.search_ends(resident))
 
     async def look(self) -> None:
-        """Deliver early callbacks to the steps that wait for them. Used when it is unknown which were searched before."""
+        """Deliver early callbacks to the steps that wait for them. Used when it is unknown which were searched for
+        before."""
         for wait in await self._store.early_waits(
             max(limits.now.parked_callbacks_max, limits.DEFAULTS.parked_callbacks_max)
         ):
@@ -316,7 +320,7 @@ class Callbacks(Service):
             await self._give(row, path, found.attempt, early[1].encode(), taken)
 
     async def _give(self, row: RunRow, path: str, attempt: int, answer: bytes, taken: TakenEarly) -> Resumed:
-        """Deliver an early callback to its step; if another answer came first, drop it."""
+        """Deliver an early callback to its step; if another callback came first, drop it."""
         told = await self.deliver(row, path, attempt, answer, taken=taken)
         if not told.resumed:
             await self._gate.commit(_without(taken))
@@ -328,7 +332,8 @@ class Callbacks(Service):
 
 
 def _refuse(head: dict[str, Any] | None) -> None:
-    """In a callback `success: false` is always a failure, and so is an `error` where nothing says that it succeeded."""
+    """In a callback `success: false` is always a failure; an `error` is a failure unless the callback reports
+    success."""
     if head and (head.get("success") is False or head.get("error") and head.get("success") is not True):
         refuse_failure({**head, "success": False})
 

@@ -1,4 +1,5 @@
-"""Checks that callbacks and approvals share: is everything durable so far, and can an answer be stored?"""
+"""Checks that callbacks and approvals share: whether everything so far is durable, and whether an answer can be
+stored."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ async def all_durable(door: Door) -> None:
     """Wait until everything applied so far is durable; raises if it will not be."""
     await door.caught_up()
     if door.is_over:
-        raise NodeIsOver("another process has taken this file over")
+        raise NodeIsOver("another process owns this database now")
     if door.is_stalled:
         raise StoreUnavailable("the database cannot be written now; try again")
 
@@ -30,7 +31,7 @@ def answer_text(answer: Any) -> bytes:
     if len(text) > limits.now.value_bytes_max:
         raise LimitExceeded(
             "input_too_large",
-            f"an answer is at most {limits.size(limits.now.value_bytes_max)}",
+            f"an answer may have at most {limits.size(limits.now.value_bytes_max)}",
             "value_bytes_max",
         )
     return text

@@ -1,4 +1,4 @@
-"""Asking a `poll_url` for the result of a pending call.
+"""Polls a `poll_url` for the result of a pending call.
 
 A poll that finds no result changes nothing. The last poll of a wait decides whether the wait expires. Servers that answer slowly share
 a few places, so that they do not keep other polls from being made.
@@ -30,12 +30,12 @@ from holdfast.waits.tasks import Tasks
 log = logging.getLogger("holdfast")
 
 POLL_SECONDS: Final = 8.0  # limit of one poll: less than the last one of a wait may take
-POLLS_TO_ONE_MAX: Final = 32  # polls at once of one server, or of all slow ones
+POLLS_TO_ONE_MAX: Final = 32  # polls at once of one server, or of all slow servers together
 # a poll that waited longer than this for a place gives its wait that time back
 QUEUED_SECONDS_LEAST: Final = 0.1
-LOOK_AGAIN_SECONDS: Final = 1.0  # doubled each time, in the time that was given back
-QUEUED_MAX: Final = 10_000  # waits whose time in line is remembered
-SLOW: Final = "slow"  # the line of all servers that were slow last time; no origin has this name
+LOOK_AGAIN_SECONDS: Final = 1.0  # doubled each time, during the time that was given back
+QUEUED_MAX: Final = 10_000  # waits whose time in the queue is remembered
+SLOW: Final = "slow"  # the queue of all servers whose last poll was slow; no origin has this name
 
 # Deliver a result that a poll found: run, path, attempt, JSON text.
 Deliver = Callable[[RunRow, str, int, bytes], Awaitable[object]]
@@ -49,7 +49,7 @@ class Polling(Service):
         self._guard, self._deliver = guard, deliver
         self._tasks = Tasks()
         self._polled: dict[tuple[RunNo, str], asyncio.Task[None]] = {}
-        self._last_looks: set[tuple[RunNo, str]] = set()  # those of them whose failure ends the wait
+        self._last_looks: set[tuple[RunNo, str]] = set()  # polls whose failure ends the wait
         self._polls, self._slow = Places(polls_max, POLLS_TO_ONE_MAX), Slow[tuple[str, str]]()
         # Seconds in which the polls of a wait waited for a place.
         self._queued: OrderedDict[tuple[RunNo, str, int], float] = OrderedDict()
@@ -67,7 +67,7 @@ class Polling(Service):
         self._tasks.close()
 
     def poll(self, resident: ResidentRun, path: str, attempt: int) -> None:
-        """Ask once for the answer that a call waits for; as long as there is none, nothing has happened."""
+        """Poll once for the result of a call. A poll without a result changes nothing."""
         step = resident.run.steps.get(path)
         if step is None or step.wait is None or step.attempt != attempt:
             return
@@ -75,14 +75,15 @@ class Polling(Service):
         if step.wait.is_last_look:
             self._last_looks.add(key)
         if key not in self._polled:
-            url = decode(step.wait.detail)["poll_url"]  # now: the wait may be over when it is asked
+            # read now: the wait may have ended when the poll is made
+            url = decode(step.wait.detail)["poll_url"]
             self._polled[key] = self._tasks.begin(
                 self._poll, resident.run.tenant, resident.run.id, key, attempt, url
             )
 
     def looks_first(self, resident: ResidentRun, path: str) -> bool:
-        """Is the end of a wait held back by a last look at an address? It follows from that look, which is made now
-        if whoever was to make it did not live to do so."""
+        """Whether the expiry of a wait is postponed until a last poll has returned. If the process that was to make
+        the last poll has ended, it is made now."""
         step = resident.run.steps.get(path)
         if step is None or step.wait is None or not step.wait.is_last_look:
             return False
@@ -123,7 +124,7 @@ class Polling(Service):
     async def _look_at(
         self, url: str, tenant: str, run_id: RunId, key: tuple[RunNo, str, int]
     ) -> tuple[bool, Any]:
-        """Is the answer of a call at an address, and which?"""
+        """Poll once; returns the result if there is one."""
         origin = (tenant, _origin(url))
         asked = self._clock.monotonic()
         async with self._polls.at((tenant, SLOW) if origin in self._slow else origin):
@@ -158,4 +159,4 @@ def _origin(url: str) -> str:
         parts = urlsplit(url)
         return f"{parts.scheme}://{parts.hostname}:{parts.port}"
     except ValueError:
-        return ""  # it cannot be asked either
+        return ""  # it cannot be polled either

@@ -1,4 +1,4 @@
-"""Background tasks of a service: their errors are logged, and a close ends them."""
+"""Background tasks of a service: their errors are logged, and closing the service ends them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Tasks:
 
 
 async def logged(work: Callable[P, Awaitable[None]], *args: P.args, **named: P.kwargs) -> None:
-    """Background work has no caller to raise to. What could not be done now is done again after a restart."""
+    """Log the error of background work, which has no caller. Failed work is repeated after a restart."""
     try:
         await work(*args, **named)
     except HoldfastError as error:

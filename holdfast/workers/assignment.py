@@ -1,4 +1,4 @@
-"""A job that a worker fetches: its row, its lease and its name. Knows no queue, clock or store."""
+"""A job for a pull worker: its row, its lease and its name. Knows no queue, clock or store."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from holdfast.values import RunId, RunNo
 from holdfast.workers.push import Job
 from holdfast.workers.registry import Worker
 
-NO_MAX: Final = 2**62  # no run has such a number, and no store could be asked for it
+NO_MAX: Final = 2**62  # no run has a number this large, and no store could look it up
 
 Key = tuple[RunNo, str, int]  # run, path, attempt
-Queue = tuple[str, str]  # a tenant, and the name of a service, or of a worker with @ before it
+Queue = tuple[str, str]  # a tenant, and the name of a service, or @ and the id of a worker
 
 
 class Assignment:
-    """A job that is offered, or leased to a worker. `job` is missing until its run is taken up after a restart."""
+    """A job that is offered, or leased to a worker. `job` is missing until its run is loaded after a restart."""
 
     def __init__(self, row: AssignmentRow) -> None:
         self.row = row
@@ -30,8 +30,8 @@ class Assignment:
         self.worker: Worker | None = None
         self.tokens: set[str] = {row.token} if row.token else set()
         self.lease_until = self.call_until = float("inf")
-        self.alone_since: float | None = None  # since when no worker could do it
-        self.stop_until: float | None = None  # it is to be stopped, and waited for until then
+        self.alone_since: float | None = None  # since when there has been no worker for it
+        self.stop_until: float | None = None  # it must stop, and its result is accepted until then
         self.result: asyncio.Future[bytes] | None = None
         self.told: asyncio.Future[None] | None = None  # set when the outcome is durable
         self.digest = b""
@@ -43,7 +43,7 @@ class Assignment:
 
     @property
     def worker_queue(self) -> Queue:
-        """Where the worker that has this job is told something."""
+        """The queue of messages for the worker that holds this job."""
         assert self.job is not None
         return self.job.tenant, f"@{self.row.worker}"
 
@@ -59,13 +59,13 @@ class Assignment:
 
 
 def id_of(run_id: RunId, path: str, attempt: int) -> str:
-    """The name of a job. It says whose attempt it is, and not how many runs there are."""
+    """The public name of a job. It contains the run id, so it does not reveal how many runs there are."""
     text = msgspec.json.encode((run_id, path, attempt))
     return "asg-" + base64.urlsafe_b64encode(text).rstrip(b"=").decode()
 
 
 def parts_of(name: str) -> tuple[str | int, str, int]:
-    """Run, path and attempt of a job. Releases up to 0.3 gave out names with the number of the run in place of its id."""
+    """Run, path and attempt of a job. Up to release 0.3 names contained the run's number instead of its id."""
     try:
         text = name.removeprefix("asg-").encode("ascii")
         run, path, attempt = msgspec.json.decode(

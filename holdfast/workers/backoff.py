@@ -1,7 +1,7 @@
-"""Back off when a service has no worker: the first attempt fails at once, repeated ones wait a little first.
+"""Backs off when a service has no worker: the first attempt fails at once, repeated attempts wait first.
 
-Without that, a graph whose failures lead back to the call that failed would go round as fast as it can. Knows how long,
-not what a failure leads to. The wait ends as soon as a worker comes.
+Without this, a graph whose error edge leads back to the failed call would loop as fast as it can. Knows how long to
+wait, not what a failure leads to. The wait ends as soon as a worker registers.
 """
 
 from __future__ import annotations
@@ -25,12 +25,13 @@ _VISIT = re.compile(r"~\d+")
 
 class Absence:
     def __init__(self, roster: WorkerRegistry) -> None:
-        self._found_nobody: OrderedDict[tuple[RunNo, str], int] = OrderedDict()  # how often in a row
+        # how often in a row each step found no worker
+        self._found_nobody: OrderedDict[tuple[RunNo, str], int] = OrderedDict()
         self._waiting: dict[tuple[str, str], dict[asyncio.Event, None]] = {}  # by tenant and service
         roster.when_here = self._wake
 
     async def wait(self, job: Job) -> None:
-        """Wait for a worker for this job, if the same step has found none before. There may still be none."""
+        """If the same step has found no worker before, wait for one. There may still be none afterwards."""
         step = _step_of(job)
         times = self._found_nobody.pop(step, 0)
         self._found_nobody[step] = times + 1
@@ -63,5 +64,5 @@ class Absence:
 
 
 def _step_of(job: Job) -> tuple[RunNo, str]:
-    """All visits of a node on a cycle are one step; the items of a loop are not."""
+    """All visits of a node on a cycle count as one step; the items of a loop do not."""
     return job.no, _VISIT.sub("", job.path)

@@ -1,6 +1,6 @@
-"""When a lease, a call or an offer expires: one timer of the event loop looks at all open jobs.
+"""Expires leases, calls and offers: one timer of the event loop checks all open jobs.
 
-Knows the times of jobs, not how they are kept: it is given the open jobs, and two verbs for those that have expired.
+Knows the times of jobs, not how they are stored: it is given the open jobs, and two functions for expired ones.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Expiry:
             self._timer.cancel()
 
     def watch(self, at: float) -> None:
-        """Look at the open jobs at this time, or earlier."""
+        """Check the open jobs at this time, or earlier."""
         self._pulse.start()
         now = self._clock.monotonic()
         at = min(at, now + SWEEP_SECONDS)
@@ -77,7 +77,7 @@ class Expiry:
         elif assignment.call_until <= now and assignment.stop_until is None:
             timeout_ms = job.rule.call_timeout_ms or 0
             self._fail(
-                assignment, f"worker {row.worker} did not answer within {timeout_ms / 1000:g} s", "timeout"
+                assignment, f"worker {row.worker} did not respond within {timeout_ms / 1000:g} s", "timeout"
             )
         elif assignment.lease_until <= now:
             self._lease_is_over(assignment)
@@ -111,4 +111,4 @@ class Expiry:
         elif assignment.alone_since is None:
             assignment.alone_since = now
         elif now - assignment.alone_since >= self._roster.ttl_secs:
-            self._fail(assignment, f"no worker fetches jobs of {job.service!r} any longer", "no_worker")
+            self._fail(assignment, f"no worker polls for jobs of {job.service!r} any more", "no_worker")

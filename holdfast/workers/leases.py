@@ -1,9 +1,9 @@
-"""Jobs of workers that fetch them: offered, leased, ended; and offered again when a lease expires.
+"""Jobs of pull workers: offered, leased, ended, and offered again when a lease expires.
 
-Knows leases and tokens, not what a job does, and not what a worker may ask (pull.py). A job is a row before any worker
-sees it, so it outlives this process: the engine that takes the run up waits for the same answer. An answer counts only
-with the token of the current lease; its receipt stands in the row that it makes, so that a worker that repeats it hears
-that it was accepted, also from a later engine.
+Knows leases and tokens, not what a job does, and not what a worker may request (pull.py). A job is durable before a
+worker sees it, so it survives this process: the engine that loads the run later waits for the same result. A result
+counts only with the token of the current lease. A receipt is stored with it, so that a worker that sends it again
+learns that it was accepted, even from a later engine.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from holdfast.workers.pollers import Pollers
 from holdfast.workers.push import Job
 from holdfast.workers.registry import Worker, WorkerRegistry
 
-ENDED_MAX: Final = 10_000  # answered jobs that are remembered, for workers that answer again
+ENDED_MAX: Final = 10_000  # completed jobs that are remembered, for workers that send a result again
 
 GONE: Final = object()
 
@@ -41,11 +41,11 @@ Entry = TypeVar("Entry")
 
 
 class _Ended(msgspec.Struct):
-    """A job that has ended: which reports about it are still accepted."""
+    """A job that has ended, and which reports about it are still accepted."""
 
     tokens: frozenset[str]
-    accepted: tuple[str, bytes] | None  # token and digest of the answer that counted
-    is_shown: bool = False  # a late answer stands in the run's journal
+    accepted: tuple[str, bytes] | None  # token and digest of the result that counted
+    is_shown: bool = False  # a late result is recorded in the run's journal
 
 
 class Assignments:
@@ -59,11 +59,11 @@ class Assignments:
         self.when_waiting: Callable[[], None] = lambda: None
         self._open: dict[Key, Assignment] = {}
         self._of_run: dict[RunNo, dict[Key, None]] = {}
-        self._not_begun: dict[RunNo, dict[Key, None]] = {}  # those that this process has not offered yet
-        self._offered: dict[Queue, dict[Key, Assignment]] = {}  # the oldest first
-        self._to_be_told: dict[Queue, dict[Key, Assignment]] = {}  # by worker: those that it is to stop
+        self._not_begun: dict[RunNo, dict[Key, None]] = {}  # jobs that this process has not offered yet
+        self._offered: dict[Queue, dict[Key, Assignment]] = {}  # oldest first
+        self._to_be_told: dict[Queue, dict[Key, Assignment]] = {}  # by worker: jobs that it must stop
         self.pollers = Pollers()
-        self._named: dict[str, Assignment] = {}  # those that were handed to workers
+        self._named: dict[str, Assignment] = {}  # jobs that were handed to workers
         self._ended: OrderedDict[Key, _Ended] = OrderedDict()
         self._expiry = Expiry(self._open, roster, clock, pulse, fail=self._fail, take_back=self._take_back)
         roster.when_gone = lambda worker: self.pollers.wake((worker.tenant, f"@{worker.id}"))
@@ -71,8 +71,8 @@ class Assignments:
         self.show_late: Callable[[Key, bytes | ToolError], None] | None = None
 
     def open(self, rows: Iterable[AssignmentRow]) -> None:
-        """Jobs whose rows are on disk and that no attempt waits for yet: just started, or handed out by an engine before
-        this one. Their leases restart: workers could not renew them meanwhile."""
+        """Load durable jobs that no attempt waits for yet: just started, or leased by an earlier engine. Their leases
+        restart, because workers could not renew them in the meantime."""
         for row in rows:
             assignment = self._add(Assignment(row))
             self._not_begun.setdefault(row.no, {})[assignment.key] = None
@@ -83,17 +83,17 @@ class Assignments:
         for assignment in self._open.values():
             if assignment.told is not None and not assignment.told.done():
                 assignment.told.set_exception(
-                    EngineClosed("the engine was closed; answer again when it is back")
+                    EngineClosed("the engine was closed; send the result again when it is back")
                 )
 
     # ----------------------------------------------------------------------------------- the side of the engine
 
     def holds(self, key: Key) -> bool:
-        """Is this attempt with a worker, or for those who fetch?"""
+        """Whether a pull worker has this attempt, or can fetch it."""
         return key in self._open
 
     def is_offered(self, key: Key) -> bool:
-        """Has this process offered it to those who fetch?"""
+        """Whether this process offers it to pull workers."""
         found = self._open.get(key)
         return found is not None and found.job is not None
 
@@ -108,7 +108,7 @@ class Assignments:
         return len(self._open)
 
     def oldest_lease_secs(self) -> float:
-        """How long the oldest of those given out has been so."""
+        """How long the oldest leased job has been leased."""
         claimed = [each.row.claimed_at for each in self._open.values() if each.is_leased]
         return (self._clock.now() - min(claimed)) / 1000 if claimed else 0.0
 
@@ -116,31 +116,31 @@ class Assignments:
         return list(self._of_run.get(no, ()))
 
     def start(self, row: AssignmentRow, batch: Batch) -> None:
-        """Let the commit that starts an attempt say that it is a job."""
+        """Let the commit that starts an attempt also store its job."""
         batch.assignments.append(row)
         self._not_begun.setdefault(row.no, {})[row.no, row.path, row.attempt] = None
 
     def not_begun(self, no: RunNo) -> list[Key]:
-        """The jobs of a run that have a row, or are to have one, and are not offered by this process."""
+        """The jobs of a run that have a row, or will get one, and are not offered by this process."""
         return list(self._not_begun.get(no, ()))
 
     def rows_are_gone(self, keys: Iterable[Key]) -> None:
-        """What ended before it was offered is forgotten with its row."""
+        """Forget a job, with its row, that ended before it was offered."""
         for key in keys:
             _take_out(self._not_begun, key[0], key)
             if (found := self._open.get(key)) is not None and found.job is None:
                 self._take_off(found)
 
     def unheard(self) -> list[Key]:
-        """Jobs of this process whose result has no recipient; jobs of an earlier process wait to be adopted."""
+        """Jobs of this process whose result has no recipient. Jobs of an earlier process wait to be adopted."""
         return [key for key, each in self._open.items() if each.job is not None and each.result is None]
 
     def forget(self, key: Key) -> None:
-        """Nobody waits for this attempt any more."""
+        """Nothing waits for this attempt any more."""
         self._end(self._open[key])
 
     async def wait(self, job: Job) -> bytes:
-        """Offer a job, or go on waiting for one that was given out before, until a worker has answered it."""
+        """Offer a job, or continue to wait for one that is leased already, until a worker completes it."""
         assignment = self._open.get(job.key)
         if assignment is None:
             assignment = self._add(Assignment(AssignmentRow(job.no, job.path, job.attempt, job.service)))
@@ -158,7 +158,7 @@ class Assignments:
 
     @contextmanager
     def at_rest(self) -> Generator[None, None, None]:
-        """Whoever waits for a worker here costs a task, and takes no place from those who have something to do."""
+        """An attempt that waits for a worker costs a task, and takes no slot from attempts that run here."""
         self.waiting += 1
         self.when_waiting()
         try:
@@ -167,7 +167,7 @@ class Assignments:
             self.waiting -= 1
 
     def stop(self, job: Job) -> bool:
-        """Ask the worker that has this job to stop, and wait a little for its result. False: the job is not here."""
+        """Ask the worker that has this job to stop, and wait briefly for its result. False if the job is not here."""
         assignment = self._open.get(job.key)
         if assignment is None or assignment.result is None:
             return False
@@ -181,13 +181,13 @@ class Assignments:
         return True
 
     def is_answered(self, job: Job) -> bool:
-        """Does a worker wait to hear that its answer is durable?"""
+        """Whether a worker waits for confirmation that its result is durable."""
         assignment = self._open.get(job.key)
         return assignment is not None and assignment.told is not None
 
     def settled(self, job: Job, error: BaseException | None) -> None:
-        """What a worker answered is durable, and its job's row went with that; or it came too late; or it could not be
-        written: then the worker has to answer again."""
+        """Report what became of a worker's result: it is durable, and the row of its job is removed; or it came too
+        late; or it could not be written, and the worker has to send it again."""
         assignment = self._open.get(job.key)
         if assignment is None:
             return
@@ -195,7 +195,7 @@ class Assignments:
             self._end(assignment)
         elif isinstance(error, Superseded):
             self._end(assignment)
-            self._ended[assignment.key].is_shown = True  # where there is anything to show it in
+            self._ended[assignment.key].is_shown = True  # if the run is still open
         elif error is None:
             self._end(assignment, accepted=(assignment.row.token, assignment.digest))
         if assignment.told is None:
@@ -236,7 +236,7 @@ class Assignments:
         return taken
 
     def _lease(self, assignment: Assignment, worker: Worker) -> None:
-        """Give a job to a worker. Its lease begins when that is durable (`give_out`), however long a sync takes."""
+        """Lease a job to a worker. The lease starts when it is durable (`give_out`), however long a sync takes."""
         row = assignment.row
         assert assignment.job is not None
         token = secrets.token_urlsafe(24)
@@ -257,7 +257,7 @@ class Assignments:
         self._expiry.watch(assignment.due)
 
     def _lease_again(self, assignment: Assignment) -> None:
-        """Given out by an engine before this one. Its call may last what was left of its time."""
+        """A job that an earlier engine leased. Its call gets the rest of its timeout."""
         job, row, now = assignment.job, assignment.row, self._clock.monotonic()
         assert job is not None
         job.worker = (row.worker, "")
@@ -276,7 +276,7 @@ class Assignments:
         self._writes.soon()
 
     async def give_out(self, taken: list[Assignment]) -> list[Assignment]:
-        """Hand out jobs once their leases are durable; if the commit fails, they are not leased."""
+        """Hand out jobs once their leases are durable. If the commit fails, they are not leased."""
         if not taken:
             return []
         leases = [(assignment, assignment.row.token) for assignment in taken]
@@ -309,7 +309,9 @@ class Assignments:
         """The open job, if the token is that of its lease."""
         assignment = self._open.get(key)
         if assignment is None:
-            raise Superseded(f"assignment {name} has ended: it was completed, stopped or given up")
+            raise Superseded(
+                f"assignment {name} has ended: it was completed or stopped, or its attempts were used up"
+            )
         if not secrets.compare_digest(assignment.row.token.encode(), token.encode()):
             raise Superseded(
                 f"assignment {name} belongs to another worker: the lease of this token has expired"
@@ -317,11 +319,11 @@ class Assignments:
         return assignment
 
     def named(self, name: str) -> Assignment | None:
-        """The open job that workers know by this name."""
+        """The open job with this name."""
         return self._named.get(name)
 
     def has_begun(self, key: Key) -> bool:
-        """Has this process offered the job, or ended it?"""
+        """Whether this process has offered the job, or ended it."""
         return key in self._ended or self.is_offered(key)
 
     def was_accepted(self, key: Key, token: str, digest: bytes) -> bool:
@@ -329,7 +331,7 @@ class Assignments:
         return ended is not None and ended.accepted == (token, digest)
 
     def note_late(self, key: Key, token: str, outcome: bytes | ToolError) -> None:
-        """Record a late result, once, if it comes from a worker that had the job."""
+        """Record a late result once, if it comes from a worker that had the job."""
         open_one, ended = self._open.get(key), self._ended.get(key)
         if open_one is not None:
             if open_one.job is not None and token in open_one.tokens:
@@ -341,7 +343,8 @@ class Assignments:
             self.show_late(key, outcome)
 
     def to_stop(self, worker: Worker) -> list[str]:
-        """Jobs of a worker that it must stop and has not been notified of. Afterwards only heartbeats repeat it."""
+        """Jobs that a worker must stop and has not been notified of. After this, only heartbeats repeat the
+        notification."""
         found = self._to_be_told.pop((worker.tenant, f"@{worker.id}"), {})
         return [assignment.id for assignment in found.values()]
 
@@ -361,7 +364,7 @@ class Assignments:
             if len(self._ended) > ENDED_MAX:
                 self._ended.popitem(last=False)
             _take_out(self._to_be_told, assignment.worker_queue, assignment.key)
-        if accepted is None:  # else the row went with the answer
+        if accepted is None:  # otherwise the commit of the result removed the row
             self._writes.batch.ended_assignments.append(assignment.key)
             self._writes.soon()
 
@@ -378,7 +381,7 @@ class Assignments:
         _take_out(self._offered, (job.tenant, job.service), assignment.key)
 
     def _fail(self, assignment: Assignment, message: str, kind: str) -> None:
-        """The attempt ends without an answer."""
+        """End the attempt without a result."""
         self._withdraw(assignment)
         if assignment.result is not None and not assignment.result.done():
             assignment.result.set_exception(ToolError(message, kind=kind))
@@ -386,7 +389,7 @@ class Assignments:
     # ---------------------------------------------------------------------------------------------------- times
 
     def _paused(self, seconds: float) -> None:
-        """This process could not listen for a while: leases are extended by that time, up to one lease."""
+        """This process was paused: extend leases by the length of the pause, up to one lease."""
         now = self._clock.monotonic()
         least, most = now + min(seconds, self.lease_secs), now + self.lease_secs
         for assignment in self._open.values():
@@ -400,7 +403,7 @@ class Assignments:
 
 
 def _take_out(places: dict[Place, dict[Key, Entry]], place: Place, key: Key) -> None:
-    """Out of a place, and the last one takes the place along."""
+    """Remove an entry, and its group if it was the last one."""
     found = places.get(place)
     if found is not None and found.pop(key, GONE) is not GONE and not found:
         del places[place]

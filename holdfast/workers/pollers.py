@@ -1,4 +1,4 @@
-"""Polls that wait for a job, and waking them. Knows queues, not jobs."""
+"""Polls that wait for a job. Knows queues, not jobs."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from holdfast.workers.assignment import Queue
 
 class Pollers:
     def __init__(self) -> None:
-        self._waiting: dict[Queue, dict[asyncio.Event, None]] = {}  # the first to come is woken first
+        self._waiting: dict[Queue, dict[asyncio.Event, None]] = {}  # the first poll is woken first
 
     def wake(self, queue: Queue) -> None:
-        """All of them: one may be gone, and there is no telling which."""
+        """Wake all of them, because the client of one may have disconnected unnoticed."""
         for event in self._waiting.get(queue, ()):
             event.set()
 
@@ -22,7 +22,7 @@ class Pollers:
                 event.set()
 
     async def wait(self, queues: frozenset[Queue], seconds: float, leaving: asyncio.Event | None) -> None:
-        """Until there may be a job, the time is up, or the server stops."""
+        """Wait until there may be a job, the time is up, or the server stops."""
         event = asyncio.Event()
         for queue in queues:
             self._waiting.setdefault(queue, {})[event] = None

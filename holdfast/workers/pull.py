@@ -1,9 +1,9 @@
-"""What workers that fetch their jobs ask: poll for jobs, keep a lease, answer.
+"""The requests of pull workers: poll for jobs, renew a lease, complete a job.
 
-    offered ──poll──► leased (token) ──complete──► answered      lease expired: offered again, with another token
-                        └─ heartbeat: the lease begins anew, and the reply says whether to stop
+    offered ──poll──► leased (token) ──complete──► completed      lease expired: offered again, with another token
+                        └─ heartbeat: renews the lease; the response says whether to stop
 
-Knows what a worker may ask with which token. How jobs are offered and leased is in leases.py.
+Knows which requests a token allows. How jobs are offered and leased is in leases.py.
 """
 
 from __future__ import annotations
@@ -28,14 +28,15 @@ from holdfast.workers.leases import Assignments
 from holdfast.workers.push import failure_of
 from holdfast.workers.registry import Worker, WorkerRegistry
 
-ROWS_LOOKED_AT_MAX: Final = 20_000  # at the end of a journal, for an answer that was taken before a restart
+# at the end of a journal, when searching for a result that was accepted before a restart
+ROWS_LOOKED_AT_MAX: Final = 20_000
 ROWS_AT_A_TIME: Final = 200
 
 Outcome = StepSucceeded | StepFailed | StepPaused
 
 
 class Offer(msgspec.Struct, frozen=True):
-    """A job as a worker gets it. What it says stands under the token, while the lease lasts."""
+    """A job as a worker receives it. Reports about it need its token, while the lease lasts."""
 
     id: str
     token: str
@@ -51,21 +52,21 @@ class Offer(msgspec.Struct, frozen=True):
 
 
 class Fetched(msgspec.Struct, frozen=True):
-    """What a poll gives: jobs to do, and those of this worker's that are to be stopped."""
+    """The response to a poll: jobs to do, and jobs of this worker that it must stop."""
 
     assignments: list[Offer]
     cancel: list[str] = []
 
 
 class Renewed(msgspec.Struct, frozen=True):
-    """A lease that begins anew; `cancel`: stop, and answer with what there is."""
+    """A renewed lease. `cancel` means: stop, and report what there is."""
 
     lease_secs: float
     cancel: bool
 
 
 class Progress(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How far a job is: a fraction from 0 to 1, or done of total."""
+    """The progress of a job: a fraction from 0 to 1, or done of total."""
 
     done: float
     total: float | None = None
@@ -90,12 +91,15 @@ class Pull:
         leaving: asyncio.Event | None = None,
         check: Callable[[], None] = lambda: None,
     ) -> Fetched:
-        """Jobs for a worker, waiting for the first one if it may. They are its own when this returns.
+        """Lease jobs to a worker, waiting for the first one if `wait` allows. The leases are durable when this
+        returns.
 
-        `check` raises where the worker may have none any more, although it might when it began to wait.
+        `check` raises if the worker lost its permission while it waited.
         """
         if worker.kind != "pull":
-            raise InvalidRequest(f"worker {worker.id!r} is called at {worker.name[1]}, and fetches nothing")
+            raise InvalidRequest(
+                f"worker {worker.id!r} is a push worker at {worker.name[1]}, and cannot poll"
+            )
         wanted = frozenset(worker.services if services is None else set(services) & set(worker.services))
         queues = frozenset((worker.tenant, service) for service in wanted)
         until = self._clock.monotonic() + min(max(0.0, wait_secs), limits.now.wait_secs_max)
@@ -117,7 +121,7 @@ class Pull:
     async def heartbeat(
         self, tenant: str, name: str, token: str, progress: Progress | None = None, load: int | None = None
     ) -> Renewed:
-        """The worker is still at it."""
+        """Renew a lease: the worker is still working."""
         assignment = self._assignments.leased(await self._key(tenant, name), name, token)
         if assignment.worker is not None:
             self._roster.hear(assignment.worker)
@@ -137,8 +141,8 @@ class Pull:
         error: str = "",
         error_kind: str | None = None,
     ) -> None:
-        """The answer to a job; durable when this returns. Said twice, it counts once. A result that is `Raw` is compact
-        JSON text that was checked."""
+        """Complete a job; the result is durable when this returns. Repeating the call has no further effect. A result
+        of type `Raw` is compact JSON text that was checked."""
         outcome = self._outcome(result, error, error_kind)
         said = hashlib.sha256(repr((error_kind, error)).encode())
         said.update(outcome if isinstance(outcome, bytes) else b"")
@@ -154,12 +158,12 @@ class Pull:
             raise
         if assignment.told is not None:
             if assignment.digest != digest:
-                raise Superseded(f"assignment {name} has just been answered otherwise")
+                raise Superseded(f"assignment {name} was just completed with a different result")
             return await asyncio.shield(assignment.told)
         if assignment.result is None or assignment.result.done():
             if await self._was_written(key, receipt):
                 return
-            raise Unavailable("the run of this job is being taken up; answer again in a moment")
+            raise Unavailable("the run of this job is being loaded; send the result again in a moment")
         told = assignment.told = asyncio.get_running_loop().create_future()
         told.add_done_callback(_is_read)
         assignment.digest = digest
@@ -183,7 +187,7 @@ class Pull:
             raise InvalidRequest(f"the result is not JSON: {why}") from None
 
     async def _key(self, tenant: str, name: str) -> Key:
-        """The job of that name. Another tenant's does not exist, and never did."""
+        """The job with that name. Jobs of other tenants are not found."""
         assignment = self._assignments.named(name)
         if assignment is not None and assignment.job is not None and assignment.job.tenant == tenant:
             return assignment.key
@@ -197,7 +201,7 @@ class Pull:
         return row.no, path, attempt
 
     async def _was_written(self, key: Key, receipt: str) -> bool:
-        """Did an engine before this one take this very answer? Then its receipt stands in the run's journal."""
+        """Whether an earlier engine accepted this very result: then its receipt is in the run's journal."""
         no, path, attempt = key
         run = await self._store.run_by_no(no)
         if run is None or self._assignments.has_begun(key):
@@ -239,6 +243,6 @@ class Pull:
 
 
 def _is_read(told: asyncio.Future[None]) -> None:
-    """The caller may be gone: an exception that is never retrieved must not be logged."""
+    """The caller may have disconnected, so mark the exception as retrieved."""
     if not told.cancelled():
         told.exception()

@@ -1,9 +1,9 @@
-"""Calls of workers: one attempt of a step goes from worker to worker until one of them has done it.
+"""Calls push workers: one attempt of a step tries one worker after another until one succeeds.
 
     POST {url}/exec/{service}   {"input": …, "params": {…}}   →   {"result": …, "error": "", "error_kind"?: …}
 
-Knows the order of workers and what an answer means. Does not know retries of the step (the engine's), nor how bytes
-travel. What a worker says is data: an answer that cannot be read, is too large or never comes makes the next one's turn.
+Knows the order of workers and what a response means. Does not know retries of the step (the engine decides them), or HTTP.
+A response that cannot be parsed, is too large or never comes counts as a failed call, and the next worker is tried.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from holdfast.tools.post import Broken, Poster
 from holdfast.values import NotJson, RunId, RunNo, decode, encode, written
 from holdfast.workers.registry import Worker, WorkerRegistry
 
-REMEMBERED_MAX: Final = 10_000  # steps whose last worker is known
-CALLS_MAX: Final = 1_000  # at once, each with a connection
+REMEMBERED_MAX: Final = 10_000  # steps whose last worker is remembered
+CALLS_MAX: Final = 1_000  # calls at once, each with a connection
 CALLS_TO_ONE_MAX: Final = 500  # of these, to one worker: a worker that hangs leaves room for the rest
 
 
 class Job(msgspec.Struct, eq=False):
-    """One attempt of a step at a service. `worker` is who did it, or had it last: id and address."""
+    """One attempt of a step at a service. `worker` is the id and URL of the worker that performed it, or tried last."""
 
     tenant: str
     no: RunNo
@@ -44,18 +44,18 @@ class Job(msgspec.Struct, eq=False):
     body: bytes  # {"input": …, "params": {…}}
     idempotency_key: str
     rule: ServiceRule
-    context: Context  # through which it reports logs and progress
+    context: Context  # for its logs and progress
     only_once: bool = False
     traceparent: str | None = None
     worker: tuple[str, ...] = ()
-    address: Callable[[], str] | None = None  # makes the one that a later answer may be sent to
+    address: Callable[[], str] | None = None  # makes the callback URL for a later result
 
     @property
     def key(self) -> tuple[RunNo, str, int]:
         return self.no, self.path, self.attempt
 
     def body_for(self, worker: Worker) -> bytes:
-        """What a worker receives: also a callback URL if the service supports it, unless the step sets one."""
+        """The request body for a worker, including a callback URL if the service supports it and the step sets none."""
         if self.address is None or self.service not in worker.called_back:
             return self.body
         body = decode(self.body)
@@ -65,7 +65,7 @@ class Job(msgspec.Struct, eq=False):
 
 
 class Answer(msgspec.Struct, gc=False):
-    """What a worker says; fields that are none of these are passed over."""
+    """The response of a worker; unknown fields are ignored."""
 
     result: Any = msgspec.UNSET
     error: str | msgspec.UnsetType | None = msgspec.UNSET
@@ -73,11 +73,11 @@ class Answer(msgspec.Struct, gc=False):
 
 
 class WorkerFailed(ToolError):
-    """A worker answered, and said that it failed."""
+    """A worker responded with a failure."""
 
 
 class Unreached(ToolError):
-    """No worker answered at all; another one may be tried."""
+    """A worker did not respond; another one may be tried."""
 
 
 _answer: Final = msgspec.json.Decoder(Answer).decode
@@ -87,11 +87,11 @@ class Calls:
     def __init__(self, roster: WorkerRegistry, guard: Guard) -> None:
         self._roster, self._poster = roster, Poster(guard)
         self._places = Places(CALLS_MAX, CALLS_TO_ONE_MAX)
-        # who failed at a step: it is asked first again
+        # the worker that failed at a step is tried first in its next attempt
         self._last: OrderedDict[tuple[RunNo, str], str] = OrderedDict()
 
     async def call(self, job: Job) -> bytes:
-        """The result of the first worker that has one. Raises what the last one said, or that there is none."""
+        """The result of the first worker that succeeds. Raises the error of the last one, or that there is no worker."""
         tried: set[str] = set()
         last: ToolError | None = None
         answers = 0
@@ -104,7 +104,7 @@ class Calls:
                 result = await self._ask(worker, job)
             except ToolError as error:
                 if job.only_once and error.kind in ("unknown", "timeout"):
-                    raise  # it may have been done, and must not be done again
+                    raise  # the work may have been done, and must not be repeated
                 last = error
                 answers += isinstance(error, WorkerFailed) or error.kind == "timeout"
                 if job.rule.max_attempts and answers >= job.rule.max_attempts:
@@ -119,7 +119,8 @@ class Calls:
         raise failed(f"all workers failed: {last}"[: limits.now.error_chars_max], kind=last.kind)
 
     def _next(self, job: Job, tried: set[str]) -> Worker | None:
-        """Whoever is next: the same as in the attempt before, else by load or in order. Asked anew each time."""
+        """The next worker: the same as in the previous attempt, otherwise by load or in order. Evaluated before each
+        call."""
         left = [w for w in self._roster.able(job.tenant, job.service, "http") if w.id not in tried]
         if not left:
             return None
@@ -137,7 +138,7 @@ class Calls:
             self._last.popitem(last=False)
 
     async def _ask(self, worker: Worker, job: Job) -> bytes:
-        """The answer of one worker. Its time begins when there is a place for the call."""
+        """The response of one worker. The timeout starts when there is a slot for the call."""
         async with self._places.at((worker.tenant, worker.id)):
             return await self._asked(worker, job)
 
@@ -151,7 +152,7 @@ class Calls:
             async with limit:
                 return _result(await self._post(worker, job), worker)
         except TimeoutError:
-            how = f"did not answer within {timeout_ms / 1000:g} s" if timeout_ms else "stopped responding"
+            how = f"did not respond within {timeout_ms / 1000:g} s" if timeout_ms else "stopped responding"
             raise ToolError(f"worker {worker.id} {how}", kind="timeout") from None
         except Broken as error:
             raise Broken(f"worker {worker.id}: {error}") from None
@@ -171,7 +172,7 @@ class Calls:
 
 
 def _result(text: bytes, worker: Worker) -> bytes:
-    """The result in a response; raises its failure if it reports one."""
+    """The result in a response; raises the failure if it reports one."""
     try:
         answer = _answer(text)
         if answer.result is msgspec.UNSET and answer.error is msgspec.UNSET:
@@ -179,7 +180,7 @@ def _result(text: bytes, worker: Worker) -> bytes:
         if not answer.error:
             return encode(None if answer.result is msgspec.UNSET else answer.result)
     except (msgspec.MsgspecError, NotJson, UnicodeDecodeError, RecursionError) as error:
-        raise Broken(f"its answer cannot be read: {error}") from None
+        raise Broken(f"its response cannot be parsed: {error}") from None
     raise failure_of(answer.error, answer.error_kind)
 
 

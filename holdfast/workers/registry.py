@@ -1,7 +1,7 @@
-"""Who is registered to do the work of services: where, since when, how loaded, and whether still alive.
+"""The registered workers: their addresses and services, their load, and whether they are alive.
 
-Knows workers, not what they are asked to do. A worker that was not heard of for the time to live is stale: nobody
-lists, chooses or calls it. The engine's own restart is not the workers' fault: those it knew as alive get that time anew.
+Knows workers, not what they are asked to do. A worker that sent no heartbeat for the time to live is stale: it is not
+listed, chosen or called. After a restart of the engine, workers that were alive get the full time to live again.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ Kind = Literal["http", "pull"]
 
 NAME_CHARS_MAX: Final = 200
 LOAD_MAX: Final = 1_000_000_000
-FORGET_SECONDS: Final = 86_400.0  # after which one that is stale is forgotten
+FORGET_SECONDS: Final = 86_400.0  # after this time a stale worker is deleted
 SWEEP_SECONDS: Final = 1.0
-NO_KEY: Final = ("", "local")  # the ids of callers who need no key
+NO_KEY: Final = ("", "local")  # the key ids of callers that need no key
 
 
 class Service(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a worker does, by its name. `supports_async_callback`: its calls receive a callback URL for a later result."""
+    """A service of a worker. `supports_async_callback`: its calls receive a callback URL for a later result."""
 
     name: str
     supports_async_callback: bool = False
 
 
-Offered = str | Service  # a service of which nothing but its name is said is just that
+Offered = str | Service  # a service that only has a name
 
 _offered: Final = msgspec.json.Decoder(list[Offered]).decode
 
@@ -57,11 +57,11 @@ class WorkerView(msgspec.Struct, frozen=True):
     status: Literal["online", "offline"]
     type: Kind
     called_back: tuple[str, ...] = ()  # services whose calls receive a callback URL
-    place: int = 0  # the how many-th it was to register
+    place: int = 0  # position in the order of registration
 
 
 class Worker:
-    """One worker. `heard` is the monotonic time of its last sign of life."""
+    """One worker. `heard` is the monotonic time of its last heartbeat or request."""
 
     __slots__ = (
         "address", "beside", "called_back", "heads", "heard", "heard_at", "id", "in_flight", "is_gone", "is_online", "key_id", "kind",
@@ -76,16 +76,17 @@ class Worker:
         self.address = Address(row.url) if row.url else None
         self.name = (row.id, row.url)
         self.is_online = row.status == "online"
-        self.is_gone = False  # it was taken off the list
-        self.load = 0  # as it said itself
-        self.beside = 0  # of that, what was not ours
+        self.is_gone = False  # it was removed from the registry
+        self.load = 0  # as reported by the worker
+        self.beside = 0  # the part of `load` that is not from our calls
         self.in_flight = 0
-        self.heads: dict[str, bytes] = {}  # of requests, by service
-        self.limits: set[Limit] = set()  # of calls that only its own end bounds
+        self.heads: dict[str, bytes] = {}  # request heads, by service
+        # timeouts of calls that have no other limit than the life of the worker
+        self.limits: set[Limit] = set()
 
     @property
     def burden(self) -> int:
-        """What it has to do, as far as is known: our own calls are counted here, where they are never out of date."""
+        """The known load. Our own calls are counted here, so that their number is always current."""
         return self.beside + self.in_flight
 
     def says(self, load: int) -> None:
@@ -123,7 +124,7 @@ class Worker:
         )
 
     def renew(self, said: Worker) -> None:
-        """It has registered again. What is being asked of it goes on."""
+        """It has registered again. Calls in progress continue."""
         self.close()
         self.key_id, self.called_back = said.key_id, said.called_back
         self.kind, self.services, self.address, self.name = said.kind, said.services, said.address, said.name
@@ -145,11 +146,12 @@ class WorkerRegistry:
         self._places = 0
         self._sweep: asyncio.TimerHandle | None = None
         self.when_gone: Callable[[Worker], None] | None = None
-        self.when_here: Callable[[Worker], None] | None = None  # registered, or heard of again
+        # called when a worker registers, or is heard from again
+        self.when_here: Callable[[Worker], None] | None = None
 
     def open(self, rows: list[WorkerRow]) -> None:
-        """Those known from before. A worker that was online has the time to live to be heard again; one that was offline
-        stays so, and gets nothing to do, until it is heard."""
+        """Load the stored workers. One that was online has the time to live to send a heartbeat; one that was offline
+        stays offline, and gets no work, until it does."""
         now = self._clock.monotonic()
         for row in rows:
             self._put(Worker(row, now if row.status == "online" else now - self.ttl_secs))
@@ -177,10 +179,10 @@ class WorkerRegistry:
         *,
         key_id: str = "",
     ) -> WorkerView:
-        """Take a worker in, or know it anew under the id that it has. It is durable when this returns.
+        """Register a worker, or update the one with this id. It is durable when this returns.
 
-        Where outgoing calls are guarded its address passes the guard, here and again at each connection: a key to serve
-        is no key to the private network of the server.
+        If outgoing calls are guarded, the guard checks its URL here and again at each connection: a key for workers
+        must not give access to the private network of the server.
         """
         offered = [_service(said) for said in services]
         _check(worker_id, url, [service.name for service in offered], kind)
@@ -221,7 +223,8 @@ class WorkerRegistry:
         *,
         key_id: str | None = None,
     ) -> Worker:
-        """A sign of life of the worker with that id, else of the one with that url; NotFound if it is not known."""
+        """A heartbeat of the worker with that id, otherwise of the one with that URL. Raises NotFound if it is not
+        registered."""
         workers = self._tenants.get(tenant, {})
         found = workers.get(worker_id) if worker_id else None
         if found is None and url:
@@ -244,7 +247,7 @@ class WorkerRegistry:
         self._watch()
 
     async def forget(self, tenant: str, worker_id: str, *, key_id: str | None = None) -> WorkerView:
-        """Take a worker off the list; gives it as it was."""
+        """Remove a worker; returns it as it was."""
         worker = self.worker(tenant, worker_id, key_id)
         self._drop(worker)
         await self._writes.durable()
@@ -257,7 +260,7 @@ class WorkerRegistry:
         return sum(not self._is_stale(worker) for worker in self._all())
 
     def worker(self, tenant: str, worker_id: str, key_id: str | None = None) -> Worker:
-        """The worker of that id; with a key, only if it came with that one."""
+        """The worker with that id; with a key, only if it registered with that key."""
         found = self._tenants.get(tenant, {}).get(worker_id)
         if found is None:
             raise NotFound(f"no worker {worker_id!r} is registered here; register it first")
@@ -267,7 +270,7 @@ class WorkerRegistry:
     def views(
         self, tenant: str, service: str | None = None, ttl_secs: float | None = None
     ) -> list[WorkerView]:
-        """Those heard of within the time to live, or within `ttl_secs`, in the order of their registration."""
+        """Workers with a heartbeat within the time to live, or within `ttl_secs`, in the order of registration."""
         if service is not None:
             some = self._serving.get((tenant, service), {})
         else:
@@ -276,7 +279,7 @@ class WorkerRegistry:
         return [worker.view() for worker in some.values() if worker.heard > since]
 
     def allocate(self, tenant: str, service: str) -> WorkerView | None:
-        """The worker that has least to do."""
+        """The worker with the lowest load."""
         found = sorted(self.able(tenant, service, "http"), key=lambda worker: worker.burden)
         return found[0].view() if found else None
 
@@ -286,7 +289,7 @@ class WorkerRegistry:
         return any(worker.heard > since for worker in self._serving.get((tenant, service), {}).values())
 
     def able(self, tenant: str, service: str, kind: Kind) -> list[Worker]:
-        """Those alive who do this, in the order of their registration."""
+        """The live workers of a service, in the order of registration."""
         serving = self._serving.get((tenant, service))
         if not serving:
             return []
@@ -299,13 +302,13 @@ class WorkerRegistry:
         return self._clock.monotonic() - worker.heard >= self.ttl_secs
 
     def _is_of(self, worker: Worker, key_id: str | None) -> bool:
-        """A worker that registered without a key may be claimed by a caller with one."""
+        """A worker that registered without a key may be claimed by a caller with a key."""
         return key_id is None or worker.key_id in NO_KEY or worker.key_id == key_id
 
     def _refuse_other(self, worker: Worker, key_id: str) -> None:
-        """While a worker is alive, no other key can take its name; a key is forgotten with its worker."""
+        """While a worker is alive, no other key can take its id; the key is forgotten with the worker."""
         if not self._is_of(worker, key_id) and not self._is_stale(worker):
-            raise Forbidden(f"worker {worker.id!r} was registered with another key; take another id")
+            raise Forbidden(f"worker {worker.id!r} was registered with another key; use another id")
 
     def _check_key(self, worker: Worker, key_id: str | None) -> None:
         if self._is_of(worker, key_id):
@@ -325,7 +328,7 @@ class WorkerRegistry:
         for service in worker.services:
             serving = self._serving.setdefault((worker.tenant, service), {})
             serving[worker.id] = worker
-            if former is not None:  # one that comes again keeps its place
+            if former is not None:  # a worker that registers again keeps its position
                 ordered = sorted(serving.items(), key=lambda item: item[1].place)
                 serving.clear()
                 serving.update(ordered)
@@ -370,7 +373,7 @@ class WorkerRegistry:
         self._drop(stalest)
 
     def _paused(self, seconds: float) -> None:
-        """This process could not listen for a while: deadlines are extended by that time, up to the time to live."""
+        """This process was paused: extend deadlines by the length of the pause, up to the time to live."""
         since = self._clock.monotonic() - self.ttl_secs + min(seconds, self.ttl_secs)
         for worker in self._all():
             worker.heard = max(worker.heard + seconds, since) if worker.is_online else worker.heard
@@ -401,7 +404,7 @@ class WorkerRegistry:
 
 
 def names_in(services: str) -> set[str]:
-    """The names of services in the row of a worker."""
+    """The services in the row of a worker."""
     return {service.name for service in map(_service, _offered(services))}
 
 
@@ -415,16 +418,16 @@ def _text(services: Sequence[Service]) -> str:
 
 
 def _check(worker_id: str, url: str | None, services: list[str], kind: str) -> None:
-    """Everything that is wrong with a registration, said at once."""
+    """Check a registration and report every problem in one error."""
     problems = []
     if why := _misnamed(worker_id):
         problems.append(f"id {why}")
     if kind == "http" and (not url or len(url) > limits.now.url_chars_max):
         most = f"{limits.now.url_chars_max:,} characters ({limits.met('url_chars_max')})"
-        problems.append(f"url is where the worker is called, up to {most}")
+        problems.append(f"url is the address of the worker, up to {most}")
     if not 1 <= len(services) <= limits.now.worker_services_max:
         problems.append(
-            f"services has 1 to {limits.now.worker_services_max:,} names ({limits.met('worker_services_max')})"
+            f"services must have 1 to {limits.now.worker_services_max:,} names ({limits.met('worker_services_max')})"
         )
     if why := next(filter(None, map(_misnamed, services)), None):
         problems.append(f"the name of a service {why}")
@@ -433,9 +436,9 @@ def _check(worker_id: str, url: str | None, services: list[str], kind: str) -> N
 
 
 def _misnamed(name: str) -> str | None:
-    """What is wrong with a name, if anything is. It stands in lists, paths and log lines."""
+    """What is wrong with a name, if anything. Names appear in lists, paths and log lines."""
     if not name or len(name) > NAME_CHARS_MAX or not is_text(name):
-        return f"has 1 to {NAME_CHARS_MAX} characters, not {name!a:.50}"
+        return f"must have 1 to {NAME_CHARS_MAX} characters, not {name!a:.50}"
     if (found := control_in(name)) is not None:
-        return f"has a control character in it: {name!a:.50}; take out {found}"
+        return f"contains a control character: {name!a:.50}; remove {found}"
     return None

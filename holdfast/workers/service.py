@@ -1,12 +1,12 @@
-"""Workers: what the engine gives them to do, and what they ask of it. One door to the files beside this one.
+"""Workers as one service: the jobs that the engine gives them, and the requests that they make.
 
     registry      which workers are registered, alive and loaded
-    push          workers that are called
-    pull          workers that fetch: poll, heartbeat, complete; over leases (with pollers, expiry)
-    backoff       services that no worker serves now
+    push          workers that the engine calls
+    pull          workers that poll for jobs: poll, heartbeat, complete; uses leases, pollers and expiry
+    backoff       services that have no worker now
 
-Knows which workers are asked first. Workers that are called come before workers that fetch: the answer is there a round
-trip earlier, and one that cannot be reached costs no more than the try.
+Knows which workers are tried first. Push workers come before pull workers: their result arrives a round
+trip earlier, and a worker that cannot be reached costs only the failed call.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Workers(Service):
         self.is_offered = self.assignments.is_offered
 
     async def open(self, *, drive: bool = True) -> None:
-        """Load the workers that were registered before, and their jobs. Jobs of finished runs are dropped."""
+        """Load the registered workers and their jobs. Jobs of finished runs are dropped."""
         self.roster.open(await self._store.workers())
         rows, over = await self._store.assignments(), dict[RunNo, bool]()
         for no in {row.no for row in rows}:
@@ -76,12 +76,12 @@ class Workers(Service):
                 self.writes.soon()
 
     async def close(self) -> None:
-        """Write what is owed, and answer every worker that waits."""
+        """Write pending rows, and respond to every worker that waits."""
         self.writes.close()
         self.abandon()
 
     def abandon(self, error: Exception | None = None) -> None:
-        """Answer every worker that waits, and write nothing more."""
+        """Respond to every worker that waits, and write nothing more."""
         self.writes.abandon()
         self.pulse.close()
         self.assignments.close()
@@ -90,7 +90,8 @@ class Workers(Service):
     # ----------------------------------------------------------------------------------- the side of the engine
 
     async def call(self, job: Job) -> bytes:
-        """The result of a job, as JSON text; raises ToolError if there is no worker, or the workers that tried have failed."""
+        """The result of a job, as JSON text. Raises ToolError if there is no worker, or every worker that tried has
+        failed."""
         if self.holds(job.key):
             return await self.assignments.wait(job)
         if self.roster.is_served(job.tenant, job.service):
@@ -109,17 +110,17 @@ class Workers(Service):
         return await self.assignments.wait(job)
 
     async def _called(self, job: Job) -> bytes:
-        """A call of a worker takes no place from attempts that work here, however long it hangs."""
+        """A call of a worker takes no slot from attempts that run here, however long it hangs."""
         with self.assignments.at_rest():
             return await self.calls.call(job)
 
     def is_fetched(self, tenant: str, service: str) -> bool:
-        """Would a job of this service go at once to those who fetch?"""
+        """Whether a job of this service would go directly to pull workers."""
         able = self.roster.able
         return bool(able(tenant, service, "pull")) and not able(tenant, service, "http")
 
     def held(self, no: RunNo) -> list[Key]:
-        """The attempts of a run that workers have fetched, or are to fetch."""
+        """The attempts of a run that pull workers have fetched, or can fetch."""
         return self.assignments.held(no)
 
     def unheard(self) -> list[Key]:
@@ -138,7 +139,7 @@ class Workers(Service):
         *,
         key_id: str = "",
     ) -> WorkerView:
-        """Take a worker in, or know it anew under its id, with load 0."""
+        """Register a worker, or update the one with its id, with load 0."""
         return await self.roster.register(tenant, worker_id, url, services, kind, key_id=key_id)
 
     def heartbeat(
@@ -150,7 +151,7 @@ class Workers(Service):
         *,
         key_id: str | None = None,
     ) -> WorkerView:
-        """A heartbeat, by id, else by URL; NotFound makes the worker register again."""
+        """A heartbeat, by id or else by URL. NotFound makes the worker register again."""
         return self.roster.heartbeat(tenant, worker_id, url, load, key_id=key_id).view()
 
     async def forget(self, tenant: str, worker_id: str, *, key_id: str | None = None) -> WorkerView:
@@ -201,7 +202,7 @@ class Workers(Service):
     def oldest_lease_secs(self) -> float:
         return self.assignments.oldest_lease_secs()
 
-    # At the end: what is written below it could not speak of lists.
+    # Last, because it hides the builtin `list` from annotations below it.
     def list(self, tenant: str, service: str | None = None, ttl: float | None = None) -> list[WorkerView]:
-        """Those alive, in the order of their registration."""
+        """The live workers, in the order of registration."""
         return self.roster.views(tenant, service, ttl)

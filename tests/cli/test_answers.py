@@ -130,8 +130,8 @@ def test_a_form_is_given_as_json_or_in_a_file(place: Place, form: str) -> None:
         (["--form", '{"amount": "x"}'], "the form: amount: must be integer, not text"),
         (["--form", "{"], "--form is not JSON"),
         (["--form", "@nowhere.json"], "cannot read --form from nowhere.json"),
-        (["--link", "--deny"], "--link makes a link and answers nothing"),
-        (["nowhere"], "nowhere asks for nothing now"),
+        (["--link", "--deny"], "--link only creates a link"),
+        (["nowhere"], "nowhere has no open approval"),
     ],
 )
 def test_an_answer_that_cannot_be_used_changes_nothing(place: Place, flags: list[str], why: str) -> None:
@@ -148,7 +148,7 @@ def test_whoever_comes_later_is_told(place: Place) -> None:
     for words in ([run_id, "gate"], [run_id]):
         said = place.run("approve", *words)
         assert said.returncode == 2, said.stderr
-        assert "gate was approved already" in said.stderr or "has no open approval" in said.stderr
+        assert "gate has already been approved" in said.stderr or "has no open approval" in said.stderr
 
 
 def test_a_quorum_takes_several_answers(place: Place) -> None:
@@ -278,4 +278,4 @@ def test_what_nobody_waits_for_is_told_by_the_exit_code(place: Place) -> None:
 @pytest.mark.parametrize("flags", [[], ["--result", "1", "--error", "no"]])
 def test_a_result_or_an_error_is_given_and_not_both(cli: Cli, flags: list[str]) -> None:
     said = cli.run("resume", "T9", *flags)
-    assert said.returncode == 2 and "--result JSON, or say with --error TEXT" in said.stderr
+    assert said.returncode == 2 and "--result JSON, or a failure with --error TEXT" in said.stderr

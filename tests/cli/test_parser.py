@@ -69,9 +69,9 @@ def test_a_wrong_word_is_met_with_the_one_that_was_perhaps_meant(
         (("run", "x.yaml", "--db"), "--db needs a value; write --db sqlite:///FILE"),
         (("run", "x.yaml", "--db", "--json"), "--db needs a value"),
         (("run", "x.yaml", "--all-steps=yes"), "--all-steps takes no value"),
-        (("run", "x.yaml", "y.yaml"), "does not know what to do with 'y.yaml'"),
+        (("run", "x.yaml", "y.yaml"), "does not accept the argument 'y.yaml'"),
         (("validate",), "validate needs FILE"),
-        (("runs", "list", "--limit", "0"), "--limit is a number from 1 to 500"),
+        (("runs", "list", "--limit", "0"), "--limit must be a number from 1 to 500"),
         (("no-such-thing",), "see holdfast --help"),
     ],
 )

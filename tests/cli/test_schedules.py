@@ -210,11 +210,11 @@ def test_a_backfill_is_previewed_first(fresh: Cli) -> None:
         (("backfill", "nightly", "soon", "2026-03-12"), "from is a date or a time"),
         (
             ("backfill", "nightly", "2026-03-01", "2026-03-12", "--max-per-sec", "0"),
-            "--max-per-sec is a number",
+            "--max-per-sec must be a number",
         ),
         (("backfill", "nightly", "2026-03-01"), "needs TO"),
         (("fire", "nothing"), "no schedule 'nothing'"),
-        (("why", "nightly", "--limit", "0"), "--limit is a number from 1 to 500"),
+        (("why", "nightly", "--limit", "0"), "--limit must be a number from 1 to 500"),
         (("put", "gone.yaml"), "cannot be read"),
     ],
 )

@@ -41,7 +41,7 @@ def test_a_server_says_where_it_is_and_what_to_try(cli: Cli) -> None:
     said = cli.until(process, "nothing is lost")
     address = re.search(r"is up at (http://127\.0\.0\.1:\d+)", said)
     assert address is not None
-    assert "local mode" in said and "holdfast.db; 0 open runs taken up" in said
+    assert "local mode" in said and "holdfast.db; 0 open runs continue" in said
     assert said.count(f"--server {address[1]}") == 3
     process.send_signal(signal.SIGINT)
     assert process.wait(120) == 0
@@ -147,7 +147,7 @@ def test_a_tool_that_the_server_has_not_is_told_with_what_unblocks_it(cli: Cli) 
     cli.up()
     ran = cli.run("run", cli.flow(SUM), "--tools", "tools")
     assert ran.returncode == 4
-    assert "those of --tools are not used" in ran.stderr
+    assert "--tools is not used" in ran.stderr
     assert re.search(r"sum  no_tool: .*--tools", ran.stderr)
 
 

@@ -102,7 +102,7 @@ async def test_a_run_that_time_cannot_bring_further_is_told_apart_from_one_that_
 ) -> None:
     engine.fake_tool("send")
     await engine.start(THREE_DAYS, {"to": "ada"})
-    with pytest.raises(AssertionError, match=r"gets no further: .*work"):
+    with pytest.raises(AssertionError, match=r"makes no progress: .*work"):
         await engine.run(CALLS)
 
 
@@ -145,7 +145,7 @@ async def test_a_function_may_stand_in_the_place_of_the_answer(engine: TestEngin
 
 async def test_a_fake_tool_that_has_run_out_of_answers_fails(engine: TestEngine) -> None:
     engine.fake_tool("work", side_effect=[ToolError("first")])
-    with pytest.raises(RunFailed, match="more often than it has answers"):
+    with pytest.raises(RunFailed, match="more often than it has results"):
         await engine.run(RETRIES)
 
 
@@ -274,5 +274,5 @@ async def test_runs_are_forgotten_in_the_hours_that_pass(engine: TestEngine) -> 
 
 
 async def test_time_that_goes_back_is_refused(engine: TestEngine) -> None:
-    with pytest.raises(ValueError, match="time does not go back"):
+    with pytest.raises(ValueError, match="time cannot go back"):
         await engine.advance(days=-1)

@@ -126,7 +126,7 @@ async def test_a_task_id_that_is_no_text_is_warned_of(
     with caplog.at_level(logging.WARNING):
         run = await paused(engine, answer={"pending": True, "task_id": 5})
     assert await engine.finish(run) == {"pending": True, "task_id": 5}
-    assert "task_id is no text" in caplog.text
+    assert "task_id is not text" in caplog.text
 
 
 async def test_the_rules_of_a_result_are_for_the_later_answer(engine: TestEngine) -> None:
@@ -810,7 +810,7 @@ async def test_an_approval_is_answered_after_a_restart(engine: TestEngine) -> No
 async def test_a_second_answer_is_told_what_was_decided(engine: TestEngine) -> None:
     run = await asked(engine)
     await engine.approve(run, "gate")
-    with pytest.raises(NotWaiting, match="was approved already"):
+    with pytest.raises(NotWaiting, match="has already been approved"):
         await engine.approve(run, "gate", approved=False)
 
 
@@ -833,14 +833,16 @@ async def test_a_late_answer_by_the_bare_id_of_a_nested_gate_is_told_what_was_de
     run = await engine.start(NESTED, {"of": [1, 2]})
     await engine.approve(run, "each[0].gate")
     await engine.approve(run, "gate", approved=approved)  # the one that is left
-    word = "approved" if approved else "denied"
-    with pytest.raises(NotWaiting, match=rf"each\[1\]\.gate was {word} already"):
+    word = "been approved" if approved else "been denied"
+    with pytest.raises(NotWaiting, match=rf"each\[1\]\.gate has already {word}"):
         await engine.approve(run, "gate")
-    with pytest.raises(NotWaiting, match=r"each\[0\]\.gate was approved already"):
+    with pytest.raises(NotWaiting, match=r"each\[0\]\.gate has already been approved"):
         await engine.approve(run, "each[0].gate", approved=False)
 
 
-@pytest.mark.parametrize(("how", "word"), [("time", "denied for want of an answer"), ("cancel", "cancelled")])
+@pytest.mark.parametrize(
+    ("how", "word"), [("time", "expired without an answer"), ("cancel", "been cancelled")]
+)
 async def test_a_late_answer_to_a_nested_gate_that_nobody_answered_is_told_how_it_ended(
     engine: TestEngine, how: str, word: str
 ) -> None:
@@ -849,7 +851,7 @@ async def test_a_late_answer_to_a_nested_gate_that_nobody_answered_is_told_how_i
         await engine.advance(seconds=61)
     else:
         await (await engine.open()).cancel(run.id)
-    with pytest.raises(NotWaiting, match=rf"gate was {word} already"):
+    with pytest.raises(NotWaiting, match=rf"gate has already {word}"):
         await engine.approve(run, "gate")
 
 
@@ -868,7 +870,7 @@ async def test_an_answer_where_nothing_is_asked_is_refused(engine: TestEngine) -
     run = await engine.start(
         "{name: n, steps: [{id: z, kind: timer, delay_ms: 60000}, {id: gate, kind: approve}]}"
     )
-    with pytest.raises(NotWaiting, match="asks for nothing"):
+    with pytest.raises(NotWaiting, match="has no open approval"):
         await engine.approve(run, "gate")
 
 
@@ -877,7 +879,7 @@ async def test_a_denial_fails_the_step_with_its_reason(engine: TestEngine) -> No
     await engine.approve(run, "gate", approved=False, reason="too much")
     with pytest.raises(RunFailed, match="approval denied: too much"):
         await run.result()
-    with pytest.raises(NotWaiting, match="was denied already"):
+    with pytest.raises(NotWaiting, match="has already been denied"):
         await engine.approve(run, "gate")
 
 
@@ -960,7 +962,7 @@ async def test_no_answer_in_time_is_a_denial(engine: TestEngine) -> None:
     run = await asked(engine, "timeout_secs: 60")
     with pytest.raises(RunFailed, match="approval denied: timeout"):
         await engine.finish(run)
-    with pytest.raises(NotWaiting, match="was denied for want of an answer already"):
+    with pytest.raises(NotWaiting, match="has already expired without an answer"):
         await engine.approve(run, "gate")
 
 

@@ -331,7 +331,7 @@ async def test_a_time_out_that_is_the_last_word_is_the_kind_of_the_failure(tmp_p
         error = await failure(engine, step(timeout_secs=0.1))
     assert (error.kind, error.message) == (
         "timeout",
-        "all workers failed: worker w1 did not answer within 0.1 s",
+        "all workers failed: worker w1 did not respond within 0.1 s",
     )
 
 
@@ -508,18 +508,23 @@ async def test_a_worker_can_be_taken_off_the_list(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("worker_id", "url", "services", "says"),
     [
-        ("", "http://h", ["s"], "id has 1 to 200"),
-        ("w" * 201, "http://h", ["s"], "id has 1 to 200"),
-        ("w\x1b[2J", "http://h", ["s"], r"id has a control character in it: .*; take out U\+001B"),
+        ("", "http://h", ["s"], "id must have 1 to 200"),
+        ("w" * 201, "http://h", ["s"], "id must have 1 to 200"),
+        ("w\x1b[2J", "http://h", ["s"], r"id contains a control character: .*; remove U\+001B"),
         ("w", None, ["s"], "url is"),
         ("w", "ftp://h", ["s"], "http:// or https://"),
         ("w", "http://h/ /x", ["s"], "spaces"),
         ("w", "http://h:99999", ["s"], "cannot be read"),
         ("w", "http://user:pass@h", ["s"], "http:// or https://"),
         ("w", "http://h\r\nX: y", ["s"], "url"),
-        ("w", "http://h", [], "services has"),
+        ("w", "http://h", [], "services must have"),
         ("w", "http://h", [""], "name of a service"),
-        ("w", "http://h", ["s", "a\nb"], r"name of a service has a control character .*; take out U\+000A"),
+        (
+            "w",
+            "http://h",
+            ["s", "a\nb"],
+            r"name of a service contains a control character: .*; remove U\+000A",
+        ),
         ("w", "http://h/\x07", ["s"], "no control characters"),
     ],
 )

@@ -37,7 +37,7 @@ class Keys:
         if bootstrap is not None and len(bootstrap) < BOOTSTRAP_CHARS_MIN:
             raise KeyNeeded(
                 f"HOLDFAST_API_KEY is shorter than {BOOTSTRAP_CHARS_MIN} characters, which can be guessed;"
-                " `openssl rand -hex 32` gives one that cannot"
+                " create a longer one with `openssl rand -hex 32`"
             )
         self._bootstrap = None if bootstrap is None else sha256(bootstrap.encode())
         # by hash, never dropped; the rows say which keys are valid
@@ -51,7 +51,7 @@ class Keys:
         """Refuse to listen beyond loopback while no API key exists."""
         if self._is_reachable and self._bootstrap is None and not self.api_keys.is_any:
             raise KeyNeeded(
-                f"{self._host} can be reached from outside and there is no key; make one with"
+                f"{self._host} can be reached from other machines and there is no key; create one with"
                 " `holdfast keys create me --scope admin`, or set HOLDFAST_API_KEY"
             )
 

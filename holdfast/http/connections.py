@@ -1,7 +1,7 @@
 """Connections to clients: limits for the time of a request, the size of its head, and the number of connections.
 
 uvicorn reads heads without a limit of time or size, and closes a connection whose client does not read by waiting for
-it. Here both are limited, so slow or broken clients, however many, do not affect the rest.
+it. Here both are limited, so slow or broken clients do not affect other clients, however many there are.
 """
 
 from __future__ import annotations

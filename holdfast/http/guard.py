@@ -111,7 +111,7 @@ class Hosts:
             self._good.add(host)
         if origin is not None and not self._is_own(origin, place):
             raise Forbidden(
-                f"a page of {origin[:100]!a} may not ask here; allow_hosts or HOLDFAST_ALLOW_HOSTS names those that may"
+                f"a page of {origin[:100]!a} is not allowed to call this server; allow its host with allow_hosts or HOLDFAST_ALLOW_HOSTS"
             )
 
     def _is_own(self, origin: str, host: tuple[str, int | None]) -> bool:

@@ -1,4 +1,4 @@
-"""One request as it arrives: its head, which must have one reading, and its body, which is read up to a limit.
+"""One request as it arrives: its head, which must be unambiguous, and its body, which is read up to a limit.
 
 Knows HTTP. Must not know routes, API keys, or what a body means.
 """
@@ -148,8 +148,9 @@ class LargeBodies:
 
     @contextmanager
     def unproved(self, request: Request) -> Generator[None]:
-        """While the body of a sender is read who may turn out to be a stranger: whether it is signed can be seen only when all of it
-        has arrived. Raises TooManyRequests at once, so that strangers keep nobody waiting."""
+        """Limits bodies that are read before their sender is authenticated: whether a body is signed is only known
+        when all of it has arrived. Raises TooManyRequests at once, so that unauthenticated senders do not delay
+        others."""
         if request.says_at_most(limits.now.body_bytes_max):
             yield
             return

@@ -182,7 +182,7 @@ def _guard(engine: Engine) -> None:
 
 @asynccontextmanager
 async def _published(services: Services, settings: Settings) -> AsyncIterator[None]:
-    """Take the folders into use before accepting requests, so that the first caller finds what is in them."""
+    """Read the folders before accepting requests, so that the first caller finds their workflows."""
     publish, env = services.commands.publish, settings.template_env
     skills: SkillFolder | None = None
     if settings.flows is not None:

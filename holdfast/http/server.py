@@ -47,7 +47,8 @@ from holdfast.values import sha256
 
 log = logging.getLogger("holdfast.http")
 
-SMALL_BYTES: Final = 64 * 1024  # of a body that is read in a few milliseconds; 1 MiB takes up to 0.1 s
+# a body up to this size is parsed in a few milliseconds; 1 MiB takes up to 0.1 s
+SMALL_BYTES: Final = 64 * 1024
 
 _encode = msgspec.json.Encoder().encode
 
@@ -122,7 +123,7 @@ class Server:
             raise sent_twice(request.signed_twice)
         if found is None:
             self._guard.asker(None, request.headers, request.client)
-            raise NotFound(f"there is nothing at {request.path[:200]!a}; /docs lists what there is")
+            raise NotFound(f"there is no route {request.path[:200]!a}; /docs lists all routes")
         methods, path = found
         ready = methods.get("GET" if request.method == "HEAD" else request.method)
         if ready is None:

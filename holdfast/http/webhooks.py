@@ -98,7 +98,8 @@ class Webhooks:
             return await self._deliver(hook, proof, raw)
 
     def _secrets(self, hook: Hook) -> Sequence[str] | Reply:
-        """The secrets of a webhook that are there; one is enough while a secret is replaced by the next. Empty if it names none."""
+        """The available secrets of a webhook; one is enough while a secret is being replaced. Empty if the webhook
+        names none."""
         names = hook.secret_env
         known = self._known_secrets
         found = [known.for_webhook(name, hook.tenant, is_operators=hook.is_operators) for name in names]
@@ -138,7 +139,7 @@ class Webhooks:
         return _not_started(hook, delivered)
 
     def _occurrence(self, hook: Hook, proof: _Proof, raw: bytes) -> str:
-        """The name of a delivery. One that is repeated under the same name starts nothing."""
+        """The id of a delivery. A repeated delivery with the same id starts nothing."""
         match hook.spec.dedup:
             case "body":
                 return f"sha256:{sha256(raw)}"
@@ -149,7 +150,7 @@ class Webhooks:
 
 
 class _Proof:
-    """What the head of a delivery says about its sender. A sender that signs in both styles must be right in both."""
+    """The proof of the sender in the headers of a delivery. A sender that signs in both styles must be right in both."""
 
     def __init__(self, headers: Mapping[str, str]) -> None:
         sent = [name for part in ("signature", "id") for name in STANDARD if f"{name}-{part}" in headers]

@@ -1,4 +1,5 @@
-"""An object of which some members can be found by name only. Known to those who build documents and to JSONPath."""
+"""An object with members that can be found by name but are not listed. Used by the code that builds documents and by
+JSONPath."""
 
 from __future__ import annotations
 

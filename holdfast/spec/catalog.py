@@ -80,7 +80,7 @@ class WorkflowCatalog:
         return self._entries
 
     def search(self, query: str = "") -> tuple[CatalogEntry, ...]:
-        """Those whose name, description or hint contains a text, whatever its case."""
+        """Workflows whose name, description or hint contains a text, ignoring case."""
         wanted = query.casefold()
         return tuple(entry for entry in self._entries if wanted in _searched(entry))
 

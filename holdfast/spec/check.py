@@ -1,6 +1,6 @@
-"""Whether each name, path and template of a definition can be used, and what is probably not meant.
+"""Checks that each name, path and template of a definition is valid, and warns about what is probably not intended.
 
-Knows which names may be written where. Must not know tools that exist, or what a run will hold.
+Knows which names may be written where. Must not know which tools exist, or the values of a run.
 """
 
 from __future__ import annotations

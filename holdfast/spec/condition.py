@@ -186,7 +186,7 @@ def _text(text: str, report: Report, at: Where, who: str) -> Operand:
         return _reference(text, report, at, who) or Literal(None)
     word = _WORD.match(text)
     if word and not report.has_notes_enough and (near := did_you_mean(word[1], ROOTS)):
-        message = f"{who}{quoted(text)} is no reference, and is compared as it stands"
+        message = f"{who}{quoted(text)} is not a reference, and is compared as text"
         report.note("no_reference", at, message, near.replace("mean ", "mean $"))
     return Literal(text)
 
@@ -196,7 +196,7 @@ def _reference(text: str, report: Report, at: Where, who: str) -> Reference | No
         if is_reference(text):
             return reference(text)
         problem = ExprError(
-            f"{quoted(text)} is no reference", 0, "write $params.name, $shared.name or $input"
+            f"{quoted(text)} is not a reference", 0, "write $params.name, $shared.name or $input"
         )
     except ExprError as error:
         problem = error

@@ -112,7 +112,7 @@ def parse_interval(text: str) -> Interval:
 
 
 def six_fields(text: str) -> tuple[str, ...]:
-    """What an expression of 5 fields is with 6; two expressions if it takes either day or weekday."""
+    """The equivalent of a 5-field expression with 6 fields; two expressions if it matches either day or weekday."""
     cron = _fields(text.strip(), list(re.finditer(r"\S+", text)))
     minute, hour, day, month, weekday = text.split()
     named = weekday if len(cron.weekdays) == 7 else _weekdays_named(cron.weekdays)
@@ -220,7 +220,7 @@ def _values(field: _Field, text: str, start: int, problems: list[CronProblem]) -
 
 
 def _add_item(field: _Field, item: str, whole: str, found: set[int]) -> tuple[str, str] | None:
-    """Add the values of one item of a list; or say what is wrong with it, and what to write."""
+    """Add the values of one list item, or report what is wrong with it and what to write."""
     matched = _ITEM.fullmatch(item)
     if not matched or _UNSUPPORTED.fullmatch(item) or (matched["first"] in "*?" and matched["last"]):
         return _not_an_item(field, item)
@@ -236,7 +236,7 @@ def _add_item(field: _Field, item: str, whole: str, found: set[int]) -> tuple[st
     if isinstance(first, tuple) or isinstance(last, tuple):
         return first if isinstance(first, tuple) else last if isinstance(last, tuple) else None
     if matched["last"] is None and matched["step"]:
-        last = field.high  # `5/15` begins at 5 and goes on to the end
+        last = field.high  # `5/15` starts at 5 and continues to the end
     if first > last:
         return _reversed(field, item, first, last)
     found.update(range(first, last + 1, step))

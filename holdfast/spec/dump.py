@@ -1,6 +1,6 @@
 """Records → plain data, without defaults: what `to_yaml` writes and versions are hashed from.
 
-Knows how records say their keys. Must not know what is allowed.
+Knows the keys of records. Must not know which values are allowed.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ Member: TypeAlias = str | int
 
 
 class ExprError(ValueError):
-    """A text that is no template or no path. `offset` counts characters from the start of the text."""
+    """A text that is not a valid template or path. `offset` counts characters from the start of the text."""
 
     def __init__(self, message: str, offset: int = 0, hint: str = "") -> None:
         super().__init__(message)
@@ -71,7 +71,8 @@ _SHAPE: Final = (
 
 
 def parse_template(text: str) -> Template:
-    """A text without placeholders is itself; one that is only a placeholder, blanks aside, is a Ref."""
+    """A text without placeholders is returned as it is; a text that is a single placeholder, apart from blanks, is a
+    Ref."""
     if "{{" not in text:
         return text
     parts: list[str | Ref] = []

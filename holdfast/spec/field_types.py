@@ -1,6 +1,6 @@
-"""What a key may hold: how its value is read, and its JSON Schema for editors.
+"""The types of keys: how a value is read, and its JSON Schema for editors.
 
-Each shape has both faces in one place, so that what is read and what is described cannot differ. Knows types and
+Each type defines both in one place, so that parsing and documentation cannot differ. Knows types and
 ranges. Must not know which keys there are.
 """
 
@@ -27,7 +27,7 @@ Record = TypeVar("Record", bound=msgspec.Struct)
 
 class Shape(Protocol):
     def read(self, fields: Fields, key: str) -> Any:
-        """The value of a key that is there, or None once it has been reported as wrong."""
+        """The value of a key that is present, or None once it has been reported as wrong."""
 
     def schema(self) -> Schema:
         """The same as JSON Schema."""
@@ -70,7 +70,7 @@ def read_record(record: type[Record], table: Table, fields: Fields) -> Record:
     return make(record, read_table(table, fields))
 
 
-@cache  # msgspec works this out anew each time, from the annotations
+@cache  # msgspec would compute this from the annotations each time
 def fields_of(record: type[msgspec.Struct]) -> tuple[tuple[str, str, Any], ...]:
     """The name, the key and the default of each field of a record."""
     return tuple(
@@ -134,7 +134,8 @@ class Choice(NamedTuple):
 
 
 class Whole(NamedTuple):
-    """A number from `low` to `high`, or to what the setting of `limit` says. A stored definition had its limits then."""
+    """A number from `low` to `high`, or to the setting of `limit`. A stored definition keeps the limits that it was
+    checked with."""
 
     low: int
     high: int
@@ -295,7 +296,7 @@ class Arguments(NamedTuple):
 
 
 def _may_be_mapping(value: Any) -> bool:
-    """Is it one placeholder, whose value is known when it is run? One that cannot be read is reported as such, elsewhere."""
+    """Whether it is a single placeholder, whose value is known at run time. An invalid one is reported elsewhere."""
     if not isinstance(value, str):
         return False
     try:
@@ -381,11 +382,11 @@ class Labels(NamedTuple):
 
 
 class Nested(NamedTuple):
-    """A mapping with keys of its own, which becomes a record."""
+    """A mapping with its own keys, which becomes a record."""
 
     record: type[msgspec.Struct]
     table: Table
-    rule: Callable[[Fields, Any], None] | None = None  # what its keys must be together
+    rule: Callable[[Fields, Any], None] | None = None  # the rule that its keys must satisfy together
 
     def read(self, fields: Fields, key: str) -> Any:
         data = fields.get(key, dict, "a mapping", self._around(fields.data.get(key)))
@@ -451,7 +452,7 @@ def object_schema(table: Table, defaults: Mapping[str, Any]) -> Schema:
 
 
 def key_schema(key: Key, default: Any = None) -> Schema:
-    """What a key holds. A key that need not be there may be null as well."""
+    """The type of a key. An optional key may also be null."""
     schema = key.shape.schema()
     if not key.required:
         schema = _or_null(schema)

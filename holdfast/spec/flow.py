@@ -49,7 +49,7 @@ class FlowSpec(FlowDefinition, frozen=True, dict=True):
     def from_yaml_str(cls, text: str | bytes, source: str = "", name: str | None = None) -> FlowSpec:
         """Read YAML or JSON; raise InvalidSpec with every problem if it does not have the shape of a graph.
 
-        A graph that has no name takes that of its file; `name`, if it is given, counts instead of both.
+        A graph without a name gets the name of its file; `name`, if given, overrides both.
         """
         return cls.from_document(look_at(text, source), name)
 
@@ -73,8 +73,8 @@ class FlowSpec(FlowDefinition, frozen=True, dict=True):
         return _built(values.decode(text), Report(None, "", is_stored=True))
 
     def validate(self, template_env: Collection[str] = ()) -> None:
-        """Raise InvalidSpec with every problem unless each name and reference can be used. There are no templates that
-        could name the environment."""
+        """Raise InvalidSpec with every problem unless each name and reference is valid. Graphs have no templates that
+        could refer to the environment."""
         if self.origin.document is None and not self.origin.is_stored:
             # Records built in Python have not been validated; as data they pass the same checks as any definition.
             FlowSpec.from_data(self.to_data(), self.origin.source)
@@ -86,7 +86,7 @@ class FlowSpec(FlowDefinition, frozen=True, dict=True):
 
     @property
     def notes(self) -> tuple[Problem, ...]:
-        """What is not wrong but probably not meant."""
+        """Warnings: valid, but probably not intended."""
         report = Report(self.origin.document, self.origin.source)
         note_flow_oddities(self, report)
         return (*self.origin.notes, *report.notes)
@@ -113,7 +113,7 @@ class FlowSpec(FlowDefinition, frozen=True, dict=True):
         return self._texts[0]
 
     def stored(self) -> bytes:
-        """The text that `from_stored` reads: the order of its author, and what goes without saying left out."""
+        """The text that `from_stored` reads: keys in the author's order, without defaults."""
         return self._texts[1]
 
     @cached_property

@@ -1,7 +1,7 @@
 """Plain data → records: the tree of graphs is read by the tables of the notation.
 
-Knows how the kind of a node is found and what is said of a key that does not belong. Must not know what a key may
-hold, or whether a name leads somewhere: that is asked of the records.
+Knows how the kind of a node is determined and how a misplaced key is reported. Must not know what a key may
+hold, or whether a name is defined: that is checked on the records.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ def _owner(keys: Collection[str]) -> NodeKind:
 
 def _expect_keys(fields: Fields, kind: NodeKind, table: Table, certain: bool) -> None:
     required = required_in(table)
-    if not certain:  # what another kind would need is not missing
+    if not certain:  # keys that another kind would require are not missing
         for name in required:
             fields.report.settle((*fields.at, name))
         required = []
@@ -140,7 +140,7 @@ def _named_after(fields: Fields, key: str) -> Any:
 
 
 def _says_something(value: Any) -> bool:
-    """Programs that have a place for every key write those of other kinds too, with nothing in them."""
+    """Programs with a field for every key also write the keys of other kinds, with empty values."""
     return value is not None and value is not False and value not in ("", 0, [], {})
 
 

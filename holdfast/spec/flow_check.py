@@ -1,7 +1,7 @@
-"""Whether each name and reference of a graph can be used, and what is probably not meant.
+"""Checks that each name and reference of a graph is valid, and warns about what is probably not intended.
 
-Knows which nodes may be named where, and what a kind reads from its params. Must not know services that exist, or what
-a run will hold.
+Knows which nodes may be named where, and what a kind reads from its params. Must not know which services exist, or the
+values of a run.
 """
 
 from __future__ import annotations
@@ -197,7 +197,7 @@ class _Checker:
             self._report.add("invalid_reference", at, f"{who}{error}", error.hint, near=near)
 
     def _rules(self, node: FlowNode, at: Where, who: str) -> None:
-        """What is said about the answer of a call."""
+        """Check the rules for the response of a call."""
         if node.idempotency_key is not None:
             where = (*at, "idempotency_key")
             if not node.idempotency_key.strip():
@@ -265,7 +265,7 @@ class _Checker:
             self._report.add("out_of_range", where, message, "write milliseconds", near=near)
 
     def _services(self, services: Any, at: Where, who: str) -> None:
-        """The services of a parallel that its params name; those of a run may name them too, if they do not."""
+        """The services of a parallel that its params name; if they name none, the params of a run may."""
         if services is None or (isinstance(services, str) and is_reference(services)):
             return
         if not isinstance(services, list):
@@ -303,7 +303,7 @@ def _shown_value(value: Any) -> str:
 
 
 def note_flow_oddities(spec: FlowDefinition, report: Report) -> None:
-    """What is not wrong, but hardly what was meant."""
+    """Warn about what is valid, but hardly intended."""
     for at, graph in graphs(spec.graph):
         _note_unreachable(graph, report, at)
         _note_dead_ends(graph, report, at)

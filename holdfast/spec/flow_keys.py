@@ -197,7 +197,7 @@ class Subflow(NamedTuple):
 
 
 def entry(fields: Fields, at: Where, item: Any, table: Table, hint: str) -> Fields:
-    """The keys of one mapping in a list; what is no mapping is reported and has none."""
+    """The keys of one mapping in a list. An entry that is not a mapping is reported, and has none."""
     if isinstance(item, dict):
         inner = Fields(fields.report, item, at, fields.who, fields.misfit)
         inner.expect(table, required_in(table))
@@ -266,7 +266,7 @@ _POST: Final = Nested(
 # What every node may say. What concerns calls has no effect on nodes that make none.
 NODE_KEYS: Final[dict[str, Key]] = {
     "kind": Key(Word(), "The kind of the node. Default if `service` is given: executor."),
-    "description": Key(Text(), "What the node is for."),
+    "description": Key(Text(), "The purpose of the node."),
     "params": Key(
         Mapped(),
         "Parameters, which take precedence over those of the run; $params.name refers to one of the run.",
@@ -318,7 +318,7 @@ _REFERENCE: Final[Schema] = {"type": "string", "minLength": 1}
 
 
 class FlowKind(NamedTuple):
-    """What a kind of node may say besides what every node may. `makes_calls` if workers or tools do the work."""
+    """The keys of a kind of node, besides those of every node. `makes_calls` if workers or tools do the work."""
 
     says: str
     keys: Table

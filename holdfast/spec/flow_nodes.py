@@ -2,7 +2,7 @@
 
     FlowDefinition ─► nodes ─► FlowNode ─► subflow ─► Graph ─► nodes ─► …
 
-Knows what a node holds and which nodes stand inside which. Must not know the keys of the text, or what is allowed.
+Knows the fields of nodes and how nodes are nested. Must not know the keys of the text, or what is allowed.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ END: Final = ""  # the target of an edge that leads to the end
 
 
 class Prep(msgspec.Struct, frozen=True):
-    """What a node works on: one value, or a mapping put together of several, which wins."""
+    """The input of a node: one value, or a mapping built from several, which takes precedence."""
 
     input_key: str | None = None
     input_map: dict[str, Any] | None = None
 
 
 class Post(msgspec.Struct, frozen=True):
-    """What becomes of a result: where it is kept, and what it says about the way on."""
+    """What happens to a result: where it is stored, and which action it determines."""
 
     output_key: str | None = None
     output_map: dict[str, str] | None = None
@@ -67,7 +67,8 @@ NO_POST: Final = Post()
 
 
 class FlowNode(msgspec.Struct, frozen=True):
-    """A node of any kind. `timeout_ms` and `max_parallel` are 0 for no limit; no `timeout_ms` means that of the kind."""
+    """A node of any kind. `timeout_ms` and `max_parallel` are 0 for no limit; without `timeout_ms` the default of the
+    kind applies."""
 
     key: str
     kind: NodeKind
@@ -104,7 +105,7 @@ class Graph(msgspec.Struct, frozen=True):
 
 
 class FlowDefinition(msgspec.Struct, frozen=True):
-    """All that an author can say. A `FlowSpec` is one that can be read, checked and written."""
+    """Everything that an author can write. A `FlowSpec` adds reading, checking and writing."""
 
     name: str
     description: str = ""

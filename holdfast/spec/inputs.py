@@ -1,4 +1,4 @@
-"""What a definition says about the inputs of its runs, and whether given ones fit.
+"""The input declaration of a definition, and whether given inputs match it.
 
     inputs: {limit: {type: integer, default: 3}}                               the short form: a schema for each name
     inputs: {properties: {limit: {type: integer, default: 3}}, required: []}   a JSON Schema of the whole object
@@ -24,7 +24,7 @@ from holdfast.spec.patch import Patch, drop, replace
 from holdfast.spec.problems import Fields, Report, Where, did_you_mean, nearest, one_of, quoted, type_name
 from holdfast.spec.read import pointer_to
 
-# What says nothing about a value, or only what is seen at a glance.
+# Keywords that do not restrict a value, or that are checked directly.
 _PLAIN_KEYS: Final = frozenset(
     {"type", "default", "title", "description", "examples", "deprecated", "$comment"}
 )
@@ -57,7 +57,7 @@ def with_defaults(declared: Any, inputs: Mapping[str, Any]) -> dict[str, Any]:
     return Inputs(declared).filled(inputs)
 
 
-# Of these, one that holds no mapping speaks of all inputs together.
+# If one of these keywords holds something other than a mapping, the declaration is a schema of all inputs together.
 WHOLE_WORDS: Final = ("type", "required", "$schema", "$ref")
 
 # The Python types that certainly match: checking the type alone settles nearly every case.
@@ -136,7 +136,7 @@ class Inputs:
         return Problem(code, message, pointer_to(path), hint=hint or self._about(path))
 
     def _rule_at(self, path: Where) -> dict[str, Any]:
-        """What the declaration says of a value inside the inputs, where it says it key by key."""
+        """The declaration of a value inside the inputs, where it is given key by key."""
         rule: Any = self._schema
         for part in path:
             rule = rule.get("items") if isinstance(part, int) else rule.get("properties", {}).get(part)
@@ -197,7 +197,7 @@ def _is_plain(schema: Mapping[str, Any]) -> bool:
 
 
 def check_inputs(inputs: Any, report: Report) -> None:
-    """Report what is wrong with a declaration."""
+    """Report the problems of a declaration."""
     if not isinstance(inputs, dict):
         return
     before, schema = len(report.problems), _schema_of(inputs)
@@ -216,7 +216,7 @@ def check_inputs(inputs: Any, report: Report) -> None:
 
 
 def _is_sound(parts: Parts, report: Report, name: str, rule: Any) -> bool:
-    """Check what the short form says of one input."""
+    """Check the short form of one input's declaration."""
     before, at, who = len(report.problems), ("inputs", name), f"input {quoted(name)}: "
     _check_short_form(report, rule, at, who)
     parts.check({} if rule is None else rule, at, who)
@@ -306,7 +306,7 @@ def _is_schema(inputs: Any) -> bool:
 
 
 def _declarations(inputs: Any, *, is_schema: bool | None = None) -> dict[str, dict[str, Any]]:
-    """What is said of each input, by its name."""
+    """The declaration of each input, by its name."""
     if not isinstance(inputs, dict):
         return {}
     whole = _is_schema(inputs) if is_schema is None else is_schema

@@ -131,7 +131,7 @@ def _queries_from_root(query: JSONPathQuery) -> Iterator[JSONPathQuery]:
 
 
 class _Evaluation:
-    """One evaluation: what it may still do, and what the queries from `$` in its filters gave."""
+    """One evaluation: its remaining work budget, and the results of the `$` queries in its filters."""
 
     __slots__ = ("found", "root", "work")
 
@@ -144,11 +144,11 @@ Select = Callable[[list[Any], _Evaluation], list[Any]]  # from these values
 Pick = Callable[[Any, _Evaluation], Iterable[Any]]  # from one value
 Test = Callable[[Any, _Evaluation], Any]  # of one value
 
-# What they cost beside a value that is only passed on, as measured.
+# Their cost relative to a value that is only passed on, as measured.
 VISIT: Final = 2  # a selector applied to one value
 TEST: Final = 3  # a filter asked of one value
 
-_NOTHING: Final = object()  # what a query without a hit compares as: equal only to itself
+_NOTHING: Final = object()  # the value of a query without a result: equal only to itself
 
 
 def _children(value: Any) -> Collection[Any]:
@@ -194,7 +194,7 @@ def _segment(segment: JSONPathSegment) -> Select:
 
 
 def _pick(selector: JSONPathSelector) -> Pick:
-    """Whoever picks among all children spends their number first."""
+    """A selector that picks among all children spends their number first."""
     match selector:
         case NameSelector(name=name):
             return lambda value, _: (value[name],) if isinstance(value, dict) and name in value else ()
@@ -224,7 +224,7 @@ def _spent(values: Collection[Any], evaluation: _Evaluation, each: int = 1) -> C
 
 
 def _test(expression: Expression) -> Test:
-    """Does a value pass?"""
+    """Whether a value passes the filter."""
     match expression:
         case FilterExpression(expression=inner):
             return _test(inner)

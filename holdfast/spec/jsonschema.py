@@ -1,4 +1,4 @@
-"""JSON Schemas that authors write: whether one can be used, and what of a value does not fit it.
+"""JSON Schemas written by authors: whether a schema is valid, and which parts of a value do not match it.
 
 Knows the keywords of draft 2020-12, and the library that judges values; it is imported when the first such schema is
 met. Must not know what a schema is for.
@@ -29,7 +29,7 @@ SCHEMA_DEPTH_MAX: Final = 128  # references included
 PATTERN_BYTES_MAX: Final = 256 * 1024  # of a compiled regular expression
 ALL_MISFITS_WORK_MAX: Final = 100_000  # beyond it only the first problem is reported: each is expensive
 MISFITS_MAX: Final = 100
-CHARS_READ: Final = 64  # of a text are as much work as one more value,
+CHARS_READ: Final = 64  # characters of a text that count as one more value
 CHARS_MATCHED: Final = 4  # or these, where a regular expression goes through them
 OPTIONS_SHOWN_MAX: Final = 10
 
@@ -43,7 +43,7 @@ TYPES: Final[dict[str, tuple[type, ...]]] = {
     "null": (type(None),),
 }
 
-# What each keyword holds: a schema, many of them, or what the word says.
+# The type of each keyword: a schema, several schemas, or what the text says.
 _KEYWORDS: Final[dict[str, str]] = {
     **dict.fromkeys(
         ("additionalProperties", "items", "contains", "not", "if", "then", "else", "propertyNames"), "schema"
@@ -138,7 +138,7 @@ def keywords_schema() -> dict[str, Any]:
 
 
 def check_schema(schema: dict[str, Any], report: Report, at: Where, who: str) -> None:
-    """Report what is wrong with a schema."""
+    """Report the problems of a schema."""
     before, schema = len(report.problems), without_names(schema)
     Parts(report, schema).check(schema, at, who)
     if len(report.problems) == before:
@@ -146,7 +146,8 @@ def check_schema(schema: dict[str, Any], report: Report, at: Where, who: str) ->
 
 
 def check_whole(schema: Any, report: Report, at: Where, who: str, unwritten: int = 0) -> None:
-    """What can only be said of a schema whose parts are right. Places in it begin with so many unwritten keys."""
+    """Problems that can only be found in a schema whose parts are valid. Positions in it start with this many
+    implicit keys."""
     try:
         rules = count_rules(schema)
         if rules > limits.now.schema_rules_max and not report.is_stored:
@@ -339,7 +340,8 @@ class RecursiveSchema(Exception):
 
 
 def count_rules(root: Any) -> int:
-    """The schemas in a schema, each reference counted as what it leads to; raises RecursiveSchema, ValueError."""
+    """The number of schemas in a schema, with each reference counted as its target; raises RecursiveSchema or
+    ValueError."""
     known: dict[int, int] = {}
     around: set[int] = set()
 
@@ -399,7 +401,8 @@ class Judge:
         )
 
     def misfits(self, value: Any) -> list[Misfit]:
-        """What does not fit. Of a large value perhaps only the first thing, for the rest would take too long."""
+        """The mismatches of a value. For a large value perhaps only the first, because finding the rest would take
+        too long."""
         try:
             # as a run will see it; a value that holds itself ends here
             value = values.decode(values.encode(value))
@@ -435,7 +438,7 @@ class Judge:
 
 
 def _size(value: Any, chars: int) -> int:
-    """How many values a value holds, so many characters of a text counting for one."""
+    """How many values a value contains; a number of characters of a text counts as one."""
     stack, size = [value], 0
     while stack:
         top = stack.pop()

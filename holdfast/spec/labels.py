@@ -1,4 +1,4 @@
-"""Labels: the words by which runs are found. What a name and a value may be, in a definition and at a start alike."""
+"""Labels, by which runs can be found: the rules for names and values, for definitions and starts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class LabelProblem(NamedTuple):
 
 
 def label_problem(name: Any, value: Any) -> LabelProblem | None:
-    """What is wrong with one label, if anything is."""
+    """What is wrong with one label; None if it is valid."""
     for what, text in (("the name of a label", name), (f"label {name!a:.60}", value)):
         if not isinstance(text, str):
             return LabelProblem(

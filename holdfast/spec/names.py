@@ -1,6 +1,6 @@
-"""What every name that an author gives must be, in both notations: short, and of characters that can be shown.
+"""The rule for every name in both notations: short, and without characters that cannot be shown.
 
-Names become parts of paths, log lines, terminal output and headers. Knows nothing of what a name is looked up in.
+Names become parts of paths, log lines, terminal output and headers. Does not know where a name is looked up.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Final
 from holdfast.spec.policy import NAME_CHARS_MAX
 from holdfast.spec.problems import Report, Where, quoted
 
-# Those that move the cursor, break a line or turn the direction of what follows. A joiner within an emoji is none of them.
+# Characters that move the cursor, break a line or change the text direction. A joiner within an emoji is allowed.
 CONTROL_RANGES: Final = r"\u0000-\u001f\u007f-\u009f\u2028\u2029\u202a-\u202e\u2066-\u2069"
 _CONTROL: Final = re.compile(f"[{CONTROL_RANGES}]")
 

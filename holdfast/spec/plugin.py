@@ -49,7 +49,7 @@ def own_id(spec: ScheduleSpec) -> str:
 
 
 def name_problems(name: Any) -> list[Problem]:
-    """What is wrong with the name of a plugin."""
+    """Check the name of a plugin."""
     report = Report(None, "")
     if not isinstance(name, str) or not name.strip():
         hint = 'return a text, such as "daily-reports"'
@@ -65,7 +65,7 @@ def name_problems(name: Any) -> list[Problem]:
 
 
 def priority_problems(priority: Any) -> list[Problem]:
-    """What is wrong with the priority of a plugin."""
+    """Check the priority of a plugin."""
     is_whole = isinstance(priority, int) and not isinstance(priority, bool)
     if is_whole and 0 <= priority <= PRIORITY_MAX:
         return []
@@ -144,7 +144,7 @@ class PluginWorkflow(WorkflowSpec, frozen=True):
 
 
 def workflow_of(spec: ScheduleSpec, timeout_secs: float | None = None) -> WorkflowSpec:
-    """What a schedule of a plugin starts. It is tried once: whether to do something again is for the plugin to decide."""
+    """The workflow that a schedule of a plugin starts. It has one attempt: the plugin decides whether to retry."""
     assert isinstance(spec.trigger, PluginTrigger)
     call = ToolBody(tool_of(spec.trigger.plugin), {"ctx": "{{inputs}}"})
     limit = None if timeout_secs is None else float(timeout_secs)

@@ -1,7 +1,7 @@
 """How often a step is tried, how long it may take, and the limits of a definition.
 
-Knows the shape of a delay. Must not know which attempts were made, what an attempt answered, or jitter's
-chance: a delay here has no jitter; the caller adds it.
+Knows how delays grow. Must not know which attempts were made or their results. A delay here has
+no jitter; the caller adds it.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class RetryPolicy(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class StepPolicy(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What was said about the attempts of a step; nothing said means one attempt without a time limit."""
+    """The retry policy of a step; without one, a single attempt without a timeout."""
 
     timeout_secs: float | None = None
     retry: RetryPolicy | None = None
@@ -80,7 +80,7 @@ class StepPolicy(msgspec.Struct, frozen=True, omit_defaults=True):
         return self == NO_POLICY
 
     def within(self, container: StepPolicy) -> StepPolicy:
-        """This policy, with the time limit and the retries of a container where it has none of its own."""
+        """This policy, completed with the timeout and the retries of the enclosing container."""
         return msgspec.structs.replace(
             self,
             timeout_secs=container.timeout_secs if self.timeout_secs is None else self.timeout_secs,

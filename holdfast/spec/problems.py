@@ -1,6 +1,6 @@
-"""Every problem of a definition: how it is found while keys are read, placed in the text, and worded.
+"""Collects the problems of a definition while its keys are read, with their position in the text and their wording.
 
-Knows places and how to say what is wrong. Must not know what any key means.
+Knows positions and wording. Must not know what a key means.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class Report:
         self._settled.add(pointer_to(at))
 
     def cannot_read(self, value: Any) -> None:
-        """Remember the texts in a part that has the wrong shape: a reference may mean what it would declare."""
+        """Remember the texts in a part that has the wrong shape: a reference may mean a name that it would declare."""
         stack = [value]
         while stack:
             match stack.pop():
@@ -268,8 +268,8 @@ def hint_for_type(kind: type[Any] | tuple[type[Any], ...], value: Any) -> str:
         is_number = isinstance(value, str) and value.replace(".", "", 1).isdecimal()
         return "write it without quotation marks" if is_number else "write a number, without a unit"
     if list in kinds:
-        return "write each entry in a line of its own that starts with `- `"
-    return "write `key: value`, each in a line of its own" if dict in kinds else "write one text"
+        return "write each entry on its own line, starting with `- `"
+    return "write `key: value`, each on its own line" if dict in kinds else "write one text"
 
 
 def quoted(text: Any) -> str:

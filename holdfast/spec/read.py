@@ -1,4 +1,4 @@
-"""YAML or JSON text → plain data that remembers where each value stood; and plain data → YAML text.
+"""YAML or JSON text → plain data with the position of each value; and plain data → YAML text.
 
     text ──► size, encoding, characters ──► parser events ──► values and their places ──► Document
                                             (one at a time)
@@ -140,7 +140,7 @@ def text_of(path: str | os.PathLike[str]) -> bytes:
     # to open a FIFO would wait for a writer, and to open a device may do anything
     _refuse_special(os.stat(path), path)
     with open(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK), "rb") as file:
-        _refuse_special(os.fstat(file.fileno()), path)  # what is there may be another one by now
+        _refuse_special(os.fstat(file.fileno()), path)  # the file may have been replaced since
         return file.read(limits.now.spec_bytes_max + 1)
 
 
@@ -206,7 +206,7 @@ def write(data: Any) -> str:
 
 
 class _Unreadable(Exception):
-    """The rest of the text cannot be read; the problem has been noted."""
+    """The rest of the text cannot be read; the problem has been recorded."""
 
 
 _FORBIDDEN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x84\x86-\x9f]|[\ud800-\udfff]|[\ufffe\uffff]")
@@ -251,7 +251,7 @@ def _mark_at(before: str) -> Mark:
 
 
 def _without_surrogates(text: str) -> str:
-    """Let JSON write 😀 as two escapes, which YAML forbids. Later columns of its line shrink by two."""
+    """Accept emoji that JSON writes as two escapes, which YAML forbids. Later columns of its line shrink by two."""
     if not _SURROGATE_PAIR.search(text) or not _is_json(text):
         return text  # in YAML the same characters may be plain text
 
@@ -320,7 +320,7 @@ def _mark_of(event: yaml.Event) -> Mark:
 
 
 class _Open(NamedTuple):
-    """A mapping or sequence whose end has not been read."""
+    """A mapping or sequence whose end has not been read yet."""
 
     value: dict[str, Any] | list[Any]
     place: Place
@@ -404,7 +404,7 @@ class _Builder:
             self.stop("invalid_key", "a mapping or list cannot be a key", mark, hint)
         if len(self._stack) >= JSON_DEPTH_MAX:
             message = f"the text is nested deeper than {JSON_DEPTH_MAX} levels"
-            self.stop("too_deep", message, mark, "use a workflow of its own for the inner part")
+            self.stop("too_deep", message, mark, "move the inner part to a separate workflow")
         self._refuse_extras(event, mark)
         value: dict[str, Any] | list[Any] = {} if type(event).__name__ == "MappingStartEvent" else []
         if event.anchor is not None:

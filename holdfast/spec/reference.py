@@ -57,7 +57,7 @@ def reference(text: str) -> Reference:
         root: Any = found[1]
         return Reference(root, _members(text, text[found.end() :]))
     if not text or text.startswith("$"):
-        raise ExprError(f"`{text[:40]}` is no reference", 0, _HINT)
+        raise ExprError(f"`{text[:40]}` is not a reference", 0, _HINT)
     return Reference("shared", _members(text, text if text.startswith("[") else f".{text}"))
 
 
@@ -111,7 +111,7 @@ def _members(text: str, rest: str) -> tuple[Member, ...]:
     while at < len(rest):
         part = _PART.match(rest, at)
         if part is None:
-            raise ExprError(f"`{text[:40]}` is no reference", len(text) - len(rest) + at, _HINT)
+            raise ExprError(f"`{text[:40]}` is not a reference", len(text) - len(rest) + at, _HINT)
         name, index, quoted = part.groups()
         members.append(int(index) if index is not None else name or _ESCAPE.sub(r"\1", quoted))
         at = part.end()

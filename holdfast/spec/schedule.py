@@ -98,7 +98,7 @@ class ScheduleFile(msgspec.Struct, frozen=True):
 
 
 def schedules_from_text(text: str | bytes, source: str = "") -> ScheduleFile:
-    """Read one file; raise InvalidSpec with every problem of it, those of ids and paths that occur twice included."""
+    """Read one file; raise InvalidSpec with every problem, including ids and paths that occur twice."""
     return schedules_from_document(look_at(text, source))
 
 
@@ -202,7 +202,7 @@ def schedule_from_stored(text: str | bytes) -> ScheduleSpec:
 
 
 def check_together(schedules: Iterable[ScheduleSpec]) -> list[Problem]:
-    """What is wrong with schedules only together, over all files: an id or a webhook path that occurs twice."""
+    """Problems of several schedules together, over all files: an id or a webhook path that occurs twice."""
     problems: list[Problem] = []
     ids: dict[str, ScheduleSpec] = {}
     paths: dict[str, ScheduleSpec] = {}
@@ -219,7 +219,7 @@ def check_together(schedules: Iterable[ScheduleSpec]) -> list[Problem]:
 
 
 def check_signed(schedules: Iterable[ScheduleSpec]) -> list[Problem]:
-    """What a server that requires API keys refuses: webhooks that anyone could post to, unless the author allows it."""
+    """Problems on a server that requires API keys: webhooks that anyone could post to, unless the author allows it."""
     hint = "add `secret_env: NAME` to its trigger, or `allow_unsigned: true` to the schedule"
     return [
         spec.problem(
@@ -236,7 +236,8 @@ def check_signed(schedules: Iterable[ScheduleSpec]) -> list[Problem]:
 
 
 def check_reach(schedules: Iterable[ScheduleSpec]) -> list[Problem]:
-    """What a server that requires API keys refuses from its callers: triggers that read its files or run its code."""
+    """Problems on a server that requires API keys, for schedules from callers: triggers that read its files or run
+    its code."""
     return [
         spec.problem(
             "operators_only",
@@ -337,7 +338,7 @@ def _calendars(fields: Fields) -> dict[str, Exclude]:
 def _schedule(data: Any, report: Report, at: Where, calendars: Mapping[str, Exclude]) -> ScheduleSpec:
     place = Place(report.document, report.source, at)
     if not isinstance(data, dict):
-        hint = "write `id`, `workflow` and `trigger`, each in a line of its own"
+        hint = "write `id`, `workflow` and `trigger`, each on its own line"
         report.add("wrong_type", at, f"a schedule must be a mapping, not {type_name(data)}", hint)
         return ScheduleSpec("", "", _NO_TRIGGER, place=place)
     name = data.get("id")
@@ -482,7 +483,7 @@ def _check_path(path: str, fields: Fields) -> None:
     """Literal paths that the server does not answer itself."""
     if not path:
         return
-    message, hint = "", "write a path of its own, such as /hooks/upload"
+    message, hint = "", "write its own path, such as /hooks/upload"
     if not path.startswith("/"):
         message, hint = "webhook path must start with '/'", f"write /{path}"
     elif path.split("/")[1] in SERVER_PATHS or path == "/":
@@ -529,7 +530,7 @@ def _with_calendars(exclude: Exclude, fields: Fields, calendars: Mapping[str, Ex
 
 
 def _check(spec: ScheduleSpec, fields: Fields) -> None:
-    """What the keys of one schedule must be together."""
+    """Check the rules between the keys of one schedule."""
     for key, noun in (("id", "schedule id"), ("workflow", "workflow name")):
         text = getattr(spec, key)
         if isinstance(fields.data.get(key), str):

@@ -1,7 +1,7 @@
 """Every key of a schedule file: what it may hold, which kinds of trigger have it, and a sentence about each.
 
-These tables are what schedules are read by, and what JSON Schema shows to editors. Must not know how a file is read, or whether two schedules
-go together.
+These tables define how schedules are read and the JSON Schema for editors. Must not know how a file is read, or whether two schedules
+conflict.
 """
 
 from __future__ import annotations
@@ -246,7 +246,7 @@ class Moments(NamedTuple):
 
 
 class Stretches(NamedTuple):
-    """A list of stretches of time. One that cannot be read has been reported, and is left out."""
+    """A list of periods. An invalid one has been reported, and is omitted."""
 
     def read(self, fields: Fields, key: str) -> tuple[Between, ...] | None:
         found = ListOf(Between, BETWEEN_KEYS).read(fields, key)
@@ -354,9 +354,9 @@ TRIGGER_KEYS: Final[Kinds] = {
 # What plugins declare, one mapping for each schedule.
 PLUGIN_KEYS: Final[Table] = {
     "id": Key(Text(chars_max=NAME_CHARS_MAX), "The name of the schedule, unique in the plugin.", required=True),
-    "description": Key(Text(chars_max=DESCRIPTION_CHARS_MAX), "What it is for."),
+    "description": Key(Text(chars_max=DESCRIPTION_CHARS_MAX), "The purpose of the schedule."),
     "cron": Key(CronText(), "A cron expression of 5, 6 or 7 fields, a name such as @daily, or an interval such as 30s.", required=True),
-    "jitter_ms": Key(Whole(0, 1_000 * SECS_MAX), "Each fire is later than its time by up to so many milliseconds."),
+    "jitter_ms": Key(Whole(0, 1_000 * SECS_MAX), "Delays each fire by a random number of milliseconds, up to this value."),
     "missed_run_policy": Key(Choice(get_args(MissedRunPolicy)), "What to do with occurrences that were due while no engine was running."),
     "locking": Key(Choice(get_args(Locking)), "Which nodes fire: one of them, or with node_local each for itself."),
     "config_json": Key(Text(chars_max=CONFIG_CHARS_MAX), "For the plugin itself; never parsed."),

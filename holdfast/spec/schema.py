@@ -1,6 +1,6 @@
 """The notations as JSON Schemas (draft 2020-12), by which editors complete and check definitions.
 
-Knows how to say in JSON Schema what the tables of the notation say. Must not know any key by name beyond those that
+Knows how to express the tables of the notation in JSON Schema. Must not know any key by name beyond those that
 identify the kind of a step or node. What depends on names (references, unique ids, paths that parse) is beyond it.
 """
 
@@ -94,7 +94,7 @@ def _only(key: str, among: tuple[str, ...]) -> Schema:
 
 # ------------------------------------------------------------------------------------------------- the graph notation
 
-# what a key may hold that belongs to another kind
+# the type of a key that belongs to another kind
 _NOTHING: Final[Schema] = {"enum": [None, "", 0, False, [], {}]}
 
 
@@ -128,7 +128,7 @@ def _node() -> Schema:
 
 
 def _is_node_of(name: str) -> Schema:
-    """A node is of the kind that it says; one that says none is an executor."""
+    """A node has the kind that it names; without one it is an executor."""
     said: Schema = {"required": ["kind"], "properties": {"kind": {"const": name}}}
     return {"anyOf": [said, {"not": _says_kind()}]} if name == "executor" else said
 

@@ -1,4 +1,4 @@
-"""How much work the dear rules of a schema are. Knows which they are, and what they cost in the library that applies them.
+"""Estimates the work of a schema's expensive rules. Knows which rules are expensive, and their cost in the library.
 
 The library compares numbers digit by digit, unless both are small and whole: that takes a hundred times as long as a plain
 rule, and grows with the square of the digits. Some formats take long too. So these are counted apart. One unit is
@@ -32,7 +32,7 @@ class Held(NamedTuple):
 
 
 class DearRules:
-    """Those of a schema."""
+    """The expensive rules of a schema."""
 
     def __init__(self, schema: Any, parts_of: PartsOf) -> None:
         self._compared = _most_met(schema, parts_of, _compared)

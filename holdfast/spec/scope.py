@@ -1,6 +1,6 @@
-"""Which names can be seen from where.
+"""Which names are visible at which point of a definition.
 
-Knows the tree, and the order in which its steps run. Must not know how names are written, or what they yield
+Knows the tree, and the order in which its steps run. Must not know how names are written, or their values
 in a run.
 """
 
@@ -28,7 +28,7 @@ class StepAddress(NamedTuple):
 
 
 class _Home(NamedTuple):
-    """One of the blocks that a step stands in: the step that it belongs to, and which of its blocks it is."""
+    """A block that contains a step: the step that the block belongs to, and which of its blocks it is."""
 
     step: str
     number: int
@@ -84,7 +84,7 @@ class Scope:
         self._frames[-1].tails.update(_seen_after(step))
 
     def lookup(self, name: str) -> Literal["binding", "input", "step"] | None:
-        """What a bare name stands for."""
+        """The meaning of a bare name."""
         if self.binding(name) is not None:
             return "binding"
         if name in self._inputs:
@@ -136,7 +136,7 @@ class Scope:
         return loops[0] if loops else None
 
     def names(self) -> set[str]:
-        """All bare names that can be seen: what a misspelt one could have been."""
+        """All visible bare names: candidates for a misspelt one."""
         return self.step_ids() | self._inputs | {frame.binding for frame in self._frames if frame.binding}
 
     def step_ids(self) -> set[str]:

@@ -1,7 +1,7 @@
 """Plain data → records: the tree of steps is read by the tables of the notation.
 
-Knows how the kind of a step is found and what is said of a key that does not belong. Must not know what a key may
-hold, or whether a name leads somewhere: that is asked of the records.
+Knows how the kind of a step is determined and how a misplaced key is reported. Must not know what a key may
+hold, or whether a name is defined: that is checked on the records.
 """
 
 from __future__ import annotations
@@ -154,7 +154,7 @@ def _some(table: Table, rules: Kind) -> Table:
 
 
 def _unknown_step(fields: Fields) -> WorkflowStep:
-    """A step of an unknown kind: what it means cannot be said, but its id, its policy, the steps inside it and the keys
+    """A step of an unknown kind: its own keys cannot be interpreted, but its id, its policy, its inner steps and keys
     that no kind has can be read."""
     fields.expect(_keys_of_all(), required=("id",), blanks=lambda _: step_id_for(fields))
     read_table(POLICY_KEYS, fields)
@@ -221,7 +221,7 @@ def _keys_of_all() -> frozenset[str]:
 def _expect_keys(fields: Fields, kind: str, rules: Kind, certain: bool) -> None:
     own = {**STEP_KEYS, **rules.keys}
     common = {**POLICY_KEYS, **ANSWER_KEYS}
-    if not certain:  # what another kind would need is not missing
+    if not certain:  # keys that another kind would require are not missing
         for name in (*required_in(rules.keys), *rules.one_of):
             fields.report.settle((*fields.at, name))
     required = [name for name in required_in(own) if certain or name == "id"]

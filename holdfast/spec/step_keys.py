@@ -116,7 +116,7 @@ class Branches(NamedTuple):
 
 
 class Declaration(NamedTuple):
-    """What a run is given: one of two forms, of which a JSON Schema is the one that says something of the whole."""
+    """The inputs of a run in one of two forms; only a JSON Schema describes the whole object."""
 
     def read(self, fields: Fields, key: str) -> dict[str, Any] | None:
         return Mapped().read(fields, key)
@@ -177,7 +177,7 @@ class Lifetime(NamedTuple):
 
 
 def _ordered(first: str, last: str) -> Callable[[Fields, Any], None]:
-    """The rule that one number is no larger than another, by the names of their keys."""
+    """The rule that one number must not be larger than another, by the names of their keys."""
 
     def rule(fields: Fields, record: Any) -> None:
         small, large = getattr(record, first), getattr(record, last)
@@ -219,7 +219,7 @@ _TOOL: Final = Text(f"^{TOOL_NAME}$")
 
 SPEC_KEYS: Final[Table] = {
     "name": Key(_NAME, "The name of the workflow.", required=True),
-    "description": Key(Text(), "What the workflow is for."),
+    "description": Key(Text(), "The purpose of the workflow."),
     "inputs": Key(
         Declaration(),
         "The inputs of a run: name → {type, default, description, …}, or a JSON Schema of the whole object. "
@@ -249,7 +249,7 @@ SPEC_KEYS: Final[Table] = {
 STEP_KEYS: Final[Table] = {
     "id": Key(_NAME, "The name of the step, unique in the whole workflow.", required=True),
     "kind": Key(Text(), "The kind of the step. Not needed if `tool`, `service` or `workflow` is given."),
-    "description": Key(Text(), "What the step is for."),
+    "description": Key(Text(), "The purpose of the step."),
 }
 
 POLICY_KEYS: Final[dict[str, Key]] = {
@@ -329,7 +329,7 @@ _PARAMS: Final = Key(Arguments(), "The parameters of the service, with placehold
 _STEPS_OF_BODY: Final = Key(Steps(), "The steps inside.")
 _ON_ANY_FAIL: Final = Key(
     Choice(("abort", "continue")),
-    "Whether the first failure stops the rest, or all run to their end.",
+    "Whether the first failure stops the other items, or all items run to their end.",
 )
 _WAIT: Final = Key(Seconds(), "How long to wait.")
 

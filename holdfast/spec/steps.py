@@ -2,7 +2,7 @@
 
     Definition ─► steps ─► WorkflowStep ─► body ─► blocks of steps ─► …
 
-Knows what each kind of step holds and which steps stand inside which. Must not know the keys of the text, or
+Knows the fields of each kind of step and how steps are nested. Must not know the keys of the text, or
 what is allowed.
 """
 
@@ -217,7 +217,7 @@ class Origin:
 
 
 class Definition(msgspec.Struct, frozen=True):
-    """All that an author can say. A `WorkflowSpec` is one that can be read, checked and written."""
+    """Everything that an author can write. A `WorkflowSpec` adds reading, checking and writing."""
 
     name: str
     description: str = ""
@@ -278,7 +278,7 @@ def placed(steps: Iterable[WorkflowStep], at: Where, first: int = 0) -> Iterator
 
 
 def policy_inside(step: WorkflowStep, outer: StepPolicy) -> StepPolicy:
-    """What the call steps inside a step inherit, where the step itself inherits `outer`.
+    """The policy that call steps inside a step inherit, where the step itself inherits `outer`.
 
     The policy of a call step is then `step.policy.within(inherited)`. A branch passes on what it inherits.
     """

@@ -36,7 +36,7 @@ class Work:
         return int(getattr(limits.now, self.limit)) - self.left
 
     def weigh(self, value: Any) -> None:
-        """Spend what it costs to write all of a value."""
+        """Spend the cost of writing a whole value."""
         stack = [value]
         while stack:
             top = stack.pop()

@@ -93,7 +93,7 @@ class WorkflowSpec(Definition, frozen=True, dict=True):
         return self._texts[0]
 
     def stored(self) -> bytes:
-        """The text that `from_stored` reads: the order of its author, and what goes without saying left out."""
+        """The text that `from_stored` reads: keys in the author's order, without defaults."""
         return self._texts[1]
 
     @cached_property

@@ -1,6 +1,6 @@
-"""Backfills: the occurrences of a stretch of the past that have no run, and the request to fire them.
+"""Backfills: finds the occurrences of a past period that have no run, and fires them on request.
 
-What is missing is a set difference: the occurrences of the grid without those that the ledger has a run for, and without those that
+The missing occurrences are a set difference: all occurrences minus those that have a run in the ledger, minus those that
 will fire anyway. So a repeated request fires nothing twice. A request is durable when it is accepted: it is part of the
 cursor, and `due` fires its occurrences in order, at the rate that was asked for and as far as `max_concurrent` allows.
 """
@@ -30,7 +30,8 @@ LEDGER_PAGE: Final = 10_000
 
 
 class Backfill(msgspec.Struct, frozen=True):
-    """What a request fires: `count` occurrences, the first of which are listed. `settled` have a run or will get one."""
+    """What a backfill fires: `count` occurrences, the first of which are listed. `settled` occurrences have a run or
+    will get one."""
 
     count: int
     settled: int
@@ -78,7 +79,8 @@ class _Settled:
 
 
 async def find(store: Store, state: ScheduleState, since: Millis, until: Millis) -> Found:
-    """The occurrences of a schedule from `since` to `until` that have no run. Refuses what cannot be backfilled."""
+    """The occurrences of a schedule from `since` to `until` that have no run. Raises if the schedule cannot be
+    backfilled."""
     schedule, cursor = known(state.schedule.body), cursor_of(state)
     name = schedule.spec.id
     if schedule.clock is None:

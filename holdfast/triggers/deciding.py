@@ -1,4 +1,4 @@
-"""Decides about schedules that are due, one page after the other, and commits what was decided.
+"""Decides which occurrences of due schedules fire, one page of schedules after another, and commits the decisions.
 
     timer, end of a run,    ┌──────► query what is due, a page at a time
     edit, end of an outage ─┘             │
@@ -46,7 +46,7 @@ LOOK_AGAIN_MS: Final = 1_000  # after a query or a commit that failed
 
 
 class Decided(NamedTuple):
-    """What is to become of a schedule: the state that was read, and what `due` says about it."""
+    """A decision about a schedule: the state that was read, and the result of `due`."""
 
     state: ScheduleState
     known: Known
@@ -66,7 +66,7 @@ class Decided(NamedTuple):
     def firing(
         self, *entries: LedgerEntry, run: NewRun | None = None, cursor: Cursor | None = None
     ) -> Firing:
-        """What the commit of this decision writes beside a run."""
+        """The rows that the commit of this decision writes besides a run."""
         moved = cursor_row(self.key, cursor or self.due.cursor, self.due.next_at)
         skipped = (entry_of_stretch(self.key, row, self.now) for row in self.due.skipped)
         return Firing(
@@ -81,14 +81,15 @@ class Deciding(Service):
         self.timers = Timers(clock, by_hand=by_hand)
         self.timers.begin(lambda no: None, self.look, self.outages.cut, self.outages.slept_from)
         self.tally = Tally()
-        self.deciding = asyncio.Lock()  # one decision about a schedule at a time, whoever asks for it
+        # one decision about a schedule at a time, whether a timer or a command asks for it
+        self.deciding = asyncio.Lock()
         self.broken: dict[Key, str] = {}  # schedules that cannot be decided, and why
         self.run_counts: Counter[Key] = Counter()  # fires of this process
         self._wanted: dict[Key, None] = {}  # schedules that are to be asked although no timer is due
         self._owing: set[Key] = set()  # schedules with occurrences that wait for a run to end
         self._ended: set[Key] = set()  # schedules of which a run has ended while decisions were made
         self._looking: asyncio.Task[None] | None = None
-        self.is_open = False  # it fires by itself what is due
+        self.is_open = False  # whether it fires due schedules by itself
         self._is_held = False
         self._is_asked = self._is_closed = False
         self._has_begun = False
@@ -101,7 +102,7 @@ class Deciding(Service):
 
     @abstractmethod
     async def _start_all(self, decisions: list[Decided]) -> list[Firing]:
-        """Carry out decisions that fire; gives what is still to be written about them."""
+        """Carry out decisions that fire; returns those whose rows are still to be written."""
 
     @abstractmethod
     def _make_room(self, key: Key) -> None:
@@ -110,13 +111,13 @@ class Deciding(Service):
     # -------------------------------------------------------------------------------------------- open and close
 
     async def open(self, *, drive: bool) -> None:
-        """Fire what is due from now on, in the background."""
+        """Fire due schedules from now on, in the background."""
         if drive:
             self.is_open = True
             self.look()
 
     def hold(self) -> None:
-        """Fire nothing until `release`: what is due may be changed or deleted by files that are still to be read."""
+        """Fire nothing until `release`: files that are still to be read may change or delete due schedules."""
         self._is_held = True
 
     def release(self) -> None:
@@ -146,13 +147,13 @@ class Deciding(Service):
 
     @property
     def _tasks(self) -> list[asyncio.Task[None]]:
-        """What is in progress."""
+        """Background work in progress."""
         return [] if self._looking is None else [self._looking]
 
     # ---------------------------------------------------------------------------------------------------- asking
 
     def look(self) -> None:
-        """Fire what is due."""
+        """Fire due schedules."""
         self._is_asked = True
         if self._looking is None and self.is_open and not (self._is_held or self._is_closed):
             self._looking = asyncio.get_running_loop().create_task(self._look())
@@ -208,7 +209,7 @@ class Deciding(Service):
     # -------------------------------------------------------------------------------------------------- deciding
 
     async def _decide_page(self, now: Millis) -> bool:
-        """Decide about the schedules that are due, as many as one page has; was there any?"""
+        """Decide one page of due schedules; returns whether there were any."""
         async with self.deciding:
             self._ended.clear()  # before the read: it may not see the end of a run that ends meanwhile
             states = await self._read(now)
@@ -231,7 +232,7 @@ class Deciding(Service):
         return sorted(states.values(), key=_order)
 
     def decide(self, state: ScheduleState, now: Millis) -> Decided | None:
-        """What is to become of a schedule now; None if that cannot be said."""
+        """The decision about a schedule now; None if it cannot be made."""
         key = key_of(state.cursor)
         try:
             schedule = known(state.schedule.body)
@@ -248,7 +249,8 @@ class Deciding(Service):
             log.warning(
                 "schedule %s is paused: its last %d runs have failed", schedule.spec.id, state.cursor.failures
             )
-            cursor = paused(cursor, min(now, cursor.at))  # what is due and undecided is part of it
+            # the pause includes occurrences that are due and undecided
+            cursor = paused(cursor, min(now, cursor.at))
         running, outages = self.running(state), self.outages.stretches
         answer = due(schedule.clock, cursor, running, now, outages=outages)
         if len(answer.fires) > 1:  # a commit moves a cursor once: one run to each
@@ -260,7 +262,7 @@ class Deciding(Service):
     # ------------------------------------------------------------------------------------------------ carrying out
 
     async def carry_out(self, decisions: list[Decided]) -> None:
-        """Commit decisions: those that fire with their runs, the rest together. The caller holds `deciding`."""
+        """Commit decisions: those that fire with their runs, the others together. The caller holds `deciding`."""
         firing = [one for one in decisions if one.due.fires]
         rest = [one.firing() for one in decisions if not one.due.fires and one.is_changed]
         try:
@@ -301,7 +303,7 @@ class Deciding(Service):
         )
 
     async def commit(self, firings: Iterable[Firing], batch: Batch | None = None) -> None:
-        """Write decisions that start no run; those that another process has made are decided again."""
+        """Write decisions that start no run; schedules that another process has decided meanwhile are decided again."""
         batch = batch or Batch()
         batch.firings += firings
         while batch.has_rest:

@@ -1,7 +1,7 @@
 """The definitions of schedules: create or replace one or a whole set, delete.
 
-A command decides under the same lock as what fires by itself, and is durable when it returns. An edit keeps the cursor; what it does
-to it is known to schedule/control.py. Who may ask is the caller's to check.
+A command holds the same lock as automatic fires, and is durable when it returns. An edit keeps the cursor;
+schedule/control.py computes the new one. The caller checks permissions.
 """
 
 from __future__ import annotations
@@ -78,7 +78,8 @@ class Definitions:
         source: str = "",
         priority: int = PRIORITY,
     ) -> bool:
-        """Create a schedule, or replace one of the same origin: an edit keeps how far it has come. Is it new?"""
+        """Create a schedule, or replace one of the same origin; an edit keeps its progress. Returns whether it is
+        new."""
         declared = Declared(spec, source, priority)
         async with self._fires.deciding:
             row = await self._store.schedule(tenant, spec.id)
@@ -87,7 +88,7 @@ class Definitions:
         return row is None
 
     async def delete(self, tenant: str, schedule_id: str, *, origin: Origin = "api") -> None:
-        """Delete a schedule. Its ledger stays, and says what of it will not fire any more."""
+        """Delete a schedule. Its ledger is kept, and records the occurrences that will not fire any more."""
         async with self._fires.deciding:
             row = await self.found(tenant, schedule_id)
             if row.origin != origin:
@@ -108,9 +109,10 @@ class Definitions:
         )
 
     async def swap(self, tenant: str, origin: Origin, source: str, declared: Sequence[Declared]) -> Plan:
-        """Make a set of schedules what was declared, in one commit: those of an origin whose source is `source`, or in it.
+        """Make the stored schedules of an origin and `source` equal to a declared set, in one commit.
 
-        Raises ManagedByFile or InvalidSpec, and changes nothing, if one of them has the id or the path of another schedule.
+        Raises ManagedByFile or InvalidSpec, and changes nothing, if one of them has the id or the path of another
+        schedule.
         """
         async with self._fires.deciding:
             plan = await self.plan(tenant, origin, source, declared)
@@ -193,7 +195,7 @@ class Definitions:
         return Firing(cursor=cursor_row(key, cursor, next_at))
 
     async def _replaced(self, state: ScheduleState, new: Known) -> Firing:
-        """The cursor of a schedule under another definition. What is due under the old one fires first."""
+        """The cursor of a schedule under a new definition. Occurrences that are due under the old one fire first."""
         await self._fires.begin()
         old, now = known(state.schedule.body), self._clock.now()
         while old.clock is not None and new.clock is not None:
@@ -233,7 +235,8 @@ class Definitions:
     async def _discarded(
         self, old: Known, cursor: Cursor, reason: Reason
     ) -> tuple[Cursor, tuple[Skipped, ...]]:
-        """A cursor that owes nothing, and the rows of what it owed. There may be a million of them: some at a time."""
+        """A cursor without pending occurrences, and the ledger rows for those it had. There may be a million of them,
+        so they are written in parts."""
         assert old.clock is not None
         rows: list[Skipped] = []
         while cursor.owes:
@@ -285,7 +288,7 @@ class Definitions:
     def _row(
         self, tenant: str, declared: Declared, origin: Origin, before: ScheduleRow | None
     ) -> ScheduleRow:
-        """The row of a schedule; the one that is stored if nothing of it changes."""
+        """The row of a schedule; the stored one if nothing changes."""
         spec, now = declared.spec, self._clock.now()
         row = ScheduleRow(
             tenant,

@@ -112,7 +112,7 @@ class Watching:
         self._problem = problem
 
     async def _look(self) -> float | None:
-        """Report what has arrived; gives the seconds after which to look again although no notice comes."""
+        """Report files that have arrived; returns the seconds after which to scan again even without a notification."""
         try:
             found = await in_thread(arrivals, str(self._folder), self._trigger.pattern)
             due, left = self._stillness.due(found, self._clock.monotonic())
@@ -168,5 +168,5 @@ class Watching:
 
 
 def _decided_up_to(one: Arrival, young: set[Arrival]) -> int:
-    """The time up to which every file is decided once this one is: not beyond one that does not stand still yet."""
+    """The time up to which all files are decided once this one is: not beyond a file that is still changing."""
     return min([one.changed_ns, *(other.changed_ns - 1 for other in young)])

@@ -1,7 +1,7 @@
-"""Fires schedules: an occurrence that is due becomes a run, with its cursor and its row of the ledger in one commit.
+"""Fires schedules: starts a run for a due occurrence, and commits the run, the cursor and the ledger row together.
 
-Knows how runs are started and counted; which schedules are due, and what of them fires, is known to deciding.py, and what an
-occurrence starts to starting.py.
+Knows how runs are started and counted. deciding.py knows which schedules are due and which occurrences fire;
+starting.py knows what an occurrence starts.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from holdfast.triggers.starting import Occasion, Target, Targets, detail_of, is_
 
 log = logging.getLogger("holdfast")
 
-# runs that begin in one turn of the loop: they are durable before the rest have begun
+# runs started in one turn of the loop: they are durable before more are started
 BEGUN_AT_ONCE: Final = 64
 
 Cancel = Callable[..., Awaitable[None]]
@@ -68,7 +68,7 @@ class Fires(Deciding):
         return Running(state.open, state.catchups, self.run_counts[key_of(state.cursor)])
 
     async def _start_all(self, decisions: list[Decided]) -> list[Firing]:
-        """Start the runs of decisions; gives what is to be written about those that cannot be started."""
+        """Start the runs of decisions; returns the decisions whose run could not be started."""
         tasks: list[asyncio.Task[Firing | None]] = []
         for start in range(0, len(decisions), BEGUN_AT_ONCE):
             some = decisions[start : start + BEGUN_AT_ONCE]
@@ -92,7 +92,7 @@ class Fires(Deciding):
             return occasion, error
 
     async def _start(self, one: Decided, found: tuple[Occasion, Target | Exception]) -> Firing | None:
-        """Start the run of an occurrence; gives what is to be written if it cannot be started."""
+        """Start the run of an occurrence; returns the row to write if it could not be started."""
         occasion, target = found
         try:
             if isinstance(target, Exception):

@@ -1,4 +1,4 @@
-"""The kinds of trigger without a clock, each with what it needs while its schedules exist: a path, a watched folder, a task.
+"""The trigger kinds without a clock, each with its resources while its schedules exist: a path, a watched folder, a task.
 
 Knows which schedules exist, hands each change to the part that serves its kind, and opens and closes these parts.
 """

@@ -87,7 +87,7 @@ class Delivery(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Delivered(NamedTuple):
-    """What became of an event. Of one that `is_repeated`, it is what became of it the first time."""
+    """The outcome of an event. If it `is_repeated`, the outcome of its first delivery."""
 
     outcome: LedgerOutcome
     reason: str = ""
@@ -96,7 +96,7 @@ class Delivered(NamedTuple):
     run_id: RunId | None = None
     is_repeated: bool = False
     in_flight: int = 0  # the open runs, of an event that is skipped because of them
-    placeholders: tuple[str, ...] = ()  # of a strict schedule: what the payload lacks
+    placeholders: tuple[str, ...] = ()  # of a strict schedule: placeholders that the payload lacks
 
 
 class Occurrences(ABC):
@@ -132,9 +132,9 @@ class Occurrences(ABC):
         """Make room for an event that waits."""
 
     async def deliver(self, delivery: Delivery) -> Delivered:
-        """Take an event in. What became of it is durable when this returns, unless it was skipped and may come again.
+        """Accept an event. Its outcome is durable when this returns, unless it was skipped and may be sent again.
 
-        Raises InvalidPayload, and Unavailable if nothing could be written.
+        Raises InvalidPayload, or Unavailable if nothing could be written.
         """
         before = await self._before(delivery)
         if before is not None:
@@ -215,7 +215,7 @@ class Occurrences(ABC):
         return await self._start(delivery, made)
 
     async def go_on(self, delivery: Delivery) -> Delivered | None:
-        """Decide about an event that has been waiting, under the lock of its schedule; None if it goes on waiting."""
+        """Decide a waiting event, under the lock of its schedule; None if it must wait longer."""
         assert delivery.row is not None
         tenant, spec = delivery.tenant, delivery.spec
         if not spec.enabled:

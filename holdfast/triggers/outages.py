@@ -1,4 +1,4 @@
-"""When no engine was awake: what schedules were due for then was missed, and is not merely late.
+"""Records when no engine was running: occurrences of that time are missed, not merely late.
 
     process down          from the last heartbeat to the opening of the next process
     machine suspended,    from the last reading of the clocks to the one at which the wall clock had moved
@@ -32,7 +32,7 @@ class Outages:
     def __init__(self, store: Store, committer: Committer, clock: Clock) -> None:
         self._store, self._committer, self._clock = store, committer, clock
         self.stretches: tuple[Outage, ...] = ()
-        self._slept_from: Millis | None = None  # the start of one that is not stored yet
+        self._slept_from: Millis | None = None  # the start of an outage that is not stored yet
 
     async def open(self) -> None:
         """Find out since when no engine was awake. Where nothing was due meanwhile, nothing is written."""

@@ -1,6 +1,6 @@
 """The payload of a trigger, from JSON text to the inputs of a run.
 
-A large payload is read and rendered in a process of its own, so that the event loop gets its turns: the inputs that come back
+A large payload is parsed and rendered in a separate process, so that the event loop is not blocked; the resulting inputs
 are usually small. Knows sizes and templates, not which kind of trigger a payload came from.
 """
 
@@ -27,7 +27,7 @@ class InvalidPayload(HoldfastError):
 
 
 async def rendered(text: bytes, inputs: Any, trigger: Mapping[str, Any]) -> Rendered:
-    """The inputs of a schedule with the payload and the rest of `trigger` filled in.
+    """Render the inputs of a schedule with the payload and the other members of `trigger`.
 
     Raises InvalidPayload, or LimitExceeded if the inputs would be too large. An empty payload is an empty object.
     """
@@ -59,7 +59,7 @@ def _rendered(text: bytes, inputs: Any, trigger: Mapping[str, Any]) -> Rendered:
 
 
 class _Heading(msgspec.Struct, array_like=True):
-    """What the other process is given in front of the payload."""
+    """The header before the payload, for the other process."""
 
     inputs: Any
     trigger: dict[str, Any]

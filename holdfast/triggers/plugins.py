@@ -1,4 +1,4 @@
-"""Scheduled plugins at work: their schedules are stored, and an occurrence of one starts a run of the plugin.
+"""Runs scheduled plugins: stores their schedules, and starts a run of the plugin for each occurrence.
 
 A schedule of a plugin is a schedule like any other: overlap, missed runs, crashes and the ledger are not known here. What a plugin
 declares is known to plugins/, and when it is due to fires.py.
@@ -64,13 +64,13 @@ class Plugins(Service):
             await self._register(self.loaded)
 
     async def close(self) -> None:
-        """Runs have been given back: let the plugins release what they hold."""
+        """Runs have been released: let the plugins release their resources."""
         if self.loaded is not None:
             loaded, self.loaded = self.loaded, None
             await clean_up(loaded.plugins)
 
     async def replace(self, found: Sequence[Found]) -> None:
-        """Take a plugin in the place of the one from the same source. If it cannot be used, the old one goes on."""
+        """Replace the plugin from the same source. If the new one cannot be used, the old one continues."""
         assert self.loaded is not None
         sources = {one.source for one in found}
         kept = [one for one in self.loaded.plugins if one.source not in sources]
@@ -78,18 +78,20 @@ class Plugins(Service):
         new = await load(found, besides=kept)
         if new.refused:
             for refused in new.refused:
-                log.error("%s%s", refused, "; the one that was loaded before goes on" if old else "")
+                log.error("%s%s", refused, "; the version that was loaded before continues" if old else "")
             return
         whole = Loaded((*kept, *new.plugins))
         add_tools(self._registry, new.plugins)
-        self._workflows |= _workflows_of(whole)  # until the commit, those of the old one may still be due
+        # until the commit, occurrences of the old one may still be due
+        self._workflows |= _workflows_of(whole)
         await self._register(whole)
         self.use(whole)
         await clean_up(old)
-        log.info("loaded anew: plugin %s", ", ".join(one.name for one in new.plugins))
+        log.info("reloaded plugin %s", ", ".join(one.name for one in new.plugins))
 
     async def _register(self, loaded: Loaded) -> None:
-        """Store what the plugins declare, in one commit. A schedule that none declares any more is gone, and keeps its ledger."""
+        """Store the schedules that the plugins declare, in one commit. A schedule that is no longer declared is
+        deleted, but its ledger is kept."""
         declared = [
             Declared(spec, f"{SOURCE}/{plugin.source}", plugin.priority)
             for plugin in loaded.plugins

@@ -1,4 +1,4 @@
-"""The rows that decisions about schedules write, made from what was decided: cursors, and entries of the ledger."""
+"""Builds the rows for decisions about schedules: cursors, and entries of the ledger."""
 
 from __future__ import annotations
 

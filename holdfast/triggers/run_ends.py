@@ -52,7 +52,7 @@ class RunEnds:
             self._door.ends = None
 
     def firings(self, resident: ResidentRun) -> list[Firing]:
-        """What the commit that ends a run writes for the schedules that wait for it."""
+        """The rows that the commit of a run's end writes for the schedules triggered by it."""
         run = resident.run
         about = {
             "run_id": run.id,

@@ -1,6 +1,6 @@
-"""What can be asked of schedules beside their definitions: pause, resume, fire now, backfill.
+"""Commands for schedules, besides their definitions: pause, resume, fire now, backfill.
 
-A command decides under the same lock as what fires by itself, and is durable when it returns.
+A command holds the same lock as automatic fires, and is durable when it returns.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ __all__ = ["Backfill", "Declared", "Fired", "Plan", "Schedules"]
 
 
 class Fired(NamedTuple):
-    """A run that was started by hand."""
+    """A run that was started manually."""
 
     run_id: RunId
     occurrence: str
@@ -57,7 +57,7 @@ class Schedules(Definitions):
         )
 
     async def resume(self, tenant: str, schedule_id: str, *, missed: bool = False) -> None:
-        """Let a paused schedule fire again; with `missed`, also what was due during the pause."""
+        """Resume a paused schedule; with `missed`, also fire the occurrences of the pause."""
         await self._settle_and_move(
             tenant,
             schedule_id,
@@ -114,9 +114,10 @@ class Schedules(Definitions):
             await self._fires.carry_out(decisions)
 
     async def fire(self, tenant: str, schedule_id: str, payload: Any = msgspec.UNSET) -> Fired:
-        """Start a run of a schedule now, whether or not it is paused. Its next occurrence stays what it is.
+        """Start a run of a schedule now, whether or not it is paused. The time of its next occurrence does not
+        change.
 
-        Raises AtLimit if as many runs are open as may be, and whatever a start can raise.
+        Raises AtLimit if the limit of open runs is reached, and every error that a start can raise.
         """
         return await self._fire(tenant, schedule_id, payload, "manual")
 

@@ -55,7 +55,7 @@ class Skips:
                 batch = Batch()
                 batch.firings = [Firing((_entry(*key, self._stretches[key]),)) for key in keys]
                 await self._committer.commit(batch)
-        except HoldfastError as error:  # the senders know; what the ledger lacks is a number
+        except HoldfastError as error:  # the senders got an error; only the count in the ledger is missing
             log.warning("skipped events could not be written to the ledger: %s", error)
         finally:
             self._writing = None

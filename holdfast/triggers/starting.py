@@ -45,7 +45,7 @@ def known(body: str) -> Known:
 
 
 class Occasion(NamedTuple):
-    """What a schedule fires for: the occurrence, its payload, and the counts of its runs so far."""
+    """Why a schedule fires: the occurrence, its payload, and the counts of its runs so far."""
 
     tenant: str
     spec: ScheduleSpec
@@ -71,7 +71,7 @@ class Occasion(NamedTuple):
 
 
 class Target(NamedTuple):
-    """What an occurrence starts. `warnings` go into its row of the ledger."""
+    """What an occurrence starts. `warnings` are stored in its ledger row."""
 
     definition: Definition
     inputs: dict[str, Any]
@@ -79,7 +79,7 @@ class Target(NamedTuple):
     warnings: tuple[str, ...] = ()
 
 
-# Finds what an occurrence starts; None leaves it to the next one. The last one looks for a published workflow.
+# Finds what an occurrence starts; None passes on to the next finder. The last one searches the published workflows.
 Resolver = Callable[[Occasion], Awaitable[Target | None]]
 
 
@@ -103,7 +103,8 @@ class Targets:
         self.resolvers: list[Resolver] = []
 
     async def of(self, occasion: Occasion, rendered: Rendered | None = None) -> Target:
-        """What an occurrence starts; raises if it cannot be started. `rendered` are its inputs, if they are known."""
+        """Determine what an occurrence starts; raises if it cannot be started. `rendered` are its inputs, if they are
+        known."""
         for resolver in self.resolvers:
             if (found := await resolver(occasion)) is not None:
                 return found
@@ -156,7 +157,7 @@ def is_final(error: BaseException) -> bool:
 
 
 def detail_of(*, message: str = "", warnings: tuple[str, ...] = (), shifted_from: str = "") -> str | None:
-    """What a row of the ledger says beside its columns, as JSON."""
+    """The JSON details of a ledger row."""
     said = {"message": message[:MESSAGE_CHARS_MAX], "warnings": warnings, "shifted_from": shifted_from}
     kept = {key: value for key, value in said.items() if value}
     return encode(kept).decode() if kept else None

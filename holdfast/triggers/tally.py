@@ -1,4 +1,4 @@
-"""What became of occurrences since the process began, and how late runs started: for metrics.
+"""Counts the outcomes of occurrences since the process started, and how late their runs started, for metrics.
 
 Labels are bounded: schedules beyond the first hundred are `other`. Knows numbers, not where they are shown.
 """
@@ -37,7 +37,7 @@ class Tally:
         self.late_secs += secs
 
     def skipped(self, schedule_id: str, before: Cursor, rows: tuple[Skipped, ...]) -> None:
-        """Occurrences were skipped. The row of a stretch that grew contains those that were counted before."""
+        """Occurrences were skipped. A row that covers a growing period includes occurrences that were counted before."""
         counted = {row.first: row.count for row in (before.skipping, before.dropping) if row is not None}
         for row in rows:
             self.add(schedule_id, "skipped", row.reason, row.count - counted.get(row.first, 0))

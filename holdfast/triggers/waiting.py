@@ -1,4 +1,4 @@
-"""Events that wait, until a run of their schedule ends or their delay has passed: rows of the ledger that are started later.
+"""Starts events that wait until a run of their schedule ends or a delay has passed. They are stored as ledger rows.
 
 Knows when to try; whether there is room, and what an event starts, is decided by occurrences.py. The schedules that have such
 events are known here by name, so the end of any other run costs nothing; after a restart they are read from the ledger.
@@ -150,7 +150,8 @@ class Waiting:
         return await self._occurrences.go_on(delivery) is not None
 
     async def _forget(self, tenant: str, schedule_id: str) -> None:
-        """Nothing waits for a run any more; what is delayed still waits. An event may begin to wait while this is read."""
+        """No event waits for a run any more; delayed events still wait. Another event may start to wait during the
+        read."""
         self._known.discard((tenant, schedule_id))
         if await self._store.buffered(tenant, schedule_id, SLOT, END_OF_TIME, 1):
             self.note(tenant, schedule_id)

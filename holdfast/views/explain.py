@@ -1,4 +1,4 @@
-"""Why a run is not moving: for everything open, what it waits for, since when, until when, and what would unblock it.
+"""Explains why a run makes no progress: for each open step, what it waits for, since when, until when, and what unblocks it.
 
 Reads committed rows and the lock of the file. Changes nothing, starts nothing.
 """
@@ -240,7 +240,7 @@ def _unblocks(run: Run, path: str, wait: state.Wait) -> str:
     """Return what would end a wait, with a command that does it."""
     detail = decode(wait.detail) or {}
     if wait.kind == "callback":
-        looked = f", or what is at {detail['poll_url']}" if "poll_url" in detail else ""
+        looked = f", or a result at {detail['poll_url']}" if "poll_url" in detail else ""
         when = f", expected after {detail['estimated_secs']:g} s" if "estimated_secs" in detail else ""
         command = f"holdfast resume {shlex.quote(wait.name)} --result JSON"
         return f"the result of task {wait.name!r}{looked}{when}: {command}"
@@ -320,7 +320,7 @@ def _of_the_run(run: Run, row: RunRow, around: Around, *, is_driven: bool) -> li
         until = min((at for key, at in run.timers.items() if key.startswith("grace ")), default=None)
         word = "cancelling" if run.ending == "cancelled" else run.ending
         reasons.append(
-            Reason("", word, run.at, until, "the answer of what is at work, or the end of its grace")
+            Reason("", word, run.at, until, "the end of the running attempts, or of their grace period")
         )
     go_on = f"holdfast run --continue {row.id}"
     if around.pid is None:
@@ -407,7 +407,7 @@ class _Looker:
         if (job := self._around.jobs.get(path)) is not None and job.attempt == step.attempt:
             return self._at_a_worker(path, job)
         if not self._is_driven:
-            text = f"going on with the run; attempt {step.attempt} was at work when its process ended"
+            text = f"continuing the run; attempt {step.attempt} was running when its process ended"
             return self._reason(path, "lost", None, text)
         if (line := self._around.line_of(self._run.no, path)) is not None:
             return self._reason(path, "slot", None, f"a free place: {line[1]:,} are taken (limit {line[0]})")
@@ -447,7 +447,7 @@ class _Looker:
             due = self._run.timers.get(timer_key("suspect", path))
             text = f"its turn to run alone; {step.lost} processes ended while it was at work"
             return self._reason(path, "suspect", due, text)
-        return self._reason(path, step.reason or "slot", None, "a free place, when the run goes on")
+        return self._reason(path, step.reason or "slot", None, "a free slot, when the run continues")
 
     def _reason(self, path: str, reason: str, until: Millis | None, unblocks: str) -> Reason:
         return Reason(path, reason, self._since.get(path, self._run.at), until, unblocks)

@@ -1,4 +1,5 @@
-"""What only the process that drives the runs knows of them, and what it lets a caller wait for. Nothing here is stored."""
+"""What only the process that drives the runs knows about them, and what a caller can wait for. Nothing here is
+stored."""
 
 from __future__ import annotations
 

@@ -38,9 +38,7 @@ async def output_text(store: Store, plan: Plan, run: Run) -> bytes:
     return Draft(plan, run, run.at).outputs_of("", READ_BYTES_MAX)
 
 
-UNSHOWN: Final = (
-    "the output is too large to be shown: an earlier release let it become so; read the steps one by one"
-)
+UNSHOWN: Final = "the output is too large to be shown, because an earlier release had a higher limit; read the steps one by one"
 
 
 async def whole_run(store: Store, run: Run) -> Run:

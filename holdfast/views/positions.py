@@ -1,4 +1,4 @@
-"""Where a reader of events is, so that it can go on from there: the `id` of a server-sent event.
+"""The position of an event reader, from which it can continue: the `id` of a server-sent event.
 
     41      all events of row 41 were sent
     41.1    and one event of the next row

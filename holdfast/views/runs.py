@@ -168,14 +168,14 @@ class Diff(msgspec.Struct, frozen=True):
 
 
 class Preview(msgspec.Struct, frozen=True):
-    """What a rerun would take over and what it would run: top-level steps, and paths inside a step that runs in part."""
+    """What a rerun would copy and what it would run: top-level steps, and paths inside a step that runs in part."""
 
     copied: list[str]
     runs: list[str]
 
 
 class Queries:
-    """`memory` is that of the engine of this process, if it drives the file; without it, the file is only read."""
+    """`memory` is that of the engine of this process, if it drives the runs; without it, the file is only read."""
 
     def __init__(
         self, store: Store, plans: Plans, memory: Memory | None = None, artefacts: Artefacts | None = None
@@ -228,7 +228,7 @@ class Queries:
 
     async def wait_for(self, tenant: str, run_id: str, seconds: float, *, or_pause: bool = False) -> RunView:
         """Return the run when it has finished, or as it is when the time is up; with `or_pause` also once it waits only for callbacks."""
-        assert self._memory is not None, "a file without an engine has nothing to wait for"
+        assert self._memory is not None, "cannot wait for a run of a file that is only read"
         row = await self._row(tenant, run_id)
         try:
             async with asyncio.timeout(min(seconds, limits.now.wait_secs_max)):
@@ -365,7 +365,7 @@ class Queries:
         return Page(lines[:limit], str(lines[limit - 1].n) if len(lines) > limit else None)
 
     async def preview(self, tenant: str, run_id: str, again: Again | None = None) -> Preview:
-        """Return what a rerun would take over and run; raise what the rerun would raise."""
+        """Return what a rerun would copy and run; raise what the rerun would raise."""
         row = await self._row(tenant, run_id)
         if row.status not in TERMINAL:
             raise RunIsOpen(row.id, row.status)
@@ -413,7 +413,7 @@ class Queries:
             found = await self.store.workflow_by_id(tenant, name)
         if found is None:
             near = did_you_mean(name, await self.store.workflow_names(tenant, NAMES_LOOKED_AT_MAX))
-            raise NotFound(f"there is no workflow {name!a} here" + (f"; {near}" if near else ""))
+            raise NotFound(f"there is no workflow {name!a}" + (f"; {near}" if near else ""))
         return await self._view(tenant, found)
 
     async def _view(self, tenant: str, workflow: Workflow) -> WorkflowView:
@@ -436,7 +436,7 @@ class Queries:
         """Return a release by its id."""
         found = await self.store.release_by_id(tenant, release_id) if is_text(release_id) else None
         if found is None:
-            raise NotFound(f"there is no release {release_id!a} here")
+            raise NotFound(f"there is no release {release_id!a}")
         return found
 
     async def definition(
@@ -448,7 +448,7 @@ class Queries:
         if number is not None:
             release = await self.store.release(tenant, view.workflow.name, number)
         if release is None:
-            what = "has nothing published" if number is None else f"has no release {number}"
+            what = "has no published release" if number is None else f"has no release {number}"
             raise NotFound(f"the workflow {name!a} {what}")
         found = await self.store.definition(tenant, release.version)
         assert found is not None, f"the definition of {release.id} is missing"
@@ -594,7 +594,7 @@ def wanted_of(status: str | None, workflow: str | None, number: int | None, labe
             f"no run has the status {status!r}; {hint or 'one of ' + ', '.join(sorted(OPEN | TERMINAL))}"
         )
     if number is not None and workflow is None:
-        raise InvalidInputs("a number is that of a release: name the workflow too")
+        raise InvalidInputs("a release number needs the name of its workflow")
     name, equals, value = (label or "").partition("=")
     if label is not None and not name:
         raise InvalidInputs(f"a label is given as name or name=value, not {label!r}")
@@ -642,7 +642,7 @@ def number_of(cursor: str) -> int:
     except ValueError:
         number = -1
     if not 0 <= number < 2**62 or cursor != cursor_of(number):
-        raise InvalidInputs(f"{cursor!a:.50} is no cursor; take the one that the page before gave")
+        raise InvalidInputs(f"{cursor!a:.50} is not a cursor; use the one that the previous page returned")
     return number
 
 
@@ -654,7 +654,9 @@ def _text_of(cursor: str) -> str:
     try:
         return bytes.fromhex(cursor).decode()
     except ValueError:
-        raise InvalidInputs(f"{cursor!a:.50} is no cursor; take the one that the page before gave") from None
+        raise InvalidInputs(
+            f"{cursor!a:.50} is not a cursor; use the one that the previous page returned"
+        ) from None
 
 
 def _page(limit: int, name: str = "page_max") -> int:

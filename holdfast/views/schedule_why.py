@@ -31,7 +31,7 @@ Outcome = Literal[
     "fired", "skipped", "failed", "buffered", "waiting", "undecided", "will_fire", "will_not_fire", "not_due", "unknown"
 ]  # fmt: skip
 
-# Every reason that a row of the ledger can have: what happened, and what to do about it.
+# Every reason in a ledger row: what happened, and what to do about it.
 REASONS: Final[dict[str, tuple[str, str]]] = {
     "overlap": (
         "as many runs of the schedule were open as max_concurrent allows",
@@ -75,7 +75,7 @@ TICKS_MAX: Final = 500
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """What became, or would become, of one occurrence, or of a stretch of them for one reason."""
+    """The past or expected outcome of one occurrence, or of a period of occurrences with the same reason."""
 
     outcome: Outcome
     message: str
@@ -102,7 +102,7 @@ class WhyQueries:
         self._store, self._queries = store, queries
 
     async def why(self, tenant: str, schedule_id: str, when: str | None, limit: int) -> Why:
-        """What became of the last occurrences; with `when`, of one occurrence or of those of one day, past or to come."""
+        """The outcomes of the last occurrences; with `when`, of one occurrence or of one day, past or future."""
         try:
             view = await self._queries.schedule(tenant, schedule_id)
         except NotFound:
@@ -210,7 +210,8 @@ def _range(when: str, timezone: str) -> tuple[int, int]:
 
 
 def _verdicts(view: ScheduleView, slot: str, rows: list[LedgerRow], first: int, last: int) -> list[Verdict]:
-    """What became of everything in a slot that was due from `first` to `last`. A slot without a cursor has only its rows."""
+    """The outcomes of all occurrences in a slot that were due from `first` to `last`. A slot without a cursor has
+    only its rows."""
     covering = [row for row in rows if (row.until or row.scheduled_at) >= first]
     found = [verdict(row, view) for row in covering]
     clock = view.clock
@@ -244,7 +245,7 @@ def _ticks(grid: Grid, first: int, last: int) -> list[Tick]:
 
 
 def _undecided(view: ScheduleView, clock: Schedule, grid: Grid, tick: Tick) -> Verdict:
-    """An occurrence that has no row in the ledger: it is still to come, waits, or is no longer known."""
+    """An occurrence without a row in the ledger: it is in the future, waits, or is no longer known."""
 
     def said(outcome: Outcome, message: str, reason: str = "", hint: str = "") -> Verdict:
         at, local = Millis(tick.at), local_text(tick.at, zone(view.timezone))

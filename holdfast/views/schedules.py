@@ -1,4 +1,4 @@
-"""Schedules and what became of their occurrences, read from committed rows.
+"""Schedules and the outcomes of their occurrences, read from committed rows.
 
 Knows rows and how they are put together for a reader; when a schedule is due is asked of schedule/. Writes nothing; lists are pages
 of bounded size.
@@ -81,7 +81,7 @@ class ScheduleView(msgspec.Struct, frozen=True):
 
     @property
     def notes(self) -> list[Problem]:
-        """What is probably not intended about it."""
+        """Warnings about it."""
         return notes_on(self.spec, self.as_of)
 
     @property
@@ -138,9 +138,11 @@ class ScheduleQueries:
     async def ledger(
         self, tenant: str, schedule_id: str, *, cursor: str | None, limit: int, unfired: bool = False
     ) -> Page[LedgerRow]:
-        """What became of the occurrences of a schedule, the last decision first; also of a schedule that was deleted."""
+        """The outcomes of a schedule's occurrences, latest decision first; also of a deleted schedule."""
         if cursor is not None and not (cursor.isdecimal() and len(cursor) < 19):
-            raise InvalidInputs("this cursor is not one of an earlier page; leave it out to begin anew")
+            raise InvalidInputs(
+                "this cursor is not from an earlier page; omit it to start from the beginning"
+            )
         before = None if cursor is None else int(cursor)
         rows = await self._store.ledger(tenant, schedule_id, before, limit + 1, unfired=unfired)
         if not rows and before is None:
@@ -177,7 +179,7 @@ def words_of(spec: ScheduleSpec) -> list[str]:
 
 
 def detail_of(row: LedgerRow) -> dict[str, Any]:
-    """What a row says beyond its reason: a message, warnings."""
+    """The details of a row besides its reason: a message, warnings."""
     found = decode(row.detail) if row.detail else {}
     return found if isinstance(found, dict) else {}
 

@@ -197,7 +197,7 @@ async def test_a_link_of_a_cancelled_run_asks_nothing_any_more(ask: People) -> N
     link = await ask.link(run_id := await ask.waiting())
     await ask("POST", f"/api/v1/runs/{run_id}/cancel", {})
     page = await ask("GET", link)
-    assert page.status == 410 and b"not asked any more" in page.body
+    assert page.status == 410 and b"This approval is closed" in page.body
 
 
 async def test_of_many_who_use_a_link_at_once_one_decides(ask: People) -> None:

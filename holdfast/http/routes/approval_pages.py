@@ -1,7 +1,7 @@
-"""The pages of approval links, as text: the question with its form, and what became of it.
+"""The pages of approval links, as text: the question with its form, and its outcome.
 
-All that comes from elsewhere (a prompt, names, what was typed) stands in them as text. Knows the simple part of JSON Schema
-that makes a field; what fits is the runtime's to judge.
+Foreign text (a prompt, names, form values) is always escaped. Knows the simple part of JSON Schema that can be shown
+as fields; the runtime checks the values.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from holdfast.waits.approval_links import Question
 
 ABSENT: Final = object()
 PREFIX: Final = "form."  # before the names of fields that are the form's
-WHOLE: Final = "form"  # a form that is no object, as JSON
+WHOLE: Final = "form"  # a form that is not an object is edited as JSON
 
 _OUTCOMES: Final = {
     "approved": "This was approved.",
     "denied": "This was denied.",
     "answered": "This was answered.",
-    "cancelled": "This is not asked any more: the run went on without it, or was cancelled.",
+    "cancelled": "This approval is closed: the run continued without it, or was cancelled.",
 }
 
 
@@ -36,7 +36,7 @@ def nothing() -> str:
 
 
 def question(asked: Question, filled: Mapping[str, str] = {}, problem: str = "") -> str:
-    """The question, with what was filled in before if that was not right."""
+    """The question, with the values entered before if they were not valid."""
     told = f'<p class="problem" role="alert">{escape(problem)}</p>' if problem else ""
     reason = escape(filled.get("reason", ""))
     return _page(
@@ -50,7 +50,7 @@ def question(asked: Question, filled: Mapping[str, str] = {}, problem: str = "")
 
 
 def over(asked: Question) -> str:
-    """Somebody, perhaps by this very link, has answered, or nothing is asked any more."""
+    """The approval was answered, perhaps by this very link, or is no longer open."""
     at = "" if asked.resolved_at is None else f" ({time_text(asked.resolved_at)})"
     return said(asked, _OUTCOMES.get(asked.outcome or "", "This approval is closed.") + at)
 
@@ -92,7 +92,8 @@ def _page(title: str, body: str) -> str:
 
 
 def form_of(schema: Any, filled: Mapping[str, str]) -> Any:
-    """What was filled in, as the form that the schema asks for. Text that is no value of its field is left as it is."""
+    """The entered values, in the form that the schema describes. Text that is not a valid value of its field is kept
+    as it is."""
     if schema is None:
         return None
     properties = _properties(schema)

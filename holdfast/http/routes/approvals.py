@@ -1,7 +1,7 @@
 """`/approve/…`: links by which people answer approvals from a mail or a chat. GET shows the question, POST answers it.
 
-The signed link is the credential: no API key is needed. A scanner that opens every link decides nothing. Knows pages, forms and
-who may be given which link; what a link says and that it counts once is the runtime's.
+The signed link is the credential: no API key is needed. A mail scanner that opens every link decides nothing. Knows pages, forms and
+who may get which link; the runtime decides what an answer means, and that it counts once.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ HEADERS: Final = {
 
 
 class Filled(msgspec.Struct, frozen=True):
-    """What a page was sent back with."""
+    """The submitted form of a page."""
 
     fields: dict[str, str]
 

@@ -49,7 +49,7 @@ ROUTES: Final = (
         "/api/v1/dead-letters",
         "read",
         listed,
-        "List final callbacks that were given up, oldest first.",
+        "List final callbacks that could not be delivered, oldest first.",
         TAG,
         query=PageQuery,
         answer=LetterPage,

@@ -1,4 +1,4 @@
-"""`/openapi.json` and `/docs`: what can be asked, for programs and for people. Open to all; nothing comes from elsewhere."""
+"""`/openapi.json` and `/docs`: the API described for programs and for people. Public; loads nothing from other sites."""
 
 from __future__ import annotations
 
@@ -27,14 +27,15 @@ POLICY: Final = (
 
 
 def with_docs(routes: Sequence[Route]) -> tuple[Route, ...]:
-    """The routes, and those that describe them."""
+    """All routes, and those that describe them."""
     folder = files("holdfast.http") / "pages"
     pages = [_page(path, (folder / name).read_bytes, media) for path, (name, media) in PAGES.items()]
     return (*routes, _page("/openapi.json", lambda: msgspec.json.encode(document(routes)), JSON), *pages)
 
 
 def _page(path: str, content: Callable[[], bytes], media: str) -> Route:
-    """What is first asked for is made then and kept: to describe the routes takes longer than all else before a server listens."""
+    """Build the document on the first request and keep it: building it takes longer than the rest of a server's
+    start."""
     content = cache(content)
     headers = {
         "content-security-policy": POLICY,

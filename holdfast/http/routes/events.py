@@ -1,7 +1,7 @@
-"""ResidentRun events as server-sent events: what happened, then what happens, from where the reader left off.
+"""Run events as server-sent events: past events from where the reader left off, then new ones as they happen.
 
-    retry: 2000            how long to wait before coming back
-    id: 41                 where the reader is; sent first, so that nothing is missed before the first event
+    retry: 2000            how long the reader waits before it reconnects
+    id: 41                 the reader's position; sent first, so that nothing is missed before the first event
 
     event: $/dcc.workflowUpdated
     id: 41.1               one event of row 42 was sent; resuming from 41 misses nothing
@@ -85,7 +85,8 @@ ROUTES: Final = (
 
 
 def _position(ask: Ask, parse: Callable[[str], Position[At]]) -> Position[At] | None:
-    """Where the reader left off: what it kept goes before what stands in its address, which never changes."""
+    """Where the reader left off: the id that it remembered takes precedence over the id in its URL, which never
+    changes."""
     header = ask.headers.get("last-event-id")
     if header:
         return _parsed(header, "Last-Event-ID", parse)

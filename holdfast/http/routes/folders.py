@@ -1,4 +1,4 @@
-"""What the server says of the folders that it reads. Knows the shape of that answer, not how a folder is read."""
+"""How the server reports the folders that it reads. Knows the shape of the response, not how a folder is read."""
 
 from __future__ import annotations
 

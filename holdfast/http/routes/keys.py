@@ -1,6 +1,7 @@
-"""`/api/v1/keys`: make, list and revoke keys. An admin has those of their tenant; an admin of `default` those of all.
+"""`/api/v1/keys`: create, list and revoke keys. An admin manages the keys of their tenant; an admin of `default`, all
+keys.
 
-Knows how keys are shown, not how they are kept.
+Knows how keys are shown, not how they are stored.
 """
 
 from __future__ import annotations
@@ -76,7 +77,7 @@ def _place_after(rows: list[ApiKey], cursor: str) -> int:
     for place, row in enumerate(rows, 1):
         if row.id == cursor:
             return place
-    raise InvalidRequest("this cursor is none of a former list of keys; leave it out to begin anew")
+    raise InvalidRequest("this cursor is not from a list of keys; omit it to start from the beginning")
 
 
 def key_view(row: ApiKey) -> KeyView:

@@ -50,7 +50,7 @@ async def readyz(ask: Ask) -> Reply:
 
 async def metrics(ask: Ask) -> Response:
     if ask.tenant != DEFAULT_TENANT:
-        raise Forbidden("what the whole server counts is for keys of the tenant default")
+        raise Forbidden("metrics of the whole server need a key of the tenant default")
     services = ask.services
     return Response(await services.metrics.text(services.history, _of_workers(services)), media_type=MEDIA)
 
@@ -78,7 +78,7 @@ def _of_workers(services: Services) -> Mapping[str, float]:
 
 
 def request_id_of(headers: Mapping[str, str]) -> str:
-    """The caller's own id of a request, if it is one that may stand in a log, else a new one: a name, and no secret."""
+    """The caller's own request id, if it may appear in a log (a name without a secret); otherwise a new one."""
     given = headers.get("x-request-id")
     return given if given and _REQUEST_ID.fullmatch(given) else f"{getrandbits(64):016x}"
 
@@ -94,7 +94,8 @@ def answered(
     client: str,
     key_id: str = "",
 ) -> None:
-    """Count a request, and write its line. A route is a template: what a caller wrote stands in no label and no line."""
+    """Count a request, and write its log line. Routes are templates, so text from callers appears in no label and no
+    line."""
     services.metrics.request(method, route, status, seconds)
     level = logging.DEBUG if route in _QUIET and status < 400 else logging.INFO
     if log.isEnabledFor(level):

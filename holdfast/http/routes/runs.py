@@ -241,7 +241,7 @@ async def roll_back(ask: Ask) -> Release:
 async def nodes(ask: Ask) -> NodePage:
     """One engine has the file, so there is one node: this."""
     if ask.tenant != DEFAULT_TENANT:
-        raise Forbidden("what is said of the whole server is for keys of the tenant default")
+        raise Forbidden("information about the whole server needs a key of the tenant default")
     engine = ask.services.engine
     one = Node(
         name=engine.store.node,

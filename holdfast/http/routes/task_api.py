@@ -1,7 +1,7 @@
-"""The task paths: flows, tasks, their runs and signals, and workers, in the words and shapes of that dialect.
+"""The task API: flows, tasks, their runs and signals, and workers, with the names and shapes of its existing clients.
 
-Served with and without `/api` in front, by the same commands as `/api/v1`; a task is a run, and its id that of the run.
-Knows spellings, no rule: keys of bodies are read without regard to case and underscores, unknown ones are passed over,
+Served with and without the prefix `/api`, by the same commands as `/api/v1`. A task is a run and has the id of the run.
+Knows spellings, no rules: keys of bodies are matched without regard to case and underscores, unknown ones are ignored,
 times are Unix seconds, and an error is `{"error": text}`, with `message` and `details` where there is more to say.
 """
 
@@ -191,7 +191,7 @@ def trouble(error: HoldfastError) -> Trouble:
 
 
 def _answering(do: Callable[[Ask], Awaitable[Any]]) -> Callable[[Ask], Awaitable[Any]]:
-    """What cannot be used is 400 here, whether it was read or not, and another request of the same id is a conflict."""
+    """Invalid requests are 400 in this API, and a different request with the same id is a conflict."""
 
     async def answered(ask: Ask) -> Any:
         try:
@@ -315,7 +315,7 @@ async def create_task(ask: Ask) -> Id | Reply:
             request_id=body.request_id or ask.headers.get("idempotency-key"),
             trace=traces.given(ask.headers.get("traceparent")),
         )
-    except NotFound as error:  # the flow is there, so it is not plain what is not
+    except NotFound as error:  # the flow exists, so it is unclear which part was not found
         return Reply(Trouble(WORDS[error.code], str(error)), 404)
     return Id(row.id)
 
@@ -557,7 +557,7 @@ def _of_tasks(task_path: str) -> tuple[Route, ...]:
 
 
 def _of_workers(place: str) -> tuple[Route, ...]:
-    """Under `/workers`, and for those who know no other place, without it."""
+    """The worker routes, with the prefix `/workers` and, for older clients, without it."""
     return (
         _route(
             "POST",

@@ -1,6 +1,7 @@
-"""What the outside says to runs: results of calls that are answered later, signals, answers to approvals.
+"""External messages to runs: callbacks of pending calls, signals, and answers to approvals.
 
-Knows the shapes on the wire and who may say what. What an answer means, and that it counts once, is the runtime's.
+Knows the shapes of the requests and who may send what. The runtime decides what a message means, and that it counts
+once.
 """
 
 from __future__ import annotations
@@ -67,12 +68,12 @@ def _callback(members: Members) -> Callback:
 
 
 def _id(text: msgspec.Raw | None) -> Any:
-    """Text or null is decoded; anything else is no id, however large it is."""
+    """Text or null is decoded; anything else is not an id, however large it is."""
     return decode(text) if text is not None and bytes(text)[:1] in (b'"', b"n") else text
 
 
 def _answer_in(members: Members) -> msgspec.Raw:
-    """What a callback says, in either of its forms: `result`, or all but the ids."""
+    """The content of a callback in either form: `result`, or all members except the ids."""
     if "result" in members:
         return members["result"]
     parts = [b"{"]
@@ -88,7 +89,7 @@ def _answer_in(members: Members) -> msgspec.Raw:
 
 
 def _may_resume(ask: Ask) -> Signed | None:
-    """A key resumes the runs of its tenant, a signed body those of the tenant `default`."""
+    """A key can resume runs of its tenant; a signed body, runs of the tenant `default`."""
     if ask.principal is not NOBODY:
         ask.principal.need("resume")
         return None

@@ -1,6 +1,6 @@
-"""`/api/v1/workers` and `/api/v1/assignments`: workers say that they are there, and those who fetch get their jobs.
+"""`/api/v1/workers` and `/api/v1/assignments`: workers register, and pull workers fetch and complete jobs.
 
-Knows who may serve what, and the shapes on the wire; leases and tokens are the runtime's.
+Knows which key may serve which service, and the shapes of the requests; workers/ knows leases and tokens.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ async def listed(ask: Ask) -> WorkerPage:
 
 
 async def forget(ask: Ask) -> Worker:
-    """An admin may take off what another key has registered."""
+    """An admin may remove a worker that another key registered."""
     key_id = None if ask.principal.may("admin") else ask.principal.key_id
     return shown(await ask.services.workers.forget(ask.tenant, ask.path["id"], key_id=key_id))
 

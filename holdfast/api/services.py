@@ -54,5 +54,5 @@ class Services:
         )
         self.health = Health(engine.store, engine.clock, engine.committer, engine.gate)
         self.address = address  # where it is served, if it is
-        self.folders: dict[str, Folder] = {}  # what is published as it stands in them: flows, skills
+        self.folders: dict[str, Folder] = {}  # the folders whose files are published: flows, skills
         self.schedule_folder: ScheduleFolder | None = None

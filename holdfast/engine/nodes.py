@@ -73,7 +73,7 @@ def _at_work_bytes(draft: Draft) -> int:
 
 
 def _too_much_at_work(path: str) -> Error:
-    message = f"what the open steps of the run were given is over {limits.size(limits.now.at_work_bytes_max)} ({limits.met('at_work_bytes_max')}); lower `concurrency`"
+    message = f"the inputs of the run's open steps exceed {limits.size(limits.now.at_work_bytes_max)} ({limits.met('at_work_bytes_max')}); lower `concurrency`"
     return Error("state_too_large", message, path)
 
 

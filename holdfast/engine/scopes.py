@@ -42,7 +42,7 @@ BROKEN: Final = (ValueError, OverflowError, RecursionError, LimitExceeded)
 
 PASS_FILES: Final = "pass files, or less of it"
 RETURN_FILES: Final = "return file_refs instead"
-CHOOSE_OUTPUT: Final = "say with `output` what of it is wanted, or return file_refs"
+CHOOSE_OUTPUT: Final = "select a part of it with `output`, or return file_refs"
 
 
 def _value_max() -> str:
@@ -113,7 +113,7 @@ def _write(
         fail_step(draft, path, broken_output(error, path, f"step {path}, as it is to be written,"))
         return False
     if draft.run.vars_bytes + sum(map(len, texts.values())) > limits.now.vars_bytes_max:
-        message = f"the variables of the run are over {limits.size(limits.now.vars_bytes_max)} ({limits.met('vars_bytes_max')}); return file_refs instead of large results"
+        message = f"the variables of the run exceed {limits.size(limits.now.vars_bytes_max)} ({limits.met('vars_bytes_max')}); return file_refs instead of large results"
         fail_step(draft, path, Error("vars_too_large", message, path))
         return False
     for name, text in texts.items():

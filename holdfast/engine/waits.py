@@ -20,7 +20,7 @@ from holdfast.plan.graph import Approval, Call, Condition, PendingRule, Plan, Si
 from holdfast.values import NULL, Error, Millis, decode, encode, split, written
 
 USUAL: Final = PendingRule()
-# After which another node makes the last poll, if the one that should have made it is gone.
+# After this time another node makes the last poll, if the node that should have made it has ended.
 LAST_LOOK_MS: Final = 10_000
 
 
@@ -103,7 +103,7 @@ def wait_is_over(draft: Draft, path: str) -> None:
     elif isinstance(node, Approval):
         scopes.fail_step(draft, path, Error("denied", "approval denied: timeout", path))
     else:
-        message = f"step {path}: what it waits for did not come within {seconds:g} s"
+        message = f"step {path}: no result arrived within {seconds:g} s"
         scopes.fail_step(draft, path, Error("timeout", message, path))
 
 

@@ -136,7 +136,9 @@ class ApiKeys:
     def one(self, tenant: str, key_id: str) -> ApiKey:
         row = self._rows.get((tenant, key_id))
         if row is None:
-            raise NotFound(f"no key {ascii(key_id)[1:-1]:.100} here; holdfast keys list shows those that are")
+            raise NotFound(
+                f"there is no key {ascii(key_id)[1:-1]:.100}; list the keys with holdfast keys list"
+            )
         return row
 
     def name_of(self, tenant: str, key_id: str) -> str:

@@ -151,7 +151,9 @@ def _machine(path: Path) -> list[Finding]:
     wal = Path(f"{path}-wal")
     logged = wal.stat().st_size if wal.exists() else 0
     full = [f"only {_mib(free)} are free; steps cannot be written when the disk is full"]
-    long = ["the log is not moved into the file: has some program had the database open for long?"]
+    long = [
+        "the WAL is not checkpointed into the file; check whether another program keeps the database open"
+    ]
     return [
         Finding("lock", note=_lock(str(path))),
         Finding("log", long if logged > WAL_BYTES_MAX else [], _mib(logged)),
@@ -164,7 +166,7 @@ def _lock(path: str) -> str:
         return f"held by process {holder.get('pid')}"
     left = read_lock(f"{path}.lock").get("pid")
     return (
-        "free" if left is None else f"free; process {left} ended without closing the file, which is no harm"
+        "free" if left is None else f"free; process {left} ended without closing the file, which does no harm"
     )
 
 

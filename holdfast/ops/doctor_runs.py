@@ -39,7 +39,7 @@ async def compared(store: StoreFile, problems_max: int) -> list[tuple[str, list[
         await _compare(store, no, jobs.get(no, []), found)
     note = f"{len(runs)} runs: all that are open, and the newest"
     return [
-        ("journals fold to what the runs are", found.status, note),
+        ("journals fold to the stored state of their runs", found.status, note),
         ("waits have their row", found.waits, note),
         ("waiting runs wake in time", found.wakes, note),
         ("jobs are of open attempts", found.jobs, note),

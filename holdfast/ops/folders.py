@@ -150,7 +150,7 @@ class Folder:
         name = before.name if before is not None and file in self._published else None
         self._files[file] = FolderFile(path_shown(file), name, "broken", problems)
         if before is None or before.problems != problems:
-            stays = f"; {name} goes on to mean what it did" if name else ""
+            stays = f"; {name} keeps its published version" if name else ""
             more = f" (and {len(problems) - 1} more problems)" if len(problems) > 1 else ""
             log.warning("%s: cannot be used%s: %s%s", path_shown(file), stays, problems[0], more)
         return False
@@ -160,7 +160,7 @@ class Folder:
         gone = self._files.pop(file)
         self._seen.pop(file, None)
         if self._published.pop(file, None) is not None:
-            log.info("%s: is gone; what was published as %s stays", path_shown(file), gone.name)
+            log.info("%s was deleted; the published version of %s is kept", path_shown(file), gone.name)
 
     def _tell_folder(self, problem: str) -> None:
         if problem and problem != self.problem:

@@ -7,7 +7,7 @@ import ctypes
 import sys
 from typing import Final
 
-# Blocks over this size have pages of their own, which go back when the block is freed. By default glibc raises this size with the
+# Blocks over this size are mapped separately, and are returned to the system when they are freed. By default glibc raises this size with the
 # largest block it has seen: after the first 24 MiB body such blocks share one heap, and small objects between them keep it.
 OWN_PAGES_BYTES: Final = 1024 * 1024
 M_TRIM_THRESHOLD: Final = -1

@@ -247,7 +247,7 @@ class Metrics:
                          self._first_step_secs)  # fmt: skip
         yield _histogram("holdfast_commit_seconds", "Duration of commits", self._commit_secs)
         yield _histogram("holdfast_commit_rows", "Journal rows per commit", self._commit_rows)
-        yield _counter("holdfast_schedule_occurrences", "Occurrences of schedules, by what became of them",
+        yield _counter("holdfast_schedule_occurrences", "Occurrences of schedules, by outcome",
                        ("plugin", "schedule", "outcome", "reason"), self._tally.occurrences)  # fmt: skip
         late = HistogramMetricFamily(
             "holdfast_schedule_lateness_seconds", "Time from a due occurrence to its durable run"

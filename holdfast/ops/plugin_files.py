@@ -1,6 +1,6 @@
-"""Plugins of WebAssembly whose files are replaced while a server runs.
+"""Reloads WebAssembly plugins whose files are replaced while a server runs.
 
-Knows files and when they have changed. What a plugin is, and how it takes the place of another, is known to triggers/plugins.py.
+Knows files and when they have changed. triggers/plugins.py knows what a plugin is and how it replaces another.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Seen = tuple[int, int, int]  # inode, size, time of change
 
 
 class PluginFiles:
-    """The files among the references of plugins. `replace` is called with what a changed file is now."""
+    """The files among the plugin references. `replace` is called with the new content of a changed file."""
 
     def __init__(self, references: Iterable[str], replace: Callable[[list[Found]], Awaitable[None]]) -> None:
         self._replace = replace
@@ -29,7 +29,8 @@ class PluginFiles:
         return bool(self._seen)
 
     async def look(self) -> None:
-        """Load the files that have changed. One that is gone is left as it was loaded: it may be about to be replaced."""
+        """Load the files that have changed. If a file was deleted, its plugin stays loaded: the file may be about to
+        be replaced."""
         for file, before in self._seen.items():
             now = _seen(file)
             if now is not None and now != before:

@@ -1,6 +1,6 @@
-"""What callers ask of schedules: create or replace, delete, pause, resume, fire, backfill.
+"""Commands for schedules from callers: create or replace, delete, pause, resume, fire, backfill.
 
-Knows how a request names times, and what a guarded server refuses. How a schedule is stored and fired is known to triggers/.
+Knows how a request names times, and what a guarded server refuses. triggers/ knows how a schedule is stored and fired.
 """
 
 from __future__ import annotations

@@ -98,8 +98,8 @@ class ScheduleFolder:
         self._sources: dict[str, Skill | None] = {}  # each file by its path, and the skill that it belongs to
         self.problem = ""  # of the folder as a whole
         self.plan = Plan()  # of the last set that was taken into use
-        self._first = ""  # what of it fires first
-        self.problems: tuple[Problem, ...] = ()  # why the set in use is not that of the files
+        self._first = ""  # the schedule that fires first
+        self.problems: tuple[Problem, ...] = ()  # why the schedules in use differ from the files
 
     @property
     def files(self) -> list[FolderFile]:
@@ -115,11 +115,12 @@ class ScheduleFolder:
         ]
 
     def said(self) -> str:
-        """What the last set changed, and what fires next: `+2 ~1 -0; next: nightly at 2026-11-18T03:00:00Z`."""
+        """What the last change added, edited and removed, and what fires next: `+2 ~1 -0; next: nightly at
+        2026-11-18T03:00:00Z`."""
         return f"{self.plan}; next: {self._first}" if self._first else str(self.plan)
 
     async def load(self) -> None:
-        """Take the schedules into use; raises NotFound if there is no such folder. Problems are reported, not raised."""
+        """Start using the schedules; raises NotFound if there is no such folder. Problems are reported, not raised."""
         if self.root is not None and not self.root.is_dir():
             raise NotFound(f"there is no folder {self.root}; --schedules names a folder")
         await self.look()
@@ -263,7 +264,7 @@ def _warn(notes: Sequence[Problem]) -> None:
     for note in notes[:WARNINGS_MAX]:
         log.warning("%s", note)
     if len(notes) > WARNINGS_MAX:
-        log.warning("there are more such warnings; holdfast validate shows those of a file")
+        log.warning("there are more such warnings; holdfast validate shows the warnings of a file")
 
 
 def _counted(count: int, what: str) -> str:

@@ -1,6 +1,6 @@
 """Traces for OpenTelemetry: a span per run and one per attempt, made when their end is durable.
 
-    caller's span ──► run ──► attempt ──► (traceparent) ──► whatever a worker does
+    caller's span ──► run ──► attempt ──► (traceparent) ──► the spans of a worker
 
 Ids are hashes of what they are for, so that a run which outlives its process stays one trace and nothing has to be
 remembered: a span is only ever made from committed rows, and made again it is the same one. Where OpenTelemetry is not
@@ -31,7 +31,7 @@ _SAMPLED: Final = 1
 
 
 def given(header: str | None) -> str:
-    """A caller's traceparent if it is one, else nothing: what cannot be read is as if it had not been sent."""
+    """A caller's traceparent if it is valid, otherwise nothing: an invalid one is ignored."""
     return header if header is not None and _TRACEPARENT.fullmatch(header) else ""
 
 
@@ -44,7 +44,7 @@ class Place(NamedTuple):
 
 
 def place_of(run_id: str, trace: str) -> Place:
-    """A run that was not given a trace is one of its own, under its own id."""
+    """A run without a trace context gets its own trace, derived from its id."""
     if not trace:
         return Place(int(run_id.replace("-", ""), 16), 0, True)
     _, trace_id, parent_id, flags = trace.split("-")
@@ -86,7 +86,7 @@ class Traces:
         jobs.traceparent = _of_attempt
 
     def close(self) -> None:
-        """Send what is left. May take a while: an exporter tries again."""
+        """Export the remaining spans. May take a while, because the exporter retries."""
         self._door.watchers.remove(self._committed)
         self._processor.shutdown()
 

@@ -21,7 +21,7 @@ from holdfast.values import DEFAULT_TENANT, Millis
 
 log = logging.getLogger("holdfast")
 
-FIRST_SECONDS: Final = 300.0  # after opening, when what was left behind has been taken up
+FIRST_SECONDS: Final = 300.0  # after opening, when runs of the previous process have been loaded
 AGAIN_SECONDS: Final = 3_600.0
 PAUSE_SECONDS: Final = 0.05  # between two pieces: what runs goes first
 RETIRED_MAX: Final = 200  # runs that one commit deletes: other commits wait for it
@@ -29,7 +29,7 @@ RETIRED_ROWS_MAX: Final = 10_000  # of these runs together; a longer one goes al
 KEYS_FORGOTTEN_MAX: Final = 500  # by one commit
 LEDGER_FORGOTTEN_MAX: Final = 500  # by one commit
 DAY_MS: Final = 86_400_000
-FOLDED_MAX: Final = 200  # runs that are folded to see whether they are what their row says, the newest
+FOLDED_MAX: Final = 200  # the newest runs, which are folded to check that their rows are right
 DISK_BYTES_MIN: Final = 256 * 1024 * 1024
 WAL_BYTES_MAX: Final = 256 * 1024 * 1024
 
@@ -89,7 +89,7 @@ class Upkeep(Service):
             await self._by_pieces(lambda: forget_expired(self._store, self._committer, self._clock.now()))
             await self._sweep()
         except StoreUnavailable as error:
-            log.warning("what is old is not deleted for now: %s", error)
+            log.warning("cannot delete old runs now: %s", error)
         except NodeIsOver:
             self.abandon()  # the process that took over the file does it
         except Exception:  # a bug here must not affect runs
@@ -173,6 +173,6 @@ async def _without_answer(store: Store, key: str) -> HoldfastError:
         )
     run_id, path = holder
     return Refused(
-        f"the key {key!r} is held by step {path} of run {run_id}, which is not over, and has no answer to forget; "
-        f"let that run end, or cancel it: holdfast runs cancel {run_id}"
+        f"the key {key!r} is held by step {path} of run {run_id}, which has not finished, so there is no output to forget; "
+        f"wait for that run, or cancel it: holdfast runs cancel {run_id}"
     )

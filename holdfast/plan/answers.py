@@ -115,7 +115,7 @@ def _found(find: Callable[[Any], list[Any]], value: Any) -> list[Any]:
     except ExpressionTooCostly as error:
         raise AnswerFailed(f"`select`: {error}", error.code) from None
     except TooLarge:
-        message = f"what `select` finds is over {limits.size(limits.now.value_bytes_max)} together ({limits.met('value_bytes_max')}); select less of it"
+        message = f"the selected values exceed {limits.size(limits.now.value_bytes_max)} together ({limits.met('value_bytes_max')}); select less of it"
         raise AnswerFailed(message, "output_too_large") from None
 
 

@@ -62,7 +62,7 @@ def _instant(value: Any) -> Millis:
         try:
             at = datetime.fromisoformat(value)
         except ValueError:
-            raise NotJson(f"{value!r:.50} is no instant: write 2026-01-31T12:00:00Z, or a number") from None
+            raise NotJson(f"{value!r:.50} is not a time: write 2026-01-31T12:00:00Z, or a number") from None
         if at.tzinfo is None:
             raise NotJson(f"the instant {value!r:.50} has no zone: write it with Z or an offset")
         return Millis(round(at.timestamp() * 1000))

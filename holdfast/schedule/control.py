@@ -1,6 +1,6 @@
-"""What changes a cursor beside time: a schedule is registered, paused, resumed, edited, backfilled, deleted.
+"""Changes of a cursor other than by time: a schedule is registered, paused, resumed, edited, backfilled, deleted.
 
-Knows how each keeps what is owed. The caller commits the cursor as it does after `due`, and then asks `due` again.
+Knows how each keeps pending occurrences. The caller commits the cursor as it does after `due`, and then calls `due` again.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from holdfast.schedule.records import (
 )
 from holdfast.schedule.timing import Grid, grid_of
 
-# So many occurrences that are owed survive an edit of their grid, listed one by one; older ones are skipped.
+# This many pending occurrences survive an edit of their grid, listed one by one; older ones are skipped.
 KEPT_MAX: Final = 1_000
 
 
@@ -37,7 +37,7 @@ def registered(now: int) -> Cursor:
 
 
 def paused(cursor: Cursor, now: int) -> Cursor:
-    """Ask `due` first: what is due already should fire before the pause."""
+    """Pause a schedule. Call `due` first: occurrences that are already due should fire before the pause."""
     if cursor.is_paused:
         return cursor
     return _changed(cursor, pauses=(*cursor.pauses, Pause(now)))
@@ -83,7 +83,8 @@ def replaced(
 def _settled(
     old: Schedule, cursor: Cursor, running: Running, now: int, limit: int, outages: tuple[Outage, ...]
 ) -> Due:
-    """Everything that is due under the old definition. A pause goes on, in two parts, so that the first can be decided."""
+    """Everything that is due under the old definition. A pause continues, in two parts, so that the first can be
+    decided."""
     if cursor.is_paused:
         halves = resumed(cursor, now).pauses
         cursor = msgspec.structs.replace(cursor, pauses=(*halves, Pause(now)))
@@ -94,7 +95,7 @@ def _settled(
 
 
 def _moved(old: Schedule, cursor: Cursor, now: int) -> tuple[Cursor, list[Skipped]]:
-    """A cursor that needs the old grid no longer, and the rows of what it had to let go."""
+    """A cursor that no longer needs the old grid, and the rows of the occurrences that it had to drop."""
     grid = grid_of(old.timing, cursor.registered_at)
     pending = [] if cursor.is_paused or not old.enabled else [Owed(cursor.at, now)]
     missed, _ = _listed(cursor.missed, grid)
@@ -147,7 +148,8 @@ class Missing(msgspec.Struct, frozen=True):
 def missing(
     schedule: Schedule, cursor: Cursor, since: int, until: int, settled: Container[int], limit: int
 ) -> Missing:
-    """The occurrences from `since` to `until` that have no run: `settled` are those that do. Looks at `limit` of them at most."""
+    """The occurrences from `since` to `until` that have no run; `settled` are those that have one. Examines at most
+    `limit` of them."""
     grid = grid_of(schedule.timing, cursor.registered_at)
     promised = (*cursor.missed, *cursor.waiting, *(owed for one in cursor.backfills for owed in one.owed))
     found: list[int] = []
@@ -181,14 +183,15 @@ def stretches(schedule: Schedule, cursor: Cursor, instants: Sequence[int]) -> tu
 
 
 def backfilled(cursor: Cursor, owed: tuple[Owed, ...], every_ms: int) -> Cursor:
-    """Let occurrences of the past fire, after those of backfills that were requested before."""
+    """Fire past occurrences, after those of backfills that were requested before."""
     return _changed(cursor, backfills=(*cursor.backfills, Backfill(owed, every_ms)))
 
 
 def discarded(
     schedule: Schedule, cursor: Cursor, reason: Reason, limit: int
 ) -> tuple[Cursor, Skipped | None]:
-    """A cursor without so many of the occurrences that it owes, and their row. Those of backfills have rows already."""
+    """A cursor without this many of its pending occurrences, and their row. Occurrences of backfills have rows
+    already."""
     grid = grid_of(schedule.timing, cursor.registered_at)
     queue, row = [*cursor.missed, *cursor.waiting], None
     for _ in range(limit):

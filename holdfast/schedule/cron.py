@@ -29,8 +29,8 @@ LAST_MS: Final = ((YEAR_MAX + 1 - 1970) * 365 + 32) * DAY * 1_000 - 1
 class Tick(NamedTuple):
     """One occurrence. `shifted_from` is the local time in a gap (seconds) that it stands for.
 
-    With `gap: skip` such a time is a tick too, one that does not fire. It stands a millisecond before the gap ends, so that
-    a regular tick at the first instant after the gap is another one.
+    With `gap: skip` such a time is also a tick, but one that does not fire. Its instant is a millisecond before the
+    gap ends, so that it differs from a regular tick at the first instant after the gap.
     """
 
     at: int

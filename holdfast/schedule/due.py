@@ -1,4 +1,4 @@
-"""Which occurrences of a schedule fire now, which are skipped and why, and when to look again.
+"""Decides which occurrences of a schedule fire now, which are skipped and why, and when to decide again.
 
 The one place that knows missed-run policy, overlap, catch-up, jitter, pauses and grace. It does not know cron text or zones
 (timing.py), where schedules and cursors are stored, or what a fire starts. `now` is a parameter; nothing here reads a clock.
@@ -227,7 +227,7 @@ class Decision:
         return 0
 
     def _regular(self, tick: Tick) -> bool:
-        self._start_owed()  # what is older goes first
+        self._start_owed()  # older occurrences go first
         if self.fires_left <= 0:
             return False
         if self._has_room:
@@ -260,7 +260,8 @@ class Decision:
     # --------------------------------------------------------------------------------------- owed occurrences
 
     def _start_owed(self) -> None:
-        """Start what was missed, then what waits, as far as there is room; drop what is not to fire after all."""
+        """Start missed occurrences, then waiting ones, as far as there is room; drop those that must not fire any
+        more."""
         if self.is_paused:
             return
         while self.missed and not self.is_spent:
@@ -281,7 +282,8 @@ class Decision:
             self._advance(self.waiting, tick)
 
     def _start_backfills(self) -> None:
-        """Start what was requested of the past. It is skipped in silence where it does not fire: the ledger has that already."""
+        """Start occurrences of backfills. One that does not fire is skipped without a row, because the ledger has one
+        already."""
         while self.backfills and self._has_room and not self.is_spent:
             backfill = self.backfills[0]
             if backfill.not_before > self.now:
@@ -406,7 +408,7 @@ def first_of(owed: Owed, grid: Grid) -> Tick | None:
 
 
 def _owe(queue: list[Owed], after: int, until: int) -> None:
-    """Add occurrences to a queue; those that follow on from its end make the last entry longer."""
+    """Add occurrences to a queue; those that follow its end extend the last entry."""
     if queue and queue[-1].until == after and not queue[-1].instants:
         queue[-1] = Owed(queue[-1].after, until)
     else:

@@ -1,4 +1,4 @@
-"""From what an author wrote to what `due` is asked with. Kinds without a clock have no schedule of this kind."""
+"""Converts what an author wrote into the arguments of `due`. Kinds without a clock have no schedule of this kind."""
 
 from __future__ import annotations
 
@@ -56,13 +56,13 @@ def _timing(spec: ScheduleSpec, trigger: ClockTrigger) -> Timing:
             instants = tuple(moment.ms for moment in at)
         case _:
             assert_never(trigger)
-    # The names of calendars say nothing more: their contents are part of what is excluded.
+    # The names of calendars are not needed here: their contents are part of the exclusions.
     exclude = msgspec.structs.replace(spec.exclude, calendar=())
     return Timing(expressions, instants, timezone, spec.dst, exclude, spec.start_at, spec.end_at)
 
 
 def notes_on(spec: ScheduleSpec, now: int) -> list[Problem]:
-    """What is probably not intended about when a schedule fires."""
+    """Warnings about when a schedule fires."""
     schedule = schedule_of(spec)
     if schedule is None or not never_fires(schedule, now):
         return []

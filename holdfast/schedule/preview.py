@@ -27,7 +27,7 @@ class Upcoming(msgspec.Struct, frozen=True):
 
 
 def upcoming(timing: Timing, after: int, count: int, *, registered_at: int | None = None) -> list[Upcoming]:
-    """The next so many occurrences; those that a clock change leaves out are among them, excluded ones are not."""
+    """The next `count` occurrences, including those that a clock change skips, but not excluded ones."""
     return list(islice(_upcoming(timing, after, after if registered_at is None else registered_at), count))
 
 
@@ -45,7 +45,7 @@ def _upcoming(timing: Timing, after: int, registered_at: int) -> Iterator[Upcomi
 
 
 def _note(tick: Tick, home: Zone) -> str:
-    """What a clock change does to an occurrence; empty on any other day."""
+    """The effect of a clock change on an occurrence; empty on any other day."""
     if tick.shifted_from is not None:
         missing = f"{_clock(tick.shifted_from)} does not exist on this day"
         return f"{missing}: clocks go forward" if tick.fires else f"skipped: {missing}"

@@ -1,4 +1,4 @@
-"""What `due` is asked with and what it answers: frozen records, all times in milliseconds since 1970.
+"""The arguments and results of `due`: frozen records, all times in milliseconds since 1970.
 
 Knows the shapes alone. `Cursor` is what is stored per schedule and slot; every other record lives for one call.
 """
@@ -44,7 +44,7 @@ class Schedule(msgspec.Struct, frozen=True):
 
     @property
     def lateness_ms_max(self) -> int:
-        """An occurrence that an engine comes to later than this, because none was awake, was missed."""
+        """An occurrence that is decided later than this, because no engine was running, was missed."""
         return max(self.grace_ms, self.jitter_ms)
 
 
@@ -64,9 +64,9 @@ class Pause(msgspec.Struct, frozen=True):
 
 
 class Owed(msgspec.Struct, frozen=True):
-    """Occurrences that are to fire when there is room: those of the grid after `after` up to `until`, or the `instants`.
+    """Occurrences that fire when there is room: those of the grid after `after` up to `until`, or the `instants`.
 
-    Instants stand for themselves once an edit has given the schedule another grid.
+    Instants are listed once an edit has given the schedule another grid.
     """
 
     after: int
@@ -98,7 +98,7 @@ class Skipped(msgspec.Struct, frozen=True):
 
 
 class Cursor(msgspec.Struct, frozen=True, omit_defaults=True):
-    """How far a schedule has come, per slot.
+    """The progress of a schedule, per slot.
 
     Every occurrence up to `at` is decided: it has fired, is part of a `Skipped` row, or stands in `missed` or `waiting`.
     `revision` grows with every change, and is what a commit compares. `at` and `total_run_count` never shrink.
@@ -147,7 +147,7 @@ class Fire(msgspec.Struct, frozen=True):
 
 
 class Due(msgspec.Struct, frozen=True):
-    """What is to be committed, and when to ask again."""
+    """What to commit, and when to call `due` again."""
 
     cursor: Cursor
     fires: tuple[Fire, ...] = ()

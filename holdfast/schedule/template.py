@@ -33,7 +33,7 @@ class Rendered(msgspec.Struct, frozen=True):
 def render(inputs: Any, trigger: Mapping[str, Any]) -> Rendered:
     """Fill in the placeholders of all texts in `inputs`; keys stay as they are.
 
-    Raises LimitExceeded if what is filled in is larger, all together, than a run's inputs may be.
+    Raises LimitExceeded if the result is larger than a run's inputs may be.
     """
     rendering = _Rendering(trigger)
     value = rendering.of(inputs)

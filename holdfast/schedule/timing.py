@@ -1,4 +1,4 @@
-"""When a schedule is due, whatever became of it before: its rules together, its bounds, and what it excludes.
+"""When a schedule is due, regardless of its history: its rules together, its bounds, and its exclusions.
 
     rules ──union──► ticks ──bounds──► ticks of the grid ──calendar──► excluded or not
 
@@ -21,13 +21,13 @@ from holdfast.spec.cron import Cron, Dst, Interval, parse_expression
 from holdfast.spec.moments import Moment
 from holdfast.spec.triggers import Exclude
 
-# Excluded ticks that are passed over in search of the next fire. After so many the search stops for now: the schedule is
-# looked at again at that tick.
+# The most excluded ticks that are skipped in search of the next fire. Then the search stops, and continues when that
+# tick is due.
 _PASSED_MAX: Final = 1_000
 
 
 class Timing(msgspec.Struct, frozen=True, cache_hash=True):
-    """What the grid of a schedule follows from. Two schedules with equal timing have the same occurrences."""
+    """What determines the grid of a schedule. Two schedules with equal timing have the same occurrences."""
 
     expressions: tuple[str, ...] = ()
     instants: tuple[int, ...] = ()
@@ -150,7 +150,7 @@ class Calendar:
 
 
 def _merged(stretches: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Stretches in order, with those that overlap or touch as one."""
+    """Periods in order, with those that overlap or touch merged."""
     merged: list[tuple[int, int]] = []
     for start, end in sorted(stretches):
         if merged and start <= merged[-1][1]:

@@ -1,4 +1,4 @@
-"""A rule in words, for people who want to see that an expression means what they meant.
+"""Describes a rule in words, so that people can check that an expression means what they intended.
 
 0 30 2 * * MON-FRI, Europe/Berlin
 at 02:30 on Monday to Friday, Europe/Berlin time; when clocks go forward over it, right after; when it comes twice, the first time

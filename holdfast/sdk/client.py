@@ -269,7 +269,7 @@ class Client:
     async def preview(
         self, run_id: str, *, from_step: str | None = None, failed: bool = False, paths: Sequence[str] = ()
     ) -> RerunPreview:
-        """Return what a rerun would take over, and what it would run."""
+        """Return what a rerun would copy, and what it would run."""
         body = {"preview": True} | _again(from_step, failed, paths)
         return await self._post(f"/runs/{_in(run_id)}/rerun", RerunPreview, body)
 
@@ -377,7 +377,8 @@ class Client:
     async def ledger(
         self, schedule_id: str, *, unfired: bool = False, cursor: str | None = None, limit: int = 100
     ) -> LedgerPage:
-        """What became of each occurrence of a schedule, newest first; `unfired` leaves out those that started a run."""
+        """List the occurrences of a schedule with their outcomes, newest first; `unfired` leaves out those that
+        started a run."""
         query = {"unfired": unfired or None, "cursor": cursor, "limit": limit}
         return await self._get(f"/schedules/{_in(schedule_id)}/ledger", LedgerPage, query)
 
@@ -501,7 +502,8 @@ class Client:
 
     @checked
     async def folder(self, of: str = "flows") -> FolderReport:
-        """What the server's folder of workflows, or of `skills`, says: which files were published, and which cannot be used."""
+        """The state of the server's folder of workflows, or of `skills`: which files were published, and which have
+        problems."""
         return await self._get("/folder", FolderReport, {"of": of})
 
     # ---------------------------------------------------------------------------------------- workers and keys

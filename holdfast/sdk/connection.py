@@ -231,5 +231,5 @@ def _address(server: str) -> str:
         text = f"http://{text}"
     text = text.rstrip("/")
     if not re.fullmatch(r"https?://[^/?#\s]+(/[^?#\s]*)?", text):
-        raise ValueError(f"{server!r} is no address of a server; write http://127.0.0.1:8070")
+        raise ValueError(f"{server!r} is not the address of a server; write http://127.0.0.1:8070")
     return text

@@ -48,7 +48,7 @@ class Performer:
         """Call a tool and return the JSON text of its result. Raises what the tool raises."""
         tool = self._tools.get(service)
         if tool is None:
-            raise ToolError(f"there is no service {service!r} here", kind="no_service")
+            raise ToolError(f"this worker has no service {service!r}", kind="no_service")
         self.in_progress += 1
         try:
             async with self._places:

@@ -289,7 +289,7 @@ class _Job:
                         log.warning("cannot report a result, retrying: %s", away)
                         await asyncio.sleep(AGAIN_SECS)
         except (Superseded, NotFound) as late:
-            log.warning("an answer came too late: %s", late)
+            log.warning("a result came too late: %s", late)
         except (HoldfastError, TimeoutError) as refused:
             log.error("an answer could not be given: %s", refused)
 

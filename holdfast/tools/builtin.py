@@ -140,4 +140,4 @@ def _query(path: str) -> Any:
     try:
         return Query(path)
     except NotAPath as error:
-        raise ToolError(f"{path!r} is no JSONPath: {error.message}", kind="inputs") from None
+        raise ToolError(f"{path!r} is not a JSONPath: {error.message}", kind="inputs") from None

@@ -84,7 +84,7 @@ class Failure(msgspec.Struct, tag=True):
 
 
 class Asked(msgspec.Struct, tag=True):
-    """Where is this artefact?"""
+    """The path of this artefact."""
 
     uri: str
 

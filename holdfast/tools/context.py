@@ -132,7 +132,7 @@ class Context:
     def artefact(self, uri: str) -> Path:
         """The file behind `artefact://sha256/…`, to read from."""
         if self._artefacts is None:
-            raise RuntimeError("there are no artefacts here")
+            raise RuntimeError("this engine has no artefact store")
         return self._artefacts.path(uri)
 
     def planned_workdir(self) -> Path:

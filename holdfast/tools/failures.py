@@ -35,7 +35,7 @@ class OutputTooLarge(ValueError):
     kind = "output_too_large"
 
     def __str__(self) -> str:
-        return f"the output is over {limits.size(limits.now.value_bytes_max)} ({limits.met('value_bytes_max')}); write it to a file and return file_refs instead"
+        return f"the output is larger than {limits.size(limits.now.value_bytes_max)} ({limits.met('value_bytes_max')}); write it to a file and return file_refs instead"
 
 
 def described(

@@ -280,7 +280,7 @@ def _refuse_unfinished(value: Any) -> None:
         value.close()  # or Python would warn that it was never awaited
         raise NotJson("a coroutine that was never awaited; make the tool `async def` and await it there")
     if inspect.isgenerator(value) or inspect.isasyncgen(value):
-        raise NotJson(f"{_a(value)}; return a list of what it gives")
+        raise NotJson(f"{_a(value)}; return a list of its items")
 
 
 def _to_json(value: Any) -> Any:
@@ -323,7 +323,7 @@ def _misfit_in(value: Any) -> str:
 
 # msgspec writes a set as a list and bytes as base64, which would be read back as another type.
 _BENT: Final = (set, frozenset, bytes, bytearray, memoryview)
-# Levels: few values have so many, and each level of a circle may be twice as wide.
+# Levels of nesting: few values have this many, and each level of a circular value may be twice as wide.
 CIRCLES_LOOKED_FOR_AT: Final = 12
 _LEAVES: Final = frozenset({str, int, bool, float, type(None)})
 

@@ -141,7 +141,7 @@ def _network(text: str) -> Network:
     try:
         return ipaddress.ip_network(text.strip(), strict=False)
     except ValueError as error:
-        raise ValueError(f"{text!r} is no network: {error}; write it as 10.0.0.0/8") from None
+        raise ValueError(f"{text!r} is not a network: {error}; write it as 10.0.0.0/8") from None
 
 
 def _address(text: str) -> Address:

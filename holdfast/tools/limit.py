@@ -10,11 +10,13 @@ import asyncio
 from types import TracebackType
 from typing import Final, Self
 
-LAST_LOOK_SECONDS: Final = 0.02  # to read what is there; longer if the limit was noticed late
+LAST_LOOK_SECONDS: Final = (
+    0.02  # to read a response that has already arrived; longer if the timeout was noticed late
+)
 
 
 class Limit:
-    """Used like asyncio.timeout; `seconds` of None is no limit until `expire` is called."""
+    """Used like asyncio.timeout; without `seconds` there is no limit until `expire` is called."""
 
     __slots__ = ("_handle", "_seconds", "_timeout", "_when")
 

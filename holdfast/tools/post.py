@@ -185,7 +185,7 @@ class _Connection(asyncio.Protocol):
         try:
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
-            self._fail(Broken(f"the answer is no HTTP: {error}"))
+            self._fail(Broken(f"the response is not HTTP: {error}"))
         if self._waiter is not None:
             self._acknowledge()
 
@@ -221,7 +221,9 @@ class _Connection(asyncio.Protocol):
         self._size += len(body)
         most = limits.now.value_bytes_max
         if self._size > most + ENVELOPE_BYTES:
-            self._fail(Broken(f"the answer is over {limits.size(most)} ({limits.met('value_bytes_max')})"))
+            self._fail(
+                Broken(f"the response is larger than {limits.size(most)} ({limits.met('value_bytes_max')})")
+            )
         else:
             self._pieces.append(body)
 

@@ -65,7 +65,7 @@ class Processes:
         if child.Child.is_loading_main:
             raise ToolError(
                 "this script starts runs while another process loads it to find its tools; "
-                'put what it does under `if __name__ == "__main__":`'
+                'put that code under `if __name__ == "__main__":`'
             )
         order = child.frame(_call(tool, args, context))
         async with self._places:

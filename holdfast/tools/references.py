@@ -12,7 +12,8 @@ from holdfast.errors import NotFound
 
 
 def resolved(reference: str, what: str) -> tuple[ModuleType, list[Any] | None]:
-    """The module, and what the object in it is or lists; None if no object is named. `what` is the word for what is wanted."""
+    """The module, and the objects that the named object is or lists; None if no object is named. `what` is the word
+    for them in errors."""
     module_name, _, name = reference.partition(":")
     _refuse_path(reference, module_name, what)
     module = _imported(module_name, what)

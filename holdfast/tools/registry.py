@@ -129,7 +129,7 @@ def tool(
     def mark(function: Callable[..., Any]) -> Callable[..., Any]:
         if not callable(function):
             raise TypeError(
-                f"{function!r} cannot be called, so it is no tool; did you mean @tool(name={function!r})?"
+                f"{function!r} is not callable, so it cannot be a tool; did you mean @tool(name={function!r})?"
             )
         if inspect.ismethod(function):  # a method cannot carry the mark
             function = functools.partial(function)
@@ -230,7 +230,7 @@ def _remote_tool(caller: RemoteCaller, server: str, name: str) -> Tool:
 
 def _tool_of(fn: Any) -> Tool:
     if not callable(fn):
-        raise TypeError(f"{fn!r} is no tool: give functions, or decorate them with @tool")
+        raise TypeError(f"{fn!r} is not a tool: pass functions, or decorate them with @tool")
     return Tool(fn, getattr(fn, _NAME, None) or _name_of(fn), isolate=getattr(fn, _ISOLATION, None))
 
 

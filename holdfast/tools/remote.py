@@ -8,9 +8,9 @@ from holdfast.tools.context import Context
 
 
 class RemoteCaller(Protocol):
-    """Calls a tool on a server that goes by a name; give one as `Holdfast(..., remote=caller)`.
+    """Calls tools on other servers, which are known by a name; pass one as `Holdfast(..., remote=caller)`.
 
-    What it returns is the tool's result. What it raises fails the attempt; raise `ToolError` with the kind `unsent`
+    The return value is the tool's result. An exception fails the attempt; raise `ToolError` with the kind `unsent`
     if the call was certainly not sent, `unknown` if it may have been carried out, and `timeout` if no response came in time.
     `context.cancelled` is true once the caller no longer waits for the result; the task is cancelled then too.
     """

@@ -29,7 +29,7 @@ class Signature:
 
     def __init__(self, fn: Callable[..., Any], tool: str) -> None:
         self._fn, self._tool = fn, tool
-        self._others = Form({}, {})  # of those that `**` takes
+        self._others = Form({}, {})  # the type of arguments that `**` accepts
         self._takes_any = False
         self.context: str | None = None
         checks: list[tuple[str, type | None, Callable[[Any], Any] | None, bool]] = []
@@ -190,7 +190,7 @@ def _annotation(names: Callable[[], dict[str, Any]], parameter: inspect.Paramete
             return Context
         raise TypeError(
             f"tool {tool!r}, parameter {parameter.name!r}: the annotation {parameter.annotation!r} cannot be read "
-            f"({error}); import what it names where it can be found when the program runs"
+            f"({error}); import the names in it at module level, so that they exist at run time"
         ) from None
 
 

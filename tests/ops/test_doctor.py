@@ -133,7 +133,7 @@ async def test_a_sound_file_has_no_problem(tmp_path: Path) -> None:
         ("DELETE FROM journal WHERE run = 2 AND seq = 1", "journal without gaps", "run number 2"),
         (
             "UPDATE journal SET body = '[0,[9' WHERE run = 1 AND seq = 2",
-            "journals fold to what the runs are",
+            "journals fold to the stored state of their runs",
             "cannot",
         ),
     ],

@@ -256,7 +256,7 @@ async def test_what_a_full_disk_kept_from_being_deleted_goes_an_hour_later(
         await finished(engine, 1)
         engine.store.refuse = lambda batch: StoreUnavailable("full") if batch.forgotten else None
         await clock().advance(FIRST_SECONDS + 1)
-        assert "not deleted for now: full" in caplog.text
+        assert "cannot delete old runs now: full" in caplog.text
         engine.store.refuse = lambda batch: None
         assert left(tmp_path)["run"] == 1
         await clock().advance(AGAIN_SECONDS)
@@ -460,7 +460,7 @@ async def test_a_sound_file_has_no_problem(tmp_path: Path) -> None:
         ("UPDATE journal SET epoch = 7 WHERE seq = 1", "epochs never fall"),
         ("UPDATE run SET owner = 'local', owner_epoch = 1", "finished runs are at rest"),
         ("UPDATE run SET status = 'running'", "open runs have no end"),
-        ("UPDATE run SET status = 'cancelled'", "journals fold to what the runs are"),
+        ("UPDATE run SET status = 'cancelled'", "journals fold to the stored state of their runs"),
         ("UPDATE run SET owner_epoch = 99", "owners are known"),
         ("DELETE FROM journal", "runs have a journal"),
         ("DELETE FROM version", "runs have a definition"),
@@ -485,7 +485,7 @@ async def test_a_sound_file_has_no_problem(tmp_path: Path) -> None:
         ("DELETE FROM tally", "runs are counted"),
         ('UPDATE run SET labels = \'{"a":"b"}\'', "labels are found"),
         ("INSERT INTO label VALUES ('default', 'a', 'b', 99)", "nothing without a run"),
-        ("UPDATE journal SET body = '[1]' WHERE seq = 2", "journals fold to what the runs are"),
+        ("UPDATE journal SET body = '[1]' WHERE seq = 2", "journals fold to the stored state of their runs"),
     ],
 )
 def test_what_must_not_be_is_found(tmp_path: Path, statement: str, check: str) -> None:

@@ -58,7 +58,7 @@ def test_an_allowed_network_may_be_called_in_every_form(address: str) -> None:
 
 
 def test_a_network_that_cannot_be_read_says_how_to_write_one() -> None:
-    with pytest.raises(ValueError, match=r"'10.0.0.0/99' is no network.*write it as 10\.0\.0\.0/8"):
+    with pytest.raises(ValueError, match=r"'10.0.0.0/99' is not a network.*write it as 10\.0\.0\.0/8"):
         Guard(allowed=["10.0.0.0/99"])
 
 

@@ -464,7 +464,7 @@ def test_a_script_that_starts_runs_whenever_it_is_loaded_is_told_what_to_do(tmp_
     said = run_script(
         tmp_path, "asyncio.run(main())", "if __name__ != '__main__': raise SystemExit('loaded')"
     )
-    assert "put what it does under `if __name__" in said
+    assert "put that code under `if __name__" in said
 
 
 def test_a_module_that_cannot_be_loaded_again_is_named(tmp_path: Path) -> None:

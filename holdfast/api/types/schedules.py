@@ -1,4 +1,4 @@
-"""Schedules: what starts runs, when they fire next, and what became of each occurrence."""
+"""Schedules: what starts runs, when they fire next, and the outcome of each occurrence."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ class Backfill(msgspec.Struct, frozen=True):
 
 
 class NextFire(msgspec.Struct, frozen=True):
-    """One occurrence to come. `local` is the same time in the zone of the schedule; `fires_at` has the jitter added, and is
+    """One future occurrence. `local` is the same time in the zone of the schedule; `fires_at` includes jitter, and is
     null if the schedule does not fire for it. `note` says why, or what a clock change does to it."""
 
     at: str
@@ -135,7 +135,7 @@ class NextQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class LedgerLine(msgspec.Struct, frozen=True):
-    """What became of one occurrence, or of `count` occurrences from `scheduled_at` to `until` that were skipped for one reason.
+    """The outcome of one occurrence, or of `count` occurrences from `scheduled_at` to `until` that were skipped for one reason.
 
     `occurrence` is an instant, or the id of a delivery, a run, a file or an event. `fired_at` is null if no run was started.
     """

@@ -78,7 +78,7 @@ class _Declared:
         self.right: set[tuple[type, ...]] = set()
         self._by_type = all(kind is None or kind.usual is not None for kind in self._kinds.values())
 
-    def look(self, args: tuple[Any, ...], named: dict[str, Any]) -> None:
+    def check(self, args: tuple[Any, ...], named: dict[str, Any]) -> None:
         for name, value in (*zip(self._places, args, strict=False), *named.items()):
             kind = self._kinds.get(name)
             if kind is None or kind.is_one(value) or (value is None and name in self._left_out):
@@ -91,24 +91,24 @@ class _Declared:
 def checked(method: F) -> F:
     """Make a method reject arguments whose type does not match the annotation; it checks other annotations itself."""
     declared = _Declared(method)
-    right, look = declared.right, declared.look
+    right, check = declared.right, declared.check
 
     @wraps(method)
     def call(*args: Any, **named: Any) -> Any:
         if named or tuple(map(type, args)) not in right:
-            look(args, named)
+            check(args, named)
         return method(*args, **named)
 
     @wraps(method)
     async def call_later(*args: Any, **named: Any) -> Any:
         if named or tuple(map(type, args)) not in right:
-            look(args, named)
+            check(args, named)
         return await method(*args, **named)
 
     @wraps(method)
     async def call_each(*args: Any, **named: Any) -> AsyncGenerator[Any, None]:
         if named or tuple(map(type, args)) not in right:
-            look(args, named)
+            check(args, named)
         async with aclosing(method(*args, **named)) as found:
             async for one in found:
                 yield one

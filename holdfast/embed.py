@@ -148,7 +148,7 @@ class Holdfast:
     excluded from collections (`gc.freeze`) and collections are rarer, in the whole process.
     """
 
-    _by_hand = False  # whether the clock only moves when a test moves it
+    _manual_clock = False  # whether the clock only moves when a test moves it
 
     @checked
     def __init__(
@@ -202,7 +202,7 @@ class Holdfast:
             secrets=Secrets(secrets),
             limits=None if limits is None else _limits(limits),
             tunes_gc=tune_gc,
-            by_hand=self._by_hand,
+            manual_clock=self._manual_clock,
             retention_days=retention_days,
         )
         self._engine = embedded(
@@ -410,8 +410,8 @@ class Holdfast:
         A result that arrives before the call returned is kept for a day. `{"success": false, "error": …}` fails the step.
         """
         refuse_bent(answer, "the answer")
-        told = await self._engine.commands.resume(DEFAULT_TENANT, task_id, answer, run_id)
-        return {"resumed": told.resumed, "reason": told.reason}
+        resumed = await self._engine.commands.resume(DEFAULT_TENANT, task_id, answer, run_id)
+        return {"resumed": resumed.resumed, "reason": resumed.reason}
 
     def _read(self, spec: Spec) -> Definition:
         """Parse a definition in any of its forms; equal content is parsed once."""

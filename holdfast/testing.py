@@ -283,9 +283,9 @@ class TestEngine:
 
     async def resume(self, task_id: str, answer: Any, *, run_id: str | None = None) -> Resumption:
         """Deliver the callback of a call, then process everything that is due now."""
-        told = await (await self.open()).resume(task_id, answer, run_id=run_id)
+        resumed = await (await self.open()).resume(task_id, answer, run_id=run_id)
         await self._rest()
-        return told
+        return resumed
 
     async def approve(self, run: RunHandle, path: str, **answer: Any) -> bool:
         """Answer an approval, as `Holdfast.approve` does, then process everything that is due now."""
@@ -374,12 +374,12 @@ class TestEngine:
         self._take_time(loop)
         from holdfast.embed import Holdfast
 
-        class ByHand(Holdfast):
-            _by_hand = True
+        class OnManualClock(Holdfast):
+            _manual_clock = True
 
         # A test may advance time by months and read a run afterwards.
         options = {"durability": "relaxed", "retention_days": None, **self.options}
-        hf = ByHand(str(self.file), tools=self._tools.values(), clock=self.clock, **options)
+        hf = OnManualClock(str(self.file), tools=self._tools.values(), clock=self.clock, **options)
         self._tidied = self.clock.seconds
         self._hf = await hf.__aenter__()
         for run in self._runs:

@@ -17,7 +17,7 @@ from holdfast.config import Settings
 from holdfast.errors import NotWaiting
 from holdfast.values import TERMINAL, decode
 
-TOLD: Final = {
+OUTCOMES: Final = {
     "resumed": "the step continues with it",
     "parked": "no step is waiting for it yet; it is kept for a day",
     "already_resumed": "a result was already delivered; nothing changed",
@@ -114,15 +114,15 @@ async def _resume(settings: Settings, given: Given, answer: Any) -> int:
     task_id, run = given.arguments[0], given.text("--run")
     async with opened(settings) as source:
         run_id = None if run is None else await source.find(run, is_open=True)
-        told = await source.resume(task_id, answer, run_id)
+        resumed = await source.resume(task_id, answer, run_id)
     if given.has("--json"):
-        code = _written(give(told))
+        code = _written(give(resumed))
     else:
         code = 0
-        say(f"task {task_id}: {TOLD[told.reason]}")
-        if told.resumed and isinstance(source, FileSource):
+        say(f"task {task_id}: {OUTCOMES[resumed.reason]}")
+        if resumed.resumed and isinstance(source, FileSource):
             say("no process is running it now; continue with: holdfast run --continue RUN_ID, or holdfast up")
-    return code or (1 if told.reason in IN_VAIN else 0)
+    return code or (1 if resumed.reason in IN_VAIN else 0)
 
 
 # ---------------------------------------------------------------------------------------------------- for each

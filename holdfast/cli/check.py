@@ -61,7 +61,7 @@ def command(given: Given) -> int:
     if given.has("--json"):
         is_written = give({"valid": is_valid, "files": [_data(one) for one in found]})
     else:
-        is_written = all(map(_tell, found))
+        is_written = all(map(_print, found))
     if not is_written:
         return UNWRITTEN
     return 0 if is_valid else 2
@@ -109,7 +109,7 @@ def _of_workflow(
         if known is not None:
             report_unknown_tools(spec, known, report)
 
-    spec, problems = looked_at(document, settings.template_env, judge)
+    spec, problems = checked(document, settings.template_env, judge)
     return Checked(file, problems, spec.notes if not problems else ())
 
 
@@ -151,7 +151,7 @@ def _polled(body: Body) -> str | None:
     return body.tool if isinstance(body, PollBody) and body.dcc is None else None
 
 
-def _tell(found: Checked) -> bool:
+def _print(found: Checked) -> bool:
     lines = [*problem_lines(found.problems), *problem_lines(found.notes, "note")]
     if not found.problems:
         say(f"{found.file}: valid")

@@ -75,7 +75,7 @@ TASKS: Final = (
 OVER: Final = ("completed", "failed", "canceled")
 POLL_SECS: Final = 0.1
 DEMO_SECS_MAX: Final = 60.0
-LOOK_SECS: Final = 2.0  # how long to wait for a server on the default port to respond
+PROBE_SECS: Final = 2.0  # how long to wait for a server on the default port to respond
 SHOWN_MAX: Final = 60  # characters of a value in a table
 
 
@@ -104,22 +104,22 @@ async def demo_worker(server: str, key: str | None) -> AsyncIterator[Worker]:
 async def _demo(settings: Settings, *, as_json: bool) -> int:
     async with contextlib.AsyncExitStack() as stack:
         server, is_own = await _server(settings, stack)
-        centre = Centre(server, None if is_own else settings.key)
-        stack.push_async_callback(centre.close)
-        if not await centre.get("/workers/list", service="transform"):
+        api = TaskApi(server, None if is_own else settings.key)
+        stack.push_async_callback(api.close)
+        if not await api.get("/workers/list", service="transform"):
             worker = await stack.enter_async_context(demo_worker(server, None if is_own else settings.key))
             say(f"worker {worker.id} serves {', '.join(worker.services)} at {worker.url}")
-        flow_id, version_id = await _published(centre)
+        flow_id, version_id = await _published(api)
         say(f"flow {FLOW} is {flow_id}, its version {version_id}")
         try:
             async with asyncio.timeout(DEMO_SECS_MAX):
-                made = [await centre.post("/tasks", {"flow_id": flow_id, "params": task}) for task in TASKS]
-                tasks = [await _ended(centre, one["id"]) for one in made]
+                made = [await api.post("/tasks", {"flow_id": flow_id, "params": task}) for task in TASKS]
+                tasks = [await _ended(api, one["id"]) for one in made]
         except TimeoutError:
             raise Usage(
                 f"the tasks have not finished after {DEMO_SECS_MAX:g} s; holdfast runs explain last says why"
             ) from None
-        runs = {task["id"]: await centre.get("/tasks/runs", task_id=task["id"]) for task in tasks}
+        runs = {task["id"]: await api.get("/tasks/runs", task_id=task["id"]) for task in tasks}
     is_well = all(task["status"] == "completed" for task in tasks)
     if as_json:
         is_written = give({"server": server, "flow_id": flow_id, "tasks": tasks, "runs": runs})
@@ -145,31 +145,31 @@ async def _server(settings: Settings, stack: contextlib.AsyncExitStack) -> tuple
 
 
 async def _answers(server: str) -> bool:
-    centre = Centre(server, None, patience=0.0, timeout=LOOK_SECS)
+    api = TaskApi(server, None, patience=0.0, timeout=PROBE_SECS)
     try:
-        await centre.get("/healthz")
+        await api.get("/healthz")
     except HoldfastError:
         return False
     finally:
-        await centre.close()
+        await api.close()
     return True
 
 
-async def _published(centre: Centre) -> tuple[str, str]:
-    flow_id = (await centre.post("/flows", {"name": FLOW}))["id"]
+async def _published(api: TaskApi) -> tuple[str, str]:
+    flow_id = (await api.post("/flows", {"name": FLOW}))["id"]
     version = {"flow_id": flow_id, "definition": DEFINITION}
-    return flow_id, (await centre.post("/flows/version", version))["id"]
+    return flow_id, (await api.post("/flows/version", version))["id"]
 
 
-async def _ended(centre: Centre, task_id: str) -> Any:
+async def _ended(api: TaskApi, task_id: str) -> Any:
     while True:
-        task = await centre.get("/tasks/get", id=task_id)
+        task = await api.get("/tasks/get", id=task_id)
         if task["status"] in OVER:
             return task
         await asyncio.sleep(POLL_SECS)
 
 
-class Centre:
+class TaskApi:
     """The task API of a server."""
 
     def __init__(self, server: str, key: str | None, **patience: float) -> None:

@@ -24,12 +24,12 @@ from holdfast.cli.render import (
     Silence,
     Tree,
     View,
+    error_line,
     is_in,
     ms_of,
     painted,
     span,
     step_data,
-    told,
 )
 from holdfast.cli.safe import harmless
 from holdfast.cli.source import Answer, News, Source
@@ -74,14 +74,14 @@ def ticking(view: View) -> Iterator[None]:
         view.end()
 
 
-def tell_end(status: str, took_ms: int, output: Any, error: Error | None) -> bool:
+def show_end(status: str, took_ms: int, output: Any, error: Error | None) -> bool:
     """Report how a run ended and write its output. Returns False if the output could not be written."""
     took = span(took_ms)
     if status == "completed":
         say(painted(f"completed in {took}", status, fd=2))
         return give(output)
     why = error or Error(status, f"the run is {status}")
-    say(painted(f"{status} after {took}: {told(why)}", status, fd=2))
+    say(painted(f"{status} after {took}: {error_line(why)}", status, fd=2))
     return True
 
 
@@ -130,7 +130,7 @@ class Follower:
             watching.result()
         run = await self._source.run(run_id)
         if run.status in TERMINAL:
-            return EXIT_CODES[run.status] if await self._is_told(run) else UNWRITTEN
+            return EXIT_CODES[run.status] if await self._is_end_shown(run) else UNWRITTEN
         return await self._part(run)
 
     async def _watch(self, run_id: str) -> None:
@@ -212,15 +212,15 @@ class Follower:
 
     # ------------------------------------------------------------------------------------------------- the end
 
-    async def _is_told(self, run: Run) -> bool:
+    async def _is_end_shown(self, run: Run) -> bool:
         if self._as_json:
             return await self._is_given(run)
         took = ms_of(run.finished_at or run.created_at) - ms_of(run.created_at)
-        is_told = tell_end(run.status, took, run.output, run.error)
+        is_shown = show_end(run.status, took, run.output, run.error)
         if run.status == "failed":
             self._say_command("see the output of each step", "runs", "show", run.run_id)
             self._say_command("after fixing the cause", "runs", "rerun", run.run_id, *self._from(run))
-        return is_told
+        return is_shown
 
     def _from(self, run: Run) -> tuple[str, ...]:
         """The top-level step that failed, from which to re-run."""

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 FRAMES_PER_SECOND: Final = 8
 INNER_SHOWN_MAX: Final = 6  # open steps of one scope in the tree; the rest is a number
 TOP_KEPT_MAX: Final = 1_000  # top-level steps that a tree remembers; in a cycle there is no end of them
-CHILDREN_TOLD_MAX: Final = 20  # larger fan-outs show failures and their end, not each child
+CHILDREN_SHOWN_MAX: Final = 20  # larger fan-outs show failures and their end, not each child
 MARKS: Final = {
     "completed": "✓",
     "failed": "✗",
@@ -104,7 +104,7 @@ def _padded(cell: str, width: int) -> str:
     return cell + " " * (width - width_of(cell))
 
 
-def told(error: Error, at: str = "") -> str:
+def error_line(error: Error, at: str = "") -> str:
     """An error on one line: where (if the message does not say so), what, and of which kind."""
     is_said = error.path in ("", at) or error.message.startswith(f"step {error.path} ")
     where = "" if is_said else f"{error.path}: "
@@ -139,10 +139,10 @@ def state_of(step: StepView, now: int) -> str:
         took = span((step.finished or now) - step.started)
         return f"completed in {took}{_counts(step)}{tries}"
     if step.status == "failed":
-        why = f": {told(step.error, step.path)}" if step.error else ""
+        why = f": {error_line(step.error, step.path)}" if step.error else ""
         return f"failed{_counts(step)}{tries}{why}"
     if step.status == "retrying":
-        why = told(step.error, step.path) if step.error else "it timed out"
+        why = error_line(step.error, step.path) if step.error else "it timed out"
         return f"attempt {step.attempts} failed: {why}{_due(step, ', again in ', now)}"
     if step.status == "waiting":
         return "waits for its key" if step.reason == "key" else f"waits{_due(step, ' ', now)}"
@@ -210,11 +210,11 @@ class Lines(Silence):
         now = now_ms()
         for step in changed:
             if step.is_scope:
-                self._small[step.path] = step.children <= CHILDREN_TOLD_MAX
-            if self._is_told(step):
+                self._small[step.path] = step.children <= CHILDREN_SHOWN_MAX
+            if self._is_shown(step):
                 say(f"  {MARKS[step.status]} {step.path}  {state_of(step, now)}")
 
-    def _is_told(self, step: StepView) -> bool:
+    def _is_shown(self, step: StepView) -> bool:
         if step.status == "running" or (step.status, step.reason) == ("ready", "key"):
             return False  # reported when its outcome is known
         if self._every or step.status in ("failed", "retrying"):

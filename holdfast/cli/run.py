@@ -25,7 +25,7 @@ from holdfast.cli.follow import (
     Follower,
     chosen_view,
     result_data,
-    tell_end,
+    show_end,
     ticking,
 )
 from holdfast.cli.options import Usage, load_tools, read_spec, settings_of
@@ -48,8 +48,8 @@ from holdfast.views.explain import approval_detail, ends_of_waits
 from holdfast.views.outputs import output_of
 from holdfast.views.steps import Steps, StepView, read_steps
 
-KEYS_TOLD_MAX: Final = 5
-WAITS_TOLD_MAX: Final = 5
+KEYS_SHOWN_MAX: Final = 5
+WAITS_SHOWN_MAX: Final = 5
 HUNG_UP: Final = SIGNALLED + signal.SIGHUP
 
 
@@ -147,38 +147,38 @@ class Attendant:
         self._resident: ResidentRun | None = None
         self._holders: list[str] = []
         self._left: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        self._looking: asyncio.Task[None] | None = None
+        self._leaving: asyncio.Task[None] | None = None
         self.is_result_written = True
 
     async def attend(self) -> int:
-        self._engine.door.listeners.append(self._heard)
-        self._engine.dispatch.hearers.append(self._told)
+        self._engine.door.listeners.append(self._on_row)
+        self._engine.dispatch.hearers.append(self._on_report)
         self._listen_to_signals()
         with ticking(self._view):
             begin = self._order.begin
             self._steps = await begin.before(self._engine, every=self._order.all_steps)
             resident = await begin.begin(self._engine)
-            self._hear_of(resident)
+            self._own_run(resident)
             ended = asyncio.ensure_future(self._engine.waiters.ended(resident.run.no))
             either: set[asyncio.Future[Any]] = {ended, self._left}
             await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
         if ended.done():
             return await self._report(ended.result(), EXIT_CODES[ended.result().run.status])
         ended.cancel()
-        if self._looking is not None:
-            self._looking.cancel()
+        if self._leaving is not None:
+            self._leaving.cancel()
         self._holders = await self._waits_for_keys(resident)
         return await self._report(resident, self._left.result())
 
     # ------------------------------------------------------------------------------------------------ watching
 
-    def _heard(self, resident: ResidentRun, event: Any, decisions: Any) -> None:
+    def _on_row(self, resident: ResidentRun, event: Any, decisions: Any) -> None:
         """A row is durable: an event and its decisions."""
-        if resident.run.no != self._hear_of(resident).run.no:
+        if resident.run.no != self._own_run(resident).run.no:
             return
         self._view.changed(self._steps.take(event, decisions, resident.run.at))
-        if self._steps.stuck and self._looking is None:
-            self._looking = asyncio.get_running_loop().create_task(self._leave_if_stuck())
+        if self._steps.stuck and self._leaving is None:
+            self._leaving = asyncio.get_running_loop().create_task(self._leave_if_stuck())
 
     async def _leave_if_stuck(self) -> None:
         """Wait for pending rows: the row that ends a step may pass its key to a waiting step."""
@@ -189,7 +189,7 @@ class Attendant:
                 await self._ask(gate)
             elif self._steps.stuck:
                 self._leave(WAITS_FOR_OUTSIDE)
-        self._looking = None
+        self._leaving = None
 
     async def _ask(self, path: str) -> None:
         """Ask for an approval on the terminal; if it is left open, the run stays open too."""
@@ -210,12 +210,12 @@ class Attendant:
             return self._leave(WAITS_FOR_OUTSIDE)
         self._view.begin(resident.run.id, resident.plan.name, list(resident.plan.root.nodes), self._steps)
 
-    def _told(self, no: RunNo, path: str, attempt: int, kind: str, data: dict[str, Any]) -> None:
+    def _on_report(self, no: RunNo, path: str, attempt: int, kind: str, data: dict[str, Any]) -> None:
         """A tool reports progress. Its other messages are log lines."""
         if kind == "progress":
             self._view.progressed(path, data["fraction"], data["message"])
 
-    def _hear_of(self, resident: ResidentRun) -> ResidentRun:
+    def _own_run(self, resident: ResidentRun) -> ResidentRun:
         """The first run that starts here is ours."""
         if self._resident is None:
             self._resident = resident
@@ -245,7 +245,7 @@ class Attendant:
             steps = await read_steps(self._engine.store, resident.plan, run, every=self._order.all_steps)
             self.is_result_written = give(result_data(run.id, status, output, run.error, steps))
         elif run.over:
-            self.is_result_written = tell_end(status, run.at - run.created_at, output, run.error)
+            self.is_result_written = show_end(status, run.at - run.created_at, output, run.error)
         return code
 
     def parting(self) -> list[str]:
@@ -260,7 +260,7 @@ class Attendant:
             return [*self._stopped(resident), f"continue with: {self._command(resident, [])}"]
         missing = [step for step in self._steps.stuck if step.reason == "no_tool"]
         waits = [harmless(f"step {path} waits for {what}") for path, what in ends_of_waits(resident.run)]
-        lines = [*self._waits_for_tools(resident, missing), *self._holders, *waits[:WAITS_TOLD_MAX]]
+        lines = [*self._waits_for_tools(resident, missing), *self._holders, *waits[:WAITS_SHOWN_MAX]]
         return [*lines, f"continue with: {self._command(resident, missing)}"]
 
     def _after_failure(self, resident: ResidentRun) -> list[str]:
@@ -285,7 +285,7 @@ class Attendant:
         """Each key that steps wait for, with the step that holds it."""
         lines: dict[str, str] = {}
         for path, step in resident.run.steps.items():
-            if step.key is not None and step.state == "waiting" and len(lines) < KEYS_TOLD_MAX:
+            if step.key is not None and step.state == "waiting" and len(lines) < KEYS_SHOWN_MAX:
                 scope = "" if step.key.is_global else resident.run.id
                 holder = await self._engine.store.key_holder(resident.run.tenant, scope, step.key.text)
                 if holder is not None:

@@ -12,6 +12,7 @@ from holdfast.cli.options import Usage, edited_inputs, settings_of
 from holdfast.cli.parser import Given
 from holdfast.cli.render import (
     MARKS,
+    error_line,
     instant,
     is_in,
     ms_of,
@@ -22,7 +23,6 @@ from holdfast.cli.render import (
     state_of,
     step_data,
     table,
-    told,
 )  # fmt: skip
 from holdfast.cli.run import drive
 from holdfast.cli.safe import harmless
@@ -117,7 +117,7 @@ async def _show(settings: Settings, given: Given) -> int:
     given_in = [f"inputs: {shortened(run.inputs, OUTPUT_SHOWN_MAX)}"] if run.inputs else []
     lines = [*_headed(run), *given_in, *_tree(names, steps)]
     if run.error is not None:
-        lines.append(painted(f"{run.status}: {told(run.error)}", run.status))
+        lines.append(painted(f"{run.status}: {error_line(run.error)}", run.status))
     if run.set_aside is not None:
         lines.append(painted(f"set aside: {run.set_aside.reason}", "failed"))
         lines.append(f"to retry it: {run.set_aside.retry}")
@@ -282,7 +282,7 @@ def rerun_command(given: Given) -> int:
     settings = settings_of(given)
     again = Again(tuple(given.texts("--from") or ()), given.has("--failed"))
     seen: list[Previewed] = []
-    finished(_look(settings, given.argument or "", again, seen))
+    finished(_fetch_preview(settings, given.argument or "", again, seen))
     found = seen[0]
     inputs = edited_inputs(found.run.inputs, given.text("--inputs"), given.texts("--input"))
     run_id = found.run.run_id
@@ -296,7 +296,7 @@ def rerun_command(given: Given) -> int:
     return drive(given, settings, Rerun(run_id, again, inputs))
 
 
-async def _look(settings: Settings, word: str, again: Again, seen: list[Previewed]) -> int:
+async def _fetch_preview(settings: Settings, word: str, again: Again, seen: list[Previewed]) -> int:
     async with opened(settings) as source:
         run = await source.run(await source.find(word))
         if run.status not in TERMINAL:

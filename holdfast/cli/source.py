@@ -54,7 +54,7 @@ from holdfast.store.lock import holder_of
 from holdfast.store.records import ReadRow
 from holdfast.tools.registry import Registry
 from holdfast.values import DEFAULT_TENANT, OPEN, TERMINAL, Millis, RunId, written
-from holdfast.views.all_events import History, TailOfAll, Told, encoded
+from holdfast.views.all_events import EncodedEvent, History, TailOfAll, encoded
 from holdfast.views.events import Feed, RunEvent, Tail
 from holdfast.views.positions import BEGINNING, Position
 from holdfast.views.runs import Queries
@@ -475,8 +475,8 @@ class FileSource:
 
     async def resume(self, task_id: str, answer: Any, run_id: str | None) -> Resumed:
         async with self._acting() as engine:
-            told = await engine.commands.resume(DEFAULT_TENANT, task_id, answer, run_id)
-        return Resumed(told.resumed, told.reason)
+            resumed = await engine.commands.resume(DEFAULT_TENANT, task_id, answer, run_id)
+        return Resumed(resumed.resumed, resumed.reason)
 
     async def news(self, run_id: str) -> AsyncGenerator[News, None]:
         """A file sends no notification when it grows, so it is read a few times a second."""
@@ -536,5 +536,5 @@ class FileSource:
         return FolderReport(None, "", [])
 
 
-def _encoded(event: Told | tuple[Position[int] | None, RunEvent]) -> Told:
-    return event if isinstance(event, Told) else encoded(*event)
+def _encoded(event: EncodedEvent | tuple[Position[int] | None, RunEvent]) -> EncodedEvent:
+    return event if isinstance(event, EncodedEvent) else encoded(*event)

@@ -70,7 +70,7 @@ def _not_bound(error: OSError, settings: Settings) -> Usage:
 
 
 async def _up(settings: Settings, registry: Registry, given: Given) -> int:
-    stop = _told_to_stop()
+    stop = _stop_requested()
     prepare_process()
     async with serving(settings, registry=registry) as server, _beside(server, settings, given):
         folders = server.services.folders
@@ -88,18 +88,18 @@ async def _up(settings: Settings, registry: Registry, given: Given) -> int:
     return 0
 
 
-def _told_to_stop() -> asyncio.Event:
+def _stop_requested() -> asyncio.Event:
     """Set by Ctrl-C, TERM or HUP. A second signal exits at once, because the journal is complete. A second HUP is
     ignored: the shell and its terminal each send one."""
     stop = asyncio.Event()
 
-    def told(number: signal.Signals) -> None:
+    def requested(number: signal.Signals) -> None:
         if stop.is_set() and number != signal.SIGHUP:
             os._exit(FORCED)
         stop.set()
 
     for number in stop_signals():
-        asyncio.get_running_loop().add_signal_handler(number, told, number)
+        asyncio.get_running_loop().add_signal_handler(number, requested, number)
     return stop
 
 

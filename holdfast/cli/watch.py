@@ -35,12 +35,12 @@ async def _watch(settings: Settings, given: Given) -> int:
             await source.runs(cursor=None, limit=1)  # report an unreachable server now
         run_id = None if word is None else await source.find(word)
         if run_id is None or as_json:
-            return await _tell_events(source, run_id, as_json=as_json)
+            return await _print_events(source, run_id, as_json=as_json)
         view = chosen_view(settings, as_json=False, all_steps=all_steps)
         return await Follower(source, view, every=all_steps).follow(run_id)
 
 
-async def _tell_events(source: Source, run_id: str | None, *, as_json: bool) -> int:
+async def _print_events(source: Source, run_id: str | None, *, as_json: bool) -> int:
     code = 0
     async with aclosing(source.events(run_id)) as events:
         async for event in events:

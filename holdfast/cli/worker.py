@@ -36,9 +36,9 @@ def command(given: Given) -> int:
         loop = asyncio.get_running_loop()
         for number in stop_signals():
             loop.add_signal_handler(number, worker.stop)
-        telling = asyncio.create_task(_tell(worker))
+        reporting = asyncio.create_task(_report(worker))
         await worker.run()
-        telling.cancel()
+        reporting.cancel()
 
     uvloop.run(work())
     sys.stderr.flush()
@@ -53,7 +53,7 @@ def _concurrency(text: str | None) -> int:
     return int(text)
 
 
-async def _tell(worker: Worker) -> None:
+async def _report(worker: Worker) -> None:
     await worker.is_registered.wait()
     how = f"called at {worker.url}" if worker.url else "fetching its jobs"
     say(f"worker {worker.id} serves {', '.join(worker.services)} for {worker.server}, {how}")

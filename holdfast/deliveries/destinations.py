@@ -55,11 +55,11 @@ def destination(given: Given) -> Destination:
     """Read a destination given by a caller. Raise InvalidInputs if it cannot be used."""
     if not isinstance(given, str | Mapping):
         raise InvalidInputs(f"final_callback must be a URL or a mapping, not {type(given).__name__}")
-    told = {"url": given} if isinstance(given, str) else dict(given)
-    unknown = sorted(map(str, told.keys() - {"url", "secret_env"}))
+    fields = {"url": given} if isinstance(given, str) else dict(given)
+    unknown = sorted(map(str, fields.keys() - {"url", "secret_env"}))
     if unknown:
         raise InvalidInputs(f"a final callback may have url and secret_env, not {unknown[0]!a:.50}")
-    url, secret_env = told.get("url"), told.get("secret_env")
+    url, secret_env = fields.get("url"), fields.get("secret_env")
     _check_url(url)
     if secret_env is not None and not (isinstance(secret_env, str) and _VARIABLE.fullmatch(secret_env)):
         hint = "give the name of the variable with the secret, such as CALLBACK_KEY; Holdfast's own variables are not allowed"
@@ -110,10 +110,10 @@ def delivered(letter: Letter, at: Millis) -> LetterTried:
 
 def failed(letter: Letter, at: Millis, error: str, *, for_good: bool) -> LetterTried:
     """Return the state after a failed try: due later, or dead if retrying is pointless or the retry period has passed."""
-    tries, told = letter.tries + 1, error[:ERROR_CHARS_MAX]
+    tries, message = letter.tries + 1, error[:ERROR_CHARS_MAX]
     if for_good or letter.tries >= len(DELAYS_SECS):
-        return LetterTried(tries, letter.due_at, at, "dead", told, letter.pos)
-    return LetterTried(tries, Millis(at + DELAYS_SECS[letter.tries] * 1000), None, None, told, letter.pos)
+        return LetterTried(tries, letter.due_at, at, "dead", message, letter.pos)
+    return LetterTried(tries, Millis(at + DELAYS_SECS[letter.tries] * 1000), None, None, message, letter.pos)
 
 
 def replayed(letter: Letter, at: Millis) -> LetterTried:

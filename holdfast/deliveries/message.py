@@ -24,19 +24,19 @@ def text_of(view: RunView) -> bytes:
     The size limit for values applies. If inputs and output together are too large, the inputs are left out; if the output alone is
     too large, it is left out too. `omitted` names what was left out.
     """
-    told = {name.removesuffix("_text"): part for name, part in msgspec.structs.asdict(view).items()}
-    sizes = {name: len(bytes(told[name])) for name in ("inputs", "output")}
+    fields = {name.removesuffix("_text"): part for name, part in msgspec.structs.asdict(view).items()}
+    sizes = {name: len(bytes(fields[name])) for name in ("inputs", "output")}
     left, omitted = composed.LIMIT - ENVELOPE_BYTES - sum(sizes.values()), list[str]()
     for name, size in sizes.items():
         if left < 0:
             omitted.append(name)
             left += size
-    told |= dict.fromkeys(omitted)
+    fields |= dict.fromkeys(omitted)
     if omitted:
-        told["omitted"] = omitted
+        fields["omitted"] = omitted
     for name in ("created_at", "started_at", "finished_at"):
-        told[name] = None if told[name] is None else rfc3339(told[name])
-    return written(told)
+        fields[name] = None if fields[name] is None else rfc3339(fields[name])
+    return written(fields)
 
 
 def headers_of(letter: Letter, text: bytes, at: Millis, secret: str | None) -> dict[str, str]:

@@ -42,7 +42,7 @@ SENDING_TO_ONE_MAX: Final = 16  # of these, to one server, or to all slow ones: 
 SEND_SECONDS: Final = 30.0
 ANSWER_BYTES_MAX: Final = 64 * 1024
 CLOSE_SECONDS: Final = 5.0  # for deliveries in flight when the engine is closed
-LOOK_AGAIN_MS: Final = 5_000  # after a query that failed
+QUERY_AGAIN_MS: Final = 5_000  # after a query that failed
 
 
 class Outbox(Service):
@@ -55,21 +55,21 @@ class Outbox(Service):
         registry: Registry,
         secrets: Secrets,
         *,
-        by_hand: bool = False,
+        manual_clock: bool = False,
     ) -> None:
         self._store, self._committer, self._queries = store, committer, queries
         self._registry, self._secrets = registry, secrets
         self._wall_clock = clock
         self.clock = Steady(clock)  # decides when a try is due; recorded times are those of the wall clock
         self.drives_all = True  # otherwise only the callbacks of runs that were noted here are sent
-        self.timers = Timers(self.clock, by_hand=by_hand)
-        self.timers.begin(lambda no: None, self.look)
+        self.timers = Timers(self.clock, manual_clock=manual_clock)
+        self.timers.begin(lambda no: None, self.query)
         self.writes = Writes(committer)
         self._sending: dict[int, asyncio.Task[None]] = {}
         self._to: Counter[str] = Counter()  # of these, by the server that they go to
         self._slow = Slow[str]()  # servers that took long when they were last sent something
         self.counts: Counter[str] = Counter()  # outcomes of attempts, and of dead letters
-        self._looking: asyncio.Task[None] | None = None
+        self._querying: asyncio.Task[None] | None = None
         self._own: set[RunNo] = set()  # the only runs whose deliveries are sent, if not all are
         self._is_asked = False
         self._is_closed = False
@@ -77,12 +77,12 @@ class Outbox(Service):
     @property
     def is_busy(self) -> bool:
         """Whether a delivery is being sent, or a query is running."""
-        return bool(self._sending) or self._looking is not None
+        return bool(self._sending) or self._querying is not None
 
     async def open(self, *, drive: bool) -> None:
         self.drives_all = drive
         if drive:
-            self.look()
+            self.query()
 
     # ------------------------------------------------------------------------------------------------- sending
 
@@ -90,32 +90,32 @@ class Outbox(Service):
         """A run has deliveries that are due."""
         if not self.drives_all:
             self._own.add(no)
-        self.look()
+        self.query()
 
-    def look(self) -> None:
+    def query(self) -> None:
         """Send what is due."""
         self._is_asked = True
-        if self._looking is None and not self._is_closed:
-            self._looking = asyncio.get_running_loop().create_task(self._look())
+        if self._querying is None and not self._is_closed:
+            self._querying = asyncio.get_running_loop().create_task(self._query())
 
     def set_clock(self, at: Millis) -> None:
         """Set the least time of the clock: the wall clock was set back from it before this process started."""
         self.clock.at_least(at)
         self.timers.read_clock()
-        self.look()
+        self.query()
 
-    async def _look(self) -> None:
+    async def _query(self) -> None:
         try:
             while self._is_asked:
                 self._is_asked = False
-                looked_at = self.clock.now()  # deliveries that become due during the query are not missed
-                await self._take(looked_at)
-                self.timers.parked_until(await self._store.next_letter(looked_at))
+                queried_at = self.clock.now()  # deliveries that become due during the query are not missed
+                await self._take(queried_at)
+                self.timers.due_in_store(await self._store.next_letter(queried_at))
         except Exception:  # a failed query must not be the last one
             log.exception("cannot query due deliveries now")
-            self.timers.parked_until(Millis(self.clock.now() + LOOK_AGAIN_MS))
+            self.timers.due_in_store(Millis(self.clock.now() + QUERY_AGAIN_MS))
         finally:
-            self._looking = None
+            self._querying = None
 
     async def _take(self, now: Millis) -> None:
         """Send the deliveries that are due, as far as there are free slots."""
@@ -159,7 +159,7 @@ class Outbox(Service):
             self._to[letter.origin] -= 1
             if not self._to[letter.origin]:
                 del self._to[letter.origin]
-            self.look()
+            self.query()
 
     async def _tried(self, letter: Letter) -> LetterTried:
         """Make one try and return the resulting state of the delivery."""
@@ -192,16 +192,16 @@ class Outbox(Service):
             raise ToolError(str(error), kind=error.kind) from None
 
     def _failed(self, letter: Letter, error: str, *, for_good: bool) -> LetterTried:
-        told = self._secrets.redact(error)
-        result = failed(letter, self.clock.now(), told, for_good=for_good)
+        message = self._secrets.redact(error)
+        result = failed(letter, self.clock.now(), message, for_good=for_good)
         if result.outcome is None:
-            log.warning("final callback of run %s failed; retrying: %s", letter.run_id, told)
+            log.warning("final callback of run %s failed; retrying: %s", letter.run_id, message)
         else:
             log.error(
                 "final callback of run %s failed for good; delivery %s is dead: %s",
                 letter.run_id,
                 letter.id,
-                told,
+                message,
             )
         return result
 
@@ -277,4 +277,4 @@ class Outbox(Service):
 
     @property
     def _tasks(self) -> list[asyncio.Task[None]]:
-        return [*self._sending.values(), *([] if self._looking is None else [self._looking])]
+        return [*self._sending.values(), *([] if self._querying is None else [self._querying])]

@@ -71,7 +71,7 @@ from holdfast.engine.state import (
     sizes_of,
     timer_key,
     timer_of,
-    waits_for_last_look,
+    waits_for_last_poll,
 )
 from holdfast.plan import composed
 from holdfast.plan.graph import KEEP_NAMED, KEEP_NOTHING, KEEP_RESULT
@@ -198,8 +198,8 @@ def _wait_timer_fired(run: Run, timer: str, path: str, effects: Effects) -> None
     assert step.wait is not None
     if timer == "poll":
         step.wait.polls += 1
-    elif waits_for_last_look(step.wait):
-        step.wait.is_last_look = True
+    elif waits_for_last_poll(step.wait):
+        step.wait.is_last_poll = True
     elif step.wait.kind == "callback":
         _close_wait(run, path, step, "expired", effects)
         step.state, step.tries = "retrying", step.tries + 1

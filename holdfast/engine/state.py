@@ -48,7 +48,9 @@ class Wait(msgspec.Struct, omit_defaults=True):
     detail: msgspec.Raw = NULL
     got: dict[str, msgspec.Raw] = {}  # the results that have arrived
     polls: int = 0
-    is_last_look: bool = False  # it expired, and one last poll may still bring the result
+    is_last_poll: bool = msgspec.field(
+        default=False, name="is_last_look"
+    )  # it expired, and one last poll may still bring the result
 
 
 class Parked(msgspec.Struct, array_like=True):
@@ -285,9 +287,9 @@ def timer_of(key: str) -> tuple[str, str]:
     return timer, path
 
 
-def waits_for_last_look(wait: Wait) -> bool:
+def waits_for_last_poll(wait: Wait) -> bool:
     """Return whether a wait has just timed out with approvers left to escalate to."""
-    return wait.kind == "callback" and not wait.is_last_look and b'"poll_url"' in bytes(wait.detail)
+    return wait.kind == "callback" and not wait.is_last_poll and b'"poll_url"' in bytes(wait.detail)
 
 
 def is_open(run: Run, path: str, attempt: int) -> bool:

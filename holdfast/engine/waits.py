@@ -13,7 +13,7 @@ from holdfast.engine import retry, scopes
 from holdfast.engine.decisions import ArmTimer, KeepSignal, NoteAnswer, OpenWait, Poll, TakeSignal
 from holdfast.engine.draft import Draft
 from holdfast.engine.events import ApprovalAnswered, CallbackReceived, SignalReceived, StepPaused
-from holdfast.engine.state import Run, Step, Wait, is_open, timer_key, waits_for_last_look
+from holdfast.engine.state import Run, Step, Wait, is_open, timer_key, waits_for_last_poll
 from holdfast.plan import composed
 from holdfast.plan.composed import TooLarge
 from holdfast.plan.graph import Approval, Call, Condition, PendingRule, Plan, Signal
@@ -21,7 +21,7 @@ from holdfast.values import NULL, Error, Millis, decode, encode, split, written
 
 USUAL: Final = PendingRule()
 # After this time another node makes the last poll, if the node that should have made it has ended.
-LAST_LOOK_MS: Final = 10_000
+LAST_POLL_MS: Final = 10_000
 
 
 # ------------------------------------------------------------------------------------------------- callbacks
@@ -91,9 +91,9 @@ def wait_is_over(draft: Draft, path: str) -> None:
     step, node = draft.run.steps[path], draft.plan.node(path)
     wait = step.wait
     assert wait is not None
-    if waits_for_last_look(wait):
+    if waits_for_last_poll(wait):
         draft.decisions.append(Poll(path, step.attempt))
-        draft.decisions.append(ArmTimer(path, "expiry", Millis(draft.at + LAST_LOOK_MS)))
+        draft.decisions.append(ArmTimer(path, "expiry", Millis(draft.at + LAST_POLL_MS)))
         return
     draft.subject = path
     seconds = ((wait.until or draft.at) - wait.since) / 1000
@@ -141,7 +141,7 @@ def enter_condition(draft: Draft, frame: str, path: str, node: Condition) -> Non
     open_wait(draft, path, kind, detail, node.timeout_ms(view), node.keep)
 
 
-def _look_again(draft: Draft) -> None:
+def _recheck(draft: Draft) -> None:
     """Check the conditions of waiting steps again after a variable was written."""
     for path, _ in waiting(draft):
         node = draft.plan.node(path)
@@ -195,7 +195,7 @@ def signal_received(draft: Draft, event: SignalReceived) -> None:
     for frame in sorted(frames):
         draft.set_var(frame, event.name, bytes(event.value))
     if frames:
-        _look_again(draft)
+        _recheck(draft)
     if (taker := _taker(draft, event)) is not None:
         _give(draft, *taker, event)
     elif not frames:
@@ -272,7 +272,7 @@ def approval_answered(draft: Draft, event: ApprovalAnswered) -> None:
     if isinstance(node, Condition):
         assert node.answers_to is not None
         draft.set_var(split(event.path)[0], node.answers_to, encode(event.approved))
-        return _look_again(draft)
+        return _recheck(draft)
     assert isinstance(node, Approval)
     answers = [decode(answer) for answer in step.wait.got.values()]
     agreed = [answer["by"] for answer in answers if answer["approved"]] + [event.by] * event.approved

@@ -45,14 +45,14 @@ class CrashIsolation:
                 and step.reason == "suspect"
             ):
                 self.running = (no, path)
-                self._door.enter_lane(resident, path)
+                self._door.enter_isolation(resident, path)
                 asyncio.get_running_loop().call_later(ISOLATION_SECONDS, self._has_survived, no, path)
 
     def ended(self, key: Key) -> None:
         """The attempt of a suspected step has ended. The next one starts after its outcome was handled."""
         if self.running == key:
             self.running = None
-            self._door.leave_lane()
+            self._door.leave_isolation()
             asyncio.get_running_loop().call_soon(self.start_next)
 
     def drop_lost(self) -> None:
@@ -67,5 +67,5 @@ class CrashIsolation:
     def _has_survived(self, no: RunNo, path: str) -> None:
         if self.running == (no, path):
             self.running = None
-            self._door.leave_lane()
+            self._door.leave_isolation()
             self.start_next()

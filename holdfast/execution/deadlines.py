@@ -53,7 +53,7 @@ class Deadlines:
 
     def _sweep(self) -> None:
         self._timer = None
-        self._pulse.look()
+        self._pulse.check()
         now = self._clock.monotonic()
         while self._heap and self._heap[0][0] <= now:
             _, no, path, number = heapq.heappop(self._heap)

@@ -271,7 +271,7 @@ class Dispatch(Service):
                 attempt.path,
                 attempt.number,
                 stable,
-                tell=self._listener(attempt),
+                emit=self._listener(attempt),
                 workdirs=self._workdirs,
                 secrets=self.secrets,
                 artefacts=None if self._artefacts is None else self._artefacts.of(run.tenant),
@@ -300,11 +300,11 @@ class Dispatch(Service):
                 self.logs.say(attempt, data.get("stream", "info"), _line(data))
             if self.hearers:
                 with contextlib.suppress(RuntimeError):  # it reported after the engine had closed
-                    loop.call_soon_threadsafe(self._hear, attempt, kind, data)
+                    loop.call_soon_threadsafe(self._publish, attempt, kind, data)
 
-        return tell
+        return emit
 
-    def _hear(self, attempt: Attempt, kind: str, data: dict[str, Any]) -> None:
+    def _publish(self, attempt: Attempt, kind: str, data: dict[str, Any]) -> None:
         for hearer in list(self.hearers):
             hearer(*attempt.key, attempt.number, kind, data)
 

@@ -13,7 +13,7 @@ from holdfast.engine.draft import Draft
 from holdfast.plan.expr import resolved
 from holdfast.plan.graph import Call
 from holdfast.runtime.door import ResidentRun
-from holdfast.tools.failures import ArgumentsMisfit
+from holdfast.tools.failures import ArgumentMismatch
 from holdfast.tools.registry import Tool
 from holdfast.tools.secrets import Secrets, SecretUnavailable
 from holdfast.values import decode, written
@@ -40,7 +40,7 @@ class Inputs:
         if node.spreads:
             args = tool.spread(args["input"], args["params"])
         if type(args) is not dict:
-            raise ArgumentsMisfit(f"the arguments of a tool must be an object, not {type(args).__name__}")
+            raise ArgumentMismatch(f"the arguments of a tool must be an object, not {type(args).__name__}")
         # The process of an isolated tool converts them itself, because the converted values could not be sent to it.
         return args if tool.isolated else tool.bind(args)
 
@@ -58,7 +58,7 @@ class Inputs:
                 self._add_address(resident, path, number, given["params"])
             text = written(given)
         if type(service) is not str or not service:
-            raise ArgumentsMisfit(f"the name of a service must be text, not {service!r:.50}")
+            raise ArgumentMismatch(f"the name of a service must be text, not {service!r:.50}")
         return service, text
 
     def service_of(self, resident: ResidentRun, path: str) -> str | None:

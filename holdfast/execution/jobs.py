@@ -29,7 +29,7 @@ from holdfast.values import RunNo, idempotency_key
 from holdfast.workers.push import Job
 from holdfast.workers.service import Workers
 
-Tell = Callable[[str, dict[str, Any]], None]
+Emit = Callable[[str, dict[str, Any]], None]
 
 
 class Jobs:
@@ -40,7 +40,7 @@ class Jobs:
         inputs: Inputs,
         outcomes: Outcomes,
         secrets: Secrets,
-        listener: Callable[[Attempt], Tell],
+        listener: Callable[[Attempt], Emit],
     ) -> None:
         self._door, self._workers, self._inputs = door, workers, inputs
         self._outcomes, self._secrets, self._listener = outcomes, secrets, listener
@@ -80,7 +80,7 @@ class Jobs:
         service, text = self._inputs.of_service(resident, node, path, number)
         attempt = Attempt((run.no, path), number, _SERVICE, {}, run.tenant)
         stable = idempotency_key(run.tenant, run.id, path)
-        context = Context(run.id, path, number, stable, tell=self._listener(attempt), secrets=self._secrets)
+        context = Context(run.id, path, number, stable, emit=self._listener(attempt), secrets=self._secrets)
         job = Job(run.tenant, run.no, run.id, path, number, service, text, stable, rule, context)
         job.only_once, job.traceparent = node.fails_on_crash, self.traceparent(resident, path, number)
         if self._inputs.callback_url is not None:

@@ -19,7 +19,7 @@ from holdfast.plan.graph import Answer
 from holdfast.runtime.apart import LARGE_BYTES, apart
 from holdfast.spec.steps import ResultRule
 from holdfast.store.artefacts import ArtefactError, Artefacts
-from holdfast.tools.secrets import LOOKED_AT_ONCE_BYTES, Secrets
+from holdfast.tools.secrets import SEARCHED_AT_ONCE_BYTES, Secrets
 from holdfast.tools.threads import in_thread
 from holdfast.values import NotJson, decode, encode, written
 
@@ -75,7 +75,7 @@ class Outputs:
     async def redacted(self, text: bytes) -> bytes:
         """A JSON text with its secrets redacted; a large one is processed in a thread, so that the event loop is not
         blocked."""
-        if not self.secrets.are_known or len(text) <= LOOKED_AT_ONCE_BYTES:
+        if not self.secrets.are_known or len(text) <= SEARCHED_AT_ONCE_BYTES:
             return self.secrets.redact_json(text)
         return await in_thread(self.secrets.redact_json, text)
 

@@ -29,7 +29,7 @@ class Threads:
         self._limit, self._count, self._busy = limit, 0, 0  # all three are only used on the loop
         self._work: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._again: asyncio.TimerHandle | None = None  # when to try again to start a thread
-        self._is_closed = self._is_told = False
+        self._is_closed = self._is_reported = False
 
     async def call(
         self, fn: Callable[..., Any], args: dict[str, Any], is_stopped: Callable[[], bool] = lambda: False
@@ -44,9 +44,9 @@ class Threads:
                     raise asyncio.CancelledError
                 result = context.run(fn, **args)
             except BaseException as error:
-                _tell(loop, done, None, error)
+                _settle(loop, done, None, error)
             else:
-                _tell(loop, done, result, None)
+                _settle(loop, done, result, None)
 
         self._busy += 1
         done.add_done_callback(self._one_less)
@@ -64,14 +64,14 @@ class Threads:
         except RuntimeError as error:
             if not no_thread_now(error):
                 raise
-            if not self._is_told:
-                self._is_told = True
+            if not self._is_reported:
+                self._is_reported = True
                 log.warning("no thread can be started now (%s); %d sync tools are queued", error, self._busy)
             if self._again is None:
                 self._again = asyncio.get_running_loop().call_later(AGAIN_SECONDS, self._grow_again)
         else:
             self._count += 1
-            self._is_told = False
+            self._is_reported = False
 
     def _grow_again(self) -> None:
         self._again = None
@@ -107,10 +107,10 @@ async def thread_or_here(work: Callable[[], None]) -> None:
         work()
 
 
-def _tell(
+def _settle(
     loop: asyncio.AbstractEventLoop, done: asyncio.Future[Any], result: Any, error: BaseException | None
 ) -> None:
-    def tell() -> None:
+    def settle() -> None:
         if done.cancelled():
             return
         # a future cannot hold the one, nor an await pass the other
@@ -122,6 +122,6 @@ def _tell(
             done.set_result(result)
 
     try:
-        loop.call_soon_threadsafe(tell)
+        loop.call_soon_threadsafe(settle)
     except RuntimeError:
         log.debug("a tool returned after the engine had closed")

@@ -17,9 +17,9 @@ from holdfast import limits
 from holdfast.api.types import Fault, status_of
 
 FILES_KEPT: Final = 200  # for the database, artefacts and calls of our own
-LOOK_SECS: Final = 1.0
+CHECK_SECS: Final = 1.0
 PAUSE_SECS: Final = 0.5  # a check that is late by this much means that this process itself was blocked
-LAST_LOOK_SECS: Final = 0.1  # at a kept connection before it is closed: a request may be there already
+LAST_CHECK_SECS: Final = 0.1  # at a kept connection before it is closed: a request may be there already
 
 
 def connections_max() -> int:
@@ -86,7 +86,7 @@ class Connection(HttpToolsProtocol):
     def timeout_keep_alive_handler(self) -> None:
         """Close an idle connection, unless a request has arrived: the loop runs timers before it reads sockets."""
         self.timeout_keep_alive_task = self.loop.call_later(
-            LAST_LOOK_SECS, super().timeout_keep_alive_handler
+            LAST_CHECK_SECS, super().timeout_keep_alive_handler
         )
 
     def forgive(self, seconds: float) -> None:
@@ -97,7 +97,7 @@ class Connection(HttpToolsProtocol):
     def send_400_response(self, msg: str) -> None:
         self._refuse("invalid_request", "this is not HTTP/1.1")
 
-    def look(self, now: float) -> None:
+    def check(self, now: float) -> None:
         """Close the connection if its client takes too long to send a request or to read a response."""
         if self._is_stalled(now) or self._is_late(now):
             self.transport.abort()
@@ -144,12 +144,12 @@ class Connection(HttpToolsProtocol):
 async def watch(connections: set[Any]) -> None:
     """Check every connection periodically, until cancelled."""
     loop = asyncio.get_running_loop()
-    looked_at = loop.time()
+    checked_at = loop.time()
     while True:
-        await asyncio.sleep(LOOK_SECS)
+        await asyncio.sleep(CHECK_SECS)
         now = loop.time()
-        late, looked_at = now - looked_at - LOOK_SECS, now
+        late, checked_at = now - checked_at - CHECK_SECS, now
         for connection in list(connections):
             if late > PAUSE_SECS:
                 connection.forgive(late)
-            connection.look(now)
+            connection.check(now)

@@ -49,7 +49,7 @@ class Guard:
             return LOCAL
         if scope is None and "authorization" not in headers:
             self._of_addresses.take(client)
-            return NOBODY
+            return ANONYMOUS
         try:
             principal = self.keys.principal_of(headers)
         except Unauthorised:

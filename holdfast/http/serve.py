@@ -109,8 +109,8 @@ async def serve(settings: Settings, *, registry: Registry | None = None, ready: 
     starting = loop.create_task(prepare_connections())
     try:
         async with serving(settings, registry=registry) as server:
-            if ready is not None and inspect.isawaitable(told := ready(server)):
-                await told
+            if ready is not None and inspect.isawaitable(waiting := ready(server)):
+                await waiting
             await stop.wait()
             limit = end_within(limits.now.drain_secs_max)
     finally:
@@ -194,7 +194,7 @@ async def _published(services: Services, settings: Settings) -> AsyncIterator[No
         services.schedule_folder = _schedule_folder(services, settings, skills)
         services.schedule_commands.has_files = True
     else:
-        await _tell_left_over(services.engine)
+        await _log_left_over(services.engine)
     folders: list[Folder | ScheduleFolder] = [*services.folders.values()]
     folders += [services.schedule_folder] if services.schedule_folder else []
     for folder in folders:
@@ -217,7 +217,7 @@ async def _published(services: Services, settings: Settings) -> AsyncIterator[No
             await asyncio.wait(watching)
 
 
-async def _tell_left_over(engine: Engine) -> None:
+async def _log_left_over(engine: Engine) -> None:
     """Schedules of files go on firing when a server starts without their folder: say so, and how to end that."""
     if rows := await engine.store.schedules(DEFAULT_TENANT, "", 1, "file"):
         logging.getLogger("holdfast.schedules").warning(

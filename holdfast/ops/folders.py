@@ -87,19 +87,19 @@ class Folder:
         """Publish the files of the folder. Raise NotFound if it does not exist. Broken files are reported, not raised."""
         if not self.root.is_dir():
             raise NotFound(f"there is no folder {self.root}; {self.flag} names a folder")
-        await self.look()
+        await self.scan()
 
     async def watch(self) -> None:
         """Scan again after every change, until cancelled."""
-        await watch([self.root], self.look, self._tell_folder)
+        await watch([self.root], self.scan, self._report_folder)
 
-    async def look(self) -> None:
+    async def scan(self) -> None:
         """Read the files that changed since the last scan, and publish those whose content differs."""
         try:
             found = await in_thread(self._walk)
         except (OSError, LimitExceeded) as error:
-            return self._tell_folder(str(error))
-        self._tell_folder("")
+            return self._report_folder(str(error))
+        self._report_folder("")
         for file in sorted(self._files.keys() - found.keys()):
             self._forget(file)
         for file, seen in found.items():
@@ -162,7 +162,7 @@ class Folder:
         if self._published.pop(file, None) is not None:
             log.info("%s was deleted; the published version of %s is kept", path_shown(file), gone.name)
 
-    def _tell_folder(self, problem: str) -> None:
+    def _report_folder(self, problem: str) -> None:
         if problem and problem != self.problem:
             log.warning("%s: %s", self.root, problem)
         self.problem = problem
@@ -188,13 +188,13 @@ class Folder:
 
 def _definitions(root: Path) -> Iterator[Path]:
     """Yield files in the order of their names. Hidden files and linked folders are skipped."""
-    looked_at = 0
+    seen = 0
     if not root.is_dir():
         raise NotADirectoryError(f"there is no folder {root}")
     for folder, folders, files in os.walk(root):
         folders[:] = sorted(one for one in folders if not (one.startswith(".") or _is_project(folder, one)))
-        looked_at += 1 + len(files)
-        if looked_at > limits.now.folder_walk_max:
+        seen += 1 + len(files)
+        if seen > limits.now.folder_walk_max:
             raise LimitExceeded(
                 "folder_walk_max", f"{root} holds more than {limits.now.folder_walk_max:,} files and folders"
             )

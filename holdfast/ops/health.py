@@ -21,7 +21,7 @@ PROBED_SECS: Final = 5.0
 PROBE_SECS_MAX: Final = 2.0
 # on the disk: the log is grown beforehand, so that small commits still work with less
 FREE_BYTES_MIN: Final = 4 * 1024 * 1024
-LOOK_SECS: Final = 2.0  # between two checks of the file names, which take some microseconds
+CHECK_SECS: Final = 2.0  # between two checks of the file names, which take some microseconds
 CHECK_SECS_MAX: Final = 0.5  # for a check of every page, which continues in the background
 
 
@@ -33,12 +33,12 @@ class Health:
         self._probing: asyncio.Future[str] | None = None
         self._check: FileCheck | None = None
         self._checking: asyncio.Task[None] | None = None
-        self._looking: asyncio.TimerHandle | None = None
+        self._next_check: asyncio.TimerHandle | None = None
 
     def begin(self) -> None:
         """Start checking the database files of an open engine: every page once, and the files periodically."""
         self._begin_check()
-        self._look_later()
+        self._check_later()
 
     @property
     def is_checked(self) -> bool:
@@ -46,8 +46,8 @@ class Health:
         return self._checking is not None and self._checking.done()
 
     async def end(self) -> None:
-        if self._looking is not None:
-            self._looking.cancel()
+        if self._next_check is not None:
+            self._next_check.cancel()
         await self._end_check()
 
     def _begin_check(self) -> None:
@@ -67,17 +67,17 @@ class Health:
         if wrong and self._gate.is_open:
             self._store.condemn(wrong)
 
-    def _look_later(self) -> None:
-        self._looking = asyncio.get_running_loop().call_later(LOOK_SECS, self._look)
+    def _check_later(self) -> None:
+        self._next_check = asyncio.get_running_loop().call_later(CHECK_SECS, self._check_names)
 
-    def _look(self) -> None:
+    def _check_names(self) -> None:
         """Check the files of an idle engine, which makes no commits that would. The probe saves the contents of a removed log while this
         process still has it open."""
         if not self._gate.is_open or self._committer.is_over:
             return
-        self._look_later()
+        self._check_later()
         if not self._committer.is_stalled and (gone := self._store.problem()) is not None:
-            self._told(gone)
+            self._reported(gone)
             self._probing = self._current_probe()
 
     async def reasons(self) -> list[str]:
@@ -91,14 +91,14 @@ class Health:
         if self._checking is not None and not self._checking.done():
             await asyncio.wait([self._checking], timeout=CHECK_SECS_MAX)
         if (gone := self._store.problem()) is not None:
-            return [self._told(gone)]
+            return [self._reported(gone)]
         if self._committer.is_stalled:
             return ["store_stalled"]
         if problem := await self._store_problem():
             return [problem]
         return ["disk_full"] if self._store.free_bytes() < FREE_BYTES_MIN else []
 
-    def _told(self, gone: StoreGone) -> str:
+    def _reported(self, gone: StoreGone) -> str:
         """Return the code of a problem, and log it: an idle server makes no commit that would."""
         if str(gone) != self._logged:
             self._logged = str(gone)

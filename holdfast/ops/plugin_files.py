@@ -28,7 +28,7 @@ class PluginFiles:
     def __bool__(self) -> bool:
         return bool(self._seen)
 
-    async def look(self) -> None:
+    async def scan(self) -> None:
         """Load the files that have changed. If a file was deleted, its plugin stays loaded: the file may be about to
         be replaced."""
         for file, before in self._seen.items():
@@ -39,7 +39,7 @@ class PluginFiles:
 
     async def watch(self) -> None:
         """Look after every change, until cancelled."""
-        await watch(self._folders, self.look, lambda why: log.warning("files of plugins: %s", why))
+        await watch(self._folders, self.scan, lambda why: log.warning("files of plugins: %s", why))
 
 
 def _seen(file: str) -> Seen | None:

@@ -123,25 +123,25 @@ class ScheduleFolder:
         """Start using the schedules; raises NotFound if there is no such folder. Problems are reported, not raised."""
         if self.root is not None and not self.root.is_dir():
             raise NotFound(f"there is no folder {self.root}; --schedules names a folder")
-        await self.look()
+        await self.scan()
 
     async def watch(self) -> None:
         """Read the files again after every change of a schedule or of a skill, until cancelled."""
         roots = (self.root, self._skills.root if self._skills else None)
-        await watch([root for root in roots if root is not None], self.scan_all, self._tell_folder)
+        await watch([root for root in roots if root is not None], self.scan_all, self._report_folder)
 
     async def scan_all(self) -> None:
         if self._skills is not None:
-            await self._skills.look()  # first: a schedule may name a workflow that is new
-        await self.look()
+            await self._skills.scan()  # first: a schedule may name a workflow that is new
+        await self.scan()
 
-    async def look(self) -> None:
+    async def scan(self) -> None:
         """Read all files again if one has changed, and take their schedules into use if they differ."""
         try:
             seen = await in_thread(self._scan)
         except (OSError, LimitExceeded) as error:
-            return self._tell_folder(str(error))
-        self._tell_folder("")
+            return self._report_folder(str(error))
+        self._report_folder("")
         if seen == self._seen:
             return
         try:
@@ -196,7 +196,7 @@ class ScheduleFolder:
                 log.warning("%s", problem)
         self.problems = tuple(problems)
 
-    def _tell_folder(self, problem: str) -> None:
+    def _report_folder(self, problem: str) -> None:
         if problem and problem != self.problem:
             log.warning("%s: %s", self.root or "schedules of skills", problem)
         self.problem = problem

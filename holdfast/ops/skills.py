@@ -52,7 +52,7 @@ class SkillFolder(Folder):
         scanned = dict(_scan(self.root))
         if scanned != self._scanned:
             self.skills = skills_in(self.root, scanned)
-            self._tell_skills()
+            self._report_skills()
             self._scanned = scanned
         wanted = [file for skill in self.skills for file in skill.workflows]
         wanted += [skill.file for skill in self.skills if skill.problems]
@@ -70,7 +70,7 @@ class SkillFolder(Folder):
                 return definition
         raise FileNotFoundError(2, "no skill has this file any longer")
 
-    def _tell_skills(self) -> None:
+    def _report_skills(self) -> None:
         for skill in self.skills:
             for warning in skill.warnings:
                 log.warning("%s: %s", skill.file, warning)

@@ -51,14 +51,14 @@ class Upkeep(Service):
         artefacts: Artefacts,
         retention_days: float | None,
         *,
-        by_hand: bool = False,
+        manual_clock: bool = False,
     ) -> None:
         self._store, self._clock, self._committer = store, clock, committer
         self._artefacts, self._days = artefacts, retention_days
         self._stopping = asyncio.Event()
         self._next: asyncio.TimerHandle | None = None
         self._round: asyncio.Task[None] | None = None
-        self._by_itself = not by_hand  # otherwise the caller decides when
+        self._by_itself = not manual_clock  # otherwise the caller decides when
 
     async def open(self, *, drive: bool) -> None:
         if drive:

@@ -13,13 +13,13 @@ from typing import Final
 
 BURST_MS: Final = 50  # without a change for so long, a burst of changes has ended
 BURST_MS_MAX: Final = 1_000
-LOOK_AGAIN_MS: Final = 5_000  # without any notice: some file systems give none
+RESCAN_MS: Final = 5_000  # without any notice: some file systems give none
 
 
 async def watch(
-    roots: Sequence[Path], look: Callable[[], Awaitable[None]], tell: Callable[[str], None]
+    roots: Sequence[Path], scan: Callable[[], Awaitable[None]], report: Callable[[str], None]
 ) -> None:
-    """Call `look` after every change, until cancelled. `tell` receives the reason why a folder cannot be watched."""
+    """Call `scan` after every change, until cancelled. `report` receives the reason why a folder cannot be watched."""
     from watchfiles import awatch
 
     while True:
@@ -29,14 +29,14 @@ async def watch(
                 watch_filter=None,
                 debounce=BURST_MS_MAX,
                 step=BURST_MS,
-                rust_timeout=LOOK_AGAIN_MS,
+                rust_timeout=RESCAN_MS,
                 yield_on_timeout=True,
                 ignore_permission_denied=True,
             ):
-                await look()
+                await scan()
                 if not all(root.is_dir() for root in roots):
                     break
         except OSError as error:  # a folder is missing; it may return
-            tell(f"cannot be watched: {error.strerror or error}")
-        await asyncio.sleep(LOOK_AGAIN_MS / 1000)
-        await look()
+            report(f"cannot be watched: {error.strerror or error}")
+        await asyncio.sleep(RESCAN_MS / 1000)
+        await scan()

@@ -32,20 +32,20 @@ from holdfast.spec.reference import Literal, Reference
 from holdfast.spec.work import CHARS_OF_A_UNIT, Work
 from holdfast.values import canonical
 
-Look = Callable[[Reference], Any]  # the current value of a reference; null if there is none
-Holds = Callable[[Look, Work], bool]  # spends the work, or raises ExpressionTooCostly
+Lookup = Callable[[Reference], Any]  # the current value of a reference; null if there is none
+Holds = Callable[[Lookup, Work], bool]  # spends the work, or raises ExpressionTooCostly
 
 
-class _Looking:
+class _Evaluation:
     """One evaluation: how references are resolved, and how much of the work budget is left."""
 
     __slots__ = ("at", "work")
 
-    def __init__(self, look: Look, work: Work) -> None:
-        self.at, self.work = look, work
+    def __init__(self, lookup: Lookup, work: Work) -> None:
+        self.at, self.work = lookup, work
 
 
-Asked = Callable[[_Looking], bool]
+Asked = Callable[[_Evaluation], bool]
 
 NUMBER_CHARS_MAX: Final = 300  # a longer text of digits is a text; Python itself refuses some of them
 MEMBERS_OF_A_UNIT: Final = 4  # of a list that is searched for a number or a text
@@ -59,40 +59,40 @@ _NUMBER = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?
 def condition(expr: Expr) -> Holds:
     """Return a closure that evaluates a condition. It raises ExpressionTooCostly before it exceeds the work budget."""
     holds = _asked(expr)
-    return lambda look, work: holds(_Looking(look, work))
+    return lambda lookup, work: holds(_Evaluation(lookup, work))
 
 
 def _asked(expr: Expr) -> Asked:
     match expr:
         case Every(parts):
             all_parts = [_asked(part) for part in parts]
-            return lambda look: all(part(look) for part in all_parts)
+            return lambda lookup: all(part(lookup) for part in all_parts)
         case Some(parts):
             any_parts = [_asked(part) for part in parts]
-            return lambda look: any(part(look) for part in any_parts)
+            return lambda lookup: any(part(lookup) for part in any_parts)
         case Not(part):
             inner = _asked(part)
-            return lambda look: not inner(look)
+            return lambda lookup: not inner(lookup)
         case Exists(what):
-            return lambda look: look.at(what) is not None
+            return lambda lookup: lookup.at(what) is not None
         case IsTrue(what):
-            return lambda look: is_equal(look.at(what), True, look.work)
+            return lambda lookup: is_equal(lookup.at(what), True, lookup.work)
         case Always(value):
-            return lambda look: value
+            return lambda lookup: value
         case Compare(word, left, right):
             first, second, holds = _value(left), _value(right), _COMPARISONS[word]
-            return lambda look: holds(first(look), second(look), look.work)
+            return lambda lookup: holds(first(lookup), second(lookup), lookup.work)
 
 
-def _value(operand: Operand) -> Callable[[_Looking], Any]:
+def _value(operand: Operand) -> Callable[[_Evaluation], Any]:
     match operand:
         case Reference():
-            return lambda look: look.at(operand)
+            return lambda lookup: lookup.at(operand)
         case Literal(value):
-            return lambda look: value
+            return lambda lookup: value
         case Listed(items):
             members = [_value(item) for item in items]
-            return lambda look: [member(look) for member in members]
+            return lambda lookup: [member(lookup) for member in members]
 
 
 # ------------------------------------------------------------------------------------------------- comparing

@@ -17,7 +17,7 @@ from holdfast import limits
 from holdfast.plan import composed, expr
 from holdfast.plan.answers import answer_of
 from holdfast.plan.composed import TooLarge, printed
-from holdfast.plan.conditions import Holds, Look, condition
+from holdfast.plan.conditions import Holds, Lookup, condition
 from holdfast.plan.expr import Merged, Source
 from holdfast.plan.graph import (
     END,
@@ -81,46 +81,46 @@ class _Builder:
         self._task = Source("item", (), depth) if depth else Source("inputs", ())
 
     def node(self, node: FlowNode, edges: Mapping[str, str]) -> Node:
-        look = _Look(node, self._depth, self._task)
-        rules = _Rules(node.key, _routes(edges), _post(node, edges, look))
+        resolver = _Resolver(node, self._depth, self._task)
+        rules = _Rules(node.key, _routes(edges), _post(node, edges, resolver))
         match node.kind:
             case "executor" | "local":
-                return self._call(node, rules, look, look.prep, node.service or "")
+                return self._call(node, rules, resolver, resolver.prep, node.service or "")
             case "choice":
-                return Value(*rules[:2], expr.render(look.prep, refers=False), post=rules.post)
+                return Value(*rules[:2], expr.render(resolver.prep, refers=False), post=rules.post)
             case "timer":
-                shown = expr.render(look.prep, refers=False)
-                return Timer(*rules[:2], _due(look), lambda view, at: shown(view), post=rules.post)
+                shown = expr.render(resolver.prep, refers=False)
+                return Timer(*rules[:2], _due(resolver), lambda view, at: shown(view), post=rules.post)
             case "foreach":
-                items = _items(expr_of(look.prep))
-                child = self._call(node, _INNER, look, self._item, node.service or "")
+                items = _items(expr_of(resolver.prep))
+                child = self._call(node, _INNER, resolver, self._item, node.service or "")
                 return _fan_out(node, rules, items, child)
             case "parallel":
-                child = self._call(node, _INNER, look, look.prep, "", {"service": self._item})
-                return _fan_out(node, rules, _services(node, look), child)
+                child = self._call(node, _INNER, resolver, resolver.prep, "", {"service": self._item})
+                return _fan_out(node, rules, _services(node, resolver), child)
             case "subflow":
                 assert node.subflow is not None
                 block = block_of(node.subflow, self._depth + 1, self._nested)
                 inner = Inner("", block, output_of(self._depth + 1, refers=False), _object, None)
-                return self._inside(node, node.key, inner, rules, look)
+                return self._inside(node, node.key, inner, rules, resolver)
             case "flow_ref":
                 inner = self._nested(node.flow or "", self._depth + 1)
-                return self._inside(node, node.flow or "", inner, rules, look)
+                return self._inside(node, node.flow or "", inner, rules, resolver)
             case "wait_event" | "approval":
-                return _condition(node, rules, look)
+                return _condition(node, rules, resolver)
 
     @property
     def _item(self) -> Source:
         """The item of a child of a fan-out in this block."""
         return Source("item", (), self._depth + 1)
 
-    def _inside(self, node: FlowNode, name: str, inner: Inner, rules: _Rules, look: _Look) -> Nested:
+    def _inside(self, node: FlowNode, name: str, inner: Inner, rules: _Rules, resolver: _Resolver) -> Nested:
         return Nested(
             rules.name,
             rules.routes,
             name,
             inner.block,
-            expr.render(look.params, refers=False),
+            expr.render(resolver.params, refers=False),
             inner.fill,
             inner.output,
             node.timeout_ms or inner.timeout_ms,
@@ -133,7 +133,7 @@ class _Builder:
         self,
         node: FlowNode,
         rules: _Rules,
-        look: _Look,
+        resolver: _Resolver,
         given: Any,
         target: str,
         more: Mapping[str, Any] | None = None,
@@ -147,11 +147,11 @@ class _Builder:
             name=rules.name,
             routes=rules.routes,
             target=target,
-            inputs=expr.render({"input": given, "params": look.params, **(more or {})}, levels=1),
+            inputs=expr.render({"input": given, "params": resolver.params, **(more or {})}, levels=1),
             keep=KEEP_NAMED if rules is _INNER else 0,
             retry=_retry(node),
             timeout_ms=(node.timeout_ms or None) if is_local else None,
-            key=_key(node, look, given),
+            key=_key(node, resolver, given),
             answer=None if node.result is None else answer_of(node.result),
             pending=_pending(node),
             service=None if is_local else service,
@@ -205,7 +205,7 @@ def met_again(nodes: Iterable[str], edges: Sequence[Edge]) -> set[str]:
 # --------------------------------------------------------------------------------------------------- references
 
 
-class _Look:
+class _Resolver:
     """Resolves the references of one node."""
 
     def __init__(self, node: FlowNode, depth: int, task: Source) -> None:
@@ -288,8 +288,8 @@ def expr_of(template: Any) -> Evaluate:
 # --------------------------------------------------------------------------------------------- after a node
 
 
-def _post(node: FlowNode, edges: Mapping[str, str], look: _Look) -> Post:
-    return Post(_writes(node), _action(node, look), edges)
+def _post(node: FlowNode, edges: Mapping[str, str], resolver: _Resolver) -> Post:
+    return Post(_writes(node), _action(node, resolver), edges)
 
 
 def _writes(node: FlowNode) -> Callable[[View, Any, Sequence[ChildError]], Mapping[str, bytes]]:
@@ -314,20 +314,20 @@ def _writes(node: FlowNode) -> Callable[[View, Any, Sequence[ChildError]], Mappi
     return writes
 
 
-def _action(node: FlowNode, look: _Look) -> Callable[[View, Any], str]:
+def _action(node: FlowNode, resolver: _Resolver) -> Callable[[View, Any], str]:
     """Return the action of a node: `choice_cases`, `action_static`, `action_key` in the result and then in shared state, `default_action`."""
     if node.kind == "approval":
-        return _decided(node, look)
+        return _decided(node, resolver)
     cases = [(case.action, condition(case.expr)) for case in node.choice_cases]
     static, default = node.post.action_static, node.default_action or ""
     named = None if node.post.action_key is None else reference(node.post.action_key)
-    elsewhere = None if named is None else look.value(named)
+    elsewhere = None if named is None else resolver.value(named)
     values: dict[Reference, Callable[[View, Any], Any]] = {}
 
     def action(view: View, value: Any) -> str:
         def found_at(found: Reference) -> Any:
             if found not in values:
-                values[found] = look.value(found)
+                values[found] = resolver.value(found)
             return values[found](view, value)
 
         if (name := _first_that_holds(cases, found_at, view)) is not None:
@@ -345,20 +345,20 @@ def _action(node: FlowNode, look: _Look) -> Callable[[View, Any], str]:
     return action
 
 
-def _first_that_holds(cases: list[tuple[str, Holds]], look: Look, view: View) -> str | None:
+def _first_that_holds(cases: list[tuple[str, Holds]], resolver: Lookup, view: View) -> str | None:
     """The action of the first case whose condition holds. All cases of a node share one budget of work: a node may have
     thousands of them, and they are decided in one turn of the event loop."""
     work = Work()
     try:
-        return next((name for name, holds in cases if holds(look, work)), None)
+        return next((name for name, holds in cases if holds(resolver, work)), None)
     finally:
         view.worked += work.spent
 
 
-def _decided(node: FlowNode, look: _Look) -> Callable[[View, Any], str]:
+def _decided(node: FlowNode, resolver: _Resolver) -> Callable[[View, Any], str]:
     """Return the action of an approval: `approved`, `rejected`, or the text of the decision."""
     static, default, key = node.post.action_static, node.default_action or "", node.post.action_key
-    elsewhere = None if key in (None, "approval") else look.value(reference(key))
+    elsewhere = None if key in (None, "approval") else resolver.value(reference(key))
 
     def action(view: View, value: Any) -> str:
         said = value if elsewhere is None else elsewhere(view, value)
@@ -372,12 +372,12 @@ def _decided(node: FlowNode, look: _Look) -> Callable[[View, Any], str]:
 # ---------------------------------------------------------------------------------------------------- conditions
 
 
-def _condition(node: FlowNode, rules: _Rules, look: _Look) -> Condition:
+def _condition(node: FlowNode, rules: _Rules, resolver: _Resolver) -> Condition:
     """Build a node that waits until a referenced value exists, checked on entry and after each signal."""
     is_approval = node.kind == "approval"
     named = reference(node.params["approval_key" if is_approval else "signal_key"])
-    value_of, given = look.value(named), expr_of(look.prep)
-    limit = look.param("timeout_ms")
+    value_of, given = resolver.value(named), expr_of(resolver.prep)
+    limit = resolver.param("timeout_ms")
 
     def ready(view: View) -> tuple[bool, Any]:
         value = value_of(view, given(view))
@@ -451,8 +451,8 @@ def _items(value_of: Evaluate) -> ItemsOf:
     return items
 
 
-def _services(node: FlowNode, look: _Look) -> ItemsOf:
-    value_of = look.param("services")
+def _services(node: FlowNode, resolver: _Resolver) -> ItemsOf:
+    value_of = resolver.param("services")
 
     def items(view: View) -> tuple[int, bytes]:
         services = list(node.parallel_services) if node.parallel_services else value_of(view)
@@ -471,8 +471,8 @@ def _kind_of(value: Any) -> str:
     return "null" if value is None else names.get(type(value), "another value")
 
 
-def _due(look: _Look) -> Callable[[View, Millis], Millis]:
-    delay_of = look.param("delay_ms")
+def _due(resolver: _Resolver) -> Callable[[View, Millis], Millis]:
+    delay_of = resolver.param("delay_ms")
 
     def due(view: View, now: Millis) -> Millis:
         return Millis(now + round(_milliseconds(delay_of(view), "delay_ms")))
@@ -515,10 +515,12 @@ def _pending(node: FlowNode) -> PendingRule | None:
     return PendingRule(ttl_ms, poll_ms, poll_ms_max, node.supports_async_callback)
 
 
-def _key(node: FlowNode, look: _Look, given: Any) -> KeyRule | None:
+def _key(node: FlowNode, resolver: _Resolver, given: Any) -> KeyRule | None:
     if node.idempotency_key is None:
         return None
-    parts = [part if isinstance(part, str) else look.value(part) for part in key_parts(node.idempotency_key)]
+    parts = [
+        part if isinstance(part, str) else resolver.value(part) for part in key_parts(node.idempotency_key)
+    ]
     given_of = expr_of(given)
 
     def text(view: View) -> str:

@@ -20,7 +20,7 @@ from holdfast.spec.expr import compiled, parse_jsonpath
 from holdfast.values import Millis, written
 
 CALL: Final = "call"
-LOOK: Final = "look"
+CHECK: Final = "look"
 PAUSE: Final = "pause"
 ANSWER: Final = "answer"  # the variable that holds the latest result
 
@@ -49,9 +49,9 @@ def polling(
         return Millis(now + min(interval_ms << min(view.met(view.frames[depth], PAUSE) - 1, 40), max_ms))
 
     nodes: dict[str, Node] = {
-        CALL: msgspec.structs.replace(call, name=CALL, routes=Routes(LOOK), post=_KEEPS, is_plain=False),
-        LOOK: Value(
-            LOOK,
+        CALL: msgspec.structs.replace(call, name=CALL, routes=Routes(CHECK), post=_KEEPS, is_plain=False),
+        CHECK: Value(
+            CHECK,
             Routes(END),
             expr.render(latest, refers=False),
             post=Post(_nothing, action, {"done": END, "again": PAUSE}),

@@ -14,9 +14,9 @@ from holdfast.values import Millis, RunNo
 
 class Alarms:
     def __init__(
-        self, clock: Clock, isolation: CrashIsolation, waiters: Waiters, *, by_hand: bool = False
+        self, clock: Clock, isolation: CrashIsolation, waiters: Waiters, *, manual_clock: bool = False
     ) -> None:
-        self.timers, self.delays = Timers(clock, by_hand=by_hand), Delays(clock)
+        self.timers, self.delays = Timers(clock, manual_clock=manual_clock), Delays(clock)
         self._isolation, self._waiters = isolation, waiters
 
     def arm(self, resident: ResidentRun) -> None:
@@ -33,7 +33,7 @@ class Alarms:
         monotonic clock."""
         self._waiters.resting(resident)
         self.timers.disarm(resident.run.no)
-        self.timers.parked_until(wake_at)
+        self.timers.due_in_store(wake_at)
         self.arm_evicted(resident)
 
     def arm_evicted(self, resident: ResidentRun) -> None:

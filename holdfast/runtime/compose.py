@@ -146,7 +146,7 @@ def embedded(
 ) -> Engine:
     """The engine inside a user's own program."""
     path = database_path(database)
-    store = open_url(database, durability=durability, threads=not options.by_hand)
+    store = open_url(database, durability=durability, threads=not options.manual_clock)
     artefacts = artefacts_beside(path, artefact_roots, registry)
     return Engine(parts_of(store, registry, clock, _in_file(options, path, artefacts)))
 
@@ -193,7 +193,7 @@ class _Core:
             on_freed=self.dispatch.slot_is_free,
         )
         self.waiters = Waiters(store, self.door, self.residents, self.gate)
-        self.alarms = Alarms(clock, self.dispatch.isolation, self.waiters, by_hand=options.by_hand)
+        self.alarms = Alarms(clock, self.dispatch.isolation, self.waiters, manual_clock=options.manual_clock)
         self.ownership = Ownership(
             store,
             self.door,
@@ -212,7 +212,7 @@ class _Core:
             self.registry.guard,
             ttl_secs=options.worker_ttl_secs,
             lease_secs=options.worker_lease_secs,
-            by_hand=options.by_hand,
+            manual_clock=options.manual_clock,
         )
 
     def _dispatch(self) -> Dispatch:
@@ -240,7 +240,7 @@ def parts_of(
 ) -> Parts:
     """The parts of an engine on a store."""
     core = _Core(store, registry, clock or SystemClock(), options or Options())
-    clock, door, gate, by_hand = core.clock, core.door, core.gate, core.options.by_hand
+    clock, door, gate, manual_clock = core.clock, core.door, core.gate, core.options.manual_clock
     starts = _starts(core)
     runs = Runs(store, door, core.residents, core.ownership, core.alarms, core.outputs, gate)
     approvals = Approvals(store, door, runs, core.outputs)
@@ -249,8 +249,8 @@ def parts_of(
     polling = Polling(clock, door, runs, registry.guard, deliver, polls_max=core.polls_max)
     memory = Memory(clock, door, core.dispatch, core.workers, core.waiters)
     queries = Queries(store, core.plans, memory, core.options.artefacts)
-    outbox = Outbox(store, clock, core.committer, queries, registry, core.secrets, by_hand=by_hand)
-    fires = Fires(store, clock, core.committer, door, starts, runs.cancel, by_hand=by_hand)
+    outbox = Outbox(store, clock, core.committer, queries, registry, core.secrets, manual_clock=manual_clock)
+    fires = Fires(store, clock, core.committer, door, starts, runs.cancel, manual_clock=manual_clock)
     schedules = Schedules(store, clock, core.committer, fires, starts)
     plugins = Plugins(store, registry, fires, schedules)
     kinds = _kinds(core, starts, runs, queries, fires)
@@ -388,7 +388,7 @@ def _upkeep(core: _Core) -> Upkeep | None:
         core.committer,
         options.artefacts,
         options.retention_days,
-        by_hand=options.by_hand,
+        manual_clock=options.manual_clock,
     )
 
 

@@ -22,14 +22,14 @@ class Delays:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         # by timer: its due time, and when it ends by the monotonic clock
-        self._over: dict[RunNo, dict[str, tuple[Millis, int]]] = {}
+        self._ends: dict[RunNo, dict[str, tuple[Millis, int]]] = {}
         self.is_on = False  # the wall clock was set back while this process ran
 
     def has(self, no: RunNo) -> bool:
-        return no in self._over
+        return no in self._ends
 
     def forget(self, no: RunNo) -> None:
-        self._over.pop(no, None)
+        self._ends.pop(no, None)
 
     def next(self, run: Run) -> Millis | None:
         """When the run's next timer fires, by the wall clock as it is set now."""
@@ -40,21 +40,21 @@ class Delays:
         if not self.is_on:
             return run.timers
         now, passed = self._clock.now(), self._passed()
-        self._look(run, now, passed)
-        ends = self._over.get(run.no, {})
+        self._measure(run, now, passed)
+        ends = self._ends.get(run.no, {})
         return {
             key: Millis(now + ends[key][1] - passed) if key in ends else at for key, at in run.timers.items()
         }
 
-    def _look(self, run: Run, now: Millis, passed: int) -> None:
-        known, ends = self._over.pop(run.no, {}), {}
+    def _measure(self, run: Run, now: Millis, passed: int) -> None:
+        known, ends = self._ends.pop(run.no, {}), {}
         if run.at - now >= JUMP_MS_LEAST:
             for key, at in run.timers.items():
                 if timer_of(key)[0] in COUNTED:
                     was = known.get(key, (at, passed + max(0, at - run.at)))
                     ends[key] = was if was[0] == at else (at, passed + max(0, at - run.at))
         if ends:
-            self._over[run.no] = ends
+            self._ends[run.no] = ends
 
     def _passed(self) -> int:
         return int(self._clock.monotonic() * 1000)

@@ -66,7 +66,7 @@ from holdfast.values import TERMINAL, Millis, RunNo, Status
 
 log = logging.getLogger("holdfast")
 
-PARK_MS: Final = 5_000  # a run whose next timer is later than this is evicted
+EVICT_MS: Final = 5_000  # a run whose next timer is later than this is evicted
 ANY_TIME: Final = Millis(0)
 ERROR_CHARS_MAX: Final = 500  # of the last error that a schedule shows
 # a snapshot is due after this much journal, and after as much as the last snapshot has
@@ -301,13 +301,13 @@ class Door:
         else:
             log.info("ignored: the run has finished: %s", KINDS[type(event)])
 
-    def enter_lane(self, resident: ResidentRun, path: str) -> None:
+    def enter_isolation(self, resident: ResidentRun, path: str) -> None:
         """Start an isolated step, and record in the same commit that it runs alone."""
         if not self.committer.is_shut:
             self._batch.isolated = f"{resident.run.id} {path}"
         self.apply(resident, SuspectsTurn(path))
 
-    def leave_lane(self) -> None:
+    def leave_isolation(self) -> None:
         if not self.committer.is_shut:
             self._batch.isolated = ""
             self._schedule()
@@ -342,7 +342,7 @@ class Door:
             self._schedule()
             await reply
 
-    def _commit_is_over(self) -> None:
+    def _commit_done(self) -> None:
         self._over = self._begun
         followers, self._followers = self._followers, []
         for reply in followers:
@@ -351,7 +351,7 @@ class Door:
     def _change(self, resident: ResidentRun, at: Millis) -> None:
         run = resident.run
         needs, is_over = _needs(resident) if resident.lacks_tool else None, run.over
-        parked = is_over or (self.parks and _may_park(run, at, needs))
+        parked = is_over or (self.parks and _may_evict(run, at, needs))
         resident.is_settled = run.status == "running" and not (parked or resident.lacks_tool)
         if run.status == resident.status and resident.owned and not parked:
             return
@@ -402,22 +402,22 @@ class Door:
         if error is not None:
             return self._failed(batch, entries, error)
         if self.watchers:
-            self._tell_watchers(batch, entries)
+            self._notify_watchers(batch, entries)
         has_rest = batch.has_rest
         if has_rest:
             self.handler.jobs_are_put(batch)
         self._durable(entries)
         if has_rest:
-            self._tell_verdicts(batch)
-        self._commit_is_over()
+            self._apply_verdicts(batch)
+        self._commit_done()
         if self.is_stalled:  # by a commit of another part, while this one was in progress
             self._drop(Batch(), [], StoreUnavailable("the database cannot be written now; try again"))
         elif not self._is_empty():
             self._schedule()
         else:
-            self._tell_idle()
+            self._notify_idle()
 
-    def _tell_verdicts(self, batch: Batch) -> None:
+    def _apply_verdicts(self, batch: Batch) -> None:
         """Apply the verdict about a concurrency key to the steps that asked for it. The store has already made
         evicted runs due."""
         for no, path, verdict, output in batch.verdicts:
@@ -439,7 +439,7 @@ class Door:
             if self.handler.has_artefact(resident.run.tenant, sha256):
                 self._batch.artefacts.append((resident.run.no, sha256, 0, self.clock.now()))
 
-    def _tell_idle(self) -> None:
+    def _notify_idle(self) -> None:
         idle, self._idle = self._idle, []
         for reply in idle:
             _answer(reply, None)
@@ -451,7 +451,7 @@ class Door:
         moved: dict[RunNo, ResidentRun] = {}
         for resident, event, decisions, reply in entries:
             if listeners:
-                self._tell_listeners(resident, event, decisions)
+                self._notify_listeners(resident, event, decisions)
             try:
                 for decision in decisions:
                     if type(decision) is StartAttempt:
@@ -472,7 +472,7 @@ class Door:
         for resident in moved.values():
             handler.committed(resident)
 
-    def _tell_watchers(self, batch: Batch, entries: list[Entry]) -> None:
+    def _notify_watchers(self, batch: Batch, entries: list[Entry]) -> None:
         seconds = perf_counter() - self._submitted
         for watcher in self.watchers:
             try:
@@ -480,7 +480,7 @@ class Door:
             except Exception:  # as below
                 log.exception("a watcher failed")
 
-    def _tell_listeners(self, resident: ResidentRun, event: Event, decisions: list[Decision]) -> None:
+    def _notify_listeners(self, resident: ResidentRun, event: Event, decisions: list[Decision]) -> None:
         for listener in self.listeners:
             try:
                 listener(resident, event, decisions)
@@ -513,7 +513,7 @@ class Door:
         if isinstance(error, Fenced):
             return self._fenced(batch, entries, error)
         if isinstance(error, NodeIsOver | SystemExit):
-            return self._tell_over(entries, error)
+            return self._reject_all(entries, error)
         if isinstance(error, StoreUnavailable):
             return self._drop(batch, entries, error)
         log.error(
@@ -559,10 +559,10 @@ class Door:
 
         def sent(index: int, part: list[Entry], sending: Batch, error: BaseException | None) -> None:
             if error is None:
-                self._tell_watchers(sending, part)
+                self._notify_watchers(sending, part)
                 self.handler.jobs_are_put(sending)
                 self._durable(part)
-                self._tell_verdicts(sending)
+                self._apply_verdicts(sending)
             elif isinstance(error, StoreUnavailable | NodeIsOver | SystemExit):
                 return self._done(batch, [entry for entry in entries if _no(entry) in runs[index:]], error)
             elif isinstance(error, Fenced):
@@ -611,8 +611,8 @@ class Door:
         stored = [*batch.artefacts, *self._batch.artefacts]  # their outcomes are applied again
         self._batch, self._entries = Batch(), []
         self._batch.artefacts = stored
-        self._commit_is_over()
-        self._tell_idle()
+        self._commit_done()
+        self._notify_idle()
 
     def _turn_away(
         self, no: RunNo, event: Event, reply: Reply | None, error: BaseException | None = None
@@ -635,16 +635,16 @@ class Door:
 
     def over(self, error: BaseException) -> None:
         """This process may not write any more: fail all callers and change nothing."""
-        self._tell_over(self._entries, error)
+        self._reject_all(self._entries, error)
         self._batch, self._entries = Batch(), []
         self.residents.clear()
         self._process.over(error)
 
-    def _tell_over(self, entries: list[Entry], error: BaseException) -> None:
+    def _reject_all(self, entries: list[Entry], error: BaseException) -> None:
         for *_, reply in entries:
             _answer(reply, error if isinstance(error, Exception) else NodeIsOver(str(error)))
-        self._commit_is_over()
-        self._tell_idle()
+        self._commit_done()
+        self._notify_idle()
 
 
 def _doing(event: Event) -> str:
@@ -700,11 +700,11 @@ def _wake_at(run: Run) -> Millis | None:
     return run.wake_at if run.begun else run.at
 
 
-def _may_park(run: Run, at: Millis, needs: str | None) -> bool:
+def _may_evict(run: Run, at: Millis, needs: str | None) -> bool:
     if run.status not in ("waiting", "pending") and needs is None:
         return False
     wake_at = run.wake_at
-    return wake_at is None or wake_at - at > PARK_MS
+    return wake_at is None or wake_at - at > EVICT_MS
 
 
 def _no(entry: Entry) -> RunNo:

@@ -71,7 +71,7 @@ class Effects:
 
     def is_due(self) -> None:
         """An evicted run was made due by the commit of another run."""
-        self._alarms.timers.parked_until(self._clock.now())
+        self._alarms.timers.due_in_store(self._clock.now())
 
     def has_artefact(self, tenant: str, sha256: str) -> bool:
         return self._artefacts is not None and self._artefacts.of(tenant).has(sha256)

@@ -32,7 +32,7 @@ class Options(msgspec.Struct, kw_only=True, frozen=True):
     secrets: Secrets | None = None
     limits: limits.Limits | None = None  # those of the process
     tunes_gc: bool = False
-    by_hand: bool = False  # the clock only moves when the caller moves it, as in a test
+    manual_clock: bool = False  # the clock only moves when the caller moves it, as in a test
     # Of a database in a file.
     artefacts: Artefacts | None = None
     workdirs: Path | None = None

@@ -148,7 +148,7 @@ class Plans:
     def content_of(self, spec: Definition) -> str:
         """The hash of a definition's content, which identifies it. Raises InvalidSpec with every problem if it is not
         valid."""
-        return self._look_at(spec).content
+        return self._examine(spec).content
 
     def at_hand(self, spec: Definition) -> Ready | None:
         """What runs of a definition need, if it is cached and names no other workflows."""
@@ -157,12 +157,12 @@ class Plans:
 
     def of_spec(self, spec: Definition) -> Ready | None:
         """What runs of a definition need; None if it names other workflows. Raises InvalidSpec with every problem."""
-        known = self._known.get(id(spec)) or self._look_at(spec)
+        known = self._known.get(id(spec)) or self._examine(spec)
         if known.ready is None and not known.names:
             known.ready = self._ready(Resolved(spec, {}))
         return known.ready
 
-    def _look_at(self, spec: Definition) -> Known:
+    def _examine(self, spec: Definition) -> Known:
         known = self._known.get(id(spec))
         if known is None:
             spec.validate(self._template_env)
@@ -173,7 +173,7 @@ class Plans:
 
     async def of_any(self, spec: Definition, find: Find) -> Ready:
         """The same, also for a definition that names other workflows, with the current meaning of those names."""
-        await self._look_in_turns(spec)
+        await self._examine_in_turns(spec)
         ready = self.of_spec(spec)
         if ready is not None:
             return ready
@@ -185,7 +185,7 @@ class Plans:
             self._wholes.put(content, ready, _size(whole))
         return ready
 
-    async def _look_in_turns(self, spec: Definition) -> None:
+    async def _examine_in_turns(self, spec: Definition) -> None:
         """Check and compile a long definition in advance."""
         if id(spec) not in self._known and _is_long(spec):
             await self._in_turns(lambda plans: plans.of_spec(spec))
@@ -198,7 +198,7 @@ class Plans:
         )
 
     def _content(self, whole: Resolved) -> Content:
-        return self._look_at(whole.spec).content, tuple(
+        return self._examine(whole.spec).content, tuple(
             (name, self._content(used)) for name, used in whole.uses.items()
         )
 
@@ -213,8 +213,8 @@ class Plans:
                 "nested_too_deep",
             )
         uses = {}
-        await self._look_in_turns(spec)
-        for name in sorted(self._look_at(spec).names):
+        await self._examine_in_turns(spec)
+        for name in sorted(self._examine(spec).names):
             if name == spec.name:
                 raise _refused(f"workflow {name!r} contains itself", "nested_cycle")
             child = await find(name, spec)

@@ -41,7 +41,7 @@ class Pulse:
             self._last = self._clock.monotonic()
             self._arm()
 
-    def look(self) -> None:
+    def check(self) -> None:
         """Report a pause that has just ended to all watchers. Call this before a timeout is acted on: timers may fire
         first."""
         if self._handle is None:
@@ -64,7 +64,7 @@ class Pulse:
         self._handle = asyncio.get_running_loop().call_later(TICK_SECONDS, self._tick)
 
     def _tick(self) -> None:
-        self.look()
+        self.check()
         self._handle = None
         if any(is_needed() for is_needed, _ in self._watchers):
             self._arm()

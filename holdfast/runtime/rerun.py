@@ -31,7 +31,7 @@ from holdfast.values import NULL, base_of, encode, scope_of, split, written
 from holdfast.views.outputs import JOURNAL_PAGE, whole_run
 from holdfast.views.steps import Steps, StepView
 
-NAMES_TOLD_MAX: Final = 20  # in a message
+NAMES_SHOWN_MAX: Final = 20  # in a message
 
 
 class Again(msgspec.Struct, frozen=True):
@@ -207,7 +207,7 @@ def _check_known(plan: Plan, run: Run, path: str) -> None:
             raise KeyError
     except (KeyError, AssertionError, IndexError, ValueError, TypeError, AttributeError):
         names = [node.name for node in plan.root.nodes.values()]
-        some = ", ".join(names[:NAMES_TOLD_MAX]) + (", …" if len(names) > NAMES_TOLD_MAX else "")
+        some = ", ".join(names[:NAMES_SHOWN_MAX]) + (", …" if len(names) > NAMES_SHOWN_MAX else "")
         hint = did_you_mean(path, names) or f"the steps are {some}"
         raise NotFound(f"run {run.id} has no step {path!r}; {hint}") from None
 

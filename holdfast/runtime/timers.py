@@ -26,32 +26,32 @@ WOKEN_AT_ONCE: Final = 500  # runs per turn; their next work starts before more 
 
 
 class Timers:
-    """With `by_hand` the clock only moves when the caller moves it, so it is not read in between."""
+    """With `manual_clock` the clock only moves when the caller moves it, so it is not read in between."""
 
-    def __init__(self, clock: Clock, *, by_hand: bool = False) -> None:
+    def __init__(self, clock: Clock, *, manual_clock: bool = False) -> None:
         self._clock = clock
         self._awake_at: Millis | None = None  # when the wall clock was last read while there was a deadline
         self._ahead: int | None = None  # by the monotonic clock, in ms, when the wall clock was last read
         self._heap: list[tuple[Millis, RunNo]] = []
         self._armed: dict[RunNo, Millis] = {}
-        self._parked: Millis | None = None
+        self._in_store: Millis | None = None
         self._handle: asyncio.TimerHandle | None = None
         self._until = Millis(0)  # the time for which the handle is set
         self._is_closed = False
-        self.sleep_seconds_max = math.inf if by_hand else SLEEP_SECONDS_MAX
-        self._last_stretch_seconds = 0.0 if by_hand else LAST_STRETCH_SECONDS
+        self.sleep_seconds_max = math.inf if manual_clock else SLEEP_SECONDS_MAX
+        self._last_stretch_seconds = 0.0 if manual_clock else LAST_STRETCH_SECONDS
 
     def begin(
         self,
         wake: Callable[[RunNo], None],
-        look: Callable[[], None],
+        query: Callable[[], None],
         set_back: Callable[[], None] = lambda: None,
         jumped: Callable[[Millis], None] = lambda awake_at: None,
     ) -> None:
-        """Set the callbacks: `wake` for a run in memory that is due, `look` when a run in the store is due,
+        """Set the callbacks: `wake` for a run in memory that is due, `query` when a run in the store is due,
         `set_back` when the wall clock was set back, and `jumped` when it moved further than the monotonic clock, with
         the time before that."""
-        self._wake, self._look, self._set_back, self._jumped = wake, look, set_back, jumped
+        self._wake, self._query, self._set_back, self._jumped = wake, query, set_back, jumped
 
     def arm(self, no: RunNo, at: Millis) -> None:
         """Wake this run at `at`; a later call replaces an earlier one."""
@@ -99,9 +99,9 @@ class Timers:
         while self._heap and self._armed.get(self._heap[0][1]) != self._heap[0][0]:
             heapq.heappop(self._heap)  # the timer was changed or removed since
         first = self._heap[0][0] if self._heap else None
-        if self._parked is None or first is None:
-            return first if self._parked is None else self._parked
-        return min(first, self._parked)
+        if self._in_store is None or first is None:
+            return first if self._in_store is None else self._in_store
+        return min(first, self._in_store)
 
     def _sleep(self) -> None:
         if self._handle is not None:
@@ -128,9 +128,9 @@ class Timers:
     def _tick(self) -> None:
         self._handle = None
         now = self.check_clock()
-        if self._parked is not None and self._parked <= now:
-            self._parked = None
-            self._look()
+        if self._in_store is not None and self._in_store <= now:
+            self._in_store = None
+            self._query()
         woken = 0
         while woken < WOKEN_AT_ONCE and self._heap and self._heap[0][0] <= now:
             at, no = heapq.heappop(self._heap)

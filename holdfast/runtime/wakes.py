@@ -117,7 +117,7 @@ class Wakes(Service):
                 await self._fill_once()
         except StoreUnavailable as error:
             log.warning("cannot read runs now; retrying later: %s", error)
-            self._timers.parked_until(Millis(self._clock.now() + AGAIN_MS))
+            self._timers.due_in_store(Millis(self._clock.now() + AGAIN_MS))
         finally:
             self._filling = None
 
@@ -143,8 +143,8 @@ class Wakes(Service):
         other runs must not wait for that."""
         first = await self._store.next_wake()
         if first is not None and first <= filled:
-            self._timers.parked_until(Millis(filled + AGAIN_MS))
-        self._timers.parked_until(await self._store.next_wake(filled))
+            self._timers.due_in_store(Millis(filled + AGAIN_MS))
+        self._timers.due_in_store(await self._store.next_wake(filled))
 
     # ---------------------------------------------------------------------------------------- runs in memory
 
@@ -159,7 +159,7 @@ class Wakes(Service):
         is_held = False
         for key, at in due:
             timer, path = timer_of(key)
-            if timer == "expiry" and self._polling.looks_first(resident, path):
+            if timer == "expiry" and self._polling.polls_first(resident, path):
                 is_held = True
                 continue
             # Use the time of the run itself if the wall clock was set back.

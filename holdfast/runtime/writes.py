@@ -56,7 +56,7 @@ class Writes:
         self._is_closed = True
         if self._handle is not None:
             self._handle.cancel()
-        self._tell(self._waiters, NodeIsOver("this engine is closed"))
+        self._notify(self._waiters, NodeIsOver("this engine is closed"))
 
     def _flush(self) -> None:
         self._handle = None
@@ -70,11 +70,11 @@ class Writes:
             self._in_flight = True
             self._committer.submit(batch, lambda error: self._done(batch, waiters, error))
         else:
-            self._tell(waiters, None)
+            self._notify(waiters, None)
 
     def _done(self, batch: Batch, waiters: list[Waiter], error: BaseException | None) -> None:
         self._in_flight = False
-        self._tell(waiters, error)
+        self._notify(waiters, error)
         if self._is_closed:
             return
         if error is None:
@@ -97,7 +97,7 @@ class Writes:
         new.tried[:0] = old.tried
 
     @staticmethod
-    def _tell(waiters: list[Waiter], error: BaseException | None) -> None:
+    def _notify(waiters: list[Waiter], error: BaseException | None) -> None:
         for waiter in waiters:
             if waiter.done():
                 continue

@@ -113,7 +113,7 @@ class Decision:
 
     def made(self) -> Due:
         self._start_owed()
-        self._look_forward()
+        self._find_next()
         self._start_owed()
         if not self.is_paused:
             self._start_backfills()
@@ -134,7 +134,7 @@ class Decision:
 
     # ---------------------------------------------------------------------------------------- new occurrences
 
-    def _look_forward(self) -> None:
+    def _find_next(self) -> None:
         """Decide on the occurrences since the cursor, in their order."""
         while not self.is_spent:
             tick = self.grid.after(self.at)

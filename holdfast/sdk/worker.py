@@ -249,7 +249,7 @@ class _Job:
             assignment.path,
             assignment.attempt,
             assignment.idempotency_key,
-            tell=self._tell,
+            emit=self._emit,
         )
         self._work = asyncio.create_task(self._perform())
         self.task = asyncio.create_task(self._run())
@@ -315,8 +315,8 @@ class _Job:
                 log.warning("no heartbeat of a job: %s", error)
             await asyncio.sleep(min(PROGRESS_SECS, self._assignment.lease_secs / 3))
 
-    def _tell(self, kind: str, data: dict[str, Any]) -> None:
+    def _emit(self, kind: str, data: dict[str, Any]) -> None:
         if kind == "progress":
-            told = {"done": data.get("done", data["fraction"]), "message": data["message"]}
-            self._progress = told | ({"total": data["total"]} if "total" in data else {})
+            progress = {"done": data.get("done", data["fraction"]), "message": data["message"]}
+            self._progress = progress | ({"total": data["total"]} if "total" in data else {})
             self._loop.call_soon_threadsafe(self._news.set)

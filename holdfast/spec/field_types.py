@@ -392,7 +392,7 @@ class Nested(NamedTuple):
         data = fields.get(key, dict, "a mapping", self._around(fields.data.get(key)))
         if data is None:
             return None
-        inner = Fields(fields.report, data, (*fields.at, key), f"{fields.who}{key}: ", fields.misfit)
+        inner = Fields(fields.report, data, (*fields.at, key), f"{fields.who}{key}: ", fields.wrong_code)
         record = read_record(self.record, self.table, inner)
         if self.rule:
             self.rule(inner, record)
@@ -433,7 +433,7 @@ class ListOf(NamedTuple):
                 fields.report.settle((*at, name))
             return make(self.record, {})
         return read_record(
-            self.record, self.table, Fields(fields.report, item, at, fields.who, fields.misfit)
+            self.record, self.table, Fields(fields.report, item, at, fields.who, fields.wrong_code)
         )
 
     def schema(self) -> Schema:

@@ -25,7 +25,7 @@ from holdfast.spec.flow_build import flow_from
 from holdfast.spec.flow_check import check_flow, note_flow_oddities
 from holdfast.spec.flow_nodes import Case, Edge, FlowDefinition, FlowNode, Graph, Post, Prep, placed
 from holdfast.spec.problems import Report
-from holdfast.spec.read import SPEC_SUFFIXES, Document, look_at, named, plain_from, text_of, write
+from holdfast.spec.read import SPEC_SUFFIXES, Document, named, parsed, plain_from, text_of, write
 from holdfast.spec.reference import Literal, Reference, given, key_parts, reference
 
 __all__ = [
@@ -51,7 +51,7 @@ class FlowSpec(FlowDefinition, frozen=True, dict=True):
 
         A graph without a name gets the name of its file; `name`, if given, overrides both.
         """
-        return cls.from_document(look_at(text, source), name)
+        return cls.from_document(parsed(text, source), name)
 
     @classmethod
     def from_document(cls, document: Document, name: str | None = None) -> FlowSpec:

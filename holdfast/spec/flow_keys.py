@@ -199,7 +199,7 @@ class Subflow(NamedTuple):
 def entry(fields: Fields, at: Where, item: Any, table: Table, hint: str) -> Fields:
     """The keys of one mapping in a list. An entry that is not a mapping is reported, and has none."""
     if isinstance(item, dict):
-        inner = Fields(fields.report, item, at, fields.who, fields.misfit)
+        inner = Fields(fields.report, item, at, fields.who, fields.wrong_code)
         inner.expect(table, required_in(table))
         return inner
     message = f"{fields.who}each entry must be a mapping, not {type_name(item)}"

@@ -98,9 +98,9 @@ class Inputs:
                 filled[name] = _with_nested_defaults(self._rules[name], filled[name])
         if self._is_plain and self._all_fit(inputs, filled):
             return filled
-        misfits = self._judge.misfits(filled)
-        if misfits:
-            raise _refusal([self._problem(misfit) for misfit in misfits])
+        mismatches = self._judge.mismatches(filled)
+        if mismatches:
+            raise _refusal([self._problem(mismatch) for mismatch in mismatches])
         return filled
 
     @cached_property
@@ -121,8 +121,8 @@ class Inputs:
                 return False
         return True
 
-    def _problem(self, misfit: Misfit) -> Problem:
-        code, path, message, hint = misfit
+    def _problem(self, mismatch: Mismatch) -> Problem:
+        code, path, message, hint = mismatch
         noun = "input" if len(path) < 2 else "key"
         match code:
             case "missing_input":
@@ -262,9 +262,9 @@ def _check_defaults(inputs: dict[str, Any], schema: dict[str, Any], report: Repo
         return
     parts = {key: schema[key] for key in ("properties", "$defs", "definitions") if key in schema}
     defaults = {name: rule["default"] for name, rule in rules.items()}
-    for misfit in Judge(parts, count_rules(parts)).misfits(defaults):
-        name = str(misfit.path[0])
-        message = f"input {quoted(name)}: the default {misfit.message}"
+    for mismatch in Judge(parts, count_rules(parts)).mismatches(defaults):
+        name = str(mismatch.path[0])
+        message = f"input {quoted(name)}: the default {mismatch.message}"
         is_null = rules[name]["default"] is None
         hint = "add 'null' to its types: type: [string, 'null']" if is_null else "give one that fits, or none"
         patch = _fitting_default(rules[name], (*at, name))

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 SCHEMA_DEPTH_MAX: Final = 128  # references included
 PATTERN_BYTES_MAX: Final = 256 * 1024  # of a compiled regular expression
-ALL_MISFITS_WORK_MAX: Final = 100_000  # beyond it only the first problem is reported: each is expensive
-MISFITS_MAX: Final = 100
+ALL_MISMATCHES_WORK_MAX: Final = 100_000  # beyond it only the first problem is reported: each is expensive
+MISMATCHES_MAX: Final = 100
 CHARS_READ: Final = 64  # characters of a text that count as one more value
 CHARS_MATCHED: Final = 4  # or these, where a regular expression goes through them
 OPTIONS_SHOWN_MAX: Final = 10
@@ -109,7 +109,7 @@ _HELD: Final[dict[str, Callable[[Any], bool]]] = {
 
 def keywords_schema() -> dict[str, Any]:
     """A schema of schemas, as far as an editor needs one."""
-    told: dict[str, dict[str, Any]] = {
+    types: dict[str, dict[str, Any]] = {
         "schema": {"type": ["object", "boolean"]},
         "a list of schemas": {"type": "array", "minItems": 1},
         "a mapping of schemas": {"type": "object"},
@@ -126,8 +126,8 @@ def keywords_schema() -> dict[str, Any]:
     return {
         "type": "object",
         "properties": {
-            **dict.fromkeys(NAMES, told["text"]),
-            **{keyword: told[holds] for keyword, holds in _KEYWORDS.items()},
+            **dict.fromkeys(NAMES, types["text"]),
+            **{keyword: types[holds] for keyword, holds in _KEYWORDS.items()},
         },
         "patternProperties": {"^x-": True},
         "additionalProperties": False,
@@ -377,7 +377,7 @@ def _parts_of(schema: dict[str, Any], root: Any) -> Iterator[tuple[str, Any]]:
 # ------------------------------------------------------------------------------------------ whether a value fits
 
 
-class Misfit(NamedTuple):
+class Mismatch(NamedTuple):
     """Something in a value that does not fit; `path` leads to it."""
 
     code: str
@@ -400,18 +400,18 @@ class Judge:
             schema, pattern_options=patterns, offline=True, mask="the value", validate_formats=True
         )
 
-    def misfits(self, value: Any) -> list[Misfit]:
+    def mismatches(self, value: Any) -> list[Mismatch]:
         """The mismatches of a value. For a large value perhaps only the first, because finding the rest would take
         too long."""
         try:
             # as a run will see it; a value that holds itself ends here
             value = values.decode(values.encode(value))
         except values.NotJson as error:
-            return [Misfit("not_json", (), f"not JSON: {error}")]
+            return [Mismatch("not_json", (), f"not JSON: {error}")]
         work = self._work(value)
         if work > limits.now.schema_work_max:
             return [
-                Misfit(
+                Mismatch(
                     "too_large",
                     (),
                     f"too large to be checked against this schema ({limits.met('schema_work_max')})",
@@ -419,16 +419,16 @@ class Judge:
             ]
         if self._validator.is_valid(value):
             return []
-        if work > ALL_MISFITS_WORK_MAX:
+        if work > ALL_MISMATCHES_WORK_MAX:
             return list(self._first(value))
-        found = islice(self._validator.iter_errors(value), MISFITS_MAX)
-        return [misfit for error in found for misfit in _in_words(error)]
+        found = islice(self._validator.iter_errors(value), MISMATCHES_MAX)
+        return [mismatch for error in found for mismatch in _in_words(error)]
 
     def _work(self, value: Any) -> int:
         work = self._rules * _size(value, CHARS_MATCHED if self._heavy_text else CHARS_READ)
         return work if work > limits.now.schema_work_max else work + self._dear.work(value)
 
-    def _first(self, value: Any) -> Iterator[Misfit]:
+    def _first(self, value: Any) -> Iterator[Mismatch]:
         import jsonschema_rs
 
         try:
@@ -452,27 +452,29 @@ def _size(value: Any, chars: int) -> int:
     return size
 
 
-def _in_words(error: jsonschema_rs.ValidationError) -> Iterator[Misfit]:
+def _in_words(error: jsonschema_rs.ValidationError) -> Iterator[Mismatch]:
     path, kind = tuple(error.instance_path), error.kind
     match kind.name:
         case "required":
             name = str(kind.value)
-            yield Misfit("missing_input", (*path, name), "is missing")
+            yield Mismatch("missing_input", (*path, name), "is missing")
         case "additionalProperties" | "unevaluatedProperties":
-            for name in islice(kind.value, MISFITS_MAX):
-                yield Misfit("unknown_input", (*path, str(name)), "is unknown")
+            for name in islice(kind.value, MISMATCHES_MAX):
+                yield Mismatch("unknown_input", (*path, str(name)), "is unknown")
         case "falseSchema" if path:
-            yield Misfit("unknown_input", path, "is unknown")
+            yield Mismatch("unknown_input", path, "is unknown")
         case "type":
             types = kind.value if isinstance(kind.value, list) else [kind.value]
             message = f"must be {' or '.join(map(str, types))}, not {type_name(error.instance)}"
-            yield Misfit("wrong_type", path, message)
+            yield Mismatch("wrong_type", path, message)
         case "enum":
-            yield Misfit("invalid_choice", path, *_choices(kind.value, error.instance))
+            yield Mismatch("invalid_choice", path, *_choices(kind.value, error.instance))
         case "anyOf" | "oneOf" if any(kind.value):
-            yield Misfit("invalid_input", path, "fits none of the alternatives: " + _alternatives(kind.value))
+            yield Mismatch(
+                "invalid_input", path, "fits none of the alternatives: " + _alternatives(kind.value)
+            )
         case _:
-            yield Misfit("invalid_input", path, error.message.removeprefix("the value ")[:500])
+            yield Mismatch("invalid_input", path, error.message.removeprefix("the value ")[:500])
 
 
 def _choices(options: list[Any], value: Any) -> tuple[str, str]:
@@ -485,4 +487,4 @@ def _choices(options: list[Any], value: Any) -> tuple[str, str]:
 
 def _alternatives(context: list[list[jsonschema_rs.ValidationError]]) -> str:
     firsts = [next(_in_words(errors[0]), None) for errors in context[:OPTIONS_SHOWN_MAX] if errors]
-    return "; ".join(dict.fromkeys(misfit.message for misfit in firsts if misfit)).replace(";", ",")
+    return "; ".join(dict.fromkeys(mismatch.message for mismatch in firsts if mismatch)).replace(";", ",")

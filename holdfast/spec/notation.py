@@ -34,7 +34,7 @@ def definition_from(data: Any, source: str = "", name: str | None = None) -> Def
 
 def definition_from_text(text: str | bytes, source: str = "", name: str | None = None) -> Definition:
     """Read YAML or JSON; raise InvalidSpec with every problem of its shape. `name` counts as in definition_from."""
-    document = look_at(text, source)
+    document = parsed(text, source)
     return (FlowSpec if is_graph(document.data) else WorkflowSpec).from_document(document, name)
 
 

@@ -134,10 +134,10 @@ class Fields:
     """The keys of one mapping, read one by one. What does not fit is reported and replaced by the default."""
 
     def __init__(
-        self, report: Report, data: dict[str, Any], at: Where, who: str = "", misfit: str = "out_of_range"
+        self, report: Report, data: dict[str, Any], at: Where, who: str = "", wrong_code: str = "out_of_range"
     ) -> None:
         self.report, self.data, self.at, self.who = report, data, at, who
-        self.misfit = misfit  # the error code for a value that has the right type but is not allowed
+        self.wrong_code = wrong_code  # the error code for a value that has the right type but is not allowed
 
     def expect(
         self,

@@ -102,13 +102,13 @@ def pointer_to(keys: Iterable[Key]) -> str:
 
 def read(text: str | bytes, source: str = "") -> Document:
     """Read one document, or raise InvalidSpec with every problem that was found."""
-    document = look_at(text, source)
+    document = parsed(text, source)
     if document.problems:
         raise InvalidSpec(document.problems)
     return document
 
 
-def look_at(text: str | bytes, source: str = "") -> Document:
+def parsed(text: str | bytes, source: str = "") -> Document:
     """Read one document with the problems that did not keep it from being read to its end."""
     builder = _Builder(source)
     try:

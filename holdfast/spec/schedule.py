@@ -99,7 +99,7 @@ class ScheduleFile(msgspec.Struct, frozen=True):
 
 def schedules_from_text(text: str | bytes, source: str = "") -> ScheduleFile:
     """Read one file; raise InvalidSpec with every problem, including ids and paths that occur twice."""
-    return schedules_from_document(look_at(text, source))
+    return schedules_from_document(parsed(text, source))
 
 
 def schedules_from_document(document: Document) -> ScheduleFile:
@@ -180,7 +180,7 @@ def data_of_trigger(trigger: Trigger) -> dict[str, Any]:
 
 def schedule_from_text(text: str | bytes, schedule_id: str) -> ScheduleSpec:
     """Read one schedule, as YAML or JSON; its id is given, and may be left out of the text."""
-    report = Report(document := look_at(text), "")
+    report = Report(document := parsed(text), "")
     data = document.data
     if isinstance(data, dict) and data.get("id", schedule_id) != schedule_id:
         message = f"the id is {quoted(data['id'])}, but {quoted(schedule_id)} is addressed"

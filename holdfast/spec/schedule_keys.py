@@ -85,7 +85,7 @@ class Expressions(NamedTuple):
         texts = (given,) if isinstance(given, str) else given
         if len(texts) > EXPRESSIONS_MAX:
             message = f"{key} has {len(texts):,} expressions; there may be {EXPRESSIONS_MAX}"
-            fields.wrong(fields.misfit, key, message, "join values with commas, as in 0 0 8,12,18 * * *")
+            fields.wrong(fields.wrong_code, key, message, "join values with commas, as in 0 0 8,12,18 * * *")
             return None
         for index, text in enumerate(texts):
             at = (*fields.at, key) if isinstance(given, str) else (*fields.at, key, index)

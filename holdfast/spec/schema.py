@@ -78,13 +78,13 @@ def _kind(name: str, kind: Kind) -> Schema:
     defaults = _defaults(kind.record) | {
         key: default for key, default in (_defaults(StepPolicy) | _defaults(Answer)).items() if key in common
     }
-    told = {"description": kind.says, **object_schema(table, defaults)}
-    told["properties"] = told["properties"] | {"kind": {"enum": [name, None]}}
+    schema = {"description": kind.says, **object_schema(table, defaults)}
+    schema["properties"] = schema["properties"] | {"kind": {"enum": [name, None]}}
     if kind.one_of:
-        told["oneOf"] = [_only(key, kind.one_of) for key in kind.one_of]
+        schema["oneOf"] = [_only(key, kind.one_of) for key in kind.one_of]
         if not kind.one_of_is_required:
-            told["oneOf"].append({"not": {"anyOf": [_says(key) for key in kind.one_of]}})
-    return told
+            schema["oneOf"].append({"not": {"anyOf": [_says(key) for key in kind.one_of]}})
+    return schema
 
 
 def _only(key: str, among: tuple[str, ...]) -> Schema:
@@ -138,19 +138,19 @@ def _says_kind() -> Schema:
 
 
 def _flow_kind(name: str, kind: FlowKind) -> Schema:
-    told = {"description": kind.says, **object_schema({**NODE_KEYS, **kind.keys}, _defaults(FlowNode))}
+    schema = {"description": kind.says, **object_schema({**NODE_KEYS, **kind.keys}, _defaults(FlowNode))}
     others = {key for rules in FLOW_KINDS.values() for key in rules.keys} - {*NODE_KEYS, *kind.keys}
-    own = {"params": _with_own_params(told["properties"]["params"], kind)} if kind.own_params else {}
-    told["properties"] |= {
+    own = {"params": _with_own_params(schema["properties"]["params"], kind)} if kind.own_params else {}
+    schema["properties"] |= {
         "kind": {"enum": [name, None, ""]},
         **own,
         **dict.fromkeys(sorted(others), _NOTHING),
     }
     if kind.needed_params:
-        told["required"] = [*told.get("required", ()), "params"]
-    return told
+        schema["required"] = [*schema.get("required", ()), "params"]
+    return schema
 
 
 def _with_own_params(params: Schema, kind: FlowKind) -> Schema:
-    told = params | {"properties": dict(kind.own_params)}
-    return told | {"type": "object", "required": list(kind.needed_params)} if kind.needed_params else told
+    schema = params | {"properties": dict(kind.own_params)}
+    return schema | {"type": "object", "required": list(kind.needed_params)} if kind.needed_params else schema

@@ -20,7 +20,7 @@ import msgspec
 from holdfast.errors import InvalidSpec, Problem
 from holdfast.spec.names import check_name
 from holdfast.spec.problems import Fields, Report, Where, quoted, type_name
-from holdfast.spec.read import look_at, text_of
+from holdfast.spec.read import parsed, text_of
 
 _FENCE: Final = "---"
 # Where a skill can say its schedules: a dotted key may be nested at each dot.
@@ -41,7 +41,7 @@ class Skill(msgspec.Struct, frozen=True):
 
 def skill_from_text(text: str, source: str = "") -> Skill:
     """Read the front matter; raise InvalidSpec with every problem of it."""
-    report = Report(document := look_at(_front_matter(text, source), source), source)
+    report = Report(document := parsed(_front_matter(text, source), source), source)
     data = document.data if document.data is not None else {}
     if not isinstance(data, dict):
         report.add(

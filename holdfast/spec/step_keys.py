@@ -193,7 +193,7 @@ def _ordered(first: str, last: str) -> Callable[[Fields, Any], None]:
 
 
 _first_delay_is_shortest: Final = _ordered("initial_delay_ms", "max_delay_ms")
-_first_look_is_soonest: Final = _ordered("interval_ms", "max_ms")
+_first_poll_is_soonest: Final = _ordered("interval_ms", "max_ms")
 
 
 def _quorum_can_be_met(fields: Fields, quorum: Quorum) -> None:
@@ -315,7 +315,7 @@ ANSWER_KEYS: Final[dict[str, Key]] = {
     ),
     "pending_ttl_secs": Key(Seconds(), "How long to wait for the callback after the call returned pending."),
     "poll": Key(
-        Nested(PollRule, _POLL_KEYS, _first_look_is_soonest),
+        Nested(PollRule, _POLL_KEYS, _first_poll_is_soonest),
         "How often the result of a pending call is polled.",
     ),
     "supports_async_callback": Key(
@@ -349,7 +349,7 @@ class Kind(NamedTuple):
     arrange: Callable[[dict[str, Any]], Mapping[str, Any]] = dict  # keys as written → fields of the record
     rule: Callable[[Fields, Any], None] | None = None
 
-    def is_told_by(self, keys: Collection[str]) -> bool:
+    def is_identified_by(self, keys: Collection[str]) -> bool:
         """Whether these keys clearly identify this kind."""
         required = required_in(self.keys)
         return bool(required) and set(required) <= set(keys)
@@ -529,7 +529,7 @@ KINDS: Final[dict[str, Kind]] = {
         },
         frozenset({"retry", "on_crash", "result"}),
         one_of=("tool", "service"),
-        rule=_first_look_is_soonest,
+        rule=_first_poll_is_soonest,
     ),
 }
 

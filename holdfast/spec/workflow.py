@@ -25,7 +25,7 @@ from holdfast.spec import inputs
 from holdfast.spec.check import check, note_oddities
 from holdfast.spec.dump import data_of
 from holdfast.spec.problems import Report
-from holdfast.spec.read import Document, look_at, named, plain_from, text_of, write
+from holdfast.spec.read import Document, named, parsed, plain_from, text_of, write
 from holdfast.spec.step_build import definition_from
 from holdfast.spec.steps import Definition
 
@@ -34,7 +34,7 @@ class WorkflowSpec(Definition, frozen=True, dict=True):
     @classmethod
     def from_yaml_str(cls, text: str | bytes, source: str = "") -> WorkflowSpec:
         """Read YAML or JSON; raise InvalidSpec with every problem if it does not have the shape of a workflow."""
-        return cls.from_document(look_at(text, source))
+        return cls.from_document(parsed(text, source))
 
     @classmethod
     def from_document(cls, document: Document, name: str | None = None) -> WorkflowSpec:

@@ -89,13 +89,13 @@ class Asked(msgspec.Struct, tag=True):
     uri: str
 
 
-class Told(msgspec.Struct, tag=True):
+class Emitted(msgspec.Struct, tag=True):
     kind: str
     data: dict[str, Any]
 
 
 Order = Call | Cancel | Found
-Report = Answer | Failure | Told | Asked
+Report = Answer | Failure | Emitted | Asked
 
 
 def frame(message: Order | Report) -> bytes:
@@ -184,15 +184,15 @@ class Child:
         return tool.result(output)
 
     def _context_of(self, setting: Setting) -> Context:
-        def tell(kind: str, data: dict[str, Any]) -> None:
-            self._send(Told(kind, data))
+        def emit(kind: str, data: dict[str, Any]) -> None:
+            self._send(Emitted(kind, data))
 
         context = Context(
             RunId(setting.run_id),
             setting.path,
             setting.attempt,
             setting.idempotency_key,
-            tell=tell,
+            emit=emit,
             artefacts=self,
             trigger=setting.trigger,
         )

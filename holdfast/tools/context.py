@@ -24,7 +24,7 @@ from holdfast.values import RunId
 log = logging.getLogger("holdfast.tool")
 
 
-Tell = Callable[[str, dict[str, Any]], None]
+Emit = Callable[[str, dict[str, Any]], None]
 
 
 class Files(Protocol):
@@ -47,8 +47,22 @@ class Context:
     """What a tool can read about its attempt: declare a parameter annotated `Context` to receive it."""
 
     __slots__ = (
-        "_artefacts", "_bytes", "_cancelled", "_lines", "_logged", "_progress", "_secrets", "_shown", "_tell", "_workdir", "_workdirs",
-        "attempt", "idempotency_key", "path", "run_id", "trigger",
+        "_artefacts",
+        "_bytes",
+        "_cancelled",
+        "_emit",
+        "_lines",
+        "_logged",
+        "_progress",
+        "_secrets",
+        "_shown",
+        "_workdir",
+        "_workdirs",
+        "attempt",
+        "idempotency_key",
+        "path",
+        "run_id",
+        "trigger",
     )  # fmt: skip
 
     def __init__(
@@ -58,7 +72,7 @@ class Context:
         attempt: int,
         idempotency_key: str,
         *,
-        tell: Tell | None = None,
+        emit: Emit | None = None,
         workdirs: Path | None = None,
         secrets: Secrets | None = None,
         artefacts: Files | None = None,
@@ -66,7 +80,7 @@ class Context:
     ) -> None:
         self.trigger = trigger  # None: the run was not started by a schedule
         self.run_id, self.path, self.attempt, self.idempotency_key = run_id, path, attempt, idempotency_key
-        self._tell, self._workdirs, self._secrets, self._artefacts = tell, workdirs, secrets, artefacts
+        self._emit, self._workdirs, self._secrets, self._artefacts = emit, workdirs, secrets, artefacts
         self._logged: Callable[[str], str] | None = None  # redacts lines; made when the first is logged
         self._cancelled = False
         self._lines = self._bytes = self._progress = 0
@@ -162,9 +176,9 @@ class Context:
         if kind == "log" and "stream" not in data and log.isEnabledFor(logging.INFO):
             told = "".join(f" {name}={value}" for name, value in data["fields"].items())
             about = {"run_id": self.run_id, "step": self.path, "attempt": self.attempt, "said": data}
-            log.info("run %s: step %s: %s%s", self.run_id, self.path, data["message"], told, extra=about)
-        if self._tell is not None:
-            self._tell(kind, data)
+            log.info("run %s: step %s: %s%s", self.run_id, self.path, data["message"], fields, extra=about)
+        if self._emit is not None:
+            self._emit(kind, data)
 
     def _in_line(self, kind: str, data: dict[str, Any]) -> dict[str, Any]:
         """The message of a log line without secrets that began in the lines before."""

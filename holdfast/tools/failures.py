@@ -25,7 +25,7 @@ class ToolError(Exception):
         self.kind = kind
 
 
-class ArgumentsMisfit(ValueError):
+class ArgumentMismatch(ValueError):
     """The arguments do not fit the tool's signature. The message names every parameter that is wrong."""
 
     kind = "inputs"

@@ -26,7 +26,7 @@ _ACCEPTED: Final = "JSON data, dataclasses, TypedDict, Enum, Literal, msgspec an
 _WORDS: Final = {dict: "object", list: "array", type(None): "null"}  # other types keep their Python names
 
 
-class Misfit(ValueError):
+class Mismatch(ValueError):
     """A value that does not match its type; `where` is the place inside it, such as `.lines[0]`."""
 
     def __init__(self, message: str, where: str = "") -> None:
@@ -93,14 +93,14 @@ def _exact_arm(annotation: Any) -> type | None:
 
 def _refuse(words: str) -> Callable[[Any], Any]:
     def refuse(value: Any) -> Any:
-        raise Misfit(f"expected {words}, got {kind_of(value)}")
+        raise Mismatch(f"expected {words}, got {kind_of(value)}")
 
     return refuse
 
 
 def _to_float(value: Any) -> float:
     if type(value) is not int:
-        raise Misfit(f"expected float, got {kind_of(value)}")
+        raise Mismatch(f"expected float, got {kind_of(value)}")
     return float(value)
 
 
@@ -115,15 +115,15 @@ def _converter(annotation: Any) -> Callable[[Any], Any]:
     def convert(value: Any) -> Any:
         try:
             return msgspec.convert(value, annotation, str_keys=True, dec_hook=_from_json)
-        except Misfit:
+        except Mismatch:
             raise
         except msgspec.ValidationError as error:
             message, _, place = str(error).partition(" - at ")
             inside = place.strip("`").removeprefix("$") if place.startswith("`$") else ""
             message = message.replace("`", "").replace("duration", 'duration such as "PT30S"')
-            raise Misfit(message[:1].lower() + message[1:], inside) from None
+            raise Mismatch(message[:1].lower() + message[1:], inside) from None
         except (Exception, SystemExit) as error:  # an error in the constructor of a user's class
-            raise Misfit(f"{type(error).__name__} while it was being made {_named(annotation)}") from error
+            raise Mismatch(f"{type(error).__name__} while it was being made {_named(annotation)}") from error
 
     return convert
 
@@ -133,7 +133,7 @@ def _from_json(kind: type, value: Any) -> Any:
         return value
     if issubclass(kind, pathlib.PurePath):
         if not isinstance(value, str):
-            raise Misfit(f"expected path, got {kind_of(value)}")
+            raise Mismatch(f"expected path, got {kind_of(value)}")
         return kind(value)
     return _pydantic_form(kind).convert(value)  # type: ignore[misc]  # a form made for pydantic always converts
 
@@ -159,9 +159,9 @@ def _first_of(arms: tuple[Any, ...], words: str) -> Form:
                 return value
             try:
                 return form.convert(value)
-            except Misfit:
+            except Mismatch:
                 continue
-        raise Misfit(f"expected {words}, got {kind_of(value)}")
+        raise Mismatch(f"expected {words}, got {kind_of(value)}")
 
     definitions = {name: schema for form in forms for name, schema in form.definitions.items()}
     return Form({"anyOf": [form.schema for form in forms]}, definitions, None, convert, words)
@@ -218,9 +218,9 @@ def _pydantic_form(annotation: Any) -> Form:
             found = error.errors(include_url=False, include_context=False, include_input=False)
             first, more = found[0], len(found) - 1
             where = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in first["loc"])
-            raise Misfit(first["msg"] + (f" (and {more} more)" if more else ""), where) from None
+            raise Mismatch(first["msg"] + (f" (and {more} more)" if more else ""), where) from None
         except (Exception, SystemExit) as error:
-            raise Misfit(f"{type(error).__name__} while it was being made {_named(annotation)}") from error
+            raise Mismatch(f"{type(error).__name__} while it was being made {_named(annotation)}") from error
 
     schema = adapter.json_schema(ref_template="#/$defs/{model}")
     return Form(schema, schema.pop("$defs", {}), None, convert, _named(annotation))
@@ -245,16 +245,16 @@ def result_text(value: Any) -> bytes:
             raise NotJson(_bent_at(value))
         return text
     _refuse_unfinished(value)
-    if misfit := _bent_at(value):
-        raise NotJson(misfit)
+    if mismatch := _bent_at(value):
+        raise NotJson(mismatch)
     try:
         text = encode(msgspec.to_builtins(value, str_keys=True, enc_hook=_to_json))
     except RecursionError:
         raise NotJson("the value is circular or nested too deeply") from None
     except Exception:
-        raise NotJson(_misfit_in(value) or str(first)) from None
-    if text.find(b"null") >= 0 and (misfit := _misfit_in(value)):  # pydantic too writes NaN as null
-        raise NotJson(misfit)
+        raise NotJson(_mismatch_in(value) or str(first)) from None
+    if text.find(b"null") >= 0 and (mismatch := _mismatch_in(value)):  # pydantic too writes NaN as null
+        raise NotJson(mismatch)
     return text
 
 
@@ -302,7 +302,7 @@ def _plain(value: Any) -> Any:
     raise NotImplementedError
 
 
-def _misfit_in(value: Any) -> str:
+def _mismatch_in(value: Any) -> str:
     """Describe the first part of a value that has no JSON form; empty if it cannot be found."""
     stack: list[tuple[Any, str, int]] = [(value, "$", 0)]
     while stack:
@@ -324,7 +324,7 @@ def _misfit_in(value: Any) -> str:
 # msgspec writes a set as a list and bytes as base64, which would be read back as another type.
 _BENT: Final = (set, frozenset, bytes, bytearray, memoryview)
 # Levels of nesting: few values have this many, and each level of a circular value may be twice as wide.
-CIRCLES_LOOKED_FOR_AT: Final = 12
+CIRCLES_SEARCHED_FROM: Final = 12
 _LEAVES: Final = frozenset({str, int, bool, float, type(None)})
 
 
@@ -341,7 +341,7 @@ def _is_bent(value: Any) -> bool:
                 return True
             size += sum([_width(part) for part in level if type(part) in kinds])
         is_large = size > limits.now.value_bytes_max
-        if (is_large or depth == CIRCLES_LOOKED_FOR_AT) and _is_too_deep(value):
+        if (is_large or depth == CIRCLES_SEARCHED_FROM) and _is_too_deep(value):
             break
         if is_large:
             raise OutputTooLarge

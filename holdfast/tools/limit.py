@@ -10,7 +10,7 @@ import asyncio
 from types import TracebackType
 from typing import Final, Self
 
-LAST_LOOK_SECONDS: Final = (
+LAST_CHECK_SECONDS: Final = (
     0.02  # to read a response that has already arrived; longer if the timeout was noticed late
 )
 
@@ -30,7 +30,7 @@ class Limit:
         if self._seconds is not None:
             loop = asyncio.get_running_loop()
             self._when = loop.time() + self._seconds
-            self._handle = loop.call_at(self._when, self._look_last)
+            self._handle = loop.call_at(self._when, self._check_last)
         return self
 
     async def __aexit__(
@@ -44,8 +44,8 @@ class Limit:
         """The time limit is reached now."""
         self._timeout.reschedule(asyncio.get_running_loop().time())
 
-    def _look_last(self) -> None:
+    def _check_last(self) -> None:
         assert self._seconds is not None
         loop = asyncio.get_running_loop()
         late = loop.time() - self._when
-        self._handle = loop.call_later(max(LAST_LOOK_SECONDS, min(late, self._seconds)), self.expire)
+        self._handle = loop.call_later(max(LAST_CHECK_SECONDS, min(late, self._seconds)), self.expire)

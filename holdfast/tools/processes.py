@@ -245,7 +245,7 @@ class Process(asyncio.Protocol):
         _settle(self._lost, None)
 
     def _take_report(self, report: child.Report) -> None:
-        if isinstance(report, child.Told):
+        if isinstance(report, child.Emitted):
             if self._context is not None:
                 self._context.relay(report.kind, report.data)
         elif isinstance(report, child.Asked):

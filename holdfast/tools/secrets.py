@@ -24,7 +24,7 @@ REDACTED: Final = "***"
 REDACTED_CHARS_MIN: Final = 6  # redacting a shorter value would break ordinary words
 REMEMBERED_MAX: Final = 1_000  # values; beyond it the oldest is dropped, which was rotated long ago
 # the search holds the interpreter; other threads get their turn in between
-LOOKED_AT_ONCE_BYTES: Final = 1024 * 1024
+SEARCHED_AT_ONCE_BYTES: Final = 1024 * 1024
 FORM_BYTES_MAX: Final = 24  # for a character of a value: "%25F0%259F%2598%2580" is 20
 OURS: Final = "HOLDFAST_"
 TAIL_CHARS_MAX: Final = 4_096  # of the lines before, in which a value may have begun
@@ -61,7 +61,7 @@ class Secrets:
         callback_env: Collection[str] = (),
         known: Iterable[str | None] = (),
     ) -> None:
-        self._providers = [(provider, _is_told_the_tenant(provider)) for provider in providers]
+        self._providers = [(provider, _takes_tenant(provider)) for provider in providers]
         self._tenants, self._callback_env = dict(tenants or {}), frozenset(callback_env)
         self.is_guarded = False  # then a plain variable signs nothing unless the operator lists it
         self._values: dict[str, None] = {}
@@ -77,9 +77,9 @@ class Secrets:
     # --------------------------------------------------------------------------------------------- handing out
 
     def get(self, name: str, tenant: str = DEFAULT_TENANT) -> str | None:
-        for provider, is_told in self._providers:
-            if is_told or tenant == DEFAULT_TENANT:
-                value = _asked(provider, name, {"tenant": tenant} if is_told else {})
+        for provider, takes_tenant in self._providers:
+            if takes_tenant or tenant == DEFAULT_TENANT:
+                value = _asked(provider, name, {"tenant": tenant} if takes_tenant else {})
                 if value:
                     return self._remember(value)
         listed = self._tenants.get(tenant, ())
@@ -192,7 +192,7 @@ class Secrets:
         if pattern is None:
             escaped = {msgspec.json.encode(form)[1:-1].decode("latin-1") for form in self._forms()}
             pattern = self._json = re.compile(one_pattern(escaped).encode("latin-1"))
-        step = LOOKED_AT_ONCE_BYTES
+        step = SEARCHED_AT_ONCE_BYTES
         if len(text) <= step:
             return _finds(pattern, text)
         longest = max(map(len, list(self._values))) * FORM_BYTES_MAX
@@ -230,16 +230,16 @@ class Secrets:
         return value
 
 
-def _is_told_the_tenant(provider: Provider) -> bool:
+def _takes_tenant(provider: Provider) -> bool:
     try:
         return "tenant" in inspect.signature(provider).parameters
     except (TypeError, ValueError):  # some functions written in C have no signature
         return False
 
 
-def _asked(provider: Provider, name: str, told: dict[str, str]) -> str | None:
+def _asked(provider: Provider, name: str, more: dict[str, str]) -> str | None:
     try:
-        value = provider(name, **told)
+        value = provider(name, **more)
     except Exception as error:  # its message may contain the secret
         raise SecretUnavailable(
             f"the provider of the secret {name!r} failed with {type(error).__name__}"

@@ -15,8 +15,8 @@ from typing import Any, Final
 import msgspec
 
 from holdfast.tools.context import Context
-from holdfast.tools.failures import ArgumentsMisfit
-from holdfast.tools.forms import Form, Misfit, form_of
+from holdfast.tools.failures import ArgumentMismatch
+from holdfast.tools.forms import Form, Mismatch, form_of
 
 _ABSENT: Final = object()
 _NAMED: Final = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
@@ -61,11 +61,11 @@ class Signature:
                     bound = dict(args)
                 try:
                     bound[name] = convert(value)  # type: ignore[misc]  # without one, the first test was true
-                except Misfit:
-                    raise self._misfit(args) from None
+                except Mismatch:
+                    raise self._mismatch(args) from None
                 fit += 1
             elif required:
-                raise self._misfit(args)
+                raise self._mismatch(args)
         if fit != len(args):
             return self._with_others(args, bound)
         return bound
@@ -96,7 +96,7 @@ class Signature:
     def _with_others(self, args: dict[str, Any], bound: dict[str, Any]) -> dict[str, Any]:
         """Add arguments beyond the named parameters to `**`, or report them as unknown."""
         if not self._takes_any or self.context in args:
-            raise self._misfit(args)
+            raise self._mismatch(args)
         exact, convert = self._others.exact, self._others.convert
         if convert is None:
             return bound
@@ -106,10 +106,10 @@ class Signature:
                 name: value if name in names or type(value) is exact else convert(value)
                 for name, value in bound.items()
             }
-        except Misfit:
-            raise self._misfit(args) from None
+        except Mismatch:
+            raise self._mismatch(args) from None
 
-    def _misfit(self, args: dict[str, Any]) -> ArgumentsMisfit:
+    def _mismatch(self, args: dict[str, Any]) -> ArgumentMismatch:
         """Return an error that names everything wrong with the arguments."""
         problems = []
         names = [name for name, _, _, _ in self._checks]
@@ -123,12 +123,12 @@ class Signature:
             elif convert is not None and type(value) is not exact:
                 try:
                     convert(value)
-                except Misfit as misfit:
-                    problems.append(f"{name}{misfit.where}: {misfit.message}")
+                except Mismatch as mismatch:
+                    problems.append(f"{name}{mismatch.where}: {mismatch.message}")
         if not self._takes_any or self.context in args:
             strange = args.keys() - set(names) if not self._takes_any else {self.context}
             problems += [self._unexpected(str(name), names, args) for name in args if name in strange]
-        return ArgumentsMisfit(f"the arguments do not fit the tool {self._tool!r}: {'; '.join(problems)}")
+        return ArgumentMismatch(f"the arguments do not fit the tool {self._tool!r}: {'; '.join(problems)}")
 
     def _unexpected(self, name: str, names: list[str], args: dict[str, Any]) -> str:
         from holdfast.spec.problems import did_you_mean

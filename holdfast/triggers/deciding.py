@@ -42,7 +42,7 @@ from holdfast.values import Millis, rfc3339
 log = logging.getLogger("holdfast")
 
 PAGE: Final = 1_000  # schedules that are read and decided at a time
-LOOK_AGAIN_MS: Final = 1_000  # after a query or a commit that failed
+QUERY_AGAIN_MS: Final = 1_000  # after a query or a commit that failed
 
 
 class Decided(NamedTuple):
@@ -75,11 +75,13 @@ class Decided(NamedTuple):
 
 
 class Deciding(Service):
-    def __init__(self, store: Store, clock: Clock, committer: Committer, *, by_hand: bool = False) -> None:
+    def __init__(
+        self, store: Store, clock: Clock, committer: Committer, *, manual_clock: bool = False
+    ) -> None:
         self._store, self._clock, self._committer = store, clock, committer
         self.outages = Outages(store, committer, clock)
-        self.timers = Timers(clock, by_hand=by_hand)
-        self.timers.begin(lambda no: None, self.look, self.outages.cut, self.outages.slept_from)
+        self.timers = Timers(clock, manual_clock=manual_clock)
+        self.timers.begin(lambda no: None, self.query, self.outages.cut, self.outages.slept_from)
         self.tally = Tally()
         # one decision about a schedule at a time, whether a timer or a command asks for it
         self.deciding = asyncio.Lock()
@@ -88,7 +90,7 @@ class Deciding(Service):
         self._wanted: dict[Key, None] = {}  # schedules that are to be asked although no timer is due
         self._owing: set[Key] = set()  # schedules with occurrences that wait for a run to end
         self._ended: set[Key] = set()  # schedules of which a run has ended while decisions were made
-        self._looking: asyncio.Task[None] | None = None
+        self._querying: asyncio.Task[None] | None = None
         self.is_open = False  # whether it fires due schedules by itself
         self._is_held = False
         self._is_asked = self._is_closed = False
@@ -114,7 +116,7 @@ class Deciding(Service):
         """Fire due schedules from now on, in the background."""
         if drive:
             self.is_open = True
-            self.look()
+            self.query()
 
     def hold(self) -> None:
         """Fire nothing until `release`: files that are still to be read may change or delete due schedules."""
@@ -122,10 +124,10 @@ class Deciding(Service):
 
     def release(self) -> None:
         self._is_held = False
-        self.look()
+        self.query()
 
     async def restored(self) -> None:
-        self.look()
+        self.query()
 
     async def close(self) -> None:
         """Finish the decision that is being committed, and fire nothing more."""
@@ -148,20 +150,20 @@ class Deciding(Service):
     @property
     def _tasks(self) -> list[asyncio.Task[None]]:
         """Background work in progress."""
-        return [] if self._looking is None else [self._looking]
+        return [] if self._querying is None else [self._querying]
 
     # ---------------------------------------------------------------------------------------------------- asking
 
-    def look(self) -> None:
+    def query(self) -> None:
         """Fire due schedules."""
         self._is_asked = True
-        if self._looking is None and self.is_open and not (self._is_held or self._is_closed):
-            self._looking = asyncio.get_running_loop().create_task(self._look())
+        if self._querying is None and self.is_open and not (self._is_held or self._is_closed):
+            self._querying = asyncio.get_running_loop().create_task(self._query())
 
     def ask(self, key: Key) -> None:
         """Decide about a schedule, whether or not its time has come."""
         self._wanted[key] = None
-        self.look()
+        self.query()
 
     def ended(self, key: Key) -> None:
         """A run of a schedule has ended: there may be room for the next one."""
@@ -170,7 +172,7 @@ class Deciding(Service):
         if key in self._owing:
             self.ask(key)
 
-    async def _look(self) -> None:
+    async def _query(self) -> None:
         try:
             while (self._is_asked or self._wanted) and not self._is_closed:
                 self._is_asked = False
@@ -180,20 +182,20 @@ class Deciding(Service):
                     pass
                 soonest = await self._store.next_due(now)
                 self.outages.passed(soonest)
-                self.timers.parked_until(soonest)
+                self.timers.due_in_store(soonest)
         except NodeIsOver:
             self._is_closed = True
         except Unavailable as error:
             log.warning("schedules are not fired for now: %s", error)
-            self._look_again()
+            self._query_later()
         except Exception:  # a bug must not be the end of all schedules
             log.exception("schedules cannot be fired now")
-            self._look_again()
+            self._query_later()
         finally:
-            self._looking = None
+            self._querying = None
 
-    def _look_again(self) -> None:
-        self.timers.parked_until(Millis(self._clock.now() + LOOK_AGAIN_MS))
+    def _query_later(self) -> None:
+        self.timers.due_in_store(Millis(self._clock.now() + QUERY_AGAIN_MS))
 
     async def begin(self) -> None:
         """Before the first decision, and after a jump of the clock: which occurrences were missed, and which are owed."""

@@ -147,7 +147,7 @@ class Definitions:
                 if (state := states.get(schedule_id)) is not None:
                     await self._remove_into(batch, state)
             if await self._is_committed(batch):
-                return self._tell(tenant, origin, declared, removed)
+                return self._notify(tenant, origin, declared, removed)
         raise RuntimeError(f"schedules of tenant {tenant} are changed by another process all the time")
 
     async def _check_count(self, tenant: str, more: int) -> None:
@@ -155,7 +155,7 @@ class Definitions:
         if more > 0 and await self._store.count_schedules(tenant) + more > most:
             raise LimitExceeded("schedules_max", f"a tenant may have {most:,} schedules")
 
-    def _tell(
+    def _notify(
         self, tenant: str, origin: Origin, declared: Sequence[Declared], removed: Sequence[str]
     ) -> None:
         named = {*removed, *(one.spec.id for one in declared)}
@@ -166,7 +166,7 @@ class Definitions:
                 watcher.remove(tenant, schedule_id)
             for one in declared:
                 watcher.put(tenant, one.spec, origin)
-        self._fires.look()
+        self._fires.query()
 
     async def _put_into(
         self, batch: Batch, tenant: str, origin: Origin, declared: Declared, state: ScheduleState | None

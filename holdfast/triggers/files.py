@@ -86,12 +86,14 @@ class Watching:
 
     async def run(self) -> None:
         """Report the files that arrive, until cancelled."""
-        noticing = asyncio.get_running_loop().create_task(watch([self._folder], self._notice, self._tell))
+        noticing = asyncio.get_running_loop().create_task(
+            watch([self._folder], self._notice, self._log_problem)
+        )
         try:
             self._position = int(await self._occurrences.position(self._tenant, self._spec.id) or 0)
             while True:
                 self._changed.clear()
-                await self._wait(await self._look())
+                await self._wait(await self._scan())
         finally:
             noticing.cancel()
             await asyncio.wait([noticing])
@@ -106,12 +108,12 @@ class Watching:
         except TimeoutError:
             return
 
-    def _tell(self, problem: str) -> None:
+    def _log_problem(self, problem: str) -> None:
         if problem and problem != self._problem:
             log.warning("schedule %s: %s: %s", self._spec.id, self._folder, problem)
         self._problem = problem
 
-    async def _look(self) -> float | None:
+    async def _scan(self) -> float | None:
         """Report files that have arrived; returns the seconds after which to scan again even without a notification."""
         try:
             found = await in_thread(arrivals, str(self._folder), self._trigger.pattern)
@@ -121,9 +123,9 @@ class Watching:
             for one in due:
                 if one not in self._decided and not await self._report(one, young):
                     left = self._trigger.stable_secs if left is None else left
-            self._tell("")
+            self._log_problem("")
         except (OSError, LimitExceeded) as error:
-            self._tell(str(error))
+            self._log_problem(str(error))
             return AGAIN_SECS
         except HoldfastError as error:  # the store cannot be written now
             log.warning("schedule %s: files are reported later: %s", self._spec.id, error)

@@ -45,9 +45,9 @@ class Fires(Deciding):
         starts: Starts,
         cancel: Cancel,
         *,
-        by_hand: bool = False,
+        manual_clock: bool = False,
     ) -> None:
-        super().__init__(store, clock, committer, by_hand=by_hand)
+        super().__init__(store, clock, committer, manual_clock=manual_clock)
         self._door, self._starts, self._cancel = door, starts, cancel
         self.targets = Targets(starts)
         self._cancelling: dict[Key, asyncio.Task[None]] = {}

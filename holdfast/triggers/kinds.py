@@ -71,7 +71,7 @@ class Kinds(Service):
                 after = rows[-1].tenant, rows[-1].id
 
     async def restored(self) -> None:
-        self.waiting.look()
+        self.waiting.query()
 
     async def close(self) -> None:
         await self.files.close()

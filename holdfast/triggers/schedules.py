@@ -96,7 +96,7 @@ class Schedules(Definitions):
                             batch.cleared_failures.append(key)
                 if await self._is_committed(batch):
                     break
-        self._fires.look()
+        self._fires.query()
         for watcher in self.watchers:
             row = await self.found(tenant, schedule_id)
             watcher.put(tenant, known(row.body).spec, row.origin)
@@ -196,5 +196,5 @@ class Schedules(Definitions):
                 batch.firings.append(Firing(cursor=row, seen=state.cursor.revision))
                 if await self._is_committed(batch):
                     break
-        self._fires.look()
+        self._fires.query()
         return found.shown

@@ -23,7 +23,7 @@ from holdfast.values import Millis
 log = logging.getLogger("holdfast")
 
 PAGE: Final = 1_000
-LOOK_AGAIN_MS: Final = 1_000  # after a query or a commit that failed
+QUERY_AGAIN_MS: Final = 1_000  # after a query or a commit that failed
 
 Key = tuple[str, str]  # tenant, schedule
 # The payload of an event that is made when it starts, of a kind that stores less than that; None: what is stored.
@@ -37,32 +37,32 @@ class Waiting:
         self._timers.begin(lambda no: None, self._is_due)
         self._known: set[Key] = set()  # schedules with events that wait
         self._wanted: dict[Key, None] = {}
-        self._looking: asyncio.Task[None] | None = None
+        self._querying: asyncio.Task[None] | None = None
         self._is_open = self._is_closed = self._is_asked = self._has_begun = False
         self.payloads: dict[str, Payload] = {}  # by kind of trigger
         occurrences.on_buffered = self.note
 
     def open(self) -> None:
         self._is_open = True
-        self.look()
+        self.query()
 
     async def close(self) -> None:
         """Finish the event that is being started, and the rows that no sender waits for."""
         self._is_closed = True
         self._timers.close()
-        if self._looking is not None:
-            await asyncio.wait([self._looking])
+        if self._querying is not None:
+            await asyncio.wait([self._querying])
         await self._occurrences.skips.close()
 
     def abandon(self) -> None:
         self._is_closed = True
         self._timers.close()
-        if self._looking is not None:
-            self._looking.cancel()
+        if self._querying is not None:
+            self._querying.cancel()
 
     @property
     def is_busy(self) -> bool:
-        return self._looking is not None
+        return self._querying is not None
 
     def note(self, tenant: str, schedule_id: str) -> None:
         """An event of a schedule waits."""
@@ -71,29 +71,29 @@ class Waiting:
     def delayed_until(self, tenant: str, schedule_id: str, at: Millis) -> None:
         """An event of a schedule is due then."""
         self.note(tenant, schedule_id)
-        self._timers.parked_until(at)
+        self._timers.due_in_store(at)
 
     def room(self, tenant: str, schedule_id: str) -> None:
         """A run of a schedule has ended, or the schedule was changed or resumed: there may be room for what waits."""
         if (tenant, schedule_id) in self._known:
             self._wanted[tenant, schedule_id] = None
-            self.look()
+            self.query()
 
     def _is_due(self) -> None:
         self._wanted.update(dict.fromkeys(self._known))
-        self.look()
+        self.query()
 
-    def look(self) -> None:
+    def query(self) -> None:
         self._is_asked = True
-        if self._looking is None and self._is_open and not self._is_closed:
-            self._looking = asyncio.get_running_loop().create_task(self._look())
+        if self._querying is None and self._is_open and not self._is_closed:
+            self._querying = asyncio.get_running_loop().create_task(self._query())
 
-    async def _look(self) -> None:
+    async def _query(self) -> None:
         try:
             while self._is_asked and not self._is_closed:
                 self._is_asked = False
                 await self._begin()
-                self._timers.parked_until(await self._store.next_delayed(self._clock.now()))
+                self._timers.due_in_store(await self._store.next_delayed(self._clock.now()))
                 while self._wanted and not self._is_closed:
                     key = next(iter(self._wanted))
                     del self._wanted[key]
@@ -102,15 +102,15 @@ class Waiting:
             self._is_closed = True
         except Unavailable as error:
             log.warning("events that wait are not started for now: %s", error)
-            self._look_again()
+            self._query_later()
         except Exception:  # a bug must not be the end of all schedules
             log.exception("events that wait cannot be started now")
-            self._look_again()
+            self._query_later()
         finally:
-            self._looking = None
+            self._querying = None
 
-    def _look_again(self) -> None:
-        self._timers.parked_until(Millis(self._clock.now() + LOOK_AGAIN_MS))
+    def _query_later(self) -> None:
+        self._timers.due_in_store(Millis(self._clock.now() + QUERY_AGAIN_MS))
 
     async def _begin(self) -> None:
         if self._has_begun:

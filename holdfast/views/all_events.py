@@ -39,7 +39,7 @@ log = logging.getLogger("holdfast")
 _encode = msgspec.json.Encoder().encode
 
 
-class Told(NamedTuple):
+class EncodedEvent(NamedTuple):
     """One encoded event. `position` is where a reader continues after it; messages of tools have none."""
 
     position: Position[Any] | None
@@ -52,25 +52,29 @@ class Told(NamedTuple):
 class Page:
     """The events after a cursor, as far as they have been read."""
 
-    __slots__ = ("lock", "looked_at", "size", "start", "told", "upto")
+    __slots__ = ("events", "lock", "rows_read", "size", "start", "upto")
 
     def __init__(self, start: Cursor) -> None:
         self.start = self.upto = start
-        self.told: list[tuple[Committed, int, Told]] = []  # each with its row, and its number in the row
-        self.looked_at = 0  # rows, of all tenants, as far as that is known
+        self.events: list[
+            tuple[Committed, int, EncodedEvent]
+        ] = []  # each with its row, and its number in the row
+        self.rows_read = 0  # rows, of all tenants, as far as that is known
         self.size = PAGE_BYTES
         self.lock = asyncio.Lock()
 
     @property
     def is_full(self) -> bool:
-        return self.looked_at >= PAGE_ROWS
+        return self.rows_read >= PAGE_ROWS
 
     def has(self, after: Cursor) -> bool:
         """Return whether what follows a cursor belongs on this page."""
         return after < self.upto or after == self.upto and not self.is_full
 
-    def after(self, position: Position[Cursor]) -> Iterator[Told]:
-        return (told for row, nth, told in self.told if not position.has_told(row.before, row.cursor, nth))
+    def after(self, position: Position[Cursor]) -> Iterator[EncodedEvent]:
+        return (
+            event for row, nth, event in self.events if not position.has_sent(row.before, row.cursor, nth)
+        )
 
 
 class History:
@@ -139,7 +143,7 @@ class History:
         return page
 
     async def _extend(self, tenant: str, page: Page) -> None:
-        limit = PAGE_ROWS - page.looked_at
+        limit = PAGE_ROWS - page.rows_read
         if limit <= 0:  # another reader extended it meanwhile
             return
         rows, upto = await self._store.feed(tenant, page.upto, limit)
@@ -147,22 +151,22 @@ class History:
             return
         for row in rows:
             try:
-                told = await self._told_by(tenant, row)
+                found = await self._events_of(tenant, row)
             except Exception:  # a bug that concerns one run must not end the stream of all runs
                 log.exception("the events of row %d of run %s cannot be shown", row.seq, row.run_id)
-                told = []
-            page.told += [(row, nth, one) for nth, one in enumerate(told, 1)]
-            page.looked_at += 1
+                found = []
+            page.events += [(row, nth, one) for nth, one in enumerate(found, 1)]
+            page.rows_read += 1
             page.upto = row.cursor
-            grown = sum(len(one.data) + PAGE_BYTES for one in told)
+            grown = sum(len(one.data) + PAGE_BYTES for one in found)
             page.size += grown
             if self._pages.get((tenant, page.start)) is page:  # otherwise it was dropped during the read
                 self._pages_size += grown
         if page.upto < upto:  # the last of them are rows of other tenants
-            page.looked_at += 1
+            page.rows_read += 1
             page.upto = upto
 
-    async def _told_by(self, tenant: str, row: Committed) -> list[Told]:
+    async def _events_of(self, tenant: str, row: Committed) -> list[EncodedEvent]:
         events = await self._before(tenant, row)
         found = events.take(row.row)
         if not any(event["detail"]["kind"] == "workflow_terminal" for event in found):
@@ -214,7 +218,7 @@ class TailOfAll:
         self._feed.leave_all(self._reader)
         self._history.readers.discard(self)
 
-    async def read(self) -> list[Told]:
+    async def read(self) -> list[EncodedEvent]:
         """Return the next events; none only if there are no more for now."""
         self._reader.more.clear()  # before reading: later commits set it again
         if self._reader.error is not None:
@@ -233,7 +237,7 @@ class TailOfAll:
         await self._reader.more.wait()
 
 
-def encoded(position: Position[Any] | None, event: RunEvent, workflow: str = "") -> Told:
+def encoded(position: Position[Any] | None, event: RunEvent, workflow: str = "") -> EncodedEvent:
     """Encode an event as JSON, without its `id`, which is the reader's position."""
     data = _encode({name: value for name, value in event.items() if name != "id"})
-    return Told(position, data, workflow, event["status"], event["detail"]["kind"])
+    return EncodedEvent(position, data, workflow, event["status"], event["detail"]["kind"])

@@ -129,10 +129,12 @@ class Events:
         return [self._event("workflow_started")]
 
     def _moved(self, step: StepView) -> list[RunEvent]:
-        path, told = step.path, self._at_work.get(step.path)
+        path, reported = step.path, self._at_work.get(step.path)
         found: list[RunEvent] = []
-        if told is not None and told != step.attempt:  # it failed and was started again in the same row
-            found.append(self._exit(step, told, "retrying"))
+        if (
+            reported is not None and reported != step.attempt
+        ):  # it failed and was started again in the same row
+            found.append(self._exit(step, reported, "retrying"))
         if step.is_over:
             if path not in self._at_work:  # it was entered and left in the same row
                 found.append(self._enter(step))
@@ -141,10 +143,10 @@ class Events:
                 self._completed.add(_INSTANCE.sub("", path))
             found.append(self._exit(step, step.attempt, step.status))
         elif step.status in ("retrying", "ready") or step.reason == "key":
-            if told is not None:
+            if reported is not None:
                 self._at_work[path] = None
-                found.append(self._exit(step, told, step.status))
-        elif told != step.attempt:
+                found.append(self._exit(step, reported, step.status))
+        elif reported != step.attempt:
             found.append(self._enter(step))
         return found
 
@@ -295,7 +297,7 @@ class Tail:
         if reader.error is not None:
             raise reader.error
         while rows := await self._store.journal(self._no, self._after, PAGE):
-            found = [told for row in rows for told in self._told_by(row)]
+            found = [reported for row in rows for reported in self._events_of(row)]
             self._after = rows[-1][0]
             if found:
                 return found
@@ -305,14 +307,14 @@ class Tail:
     async def more(self) -> None:
         await self._reader.more.wait()
 
-    def _told_by(self, row: ReadRow) -> list[tuple[Position[int] | None, RunEvent]]:
+    def _events_of(self, row: ReadRow) -> list[tuple[Position[int] | None, RunEvent]]:
         found: list[tuple[Position[int] | None, RunEvent]] = []
         seq = row[0]
         for nth, (position, event) in enumerate(numbered(seq - 1, seq, self._events.take(row)), 1):
             words = self._reader.last_words(event)
             if event["detail"]["kind"] == "workflow_terminal":
                 self.is_over = True
-            if not self.position.has_told(seq - 1, seq, nth):
+            if not self.position.has_sent(seq - 1, seq, nth):
                 found += [(None, self._events.say(said)) for said in words]
                 found.append((position, event))
         return found

@@ -116,7 +116,7 @@ class AroundLive(Around):
 
     def trouble(self, no: RunNo) -> tuple[str, str] | None:
         if (found := self._memory.set_aside(no)) is not None:
-            return told_aside(found)
+            return aside_reason(found)
         if self._memory.is_stalled:
             return "store_unavailable", "the database becomes writable again; the server keeps trying"
         return None
@@ -130,7 +130,7 @@ class AroundLive(Around):
         return None if left is None else Millis(int(self.now + left * 1000))
 
 
-def told_aside(found: SetAside) -> tuple[str, str]:
+def aside_reason(found: SetAside) -> tuple[str, str]:
     return "set_aside", f"{found.retry} ({found.reason})"
 
 
@@ -159,7 +159,7 @@ async def _explained(store: Store, row: RunRow, plan: Plan, around: Around) -> E
         return Explanation(row.id, row.status, None, [over])
     aside = await set_aside_of(store, row.no)
     if aside is not None:  # folding it may crash the process
-        word, unblocks = told_aside(aside)
+        word, unblocks = aside_reason(aside)
         return Explanation(row.id, row.status, None, [Reason("", word, row.created_at, None, unblocks)])
     stored = await store.load(row.no)
     assert stored is not None
@@ -240,10 +240,10 @@ def _unblocks(run: Run, path: str, wait: state.Wait) -> str:
     """Return what would end a wait, with a command that does it."""
     detail = decode(wait.detail) or {}
     if wait.kind == "callback":
-        looked = f", or a result at {detail['poll_url']}" if "poll_url" in detail else ""
+        polled = f", or a result at {detail['poll_url']}" if "poll_url" in detail else ""
         when = f", expected after {detail['estimated_secs']:g} s" if "estimated_secs" in detail else ""
         command = f"holdfast resume {shlex.quote(wait.name)} --result JSON"
-        return f"the result of task {wait.name!r}{looked}{when}: {command}"
+        return f"the result of task {wait.name!r}{polled}{when}: {command}"
     if wait.kind == "approval":
         is_escalated = timer_key("escalate", path) not in run.timers
         by_whom = _by_whom(detail, wait, is_escalated=is_escalated)
@@ -273,7 +273,7 @@ _RERUN: Final = "nothing, it has finished; holdfast runs rerun {} re-runs it as 
 async def _since(store: Store, run: Run) -> dict[str, Millis]:
     """Return since when each open step is in its current state. Only the end of a very long journal is read."""
     if run.seq > ROWS_READ_MAX:
-        return await _last_told(store, run)
+        return await _last_moved(store, run)
     steps, after = Steps(), 0
     states: dict[str, tuple[str, str, int]] = {}
     since: dict[str, Millis] = {}
@@ -291,12 +291,12 @@ async def _since(store: Store, run: Run) -> dict[str, Millis]:
     return since
 
 
-async def _last_told(store: Store, run: Run) -> dict[str, Millis]:
+async def _last_moved(store: Store, run: Run) -> dict[str, Millis]:
     since: dict[str, Millis] = {}
     for _, _, at, _, body in await store.journal(run.no, run.seq - ROWS_AT_THE_END, ROWS_AT_THE_END):
         event, decisions = decode_row(body)
-        for told in (event, *decisions):
-            path = getattr(told, "path", None)
+        for part in (event, *decisions):
+            path = getattr(part, "path", None)
             if path in run.steps or path in run.scopes:
                 since[path] = Millis(at)
     return since

@@ -81,7 +81,7 @@ __all__ = [  # records too, for interfaces, which may not import the store
 ]
 
 PAGE: Final = 100
-NAMES_LOOKED_AT_MAX: Final = 1_000  # searched for a similar name when one is unknown
+NAMES_READ_MAX: Final = 1_000  # searched for a similar name when one is unknown
 ID_PART_MIN: Final = 4  # least characters of an id to search by
 NO_BOUND: Final = 2**62
 
@@ -412,7 +412,7 @@ class Queries:
         if found is None and is_text(name):
             found = await self.store.workflow_by_id(tenant, name)
         if found is None:
-            near = did_you_mean(name, await self.store.workflow_names(tenant, NAMES_LOOKED_AT_MAX))
+            near = did_you_mean(name, await self.store.workflow_names(tenant, NAMES_READ_MAX))
             raise NotFound(f"there is no workflow {name!a}" + (f"; {near}" if near else ""))
         return await self._view(tenant, found)
 
@@ -556,8 +556,8 @@ class Queries:
 def _jobs(run_id: RunId, body: str) -> dict[str, str]:
     """Return the job ids of the attempts in a row."""
     event, decisions = decode_row(body)
-    told = ((getattr(part, "path", ""), getattr(part, "attempt", 0)) for part in (event, *decisions))
-    return {f"{path}#{attempt}": job_id(run_id, path, attempt) for path, attempt in told if attempt}
+    parts = ((getattr(part, "path", ""), getattr(part, "attempt", 0)) for part in (event, *decisions))
+    return {f"{path}#{attempt}": job_id(run_id, path, attempt) for path, attempt in parts if attempt}
 
 
 def _started(ends: Ends) -> RunStarted:

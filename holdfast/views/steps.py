@@ -130,7 +130,7 @@ class Steps:
         self._changed: dict[str, StepView] = {}
         self._at = Millis(0)
         self._reached_so_far = 0
-        self._parked: dict[str, tuple[msgspec.Raw, Error | None]] = {}  # early callbacks
+        self._early: dict[str, tuple[msgspec.Raw, Error | None]] = {}  # early callbacks
 
     @property
     def open(self) -> list[StepView]:
@@ -214,10 +214,10 @@ class Steps:
             if step.reason in ("callback", "poll"):
                 self._called_back(step, event.output, event.error)
             elif step.stopping is None:
-                self._parked[event.path] = (event.output, event.error)
+                self._early[event.path] = (event.output, event.error)
         elif step.status == "running" and not self._stopped(step):
-            if event.path in self._parked:
-                self._called_back(step, *self._parked.pop(event.path))
+            if event.path in self._early:
+                self._called_back(step, *self._early.pop(event.path))
             else:
                 self._set(step, "waiting", "callback")
 

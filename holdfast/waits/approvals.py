@@ -147,6 +147,8 @@ def _check_allowed(detail: Any, by: str, *, is_escalated: bool) -> None:
 
 def _check_form(detail: Any, form: Any) -> None:
     schema = detail.get("form") if isinstance(detail, dict) else None
-    if schema is not None and (misfits := Judge(schema, count_rules(schema)).misfits(form)):
-        told = [": ".join(filter(None, (".".join(map(str, one.path)), one.message))) for one in misfits]
-        raise InvalidInputs(f"the form: {'; '.join(told)}")
+    if schema is not None and (mismatches := Judge(schema, count_rules(schema)).mismatches(form)):
+        problems = [
+            ": ".join(filter(None, (".".join(map(str, one.path)), one.message))) for one in mismatches
+        ]
+        raise InvalidInputs(f"the form: {'; '.join(problems)}")

@@ -60,7 +60,7 @@ EARLY_MS: Final = 86_400_000  # how long an early callback is kept
 NAMED_MAX: Final = 100  # waits for one task id that are read
 
 Reason = Literal["resumed", "parked", "already_resumed", "expired", "unknown_task"]
-_TOLD: Final[dict[str, Reason]] = {
+_REASONS: Final[dict[str, Reason]] = {
     "resume": "already_resumed",
     "poll": "already_resumed",
     "expired": "expired",
@@ -106,10 +106,10 @@ class Callbacks(Service):
 
     async def open(self, *, drive: bool) -> None:
         if drive:
-            await self.look()
+            await self.search()
 
     async def restored(self) -> None:
-        await self.look()
+        await self.search()
 
     def abandon(self, error: Exception | None = None) -> None:
         self._tasks.close()
@@ -139,7 +139,7 @@ class Callbacks(Service):
             if found.resolved_at is not None:
                 await self._gate.commit(_without(taken))  # no step will wait for this callback any more
         if found.resolved_at is not None:
-            return _told(found)
+            return _resumed(found)
         row = await self._runs.row_of(found.run_id, tenant)
         if taken is None:
             return await self.deliver(row, found.path, found.attempt, text)
@@ -155,7 +155,7 @@ class Callbacks(Service):
         path, attempt = capability.path, capability.attempt
         found = await self._store.wait_at(row.no, path, "callback", attempt)
         if found is not None and found.resolved_at is not None:
-            return _told(found)  # known without loading the run
+            return _resumed(found)  # known without loading the run
         return await self.deliver(row, path, attempt, text, may_park=True)
 
     async def _named(self, tenant: str, task_id: str, run_id: str | None) -> WaitRow | None:
@@ -267,7 +267,7 @@ class Callbacks(Service):
         found = await self._store.wait_at(row.no, path, "callback", attempt)
         if found is not None and found.resolved_at is None:
             raise StoreUnavailable("an earlier answer could not be written; try again")
-        return _told(found, row.id)
+        return _resumed(found, row.id)
 
     async def _answered(
         self, plan: Plan, row: RunRow, path: str, attempt: int, answer: bytes, by: str
@@ -298,10 +298,10 @@ class Callbacks(Service):
     def paused(self, resident: ResidentRun, path: str, task_id: str) -> None:
         """A call has paused durably: if its callback has arrived already, deliver it."""
         self._waiters.search_begins(resident)
-        look = self._tasks.begin(self._take_early, resident.run.tenant, resident.run.id, path, task_id)
-        look.add_done_callback(lambda _: self._waiters.search_ends(resident))
+        search = self._tasks.begin(self._take_early, resident.run.tenant, resident.run.id, path, task_id)
+        search.add_done_callback(lambda _: self._waiters.search_ends(resident))
 
-    async def look(self) -> None:
+    async def search(self) -> None:
         """Deliver early callbacks to the steps that wait for them. Used when it is unknown which were searched for
         before."""
         for wait in await self._store.early_waits(
@@ -321,10 +321,10 @@ class Callbacks(Service):
 
     async def _give(self, row: RunRow, path: str, attempt: int, answer: bytes, taken: TakenEarly) -> Resumed:
         """Deliver an early callback to its step; if another callback came first, drop it."""
-        told = await self.deliver(row, path, attempt, answer, taken=taken)
-        if not told.resumed:
+        resumed = await self.deliver(row, path, attempt, answer, taken=taken)
+        if not resumed.resumed:
             await self._gate.commit(_without(taken))
-        return told
+        return resumed
 
     async def _named_at(self, tenant: str, task_id: str, run_id: RunId, path: str) -> WaitRow | None:
         rows = await self._store.waits_named(tenant, task_id, NAMED_MAX)
@@ -338,10 +338,10 @@ def _refuse(head: dict[str, Any] | None) -> None:
         refuse_failure({**head, "success": False})
 
 
-def _told(wait: WaitRow | None, run_id: RunId | None = None) -> Resumed:
+def _resumed(wait: WaitRow | None, run_id: RunId | None = None) -> Resumed:
     if wait is None or wait.resolved_at is None:
         return Resumed(False, "unknown_task", run_id)
-    return Resumed(False, _TOLD.get(wait.outcome or "", "expired"), wait.run_id)
+    return Resumed(False, _REASONS.get(wait.outcome or "", "expired"), wait.run_id)
 
 
 def _is_past(until: Millis | None, now: Millis) -> bool:

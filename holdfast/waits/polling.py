@@ -33,7 +33,7 @@ POLL_SECONDS: Final = 8.0  # limit of one poll: less than the last one of a wait
 POLLS_TO_ONE_MAX: Final = 32  # polls at once of one server, or of all slow servers together
 # a poll that waited longer than this for a place gives its wait that time back
 QUEUED_SECONDS_LEAST: Final = 0.1
-LOOK_AGAIN_SECONDS: Final = 1.0  # doubled each time, during the time that was given back
+POLL_AGAIN_SECONDS: Final = 1.0  # doubled each time, during the time that was given back
 QUEUED_MAX: Final = 10_000  # waits whose time in the queue is remembered
 SLOW: Final = "slow"  # the queue of all servers whose last poll was slow; no origin has this name
 
@@ -49,7 +49,7 @@ class Polling(Service):
         self._guard, self._deliver = guard, deliver
         self._tasks = Tasks()
         self._polled: dict[tuple[RunNo, str], asyncio.Task[None]] = {}
-        self._last_looks: set[tuple[RunNo, str]] = set()  # polls whose failure ends the wait
+        self._last_polls: set[tuple[RunNo, str]] = set()  # polls whose failure ends the wait
         self._polls, self._slow = Places(polls_max, POLLS_TO_ONE_MAX), Slow[tuple[str, str]]()
         # Seconds in which the polls of a wait waited for a place.
         self._queued: OrderedDict[tuple[RunNo, str, int], float] = OrderedDict()
@@ -61,7 +61,7 @@ class Polling(Service):
     @property
     def held_back(self) -> int:
         """How many expired waits stay open until their last poll has returned."""
-        return len(self._last_looks)
+        return len(self._last_polls)
 
     def abandon(self, error: Exception | None = None) -> None:
         self._tasks.close()
@@ -72,8 +72,8 @@ class Polling(Service):
         if step is None or step.wait is None or step.attempt != attempt:
             return
         key = (resident.run.no, path)
-        if step.wait.is_last_look:
-            self._last_looks.add(key)
+        if step.wait.is_last_poll:
+            self._last_polls.add(key)
         if key not in self._polled:
             # read now: the wait may have ended when the poll is made
             url = decode(step.wait.detail)["poll_url"]
@@ -81,11 +81,11 @@ class Polling(Service):
                 self._poll, resident.run.tenant, resident.run.id, key, attempt, url
             )
 
-    def looks_first(self, resident: ResidentRun, path: str) -> bool:
+    def polls_first(self, resident: ResidentRun, path: str) -> bool:
         """Whether the expiry of a wait is postponed until a last poll has returned. If the process that was to make
         the last poll has ended, it is made now."""
         step = resident.run.steps.get(path)
-        if step is None or step.wait is None or not step.wait.is_last_look:
+        if step is None or step.wait is None or not step.wait.is_last_poll:
             return False
         self.poll(resident, path, step.attempt)
         return True
@@ -93,35 +93,35 @@ class Polling(Service):
     async def _poll(self, tenant: str, run_id: RunId, key: tuple[RunNo, str], attempt: int, url: str) -> None:
         path = key[1]
         try:
-            is_there, answer = await self._look_at(url, tenant, run_id, (*key, attempt))
-            if not is_there and key in self._last_looks:
-                is_there, answer = await self._look_on(url, tenant, run_id, (*key, attempt))
+            is_there, answer = await self._poll_once(url, tenant, run_id, (*key, attempt))
+            if not is_there and key in self._last_polls:
+                is_there, answer = await self._poll_further(url, tenant, run_id, (*key, attempt))
             if is_there:
                 row = await self._runs.row_of(run_id, tenant)
                 await self._deliver(row, path, attempt, encode(answer))
-            elif key in self._last_looks:
+            elif key in self._last_polls:
                 await self._expire(await self._runs.row_of(run_id, tenant), path, attempt)
         finally:
-            self._last_looks.discard(key)
+            self._last_polls.discard(key)
             del self._polled[key]
 
-    async def _look_on(
+    async def _poll_further(
         self, url: str, tenant: str, run_id: RunId, key: tuple[RunNo, str, int]
     ) -> tuple[bool, Any]:
         """The wait has expired, but its polls spent some of that time in a queue: continue polling for as long."""
-        again = LOOK_AGAIN_SECONDS
+        again = POLL_AGAIN_SECONDS
         left = self._queued.pop(key, 0.0)
         while left > 0:
             delay, again = min(again, left), again * 2
             left -= delay
             await asyncio.sleep(delay)
-            is_there, answer = await self._look_at(url, tenant, run_id, key)
+            is_there, answer = await self._poll_once(url, tenant, run_id, key)
             if is_there:
                 return True, answer
             left += self._queued.pop(key, 0.0)
         return False, None
 
-    async def _look_at(
+    async def _poll_once(
         self, url: str, tenant: str, run_id: RunId, key: tuple[RunNo, str, int]
     ) -> tuple[bool, Any]:
         """Poll once; returns the result if there is one."""

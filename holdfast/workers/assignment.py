@@ -33,7 +33,7 @@ class Assignment:
         self.alone_since: float | None = None  # since when there has been no worker for it
         self.stop_until: float | None = None  # it must stop, and its result is accepted until then
         self.result: asyncio.Future[bytes] | None = None
-        self.told: asyncio.Future[None] | None = None  # set when the outcome is durable
+        self.confirmed: asyncio.Future[None] | None = None  # set when the outcome is durable
         self.digest = b""
 
     @property

@@ -23,29 +23,29 @@ REMEMBERED_MAX: Final = 10_000  # steps that found no worker
 _VISIT = re.compile(r"~\d+")
 
 
-class Absence:
-    def __init__(self, roster: WorkerRegistry) -> None:
+class Backoff:
+    def __init__(self, registry: WorkerRegistry) -> None:
         # how often in a row each step found no worker
-        self._found_nobody: OrderedDict[tuple[RunNo, str], int] = OrderedDict()
+        self._misses: OrderedDict[tuple[RunNo, str], int] = OrderedDict()
         self._waiting: dict[tuple[str, str], dict[asyncio.Event, None]] = {}  # by tenant and service
-        roster.when_here = self._wake
+        registry.when_here = self._wake
 
     async def wait(self, job: Job) -> None:
         """If the same step has found no worker before, wait for one. There may still be none afterwards."""
         step = _step_of(job)
-        times = self._found_nobody.pop(step, 0)
-        self._found_nobody[step] = times + 1
-        if len(self._found_nobody) > REMEMBERED_MAX:
-            self._found_nobody.popitem(last=False)
+        times = self._misses.pop(step, 0)
+        self._misses[step] = times + 1
+        if len(self._misses) > REMEMBERED_MAX:
+            self._misses.popitem(last=False)
         if times:
-            await self._somebody(job, min(WAIT_SECONDS * 2 ** min(times - 1, 10), WAIT_SECONDS_MAX))
+            await self._worker_came(job, min(WAIT_SECONDS * 2 ** min(times - 1, 10), WAIT_SECONDS_MAX))
 
     def is_over(self, job: Job) -> None:
         """A worker was found for this job."""
-        if self._found_nobody:
-            self._found_nobody.pop(_step_of(job), None)
+        if self._misses:
+            self._misses.pop(_step_of(job), None)
 
-    async def _somebody(self, job: Job, seconds: float) -> None:
+    async def _worker_came(self, job: Job, seconds: float) -> None:
         place, event = (job.tenant, job.service), asyncio.Event()
         self._waiting.setdefault(place, {})[event] = None
         try:

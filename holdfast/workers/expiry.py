@@ -25,14 +25,14 @@ class Expiry:
     def __init__(
         self,
         jobs: Mapping[Key, Assignment],
-        roster: WorkerRegistry,
+        registry: WorkerRegistry,
         clock: Clock,
         pulse: Pulse,
         *,
         fail: Callable[[Assignment, str, str], None],
         take_back: Callable[[Assignment], None],
     ) -> None:
-        self._jobs, self._roster, self._clock, self._pulse = jobs, roster, clock, pulse
+        self._jobs, self._registry, self._clock, self._pulse = jobs, registry, clock, pulse
         self._fail, self._take_back = fail, take_back
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
@@ -51,25 +51,25 @@ class Expiry:
         if self._timer is not None:
             self._timer.cancel()
         self._timer_at = at
-        self._timer = asyncio.get_running_loop().call_later(max(0.0, at - now), self._look_after)
+        self._timer = asyncio.get_running_loop().call_later(max(0.0, at - now), self._check_all)
 
-    def _look_after(self) -> None:
+    def _check_all(self) -> None:
         self._timer = None
-        self._pulse.look()
+        self._pulse.check()
         now = self._clock.monotonic()
         able: dict[tuple[str, str], bool] = {}
         for assignment in list(self._jobs.values()):
             if assignment.result is None or assignment.result.done():
                 continue
             if assignment.is_leased:
-                self._look_at_lease(assignment, now)
+                self._check_lease(assignment, now)
             else:
-                self._look_at_offer(assignment, now, able)
+                self._check_offer(assignment, now, able)
         due = [each.due for each in self._jobs.values() if each.result is not None and not each.result.done()]
         if due:
             self.watch(min(due))
 
-    def _look_at_lease(self, assignment: Assignment, now: float) -> None:
+    def _check_lease(self, assignment: Assignment, now: float) -> None:
         job, row = assignment.job, assignment.row
         assert job is not None
         if assignment.stop_until is not None and assignment.stop_until <= now:
@@ -80,9 +80,9 @@ class Expiry:
                 assignment, f"worker {row.worker} did not respond within {timeout_ms / 1000:g} s", "timeout"
             )
         elif assignment.lease_until <= now:
-            self._lease_is_over(assignment)
+            self._lease_expired(assignment)
 
-    def _lease_is_over(self, assignment: Assignment) -> None:
+    def _lease_expired(self, assignment: Assignment) -> None:
         job, row = assignment.job, assignment.row
         assert job is not None
         log.warning("run %s: the lease of worker %s expired during step %s", job.run_id, row.worker, job.path)
@@ -100,15 +100,15 @@ class Expiry:
         else:
             self._take_back(assignment)
 
-    def _look_at_offer(self, assignment: Assignment, now: float, able: dict[tuple[str, str], bool]) -> None:
+    def _check_offer(self, assignment: Assignment, now: float, able: dict[tuple[str, str], bool]) -> None:
         job = assignment.job
         assert job is not None
         queue = (job.tenant, job.service)
         if queue not in able:
-            able[queue] = bool(self._roster.able(*queue, "pull"))
+            able[queue] = bool(self._registry.able(*queue, "pull"))
         if able[queue]:
             assignment.alone_since = None
         elif assignment.alone_since is None:
             assignment.alone_since = now
-        elif now - assignment.alone_since >= self._roster.ttl_secs:
+        elif now - assignment.alone_since >= self._registry.ttl_secs:
             self._fail(assignment, f"no worker polls for jobs of {job.service!r} any more", "no_worker")

@@ -50,9 +50,9 @@ class _Ended(msgspec.Struct):
 
 class Assignments:
     def __init__(
-        self, writes: Writes, roster: WorkerRegistry, clock: Clock, pulse: Pulse, lease_secs: float
+        self, writes: Writes, registry: WorkerRegistry, clock: Clock, pulse: Pulse, lease_secs: float
     ) -> None:
-        self._writes, self._roster, self._clock = writes, roster, clock
+        self._writes, self._registry, self._clock = writes, registry, clock
         self.lease_secs = lease_secs
         pulse.watch(lambda: bool(self._open), self._paused)
         self.waiting = 0  # attempts that wait here for a worker
@@ -61,12 +61,12 @@ class Assignments:
         self._of_run: dict[RunNo, dict[Key, None]] = {}
         self._not_begun: dict[RunNo, dict[Key, None]] = {}  # jobs that this process has not offered yet
         self._offered: dict[Queue, dict[Key, Assignment]] = {}  # oldest first
-        self._to_be_told: dict[Queue, dict[Key, Assignment]] = {}  # by worker: jobs that it must stop
+        self._to_be_stopped: dict[Queue, dict[Key, Assignment]] = {}  # by worker: jobs that it must stop
         self.pollers = Pollers()
         self._named: dict[str, Assignment] = {}  # jobs that were handed to workers
         self._ended: OrderedDict[Key, _Ended] = OrderedDict()
-        self._expiry = Expiry(self._open, roster, clock, pulse, fail=self._fail, take_back=self._take_back)
-        roster.when_gone = lambda worker: self.pollers.wake((worker.tenant, f"@{worker.id}"))
+        self._expiry = Expiry(self._open, registry, clock, pulse, fail=self._fail, take_back=self._take_back)
+        registry.when_gone = lambda worker: self.pollers.wake((worker.tenant, f"@{worker.id}"))
         # Records a late result in the journal of its run, if the run is open; set by the owner of the door.
         self.show_late: Callable[[Key, bytes | ToolError], None] | None = None
 
@@ -81,8 +81,8 @@ class Assignments:
         self._expiry.close()
         self.pollers.wake_all()
         for assignment in self._open.values():
-            if assignment.told is not None and not assignment.told.done():
-                assignment.told.set_exception(
+            if assignment.confirmed is not None and not assignment.confirmed.done():
+                assignment.confirmed.set_exception(
                     EngineClosed("the engine was closed; send the result again when it is back")
                 )
 
@@ -175,7 +175,7 @@ class Assignments:
             self._fail(assignment, "no worker had fetched the job", "cancelled")
         elif assignment.stop_until is None:
             assignment.stop_until = self._clock.monotonic() + cancel_grace_ms() / 1000
-            self._to_be_told.setdefault(assignment.worker_queue, {})[assignment.key] = assignment
+            self._to_be_stopped.setdefault(assignment.worker_queue, {})[assignment.key] = assignment
             self._wake_pollers(assignment)
             self._expiry.watch(assignment.due)
         return True
@@ -183,7 +183,7 @@ class Assignments:
     def is_answered(self, job: Job) -> bool:
         """Whether a worker waits for confirmation that its result is durable."""
         assignment = self._open.get(job.key)
-        return assignment is not None and assignment.told is not None
+        return assignment is not None and assignment.confirmed is not None
 
     def settled(self, job: Job, error: BaseException | None) -> None:
         """Report what became of a worker's result: it is durable, and the row of its job is removed; or it came too
@@ -191,21 +191,21 @@ class Assignments:
         assignment = self._open.get(job.key)
         if assignment is None:
             return
-        if assignment.told is None:
+        if assignment.confirmed is None:
             self._end(assignment)
         elif isinstance(error, Superseded):
             self._end(assignment)
             self._ended[assignment.key].is_shown = True  # if the run is still open
         elif error is None:
             self._end(assignment, accepted=(assignment.row.token, assignment.digest))
-        if assignment.told is None:
+        if assignment.confirmed is None:
             return
-        told, assignment.told, assignment.result = assignment.told, None, None
-        if not told.done():
+        confirmed, assignment.confirmed, assignment.result = assignment.confirmed, None, None
+        if not confirmed.done():
             if error is None:
-                told.set_result(None)
+                confirmed.set_result(None)
             else:
-                told.set_exception(error)
+                confirmed.set_exception(error)
 
     # ---------------------------------------------------------------------------------- the side of the workers
 
@@ -262,7 +262,7 @@ class Assignments:
         assert job is not None
         job.worker = (row.worker, "")
         try:
-            assignment.worker = self._roster.worker(job.tenant, row.worker)
+            assignment.worker = self._registry.worker(job.tenant, row.worker)
         except NotFound:
             assignment.worker = None
         assignment.lease_until = now + self.lease_secs
@@ -345,7 +345,7 @@ class Assignments:
     def to_stop(self, worker: Worker) -> list[str]:
         """Jobs that a worker must stop and has not been notified of. After this, only heartbeats repeat the
         notification."""
-        found = self._to_be_told.pop((worker.tenant, f"@{worker.id}"), {})
+        found = self._to_be_stopped.pop((worker.tenant, f"@{worker.id}"), {})
         return [assignment.id for assignment in found.values()]
 
     def _add(self, assignment: Assignment) -> Assignment:
@@ -363,7 +363,7 @@ class Assignments:
             self._ended[assignment.key] = _Ended(frozenset(assignment.tokens), accepted)
             if len(self._ended) > ENDED_MAX:
                 self._ended.popitem(last=False)
-            _take_out(self._to_be_told, assignment.worker_queue, assignment.key)
+            _take_out(self._to_be_stopped, assignment.worker_queue, assignment.key)
         if accepted is None:  # otherwise the commit of the result removed the row
             self._writes.batch.ended_assignments.append(assignment.key)
             self._writes.soon()

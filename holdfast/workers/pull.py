@@ -29,7 +29,7 @@ from holdfast.workers.push import failure_of
 from holdfast.workers.registry import Worker, WorkerRegistry
 
 # at the end of a journal, when searching for a result that was accepted before a restart
-ROWS_LOOKED_AT_MAX: Final = 20_000
+ROWS_READ_MAX: Final = 20_000
 ROWS_AT_A_TIME: Final = 200
 
 Outcome = StepSucceeded | StepFailed | StepPaused
@@ -79,8 +79,10 @@ class _Body(msgspec.Struct):
 
 
 class Pull:
-    def __init__(self, store: Store, assignments: Assignments, roster: WorkerRegistry, clock: Clock) -> None:
-        self._store, self._assignments, self._roster, self._clock = store, assignments, roster, clock
+    def __init__(
+        self, store: Store, assignments: Assignments, registry: WorkerRegistry, clock: Clock
+    ) -> None:
+        self._store, self._assignments, self._registry, self._clock = store, assignments, registry, clock
 
     async def poll(
         self,
@@ -106,14 +108,14 @@ class Pull:
         taken, cancel = list[Assignment](), list[str]()
         while not worker.is_gone:
             check()
-            self._roster.hear(worker)
+            self._registry.hear(worker)
             taken = self._assignments.take(worker, queues, min(max(1, limit), limits.now.poll_jobs_max))
             cancel = self._assignments.to_stop(worker)
             left = until - self._clock.monotonic()
             if taken or cancel or left <= 0 or (leaving is not None and leaving.is_set()):
                 break
             await self._assignments.pollers.wait(
-                queues | {(worker.tenant, f"@{worker.id}")}, min(left, self._roster.ttl_secs / 3), leaving
+                queues | {(worker.tenant, f"@{worker.id}")}, min(left, self._registry.ttl_secs / 3), leaving
             )
         given = await self._assignments.give_out(taken)
         return Fetched([self._shown(each) for each in given], cancel)
@@ -124,7 +126,7 @@ class Pull:
         """Renew a lease: the worker is still working."""
         assignment = self._assignments.leased(await self._key(tenant, name), name, token)
         if assignment.worker is not None:
-            self._roster.hear(assignment.worker)
+            self._registry.hear(assignment.worker)
             if load is not None:
                 assignment.worker.says(load)
         assignment.lease_until = self._clock.monotonic() + self._assignments.lease_secs
@@ -156,16 +158,16 @@ class Pull:
                 return
             self._assignments.note_late(key, token, outcome)
             raise
-        if assignment.told is not None:
+        if assignment.confirmed is not None:
             if assignment.digest != digest:
                 raise Superseded(f"assignment {name} was just completed with a different result")
-            return await asyncio.shield(assignment.told)
+            return await asyncio.shield(assignment.confirmed)
         if assignment.result is None or assignment.result.done():
             if await self._was_written(key, receipt):
                 return
             raise Unavailable("the run of this job is being loaded; send the result again in a moment")
-        told = assignment.told = asyncio.get_running_loop().create_future()
-        told.add_done_callback(_is_read)
+        confirmed = assignment.confirmed = asyncio.get_running_loop().create_future()
+        confirmed.add_done_callback(_is_read)
         assignment.digest = digest
         assert assignment.job is not None
         assignment.job.worker = (assignment.row.worker, "", receipt)
@@ -173,7 +175,7 @@ class Pull:
             assignment.result.set_result(outcome)
         else:
             assignment.result.set_exception(outcome)
-        await asyncio.shield(told)
+        await asyncio.shield(confirmed)
 
     @staticmethod
     def _outcome(result: Any, error: str, error_kind: str | None) -> bytes | ToolError:
@@ -208,7 +210,7 @@ class Pull:
             return False  # it ended in this process, or has not ended yet
         ends = await self._store.ends(run.tenant, run.id)
         last = 0 if ends is None else ends.last[0]
-        for until in range(last, max(0, last - ROWS_LOOKED_AT_MAX), -ROWS_AT_A_TIME):
+        for until in range(last, max(0, last - ROWS_READ_MAX), -ROWS_AT_A_TIME):
             after = max(0, until - ROWS_AT_A_TIME)
             for *_, body in await self._store.journal(no, after, until - after):
                 if receipt in body:
@@ -242,7 +244,7 @@ class Pull:
         )
 
 
-def _is_read(told: asyncio.Future[None]) -> None:
+def _is_read(confirmed: asyncio.Future[None]) -> None:
     """The caller may have disconnected, so mark the exception as retrieved."""
-    if not told.cancelled():
-        told.exception()
+    if not confirmed.cancelled():
+        confirmed.exception()

@@ -84,8 +84,8 @@ _answer: Final = msgspec.json.Decoder(Answer).decode
 
 
 class Calls:
-    def __init__(self, roster: WorkerRegistry, guard: Guard) -> None:
-        self._roster, self._poster = roster, Poster(guard)
+    def __init__(self, registry: WorkerRegistry, guard: Guard) -> None:
+        self._registry, self._poster = registry, Poster(guard)
         self._places = Places(CALLS_MAX, CALLS_TO_ONE_MAX)
         # the worker that failed at a step is tried first in its next attempt
         self._last: OrderedDict[tuple[RunNo, str], str] = OrderedDict()
@@ -121,7 +121,7 @@ class Calls:
     def _next(self, job: Job, tried: set[str]) -> Worker | None:
         """The next worker: the same as in the previous attempt, otherwise by load or in order. Evaluated before each
         call."""
-        left = [w for w in self._roster.able(job.tenant, job.service, "http") if w.id not in tried]
+        left = [w for w in self._registry.able(job.tenant, job.service, "http") if w.id not in tried]
         if not left:
             return None
         if job.attempt > 1 and not tried:

@@ -381,12 +381,12 @@ class WorkerRegistry:
     def _watch(self) -> None:
         self._pulse.start()
         if self._sweep is None:
-            self._sweep = asyncio.get_running_loop().call_later(SWEEP_SECONDS, self._look_after)
+            self._sweep = asyncio.get_running_loop().call_later(SWEEP_SECONDS, self._sweep_stale)
 
-    def _look_after(self) -> None:
+    def _sweep_stale(self) -> None:
         """Record workers whose registration expired, and end the calls that wait for them."""
         self._sweep = None
-        self._pulse.look()
+        self._pulse.check()
         now = self._clock.monotonic()
         for worker in list(self._all()):
             silent = now - worker.heard

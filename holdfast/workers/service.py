@@ -24,7 +24,7 @@ from holdfast.store.base import Store
 from holdfast.tools.guard import Guard
 from holdfast.values import TERMINAL, RunNo
 from holdfast.workers.assignment import Key
-from holdfast.workers.backoff import Absence
+from holdfast.workers.backoff import Backoff
 from holdfast.workers.leases import Assignments
 from holdfast.workers.pull import Fetched, Progress, Pull, Renewed
 from holdfast.workers.push import Calls, Job, Unreached
@@ -44,16 +44,16 @@ class Workers(Service):
         *,
         ttl_secs: float = TTL_SECS,
         lease_secs: float = LEASE_SECS,
-        by_hand: bool = False,
+        manual_clock: bool = False,
     ) -> None:
         self._store = store
         self.writes = Writes(committer)
-        self.pulse = Pulse(clock, ticks=not by_hand)
-        self.roster = WorkerRegistry(self.writes, clock, self.pulse, guard, ttl_secs)
-        self.calls = Calls(self.roster, guard)
-        self.assignments = Assignments(self.writes, self.roster, clock, self.pulse, lease_secs)
-        self.pull = Pull(store, self.assignments, self.roster, clock)
-        self._absence = Absence(self.roster)
+        self.pulse = Pulse(clock, ticks=not manual_clock)
+        self.registry = WorkerRegistry(self.writes, clock, self.pulse, guard, ttl_secs)
+        self.calls = Calls(self.registry, guard)
+        self.assignments = Assignments(self.writes, self.registry, clock, self.pulse, lease_secs)
+        self.pull = Pull(store, self.assignments, self.registry, clock)
+        self._backoff = Backoff(self.registry)
         self.holds, self.stop, self.forget_job = (
             self.assignments.holds,
             self.assignments.stop,
@@ -64,7 +64,7 @@ class Workers(Service):
 
     async def open(self, *, drive: bool = True) -> None:
         """Load the registered workers and their jobs. Jobs of finished runs are dropped."""
-        self.roster.open(await self._store.workers())
+        self.registry.open(await self._store.workers())
         rows, over = await self._store.assignments(), dict[RunNo, bool]()
         for no in {row.no for row in rows}:
             run = await self._store.run_by_no(no)
@@ -85,7 +85,7 @@ class Workers(Service):
         self.writes.abandon()
         self.pulse.close()
         self.assignments.close()
-        self.roster.close()
+        self.registry.close()
 
     # ----------------------------------------------------------------------------------- the side of the engine
 
@@ -94,15 +94,15 @@ class Workers(Service):
         failed."""
         if self.holds(job.key):
             return await self.assignments.wait(job)
-        if self.roster.is_served(job.tenant, job.service):
-            self._absence.is_over(job)
+        if self.registry.is_served(job.tenant, job.service):
+            self._backoff.is_over(job)
         else:
             with self.assignments.at_rest():
-                await self._absence.wait(job)
-        pull = self.roster.able(job.tenant, job.service, "pull")
+                await self._backoff.wait(job)
+        pull = self.registry.able(job.tenant, job.service, "pull")
         if not pull:
             return await self._called(job)
-        if self.roster.able(job.tenant, job.service, "http"):
+        if self.registry.able(job.tenant, job.service, "http"):
             try:
                 return await self._called(job)
             except Unreached:
@@ -116,7 +116,7 @@ class Workers(Service):
 
     def is_fetched(self, tenant: str, service: str) -> bool:
         """Whether a job of this service would go directly to pull workers."""
-        able = self.roster.able
+        able = self.registry.able
         return bool(able(tenant, service, "pull")) and not able(tenant, service, "http")
 
     def held(self, no: RunNo) -> list[Key]:
@@ -140,7 +140,7 @@ class Workers(Service):
         key_id: str = "",
     ) -> WorkerView:
         """Register a worker, or update the one with its id, with load 0."""
-        return await self.roster.register(tenant, worker_id, url, services, kind, key_id=key_id)
+        return await self.registry.register(tenant, worker_id, url, services, kind, key_id=key_id)
 
     def heartbeat(
         self,
@@ -152,13 +152,13 @@ class Workers(Service):
         key_id: str | None = None,
     ) -> WorkerView:
         """A heartbeat, by id or else by URL. NotFound makes the worker register again."""
-        return self.roster.heartbeat(tenant, worker_id, url, load, key_id=key_id).view()
+        return self.registry.heartbeat(tenant, worker_id, url, load, key_id=key_id).view()
 
     async def forget(self, tenant: str, worker_id: str, *, key_id: str | None = None) -> WorkerView:
-        return await self.roster.forget(tenant, worker_id, key_id=key_id)
+        return await self.registry.forget(tenant, worker_id, key_id=key_id)
 
     def allocate(self, tenant: str, service: str) -> WorkerView | None:
-        return self.roster.allocate(tenant, service)
+        return self.registry.allocate(tenant, service)
 
     async def poll(
         self,
@@ -172,7 +172,7 @@ class Workers(Service):
         leaving: asyncio.Event | None = None,
         check: Callable[[], None] = lambda: None,
     ) -> Fetched:
-        worker = self.roster.worker(tenant, worker_id, key_id)
+        worker = self.registry.worker(tenant, worker_id, key_id)
         return await self.pull.poll(worker, services, limit, wait_secs, leaving, check)
 
     async def job_heartbeat(
@@ -194,7 +194,7 @@ class Workers(Service):
     # --------------------------------------------------------------------------------------------------- counts
 
     def online(self) -> int:
-        return self.roster.online()
+        return self.registry.online()
 
     def open_assignments(self) -> int:
         return self.assignments.count()
@@ -205,4 +205,4 @@ class Workers(Service):
     # Last, because it hides the builtin `list` from annotations below it.
     def list(self, tenant: str, service: str | None = None, ttl: float | None = None) -> list[WorkerView]:
         """The live workers, in the order of registration."""
-        return self.roster.views(tenant, service, ttl)
+        return self.registry.views(tenant, service, ttl)

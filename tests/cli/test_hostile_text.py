@@ -9,7 +9,7 @@ import subprocess
 
 import pytest
 
-from holdfast.cli.render import table, told
+from holdfast.cli.render import error_line, table
 from holdfast.cli.safe import coloured, harmless, shown, width_of
 from holdfast.values import Error
 from tests.cli.conftest import Cli
@@ -44,7 +44,7 @@ def test_columns_are_as_wide_as_what_is_seen_in_them() -> None:
 
 
 def test_an_error_is_told_in_one_harmless_line() -> None:
-    text = shown(told(Error("kind\x1b", f"a\n{HOSTILE}", "path\x9b")))
+    text = shown(error_line(Error("kind\x1b", f"a\n{HOSTILE}", "path\x9b")))
     assert DANGEROUS.search(text) is None and "\n" not in text
 
 

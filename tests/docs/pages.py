@@ -144,7 +144,7 @@ class Reader:
         plugged = _PLUGGED.fullmatch(shown.command)
         done = self._unplugged(plugged[1], shown.output) if plugged else self.sh(shown.command)
         told = f"$ {shown.command}\n{done.stdout}"
-        assert misfit(shown.output, done.stdout.splitlines()) == "", told
+        assert mismatch(shown.output, done.stdout.splitlines()) == "", told
         wanted = KILLED if "Killed" in shown.output else (shown.exit_code,)
         assert done.returncode in wanted, f"{told}ended with {done.returncode}"
 
@@ -155,7 +155,7 @@ class Reader:
             assert shell.stdout is not None
             for line in shell.stdout:
                 printed.append(line.rstrip("\n"))
-                if not misfit(shown, printed):
+                if not mismatch(shown, printed):
                     break
             os.killpg(shell.pid, signal.SIGKILL)
         return subprocess.CompletedProcess(command, 0, "\n".join(printed))
@@ -187,7 +187,7 @@ class Reader:
         return subprocess.CompletedProcess(command, shell.returncode, printed)
 
 
-def misfit(shown: list[str], printed: list[str]) -> str:
+def mismatch(shown: list[str], printed: list[str]) -> str:
     """What a page shows and was not printed, or the other way round; empty if they agree."""
     left = [_blanked(line) for line in printed if line.strip() and not _KILLED.search(line)]
     for line in shown:

@@ -12,7 +12,7 @@ from holdfast.cli.commands import COMMANDS, GROUPS
 from holdfast.plan.compile import compile_definition, names_used
 from holdfast.spec.notation import definition_from_text
 from holdfast.spec.schedule import is_schedule_file, schedules_from_text
-from tests.docs.pages import PAGES, ROOT, Block, Reader, blocks, misfit
+from tests.docs.pages import PAGES, ROOT, Block, Reader, blocks, mismatch
 
 WRITTEN = [page for page in PAGES if page.parent.name != "reference"]
 LINKING = [*PAGES, ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md"]
@@ -98,9 +98,9 @@ def test_every_page_can_be_found_from_the_index(page: Path) -> None:
 
 
 def test_what_differs_between_page_and_program_is_found() -> None:
-    assert misfit(["a … c", "took 3 ms"], ["took 17 ms", "a b c"]) == ""
-    assert misfit(["AGE    TOOK", "1.2 s  3 ms"], ["AGE     TOOK", "903 ms  303 ms"]) == ""
-    assert misfit(["a"], ["b"]) == "not printed: a"
-    assert misfit(["a"], ["a", "b"]) == "not shown: b"
-    assert misfit(["a", "…"], ["a", "b"]) == ""
-    assert misfit(["a", "a"], ["a"]) == "not printed: a"
+    assert mismatch(["a … c", "took 3 ms"], ["took 17 ms", "a b c"]) == ""
+    assert mismatch(["AGE    TOOK", "1.2 s  3 ms"], ["AGE     TOOK", "903 ms  303 ms"]) == ""
+    assert mismatch(["a"], ["b"]) == "not printed: a"
+    assert mismatch(["a"], ["a", "b"]) == "not shown: b"
+    assert mismatch(["a", "…"], ["a", "b"]) == ""
+    assert mismatch(["a", "a"], ["a"]) == "not printed: a"

@@ -9,7 +9,7 @@ import pytest
 
 from holdfast.config import Settings
 from holdfast.errors import Forbidden, KeyNeeded, MisdirectedRequest, TooManyRequests, Unauthorised
-from holdfast.http.auth import LOCAL, NOBODY, Keys
+from holdfast.http.auth import ANONYMOUS, LOCAL, Keys
 from holdfast.http.guard import Guard, Hosts, Rate
 from holdfast.ops.api_keys import SCOPES, ApiKeys
 from holdfast.store.sqlite.store import SqliteStore
@@ -304,5 +304,5 @@ async def test_a_key_is_slowed_down_wherever_it_is_used_from(api_keys: ApiKeys, 
 @pytest.mark.anyio
 async def test_an_open_route_asks_nobody_for_a_key(api_keys: ApiKeys, clock: ManualClock) -> None:
     guard = made_guard(Keys(api_keys, "127.0.0.1", BOOTSTRAP), clock)
-    assert guard.asker(None, {}, CLIENT) == NOBODY
-    assert NOBODY.scopes == frozenset()
+    assert guard.asker(None, {}, CLIENT) == ANONYMOUS
+    assert ANONYMOUS.scopes == frozenset()

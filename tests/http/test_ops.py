@@ -11,7 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from holdfast import ToolError, tool
 from holdfast.deliveries import destinations
-from holdfast.http.auth import NOBODY
+from holdfast.http.auth import ANONYMOUS
 from holdfast.http.routes import ops
 from holdfast.http.table import Ask
 from holdfast.ops import health, metrics
@@ -103,7 +103,7 @@ async def test_whoever_asks_all_the_time_makes_no_commits(
 async def test_a_server_that_leaves_is_not_ready(ask: Asker) -> None:
     leaving = asyncio.Event()
     leaving.set()
-    asked = Ask(ask.serving.services, NOBODY, {}, None, None, b"", {}, "", leaving)
+    asked = Ask(ask.serving.services, ANONYMOUS, {}, None, None, b"", {}, "", leaving)
     answer = await ops.readyz(asked)
     assert (answer.status, answer.value.reasons) == (503, ["draining"])
 

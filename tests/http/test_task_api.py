@@ -52,7 +52,7 @@ def anyio_backend() -> str:
     return "asyncio"
 
 
-class Centre:
+class TaskApi:
     """A server, spoken to as a program without any of our code would."""
 
     def __init__(self, address: str, session: aiohttp.ClientSession) -> None:
@@ -104,16 +104,16 @@ class Centre:
 
 
 @pytest.fixture
-async def centre(tmp_path: Path) -> AsyncIterator[Centre]:
+async def centre(tmp_path: Path) -> AsyncIterator[TaskApi]:
     settings = Settings(
         db=f"sqlite:///{tmp_path / 'h.db'}", port=0, worker_ttl_secs=600, worker_lease_secs=600
     )
     async with serving(settings) as server, aiohttp.ClientSession() as session:
-        yield Centre(server.address, session)
+        yield TaskApi(server.address, session)
 
 
 @contextmanager
-def worker(centre: Centre, *words: str) -> Iterator[subprocess.Popen[str]]:
+def worker(centre: TaskApi, *words: str) -> Iterator[subprocess.Popen[str]]:
     process = subprocess.Popen(
         [sys.executable, str(WORKER), centre.address, *words],
         stdin=subprocess.PIPE,
@@ -127,7 +127,7 @@ def worker(centre: Centre, *words: str) -> Iterator[subprocess.Popen[str]]:
 
 
 @pytest.fixture
-async def served(centre: Centre) -> AsyncIterator[Centre]:
+async def served(centre: TaskApi) -> AsyncIterator[TaskApi]:
     """The same with a worker that is registered."""
     with worker(centre, "worker-1") as process:
         assert process.stdout is not None
@@ -140,7 +140,7 @@ async def served(centre: Centre) -> AsyncIterator[Centre]:
 
 
 @pytest.mark.anyio
-async def test_two_tasks_take_the_branches_that_their_params_choose(served: Centre) -> None:
+async def test_two_tasks_take_the_branches_that_their_params_choose(served: TaskApi) -> None:
     flow_id = await served.flow()
     to_b = await served.ended(await served.task(flow_id, action="goB", text="hello"))
     to_c = await served.ended(await served.task(flow_id, action="goC", values=[1, "2", 3]))
@@ -149,7 +149,7 @@ async def test_two_tasks_take_the_branches_that_their_params_choose(served: Cent
 
 
 @pytest.mark.anyio
-async def test_a_finished_task_has_every_key_of_its_dialect(served: Centre) -> None:
+async def test_a_finished_task_has_every_key_of_its_dialect(served: TaskApi) -> None:
     flow_id = await served.flow()
     task = await served.ended(await served.task(flow_id, action="goB", text="a"))
     assert set(task) >= {
@@ -163,7 +163,7 @@ async def test_a_finished_task_has_every_key_of_its_dialect(served: Centre) -> N
 
 
 @pytest.mark.anyio
-async def test_node_runs_tell_what_each_node_was_given_and_by_whom_it_was_done(served: Centre) -> None:
+async def test_node_runs_tell_what_each_node_was_given_and_by_whom_it_was_done(served: TaskApi) -> None:
     task_id = await served.task(await served.flow(), action="goB", text="hello")
     await served.ended(task_id)
     first, second = await served.get("/tasks/runs", task_id=task_id)
@@ -178,7 +178,7 @@ async def test_node_runs_tell_what_each_node_was_given_and_by_whom_it_was_done(s
 
 
 @pytest.mark.anyio
-async def test_a_foreach_keeps_the_order_of_its_items(served: Centre) -> None:
+async def test_a_foreach_keeps_the_order_of_its_items(served: TaskApi) -> None:
     definition = {
         "start": "each",
         "nodes": {
@@ -197,7 +197,7 @@ async def test_a_foreach_keeps_the_order_of_its_items(served: Centre) -> None:
 
 
 @pytest.mark.anyio
-async def test_a_timer_a_choice_and_a_subflow_run_without_any_worker(centre: Centre) -> None:
+async def test_a_timer_a_choice_and_a_subflow_run_without_any_worker(centre: TaskApi) -> None:
     definition = {
         "start": "wait",
         "nodes": {
@@ -228,7 +228,7 @@ async def test_a_timer_a_choice_and_a_subflow_run_without_any_worker(centre: Cen
 
 
 @pytest.mark.anyio
-async def test_a_failure_without_an_edge_fails_the_task_after_its_retries(served: Centre) -> None:
+async def test_a_failure_without_an_edge_fails_the_task_after_its_retries(served: TaskApi) -> None:
     definition = {"start": "f", "nodes": {"f": {"kind": "executor", "service": "fail", "max_retries": 2}}}
     task_id = await served.task(await served.flow(definition))
     assert (await served.ended(task_id))["status"] == "failed"
@@ -238,7 +238,7 @@ async def test_a_failure_without_an_edge_fails_the_task_after_its_retries(served
 
 
 @pytest.mark.anyio
-async def test_nothing_but_curl_is_needed(served: Centre) -> None:
+async def test_nothing_but_curl_is_needed(served: TaskApi) -> None:
     async def curl(*words: str) -> Any:
         process = await asyncio.create_subprocess_exec(
             "curl",
@@ -269,7 +269,7 @@ async def test_nothing_but_curl_is_needed(served: Centre) -> None:
 
 @PREFIXES
 @pytest.mark.anyio
-async def test_a_known_name_answers_the_same_flow(centre: Centre, prefix: str) -> None:
+async def test_a_known_name_answers_the_same_flow(centre: TaskApi, prefix: str) -> None:
     first = await centre.post(f"{prefix}/flows", {"Name": "orders", "Description": "all of them"})
     assert await centre.post(f"{prefix}/flows", {"name": "orders"}) == first
     assert first["id"].startswith("flow-")
@@ -297,14 +297,14 @@ async def test_a_known_name_answers_the_same_flow(centre: Centre, prefix: str) -
     ],
 )
 @pytest.mark.anyio
-async def test_keys_are_read_however_they_are_spelled(centre: Centre, spelled: Any) -> None:
+async def test_keys_are_read_however_they_are_spelled(centre: TaskApi, spelled: Any) -> None:
     flow = await centre.post("/flows", {"NAME": "spelled"})
     version = await centre.post("/flows/version", spelled(flow["id"]))
     assert version["id"].startswith("ver-")
 
 
 @pytest.mark.anyio
-async def test_a_task_takes_the_highest_published_version_unless_it_names_one(centre: Centre) -> None:
+async def test_a_task_takes_the_highest_published_version_unless_it_names_one(centre: TaskApi) -> None:
     flow_id = await centre.flow(_timer(1))
     await centre.post("/flows/version", {"flow_id": flow_id, "definition": _timer(2)})
     await centre.post("/flows/version", {"flow_id": flow_id, "definition": _timer(3), "status": "draft"})
@@ -315,7 +315,7 @@ async def test_a_task_takes_the_highest_published_version_unless_it_names_one(ce
 
 
 @pytest.mark.anyio
-async def test_a_number_has_one_content_for_ever(centre: Centre) -> None:
+async def test_a_number_has_one_content_for_ever(centre: TaskApi) -> None:
     flow_id = await centre.flow(_timer(1), version=7)
     again = await centre.ask(
         "POST", "/flows/version", {"flow_id": flow_id, "version": 7, "definition": _timer(2)}
@@ -325,7 +325,7 @@ async def test_a_number_has_one_content_for_ever(centre: Centre) -> None:
 
 
 @pytest.mark.anyio
-async def test_a_task_keeps_its_version_when_another_is_published(centre: Centre) -> None:
+async def test_a_task_keeps_its_version_when_another_is_published(centre: TaskApi) -> None:
     flow_id = await centre.flow(WAITS)
     task_id = await centre.task(flow_id)
     await centre.post("/flows/version", {"flow_id": flow_id, "definition": _timer(1)})
@@ -341,7 +341,7 @@ def _timer(delay_ms: int) -> dict[str, Any]:
 )
 @pytest.mark.anyio
 async def test_a_definition_without_a_start_is_refused_in_those_words(
-    centre: Centre, definition: Any
+    centre: TaskApi, definition: Any
 ) -> None:
     flow = await centre.post("/flows", {"name": "broken"})
     status, found = await centre.ask(
@@ -351,7 +351,7 @@ async def test_a_definition_without_a_start_is_refused_in_those_words(
 
 
 @pytest.mark.anyio
-async def test_every_problem_of_a_definition_is_told_at_once_with_its_place(centre: Centre) -> None:
+async def test_every_problem_of_a_definition_is_told_at_once_with_its_place(centre: TaskApi) -> None:
     flow = await centre.post("/flows", {"name": "broken"})
     definition = {
         "start": "a",
@@ -379,14 +379,14 @@ async def test_every_problem_of_a_definition_is_told_at_once_with_its_place(cent
     ],
 )
 @pytest.mark.anyio
-async def test_a_body_that_cannot_be_read_is_400(centre: Centre, body: Any, says: str) -> None:
+async def test_a_body_that_cannot_be_read_is_400(centre: TaskApi, body: Any, says: str) -> None:
     status, found = await centre.ask("POST", "/flows/version", body)
     assert (status, found["error"]) == (400, "invalid_request")
     assert says in found["message"]
 
 
 @pytest.mark.anyio
-async def test_a_version_without_a_definition_is_400(centre: Centre) -> None:
+async def test_a_version_without_a_definition_is_400(centre: TaskApi) -> None:
     flow = await centre.post("/flows", {"name": "empty"})
     status, found = await centre.ask("POST", "/flows/version", {"flow_id": flow["id"]})
     assert status == 400
@@ -395,7 +395,7 @@ async def test_a_version_without_a_definition_is_400(centre: Centre) -> None:
 
 @pytest.mark.parametrize("text", ["{nope", "[1]", "3", "null", '"text"', "1e999", "[" * 10_000])
 @pytest.mark.anyio
-async def test_a_definition_that_is_no_object_is_400(centre: Centre, text: str) -> None:
+async def test_a_definition_that_is_no_object_is_400(centre: TaskApi, text: str) -> None:
     flow = await centre.post("/flows", {"name": "empty"})
     for key in ("definition_json", "definition", "definition_yaml"):
         status, _ = await centre.ask("POST", "/flows/version", {"flow_id": flow["id"], key: text})
@@ -403,7 +403,7 @@ async def test_a_definition_that_is_no_object_is_400(centre: Centre, text: str) 
 
 
 @pytest.mark.anyio
-async def test_params_that_nest_too_deep_are_400(centre: Centre) -> None:
+async def test_params_that_nest_too_deep_are_400(centre: TaskApi) -> None:
     deep = '{"a": ' + "[" * 100 + "]" * 100 + "}"
     asked = {"flow_id": await centre.flow(WAITS), "params_json": deep}
     assert (await centre.ask("POST", "/tasks", asked))[0] == 400
@@ -414,7 +414,7 @@ async def test_params_that_nest_too_deep_are_400(centre: Centre) -> None:
 
 @PREFIXES
 @pytest.mark.anyio
-async def test_what_is_not_there_is_404_not_found(centre: Centre, prefix: str) -> None:
+async def test_what_is_not_there_is_404_not_found(centre: TaskApi, prefix: str) -> None:
     missing = (404, {"error": "not found"})
     unknown = str(uuid4())
     assert await centre.ask("GET", f"{prefix}/tasks/get", id=unknown) == missing
@@ -428,7 +428,7 @@ async def test_what_is_not_there_is_404_not_found(centre: Centre, prefix: str) -
 
 
 @pytest.mark.anyio
-async def test_a_flow_of_which_nothing_is_published_starts_no_task(centre: Centre) -> None:
+async def test_a_flow_of_which_nothing_is_published_starts_no_task(centre: TaskApi) -> None:
     flow = await centre.post("/flows", {"name": "bare"})
     for _ in range(2):
         status, refusal = await centre.ask("POST", "/tasks", {"flow_id": flow["id"]})
@@ -440,7 +440,7 @@ async def test_a_flow_of_which_nothing_is_published_starts_no_task(centre: Centr
 
 @PREFIXES
 @pytest.mark.anyio
-async def test_another_method_is_405_method(centre: Centre, prefix: str) -> None:
+async def test_another_method_is_405_method(centre: TaskApi, prefix: str) -> None:
     for method, path in (("GET", "/flows"), ("POST", "/tasks/get"), ("GET", "/tasks/cancel"), ("PUT", "/tasks"),
                          ("GET", "/workers/register"), ("POST", "/workers/list"), ("DELETE", "/register")):  # fmt: skip
         assert await centre.ask(method, prefix + path) == (405, {"error": "method"})
@@ -448,12 +448,12 @@ async def test_another_method_is_405_method(centre: Centre, prefix: str) -> None
 
 @pytest.mark.parametrize("path", ["/tasks/get", "/tasks/runs"])
 @pytest.mark.anyio
-async def test_a_question_about_no_task_is_400(centre: Centre, path: str) -> None:
+async def test_a_question_about_no_task_is_400(centre: TaskApi, path: str) -> None:
     assert (await centre.ask("GET", path))[0] == 400
 
 
 @pytest.mark.anyio
-async def test_the_same_request_id_answers_the_first_tasks_id(centre: Centre) -> None:
+async def test_the_same_request_id_answers_the_first_tasks_id(centre: TaskApi) -> None:
     flow_id = await centre.flow(WAITS)
     asked = {"FlowID": flow_id, "ParamsJSON": '{"a": 1}', "RequestID": "order-7"}
     found = await asyncio.gather(*(centre.post("/tasks", asked) for _ in range(20)))
@@ -463,7 +463,7 @@ async def test_the_same_request_id_answers_the_first_tasks_id(centre: Centre) ->
 
 
 @pytest.mark.anyio
-async def test_a_task_may_be_asked_for_with_every_key_empty(centre: Centre) -> None:
+async def test_a_task_may_be_asked_for_with_every_key_empty(centre: TaskApi) -> None:
     asked = {
         "FlowID": await centre.flow(WAITS),
         "Version": 0,
@@ -477,7 +477,7 @@ async def test_a_task_may_be_asked_for_with_every_key_empty(centre: Centre) -> N
 
 
 @pytest.mark.anyio
-async def test_an_idempotency_key_is_kept_with_its_task_and_not_with_an_answer(centre: Centre) -> None:
+async def test_an_idempotency_key_is_kept_with_its_task_and_not_with_an_answer(centre: TaskApi) -> None:
     """Each address keeps its own answers, so the other one knows of the first task by the task alone."""
     asked = {"FlowID": await centre.flow(), "ParamsJSON": '{"a": 1}'}
     centre.headers["Idempotency-Key"] = "order-7"
@@ -485,7 +485,7 @@ async def test_an_idempotency_key_is_kept_with_its_task_and_not_with_an_answer(c
 
 
 @pytest.mark.anyio
-async def test_a_request_id_that_asked_for_something_else_is_a_conflict(centre: Centre) -> None:
+async def test_a_request_id_that_asked_for_something_else_is_a_conflict(centre: TaskApi) -> None:
     flow_id = await centre.flow(WAITS)
     await centre.post("/tasks", {"flow_id": flow_id, "params": {"a": 1}, "request_id": "order-7"})
     status, found = await centre.ask(
@@ -496,21 +496,21 @@ async def test_a_request_id_that_asked_for_something_else_is_a_conflict(centre: 
 
 @pytest.mark.parametrize("params", ["[1]", "nope", 3, [1]])
 @pytest.mark.anyio
-async def test_params_that_are_no_object_start_no_task(centre: Centre, params: Any) -> None:
+async def test_params_that_are_no_object_start_no_task(centre: TaskApi, params: Any) -> None:
     flow_id = await centre.flow(WAITS)
     assert (await centre.ask("POST", "/tasks", {"flow_id": flow_id, "params_json": params}))[0] == 400
     assert await centre.get("/tasks") == []
 
 
 @pytest.mark.anyio
-async def test_a_task_is_known_with_and_without_its_prefix(centre: Centre) -> None:
+async def test_a_task_is_known_with_and_without_its_prefix(centre: TaskApi) -> None:
     task_id = await centre.task(await centre.flow(WAITS))
     assert (await centre.get("/tasks/get", id=f"task-{task_id}"))["id"] == task_id
     assert [run["task_id"] for run in await centre.get("/tasks/runs", task_id=f"task-{task_id}")] == [task_id]
 
 
 @pytest.mark.anyio
-async def test_one_list_is_bare_and_the_other_has_pages(centre: Centre) -> None:
+async def test_one_list_is_bare_and_the_other_has_pages(centre: TaskApi) -> None:
     flow_id = await centre.flow(WAITS)
     made = [await centre.task(flow_id) for _ in range(3)]
     newest_first = list(reversed(made))
@@ -522,7 +522,7 @@ async def test_one_list_is_bare_and_the_other_has_pages(centre: Centre) -> None:
 
 
 @pytest.mark.anyio
-async def test_node_runs_beyond_an_answer_are_where_its_link_says(centre: Centre) -> None:
+async def test_node_runs_beyond_an_answer_are_where_its_link_says(centre: TaskApi) -> None:
     task_id = await centre.task(await centre.flow(CHAIN))
     await centre.ended(task_id)
     whole = await centre.get("/tasks/runs", task_id=task_id)
@@ -537,13 +537,13 @@ async def test_node_runs_beyond_an_answer_are_where_its_link_says(centre: Centre
 
 @pytest.mark.parametrize("query", [{"cursor": "x"}, {"limit": 0}, {"limit": 10_001}])
 @pytest.mark.anyio
-async def test_a_page_of_node_runs_that_cannot_be_is_400(centre: Centre, query: dict[str, Any]) -> None:
+async def test_a_page_of_node_runs_that_cannot_be_is_400(centre: TaskApi, query: dict[str, Any]) -> None:
     task_id = await centre.task(await centre.flow(WAITS))
     assert (await centre.ask("GET", "/tasks/runs", task_id=task_id, **query))[0] == 400
 
 
 @pytest.mark.anyio
-async def test_tasks_are_filtered_by_status_in_this_spelling(centre: Centre) -> None:
+async def test_tasks_are_filtered_by_status_in_this_spelling(centre: TaskApi) -> None:
     flow_id = await centre.flow(WAITS)
     stopped, left = await centre.task(flow_id), await centre.task(flow_id)
     assert await centre.post("/tasks/cancel", id=stopped) == {"ok": "1"}
@@ -556,7 +556,7 @@ async def test_tasks_are_filtered_by_status_in_this_spelling(centre: Centre) -> 
 
 
 @pytest.mark.anyio
-async def test_tasks_are_filtered_by_the_version_of_their_flow(centre: Centre) -> None:
+async def test_tasks_are_filtered_by_the_version_of_their_flow(centre: TaskApi) -> None:
     one, other = await centre.flow(WAITS), await centre.flow(WAITS)
     of_one, _ = await centre.task(one), await centre.task(other)
     version = (await centre.get("/tasks/get", id=of_one))["flow_version_id"]
@@ -567,12 +567,12 @@ async def test_tasks_are_filtered_by_the_version_of_their_flow(centre: Centre) -
 
 @pytest.mark.parametrize("query", [{"page": 0}, {"page_size": 501}, {"page_size": 0}, {"page": "x"}])
 @pytest.mark.anyio
-async def test_a_page_that_cannot_be_is_400(centre: Centre, query: dict[str, Any]) -> None:
+async def test_a_page_that_cannot_be_is_400(centre: TaskApi, query: dict[str, Any]) -> None:
     assert (await centre.ask("GET", "/tasks", **query))[0] == 400
 
 
 @pytest.mark.anyio
-async def test_a_canceled_task_has_one_canceled_node_run(centre: Centre) -> None:
+async def test_a_canceled_task_has_one_canceled_node_run(centre: TaskApi) -> None:
     task_id = await centre.task(await centre.flow(WAITS))
     assert await centre.post("/api/tasks/cancel", id=task_id) == {"ok": "1"}
     assert (await centre.ended(task_id))["status"] == "canceled"
@@ -582,7 +582,7 @@ async def test_a_canceled_task_has_one_canceled_node_run(centre: Centre) -> None
 
 
 @pytest.mark.anyio
-async def test_canceling_again_changes_nothing(centre: Centre) -> None:
+async def test_canceling_again_changes_nothing(centre: TaskApi) -> None:
     task_id = await centre.task(await centre.flow(WAITS))
     await centre.post("/tasks/cancel", id=task_id)
     before = await centre.ended(task_id)
@@ -594,7 +594,7 @@ async def test_canceling_again_changes_nothing(centre: Centre) -> None:
 
 
 @pytest.mark.anyio
-async def test_a_signal_writes_one_key_of_the_shared_state(centre: Centre) -> None:
+async def test_a_signal_writes_one_key_of_the_shared_state(centre: TaskApi) -> None:
     task_id = await centre.task(await centre.flow(WAITS))
     assert await centre.post("/tasks/signal", {"task_id": task_id, "key": "flag", "value": {"by": "me"}}) == {
         "ok": "1"
@@ -607,12 +607,12 @@ async def test_a_signal_writes_one_key_of_the_shared_state(centre: Centre) -> No
     "body", [{}, {"task_id": "x"}, {"key": "k", "value": 1}, {"task_id": "", "key": "k"}]
 )
 @pytest.mark.anyio
-async def test_a_signal_without_ids_is_400(centre: Centre, body: dict[str, Any]) -> None:
+async def test_a_signal_without_ids_is_400(centre: TaskApi, body: dict[str, Any]) -> None:
     assert (await centre.ask("POST", "/tasks/signal", body))[0] == 400
 
 
 @pytest.mark.anyio
-async def test_a_signal_to_a_task_that_is_over_is_409(centre: Centre) -> None:
+async def test_a_signal_to_a_task_that_is_over_is_409(centre: TaskApi) -> None:
     task_id = await centre.task(await centre.flow(_timer(0)))
     await centre.ended(task_id)
     status, found = await centre.ask("POST", "/tasks/signal", {"task_id": task_id, "key": "k", "value": 1})
@@ -624,7 +624,7 @@ async def test_a_signal_to_a_task_that_is_over_is_409(centre: Centre) -> None:
 
 @pytest.mark.parametrize("place", ["/workers", "", "/api/workers", "/api"])
 @pytest.mark.anyio
-async def test_workers_are_known_at_every_place_that_old_workers_know(centre: Centre, place: str) -> None:
+async def test_workers_are_known_at_every_place_that_old_workers_know(centre: TaskApi, place: str) -> None:
     said = {"ID": "w1", "URL": "http://127.0.0.1:9/", "Services": ["sum"]}
     assert await centre.post(f"{place}/register", said) == {"ok": "1"}
     assert await centre.post(f"{place}/heartbeat", {"id": "w1", "load": 3}) == {"ok": "1"}
@@ -638,7 +638,7 @@ async def test_workers_are_known_at_every_place_that_old_workers_know(centre: Ce
 
 @PREFIXES
 @pytest.mark.anyio
-async def test_no_worker_is_503_no_worker(centre: Centre, prefix: str) -> None:
+async def test_no_worker_is_503_no_worker(centre: TaskApi, prefix: str) -> None:
     assert await centre.ask("GET", f"{prefix}/workers/allocate", service="sum") == (
         503,
         {"error": "no worker"},
@@ -647,7 +647,7 @@ async def test_no_worker_is_503_no_worker(centre: Centre, prefix: str) -> None:
 
 
 @pytest.mark.anyio
-async def test_the_least_loaded_worker_is_allocated(centre: Centre) -> None:
+async def test_the_least_loaded_worker_is_allocated(centre: TaskApi) -> None:
     for name, load in (("w1", 5), ("w2", 1), ("w3", 3)):
         await centre.post("/register", {"id": name, "url": f"http://127.0.0.1:9/{name}", "services": ["sum"]})
         await centre.post("/heartbeat", {"id": name, "load": load})
@@ -655,7 +655,7 @@ async def test_the_least_loaded_worker_is_allocated(centre: Centre) -> None:
 
 
 @pytest.mark.anyio
-async def test_registering_again_says_anew_what_a_worker_does(centre: Centre) -> None:
+async def test_registering_again_says_anew_what_a_worker_does(centre: TaskApi) -> None:
     await centre.post("/register", {"id": "w1", "url": "http://127.0.0.1:9", "services": ["sum"]})
     await centre.post("/heartbeat", {"url": "http://127.0.0.1:9", "load": 5})
     await centre.post("/register", {"id": "w1", "url": "http://127.0.0.1:9", "services": ["route"]})
@@ -664,7 +664,7 @@ async def test_registering_again_says_anew_what_a_worker_does(centre: Centre) ->
 
 
 @pytest.mark.anyio
-async def test_a_heartbeat_of_a_worker_that_nobody_knows_is_404(centre: Centre) -> None:
+async def test_a_heartbeat_of_a_worker_that_nobody_knows_is_404(centre: TaskApi) -> None:
     assert await centre.ask("POST", "/heartbeat", {"id": "w9"}) == (404, {"error": "not found"})
     assert (await centre.ask("POST", "/heartbeat", {"load": 1}))[0] == 400
 
@@ -682,6 +682,8 @@ async def test_a_heartbeat_of_a_worker_that_nobody_knows_is_404(centre: Centre) 
     ],
 )
 @pytest.mark.anyio
-async def test_a_worker_that_cannot_be_called_is_not_registered(centre: Centre, body: dict[str, Any]) -> None:
+async def test_a_worker_that_cannot_be_called_is_not_registered(
+    centre: TaskApi, body: dict[str, Any]
+) -> None:
     assert (await centre.ask("POST", "/register", body))[0] == 400
     assert await centre.get("/list") == []

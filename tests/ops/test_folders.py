@@ -187,7 +187,7 @@ async def test_a_file_name_that_is_not_utf_8_is_shown_as_text(shelf: Shelf) -> N
         path = shelf.root / os.fsdecode(name)
         path.write_text("name: [" if name.startswith(b"b") else "name: a\nsteps: [{id: s, tool: echo}]\n")
     await shelf.folder.load()
-    await shelf.folder.look()
+    await shelf.folder.scan()
     assert [(one.file, one.status) for one in shelf.folder.files] == [
         ("a\\udcff.yaml", "published"),
         ("b\\udc9b.yaml", "broken"),
@@ -213,7 +213,7 @@ async def test_a_name_is_free_again_when_its_file_is_gone(shelf: Shelf) -> None:
     shelf.write("b.yaml", "same", "second")
     await shelf.folder.load()
     first.unlink()
-    await shelf.folder.look()
+    await shelf.folder.scan()
     assert (shelf.published[-1], shelf.codes()) == ("same: second", {})
 
 
@@ -236,7 +236,7 @@ async def test_what_cannot_be_stored_now_is_published_at_the_next_look(shelf: Sh
     shelf.is_away = True
     await shelf.folder.load()
     shelf.is_away = False
-    await shelf.folder.look()
+    await shelf.folder.scan()
     assert shelf.published == ["a: "]
 
 
@@ -249,7 +249,7 @@ async def test_only_content_that_changed_is_published_again(shelf: Shelf) -> Non
     await shelf.folder.load()
     path.write_text(path.read_text() + "# a remark changes nothing\n")
     shelf.write("a.yaml", "a", "2")
-    await shelf.folder.look()
+    await shelf.folder.scan()
     assert shelf.published == ["a: 1", "b: 1", "a: 2"]
 
 
@@ -257,18 +257,18 @@ async def test_a_file_that_breaks_leaves_what_was_published_and_heals(shelf: She
     path = shelf.write("a.yaml", "a", "1")
     await shelf.folder.load()
     path.write_text("name: a\nsteps: [\n")
-    await shelf.folder.look()
+    await shelf.folder.scan()
     (broken,) = shelf.folder.broken
     assert (broken.name, shelf.published) == ("a", ["a: 1"])
     shelf.write("a.yaml", "a", "2")
-    await shelf.folder.look()
+    await shelf.folder.scan()
     assert (shelf.folder.broken, shelf.published) == ([], ["a: 1", "a: 2"])
 
 
 async def test_a_broken_file_is_told_of_once(shelf: Shelf, caplog: pytest.LogCaptureFixture) -> None:
     (shelf.root / "a.yaml").write_text("steps: 7\n")
     await shelf.folder.load()
-    await shelf.folder.look()
+    await shelf.folder.scan()
     assert len([one for one in caplog.records if "a.yaml" in one.getMessage()]) == 1
 
 
@@ -276,7 +276,7 @@ async def test_a_file_that_is_renamed_publishes_nothing_new_under_the_name_of_an
     path = shelf.write("a.yaml", "a", "1")
     await shelf.folder.load()
     path.rename(shelf.root / "z.yaml")
-    await shelf.folder.look()
+    await shelf.folder.scan()
     assert ([one.file for one in shelf.folder.files], shelf.codes()) == (["z.yaml"], {})
 
 
@@ -285,7 +285,7 @@ async def test_a_file_that_is_deleted_is_only_forgotten(shelf: Shelf) -> None:
     shelf.write("b.yaml", "b")
     await shelf.folder.load()
     (shelf.root / "b.yaml").unlink()
-    await shelf.folder.look()
+    await shelf.folder.scan()
     assert (shelf.published, shelf.folder.files) == (["b: "], [])
 
 
@@ -294,7 +294,7 @@ async def test_a_folder_that_goes_away_keeps_its_files_as_they_were(shelf: Shelf
     inner.write("a.yaml", "a")
     await inner.folder.load()
     os.rename(inner.root, tmp_path / "away")
-    await inner.folder.look()
+    await inner.folder.scan()
     assert ([one.name for one in inner.folder.files], "no folder" in inner.folder.problem) == (["a"], True)
 
 

@@ -47,7 +47,7 @@ def replaced(file: Path, source: str) -> None:
 async def test_a_replaced_file_is_loaded_anew(engine: TestEngine, file: Path) -> None:
     hf, files = await watched(engine, file)
     replaced(file, HOURLY)
-    await files.look()
+    await files.scan()
     stored = await hf._engine.store.schedules("default", "", 10)
     assert [row.id for row in stored] == ["plugin:cleaner:hourly"]
 
@@ -56,7 +56,7 @@ async def test_runs_after_the_replacement_are_those_of_the_new_module(engine: Te
     _, files = await watched(engine, file)
     await engine.advance(minutes=1)
     replaced(file, MINUTELY.replace("(i64.const 8796093022220)", "unreachable"))
-    await files.look()
+    await files.scan()
     await engine.advance(minutes=1)
     assert [run.status for run in await runs(engine)] == ["completed", "failed"]
 
@@ -67,7 +67,7 @@ async def test_the_old_module_is_cleaned_up(
     replaced(file, text(cleanup='{"err": "the old one"}'))
     _, files = await watched(engine, file)
     replaced(file, HOURLY)
-    await files.look()
+    await files.scan()
     assert "plugin cleaner: cleanup() failed: the old one" in caplog.text
 
 
@@ -76,7 +76,7 @@ async def test_a_file_that_cannot_be_used_leaves_the_old_one_running(
 ) -> None:
     _, files = await watched(engine, file)
     file.write_bytes(b"half of a file")
-    await files.look()
+    await files.scan()
     await engine.advance(minutes=1)
     assert "is not a module of WebAssembly" in caplog.text
     assert [row.outcome for row in await ledger(engine, "plugin:cleaner:minutely")] == ["fired"]
@@ -85,13 +85,13 @@ async def test_a_file_that_cannot_be_used_leaves_the_old_one_running(
 async def test_a_file_that_has_not_changed_is_not_loaded(engine: TestEngine, file: Path) -> None:
     hf, files = await watched(engine, file)
     before = hf._engine.plugins.loaded
-    await files.look()
+    await files.scan()
     assert hf._engine.plugins.loaded is before
 
 
 async def test_a_file_that_is_gone_leaves_the_plugin_running(engine: TestEngine, file: Path) -> None:
     _, files = await watched(engine, file)
     file.unlink()
-    await files.look()
+    await files.scan()
     await engine.advance(minutes=1)
     assert len(await runs(engine)) == 1

@@ -103,7 +103,7 @@ async def test_nothing_is_read_again_until_a_file_changes(shelf: Shelf) -> None:
     shelf.schedule("schedules.yaml", "a")
     await shelf.folder.load()
     shelf.in_store = {}  # would be noticed by another read
-    await shelf.folder.look()
+    await shelf.folder.scan()
     assert shelf.ids == [["a"]]
 
 
@@ -120,7 +120,7 @@ async def test_the_plan_says_what_changes_and_what_fires_next(
         (shelf.root / "schedules/c.schedules.yaml").read_text().replace("/x", "/y", 1),
     )
     with caplog.at_level(logging.INFO):
-        await shelf.folder.look()
+        await shelf.folder.scan()
     assert caplog.messages[-1:] == [
         "+2 ~1 -1; next: changed at 2027-01-15T09:00:00Z, kept at 2027-01-16T00:00:00Z"
     ]
@@ -132,7 +132,7 @@ async def test_a_file_that_is_deleted_removes_its_schedules(shelf: Shelf) -> Non
     shelf.schedule("b.schedules.yaml", "b")
     await shelf.folder.load()
     (shelf.root / "schedules/a.schedules.yaml").unlink()
-    await shelf.folder.look()
+    await shelf.folder.scan()
     assert shelf.ids == [["a", "b"], ["b"]]
 
 
@@ -158,7 +158,7 @@ async def test_a_mistake_in_one_file_leaves_the_old_set(shelf: Shelf, what: str)
     await shelf.folder.load()
     shelf.schedule("a.schedules.yaml", "a", "new")
     shelf.write("schedules/b.schedules.yaml", f"schedules:\n  - id: b\n    workflow: w\n    {keys}\n")
-    await shelf.folder.look()
+    await shelf.folder.scan()
     (problem,) = shelf.folder.problems
     assert (problem.code, hint in problem.hint, problem.line >= 4) == (code, True, True)
     assert problem.source.endswith("b.schedules.yaml")
@@ -174,7 +174,7 @@ async def test_every_problem_of_every_file_is_logged_with_its_place(
     shelf.write("schedules/b.schedules.yaml", "schedules: 5\n")
     with caplog.at_level(logging.INFO):
         await shelf.folder.load()
-        await shelf.folder.look()
+        await shelf.folder.scan()
     assert caplog.messages[0] == "the schedules in use stay, because of 3 problems:"
     places = [Path(message.split(": ")[0]).name for message in caplog.messages[1:]]
     assert places == ["a.schedules.yaml:3:5", "a.schedules.yaml:4:14", "b.schedules.yaml:1:12"]
@@ -200,7 +200,7 @@ async def test_a_corrected_file_takes_the_set_into_use(shelf: Shelf) -> None:
     shelf.write("schedules/a.schedules.yaml", "schedules: 5\n")
     await shelf.folder.load()
     shelf.schedule("a.schedules.yaml", "a")
-    await shelf.folder.look()
+    await shelf.folder.scan()
     assert (shelf.ids, shelf.folder.problems) == ([["a"]], ())
 
 
@@ -240,7 +240,7 @@ async def test_the_first_key_makes_an_unsigned_webhook_a_problem(shelf: Shelf) -
     shelf.schedule("schedules.yaml", "a", trigger="{kind: webhook, path: /hooks/a}")
     await shelf.folder.load()
     shelf.is_guarded = True
-    await shelf.folder.look()
+    await shelf.folder.scan()
     assert shelf.codes == ["unsigned_webhook"]
 
 
@@ -249,7 +249,7 @@ async def test_a_store_that_is_away_is_tried_again(shelf: Shelf) -> None:
     shelf.is_away = True
     await shelf.folder.load()
     shelf.is_away = False
-    await shelf.folder.look()
+    await shelf.folder.scan()
     assert shelf.ids == [["a"]]
 
 
@@ -263,7 +263,7 @@ async def test_a_folder_that_disappears_leaves_the_set(shelf: Shelf) -> None:
     shelf.schedule("schedules.yaml", "a")
     await shelf.folder.load()
     (shelf.root / "schedules").rename(shelf.root / "elsewhere")
-    await shelf.folder.look()
+    await shelf.folder.scan()
     assert (shelf.ids, bool(shelf.folder.problem)) == ([["a"]], True)
 
 

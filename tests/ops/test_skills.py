@@ -93,8 +93,8 @@ async def test_a_changed_workflow_is_published_again_and_no_other(shelf: Shelf) 
     shelf.workflow("maya/render.yaml")
     await shelf.folder.load()
     shelf.workflow("maya/export.yaml", "second")
-    await shelf.folder.look()
-    await shelf.folder.look()
+    await shelf.folder.scan()
+    await shelf.folder.scan()
     assert shelf.published == ["maya::export: ", "maya::render: ", "maya::export: second"]
 
 
@@ -103,7 +103,7 @@ async def test_a_workflow_that_a_new_pattern_names_is_published(shelf: Shelf) ->
     shelf.workflow("maya/more/render.yaml")
     await shelf.folder.load()
     shelf.skill("maya", '{dcc-mcp.workflows: "more/*.yaml"}')
-    await shelf.folder.look()
+    await shelf.folder.scan()
     assert shelf.published == ["maya::render: "]
 
 
@@ -124,7 +124,7 @@ async def test_a_skill_with_a_mistake_is_reported_until_it_is_corrected(shelf: S
     assert all(problem.source for one in shelf.folder.broken for problem in one.problems)
     for name in ("maya", "houdini"):
         shelf.skill(name, "{}")
-    await shelf.folder.look()
+    await shelf.folder.scan()
     assert shelf.codes() == {}
 
 
@@ -153,7 +153,7 @@ async def test_a_pattern_that_matches_nothing_is_a_warning(
     shelf.skill("maya", '{dcc-mcp.workflows: "gone/*.yaml"}')
     with caplog.at_level(logging.WARNING):
         await shelf.folder.load()
-        await shelf.folder.look()
+        await shelf.folder.scan()
     assert [record.getMessage() for record in caplog.records] == [
         'maya/SKILL.md: the pattern "gone/*.yaml" matches no file (patterns are relative to the folder of the skill)'
     ]

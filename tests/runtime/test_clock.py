@@ -77,9 +77,9 @@ class Watch:
             if isinstance(event, TimerFired):
                 due = self.set[key := (no, event.path, event.timer)]
                 self.fired[no, event.path, event.timer, due] += 1
-                is_last_look = (no, event.path) in self.last_looks  # its hour has come: it ends with the look
+                is_last_poll = (no, event.path) in self.last_looks  # its hour has come: it ends with the look
                 is_over = event.timer in COUNTED and clock().monotonic() >= self.counts_until[key]
-                if clock().now() < due and not is_over and not (is_last_look and event.timer == "expiry"):
+                if clock().now() < due and not is_over and not (is_last_poll and event.timer == "expiry"):
                     self.early.append((no, event.path, event.timer, due - clock().now()))
                 if event.timer == "expiry" and any(isinstance(order, Poll) for order in decisions):
                     self.last_looks.add((no, event.path))

@@ -61,7 +61,7 @@ def test_with_nothing_to_wake_the_loop_sleeps_for_good() -> None:
 def test_however_late_something_is_due_the_wall_clock_is_looked_at_within_a_second() -> None:
     async def main() -> None:
         watched = Watched()
-        watched.timers.parked_until(Millis(watched.clock.now() + 24 * HOUR_MS))
+        watched.timers.due_in_store(Millis(watched.clock.now() + 24 * HOUR_MS))
         for _ in range(3):
             slept = watched.sleeps_for()
             assert slept is not None and slept <= SLEEP_SECONDS_MAX
@@ -76,7 +76,7 @@ def test_what_became_due_while_the_machine_slept_is_woken_by_the_next_look() -> 
     async def main() -> None:
         watched = Watched()
         watched.timers.arm(RunNo(1), Millis(watched.clock.now() + HOUR_MS))
-        watched.timers.parked_until(Millis(watched.clock.now() + 2 * HOUR_MS))
+        watched.timers.due_in_store(Millis(watched.clock.now() + 2 * HOUR_MS))
         watched.clock.offset_ms += 3 * HOUR_MS
         watched.wakes_up()
         assert (watched.woken, watched.looks) == ([1], 1)

@@ -54,8 +54,8 @@ def test_a_tool_that_fails_says_how(house: House, how: tuple[str, ...]) -> None:
     house.worker(*how)
     error = house.ended(house.start(step("f", "fails", "x")))["error"]
     assert (error["kind"], error["message"].removeprefix("all workers failed: ")) == ("picky", "cannot: x")
-    misfit = house.ended(house.start(step("m", "slow_add", {"a": 1, "c": 2})))["error"]
-    assert misfit["kind"] == "inputs" and "'b' is missing" in misfit["message"]
+    mismatch = house.ended(house.start(step("m", "slow_add", {"a": 1, "c": 2})))["error"]
+    assert mismatch["kind"] == "inputs" and "'b' is missing" in mismatch["message"]
 
 
 def test_a_port_that_is_taken_is_replaced_by_one_that_is_free(house: House) -> None:

@@ -194,7 +194,7 @@ class Book:
             return
         step = self.run.steps.get(event.path)
         looks = (
-            event.timer == "expiry" and step is not None and step.wait is not None and step.wait.is_last_look
+            event.timer == "expiry" and step is not None and step.wait is not None and step.wait.is_last_poll
         )
         earliest = due
         if looks:  # it may end as soon as that look has brought nothing

@@ -18,7 +18,7 @@ def spec_of(inputs: Any) -> WorkflowSpec:
     return spec
 
 
-def misfits(declared: Any, given: Any) -> list[Problem]:
+def mismatches(declared: Any, given: Any) -> list[Problem]:
     with pytest.raises(InvalidInputs) as refused:
         with_defaults(spec_of(declared), given)
     return list(refused.value.problems)
@@ -70,11 +70,11 @@ def test_inputs_that_fit_are_taken(rule: Any, value: Any, form: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("rule", "value"), [(rule, misfit) for rule, _, misfit in RULES if misfit is not None]
+    ("rule", "value"), [(rule, mismatch) for rule, _, mismatch in RULES if mismatch is not None]
 )
 @pytest.mark.parametrize("form", [0, 1], ids=["short form", "schema"])
 def test_inputs_that_do_not_fit_are_refused_at_their_place(rule: Any, value: Any, form: int) -> None:
-    problems = misfits(both_forms(rule)[form], {"x": value})
+    problems = mismatches(both_forms(rule)[form], {"x": value})
     assert all(problem.pointer.startswith("/x") and problem.hint for problem in problems)
 
 
@@ -99,7 +99,7 @@ def test_everything_that_does_not_fit_is_told_at_once() -> None:
         "lines": [{"n": 1}, {"n": "2"}],
         "sise": 1,
     }
-    found = {(problem.code, problem.pointer): problem for problem in misfits(ORDER, given)}
+    found = {(problem.code, problem.pointer): problem for problem in mismatches(ORDER, given)}
     assert set(found) == {
         ("invalid_input", "/size"),
         ("invalid_choice", "/colour"),
@@ -125,7 +125,7 @@ def test_the_text_of_the_error_says_it_all() -> None:
 
 
 def test_an_alternative_says_what_each_would_have_taken() -> None:
-    (problem,) = misfits({"x": {"anyOf": [{"type": "string"}, {"minimum": 5}]}}, {"x": 4})
+    (problem,) = mismatches({"x": {"anyOf": [{"type": "string"}, {"minimum": 5}]}}, {"x": 4})
     assert problem.message == (
         'input "x" fits none of the alternatives: must be string, not a number, is less than the minimum of 5'
     )

@@ -10,14 +10,14 @@ import pytest
 from holdfast.errors import InvalidSpec
 from holdfast.spec.flow import FlowSpec
 from holdfast.spec.notation import (
+    checked,
     definition_from,
     definition_from_file,
     definition_from_stored,
     definition_from_text,
-    looked_at,
     path_beside,
 )
-from holdfast.spec.read import look_at, text_of
+from holdfast.spec.read import parsed, text_of
 from holdfast.spec.workflow import WorkflowSpec
 from tests.spec.flows import FULL, flow
 
@@ -84,10 +84,8 @@ def test_a_name_may_mean_a_graph_in_the_file_beside(tmp_path: Path) -> None:
 def test_a_file_of_either_notation_is_looked_at_with_what_the_caller_knows(tmp_path: Path) -> None:
     path = tmp_path / "g.json"
     path.write_text('{"start": "b", "nodes": {"a": {"kind": "local", "service": "t"}}}')
-    document = look_at(text_of(path), str(path))
-    spec, problems = looked_at(
-        document, (), lambda _, report: report.add("unknown_tool", ("nodes", "a"), "no")
-    )
+    document = parsed(text_of(path), str(path))
+    spec, problems = checked(document, (), lambda _, report: report.add("unknown_tool", ("nodes", "a"), "no"))
     assert spec.name == "g"
     assert [problem.code for problem in problems] == ["unknown_node", "unknown_tool"]
 

@@ -12,7 +12,7 @@ from holdfast.errors import InvalidSpec, Problem
 from holdfast.http import serve
 from holdfast.schedule.of_spec import never_fires, notes_on, schedule_of
 from holdfast.spec.cron import Dst
-from holdfast.spec.read import PROBLEMS_MAX, look_at, read
+from holdfast.spec.read import PROBLEMS_MAX, parsed, read
 from holdfast.spec.schedule import (
     SERVER_PATHS,
     ScheduleSpec,
@@ -380,7 +380,7 @@ def test_a_schedule_that_fires_has_no_note() -> None:
     ],
 )
 def test_a_schedule_file_is_recognised_by_its_keys(text: str, is_one: bool) -> None:
-    assert holds_schedules(look_at(text).data) is is_one
+    assert holds_schedules(parsed(text).data) is is_one
 
 
 def test_one_schedule_is_read_from_data() -> None:

@@ -18,7 +18,7 @@ def asked(rule: dict[str, Any], times: int = 1_000) -> dict[str, Any]:
 
 
 def codes(schema: dict[str, Any], value: Any) -> list[str]:
-    return [misfit.code for misfit in Judge(schema, count_rules(schema)).misfits(value)]
+    return [mismatch.code for mismatch in Judge(schema, count_rules(schema)).mismatches(value)]
 
 
 @pytest.mark.parametrize(

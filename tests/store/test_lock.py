@@ -15,7 +15,7 @@ from holdfast.http.serve import serving
 from holdfast.runtime.compose import database_path
 from holdfast.store.lock import Lock, holder_of
 
-NOBODY = 65534
+ANONYMOUS = 65534
 
 
 @pytest.fixture
@@ -106,7 +106,7 @@ def not_root(tmp_path: Path) -> Iterator[None]:
     for folder in (tmp_path, *tmp_path.parents[:2]):
         folder.chmod(folder.stat().st_mode | 0o055)
     if former == 0:
-        os.seteuid(NOBODY)
+        os.seteuid(ANONYMOUS)
     yield
     if former == 0:
         os.seteuid(former)
@@ -114,7 +114,7 @@ def not_root(tmp_path: Path) -> Iterator[None]:
 
 @pytest.mark.anyio
 async def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path, not_root: None) -> None:
-    if os.geteuid() != NOBODY:
+    if os.geteuid() != ANONYMOUS:
         tmp_path.chmod(0o500)
     with pytest.raises(StoreUnavailable, match=r"the database .*a\.db cannot be written: Permission denied"):
         async with Holdfast(f"sqlite:///{tmp_path / 'a.db'}"):

@@ -17,7 +17,7 @@ import pydantic
 import pytest
 
 from holdfast import Context, tool
-from holdfast.tools.failures import ArgumentsMisfit
+from holdfast.tools.failures import ArgumentMismatch
 from holdfast.tools.registry import Registry, Tool
 
 
@@ -176,14 +176,14 @@ MISFITS: list[tuple[Any, Any, str]] = [
 def test_a_misfit_names_the_parameter_what_was_expected_and_what_came(
     annotation: Any, given: Any, words: str
 ) -> None:
-    with pytest.raises(ArgumentsMisfit) as caught:
+    with pytest.raises(ArgumentMismatch) as caught:
         taking(annotation).bind({"x": given})
     assert words in str(caught.value)
     assert caught.value.kind == "inputs"
 
 
 def test_a_misfit_of_pydantic_does_not_repeat_the_value() -> None:
-    with pytest.raises(ArgumentsMisfit) as caught:
+    with pytest.raises(ArgumentMismatch) as caught:
         taking(Person).bind({"x": {"name": ["hunter2hunter2"], "born": "hunter2hunter2"}})
     assert "hunter2" not in str(caught.value)
 
@@ -202,7 +202,7 @@ class Picky:
 
 
 def test_a_class_that_raises_while_it_is_made_is_a_misfit() -> None:
-    with pytest.raises(ArgumentsMisfit, match=r"x: KeyError while it was being made Picky"):
+    with pytest.raises(ArgumentMismatch, match=r"x: KeyError while it was being made Picky"):
         taking(Picky).bind({"x": {"n": 1}})
 
 
@@ -210,7 +210,7 @@ def three(a: int, b: str, *, limit: int = 10) -> None: ...
 
 
 def test_all_that_is_wrong_is_said_at_once() -> None:
-    with pytest.raises(ArgumentsMisfit) as caught:
+    with pytest.raises(ArgumentMismatch) as caught:
         Tool(three, "three").bind({"a": "x", "limt": 3})
     assert str(caught.value) == (
         "the arguments do not fit the tool 'three': a: expected int, got str; 'b' is missing; "
@@ -242,7 +242,7 @@ def anything(a: int, **rest: int) -> None: ...
 
 def test_further_names_go_to_the_double_star_and_are_checked_by_its_annotation() -> None:
     assert Tool(anything, "t").bind({"a": 1, "b": 2}) == {"a": 1, "b": 2}
-    with pytest.raises(ArgumentsMisfit, match="b: expected int, got str"):
+    with pytest.raises(ArgumentMismatch, match="b: expected int, got str"):
         Tool(anything, "t").bind({"a": 1, "b": "x"})
 
 
@@ -297,7 +297,7 @@ def test_a_context_is_found_however_it_is_annotated(fn: Any) -> None:
     made = Tool(fn, "t")
     assert made.context == "ctx"
     assert "ctx" not in made.schema["properties"]
-    with pytest.raises(ArgumentsMisfit, match="there is no parameter 'ctx'"):
+    with pytest.raises(ArgumentMismatch, match="there is no parameter 'ctx'"):
         made.bind({"a": 1, "ctx": 1})
 
 
@@ -318,7 +318,7 @@ def test_two_contexts_are_one_too_many() -> None:
 def test_a_context_beside_a_double_star_cannot_be_given() -> None:
     def f(ctx: Context, **rest: Any) -> None: ...
 
-    with pytest.raises(ArgumentsMisfit, match="no parameter 'ctx'"):
+    with pytest.raises(ArgumentMismatch, match="no parameter 'ctx'"):
         Tool(f, "t").bind({"ctx": 1})
 
 
@@ -399,7 +399,7 @@ def test_two_functions_of_one_name_are_refused_unless_one_shall_replace_the_othe
 
 
 def test_a_function_behind_a_decorator_keeps_its_signature() -> None:
-    with pytest.raises(ArgumentsMisfit, match="a: expected int, got str"):
+    with pytest.raises(ArgumentMismatch, match="a: expected int, got str"):
         Tool(wrapped(add), "t").bind({"a": "x", "b": 1})
 
 

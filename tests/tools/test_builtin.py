@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from holdfast import Context, ToolError, tool
-from holdfast.tools.failures import ArgumentsMisfit, OutputTooLarge, described
+from holdfast.tools.failures import ArgumentMismatch, OutputTooLarge, described
 from holdfast.tools.registry import Registry
 from holdfast.values import RunId
 
@@ -21,8 +21,8 @@ def call(name: str, told: list[Any] | None = None, **args: Any) -> Any:
     assert made is not None
     bound = made.bind(args)
     if made.context is not None:
-        tell = None if told is None else lambda kind, data: told.append((kind, data))
-        bound[made.context] = Context(RunId("r"), "a", 1, "k", tell=tell)
+        emit = None if told is None else lambda kind, data: told.append((kind, data))
+        bound[made.context] = Context(RunId("r"), "a", 1, "k", emit=emit)
     return msgspec.json.decode(made.result(asyncio.run(made.fn(**bound))))
 
 
@@ -92,7 +92,7 @@ def test_sleep_ends_when_it_is_cancelled() -> None:
 
 @pytest.mark.parametrize("seconds", [-1, 1e9, "1"])
 def test_sleep_takes_a_number_of_seconds_within_bounds(seconds: Any) -> None:
-    with pytest.raises(ArgumentsMisfit):
+    with pytest.raises(ArgumentMismatch):
         call("sleep", seconds=seconds)
 
 

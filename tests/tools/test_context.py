@@ -14,7 +14,7 @@ from holdfast.values import RunId
 
 def telling(workdirs: Path | None = None) -> tuple[Context, list[tuple[str, dict[str, Any]]]]:
     told: list[tuple[str, dict[str, Any]]] = []
-    return Context(RunId("r"), "a", 1, "k", tell=lambda *said: told.append(said), workdirs=workdirs), told
+    return Context(RunId("r"), "a", 1, "k", emit=lambda *said: told.append(said), workdirs=workdirs), told
 
 
 def test_cancelled_is_true_from_the_moment_it_is_said() -> None:

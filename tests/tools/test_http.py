@@ -15,7 +15,7 @@ import pytest
 from holdfast import Context, ToolError
 from holdfast.errors import ServerUnreachable
 from holdfast.sdk.connection import Connection
-from holdfast.tools.failures import ArgumentsMisfit
+from holdfast.tools.failures import ArgumentMismatch
 from holdfast.tools.guard import AddressRefused, Guard
 from holdfast.tools.http import get_json, post
 from holdfast.tools.registry import Registry
@@ -276,7 +276,7 @@ def test_a_header_with_a_line_break_is_refused(args: dict[str, Any]) -> None:
     "args", [{"method": "BREW"}, {"timeout_secs": 0}, {"timeout_secs": "x"}, {"max_bytes": 10**9}]
 )
 def test_arguments_are_checked_before_anything_is_sent(args: dict[str, Any]) -> None:
-    with pytest.raises(ArgumentsMisfit):
+    with pytest.raises(ArgumentMismatch):
         asyncio.run(request(url="http://127.0.0.1/", **args))
 
 

@@ -328,8 +328,8 @@ async def test_an_output_over_the_limit_fails_the_call_and_not_the_process(tmp_p
 
 
 def context(told: list[Any] | None = None, workdirs: Path | None = None) -> Context:
-    tell = None if told is None else lambda kind, data: told.append((kind, data))
-    return Context(RunId("r"), "a.b", 2, "stable", tell=tell, workdirs=workdirs)
+    emit = None if told is None else lambda kind, data: told.append((kind, data))
+    return Context(RunId("r"), "a.b", 2, "stable", emit=emit, workdirs=workdirs)
 
 
 @on_both_loops

@@ -18,9 +18,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.tools.secrets import (
-    LOOKED_AT_ONCE_BYTES,
     REDACTED_CHARS_MIN,
     REMEMBERED_MAX,
+    SEARCHED_AT_ONCE_BYTES,
     Secrets,
     SecretUnavailable,
 )
@@ -332,7 +332,7 @@ def test_threads_redact_while_new_values_become_known() -> None:
 def test_a_value_across_the_border_of_two_looks_is_found() -> None:
     secrets = knowing("hunter2hunter2")
     for shift in range(-20, 20):
-        text = b'"' + b"x" * (LOOKED_AT_ONCE_BYTES + shift) + b'hunter2hunter2"'
+        text = b'"' + b"x" * (SEARCHED_AT_ONCE_BYTES + shift) + b'hunter2hunter2"'
         assert b"hunter2" not in secrets.redact_json(text)
 
 

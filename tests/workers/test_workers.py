@@ -590,7 +590,7 @@ async def test_a_worker_is_called_at_the_address_that_was_checked(
         url = worker.url.replace("127.0.0.1", "worker.invalid")
         await engine.workers.register(T, "w1", url, ["work"], key_id="k")
         assert (await done_by(engine, step()))[0] == {"a": {"n": 1}}
-        for kept in engine.workers.roster.worker(T, "w1").address.idle:  # type: ignore[union-attr]
+        for kept in engine.workers.registry.worker(T, "w1").address.idle:  # type: ignore[union-attr]
             kept.end()
         await asyncio.sleep(0.05)
         run = await engine.begin(step())

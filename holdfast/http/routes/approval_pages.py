@@ -37,11 +37,11 @@ def nothing() -> str:
 
 def question(asked: Question, filled: Mapping[str, str] = {}, problem: str = "") -> str:
     """The question, with the values entered before if they were not valid."""
-    told = f'<p class="problem" role="alert">{escape(problem)}</p>' if problem else ""
+    alert = f'<p class="problem" role="alert">{escape(problem)}</p>' if problem else ""
     reason = escape(filled.get("reason", ""))
     return _page(
         f"Approval: {asked.workflow}",
-        f"{_facts(asked)}{told}"
+        f"{_facts(asked)}{alert}"
         f'<form method="post" accept-charset="utf-8">{_fields(asked.form, filled)}'
         f'<label>Reason <textarea name="reason" rows="2" maxlength="10000">{reason}</textarea></label>'
         '<p><button name="answer" value="approve">Approve</button> '

@@ -32,7 +32,7 @@ from holdfast import limits
 from holdfast.errors import HoldfastError, InvalidRequest, TooManyRequests
 from holdfast.http.auth import check_again
 from holdfast.http.table import Ask, Route
-from holdfast.views.all_events import Told, encoded
+from holdfast.views.all_events import EncodedEvent, encoded
 from holdfast.views.events import Tail
 from holdfast.views.positions import BEGINNING, At, Position, position_of, row_of
 
@@ -102,15 +102,15 @@ def _parsed(text: str | None, name: str, parse: Callable[[str], Position[At]]) -
         raise InvalidRequest(f"{name}: {error}; send the last id as it came") from None
 
 
-def _filter(query: EventsQuery) -> Callable[[Told], bool] | None:
+def _filter(query: EventsQuery) -> Callable[[EncodedEvent], bool] | None:
     wanted = (query.workflow, query.status, query.kind)
     if wanted == (None, None, None):
         return None
 
-    def passes(told: Told) -> bool:
+    def passes(event: EncodedEvent) -> bool:
         return all(
             want is None or want == has
-            for want, has in zip(wanted, (told.workflow, told.status, told.kind), strict=True)
+            for want, has in zip(wanted, (event.workflow, event.status, event.kind), strict=True)
         )
 
     return passes
@@ -126,7 +126,7 @@ class Source(Protocol):
     position: Position[Any]
 
     def close(self) -> None: ...
-    async def read(self) -> list[Told]: ...
+    async def read(self) -> list[EncodedEvent]: ...
     async def more(self) -> None: ...
 
 
@@ -142,13 +142,13 @@ class _OfRun:
     def is_over(self) -> bool:
         return self._tail.is_over
 
-    async def read(self) -> list[Told]:
+    async def read(self) -> list[EncodedEvent]:
         found = [encoded(position, event) for position, event in await self._tail.read()]
         self.position = next((one.position for one in reversed(found) if one.position), self.position)
         return found
 
 
-def _stream(ask: Ask, source: Any, passes: Callable[[Told], bool] | None = None) -> Response:
+def _stream(ask: Ask, source: Any, passes: Callable[[EncodedEvent], bool] | None = None) -> Response:
     try:
         places = Places(ask)
     except TooManyRequests:
@@ -189,7 +189,7 @@ class EventStream(Response):
     def __init__(
         self,
         source: Source,
-        passes: Callable[[Told], bool] | None,
+        passes: Callable[[EncodedEvent], bool] | None,
         check: Callable[[], None],
         leaving: asyncio.Event,
         done: Callable[[], None],
@@ -214,44 +214,44 @@ class EventStream(Response):
             self._done()
 
     async def _until_the_end(self, receive: Receive, send: Send) -> None:
-        telling = asyncio.ensure_future(self._tell(send))
-        ends = {telling, asyncio.ensure_future(_gone(receive)), asyncio.ensure_future(self._leaving.wait())}
+        sending = asyncio.ensure_future(self._send_events(send))
+        ends = {sending, asyncio.ensure_future(_gone(receive)), asyncio.ensure_future(self._leaving.wait())}
         try:
             await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
         finally:
             for end in ends:
                 end.cancel()
             await asyncio.gather(*ends, return_exceptions=True)
-        if telling.cancelled() and self._leaving.is_set():
+        if sending.cancelled() and self._leaving.is_set():
             with suppress(TimeoutError):  # a reader that takes nothing in is not waited for
                 await asyncio.wait_for(_send(send, _goodbye("the server stops")), GOODBYE_SECS_MAX)
-        elif not telling.cancelled() and (error := telling.exception()) is not None:
+        elif not sending.cancelled() and (error := sending.exception()) is not None:
             if not isinstance(error, HoldfastError):
                 raise error
             await _send(send, _goodbye(error.code))  # the engine is closed, or the run was set aside
 
-    async def _tell(self, send: Send) -> None:
+    async def _send_events(self, send: Send) -> None:
         source, sent = self._source, self._source.position
         await _send(send, b"retry: %d\nid: %b\n\n" % (RETRY_MS, str(sent).encode()))
         while True:
             found = await source.read()
             self._check()  # the key may have been revoked since
-            told = found if self._passes is None else [one for one in found if self._passes(one)]
-            for chunk in _chunks(told):
+            passed = found if self._passes is None else [one for one in found if self._passes(one)]
+            for chunk in _chunks(passed):
                 await _send(send, chunk)
-            if told and told[-1].position == source.position:
+            if passed and passed[-1].position == source.position:
                 sent = source.position
             if source.is_over:
                 return
             if found:
                 await asyncio.sleep(0)  # let other tasks run
-            elif not await self._hears_more():
+            elif not await self._has_more():
                 # What did not pass the filter moves the reader on all the same.
                 moved = b"" if sent == source.position else b"id: %b\n" % str(source.position).encode()
                 sent = source.position
                 await _send(send, b":\n" + moved + b"\n")
 
-    async def _hears_more(self) -> bool:
+    async def _has_more(self) -> bool:
         try:
             async with asyncio.timeout(HEARTBEAT_SECS):
                 await self._source.more()
@@ -264,10 +264,10 @@ class EventStream(Response):
         return True
 
 
-def _chunks(told: Iterable[Told]) -> Iterator[bytes]:
+def _chunks(events: Iterable[EncodedEvent]) -> Iterator[bytes]:
     frames: list[bytes] = []
     size = 0
-    for position, data, *_ in told:
+    for position, data, *_ in events:
         place = b"" if position is None else b"id: %b\n" % str(position).encode()
         frames.append(b"event: %b\n%bdata: %b\n\n" % (EVENT_NAME, place, data))
         size += len(frames[-1])

@@ -89,12 +89,12 @@ async def start(ask: Ask) -> Reply:
 
 def _final_callbacks(wanted: StartRun) -> list[str | dict[str, Any]]:
     """Both words may be said; the same address twice is one."""
-    told: list[str | dict[str, Any]] = []
+    callbacks: list[str | dict[str, Any]] = []
     if wanted.final_callback is not None:
-        told.append(msgspec.structs.asdict(wanted.final_callback))
+        callbacks.append(msgspec.structs.asdict(wanted.final_callback))
     if wanted.final_callback_url is not None:
-        told.append(wanted.final_callback_url)
-    return told
+        callbacks.append(wanted.final_callback_url)
+    return callbacks
 
 
 def _request_id(ask: Ask, said: str | None) -> str | None:

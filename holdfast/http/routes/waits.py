@@ -22,7 +22,7 @@ from holdfast.api.types import (
     Started,
 )
 from holdfast.errors import InvalidRequest, Problem, Unauthorised
-from holdfast.http.auth import NOBODY
+from holdfast.http.auth import ANONYMOUS
 from holdfast.http.json_body import Members
 from holdfast.http.table import Ask, Reply, Route, Signed
 from holdfast.signing import is_signed
@@ -49,8 +49,8 @@ async def resume(ask: Ask) -> Reply:
     if not task_id:
         problem = Problem("empty_task_id", "task_id is empty", "/task_id")
         raise InvalidRequest("the task_id is empty; send the id that the pending answer gave", [problem])
-    told = await ask.services.commands.resume(ask.tenant, task_id, said.answer, run_id)
-    return _resumed(told)
+    resumed = await ask.services.commands.resume(ask.tenant, task_id, said.answer, run_id)
+    return _resumed(resumed)
 
 
 async def resume_by(ask: Ask) -> Reply:
@@ -58,9 +58,9 @@ async def resume_by(ask: Ask) -> Reply:
     return _resumed(await ask.services.commands.resume_by(ask.path["capability"], said.answer))
 
 
-def _resumed(told: callbacks.Resumed) -> Reply:
+def _resumed(resumed: callbacks.Resumed) -> Reply:
     """Only a result that was taken is kept under the key of its sender, so senders cannot fill the database with keys."""
-    return Reply(Resumed(told.resumed, told.reason), is_kept=told.reason in ("resumed", "parked"))
+    return Reply(Resumed(resumed.resumed, resumed.reason), is_kept=resumed.reason in ("resumed", "parked"))
 
 
 def _callback(members: Members) -> Callback:
@@ -90,7 +90,7 @@ def _answer_in(members: Members) -> msgspec.Raw:
 
 def _may_resume(ask: Ask) -> Signed | None:
     """A key can resume runs of its tenant; a signed body, runs of the tenant `default`."""
-    if ask.principal is not NOBODY:
+    if ask.principal is not ANONYMOUS:
         ask.principal.need("resume")
         return None
     secret, given = ask.services.settings.resume_secret, ask.headers.get(SIGNATURE)

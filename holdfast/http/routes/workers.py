@@ -89,8 +89,8 @@ async def poll(ask: Ask) -> Fetched:
 
 async def job_heartbeat(ask: Ask) -> Lease:
     body: AssignmentBeat = ask.body
-    told = body.progress
-    progress = None if told is None else Progress(told.done, told.total, told.message)
+    reported = body.progress
+    progress = None if reported is None else Progress(reported.done, reported.total, reported.message)
     renewed = await ask.services.workers.job_heartbeat(
         ask.tenant, ask.path["id"], body.token, progress, body.load
     )

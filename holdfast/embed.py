@@ -39,10 +39,10 @@ from holdfast.plugins.load import load
 from holdfast.runtime.clock import Clock
 from holdfast.runtime.commands import check_parent, checked_inputs
 from holdfast.runtime.compose import Options, database_path, embedded, lock_of
-from holdfast.runtime.door import ResidentRun
 from holdfast.runtime.engine import Engine
 from holdfast.runtime.planning import Validation
 from holdfast.runtime.rerun import Again
+from holdfast.runtime.resident_run import ResidentRun
 from holdfast.runtime.starts import RerunRun, StartRun
 from holdfast.spec.flow import FlowSpec
 from holdfast.spec.notation import Definition

@@ -13,8 +13,8 @@ from holdfast.cli.source import ServerSource, opened
 from holdfast.cli.streams import say
 from holdfast.config import Settings
 from holdfast.errors import NotFound
-from holdfast.runtime.door import ResidentRun
 from holdfast.runtime.engine import Engine
+from holdfast.runtime.resident_run import ResidentRun
 from holdfast.runtime.starts import Begun, StartRun
 from holdfast.spec.notation import Definition, definition_from_stored
 from holdfast.store.records import RunRow

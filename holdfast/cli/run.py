@@ -37,8 +37,8 @@ from holdfast.cli.streams import UNWRITTEN, give, reserve_stdout, say
 from holdfast.config import Settings
 from holdfast.errors import HoldfastError, NotWaiting
 from holdfast.plan.graph import Call
-from holdfast.runtime.door import ResidentRun
 from holdfast.runtime.engine import Engine
+from holdfast.runtime.resident_run import ResidentRun
 from holdfast.spec.notation import Definition
 from holdfast.spec.problems import Report, did_you_mean
 from holdfast.stopping import stop_signals

@@ -29,9 +29,9 @@ from holdfast.cli.safe import harmless
 from holdfast.cli.source import ServerSource, Source, opened
 from holdfast.cli.streams import UNWRITTEN, give, reserve_stdout, say, show, show_lines
 from holdfast.config import Settings
-from holdfast.runtime.door import ResidentRun
 from holdfast.runtime.engine import Engine
 from holdfast.runtime.rerun import Again
+from holdfast.runtime.resident_run import ResidentRun
 from holdfast.runtime.starts import RerunRun
 from holdfast.values import TERMINAL, RunId, base_of, segment
 from holdfast.views.steps import Steps, StepView

@@ -37,7 +37,8 @@ from holdfast.execution.logs import Logs, current
 from holdfast.execution.outputs import Outputs
 from holdfast.plan.graph import Call
 from holdfast.runtime.clock import Clock
-from holdfast.runtime.door import Door, ResidentRun
+from holdfast.runtime.door import Door
+from holdfast.runtime.resident_run import ResidentRun
 from holdfast.runtime.service import Service
 from holdfast.store.artefacts import Artefacts
 from holdfast.tools.context import RunTrigger

@@ -12,7 +12,7 @@ from msgspec import Raw
 from holdfast.engine.draft import Draft
 from holdfast.plan.expr import resolved
 from holdfast.plan.graph import Call
-from holdfast.runtime.door import ResidentRun
+from holdfast.runtime.resident_run import ResidentRun
 from holdfast.tools.failures import ArgumentMismatch
 from holdfast.tools.registry import Tool
 from holdfast.tools.secrets import Secrets, SecretUnavailable

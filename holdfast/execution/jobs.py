@@ -20,7 +20,8 @@ from holdfast.errors import HoldfastError, Superseded, Unavailable
 from holdfast.execution.attempt import Attempt, Outcomes
 from holdfast.execution.inputs import Inputs
 from holdfast.plan.graph import Call
-from holdfast.runtime.door import Door, ResidentRun
+from holdfast.runtime.door import Door
+from holdfast.runtime.resident_run import ResidentRun
 from holdfast.store.batch import Batch
 from holdfast.store.records import AssignmentRow
 from holdfast.tools.registry import Context, Tool

@@ -6,7 +6,7 @@ from __future__ import annotations
 from holdfast.execution.crash_isolation import CrashIsolation
 from holdfast.runtime.clock import Clock
 from holdfast.runtime.delays import Delays
-from holdfast.runtime.door import ResidentRun
+from holdfast.runtime.resident_run import ResidentRun
 from holdfast.runtime.timers import Timers
 from holdfast.runtime.waiters import Waiters
 from holdfast.values import Millis, RunNo

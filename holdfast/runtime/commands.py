@@ -20,12 +20,12 @@ from holdfast.deliveries.destinations import destination
 from holdfast.errors import InvalidInputs, LimitExceeded, NotFound, RunIsOver, VersionConflict
 from holdfast.plan.compile import Resolved
 from holdfast.runtime.clock import Clock
-from holdfast.runtime.door import ResidentRun
 from holdfast.runtime.gate import Gate
 from holdfast.runtime.idempotency import Kept
 from holdfast.runtime.planning import Planning, Validation
 from holdfast.runtime.plans import Given, Plans
 from holdfast.runtime.rerun import Again
+from holdfast.runtime.resident_run import ResidentRun
 from holdfast.runtime.runs import Runs
 from holdfast.runtime.starts import RerunRun, StartRun, Starts
 from holdfast.signing import opened

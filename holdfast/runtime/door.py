@@ -1,11 +1,12 @@
 """The door: turns every input into an event of one run. No other module calls `engine.step`.
 
-    offer ─► engine.step ─► encode ─► batch ══ commit ══► carry out, answer
+    apply ─► engine.step ─► encode ─► batch ══ commit ══► carry out, answer
                                        ▲                    │
                                        └── the next one fills while this one is being committed
 
 Events of many runs are decided and folded in memory, and their rows are committed together. After the commit, their
-decisions are carried out and their callers get a response. Does not know which interface a request came from, or how decisions are carried out.
+decisions are carried out and their callers get a response. Does not know which interface a request came
+from, or how decisions are carried out.
 
 Budget of the hot path, as shares of the total cost of a plain step: decide one fifth, fold one seventh, encoding
 and the door itself a tenth. `python -m bench w1_saturated` measures the total.
@@ -24,7 +25,7 @@ import msgspec
 from holdfast.deliveries.destinations import letters_of
 from holdfast.engine.codec import encode_parts, encode_row
 from holdfast.engine.decisions import Continue, Decision, FinishRun, OpenWait, Poll, StartAttempt, StopAttempt
-from holdfast.engine.effects import Effect, KeyWork, WaitWork
+from holdfast.engine.effects import Effect, KeyWork
 from holdfast.engine.events import (
     Adopted,
     AttemptReleased,
@@ -40,37 +41,37 @@ from holdfast.engine.events import (
     StepSucceeded,
     SuspectsTurn,
 )
-from holdfast.engine.state import Run
 from holdfast.engine.step import step
 from holdfast.errors import HoldfastError, NodeIsOver, StoreUnavailable
-from holdfast.plan.graph import Call, Plan
+from holdfast.runtime import resident_run
 from holdfast.runtime.clock import Clock
 from holdfast.runtime.committer import Committer
 from holdfast.runtime.fatal_runs import FatalRuns
+from holdfast.runtime.resident_run import (
+    ResidentRun,
+    key_entry,
+    may_evict,
+    needed_tools,
+    schedule_end,
+    wait_opened,
+    wake_at_of,
+)
 from holdfast.store.artefacts import named_in
 from holdfast.store.base import Fenced
 from holdfast.store.batch import Batch
 from holdfast.store.records import (
     Firing,
-    KeyEnd,
-    KeyName,
     NewRun,
     Request,
     RunChange,
-    ScheduleEnd,
     SetAside,
     WaitClosed,
-    WaitOpened,
 )
-from holdfast.values import TERMINAL, Millis, RunNo, Status
+from holdfast.values import TERMINAL, Millis, RunNo
 
 log = logging.getLogger("holdfast")
 
-EVICT_MS: Final = 5_000  # a run whose next timer is later than this is evicted
 ANY_TIME: Final = Millis(0)
-ERROR_CHARS_MAX: Final = 500  # of the last error that a schedule shows
-# a snapshot is due after this much journal, and after as much as the last snapshot has
-SNAPSHOT_BYTES: Final = 1024 * 1024
 
 KINDS: Final[dict[type, str]] = {kind: kind.__struct_config__.tag for kind in Event.__args__}
 
@@ -86,45 +87,6 @@ class FiringLost(HoldfastError):
     """The start of a scheduled run was refused: the schedule's cursor moved, or the occurrence already has a run."""
 
     code = "firing_lost"
-
-
-class ResidentRun:
-    """A run in memory, and what its row in the store will say once every submitted row is durable."""
-
-    __slots__ = (
-        "epoch",
-        "is_settled",
-        "journal_bytes",
-        "lacks_tool",
-        "needs",
-        "owned",
-        "plan",
-        "run",
-        "schedule",
-        "slot",
-        "snapshot_at",
-        "status",
-        "trace",
-    )
-
-    def __init__(self, run: Run, plan: Plan, *, owned: bool, status: Status | None, trace: str = "") -> None:
-        self.run, self.plan, self.owned, self.status = run, plan, owned, status
-        self.epoch = run.epoch  # of its owner: incremented when a run is loaded, and stored with its next row
-        self.trace = trace  # the traceparent with which it was started
-        self.schedule: str | None = None  # the schedule that started it, if it counts against a limit
-        self.slot = ""
-        self.needs: str | None = None
-        self.lacks_tool = False  # a step was given back because its tool is not registered here
-        # the row says that this process owns the run and that it is running, so it needs no update
-        self.is_settled = False
-        self.journal_bytes = 0
-        # bytes of journal since the last snapshot after which the next one is written
-        self.snapshot_at = SNAPSHOT_BYTES
-
-    @property
-    def bytes(self) -> int:
-        """Roughly how many bytes must be read to load it."""
-        return self.journal_bytes + self.run.kept_bytes + (self.run.shelf.bytes if self.run.signals else 0)
 
 
 Listener = Callable[[ResidentRun, Event, list[Decision]], None]
@@ -252,11 +214,11 @@ class Door:
         run, batch = resident.run, self._batch
         for effect in effects:
             if isinstance(effect, KeyWork):
-                batch.keys.append(_key_entry(resident, effect, at))
+                batch.keys.append(key_entry(resident, effect, at))
                 continue
             path, attempt, wait, outcome = effect
             if outcome is None:
-                batch.opened_waits.append(_opened(run, effect))
+                batch.opened_waits.append(wait_opened(run, effect))
             else:
                 batch.closed_waits.append(WaitClosed(at, outcome, run.no, path, attempt, wait.kind))
 
@@ -350,19 +312,19 @@ class Door:
 
     def _change(self, resident: ResidentRun, at: Millis) -> None:
         run = resident.run
-        needs, is_over = _needs(resident) if resident.lacks_tool else None, run.over
-        parked = is_over or (self.parks and _may_evict(run, at, needs))
+        needs, is_over = needed_tools(resident) if resident.lacks_tool else None, run.over
+        parked = is_over or (self.parks and may_evict(run, at, needs))
         resident.is_settled = run.status == "running" and not (parked or resident.lacks_tool)
         if run.status == resident.status and resident.owned and not parked:
             return
         finished_at = run.at if is_over else None
-        wake_at = _wake_at(run) if parked and not is_over else None
+        wake_at = wake_at_of(run) if parked and not is_over else None
         if is_over and run.destinations:
             self._batch.letters += letters_of(run)
         if is_over and self.ends is not None:
             self._batch.firings += self.ends(resident)
         if is_over and resident.schedule is not None and run.status != "cancelled":
-            self._batch.schedule_ends.append(_schedule_end(resident, resident.schedule))
+            self._batch.schedule_ends.append(schedule_end(resident, resident.schedule))
         self._batch.changes[run.no] = RunChange(
             run.status, not parked, run.epoch, wake_at, needs, finished_at
         )
@@ -371,7 +333,7 @@ class Door:
     def _snapshot(self, resident: ResidentRun) -> None:
         parts = encode_parts(resident.run)
         self._batch.snapshots.extend((resident.run.no, part, resident.run.seq, body) for part, body in parts)
-        resident.journal_bytes, resident.snapshot_at = 0, max(SNAPSHOT_BYTES, len(parts[0][1]))
+        resident.journal_bytes, resident.snapshot_at = 0, max(resident_run.SNAPSHOT_BYTES, len(parts[0][1]))
 
     # ------------------------------------------------------------------------------------------------- commits
 
@@ -505,7 +467,7 @@ class Door:
         """Evict a run that its last row released, unless a new event has been applied since."""
         if self.residents.get(resident.run.no) is resident and resident.run.no not in self._batch.changes:
             del self.residents[resident.run.no]
-            self.handler.parked(resident, _wake_at(resident.run))
+            self.handler.parked(resident, wake_at_of(resident.run))
 
     # ------------------------------------------------------------------------------------------ when it goes wrong
 
@@ -649,62 +611,6 @@ class Door:
 
 def _doing(event: Event) -> str:
     return f"{KINDS[type(event)]} {getattr(event, 'path', '')}".rstrip()
-
-
-def _opened(run: Run, work: WaitWork) -> WaitOpened:
-    path, attempt, wait, _ = work
-    detail = bytes(wait.detail).decode()
-    return WaitOpened(run.tenant, wait.kind, wait.name, run.no, path, attempt, wait.since, wait.until, detail)
-
-
-def _key_entry(resident: ResidentRun, work: KeyWork, at: Millis) -> tuple[KeyName, KeyEnd | None]:
-    """The change of a concurrency key: a step asks for it (no end), or releases it."""
-    run, scope = resident.run, "" if work.key.is_global else resident.run.id
-    name = KeyName(run.tenant, scope, work.key.text, run.no, work.path, at)
-    return name, None if work.asks else _left_behind(resident, work, at)
-
-
-def _left_behind(resident: ResidentRun, work: KeyWork, at: Millis) -> KeyEnd:
-    """What a step leaves to the next holder of its key: its output if it succeeded, otherwise nothing."""
-    if work.output is None:
-        return KeyEnd()
-    node = resident.plan.node(work.path)
-    ttl_ms = node.key.ttl_ms if isinstance(node, Call) and node.key is not None else None
-    return KeyEnd(bytes(work.output), None if ttl_ms is None else Millis(at + ttl_ms))
-
-
-def _schedule_end(resident: ResidentRun, schedule: str) -> ScheduleEnd:
-    run = resident.run
-    error = None
-    if run.status != "completed":
-        error = run.error.message[:ERROR_CHARS_MAX] if run.error is not None else run.status
-    return ScheduleEnd(run.no, run.tenant, schedule, resident.slot, error)
-
-
-def _needs(resident: ResidentRun) -> str | None:
-    """The tools that a run waits for; none if it also waits for something else."""
-    run = resident.run
-    if not run.active or run.over:
-        return None
-    targets = set()
-    for path, one in run.steps.items():
-        if one.state == "running" or one.state == "ready" and one.reason != "no_tool":
-            return None
-        if one.state == "ready":
-            targets.add(resident.plan.node(path).target)  # type: ignore[union-attr]  # only calls are given back
-    return msgspec.json.encode(sorted(targets)).decode() if targets else None
-
-
-def _wake_at(run: Run) -> Millis | None:
-    """When an evicted run is due. An accepted run that has not started is due at once, as soon as there is room for it."""
-    return run.wake_at if run.begun else run.at
-
-
-def _may_evict(run: Run, at: Millis, needs: str | None) -> bool:
-    if run.status not in ("waiting", "pending") and needs is None:
-        return False
-    wake_at = run.wake_at
-    return wake_at is None or wake_at - at > EVICT_MS
 
 
 def _no(entry: Entry) -> RunNo:

@@ -9,8 +9,9 @@ from holdfast.deliveries.outbox import Outbox
 from holdfast.execution.dispatcher import Dispatch
 from holdfast.runtime.alarms import Alarms
 from holdfast.runtime.clock import Clock
-from holdfast.runtime.door import Door, ResidentRun
+from holdfast.runtime.door import Door
 from holdfast.runtime.resident import Residents
+from holdfast.runtime.resident_run import ResidentRun
 from holdfast.runtime.waiters import Waiters, set_aside_error
 from holdfast.store.artefacts import Artefacts
 from holdfast.triggers.fires import Fires

@@ -13,9 +13,10 @@ import msgspec
 from holdfast.engine.events import Adopted, StepPaused
 from holdfast.errors import Refused
 from holdfast.execution.dispatcher import Dispatch
-from holdfast.runtime.door import Door, ResidentRun
+from holdfast.runtime.door import Door
 from holdfast.runtime.fatal_runs import FatalRuns
 from holdfast.runtime.resident import Residents
+from holdfast.runtime.resident_run import ResidentRun
 from holdfast.runtime.service import Service
 from holdfast.runtime.waiters import set_aside_error
 from holdfast.store.base import Store
@@ -51,9 +52,8 @@ class Ownership(Service):
         self.held: set[RunNo] = set()  # runs that a process may have died of: the others go first
         self._passed_over: list[RunNo] = []  # of these, what was left behind
         self._lane: str | None = None  # the attempt that an earlier process had under crash isolation
-        self._cursor: RunNo | None = RunNo(
-            0
-        )  # where the search for runs left behind is; None when it is over
+        # where the search for runs left behind is; None when it is over
+        self._cursor: RunNo | None = RunNo(0)
         self._more_due = False
 
     async def open(self, *, drive: bool) -> None:

@@ -13,11 +13,12 @@ from contextlib import contextmanager
 from typing import Final
 
 from holdfast.errors import Unavailable
-from holdfast.runtime.door import Door, ResidentRun
+from holdfast.runtime.door import Door
 from holdfast.runtime.fatal_runs import LOADED, LOADING, FatalRuns
 from holdfast.runtime.load import load_run
 from holdfast.runtime.plans import Plans
 from holdfast.runtime.remembered import Remembered
+from holdfast.runtime.resident_run import ResidentRun
 from holdfast.store.base import Store
 from holdfast.store.records import Stored
 from holdfast.values import RunNo

@@ -18,8 +18,9 @@ from holdfast.engine.events import (
     StepSucceeded,
 )
 from holdfast.execution.dispatcher import Dispatch
-from holdfast.runtime.door import Door, ResidentRun
+from holdfast.runtime.door import Door
 from holdfast.runtime.ownership import Ownership
+from holdfast.runtime.resident_run import ResidentRun
 from holdfast.runtime.service import Service
 from holdfast.values import RunNo
 

@@ -15,11 +15,12 @@ from holdfast.engine.events import CancelRequested, Event, SignalReceived
 from holdfast.errors import NotFound, RunIsOver, StoreUnavailable
 from holdfast.execution.outputs import Outputs
 from holdfast.runtime.alarms import Alarms
-from holdfast.runtime.door import Door, ResidentRun
+from holdfast.runtime.door import Door
 from holdfast.runtime.gate import Gate
 from holdfast.runtime.idempotency import Kept
 from holdfast.runtime.ownership import Ownership
 from holdfast.runtime.resident import Residents
+from holdfast.runtime.resident_run import ResidentRun
 from holdfast.runtime.signals import check_room
 from holdfast.runtime.starts import encoded
 from holdfast.runtime.waiters import set_aside_error

@@ -6,7 +6,7 @@ from holdfast import limits
 from holdfast.engine.events import SignalReceived
 from holdfast.engine.waits import would_keep
 from holdfast.errors import LimitExceeded
-from holdfast.runtime.door import ResidentRun
+from holdfast.runtime.resident_run import ResidentRun
 
 
 def check_room(resident: ResidentRun, signal: SignalReceived) -> None:

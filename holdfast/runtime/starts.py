@@ -21,12 +21,13 @@ from holdfast.engine.state import Run
 from holdfast.errors import InvalidInputs, LimitExceeded, NotFound, RunIsOpen
 from holdfast.plan.graph import Plan
 from holdfast.runtime.clock import Clock
-from holdfast.runtime.door import Door, ResidentRun
+from holdfast.runtime.door import Door
 from holdfast.runtime.gate import Gate
 from holdfast.runtime.idempotency import Requests, Started, checked_request_id, digest_of
 from holdfast.runtime.plans import Plans, Ready
 from holdfast.runtime.rerun import Again, restart
 from holdfast.runtime.resident import Residents
+from holdfast.runtime.resident_run import ResidentRun
 from holdfast.spec.labels import label_problem
 from holdfast.spec.notation import Definition, path_beside
 from holdfast.spec.problems import did_you_mean

@@ -7,9 +7,10 @@ from collections import Counter
 from typing import Final
 
 from holdfast.errors import EngineClosed, NodeIsOver, RunSetAside
-from holdfast.runtime.door import Door, ResidentRun
+from holdfast.runtime.door import Door
 from holdfast.runtime.gate import Gate
 from holdfast.runtime.resident import Residents
+from holdfast.runtime.resident_run import ResidentRun
 from holdfast.runtime.service import Service
 from holdfast.store.base import Store
 from holdfast.values import TERMINAL, RunNo

@@ -21,10 +21,11 @@ from holdfast.errors import StoreUnavailable, Unavailable
 from holdfast.execution.dispatcher import Dispatch
 from holdfast.runtime.alarms import Alarms
 from holdfast.runtime.clock import JUMP_MS_LEAST, Clock
-from holdfast.runtime.door import ANY_TIME, Door, ResidentRun
+from holdfast.runtime.door import ANY_TIME, Door
 from holdfast.runtime.fatal_runs import WATCHED_SECONDS
 from holdfast.runtime.ownership import Ownership
 from holdfast.runtime.resident import Residents
+from holdfast.runtime.resident_run import ResidentRun
 from holdfast.runtime.service import Service
 from holdfast.store.base import Store
 from holdfast.values import Millis, RunNo

@@ -17,7 +17,8 @@ import msgspec
 from holdfast.errors import HoldfastError, Unavailable
 from holdfast.runtime.clock import Clock
 from holdfast.runtime.committer import Committer
-from holdfast.runtime.door import Door, FiringLost, ResidentRun
+from holdfast.runtime.door import Door, FiringLost
+from holdfast.runtime.resident_run import ResidentRun
 from holdfast.runtime.starts import StartRun, Starts
 from holdfast.schedule.due import jitter_ms
 from holdfast.schedule.records import Cursor, Fire, Running

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, Protocol
 
-from holdfast.runtime.door import ResidentRun
+from holdfast.runtime.resident_run import ResidentRun
 from holdfast.runtime.service import Service
 from holdfast.spec.schedule import ScheduleSpec
 from holdfast.store.base import Store

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from holdfast.runtime.door import ResidentRun
+from holdfast.runtime.resident_run import ResidentRun
 from holdfast.signing import Capability, sealed
 from holdfast.store.base import Store
 

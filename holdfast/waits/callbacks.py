@@ -30,8 +30,9 @@ from holdfast.plan.answers import TASK_ID_CHARS_MAX, AnswerFailed, head_of, refu
 from holdfast.plan.graph import Call, Plan
 from holdfast.runtime.apart import yield_after
 from holdfast.runtime.clock import Clock
-from holdfast.runtime.door import Door, ResidentRun
+from holdfast.runtime.door import Door
 from holdfast.runtime.gate import Gate
+from holdfast.runtime.resident_run import ResidentRun
 from holdfast.runtime.runs import Runs
 from holdfast.runtime.service import Service
 from holdfast.runtime.waiters import Waiters

@@ -16,8 +16,9 @@ from urllib.parse import urlsplit
 from holdfast.engine.events import TimerFired
 from holdfast.plan.answers import AnswerFailed, later
 from holdfast.runtime.clock import Clock
-from holdfast.runtime.door import Door, ResidentRun
+from holdfast.runtime.door import Door
 from holdfast.runtime.places import Places, Slow
+from holdfast.runtime.resident_run import ResidentRun
 from holdfast.runtime.runs import Runs
 from holdfast.runtime.service import Service
 from holdfast.store.records import RunRow

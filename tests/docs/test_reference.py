@@ -31,7 +31,7 @@ REPORTING = {
     "wrong",
     "problem",
     "Problem",
-    "Misfit",
+    "Mismatch",
 }  # calls whose first argument is a code
 FAILING = {"Error", "ToolError", "FailStep"}
 

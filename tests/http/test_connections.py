@@ -25,7 +25,7 @@ CLIENTS = 200
 def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
     """Limits of time that are over at the next look, and a look at every turn of the loop."""
     with_limits(monkeypatch, head_secs_max=0, request_secs_max=0, stalled_secs_max=0)
-    monkeypatch.setattr(connections, "LOOK_SECS", 0.001)
+    monkeypatch.setattr(connections, "CHECK_SECS", 0.001)
 
 
 async def sent(ask: Asker, data: bytes) -> tuple[Reader, Writer]:

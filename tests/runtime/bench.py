@@ -14,8 +14,8 @@ from holdfast.embed import RunHandle
 from holdfast.runtime import compose
 from holdfast.runtime.clock import Clock
 from holdfast.runtime.compose import Options
-from holdfast.runtime.door import ResidentRun
 from holdfast.runtime.engine import Engine
+from holdfast.runtime.resident_run import ResidentRun
 from holdfast.runtime.starts import StartRun
 from holdfast.spec.notation import Definition
 from holdfast.spec.workflow import WorkflowSpec

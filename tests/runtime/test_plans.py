@@ -59,7 +59,7 @@ class Reading:
             self.calls.append(frame.f_code.co_name)
 
 
-READERS = {"look_at", "_built", "validate", "check", "canonical", "compile_definition", "to_data"}
+READERS = {"parsed", "_built", "validate", "check", "canonical", "compile_definition", "to_data"}
 
 
 @pytest.fixture

@@ -13,8 +13,8 @@ from holdfast import limits
 from holdfast.deliveries import outbox
 from holdfast.engine import codec as rows
 from holdfast.engine import draft
-from holdfast.runtime import door, timers
 from holdfast.runtime import ownership as owners
+from holdfast.runtime import resident_run, timers
 
 Knobs = tuple[tuple[Any, str, tuple[int, ...]], ...]
 
@@ -22,8 +22,8 @@ SMALL: Final[Knobs] = (
     (draft, "DECISIONS_MAX", (2, 3, 4, 6, 12)),
     (rows, "INLINE_BYTES_MAX", (60, 400)),
     (rows, "SNAPSHOT_PART_BYTES_MAX", (40, 300)),
-    (door, "SNAPSHOT_BYTES", (200, 1500)),
-    (door, "PARK_MS", (50, 1000)),
+    (resident_run, "SNAPSHOT_BYTES", (200, 1500)),
+    (resident_run, "EVICT_MS", (50, 1000)),
 )
 SMALL_FOR_WAITS: Final[Knobs] = (
     *SMALL,

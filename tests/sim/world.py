@@ -38,10 +38,10 @@ from holdfast.errors import (
     Unavailable,
 )
 from holdfast.plan.graph import Call
-from holdfast.runtime.door import ResidentRun
 from holdfast.runtime.load import load_run
 from holdfast.runtime.plans import Known, Ready
 from holdfast.runtime.rerun import Again
+from holdfast.runtime.resident_run import ResidentRun
 from holdfast.runtime.starts import RerunRun
 from holdfast.spec.inputs import Inputs
 from holdfast.store.batch import Batch

@@ -80,7 +80,7 @@ def test_a_file_that_is_there_is_never_touched(empty: Cli) -> None:
     (empty.folder / "tools.py").write_text("mine")
     done = empty.run("init")
     assert done.returncode == 2
-    assert "already there: tools.py" in done.stderr and "--force" in done.stderr
+    assert "already exist: tools.py" in done.stderr and "--force" in done.stderr
     assert [path.name for path in empty.folder.iterdir()] == ["tools.py"]
     assert (empty.folder / "tools.py").read_text() == "mine"
 

@@ -38,7 +38,7 @@ def taken_port() -> Iterator[int]:
 
 def test_a_server_says_where_it_is_and_what_to_try(cli: Cli) -> None:
     process = cli.start("up", "--port", "0", "--tools", "tools")
-    said = cli.until(process, "nothing is lost")
+    said = cli.until(process, "without losing anything")
     address = re.search(r"is up at (http://127\.0\.0\.1:\d+)", said)
     assert address is not None
     assert "local mode" in said and "holdfast.db; 0 open runs continue" in said

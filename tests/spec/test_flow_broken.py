@@ -83,7 +83,7 @@ ONE_MISTAKE: dict[str, Broken] = {
     "no nodes": Broken(without("nodes"), "missing_key", "/nodes", "add `nodes"),
     "nodes that are none": Broken(flow({}), "no_nodes", "/nodes", "add `nodes"),
     "nodes in a list": Broken(flow(nodes=None) | {"nodes": [CALL]}, "wrong_type", "/nodes", "key: value"),
-    "edges that are a mapping": Broken(flow() | {"edges": {}}, "wrong_type", "/edges", "in a line"),
+    "edges that are a mapping": Broken(flow() | {"edges": {}}, "wrong_type", "/edges", "on its own line"),
     "an unknown key": Broken(flow(edge=[]), "unknown_key", "/edge", "did you mean edges?"),
     "a key of the steps notation": Broken(flow(steps=[]), "unknown_key", "/steps", "known keys are"),
     "an input of an unknown type": Broken(

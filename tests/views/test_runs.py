@@ -349,7 +349,7 @@ async def test_workflows_are_shown_with_the_release_that_their_name_means(tmp_pa
         assert [(view.workflow.name, view.release) for view in views] == [("empty", None), ("n", release)]
         assert views[1].workflow.description == "does it"
         assert (await services.queries.workflow(T, flow_id)).workflow.name == "empty"
-        with pytest.raises(NotFound, match="nothing published"):
+        with pytest.raises(NotFound, match="no published release"):
             await services.queries.definition(T, "empty")
 
 

@@ -133,7 +133,7 @@ def _take(draft: Draft, frame: str, path: str, action: str, to: str) -> None:
 def end_nested_late(draft: Draft, path: str) -> None:
     node = draft.plan.node(path)
     assert isinstance(node, Nested) and node.timeout_ms is not None
-    message = f"{node.what} {node.workflow} was not over after {node.timeout_ms / 1000:g} s"
+    message = f"{node.what} {node.workflow} did not finish within {node.timeout_ms / 1000:g} s"
     stop(draft, path, Error(node.late, message, path))
 
 
@@ -345,7 +345,7 @@ def arm_deadline(draft: Draft, timeout_ms: int) -> None:
 def end_late(draft: Draft) -> None:
     """Stop a run that has timed out: nothing of it starts any more."""
     seconds = (draft.plan.timeout_ms or 0) / 1000
-    stop(draft, "", Error("run_timeout", f"the run was not over after {seconds:g} s"))
+    stop(draft, "", Error("run_timeout", f"the run did not finish within {seconds:g} s"))
 
 
 def interrupt(draft: Draft, why: str) -> None:

@@ -28,7 +28,7 @@ from holdfast.spec.schedule import ScheduleSpec
 from holdfast.store.base import Store
 from holdfast.store.batch import Batch
 from holdfast.store.records import Firing, LedgerEntry, LedgerKey, LedgerOutcome, LedgerRow, ScheduleState
-from holdfast.triggers.deciding import LOOK_AGAIN_MS, PAGE, Decided, Deciding
+from holdfast.triggers.deciding import QUERY_AGAIN_MS, PAGE, Decided, Deciding
 from holdfast.triggers.rows import Key, entry, key_of
 from holdfast.triggers.sinks import InFlight, Offer, SinkFailed, fire_of
 from holdfast.triggers.starting import Occasion, check_strict, detail_of, known, reason_of, warnings_of
@@ -190,7 +190,7 @@ class Handover(Deciding):
                 return await self._committer.commit(batch)
             except Unavailable as error:
                 log.warning("a fire of schedule %s is not recorded yet: %s", fire.key[1], error)
-                if await self._is_closed_within(LOOK_AGAIN_MS / 1_000):
+                if await self._is_closed_within(QUERY_AGAIN_MS / 1_000):
                     return
 
     def _note_lateness(self, fire: _Fire) -> None:

@@ -113,7 +113,7 @@ class SinkScheduler:
         """Commits fail for now. Decisions are made again when they work."""
 
     def restored(self) -> None:
-        self.fires.look()
+        self.fires.query()
 
     def over(self, error: BaseException) -> None:
         """This process may write nothing more."""

@@ -369,7 +369,7 @@ async def test_a_run_past_its_deadline_fails_with_kind_run_timeout(tmp_path: Pat
         run = await engine.begin(
             "name: n\ntimeout_secs: 30\nsteps: [{id: a, tool: hangs, retry: {max_attempts: 9}}]"
         )
-        with pytest.raises(RunFailed, match="not finished after 30 s") as caught:
+        with pytest.raises(RunFailed, match="not finish within 30 s") as caught:
             await clock().until(run.result(), at_most=32)
         assert caught.value.error.kind == "run_timeout"
 

@@ -67,10 +67,10 @@ class Timers:
     def disarm(self, no: RunNo) -> None:
         self._armed.pop(no, None)
 
-    def parked_until(self, at: Millis | None) -> None:
+    def due_in_store(self, at: Millis | None) -> None:
         """A run in the store is due at `at`: query the store by then. None: no run in the store is due at any time."""
-        if at is not None and (self._parked is None or at < self._parked):
-            self._parked = at
+        if at is not None and (self._in_store is None or at < self._in_store):
+            self._in_store = at
             self._sleep()
         elif at is None and self._next() is None:
             self._awake_at = None  # a jump until the next deadline concerns nothing

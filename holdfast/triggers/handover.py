@@ -28,7 +28,7 @@ from holdfast.spec.schedule import ScheduleSpec
 from holdfast.store.base import Store
 from holdfast.store.batch import Batch
 from holdfast.store.records import Firing, LedgerEntry, LedgerKey, LedgerOutcome, LedgerRow, ScheduleState
-from holdfast.triggers.deciding import QUERY_AGAIN_MS, PAGE, Decided, Deciding
+from holdfast.triggers.deciding import PAGE, QUERY_AGAIN_MS, Decided, Deciding
 from holdfast.triggers.rows import Key, entry, key_of
 from holdfast.triggers.sinks import InFlight, Offer, SinkFailed, fire_of
 from holdfast.triggers.starting import Occasion, check_strict, detail_of, known, reason_of, warnings_of

@@ -128,10 +128,10 @@ async def test_a_machine_that_is_suspended_between_a_timer_and_its_query_has_sle
     work = engine.fake_tool("work")
     opened = await put(engine, cron())
     opened.fires.timers.sleep_seconds_max = 1.0
-    opened.fires.timers._look = lambda: None  # the timer has rung, and the query has not begun
+    opened.fires.timers._query = lambda: None  # the timer has rung, and the query has not begun
     await engine.advance(seconds=41)
     engine.clock.wall_offset_ms += 600_000
-    opened.fires.look()
+    opened.fires.query()
     await engine.advance()
     assert minutes(work.calls) == ["22:14"]  # 22:24 is only late, and a run is open when it is decided
     assert [row.reason for row in await ledger(engine) if row.outcome == "skipped"][:1] == ["missed"]

@@ -296,7 +296,7 @@ class Dispatch(Service):
         """How a tool, in any thread, reports logs and progress of its attempt. Without readers it costs nothing."""
         loop = asyncio.get_running_loop()
 
-        def tell(kind: str, data: dict[str, Any]) -> None:
+        def emit(kind: str, data: dict[str, Any]) -> None:
             if kind == "log":
                 self.logs.say(attempt, data.get("stream", "info"), _line(data))
             if self.hearers:

@@ -22,7 +22,7 @@ LOCAL_ID: Final = "local"
 _BEARER: Final = "bearer"
 
 
-NOBODY: Final = Principal(DEFAULT_TENANT, frozenset())  # the caller of an open route of a guarded server
+ANONYMOUS: Final = Principal(DEFAULT_TENANT, frozenset())  # the caller of an open route of a guarded server
 LOCAL: Final = Principal(DEFAULT_TENANT, EVERYTHING, LOCAL_ID)
 BOOTSTRAP: Final = Principal(DEFAULT_TENANT, EVERYTHING, BOOTSTRAP_ID)
 

@@ -18,7 +18,7 @@ from holdfast import limits
 from holdfast.api.principal import Principal
 from holdfast.config import Settings
 from holdfast.errors import Forbidden, MisdirectedRequest, TooManyRequests, Unauthorised
-from holdfast.http.auth import LOCAL, NOBODY, Keys
+from holdfast.http.auth import ANONYMOUS, LOCAL, Keys
 
 LOOPBACK_NAMES: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 EVERY_ADDRESS: Final = frozenset({"0.0.0.0", "::"})

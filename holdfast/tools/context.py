@@ -174,7 +174,7 @@ class Context:
                 for name, part in self._in_line(kind, data).items()
             }
         if kind == "log" and "stream" not in data and log.isEnabledFor(logging.INFO):
-            told = "".join(f" {name}={value}" for name, value in data["fields"].items())
+            fields = "".join(f" {name}={value}" for name, value in data["fields"].items())
             about = {"run_id": self.run_id, "step": self.path, "attempt": self.attempt, "said": data}
             log.info("run %s: step %s: %s%s", self.run_id, self.path, data["message"], fields, extra=about)
         if self._emit is not None:

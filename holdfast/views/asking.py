@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from holdfast.errors import RunSetAside, Unavailable
-from holdfast.runtime.door import ResidentRun
+from holdfast.runtime.resident_run import ResidentRun
 from holdfast.values import TERMINAL, RunNo
 from holdfast.views.events import Feed
 from holdfast.views.explain import Wait

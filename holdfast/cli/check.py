@@ -22,9 +22,9 @@ from holdfast.spec import flow_nodes, steps
 from holdfast.spec.catalog import WorkflowCatalog
 from holdfast.spec.conversions import UNKNOWN
 from holdfast.spec.flow import FlowSpec
-from holdfast.spec.notation import Definition, looked_at
+from holdfast.spec.notation import Definition, checked
 from holdfast.spec.problems import Report, Where, did_you_mean, nearest, quoted
-from holdfast.spec.read import Document, look_at, text_of
+from holdfast.spec.read import Document, parsed, text_of
 from holdfast.spec.schedule import (
     ScheduleSpec,
     check_together,
@@ -80,7 +80,7 @@ def _checked(file: Path, known: Collection[str] | None, settings: Settings) -> C
 
 def _read(file: Path, known: Collection[str] | None, settings: Settings, text: str | bytes) -> Checked:
     """What is found in the text of a file; raises InvalidSpec with every problem of one that cannot be used."""
-    document = look_at(text, str(file))
+    document = parsed(text, str(file))
     if is_schedule_file(file.name) or holds_schedules(document.data):
         return _of_schedules(file, document)
     return _of_workflow(file, document, known, settings)

@@ -16,7 +16,7 @@ from holdfast.errors import InvalidSpec, LimitExceeded, Problem
 from holdfast.ops.skills import SKILL
 from holdfast.spec.conversions import UNKNOWN
 from holdfast.spec.edit import Edited, edited
-from holdfast.spec.read import look_at, text_of, write
+from holdfast.spec.read import parsed, text_of, write
 from holdfast.spec.repair import Repaired, repaired
 
 
@@ -49,7 +49,7 @@ def fix(file: Path, read: Read, *, is_sure: bool) -> None:
 
 def _repaired(text: bytes, read: Read) -> Repaired:
     try:
-        data: Any = look_at(text).data
+        data: Any = parsed(text).data
     except InvalidSpec:
         data = UNKNOWN
     return repaired(data, _problems(read, text), lambda changed: _problems(read, write(changed)))

@@ -150,7 +150,7 @@ class Whole(NamedTuple):
         which = f" ({limits.met(str(self.limit))})" if is_set and value > high else ""
         message = f"{key} must be from {self.low:,} to {high:,}, not {quoted_number(value)}{which}"
         near = min(max(value, self.low), high)
-        fields.wrong(fields.misfit, key, message, f"write a number from {self.low:,} to {high:,}", near)
+        fields.wrong(fields.wrong_code, key, message, f"write a number from {self.low:,} to {high:,}", near)
         return None
 
     def schema(self) -> Schema:
@@ -167,7 +167,7 @@ class Seconds(NamedTuple):
             which = f" ({limits.met('timeout_secs_max')})" if value > high else ""
             message = f"{key} must be more than 0 and at most {high:,}, not {quoted_number(value)}{which}"
             patch = replace((*fields.at, key), high) if value > high else drop((*fields.at, key))
-            fields.wrong(fields.misfit, key, message, "write seconds, or leave it out", patch=patch)
+            fields.wrong(fields.wrong_code, key, message, "write seconds, or leave it out", patch=patch)
             return None
         return float(value)
 

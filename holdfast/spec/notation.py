@@ -16,7 +16,7 @@ from holdfast.spec import flow, workflow
 from holdfast.spec.conversions import UNKNOWN
 from holdfast.spec.flow import FlowSpec
 from holdfast.spec.problems import Report
-from holdfast.spec.read import SPEC_SUFFIXES, Document, look_at, plain_from, text_of
+from holdfast.spec.read import SPEC_SUFFIXES, Document, parsed, plain_from, text_of
 from holdfast.spec.repair import Repaired, repaired
 from holdfast.spec.workflow import WorkflowSpec
 
@@ -71,7 +71,7 @@ class Examined(NamedTuple):
     notes: Sequence[Problem] = ()
 
 
-def looked_at(
+def checked(
     document: Document, template_env: Collection[str], judge: Judge
 ) -> tuple[Definition, Sequence[Problem]]:
     """A definition as far as it can be read, with every problem of it."""
@@ -88,7 +88,7 @@ def examined(
     data: Any = UNKNOWN
     try:
         if isinstance(given, str | bytes):
-            document = look_at(given, source)
+            document = parsed(given, source)
             report, data = Report(document, source), document.data
         else:
             data = plain_from(given, source)

@@ -34,7 +34,7 @@ from holdfast.spec.names import check_name
 from holdfast.spec.patch import NO_PATCH, Patch, drop, move, put, replace
 from holdfast.spec.problems import Fields, Report, Where, did_you_mean, nearest, quoted, type_name
 from holdfast.spec.problems import meant as meant_word
-from holdfast.spec.read import PROBLEMS_MAX, Document, look_at, plain_from, pointer_to, text_of
+from holdfast.spec.read import PROBLEMS_MAX, Document, parsed, plain_from, pointer_to, text_of
 from holdfast.spec.repairs import Source, name_from, patch_for
 from holdfast.spec.schedule_keys import (
     CALENDAR_KEYS,

@@ -55,7 +55,7 @@ def step_of_text(data: Any) -> Any:
 
 def kind_told_by(keys: Collection[str]) -> str | None:
     """The kind that the keys of a step belong to."""
-    told = [kind for kind, rules in KINDS.items() if rules.is_told_by(keys)]
+    told = [kind for kind, rules in KINDS.items() if rules.is_identified_by(keys)]
     return next(
         iter([*told, *(kind for kind, rules in KINDS.items() if any(key in rules.keys for key in keys))]),
         None,

@@ -50,7 +50,7 @@ def definition_from(data: Any, report: Report, record: type[AnyDefinition]) -> A
         near = {"name": default_name(report.source), "steps": data} if isinstance(data, list) else UNKNOWN
         report.add("wrong_type", (), f"a workflow must be a mapping, not {type_name(data)}", hint, near=near)
         raise report.refusal()
-    fields = Fields(report, data, (), misfit="invalid_policy")
+    fields = Fields(report, data, (), wrong_code="invalid_policy")
     # That there are no steps is a matter of contents, for which there are better words.
     fields.expect(
         SPEC_KEYS,
@@ -112,7 +112,7 @@ def _read_step(report: Report, data: Any, at: Where) -> WorkflowStep:
         return WorkflowStep("", "parallel", _HOLE)
     step_id = data.get("id")
     who = f"step {quoted(step_id)}: " if step_id else ""
-    fields = Fields(report, data, at, who, misfit="invalid_policy")
+    fields = Fields(report, data, at, who, wrong_code="invalid_policy")
     if (inner := wrapped_step(data, _keys_of_all())) is not None:
         (name,) = data
         message = f"unknown key {quoted(name)}"
@@ -192,8 +192,8 @@ def _silent_kind(fields: Fields) -> str | None:
 
 
 def _hint_of_kind(keys: Collection[str]) -> str:
-    told = kind_told_by(keys)
-    return f"did you mean kind: {told}?" if told else f"the kinds are {', '.join(KINDS)}"
+    likely = kind_told_by(keys)
+    return f"did you mean kind: {likely}?" if likely else f"the kinds are {', '.join(KINDS)}"
 
 
 _KIND_WORDS: Final = frozenset({"kind", *(first for first, *_ in IMPLIED_KINDS.values())})

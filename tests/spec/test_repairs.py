@@ -10,7 +10,7 @@ import pytest
 from holdfast.errors import InvalidSpec, Problem
 from holdfast.spec.notation import definition_from, examined, repair
 from holdfast.spec.patch import PatchError, applied
-from holdfast.spec.read import look_at, write
+from holdfast.spec.read import parsed, write
 from holdfast.spec.repair import repaired
 from holdfast.spec.schedule import schedules_from_text
 from tests.spec.broken_specs import GRAPHS, SCHEDULES, STEPS
@@ -54,7 +54,7 @@ def test_a_broken_schedule_file_is_valid_after_the_offered_patches(name: str) ->
     text = SCHEDULES[name]
     problems = _schedule_problems(text)
     assert problems, "it is not broken"
-    mended = repaired(look_at(text).data, problems, lambda data: _schedule_problems(write(data)))
+    mended = repaired(parsed(text).data, problems, lambda data: _schedule_problems(write(data)))
     assert not mended.problems, mended.problems
 
 
@@ -89,7 +89,7 @@ def test_a_repair_keeps_what_was_meant(text: str, expected: dict[str, Any]) -> N
 
 def test_data_gets_the_same_patches_as_text() -> None:
     text = "name: w\nsteps: [{id: a, tol: fetch, args: {x: '{{ inputs.x | upper }}'}}]\n"
-    of_text, of_data = examined(text), examined(look_at(text).data)
+    of_text, of_data = examined(text), examined(parsed(text).data)
     assert [problem.patch for problem in of_text.problems] == [problem.patch for problem in of_data.problems]
 
 

@@ -16,7 +16,7 @@ from holdfast.api.principal import Principal
 from holdfast.api.services import Services
 from holdfast.api.types import fault_of
 from holdfast.errors import HoldfastError, InvalidRequest, NotFound, Unauthorised
-from holdfast.http.auth import LOCAL, NOBODY
+from holdfast.http.auth import ANONYMOUS, LOCAL
 from holdfast.http.request import Receive, Scope
 from holdfast.http.table import SCOPES, Ask, Method, Route
 
@@ -99,7 +99,7 @@ class Mount:
     def _admits(self, ask: Ask) -> None:
         """Every caller of a guarded server has a key, and where an issuer is configured, a token; which scope it needs is known
         once the method is."""
-        if ask.principal is NOBODY or self._oauth is not None and ask.principal is LOCAL:
+        if ask.principal is ANONYMOUS or self._oauth is not None and ask.principal is LOCAL:
             raise Unauthorised("a key is needed here; send it as `Authorization: Bearer hf_…`")
 
     def _route(self, method: Method) -> Route:

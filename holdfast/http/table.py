@@ -115,8 +115,8 @@ class Route(msgspec.Struct, frozen=True, gc=False):
     # answer, if the sender may not send one; gives Signed if that depends on the body; None if the body is accepted.
     admits: Callable[[Ask], Reply | Response | Signed | None] | None = None
     body_optional: bool = False  # an empty body stands for the type's defaults
-    # A POST with the same Idempotency-Key is handled once. Of the worker protocol only this process knows the responses: polls and
-    # heartbeats must not write, and jobs contain secrets. "none": the header has no meaning in the protocol of this route.
+    # A POST with the same Idempotency-Key is handled once. "recent": only this process knows the responses, for requests that
+    # must not write, such as polls and heartbeats, or whose response contains secrets. "none": the header has no meaning in the protocol of this route.
     replies: Literal["stored", "recent", "none"] = "stored"
     conceals: str = ""  # a member of the first response that must not be stored: it is null in repeated ones
     # The JSON of an error, if it differs from /api/v1.

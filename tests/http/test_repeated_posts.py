@@ -196,6 +196,14 @@ async def backfill(at: World) -> Sent:
     return Sent(f"{await schedule(at)}/backfill", body, {**body, "preview": True})
 
 
+async def validate(at: World) -> Sent:
+    return Sent("/api/v1/validate", ECHO, GATE)
+
+
+async def plan(at: World) -> Sent:
+    return Sent("/api/v1/plan", {"spec": ECHO}, {"spec": GATE})
+
+
 async def worker_heartbeat(at: World) -> Sent:
     await at.made("/api/v1/workers", WORKER)
     return Sent("/api/v1/workers/w/heartbeat", {"load": 1}, {"load": 2})
@@ -246,12 +254,14 @@ SENT: dict[str, Callable[[World], Awaitable[Sent]]] = {
     "/register": register_by_seed,
     "/heartbeat": heartbeat_by_seed,
 }
-# A poll or heartbeat must not write, so the responses to these are only known to the process that gave them.
-OF_WORKERS: dict[str, Callable[[World], Awaitable[Sent]]] = {
+# These must not write, so the responses to them are only known to the process that gave them.
+UNWRITTEN: dict[str, Callable[[World], Awaitable[Sent]]] = {
     "/api/v1/workers/{id}/heartbeat": worker_heartbeat,
     "/api/v1/assignments/poll": poll,
     "/api/v1/assignments/{id}/heartbeat": job_heartbeat,
     "/api/v1/assignments/{id}/complete": complete,
+    "/api/v1/validate": validate,
+    "/api/v1/plan": plan,
 }
 ELSEWHERE = {
     "/api/v1/keys",  # below
@@ -263,7 +273,7 @@ ELSEWHERE = {
 
 def test_every_post_says_here_how_it_is_repeated() -> None:
     posts = {_plain(route) for route in ROUTES if route.method == "POST"}
-    assert posts - SENT.keys() - ELSEWHERE - OF_WORKERS.keys() == set()
+    assert posts - SENT.keys() - ELSEWHERE - UNWRITTEN.keys() == set()
 
 
 def _plain(route: Route) -> str:
@@ -289,13 +299,13 @@ async def test_a_post_under_its_key_returns_the_first_response_byte_for_byte(
         assert (await at.ask("POST", sent.path, sent.other, "one"))[0] == 422
 
 
-@pytest.mark.parametrize("route", OF_WORKERS)
-async def test_a_post_of_a_worker_under_its_key_returns_the_first_response_and_writes_none_of_it(
+@pytest.mark.parametrize("route", UNWRITTEN)
+async def test_a_post_that_must_not_write_returns_the_first_response_and_writes_none_of_it(
     tmp_path: Path, route: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HOLDFAST_SECRET_LOCK", "open-sesame-1234")
     async with world(tmp_path) as at:
-        sent = await OF_WORKERS[route](at)
+        sent = await UNWRITTEN[route](at)
         first = await at.ask("POST", sent.path, sent.body, "one")
         assert first[0] == 200, first
         assert await at.ask("POST", sent.path, sent.body, "one") == first

@@ -54,7 +54,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         media=(JSON, YAML),
         query=NoQuery,
         answer=Validation,
-        replies="none",
+        replies="recent",
     ),
     Route(
         "POST",
@@ -67,6 +67,6 @@ ROUTES: Final[tuple[Route, ...]] = (
         query=NoQuery,
         answer=Plan,
         errors=("invalid_spec", "invalid_inputs", "limit_exceeded"),
-        replies="none",
+        replies="recent",
     ),
 )

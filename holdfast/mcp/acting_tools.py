@@ -42,6 +42,9 @@ class Run(Arguments, frozen=True, kw_only=True):
     ) = None
     inputs: Inputs = msgspec.field(default_factory=dict)
     parent_job_id: str | None = None
+    plan_hash: (
+        Annotated[str, msgspec.Meta(description="Start only if the plan still has this hash.")] | None
+    ) = None
     wait_secs: WaitSecs | None = None
 
 
@@ -49,7 +52,7 @@ async def run(asked: Asked) -> Result | dict[str, Any]:
     wanted: Run = asked.arguments
     try:
         what: Any = await _meant(asked, wanted)
-        start = Start(what, wanted.inputs, wanted.parent_job_id)
+        start = Start(what, wanted.inputs, wanted.parent_job_id, plan_hash=wanted.plan_hash)
         return await asked.desk.calls.call(
             asked.talk,
             start,

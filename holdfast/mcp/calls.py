@@ -47,6 +47,7 @@ class Start(msgspec.Struct, frozen=True):
     inputs: Mapping[str, Any]
     parent_job_id: str | None = None
     labels: Mapping[str, str] = {}
+    plan_hash: str | None = None  # the run starts only if its plan still has this hash
 
 
 class Calls:
@@ -85,6 +86,7 @@ class Calls:
             labels=start.labels,
             parent_job_id=start.parent_job_id,
             trace=talk.caller.traceparent or "",
+            plan_hash=start.plan_hash,
         )
         return row.id
 

@@ -10,8 +10,8 @@ from uuid import UUID
 
 import msgspec
 
-from holdfast.api import present, present_schedules
-from holdfast.errors import InvalidSpec, NotFound
+from holdfast.api import present, present_plans, present_schedules
+from holdfast.errors import NotFound
 from holdfast.mcp.answers import Result, budget_of, refused
 from holdfast.mcp.sees import sees_of
 from holdfast.mcp.status import s1_status
@@ -224,12 +224,28 @@ class Validate(Arguments, frozen=True, kw_only=True):
 
 
 async def validate(asked: Asked) -> Result:
-    """Every problem at once, each with its place, a hint and, where there is one, the patch that mends it."""
-    try:
-        spec = await asked.services.commands.read(asked.arguments.spec)
-        spec.validate(asked.services.settings.template_env)
-    except InvalidSpec as error:
-        said = refused(error).data
-        return Result({"valid": False, **said})
-    notes = [msgspec.to_builtins(note) for note in spec.notes]
-    return Result({"valid": True, "name": spec.name, "notes": notes})
+    """Every problem at once, each with its place, a hint and, where a repair is known, the JSON Patch that makes it."""
+    found = await asked.services.commands.validate(asked.tenant, asked.arguments.spec)
+    said: dict[str, Any] = msgspec.to_builtins(present_plans.validation(found))
+    plan = said.pop("plan", None)
+    return Result({**said, "plan_hash": None if plan is None else plan["plan_hash"]})
+
+
+class Plan(Arguments, frozen=True, kw_only=True):
+    spec: Annotated[Any, msgspec.Meta(description="A workflow as YAML text or as an object.")] = msgspec.UNSET
+    workflow: (
+        Annotated[str, msgspec.Meta(description="Instead of spec: the name of a published workflow.")] | None
+    ) = None
+
+
+async def plan(asked: Asked) -> Result:
+    """What a run would do: steps, the tools that they call, which of them destroy something. Nothing is stored or executed."""
+    wanted: Plan = asked.arguments
+    what: Any = (
+        await asked.services.commands.read(wanted.spec) if wanted.workflow is None else wanted.workflow
+    )
+    if isinstance(what, str) and not (asked.desk.catalogue.sees(what) and sees_of(asked.talk)(what)):
+        raise NotFound(f"there is no workflow {what!a} here")
+    return Result(
+        msgspec.to_builtins(present_plans.plan(await asked.services.commands.plan_of(asked.tenant, what)))
+    )

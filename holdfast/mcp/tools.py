@@ -60,6 +60,12 @@ TOOLS: Final = (
         read.Validate, READS, read.validate, read.spec_refusal,
     ),
     Tool(
+        "workflows_plan", "read", "Show what a workflow would do",
+        "The steps of a workflow, the tools that they call, which of them are destructive, and a plan_hash that workflows_run"
+        " can require. Runs nothing.",
+        read.Plan, READS, read.plan, read.spec_refusal,
+    ),
+    Tool(
         "workflows_explain", "read", "Explain a run",
         "Why a run failed or does not go on, what would unblock it, and which schedule started it.",
         read.OneRun, READS, read.explain, read.id_refusal,

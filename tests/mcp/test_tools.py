@@ -36,7 +36,7 @@ def test_every_tool_has_a_scope_annotations_and_a_schema(tool: Any) -> None:
 def test_the_tools_have_the_agreed_names() -> None:
     assert set(BY_NAME) >= {
         "workflows_run", "workflows_get_status", "workflows_cancel", "workflows_lookup", "workflows_resume",
-        "workflows_rerun", "workflows_approve", "workflows_signal", "workflows_validate", "workflows_explain",
+        "workflows_rerun", "workflows_approve", "workflows_signal", "workflows_validate", "workflows_explain", "workflows_plan",
         "runs_list", "schedules_list", "schedules_fire",
     }  # fmt: skip
 
@@ -221,9 +221,31 @@ async def test_a_signal_reaches_the_step_that_waits_for_it(ask: Asker) -> None:
 
 async def test_validation_reports_problems_or_says_valid(ask: Asker) -> None:
     good = (await ask.tool("workflows_validate", {"spec": ADD}))["structuredContent"]
-    assert (good["valid"], good["name"]) == (True, "x")
+    assert good["valid"] is True and good["plan_hash"]
     bad = (await ask.tool("workflows_validate", {"spec": "name: x\nsteps: []\n"}))["structuredContent"]
-    assert bad["valid"] is False and bad["details"]
+    assert bad["valid"] is False and bad["problems"]
+
+
+async def test_problems_come_with_the_patch_that_repairs_them(ask: Asker) -> None:
+    broken = {"name": "x", "steps": [{"id": "a", "tool": "echo", "argz": {"value": 7}}]}
+    said = (await ask.tool("workflows_validate", {"spec": broken}))["structuredContent"]
+    assert said["valid"] is False and said["patch"] and said["left"] == []
+    assert (await ask.tool("workflows_run", {"spec": said["repaired"]}))["structuredContent"] == {"a": 7}
+    refused = (await ask.tool("workflows_run", {"spec": broken}))["structuredContent"]
+    assert refused["details"][0]["patch"]
+
+
+async def test_a_plan_runs_nothing_and_its_hash_can_be_required(ask: Asker) -> None:
+    plan = (await ask.tool("workflows_plan", {"spec": ADD}))["structuredContent"]
+    assert [one["name"] for one in plan["tools"]] == ["echo"]
+    assert (await ask.tool("runs_list"))["structuredContent"]["runs"] == []
+    given = {"spec": ADD, "plan_hash": plan["plan_hash"]}
+    assert (await ask.tool("workflows_run", given))["structuredContent"] == {"a": 7}
+    result = await ask.tool("workflows_run", {**given, "plan_hash": "0" * 64})
+    assert result["isError"] is True
+    assert len((await ask.tool("runs_list"))["structuredContent"]["runs"]) == 1
+    published = (await ask.tool("workflows_plan", {"workflow": "hello"}))["structuredContent"]
+    assert published["workflow"] == "hello"
 
 
 async def test_large_answers_come_in_parts(ask: Asker) -> None:

@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from tests.sim import pure, races, waits_world, world
+from tests.sim import pure, races, schedule_world, waits_world, world
 
 # The woven ones have idempotency keys on their steps, workflows nested in their workflows, and runs done again; those of
 # graphs have graphs in place of steps.
@@ -24,6 +24,7 @@ LAYERS: Final[dict[str, Callable[..., Any]]] = {
     "world-woven": partial(world.simulate, kind="woven"),
     "world-graph": partial(world.simulate, kind="graph"),
     "world-waits": waits_world.simulate,
+    "world-schedules": schedule_world.simulate,
     "races": races.simulate,
 }
 REGRESSIONS: Final = Path(__file__).with_name("regressions.txt")
@@ -51,6 +52,15 @@ MUST_HAPPEN: Final[dict[str, tuple[str, ...]]] = {
         "interrupted",
     ),
 }  # fmt: skip
+MUST_HAPPEN["world-schedules"] = (
+    "crash", "crash at a handle", "crash before the commit", "crash after the commit, before anyone knew", "frozen",
+    "takeover from a live node", "stale node goes on", "stale commit refused", "database away", "commit failed",
+    "slow commit", "clock set back", "clock set forward", "machine suspended", "graceful close", "change refused",
+    "paused", "resumed", "edited", "backfilled", "fired", "catch-up", "skipped: overlap", "skipped: missed",
+    "skipped: paused", "skipped: excluded", "skipped: dst_gap", "skipped: max_catchup", "delivery fired",
+    "delivery buffered", "delivery skipped", "source fired", "file fired", "run fired", "skip", "buffer_one",
+    "buffer_all", "cancel_previous", "allow", "run_once", "run_all",
+)  # fmt: skip
 MUST_HAPPEN["pure-woven"] = (
     *MUST_HAPPEN["pure"],
     "key granted", "key held", "key answered", "key conflict", "a rival lets a key go", "nested over", "nested deadline",

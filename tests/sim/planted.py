@@ -347,6 +347,15 @@ BUGS: Final = (
         "        new.tried[:0] = old.tried\n", ""),
     Bug("one result that cannot be written ends the telling", "world-waits", "deliveries/outbox.py",
         "            except Exception:  # noqa: BLE001  # it is kept", "            except TimeoutError:  # it is kept"),
+    # ------------------------------------------------------------------------------------------------- schedules
+    Bug("cursor and run are two commits", "world-schedules", "triggers/fires.py",
+        "return one.firing(entry(one.key, occasion.by, \"fired\", reason, new.created_at, detail, new), run=new)",
+        "asyncio.get_running_loop().create_task(self.commit([one.firing()]))\n"
+        "        return Firing((entry(one.key, occasion.by, \"fired\", reason, new.created_at, detail, new),), no=new.no)"),
+    Bug("the grace counts from when the engine comes to it", "world-schedules", "schedule/due.py",
+        "        for outage in self.outages:\n            until = outage.woke_at - grace - 1\n",
+        "        if self.now - tick.at > grace:\n            return self.now\n"
+        "        for outage in self.outages:\n            until = outage.woke_at - grace - 1\n"),
 )  # fmt: skip
 
 

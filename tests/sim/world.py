@@ -175,7 +175,7 @@ class SimStore(SqliteStore):
         elif isinstance(answers[0], NodeIsOver):
             world.counts["stale commit refused"] += 1
         else:
-            world.guarded(lambda: hold(False, "the store takes every batch of its owner", repr(answers[0])))
+            world.guarded(partial(world.not_taken, batch, answers[0]))
         if world.faulty("crash in commit", crash_rate):
             world.counts["crash after the commit, before anyone knew"] += 1
             return world.crash(node)
@@ -198,7 +198,7 @@ class SimNode:
         resident_max = rng.choice((1, 2)) if "few residents" in world.faults else 20_000
         registry = Registry([Tool(tool, name) for name, tool in world.tools.items() if name in self.tools])
         self.engine = engine_on(
-            self.store,
+            world.read_through(self.store),
             registry,
             SimClock(world),
             attempts_max=places,
@@ -313,6 +313,10 @@ class World:
             for node in self.nodes:
                 node.store.quit()
             self.anchor.close()
+
+    def read_through(self, store: SimStore) -> Any:
+        """The store as an engine sees it."""
+        return store
 
     def begin(self) -> None:
         """Those who are there beside the nodes and the clients."""
@@ -500,6 +504,10 @@ class World:
             self.refused_last = True
             return RuntimeError("by the simulation: nobody knows")
         return None
+
+    def not_taken(self, batch: Batch, error: BaseException) -> None:
+        """The store has refused a batch by itself."""
+        hold(False, "the store takes every batch of its owner", repr(error))
 
     def settle(self) -> None:
         """Faults stop: what is paused goes on, and the last incarnation has every tool."""
@@ -840,7 +848,7 @@ class World:
         node = self.newest()
         hold(not node.engine.door.quarantined, "no run is set aside", node.engine.door.quarantined)
         for task in self.loop.tasks:
-            if task.done() and not task.cancelled() and task.exception() is not None:
+            if task.done() and not task.cancelled() and self.is_failure(task.exception()):
                 raise Violation(f"no task of the engine fails: {task.exception()!r}") from task.exception()
         for run_id, no in self.started.items():
             hold(self.shadows[no].run_id == run_id, "what was acknowledged is there", run_id)
@@ -856,6 +864,10 @@ class World:
             hold(not found, "nothing is found that must not be", name, found)
         left = [*self.book.holders, *(one for line in self.book.lines.values() for one in line)]
         hold(not left, "no key is held and nobody waits when all runs are over", left)
+
+    def is_failure(self, error: BaseException | None) -> bool:
+        """Whether a task that ended so is a mistake."""
+        return error is not None
 
     def check_stored(self, store: SqliteStore, no: RunNo, shadow: Shadow) -> None:
         rows = at_once(store.journal(no, 0, -1))

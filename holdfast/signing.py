@@ -57,6 +57,43 @@ def opened(key: bytes, segment: str, purpose: str) -> Capability | None:
     return capability if capability.purpose == purpose else None
 
 
+# -------------------------------------------------------------------------------------------------- hidden numbers
+
+ROUNDS: Final = 4  # of a Feistel network, which is enough to make a permutation look random
+HALF_BYTES: Final = 8
+
+
+def hidden_number(key: bytes, what: str, number: int) -> str:
+    """Encrypt a number, as text that only the holder of the key can make or read."""
+    left, right = number.to_bytes(HALF_BYTES), bytes(HALF_BYTES)
+    for turn in range(ROUNDS):
+        left, right = right, _mixed(left, _round(key, what, turn, right))
+    return _text(left + right)
+
+
+def shown_number(key: bytes, what: str, text: str) -> int | None:
+    """Return the number that a text hides; None if the text was not made for this by the holder of the key."""
+    try:
+        both = _bytes(text) if len(text) <= 4 * HALF_BYTES else b""
+    except ValueError:
+        return None
+    if len(both) != 2 * HALF_BYTES or _text(both) != text:
+        return None
+    left, right = both[:HALF_BYTES], both[HALF_BYTES:]
+    for turn in reversed(range(ROUNDS)):
+        left, right = _mixed(right, _round(key, what, turn, left)), left
+    return None if any(right) else int.from_bytes(left)
+
+
+def _round(key: bytes, what: str, turn: int, half: bytes) -> bytes:
+    said = f"cursor {turn} {what} ".encode("utf-8", "surrogatepass") + half
+    return hmac.digest(key, said, "sha256")[:HALF_BYTES]
+
+
+def _mixed(one: bytes, other: bytes) -> bytes:
+    return bytes(a ^ b for a, b in zip(one, other, strict=True))
+
+
 def signature(secret: str | bytes, body: bytes) -> str:
     """The signature of a body, as `sha256=<hex>`."""
     key = secret.encode() if isinstance(secret, str) else secret

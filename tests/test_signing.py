@@ -8,8 +8,17 @@ from datetime import UTC, datetime
 import pytest
 import standardwebhooks
 import svix
+from hypothesis import given
+from hypothesis import strategies as st
 
-from holdfast.signing import is_signed, is_webhook_signed, signature, webhook_signature
+from holdfast.signing import (
+    hidden_number,
+    is_signed,
+    is_webhook_signed,
+    shown_number,
+    signature,
+    webhook_signature,
+)
 
 BODY = b'{"a": 1}'
 HEX = signature("secret", BODY).removeprefix("sha256=")
@@ -150,3 +159,19 @@ def test_the_signature_covers_the_id_the_time_and_the_body() -> None:
 
 def test_a_secret_that_cannot_be_read_accepts_nothing() -> None:
     assert not _is_accepted(GOOD, secret="whsec_no base64")
+
+
+@given(st.integers(0, 2**62))
+def test_a_hidden_number_is_read_by_its_key_and_purpose_alone(number: int) -> None:
+    text = hidden_number(b"k" * 32, "runs acme", number)
+    assert shown_number(b"k" * 32, "runs acme", text) == number
+    assert shown_number(b"j" * 32, "runs acme", text) is None
+    assert shown_number(b"k" * 32, "runs other", text) is None
+    assert (
+        shown_number(b"k" * 32, "runs acme", text[:-2] + ("A" if text[-2] != "A" else "B") + text[-1]) is None
+    )
+
+
+@pytest.mark.parametrize("text", ["", "1", "é" * 22, "=" * 22, "A" * 22, "A" * 2_000])
+def test_a_text_that_hides_no_number_is_refused(text: str) -> None:
+    assert shown_number(b"k" * 32, "runs acme", text) is None

@@ -7,7 +7,6 @@ in one transaction. Writes nothing; lists are pages of bounded size and cost.
 from __future__ import annotations
 
 import asyncio
-import difflib
 import re
 from pathlib import Path
 from typing import Any, Final, Generic, TypeVar
@@ -50,6 +49,8 @@ from holdfast.values import (
 from holdfast.views import explain as why
 from holdfast.views import tasks
 from holdfast.views.courses import Courses
+from holdfast.views.cursors import at_cursor, cursor_at, cursor_of, number_of
+from holdfast.views.difference import pointers_between, text_between
 from holdfast.views.explain import Explanation, Wait
 from holdfast.views.memory import Memory
 from holdfast.views.node_run_pages import NodeRunPages
@@ -275,10 +276,13 @@ class Queries:
         limit = _page(limit)
         if id_part is not None:
             return await self._like(tenant, id_part, limit)
-        before = None if cursor is None else RunNo(number_of(cursor))
+        before = None if cursor is None else RunNo(at_cursor(self.store.server_key, f"runs {tenant}", cursor))
         wanted = wanted_of(status, workflow, number, label)
         found = await self.store.list_runs(tenant, before, limit, wanted)
-        return Page(found.rows, None if found.below is None else cursor_of(found.below))
+        below = None
+        if found.below is not None:
+            below = cursor_at(self.store.server_key, f"runs {tenant}", found.below)
+        return Page(found.rows, below)
 
     async def _like(self, tenant: str, part: str, limit: int) -> Page[RunRow]:
         """List runs by the beginning or end of their id."""
@@ -326,9 +330,11 @@ class Queries:
     async def dead_letters(self, tenant: str, *, cursor: str | None, limit: int) -> Page[Letter]:
         """List dead letters, oldest first."""
         limit = _page(limit)
-        after = 0 if cursor is None else number_of(cursor)
+        key, which = self.store.server_key, f"dead letters {tenant}"
+        after = 0 if cursor is None else at_cursor(key, which, cursor)
         found = await self.store.dead_letters(tenant, after, limit + 1)
-        return Page(found[:limit], cursor_of(found[limit - 1].pos) if len(found) > limit else None)
+        more = cursor_at(key, which, found[limit - 1].pos) if len(found) > limit else None
+        return Page(found[:limit], more)
 
     async def step_names(self, tenant: str, run_id: str) -> list[str]:
         """Return the top-level steps in the order of the definition, reached or not."""
@@ -457,15 +463,9 @@ class Queries:
     async def diff(self, tenant: str, name: str, a: int, b: int) -> Diff:
         """Return the difference between the releases `a` and `b`."""
         (first, before), (second, after) = [await self.definition(tenant, name, number) for number in (a, b)]
-        lines = [spec.to_yaml().splitlines(keepends=True) for spec in (before, after)]
-        if sum(map(len, lines)) > limits.now.diff_lines_max:
-            raise LimitExceeded(
-                "diff_lines_max",
-                f"the two definitions together have more than {limits.now.diff_lines_max:,} lines",
-            )
         names = (f"{first.name} {a}", f"{second.name} {b}")
-        text = await in_thread(lambda: "".join(difflib.unified_diff(lines[0], lines[1], *names)))
-        return Diff(first.name, a, b, text, _pointers(before.to_data(), after.to_data()))
+        text = await in_thread(text_between, before, after, names)
+        return Diff(first.name, a, b, text, await in_thread(pointers_between, before, after))
 
     # ------------------------------------------------------------------------------- the task API
 
@@ -632,20 +632,6 @@ async def list_runs(
 # ------------------------------------------------------------------------------------------------------ cursors
 
 
-def cursor_of(number: int) -> str:
-    return f"{number:x}"
-
-
-def number_of(cursor: str) -> int:
-    try:
-        number = int(cursor, 16)
-    except ValueError:
-        number = -1
-    if not 0 <= number < 2**62 or cursor != cursor_of(number):
-        raise InvalidInputs(f"{cursor!a:.50} is not a cursor; use the one that the previous page returned")
-    return number
-
-
 def _cursor_of_text(text: str) -> str:
     return text.encode().hex()
 
@@ -665,32 +651,3 @@ def _page(limit: int, name: str = "page_max") -> int:
     if not 1 <= limit <= most:
         raise LimitExceeded(name, f"limit is a number from 1 to {most:,}, not {limit}")
     return min(limit, int(getattr(limits.now, name)))
-
-
-# --------------------------------------------------------------------------------------------------------- diff
-
-
-def _pointers(a: Any, b: Any, at: str = "") -> list[str]:
-    """Return where two definitions differ, as JSON pointers to the innermost places."""
-    if a == b:
-        return []
-    if isinstance(a, dict) and isinstance(b, dict):
-        keys = list(dict.fromkeys([*a, *b]))
-        inner = [(key, a.get(key, _GONE), b.get(key, _GONE)) for key in keys]
-    elif isinstance(a, list) and isinstance(b, list):
-        longest = max(len(a), len(b))
-        inner = [(str(i), _at(a, i), _at(b, i)) for i in range(longest)]
-    else:
-        return [at]
-    return [
-        pointer
-        for key, before, after in inner
-        for pointer in _pointers(before, after, f"{at}/{key.replace('~', '~0').replace('/', '~1')}")
-    ]
-
-
-def _at(values: list[Any], index: int) -> Any:
-    return values[index] if index < len(values) else _GONE
-
-
-_GONE: Final = object()

@@ -13,7 +13,7 @@ from typing import Any, Final, Literal, Self
 
 import msgspec
 
-from holdfast.errors import InvalidInputs, NotFound, Problem
+from holdfast.errors import NotFound, Problem
 from holdfast.schedule.due import jitter_ms
 from holdfast.schedule.of_spec import notes_on, schedule_of
 from holdfast.schedule.preview import Upcoming, upcoming
@@ -26,6 +26,7 @@ from holdfast.store.base import Store
 from holdfast.store.records import LedgerRow, ScheduleRow, ScheduleState
 from holdfast.tools.threads import in_thread
 from holdfast.values import Millis, decode
+from holdfast.views.cursors import at_cursor, cursor_at
 from holdfast.views.runs import Page
 
 __all__ = [
@@ -139,15 +140,12 @@ class ScheduleQueries:
         self, tenant: str, schedule_id: str, *, cursor: str | None, limit: int, unfired: bool = False
     ) -> Page[LedgerRow]:
         """The outcomes of a schedule's occurrences, latest decision first; also of a deleted schedule."""
-        if cursor is not None and not (cursor.isdecimal() and len(cursor) < 19):
-            raise InvalidInputs(
-                "this cursor is not from an earlier page; omit it to start from the beginning"
-            )
-        before = None if cursor is None else int(cursor)
+        key, which = self._store.server_key, f"ledger {tenant}"
+        before = None if cursor is None else at_cursor(key, which, cursor)
         rows = await self._store.ledger(tenant, schedule_id, before, limit + 1, unfired=unfired)
         if not rows and before is None:
             await self.schedule(tenant, schedule_id)
-        return Page(rows[:limit], str(rows[limit - 1].pos) if len(rows) > limit else None)
+        return Page(rows[:limit], cursor_at(key, which, rows[limit - 1].pos) if len(rows) > limit else None)
 
     async def next_fires(
         self, tenant: str, schedule_id: str, limit: int

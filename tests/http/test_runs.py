@@ -131,6 +131,16 @@ async def test_a_query_that_cannot_be_read_is_refused(ask: Asker, query: str) ->
     assert (answer.status, answer.code) == (400, "invalid_request")
 
 
+async def test_a_cursor_does_not_say_how_many_runs_the_server_has(ask: Asker) -> None:
+    for a in range(4):
+        await ask("POST", "/api/v1/runs", {"workflow": "sum", "inputs": {"a": a}})
+    cursors = [(await ask("GET", f"/api/v1/runs?limit={limit}")).body["cursor"] for limit in (1, 2, 3)]
+    assert len({cursor[:8] for cursor in cursors}) == 3 and all(len(cursor) == 22 for cursor in cursors)
+    for old in ("1", "3", "ff", cursors[0][:-1], cursors[0] + "A"):
+        answer = await ask("GET", f"/api/v1/runs?cursor={old}")
+        assert answer.status == 422 and "not a cursor of this list" in answer.body["message"]
+
+
 async def test_a_cursor_that_no_page_gave_is_refused(ask: Asker) -> None:
     answer = await ask("GET", "/api/v1/runs?cursor=nope")
     assert (answer.status, answer.code) == (422, "invalid_inputs")

@@ -28,8 +28,9 @@ from holdfast.plan.compile import compile_definition
 from holdfast.testing import BEGAN
 from holdfast.values import Error, RunId, RunNo
 from holdfast.views import courses, node_run_pages, node_runs
+from holdfast.views.cursors import cursor_of
 from holdfast.views.node_runs import NodeRun, NodeRuns, place_of
-from holdfast.views.runs import Queries, cursor_of
+from holdfast.views.runs import Queries
 from holdfast.views.tasks import Task
 from tests.runtime.bench import Bench, opened, rows
 from tests.runtime.manual import by_hand, clock, settled

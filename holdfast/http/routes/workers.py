@@ -34,7 +34,7 @@ from holdfast.http.auth import check_again
 from holdfast.http.json_body import Members
 from holdfast.http.table import Ask, Route
 from holdfast.values import written
-from holdfast.views.runs import cursor_of, number_of
+from holdfast.views.cursors import at_cursor, cursor_at
 from holdfast.workers.pull import Fetched, Progress
 from holdfast.workers.registry import Service, WorkerView
 
@@ -59,11 +59,14 @@ async def heartbeat(ask: Ask) -> Worker:
 
 async def listed(ask: Ask) -> WorkerPage:
     query: WorkersQuery = ask.query
-    after = 0 if query.cursor is None else number_of(query.cursor)
+    key, which = ask.services.engine.store.server_key, f"workers {ask.tenant}"
+    after = 0 if query.cursor is None else at_cursor(key, which, query.cursor)
     found = [each for each in ask.services.workers.list(ask.tenant, query.service) if each.place > after]
     size = limits.page(query.limit)
     page, has_more = found[:size], len(found) > size
-    return WorkerPage([shown(worker) for worker in page], cursor_of(page[-1].place) if has_more else None)
+    return WorkerPage(
+        [shown(worker) for worker in page], cursor_at(key, which, page[-1].place) if has_more else None
+    )
 
 
 async def forget(ask: Ask) -> Worker:

@@ -11,12 +11,15 @@ For a text that is not JSON the answer is about the part before its first mistak
 
 from __future__ import annotations
 
+import re
 from binascii import unhexlify
 from codecs import escape_decode
 from collections.abc import Iterator
 from typing import Final
 
 CHUNK: Final = 32 * 1024
+TOKENS_MAX: Final = 300_000  # read one by one while a text is cut: 0.1 s
+INNER: Final = 2  # the depth within a member of the outermost array or object
 _LIMIT_MAX: Final = 100  # a depth, and what one byte of brackets adds to it, fit into seven bits
 
 
@@ -62,11 +65,78 @@ def _after_few(
 
 def count_members(text: bytes) -> int:
     """The total number of members of all objects in a JSON text: one for each colon outside strings."""
+    return _count(text, _COLONS)
+
+
+def count_commas(text: bytes) -> int:
+    """The number of commas outside strings: nearly the number of values."""
+    return _count(text, _COMMAS)
+
+
+def _count(text: bytes, marks: _Marks) -> int:
     count, quoted = 0, False
     for chunk in _chunks(text):
-        colons, quoted = _outside_strings(_paired(_COLONS.of(chunk)), quoted)
-        count += len(colons)
+        found, quoted = _outside_strings(_paired(marks.of(chunk)), quoted)
+        count += len(found)
     return count
+
+
+def has_few_members(text: bytes, most: int) -> bool:
+    """Has the outermost array or object at most this many members? The answer may be no for one that has fewer, never yes for one
+    that has more: commas are counted in every chunk that reaches the outermost level."""
+    if text.count(b",") < most:
+        return True
+    depth, quoted, commas = 0, False, 0
+    for chunk in _chunks(text):
+        brackets, quoted = _outside_strings(_paired(_BRACKETS.of(chunk)), quoted)
+        whole = brackets + _OPEN * (-len(brackets) % 8)
+        if depth < INNER or _depth_after(whole, depth - INNER, _LIMIT_MAX) is None:
+            commas += chunk.count(b",")
+            if commas >= most:
+                return False
+        depth += 2 * brackets.count(_OPEN) - len(brackets)
+    return True
+
+
+def cuts(text: bytes, spacing: int) -> Iterator[int]:
+    """Offsets of commas between members of the outermost array or object, at least `spacing` bytes apart.
+
+    Few of the commas are looked for: the depth at the beginning of a chunk is known, and the next comma at the outermost level is
+    usually near. There may be fewer cuts than could be, in a text whose members are large and made of many small values.
+    """
+    depth, quoted, at, due, tokens = 0, False, 0, spacing, TOKENS_MAX
+    for chunk in _chunks(text):
+        end = at + len(chunk)
+        if at >= due and tokens > 0:
+            found, read = _next_comma(text, at, end, depth, quoted)
+            tokens -= read
+            if found is not None:
+                yield found
+                due = found + spacing
+        brackets, quoted = _outside_strings(_paired(_BRACKETS.of(chunk)), quoted)
+        depth += 2 * brackets.count(_OPEN) - len(brackets)
+        at = end
+
+
+_TOKEN = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"|[\[\]{},]')
+_REST_OF_STRING = re.compile(rb'[^"\\]*+(?:\\.[^"\\]*+)*+"')
+
+
+def _next_comma(text: bytes, at: int, end: int, depth: int, quoted: bool) -> tuple[int | None, int]:
+    """The first comma of the outermost level between two offsets, and how many tokens were read for it."""
+    if quoted:
+        rest = _REST_OF_STRING.match(text, at)
+        at = len(text) if rest is None else rest.end()
+    read = 0
+    for read, token in enumerate(_TOKEN.finditer(text, at, max(at, end)), 1):
+        kind = text[token.start()]
+        if kind in b"[{":
+            depth += 1
+        elif kind in b"]}":
+            depth -= 1
+        elif kind == ord(",") and depth == 1:
+            return token.start(), read
+    return None, read
 
 
 # ------------------------------------------------------------------------------------------- what counts
@@ -102,6 +172,7 @@ class _Marks:
 
 _BRACKETS: Final = _Marks({b"[{": _OPEN, b"]}": _CLOSE})
 _COLONS: Final = _Marks({b":": b":"})
+_COMMAS: Final = _Marks({b",": b","})
 
 
 def _outside_strings(marks: bytes, quoted: bool) -> tuple[bytes, bool]:

@@ -37,6 +37,9 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     schema_work_max: int = 100_000_000  # rules times values: a second or two
     # A run
     value_bytes_max: int = 25 * MIB
+    items_max: int = (
+        1_000_000  # of one foreach: locating more would take longer than a turn of the event loop
+    )
     kept_bytes_max: int = 256 * MIB
     at_work_bytes_max: int = 256 * MIB
     vars_bytes_max: int = 25 * MIB
@@ -69,6 +72,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     connect_secs_max: int = 10
     # A process
     resident_max: int = 20_000
+    arguments_bytes_max: int = 50 * MIB  # large arguments that are in progress at the same time
     parked_callbacks_max: int = 10_000
     parked_bytes_max: int = 256 * MIB
     polls_max: int = 100
@@ -124,6 +128,8 @@ BOUNDS: Final[dict[str, tuple[int, int]]] = {
     "value_bytes_max": (KIB, 25 * MIB),  # request bodies, workers and the stored format are made for 25 MiB
     "vars_bytes_max": (KIB, 25 * MIB),  # they are one value, the output of the run
     "kept_bytes_max": (KIB, 4 * GIB),
+    "items_max": (1, 10_000_000),
+    "arguments_bytes_max": (KIB, 4 * GIB),
     "at_work_bytes_max": (KIB, 4 * GIB),
     "rerun_bytes_max": (KIB, 4 * GIB),
     "parked_bytes_max": (KIB, 4 * GIB),

@@ -25,8 +25,10 @@ from holdfast.engine.decisions import (
 from holdfast.engine.events import Outcome
 from holdfast.engine.gather import NO_FRAME, Gather, added_bytes, frame_bytes
 from holdfast.engine.state import Run, Scope, Step, beneath
-from holdfast.plan.expr import Members, locate, members_of, offsets_of, walk
+from holdfast.plan.expr import walk
 from holdfast.plan.graph import Plan
+from holdfast.plan.resolve import members_of
+from holdfast.plan.unread import TEXT_BYTES_MIN, Items, Members, Unread, locate
 from holdfast.values import (
     GATHERED_DEPTH_MAX,
     JSON_DEPTH_MAX,
@@ -46,6 +48,7 @@ DECISION_BYTES_MAX: Final = 1024 * 1024  # values in one row
 # Units of work of expressions in one row: about 10 ms. A single expression may take more.
 DECISION_WORK_MAX: Final = 25_000
 CACHE_BYTES_MIN: Final = 1024  # below this, decoding again is cheaper than remembering
+DECODED_BYTES_MAX: Final = 4 * 1024 * 1024  # of text whose values a run remembers
 SEEN_BYTES_MAX: Final = VALUE_BYTES_MAX  # values that one decision remembers beside what the run does
 
 # A shared default, since most decisions need none; replaced before the first write.
@@ -312,6 +315,14 @@ class Draft(msgspec.Struct, gc=False):
         text = self.raw(path)
         return (self.gathered(path) or b"null") if text is None else text
 
+    def bytes_at(self, path: str, members: Members) -> int:
+        """Return the size of the text that a rendered reference refers to, without making that text where it is large."""
+        if members:
+            value = walk(self._value(path), members)
+            return len(value) if type(value) is msgspec.Raw else len(written(value))
+        raw = self.outputs.get(path) or (self.run.output_at(path) if path else self.run.inputs)
+        return len(raw) if raw is not None else len(self.text_at(path, members))
+
     def _value(self, path: str) -> Any:
         if not path:
             return self.inputs()
@@ -328,7 +339,11 @@ class Draft(msgspec.Struct, gc=False):
 
     def _read(self, key: str, text: bytes | msgspec.Raw) -> Any:
         """Read each value once per decision: reading a large value again for every part that is rendered would be too slow."""
-        value = decode(text)
+        value: Any
+        if len(text) <= TEXT_BYTES_MIN:
+            value = decode(text)
+        else:
+            value = Unread(text if type(text) is msgspec.Raw else msgspec.Raw(text), self)
         if len(text) > CACHE_BYTES_MIN:
             self.seen_bytes += len(text)
             if not self.seen or self.seen_bytes > SEEN_BYTES_MAX:
@@ -337,13 +352,22 @@ class Draft(msgspec.Struct, gc=False):
         return value
 
     def _decoded(self, path: str, raw: msgspec.Raw) -> Any:
-        """Decode a value when an expression refers to it. Large values are cached. Sharing them is safe: rendered arguments are written as
-        text and decoded again before a tool receives them."""
-        cache = self.run.__dict__.setdefault("decoded", {})
+        """Decode a value when an expression refers to it, unless it is so large that only parts of it are. What is not small is cached.
+        Sharing it is safe: rendered arguments are written as text and decoded again before a tool receives them."""
+        about = self.run.__dict__
+        if len(raw) > TEXT_BYTES_MIN:
+            large: Unread = about.setdefault("unread", {}).setdefault(path, Unread(raw))
+            large.meter = self
+            return large
+        cache = about.setdefault("decoded", {})
         if path in cache:
             return cache[path]
         value = decode(raw)
         if not path or len(raw) > CACHE_BYTES_MIN:
+            about["decoded_bytes"] = size = about.get("decoded_bytes", 0) + len(raw)
+            if size > DECODED_BYTES_MAX:
+                cache.clear()
+                about["decoded_bytes"] = len(raw)
             cache[path] = value
         return value
 
@@ -357,10 +381,9 @@ def item_text(draft: Draft, frame: str) -> bytes:
         return bytes(scope.items)
     index_of = draft.run.__dict__.setdefault("items", {})
     if scope_path not in index_of:
-        array = _items_text(draft, scope_path)
-        index_of[scope_path] = (array, offsets_of(array))
-    array, offsets = index_of[scope_path]
-    return bytes(array[offsets[index] : offsets[index + 1] - 1])
+        index_of[scope_path] = Items(_items_text(draft, scope_path))
+    items: Items = index_of[scope_path]
+    return items.text(index)
 
 
 def _items_text(draft: Draft, scope_path: str) -> bytes:
@@ -374,4 +397,4 @@ def _items_text(draft: Draft, scope_path: str) -> bytes:
     assert whole is not None, f"the items of {scope_path} refer to {reference['$of']}, which is not kept"
     found = locate(whole, members_of(reference["at"]))
     assert found is not None
-    return found
+    return bytes(found)

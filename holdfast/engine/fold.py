@@ -587,7 +587,7 @@ def _drop_frame(run: Run, name: str) -> None:
     parent = run.frames.get(split(scope_of(name)[0])[0])
     if parent is not None:
         parent.inner.pop(name, None)
-    decoded = run.__dict__.get("decoded")
+    decoded, unread = run.__dict__.get("decoded"), run.__dict__.get("unread")
     doomed = [name]
     while doomed:
         name = doomed.pop()
@@ -598,6 +598,8 @@ def _drop_frame(run: Run, name: str) -> None:
             run.kept_bytes -= len(output)
             if decoded:
                 decoded.pop(f"{name}.{tail}", None)
+            if unread:
+                unread.pop(f"{name}.{tail}", None)
 
 
 def keep_output(run: Run, path: str, output: msgspec.Raw, keep: int) -> None:

@@ -35,7 +35,9 @@ from holdfast.plan.graph import (
     Timer,
     Value,
 )
-from holdfast.values import NULL, Error, Millis, decode, split, written
+from holdfast.plan.unread import value_in
+from holdfast.spec.work import read
+from holdfast.values import NULL, Error, Millis, split, written
 
 # smaller inputs are not counted: no run has enough open steps for them to matter
 LARGE_BYTES: Final = 32 * 1024
@@ -151,9 +153,10 @@ def _enter_fan_out(draft: Draft, frame: str, path: str, node: FanOut) -> None:
 def _enter_nested(draft: Draft, frame: str, path: str, node: Nested, at: Outcome | None = None) -> None:
     """Open a nested plan. Its input is one value, and expressions inside see nothing else. A rerun may start a graph `at` a
     node, with the shared state of that moment."""
-    given = decode(node.inputs(draft.seen_from(frame)))
+    items = node.inputs(draft.seen_from(frame))
     try:
-        items = written(node.fill(given))
+        if node.fill is not None:
+            items = written(node.fill(read(value_in(items))))
     except ValueError as error:
         return fail_step(draft, path, Error("inputs", f"workflow {node.workflow}: {error}", path))
     if len(items) > composed.LIMIT:  # including defaults

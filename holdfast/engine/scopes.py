@@ -36,7 +36,8 @@ from holdfast.plan.graph import (
     Post,
     Timer,
 )
-from holdfast.values import NULL, Error, Millis, decode, encode, scope_of, split, written
+from holdfast.plan.unread import opened
+from holdfast.values import NULL, Error, Millis, encode, scope_of, split, written
 
 BROKEN: Final = (ValueError, OverflowError, RecursionError, LimitExceeded)
 
@@ -93,7 +94,7 @@ def leave(draft: Draft, path: str, node: Node, output: msgspec.Raw) -> None:
     frame, post = split(path)[0], node.post
     if post is None:
         return draft.go(frame, node.routes.ok)
-    value = decode(output)
+    value = opened(output)
     if not _write(draft, frame, path, post, value):
         return None
     try:
@@ -254,7 +255,7 @@ def _gather(
     draft.fail(path, error)
     if post is None:
         return _fail_block(draft, frame, error)
-    value = decode(text)
+    value = opened(msgspec.Raw(text))
     if not _write(draft, frame, path, post, value, gathered.errors):
         return None
     try:

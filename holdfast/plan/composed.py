@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
+from msgspec import Raw
+
 from holdfast import limits
-from holdfast.values import written
+from holdfast.values import decode, written
 
 LIMIT = limits.now.value_bytes_max  # bytes of a composed value, with every reference followed
 # gathered bytes below which sizes are not added up; about a hundredth of the limit
@@ -42,7 +44,29 @@ def printed(value: Any) -> str:
     """Format a value inside text: strings as they are, null as empty text, anything else as JSON."""
     if isinstance(value, str):
         return value
+    if type(value) is Raw and _is_string(value):
+        return str(decode(value))
     return "" if value is None else written(value).decode()
+
+
+def _is_string(text: Raw) -> bool:
+    return bytes(memoryview(text)[:1]) == b'"'
+
+
+def escaped_text(value: Any) -> Iterator[bytes]:
+    """Yield a value inside text, as escaped between the quotes of a JSON string. A large string is its own text."""
+    if type(value) is Raw and _is_string(value):
+        yield bytes(memoryview(value)[1:-1])
+        return
+    if type(value) is Raw and (text := bytes(value)):
+        _refuse_escaped(text)
+    yield from escaped_chunks(printed(value))
+
+
+def _refuse_escaped(text: bytes) -> None:
+    """Raise TooLarge if a text is too large once its quotes are escaped: it is found out faster than by escaping them."""
+    if len(text) + text.count(b'"') + text.count(b"\\") > LIMIT:
+        raise TooLarge
 
 
 def escaped_chunks(text: str) -> Iterator[bytes]:

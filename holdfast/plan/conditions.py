@@ -29,7 +29,7 @@ from holdfast.spec.condition import (
     Some,
 )
 from holdfast.spec.reference import Literal, Reference
-from holdfast.spec.work import CHARS_OF_A_UNIT, Work
+from holdfast.spec.work import CHARS_OF_A_UNIT, Work, read
 from holdfast.values import canonical
 
 Lookup = Callable[[Reference], Any]  # the current value of a reference; null if there is none
@@ -76,7 +76,7 @@ def _asked(expr: Expr) -> Asked:
         case Exists(what):
             return lambda lookup: lookup.at(what) is not None
         case IsTrue(what):
-            return lambda lookup: is_equal(lookup.at(what), True, lookup.work)
+            return lambda lookup: is_equal(read(lookup.at(what), lookup.work), True, lookup.work)
         case Always(value):
             return lambda lookup: value
         case Compare(word, left, right):
@@ -87,7 +87,7 @@ def _asked(expr: Expr) -> Asked:
 def _value(operand: Operand) -> Callable[[_Evaluation], Any]:
     match operand:
         case Reference():
-            return lambda lookup: lookup.at(operand)
+            return lambda lookup: read(lookup.at(operand), lookup.work)
         case Literal(value):
             return lambda lookup: value
         case Listed(items):

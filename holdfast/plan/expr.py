@@ -7,23 +7,24 @@ are stored (a View provides them). Rendered text is data and is never parsed as 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import msgspec
+from msgspec import Raw
 
 from holdfast.plan import composed
-from holdfast.plan.composed import TooLarge, escaped_chunks, printed, refuse_large
+from holdfast.plan.composed import TooLarge, escaped_chunks, escaped_text, printed, refuse_large
 from holdfast.plan.graph import Evaluate, ItemsOf, Render, View
+from holdfast.plan.resolve import escaped, escaped_key, reference_to
+from holdfast.plan.unread import Members, Unread, count_items, locate, members_in, value_in
 from holdfast.spec.aliased import Aliased
 from holdfast.spec.expr import Find
-from holdfast.spec.work import Work
+from holdfast.spec.work import Work, read
 from holdfast.values import JSON_DEPTH_MAX, NotJson, decode, encode, is_too_deep, written
 
 # A part over this size that is exactly an existing value is stored as a reference, so that a large output used by a
 # thousand items is in the journal once.
 REFERENCE_BYTES_MIN: Final = 1024
-
-Members = tuple[str | int, ...]
 
 
 class Source(msgspec.Struct, frozen=True):
@@ -90,17 +91,31 @@ class Lookup(msgspec.Struct, frozen=True):
 
 
 def walk(value: Any, members: Members, *, strict: bool = False) -> Any:
-    """Return the value at a place; null if there is none. Unless strict, a numeric name can index arrays and objects."""
+    """Return the value at a place; null if there is none. Unless strict, a numeric name can index arrays and objects.
+
+    A part of a large value may be large too, and is returned as text (`msgspec.Raw`)."""
+    if type(value) is Unread:
+        return value.at(members, strict=strict)
+    found = value
     for member in members:
-        if strict and not isinstance(value, dict if isinstance(member, str) else list):
-            return None
-        if isinstance(value, dict):
-            value = value.get(member if isinstance(member, str) else str(member))
-        elif isinstance(value, list) and (isinstance(member, int) or member.isdecimal()):
+        if strict and not isinstance(found, dict if isinstance(member, str) else list):
+            return _walk_in_text(value, members, strict) if type(found) is Raw else None
+        if isinstance(found, dict):
+            found = found.get(member if isinstance(member, str) else str(member))
+        elif isinstance(found, list) and (isinstance(member, int) or member.isdecimal()):
             index = int(member)
-            value = value[index] if -len(value) <= index < len(value) else None
+            found = found[index] if -len(found) <= index < len(found) else None
         else:
-            return None
+            return _walk_in_text(value, members, strict) if type(found) is Raw else None
+    return found
+
+
+def _walk_in_text(value: Any, members: Members, strict: bool) -> Any:
+    """The same where a value on the way is text."""
+    for at in range(len(members)):
+        if type(value) is Raw:
+            return Unread(value).at(members[at:], strict=strict)
+        value = walk(value, members[at : at + 1], strict=strict)
     return value
 
 
@@ -125,7 +140,7 @@ def evaluate(source: Source | Lookup) -> Evaluate:
 def _variable(source: Source) -> Evaluate:
     depth, members = source.depth, source.members
     if not members:
-        return lambda view: decode(view.vars_text(view.frames[depth]))
+        return lambda view: value_in(view.vars_text(view.frames[depth]))
     name, rest = str(members[0]), members[1:]
     return lambda view: walk(view.var(view.frames[depth], name), rest)
 
@@ -141,26 +156,48 @@ def document(doc: Document) -> Callable[[View], dict[str, Any]]:
     def build(view: View) -> dict[str, Any]:
         root = Aliased()
         for members, source, is_alias in doc.members:
-            place = root
-            for member in members[:-1]:
-                place = place.setdefault(str(member), Aliased())
-            name = str(members[-1])
-            place[name] = walk(source.whole(view), source.members)
-            if is_alias:
-                place.aliases.add(name)
+            _put(root, members, walk(source.whole(view), source.members), is_alias=is_alias)
         return root
 
     return build
 
 
-def search(doc: Document, find: Find) -> Evaluate:
-    """Evaluate a path that may match several places: no match gives null, one gives its value, several give a list."""
-    build = document(doc)
+def _put(root: Aliased, members: Members, value: Any, *, is_alias: bool) -> None:
+    place = root
+    for member in members[:-1]:
+        place = place.setdefault(str(member), Aliased())
+    name = str(members[-1])
+    place[name] = value
+    if is_alias:
+        place.aliases.add(name)
+
+
+def search(doc: Document, find: Find, reads: Sequence[Members] = ((),)) -> Evaluate:
+    """Evaluate a path that may match several places: no match gives null, one gives its value, several give a list.
+
+    `reads` are the places that the path can touch at all. Of a large value only these are decoded, and the work of that is counted
+    first.
+    """
+
+    def built(view: View, work: Work) -> Aliased:
+        root, known = Aliased(), dict[tuple[int, Any], Any]()
+        for members, source, is_alias in doc.members:
+            rests = [rest for each in reads if (rest := _beyond(members, each)) is not None]
+            if rests:
+                whole = source.whole(view)
+                value = walk(whole, source.members)
+                if type(value) is Raw:  # an alias is the same value
+                    key = id(whole), (source.members, *rests)
+                    if key not in known:
+                        known[key] = _parts(Unread(value, view), rests, work)
+                    value = known[key]
+                _put(root, members, value, is_alias=is_alias)
+        return root
 
     def evaluated(view: View) -> Any:
         work = Work()
         try:
-            hits = find(build(view), work)
+            hits = find(built(view, work), work)
         finally:
             view.worked += work.spent
         if len(hits) > 1:
@@ -170,12 +207,38 @@ def search(doc: Document, find: Find) -> Evaluate:
     return evaluated
 
 
+def _beyond(members: Members, path: Members) -> Members | None:
+    """Return what a path reads of the value at a place; None if it does not touch that value."""
+    count = min(len(members), len(path))
+    return path[count:] if members[:count] == path[:count] else None
+
+
+def _parts(value: Unread, rests: Sequence[Members], work: Work) -> Any:
+    """Decode those parts of a large value that are named, as an object that has nothing else; or all of it."""
+    names = {rest[0] for rest in rests if rest}
+    is_object = bytes(memoryview(value.raw)[:1]) == b"{"
+    if not is_object or not all(rests) or not all(isinstance(name, str) for name in names):
+        return read(value.raw, work)
+    found = dict[str, Any]()
+    for name in names:
+        text = value.text_at((name,), strict=True)
+        if text is not None:
+            inner = [rest[1:] for rest in rests if rest[0] == name]
+            is_large = type(part := value_in(text)) is Raw
+            found[str(name)] = _parts(Unread(part, value.meter), inner, work) if is_large else part
+    return found
+
+
 def members_all(source: Source) -> Evaluate:
     """Evaluate `$.a[*]`: the members of a value, by the same rule for none, one and several."""
     inner = evaluate(source)
 
     def evaluated(view: View) -> Any:
         value = inner(view)
+        if type(value) is Raw:
+            if bytes(memoryview(value)[:1]) == b"[":
+                return value if locate(value, (1,)) is not None else walk(value, (0,))
+            value = members_in(value)
         hits = value if isinstance(value, list) else list(value.values()) if isinstance(value, dict) else []
         return hits[0] if len(hits) == 1 else hits or None
 
@@ -281,7 +344,7 @@ def _pieces(template: Any, refers: bool) -> Iterator[bytes | Piece]:
 def _of_object(template: dict[str, Any], refers: bool) -> Iterator[bytes | Piece]:
     yield b"{"
     for index, (key, value) in enumerate(template.items()):
-        yield (b"," if index else b"") + encode(_escaped_key(key) if refers else key) + b":"
+        yield (b"," if index else b"") + encode(escaped_key(key) if refers else key) + b":"
         yield from _pieces(value, refers)
     yield b"}"
 
@@ -333,30 +396,37 @@ def _over(merged: Merged, refers: bool) -> Piece:
     def piece(view: View) -> bytes:
         view.excess -= escapes
         parts = [own(view)[1:-1]]
-        for key, value in (value_of(view) or {}).items():
+        for key, value in members_in(value_of(view)).items():
             if key not in names:
                 at = msgspec.structs.replace(merged.base, members=(*merged.base.members, key))
                 part = _passed_on(value, at, view, refers)
                 view.excess -= refers and key.startswith("$")
-                parts.append(encode(_escaped_key(key) if refers else key) + b":" + part)
+                parts.append(encode(escaped_key(key) if refers else key) + b":" + part)
         return b"{" + b",".join(parts) + b"}"
 
     return piece
 
 
 def _passed_on(value: Any, source: Source | None, view: View, refers: bool) -> bytes:
+    if type(value) is Raw and refers and source is not None and source.stays:  # without a copy of it
+        _counted(len(value), view)
+        return _referred(source, len(value), view)
     text = written(value)
     if len(text) > COUNTED_BYTES_MIN:
         _counted(len(text), view)
         if len(text) > REFERENCE_BYTES_MIN and refers and source is not None and source.stays:
-            reference = encode({"$of": source.path(view), "at": pointer_of(source.members)})
-            view.excess += len(text) - len(reference)
-            return reference
+            return _referred(source, len(text), view)
     if refers and text.find(b'"$') >= 0 and not isinstance(value, str):
-        escaped = written(_escaped(value))
-        view.excess += len(text) - len(escaped)
-        return escaped
+        marked = escaped(text)
+        view.excess += len(text) - len(marked)
+        return marked
     return text
+
+
+def _referred(source: Source, size: int, view: View) -> bytes:
+    reference = reference_to(source.path(view), source.members)
+    view.excess += size - len(reference)
+    return reference
 
 
 def all_vars(depth: int, *, refers: bool = True) -> Render:
@@ -366,7 +436,7 @@ def all_vars(depth: int, *, refers: bool = True) -> Render:
         text = view.vars_text(view.frames[depth])
         if len(text) > composed.LIMIT:
             raise TooLarge
-        return written(_escaped(decode(text))) if refers and b'"$' in text else text
+        return escaped(text) if refers and b'"$' in text else text
 
     return text_of_all
 
@@ -383,7 +453,7 @@ def _text(text: Text) -> Piece:
     def piece(view: View) -> bytes:
         parts = [b'"']
         for each in pieces:
-            for chunk in (each,) if type(each) is bytes else escaped_chunks(printed(each(view))):  # type: ignore[operator]
+            for chunk in (each,) if type(each) is bytes else escaped_text(each(view)):  # type: ignore[operator]
                 _counted(len(chunk), view)
                 parts.append(chunk)
         parts.append(b'"')
@@ -437,89 +507,6 @@ def _as_text(template: Any) -> str | Text:
     return Text(tuple(part for part in parts if not isinstance(part, Secret)))
 
 
-def pointer_of(members: Members) -> str:
-    return "".join("/" + str(member).replace("~", "~0").replace("/", "~1") for member in members)
-
-
-def members_of(pointer: str) -> Members:
-    return tuple(part.replace("~1", "/").replace("~0", "~") for part in pointer.split("/")[1:])
-
-
-def _escaped_key(key: str) -> str:
-    return "$" + key if key.startswith("$") else key
-
-
-def _escaped(value: Any) -> Any:
-    """Escape a user's keys that begin with `$` by a second one, so that user data is never taken for a reference."""
-    if isinstance(value, dict):
-        return {_escaped_key(key): _escaped(member) for key, member in value.items()}
-    if isinstance(value, list):
-        return [_escaped(member) for member in value]
-    return value
-
-
-class SecretMissing(ValueError):
-    kind = "secret"
-
-
-TextAt = Callable[[str, Members], bytes]
-SecretOf = Callable[[str], str]
-
-
-def _no_secrets(name: str) -> str:
-    raise SecretMissing(f"the secret {name!r} stands where none can be filled in")
-
-
-def resolved(text: bytes, text_at: TextAt, secret_of: SecretOf = _no_secrets) -> bytes:
-    """Resolve rendered JSON text for a call: follow references, insert secrets, undo escapes.
-
-    The size is counted here too, because an earlier release did not count it when rendering. Raises TooLarge.
-    """
-    whole = written(_Filling(text_at, secret_of).value(decode(text)))
-    if len(whole) > composed.LIMIT:
-        raise TooLarge
-    return whole
-
-
-class _Filling:
-    """Inserts the texts of references into a value, up to the size limit."""
-
-    def __init__(self, text_at: TextAt, secret_of: SecretOf) -> None:
-        self._text_at, self._secret_of, self._size = text_at, secret_of, 0
-
-    def value(self, value: Any) -> Any:
-        if isinstance(value, dict):
-            if "$secret" in value:
-                return self._spent(self._secret_of(value["$secret"]))
-            if "$text" in value:
-                return self._text(value["$text"])
-            if "$of" in value:
-                return msgspec.Raw(self._spent(self._text_at(value["$of"], members_of(value["at"]))))
-            return {
-                key[1:] if key.startswith("$$") else key: self.value(member) for key, member in value.items()
-            }
-        if isinstance(value, list):
-            return [self.value(member) for member in value]
-        return value
-
-    def _text(self, parts: list[Any]) -> str:
-        return "".join(
-            [
-                self._spent(part if isinstance(part, str) else self._secret_of(part["$secret"]))
-                for part in parts
-            ]
-        )
-
-    def _spent(self, text: Filled) -> Filled:
-        self._size += len(text)
-        if self._size > composed.LIMIT:
-            raise TooLarge
-        return text
-
-
-Filled = TypeVar("Filled", str, bytes)
-
-
 # ------------------------------------------------------------------------------------------------- items
 
 
@@ -532,11 +519,13 @@ def items_of(evaluated: Evaluate, source: Source | None) -> ItemsOf:
 
     def items(view: View) -> tuple[int, bytes]:
         if source is not None and (found := _located(view, source)) is not None:
-            count = count_members(found)
+            count = count_items(found)
             if len(found) <= REFERENCE_BYTES_MIN:
                 return count, found
-            return count, encode({"$of": source.path(view), "at": pointer_of(source.members)})
+            return count, reference_to(source.path(view), source.members)
         value = evaluated(view)
+        if type(value) is Raw and (array := bytes(value))[:1] == b"[":
+            return count_items(array), array
         listed = value if isinstance(value, list) else [] if value is None else [value]
         text = written(listed)
         if len(text) > composed.LIMIT:
@@ -549,61 +538,6 @@ def items_of(evaluated: Evaluate, source: Source | None) -> ItemsOf:
 def _located(view: View, source: Source) -> bytes | None:
     """Return the text of an existing list, cut out of the value that contains it; None if it is not a list."""
     text = view.raw(source.path(view))
-    found = None if text is None else locate(text, source.members, strict=source.strict)
+    located = None if text is None else locate(text, source.members, strict=source.strict)
+    found = None if located is None else bytes(located)
     return found if found is not None and found[:1] == b"[" else None
-
-
-_members_of_object = msgspec.json.Decoder(dict[str, msgspec.Raw])
-_members_of_array = msgspec.json.Decoder(list[msgspec.Raw])
-
-
-def locate(text: bytes, members: Members, *, strict: bool = False) -> bytes | None:
-    """Return the JSON text at a place within a JSON text, without building the values around it."""
-    for member in members:
-        if strict and text[:1] != (b"{" if isinstance(member, str) else b"["):
-            return None
-        if text[:1] == b"{":
-            inner = _members_of_object.decode(text).get(str(member))
-        elif text[:1] == b"[" and str(member).removeprefix("-").isdecimal():
-            listed, index = _members_of_array.decode(text), int(member)
-            inner = listed[index] if -len(listed) <= index < len(listed) else None
-        else:
-            inner = None
-        if inner is None:
-            return None
-        text = bytes(inner)
-    return text
-
-
-def is_flat(array: bytes) -> bool:
-    """Return whether an array contains no strings and no nested values, so that every comma separates two members."""
-    return b'"' not in array and array.rfind(b"[") == 0 and b"{" not in array
-
-
-def count_members(array: bytes) -> int:
-    if array == b"[]":
-        return 0
-    if is_flat(array):
-        return array.count(b",") + 1
-    return len(_members_of_array.decode(array))
-
-
-def offsets_of(array: bytes) -> Sequence[int]:
-    """Return the offset of each member of a compact JSON array, and of its end."""
-    from array import array as packed
-
-    offsets = packed("L", [1])
-    if array == b"[]":
-        return offsets
-    if is_flat(array):
-        at, find = 1, array.find
-        while (at := find(b",", at) + 1) > 0:
-            offsets.append(at)
-    else:
-        at = 1
-        for member in _members_of_array.decode(array):
-            at += len(bytes(member)) + 1
-            offsets.append(at)
-        offsets.pop()
-    offsets.append(len(array))
-    return offsets

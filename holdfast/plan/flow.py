@@ -13,6 +13,8 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
+from msgspec import Raw
+
 from holdfast import limits
 from holdfast.plan import composed, expr
 from holdfast.plan.answers import answer_of
@@ -45,11 +47,12 @@ from holdfast.plan.graph import (
     Value,
     View,
 )
+from holdfast.plan.unread import count_items, value_in
 from holdfast.spec.flow_nodes import DEFAULT_ACTION, Edge, FlowNode, Graph
 from holdfast.spec.policy import BackoffKind, RetryPolicy
 from holdfast.spec.reference import Literal, Reference, given, is_reference, key_parts, reference
-from holdfast.spec.work import Work
-from holdfast.values import Error, Millis, NotJson, decode, encode, segment, written
+from holdfast.spec.work import Work, read
+from holdfast.values import Error, Millis, NotJson, encode, segment, written
 
 CALL_TIMEOUT_MS: Final = 10_000  # of one call to a worker, unless the node says otherwise
 CALL: Final = "call"  # the only step of a child of a fan-out
@@ -101,7 +104,7 @@ class _Builder:
             case "subflow":
                 assert node.subflow is not None
                 block = block_of(node.subflow, self._depth + 1, self._nested)
-                inner = Inner("", block, output_of(self._depth + 1, refers=False), _object, None)
+                inner = Inner("", block, output_of(self._depth + 1, refers=False), None, None)
                 return self._inside(node, node.key, inner, rules, resolver)
             case "flow_ref":
                 inner = self._nested(node.flow or "", self._depth + 1)
@@ -281,7 +284,7 @@ def expr_of(template: Any) -> Evaluate:
         return expr.evaluate(template)
     if isinstance(template, Merged | dict | list):
         text = expr.render(template, refers=False)
-        return lambda view: decode(text(view))
+        return lambda view: value_in(text(view))
     return lambda view: template
 
 
@@ -306,7 +309,7 @@ def _writes(node: FlowNode) -> Callable[[View, Any, Sequence[ChildError]], Mappi
             if left < 0:
                 raise TooLarge
         if key is not None:
-            texts[key] = written(value)
+            texts[key] = written(expr.walk(value, ()))
             if errors and collects:
                 texts[f"{key}_errors"] = written(list(errors))
         return texts
@@ -322,6 +325,9 @@ def _action(node: FlowNode, resolver: _Resolver) -> Callable[[View, Any], str]:
     static, default = node.post.action_static, node.default_action or ""
     named = None if node.post.action_key is None else reference(node.post.action_key)
     elsewhere = None if named is None else resolver.value(named)
+    places = [] if named is None or named.root != "shared" else [named.members]
+    if node.kind == "wait_event" and places and places[0][0] == "signal":
+        places.insert(0, places[0][1:])
     values: dict[Reference, Callable[[View, Any], Any]] = {}
 
     def action(view: View, value: Any) -> str:
@@ -335,8 +341,7 @@ def _action(node: FlowNode, resolver: _Resolver) -> Callable[[View, Any], str]:
         if static:
             return static
         if named is not None and elsewhere is not None:
-            results = ({"signal": value}, value) if node.kind == "wait_event" else (value,)
-            in_result = [expr.walk(result, named.members) for result in results if named.root == "shared"]
+            in_result = [expr.walk(value, place) for place in places]
             for said in (*in_result, elsewhere(view, value)):
                 if isinstance(said, str) and said:
                     return said
@@ -441,9 +446,11 @@ def _gatherer(node: FlowNode) -> Callable[[list[dict[str, Any]]], Gathered]:
     return gather
 
 
-def _items(value_of: Evaluate) -> ItemsOf:
+def _items(evaluated: Evaluate) -> ItemsOf:
     def items(view: View) -> tuple[int, bytes]:
-        value = value_of(view)
+        value = evaluated(view)
+        if type(value) is Raw and (text := bytes(value))[:1] == b"[":
+            return count_items(text), text
         if not isinstance(value, list):
             raise NotJson(f"a foreach needs an array as its input, not {_kind_of(value)}")
         return len(value), written(value)
@@ -455,7 +462,7 @@ def _services(node: FlowNode, resolver: _Resolver) -> ItemsOf:
     value_of = resolver.param("services")
 
     def items(view: View) -> tuple[int, bytes]:
-        services = list(node.parallel_services) if node.parallel_services else value_of(view)
+        services = list(node.parallel_services) if node.parallel_services else read(value_of(view))
         is_list = isinstance(services, list) and all(isinstance(name, str) and name for name in services)
         if not services:
             raise NotJson("no services")
@@ -533,8 +540,3 @@ def _key(node: FlowNode, resolver: _Resolver, given: Any) -> KeyRule | None:
         return "".join(texts)
 
     return KeyRule(text)
-
-
-def _object(value: Any) -> dict[str, Any]:
-    assert isinstance(value, dict)
-    return value

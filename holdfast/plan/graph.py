@@ -265,7 +265,7 @@ class Nested(msgspec.Struct, frozen=True):
     workflow: str  # its word in messages
     block: Block
     inputs: Render
-    fill: Callable[[Any], dict[str, Any]]  # checks the inputs, fills in defaults; raises ValueError
+    fill: Callable[[Any], dict[str, Any]] | None  # checks the inputs, fills in defaults; raises ValueError
     output: Render | None  # None: the outputs of its top-level nodes
     timeout_ms: int | None = None
     keep: int = KEEP_NOTHING
@@ -383,7 +383,7 @@ class Inner(NamedTuple):
     name: str
     block: Block
     output: Render | None
-    fill: Callable[[Any], dict[str, Any]]
+    fill: Callable[[Any], dict[str, Any]] | None
     timeout_ms: int | None
 
 

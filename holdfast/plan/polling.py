@@ -17,6 +17,7 @@ from holdfast.plan import expr
 from holdfast.plan.expr import Source, truthy
 from holdfast.plan.graph import END, Block, Call, Nested, Node, Post, Routes, Timer, Value, View
 from holdfast.spec.expr import compiled, parse_jsonpath
+from holdfast.spec.work import Work, read
 from holdfast.values import Millis, written
 
 CALL: Final = "call"
@@ -42,7 +43,11 @@ def polling(
     latest = Source("vars", (ANSWER,), depth)
 
     def action(view: View, answer: Any) -> str:
-        hits = find(answer)
+        work = Work()
+        try:
+            hits = find(read(expr.walk(answer, ()), work), work)
+        finally:
+            view.worked += work.spent
         return "done" if truthy(hits[0] if len(hits) == 1 else hits) else "again"
 
     def due(view: View, now: Millis) -> Millis:
@@ -85,4 +90,4 @@ def _no_action(view: View, value: Any) -> str:
     return ""
 
 
-_KEEPS: Final = Post(lambda view, value, errors: {ANSWER: written(value)}, _no_action, {})
+_KEEPS: Final = Post(lambda view, value, errors: {ANSWER: written(expr.walk(value, ()))}, _no_action, {})

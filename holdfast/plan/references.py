@@ -216,4 +216,4 @@ def evaluated(text: str, scope: Scope) -> Evaluate:
         source = path_source(path.singular, scope)
         if source is not None:
             return expr.members_all(source) if path.star else expr.evaluate(source)
-    return expr.search(document_of(scope), compiled(path))
+    return expr.search(document_of(scope), compiled(path), path.reads)

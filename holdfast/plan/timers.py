@@ -11,11 +11,12 @@ from holdfast.plan.graph import (
     View,
 )
 from holdfast.plan.references import template_of
+from holdfast.plan.unread import value_in
 from holdfast.spec.scope import Scope
 from holdfast.spec.steps import (
     TimerBody,
 )
-from holdfast.values import Millis, NotJson, decode, rfc3339
+from holdfast.values import Millis, NotJson, rfc3339
 
 INSTANT_MAX: Final = 253_402_300_800_000  # the end of the year 9999, in milliseconds
 # A number below this is in seconds: in milliseconds it would be before 1974.
@@ -35,7 +36,7 @@ def due_of(body: TimerBody, scope: Scope) -> Any:
     render = expr.render(template_of(body.until if until else body.delay_ms, scope), refers=False)
 
     def due(view: View, now: Millis) -> Millis:
-        value = decode(render(view))
+        value = value_in(render(view))
         at = _instant(value) if until else Millis(now + round(_number(value)))
         if not -INSTANT_MAX < at < INSTANT_MAX:
             raise NotJson(f"a timer cannot wait for {value!r:.50}: that is after the year 9999")

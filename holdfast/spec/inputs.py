@@ -17,12 +17,15 @@ from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import Any, Final
 
+import msgspec
+
 from holdfast.errors import InvalidInputs, Problem
 from holdfast.spec.conversions import UNKNOWN, converted
 from holdfast.spec.jsonschema import NAMES, Judge, Mismatch, Parts, check_whole, count_rules, without_names
 from holdfast.spec.patch import Patch, drop, replace
 from holdfast.spec.problems import Fields, Report, Where, did_you_mean, nearest, one_of, quoted, type_name
 from holdfast.spec.read import pointer_to
+from holdfast.spec.work import read
 
 # Keywords that do not restrict a value, or that are checked directly.
 _PLAIN_KEYS: Final = frozenset(
@@ -95,10 +98,10 @@ class Inputs:
         filled.update(inputs)
         for name in self._nested:
             if name in filled:
-                filled[name] = _with_nested_defaults(self._rules[name], filled[name])
+                filled[name] = _with_nested_defaults(self._rules[name], read(filled[name]))
         if self._is_plain and self._all_fit(inputs, filled):
             return filled
-        mismatches = self._judge.mismatches(filled)
+        mismatches = self._judge.mismatches({name: read(value) for name, value in filled.items()})
         if mismatches:
             raise _refusal([self._problem(mismatch) for mismatch in mismatches])
         return filled
@@ -348,8 +351,13 @@ _JSON_TYPES: Final[dict[str, Callable[[Any], bool]]] = {
 }
 
 
+_OF_TYPE: Final[dict[bytes, Any]] = {b'"': "", b"[": [], b"{": {}}
+
+
 def _fits(value: Any, types: Any) -> bool:
     """Whether a value has one of the types. A type that does not exist is reported elsewhere and fits all."""
+    if type(value) is msgspec.Raw:
+        value = _OF_TYPE.get(bytes(memoryview(value)[:1]), 0)
     tests = [_JSON_TYPES.get(name) for name in _type_names(types)]
     return not tests or any(test is None or test(value) for test in tests)
 

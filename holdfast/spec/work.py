@@ -5,11 +5,17 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from typing import Any, Final
 
+from msgspec import Raw
+
 from holdfast import limits
 from holdfast.errors import ExpressionTooCostly
+from holdfast.jsontext import count_commas
+from holdfast.values import decode
 
 # One unit is one value visited; comparing its contents costs more. The maximum takes at most about 0.1 s.
 CHARS_OF_A_UNIT: Final = 1_000  # of text that is compared or searched
+READ_OF_A_UNIT: Final = 128  # of a JSON text that is decoded, beside
+MEMBERS_READ_OF_A_UNIT: Final = 3  # of the members that it has
 WRITTEN_OF_A_UNIT: Final = 200  # of text inside of a value that is written as JSON to be compared
 
 
@@ -35,6 +41,14 @@ class Work:
     def spent(self) -> int:
         return int(getattr(limits.now, self.limit)) - self.left
 
+    def spend_on_reading(self, text: bytes) -> None:
+        """Spend what it costs to decode a JSON text. Commas inside strings cost nothing, but are only told apart where it matters."""
+        by_size = len(text) // READ_OF_A_UNIT
+        units = by_size + text.count(b",") // MEMBERS_READ_OF_A_UNIT
+        if units > self.left >= by_size:
+            units = by_size + count_commas(text) // MEMBERS_READ_OF_A_UNIT
+        self.spend(units)
+
     def weigh(self, value: Any) -> None:
         """Spend the cost of writing a whole value."""
         stack = [value]
@@ -48,6 +62,15 @@ class Work:
             elif isinstance(top, list):
                 self.spend(1 + len(top))
                 stack.extend(top)
+
+
+def read(value: Any, work: Work | None = None) -> Any:
+    """Decode a large value that was left as text, if the work budget allows it. Other values are returned as they are."""
+    if type(value) is not Raw:
+        return value
+    text = bytes(value)
+    (work or Work()).spend_on_reading(text)
+    return decode(text)
 
 
 def _chars(names: Collection[str]) -> int:

@@ -13,6 +13,7 @@ import msgspec
 
 from holdfast import limits
 from holdfast.errors import HoldfastError, LimitExceeded
+from holdfast.plan.unread import members_in
 from holdfast.runtime.apart import LARGE_BYTES, apart, in_turns
 from holdfast.schedule.template import Rendered, render, too_large
 from holdfast.values import JSON_DEPTH_MAX, decode, is_too_deep, written
@@ -41,7 +42,14 @@ async def rendered(text: bytes, inputs: Any, trigger: Mapping[str, Any]) -> Rend
         raise too_large()
     if made.invalid:
         raise InvalidPayload(made.invalid)
-    return Rendered(await in_turns(lambda: decode(made.value)), made.unresolved)
+    return Rendered(await in_turns(lambda: _opened(made.value)), made.unresolved)
+
+
+def _opened(inputs: msgspec.Raw) -> Any:
+    """The inputs, of which large ones stay text."""
+    if len(inputs) <= LARGE_BYTES or bytes(memoryview(inputs)[:1]) != b"{":
+        return decode(inputs)
+    return dict(members_in(inputs))
 
 
 def check(text: bytes) -> Any:

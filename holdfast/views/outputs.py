@@ -9,8 +9,8 @@ from holdfast.engine.draft import Draft
 from holdfast.engine.state import Run
 from holdfast.errors import LimitExceeded
 from holdfast.plan.composed import TooLarge
-from holdfast.plan.expr import resolved
 from holdfast.plan.graph import Plan
+from holdfast.plan.resolve import resolved
 from holdfast.runtime.load import replay
 from holdfast.store.base import Store
 from holdfast.values import VALUE_BYTES_MAX, decode

@@ -50,8 +50,8 @@ from holdfast.engine.fold import fold
 from holdfast.engine.state import Run, Step, timer_key
 from holdfast.engine.step import step
 from holdfast.plan.compile import Resolved, compile_definition, names_used
-from holdfast.plan.expr import resolved
 from holdfast.plan.graph import Plan
+from holdfast.plan.resolve import resolved
 from holdfast.spec.inputs import with_defaults
 from holdfast.spec.notation import definition_from_text
 from holdfast.values import Error, Millis, RunId, RunNo, decode, encode

@@ -2,25 +2,15 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.plan.expr import (
-    count_members,
-    items_of,
-    locate,
-    members_of,
-    offsets_of,
-    pointer_of,
-    render,
-    resolved,
-    truthy,
-    walk,
-)
+from holdfast.plan.expr import items_of, render, truthy, walk
+from holdfast.plan.resolve import members_of, pointer_of, resolved
+from holdfast.plan.unread import Items, count_items, locate
 from holdfast.values import decode, encode
 from tests.engine.driver import Case, starts
 
@@ -353,19 +343,18 @@ ARRAYS: list[list[Any]] = [
 @pytest.mark.parametrize("array", ARRAYS, ids=str)
 def test_members_are_counted_and_found_in_the_text_alone(array: list[Any]) -> None:
     text = encode(array)
-    assert count_members(text) == len(array)
-    offsets = offsets_of(text)
-    if array:
-        assert [decode(text[a : b - 1]) for a, b in pairwise(offsets)] == array
+    assert count_items(text) == len(array)
+    items = Items(text)
+    assert [decode(items.text(index)) for index in range(len(array))] == array
 
 
 @given(st.lists(json_values | st.floats(allow_nan=False, allow_infinity=False), max_size=8))
 @settings(deadline=None)
 def test_members_of_any_array_are_found(array: list[Any]) -> None:
     text = encode(array)
-    offsets = offsets_of(text)
-    found = [decode(text[a : b - 1]) for a, b in pairwise(offsets)] if array else []
-    assert (count_members(text), found) == (len(array), array)
+    items = Items(text)
+    found = [decode(items.text(index)) for index in range(len(array))]
+    assert (count_items(text), found) == (len(array), array)
 
 
 @pytest.mark.parametrize(

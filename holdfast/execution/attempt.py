@@ -16,6 +16,7 @@ from msgspec import Raw
 
 from holdfast import limits
 from holdfast.engine.events import Event, StepFailed, StepPaused, StepSucceeded
+from holdfast.execution.large_arguments import on_text, opened
 from holdfast.execution.outputs import Outputs
 from holdfast.execution.threads import Threads
 from holdfast.plan.answers import Later, head_of, later
@@ -26,7 +27,7 @@ from holdfast.store.records import NewLogLine
 from holdfast.tools.failures import OutputTooLarge, described
 from holdfast.tools.registry import Context, Tool
 from holdfast.tools.tracebacks import traceback_of
-from holdfast.values import Error, RunNo, job_id
+from holdfast.values import Error, RunNo, job_id, written
 from holdfast.workers.push import Job
 from holdfast.workers.service import Workers
 
@@ -53,7 +54,7 @@ class Attempt(msgspec.Struct, eq=False):
     key: Key
     number: int
     tool: Tool
-    args: dict[str, Any]
+    args: Any  # by name; for a tool in a process also their text
     tenant: str
     task: asyncio.Task[None] | None = None
     context: Context | None = None
@@ -64,6 +65,9 @@ class Attempt(msgspec.Struct, eq=False):
     is_isolated: bool = False  # it runs under crash isolation
     only_once: bool = False
     stopped: bool = False
+    large_bytes: int = 0  # of its arguments, if they take room
+    given: bytes | None = None  # the text of large arguments, until they are opened
+    bind: Callable[[Any], dict[str, Any]] | None = None  # makes its arguments from the value of that text
     is_known: bool = False  # it stands in the dispatcher's `open`
     lines: Lines | None = None  # what it has logged, if anything
 
@@ -109,6 +113,8 @@ class Outcomes:
     async def of(self, attempt: Attempt) -> Event:
         began, tool = self._monotonic(), attempt.tool
         try:
+            if attempt.given is not None and (made := await self._of_large(attempt)) is not None:
+                return await self.of_answer(attempt, made, began)
             if tool.runs_in == "loop":
                 text = tool.result(await tool.fn(**attempt.args))
             elif tool.runs_in == "thread":
@@ -121,6 +127,23 @@ class Outcomes:
             return await self.of_answer(attempt, text, began)
         except BaseException as error:
             return self.of_error(attempt, error, began)
+
+    async def _of_large(self, attempt: Attempt) -> bytes | None:
+        """Open large arguments, or make the result from their text if the tool can."""
+        assert attempt.given is not None
+        text, attempt.given, tool = attempt.given, None, attempt.tool
+        if attempt.bind is None and (made := on_text(tool)) is not None:
+            return await made(text)
+        if not tool.isolated:
+            assert attempt.bind is not None
+            attempt.args = await opened(text, attempt.bind)
+            if tool.context is not None:
+                attempt.args[tool.context] = attempt.context
+        elif attempt.bind is None:
+            attempt.args = Raw(text)
+        else:
+            attempt.args = await opened(text, lambda value: Raw(written(attempt.bind(value))))  # type: ignore[misc]
+        return None
 
     async def _in_process(self, attempt: Attempt) -> bytes:
         if self._processes is None:

@@ -19,6 +19,7 @@ from typing import Any, Final
 
 from msgspec import Raw
 
+from holdfast import limits
 from holdfast.engine.events import (
     AttemptReleased,
     AttemptTimedOut,
@@ -28,10 +29,11 @@ from holdfast.engine.events import (
     StepSucceeded,
     TriggeredBy,
 )
+from holdfast.errors import LimitExceeded
 from holdfast.execution.attempt import Attempt, Key, Outcomes
 from holdfast.execution.crash_isolation import CrashIsolation
 from holdfast.execution.deadlines import Deadlines
-from holdfast.execution.inputs import CallbackUrl, Inputs
+from holdfast.execution.inputs import CallbackUrl, Inputs, LargeArguments
 from holdfast.execution.jobs import Jobs
 from holdfast.execution.logs import Logs, current
 from holdfast.execution.outputs import Outputs
@@ -42,7 +44,7 @@ from holdfast.runtime.resident_run import ResidentRun
 from holdfast.runtime.service import Service
 from holdfast.store.artefacts import Artefacts
 from holdfast.tools.context import RunTrigger
-from holdfast.tools.registry import Context, Registry
+from holdfast.tools.registry import Context, Registry, Tool
 from holdfast.tools.secrets import SecretUnavailable
 from holdfast.values import RunNo, idempotency_key, written
 from holdfast.workers.service import Workers
@@ -99,7 +101,8 @@ class Dispatch(Service):
         self.attempts: dict[Key, Attempt] = {}
         self.queue: deque[Start] = deque()  # starts that wait for a slot
         self._lines = {"thread": Line(threads), "process": Line(processes or os.cpu_count() or 1)}
-        self._queues = (self.queue, *(line.waiting for line in self._lines.values()))
+        self._large = workers.calls.arguments
+        self._queues = (self.queue, self._large.waiting, *(line.waiting for line in self._lines.values()))
         self.is_stopping = False
         self.when_free: Callable[[], None] | None = None  # called when a slot is free and runs wait for one
         # Called on the event loop with what tools say of their attempts: run, path, attempt, `log` or `progress`, data.
@@ -141,12 +144,17 @@ class Dispatch(Service):
     @property
     def waiting(self) -> dict[str, int]:
         """How many starts wait for which limit."""
-        return {"place": len(self.queue), **{name: len(line.waiting) for name, line in self._lines.items()}}
+        return {
+            "place": len(self.queue),
+            "room": len(self._large.waiting),
+            **{name: len(line.waiting) for name, line in self._lines.items()},
+        }
 
     def line_of(self, no: RunNo, path: str) -> tuple[str, int] | None:
         """The limit that a start waits for if it has not begun, and how many slots there are."""
         lines = (
             ("attempts_max", self.places, self.queue),
+            ("arguments_bytes_max", limits.now.arguments_bytes_max, self._large.waiting),
             *((f"{name}s", line.limit, line.waiting) for name, line in self._lines.items()),
         )
         for name, limit, waiting in lines:
@@ -203,7 +211,10 @@ class Dispatch(Service):
             return None
         try:
             args = self.inputs.of_tool(resident, node, tool, path, number)
-        except (ValueError, SecretUnavailable) as error:
+        except LargeArguments as large:
+            self._begin_large(resident, node, tool, path, number, large.size)
+            return None
+        except (ValueError, LimitExceeded, SecretUnavailable) as error:
             self._refuse(resident, path, number, error)
             return None
         attempt = Attempt((run.no, path), number, tool, args, run.tenant)
@@ -211,11 +222,29 @@ class Dispatch(Service):
             return attempt  # if it never waits, no other part can see it
         return self._launch(resident, node, attempt)
 
+    def _begin_large(
+        self, resident: ResidentRun, node: Call, tool: Tool, path: str, number: int, size: int
+    ) -> None:
+        """Begin an attempt whose arguments take room. They are opened in its own task."""
+        run, line = resident.run, self._lines.get(tool.runs_in)
+        if line is not None and line.taken >= line.limit:
+            return line.waiting.append((run.no, path, number))
+        if not self._large.take(size, (run.no, path, number)):
+            return None
+        try:
+            given = self.inputs.text_of_tool(resident, path)
+        except (ValueError, LimitExceeded, SecretUnavailable) as error:
+            self._large.give_back(size)
+            return self._refuse(resident, path, number, error)
+        attempt = Attempt((run.no, path), number, tool, {}, run.tenant, large_bytes=size, given=given)
+        attempt.bind = self.inputs.binder(resident, node, tool, path, number)
+        self._launch(resident, node, attempt)
+
     def _begin_job(self, resident: ResidentRun, node: Call, path: str, number: int) -> None:
         """Pass the call of a service to the workers."""
         try:
             attempt = self.jobs.attempt(resident, node, path, number)
-        except (ValueError, SecretUnavailable) as error:
+        except (ValueError, LimitExceeded, SecretUnavailable) as error:
             return self._refuse(resident, path, number, error)
         self._launch(resident, node, attempt)
 
@@ -278,7 +307,7 @@ class Dispatch(Service):
                 artefacts=None if self._artefacts is None else self._artefacts.of(run.tenant),
                 trigger=None if run.trigger is None else _trigger(run.trigger),
             )
-            if tool.context is not None and not tool.isolated:
+            if tool.context is not None and not tool.isolated and attempt.given is None:
                 attempt.args[tool.context] = attempt.context
         attempt.answer = node.answer
         if node.fails_on_crash:
@@ -287,7 +316,7 @@ class Dispatch(Service):
             self._deadlines.add(attempt, node.timeout_ms)
         if self.isolation.running == key:
             attempt.is_isolated = True
-        if not tool.suspends:
+        if not tool.suspends and attempt.given is None:
             return attempt
         attempt.task = self._task(self._perform(attempt))
         return None
@@ -354,7 +383,7 @@ class Dispatch(Service):
                 break  # so does reloading the run
             queue.popleft()
             if resident is None or (attempt := self._begin(resident, path, number)) is None:
-                tasks += 1
+                tasks += 1 if monotonic() < until else TURN_TASKS
                 continue
             self._at_hand = attempt
             tool, began = attempt.tool, monotonic()
@@ -411,6 +440,9 @@ class Dispatch(Service):
         line = self._lines.get(attempt.tool.runs_in)
         if line is not None:
             line.taken -= 1
+        if attempt.large_bytes:
+            attempt.args = None
+            self._large.give_back(attempt.large_bytes)
         if attempt.context is not None:
             attempt.context.close()
         if attempt.is_isolated:
@@ -424,7 +456,11 @@ class Dispatch(Service):
                 self.door.deliver(attempt.no, event)
             else:
                 self.jobs.deliver(attempt.job, event)
-            if (line is not None and line.waiting) or (self.queue and self._runner is None):
+            if (
+                (line is not None and line.waiting)
+                or self._large.waiting
+                or (self.queue and self._runner is None)
+            ):
                 self._fill_places()
             self.slot_is_free()
 
@@ -437,6 +473,9 @@ class Dispatch(Service):
         for line in self._lines.values():
             while line.taken < line.limit and (start := self._next(line.waiting)) is not None:
                 self._begin(*start)
+        large = self._large
+        while large.has_room() and (start := self._next(large.waiting)) is not None:
+            self._begin(*start)
         if self.queue and self._runner is None and len(self.attempts) < self._room:
             self._hire()
 

@@ -10,13 +10,17 @@ import msgspec
 from msgspec import Raw
 
 from holdfast.engine.draft import Draft
-from holdfast.plan.expr import resolved
+from holdfast.execution.large_arguments import on_text
 from holdfast.plan.graph import Call
+from holdfast.plan.resolve import resolved, resolved_bytes
+from holdfast.plan.unread import value_in
+from holdfast.runtime.large_arguments import COUNTED_BYTES
 from holdfast.runtime.resident_run import ResidentRun
 from holdfast.tools.failures import ArgumentMismatch
 from holdfast.tools.registry import Tool
 from holdfast.tools.secrets import Secrets, SecretUnavailable
 from holdfast.values import decode, written
+from holdfast.workers.push import with_address
 
 CallbackUrl = Callable[[ResidentRun, str, int], str]  # of an attempt: run, path, number
 
@@ -30,11 +34,18 @@ class Inputs:
         self.callback_url = callback_url
 
     def of_tool(
-        self, resident: ResidentRun, node: Call, tool: Tool, path: str, number: int
+        self, resident: ResidentRun, node: Call, tool: Tool, path: str, number: int, args: Any = None
     ) -> dict[str, Any]:
-        """The arguments of a tool."""
-        text = written(resident.run.steps[path].inputs)
-        args = decode(self._resolved(resident, text) if text.find(b'"$') >= 0 else text)
+        """The arguments of a tool. Raises LargeArguments instead of making large ones: those are given to it, decoded."""
+        if args is None:
+            text = written(resident.run.steps[path].inputs)
+            if text.find(b'"$') >= 0:
+                if (size := self._resolved_bytes(resident, text)) > COUNTED_BYTES:
+                    raise LargeArguments(size)
+                text = self._resolved(resident, text)
+            elif len(text) > COUNTED_BYTES:
+                raise LargeArguments(len(text))
+            args = decode(text)
         if self.callback_url is not None and self._takes_address(node, tool):
             self._add_address(resident, path, number, args["params"] if node.spreads else args)
         if node.spreads:
@@ -44,6 +55,20 @@ class Inputs:
         # The process of an isolated tool converts them itself, because the converted values could not be sent to it.
         return args if tool.isolated else tool.bind(args)
 
+    def text_of_tool(self, resident: ResidentRun, path: str) -> bytes:
+        """The text of the arguments of a tool, however large they are."""
+        text = bytes(resident.run.steps[path].inputs)
+        return self._resolved(resident, text) if text.find(b'"$') >= 0 else text
+
+    def binder(
+        self, resident: ResidentRun, node: Call, tool: Tool, path: str, number: int
+    ) -> Callable[[Any], dict[str, Any]] | None:
+        """How the arguments of a tool are made of the value of their text; None if they are that value, for a tool in a process or one
+        that works on the text."""
+        if not node.spreads and not self._takes_address(node, tool) and (tool.isolated or on_text(tool)):
+            return None
+        return functools.partial(self.of_tool, resident, node, tool, path, number)
+
     def of_service(self, resident: ResidentRun, node: Call, path: str, number: int) -> tuple[str, bytes]:
         """The name of the service, and the request body for its worker."""
         rule, text, service = node.service, bytes(resident.run.steps[path].inputs), node.target
@@ -52,10 +77,11 @@ class Inputs:
         if rule.is_given or text.find(b'"$') >= 0 or takes_address:
             text = self._resolved(resident, text)
         if rule.is_given or takes_address:
-            given = decode(text)
-            service = given.pop("service", service)
-            if takes_address:
-                self._add_address(resident, path, number, given["params"])
+            given = _members(text)
+            if "service" in given:
+                service = value_in(given.pop("service"))
+            if takes_address and self.callback_url is not None:
+                given["params"] = with_address(given["params"], lambda: self._address(resident, path, number))
             text = written(given)
         if type(service) is not str or not service:
             raise ArgumentMismatch(f"the name of a service must be text, not {service!r:.50}")
@@ -85,14 +111,32 @@ class Inputs:
 
     def _add_address(self, resident: ResidentRun, path: str, number: int, args: Any) -> None:
         """The callback URL exists in memory only, because any program that has it may send a result."""
-        assert self.callback_url is not None
         if type(args) is dict and "callback_url" not in args:
-            args["callback_url"] = self.callback_url(resident, path, number)
+            args["callback_url"] = self._address(resident, path, number)
+
+    def _address(self, resident: ResidentRun, path: str, number: int) -> str:
+        assert self.callback_url is not None
+        return self.callback_url(resident, path, number)
+
+    def bytes_of(self, resident: ResidentRun, path: str) -> int:
+        """About how large the inputs of a call are."""
+        text = bytes(resident.run.steps[path].inputs)
+        return self._resolved_bytes(resident, text) if text.find(b'"$') >= 0 else len(text)
+
+    def _resolved_bytes(self, resident: ResidentRun, text: bytes) -> int:
+        return resolved_bytes(text, Draft(resident.plan, resident.run, resident.run.at).bytes_at)
 
     def _resolved(self, resident: ResidentRun, text: bytes | Raw) -> bytes:
         draft = Draft(resident.plan, resident.run, resident.run.at)
         secret_of = functools.partial(self._secrets.require, tenant=resident.run.tenant)
         return resolved(bytes(text), draft.text_at, secret_of)
+
+
+class LargeArguments(Exception):
+    """The arguments of a tool are too large to be made without room for them."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
 
 
 class _Named(msgspec.Struct):
@@ -102,3 +146,4 @@ class _Named(msgspec.Struct):
 
 
 _service: Final = msgspec.json.Decoder(_Named)
+_members: Final = msgspec.json.Decoder(dict[str, Raw]).decode

@@ -21,6 +21,7 @@ from holdfast.execution.attempt import Attempt, Outcomes
 from holdfast.execution.inputs import Inputs
 from holdfast.plan.graph import Call
 from holdfast.runtime.door import Door
+from holdfast.runtime.large_arguments import COUNTED_BYTES
 from holdfast.runtime.resident_run import ResidentRun
 from holdfast.store.batch import Batch
 from holdfast.store.records import AssignmentRow
@@ -79,10 +80,15 @@ class Jobs:
         run, rule = resident.run, node.service
         assert rule is not None
         service, text = self._inputs.of_service(resident, node, path, number)
+        is_large = len(text) > COUNTED_BYTES
         attempt = Attempt((run.no, path), number, _SERVICE, {}, run.tenant)
         stable = idempotency_key(run.tenant, run.id, path)
         context = Context(run.id, path, number, stable, emit=self._listener(attempt), secrets=self._secrets)
-        job = Job(run.tenant, run.no, run.id, path, number, service, text, stable, rule, context)
+        body = b"" if is_large else text
+        job = Job(run.tenant, run.no, run.id, path, number, service, body, stable, rule, context)
+        if is_large:  # it may wait for a worker for long
+            job.large_bytes = len(text)
+            job.large_body = lambda: self._inputs.of_service(resident, node, path, number)[1]
         job.only_once, job.traceparent = node.fails_on_crash, self.traceparent(resident, path, number)
         if self._inputs.callback_url is not None:
             job.address = functools.partial(self._inputs.callback_url, resident, path, number)

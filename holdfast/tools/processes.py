@@ -60,7 +60,9 @@ class Processes:
         self._all: set[Process] = set()
         self._idle: list[Process] = []
 
-    async def call(self, tool: Tool, args: dict[str, Any], context: Context | None = None) -> bytes:
+    async def call(
+        self, tool: Tool, args: dict[str, Any] | msgspec.Raw, context: Context | None = None
+    ) -> bytes:
         """Call a tool and return the JSON text of its result. Cancelling this call kills the process; the next call gets a new one."""
         if child.Child.is_loading_main:
             raise ToolError(
@@ -277,7 +279,7 @@ def _settle(future: asyncio.Future[Any], value: Any) -> None:
         future.set_result(value)
 
 
-def _call(tool: Tool, args: dict[str, Any], context: Context | None) -> child.Call:
+def _call(tool: Tool, args: dict[str, Any] | msgspec.Raw, context: Context | None) -> child.Call:
     setting = None
     if context is not None:
         workdir = str(context.planned_workdir())

@@ -17,6 +17,7 @@ from typing import Final, TypeVar
 
 import msgspec
 
+from holdfast import limits
 from holdfast.engine.scopes import cancel_grace_ms
 from holdfast.errors import EngineClosed, NotFound, Superseded
 from holdfast.runtime.clock import Clock
@@ -225,10 +226,12 @@ class Assignments:
 
     def take(self, worker: Worker, queues: frozenset[Queue], limit: int) -> list[Assignment]:
         taken: list[Assignment] = []
+        left = limits.now.value_bytes_max
         for queue in sorted(queues):
             offered = self._offered.get(queue)
-            while offered and len(taken) < limit:
+            while offered and len(taken) < limit and (left > 0 or not taken):
                 assignment = offered.pop(next(iter(offered)))
+                left -= 0 if assignment.job is None else assignment.job.large_bytes
                 self._lease(assignment, worker)
                 taken.append(assignment)
             if offered is not None and not offered:

@@ -18,13 +18,15 @@ import msgspec
 
 from holdfast import limits
 from holdfast.plan.graph import ServiceRule
+from holdfast.runtime.apart import LARGE_BYTES, apart
+from holdfast.runtime.large_arguments import LargeArguments
 from holdfast.runtime.places import Places
 from holdfast.tools.context import Context
 from holdfast.tools.failures import KIND_CHARS_MAX, ToolError
 from holdfast.tools.guard import Guard
 from holdfast.tools.limit import Limit
 from holdfast.tools.post import Broken, Poster
-from holdfast.values import NotJson, RunId, RunNo, decode, encode, written
+from holdfast.values import NotJson, RunId, RunNo, encode, written
 from holdfast.workers.registry import Worker, WorkerRegistry
 
 REMEMBERED_MAX: Final = 10_000  # steps whose last worker is remembered
@@ -48,6 +50,8 @@ class Job(msgspec.Struct, eq=False):
     only_once: bool = False
     traceparent: str | None = None
     worker: tuple[str, ...] = ()
+    large_body: Callable[[], bytes] | None = None  # makes a large body each time it is sent
+    large_bytes: int = 0
     address: Callable[[], str] | None = None  # makes the callback URL for a later result
 
     @property
@@ -56,12 +60,25 @@ class Job(msgspec.Struct, eq=False):
 
     def body_for(self, worker: Worker) -> bytes:
         """The request body for a worker, including a callback URL if the service supports it and the step sets none."""
+        body = self.body if self.large_body is None else self.large_body()
         if self.address is None or self.service not in worker.called_back:
-            return self.body
-        body = decode(self.body)
-        if type(body["params"]) is dict and "callback_url" not in body["params"]:
-            body["params"]["callback_url"] = self.address()
-        return written(body)
+            return body
+        parts = _members(body)
+        parts["params"] = with_address(parts["params"], self.address)
+        return written(parts)
+
+
+def with_address(params: msgspec.Raw, address: Callable[[], str]) -> msgspec.Raw:
+    """Add a callback URL to the params of a call, unless they have one. A large member stays text."""
+    if bytes(memoryview(params)[:1]) != b"{":
+        return params
+    members = _members(params)
+    if "callback_url" not in members:
+        members["callback_url"] = msgspec.Raw(written(address()))
+    return msgspec.Raw(written(members))
+
+
+_members: Final = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
 class Answer(msgspec.Struct, gc=False):
@@ -87,6 +104,7 @@ class Calls:
     def __init__(self, registry: WorkerRegistry, guard: Guard) -> None:
         self._registry, self._poster = registry, Poster(guard)
         self._places = Places(CALLS_MAX, CALLS_TO_ONE_MAX)
+        self.arguments = LargeArguments()
         # the worker that failed at a step is tried first in its next attempt
         self._last: OrderedDict[tuple[RunNo, str], str] = OrderedDict()
 
@@ -139,7 +157,7 @@ class Calls:
 
     async def _ask(self, worker: Worker, job: Job) -> bytes:
         """The response of one worker. The timeout starts when there is a slot for the call."""
-        async with self._places.at((worker.tenant, worker.id)):
+        async with self._places.at((worker.tenant, worker.id)), self.arguments.room_for(job.large_bytes):
             return await self._asked(worker, job)
 
     async def _asked(self, worker: Worker, job: Job) -> bytes:
@@ -150,7 +168,7 @@ class Calls:
             worker.limits.add(limit)
         try:
             async with limit:
-                return _result(await self._post(worker, job), worker)
+                return await _result(await self._post(worker, job))
         except TimeoutError:
             how = f"did not respond within {timeout_ms / 1000:g} s" if timeout_ms else "stopped responding"
             raise ToolError(f"worker {worker.id} {how}", kind="timeout") from None
@@ -171,8 +189,37 @@ class Calls:
         return await self._poster.post(worker.address, head, job.body_for(worker), fresh=job.only_once)
 
 
-def _result(text: bytes, worker: Worker) -> bytes:
-    """The result in a response; raises the failure if it reports one."""
+async def _result(text: bytes) -> bytes:
+    """The result in a response; raises its failure if it reports one. A large response is read in a separate process."""
+    if len(text) <= LARGE_BYTES:
+        return _result_in(text)
+    made = await apart(_result_apart, text)
+    said = msgspec.json.decode(made[: made.index(b"\n")], type=_Said)
+    if said.broken is not None:
+        raise Broken(said.broken)
+    if said.failed is not None:
+        raise WorkerFailed(said.failed, kind=said.kind)
+    return made[made.index(b"\n") + 1 :]
+
+
+class _Said(msgspec.Struct, omit_defaults=True):
+    """In front of the result: why there is none."""
+
+    broken: str | None = None
+    failed: str | None = None
+    kind: str = ""
+
+
+def _result_apart(text: bytes) -> bytes:
+    try:
+        return written(_Said()) + b"\n" + _result_in(text)
+    except Broken as error:
+        return written(_Said(broken=str(error))) + b"\n"
+    except WorkerFailed as error:
+        return written(_Said(failed=str(error), kind=error.kind)) + b"\n"
+
+
+def _result_in(text: bytes) -> bytes:
     try:
         answer = _answer(text)
         if answer.result is msgspec.UNSET and answer.error is msgspec.UNSET:

@@ -113,7 +113,7 @@ def _definitions(store: StoreFile) -> Finding:
         seen += 1
         try:
             text = definition_from_stored(definition).canonical()
-        except HoldfastError as error:
+        except (HoldfastError, msgspec.DecodeError) as error:
             wrong.append(f"the definition {version[:12]}… of {name} cannot be read: {str(error)[:200]}")
             continue
         content = text + (canonical(decode(uses.encode())) if uses else b"")

@@ -5,6 +5,7 @@ Knows which schedules exist, hands each change to the part that serves its kind,
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from typing import Final, Protocol
 
@@ -12,7 +13,7 @@ from holdfast.runtime.resident_run import ResidentRun
 from holdfast.runtime.service import Service
 from holdfast.spec.schedule import ScheduleSpec
 from holdfast.store.base import Store
-from holdfast.store.records import Origin
+from holdfast.store.records import Origin, ScheduleRow
 from holdfast.triggers.files import Files
 from holdfast.triggers.hooks import Hooks
 from holdfast.triggers.occurrences import Occurrences
@@ -20,6 +21,8 @@ from holdfast.triggers.run_ends import RunEnds
 from holdfast.triggers.sources import Sources
 from holdfast.triggers.starting import known
 from holdfast.triggers.waiting import Waiting
+
+log = logging.getLogger("holdfast")
 
 PAGE: Final = 1_000
 
@@ -67,8 +70,16 @@ class Kinds(Service):
             after = ("", "")
             while rows := await self._store.schedules_of_kind(kind, after, PAGE):
                 for row in rows:
-                    self.put(row.tenant, known(row.body).spec, row.origin)
+                    self._serve_stored(row)
                 after = rows[-1].tenant, rows[-1].id
+
+    def _serve_stored(self, row: ScheduleRow) -> None:
+        try:
+            spec = known(row.body).spec
+        except Exception:  # the other schedules and the server must not suffer for a damaged row
+            log.exception("schedule %s cannot be read and is not served", row.id)
+            return
+        self.put(row.tenant, spec, row.origin)
 
     async def restored(self) -> None:
         self.waiting.query()

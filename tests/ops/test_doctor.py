@@ -115,6 +115,7 @@ async def test_a_sound_file_has_no_problem(tmp_path: Path) -> None:
             "worker",
         ),
         ("UPDATE version SET definition = '{}'", "definitions have their hash", "cannot be read"),
+        ("UPDATE version SET definition = '[1, '", "definitions have their hash", "cannot be read"),
         (
             "UPDATE version SET definition = replace(definition, 'large', 'other')",
             "definitions have their hash",

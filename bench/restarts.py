@@ -17,7 +17,7 @@ from bench.processes import Child
 from bench.scale import Scale
 from holdfast.runtime.load import load_run
 from holdfast.store.open import open_url
-from holdfast.values import RunNo
+from holdfast.values import Millis
 
 AFTER_KILL: Final = Kind("w6_restart", "s", None, Goal(value=1.5), Goal(value=0.5))
 # As a ratio: what was executed twice, of the attempts that were open at the kill.
@@ -28,7 +28,7 @@ COMMAND_START: Final = Kind("w8_command", "s", "bare interpreter", Goal(value=0.
 POLL_SECONDS: Final = 0.001
 # All runs go in step, so half of the effects is always the same moment of a batch: leave it to chance which it is.
 KILL_SECONDS_PER_RUN: Final = 0.000_04  # about one batch
-ALL: Final = -1
+ALL: Final = 10**9
 
 SCRIPT: Final = """\
 import uvloop
@@ -113,8 +113,8 @@ async def _left_behind(db: Path) -> tuple[list[str], int]:
     store = open_url(f"sqlite:///{db}")
     await store.open()
     ids, attempts = [], 0
-    for no in await store.left_behind(RunNo(0), ALL):
-        stored = await store.load(no)
+    for claim in await store.claim("left", Millis(0), ALL):
+        stored = await store.load(claim.no)
         assert stored is not None
         run = await load_run(store, stored)
         ids.append(str(run.id))

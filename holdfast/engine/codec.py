@@ -37,6 +37,11 @@ def encode_row(event: Event, decisions: list[Decision]) -> tuple[str, list[tuple
     return _encode((FORMAT, parts[0], parts[1:])).decode(), list(blobs.items())
 
 
+def encode_event(event: Event) -> str:
+    """Return an event as text, with all its values in it: for a node that decides it later. `decode_row` reads it."""
+    return _encode((FORMAT, event, [])).decode()
+
+
 def decode_row(body: str | bytes) -> tuple[Event, list[Decision]]:
     _, event, decisions = _decode(body)
     return event, decisions

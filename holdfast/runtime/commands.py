@@ -140,7 +140,7 @@ class Commands:
         """Return the release that has this content, or assign a new one."""
         status = "draft" if draft else "published"
         if number is not None:
-            known = await self._store.release(tenant, flow.name, number)
+            known = await self._store.release_numbered(tenant, flow.name, number)
             if known is not None and known.version != version:
                 raise VersionConflict(flow.name, number)
         else:
@@ -162,7 +162,7 @@ class Commands:
         if draft or flow.number is None:
             return None
         if flow.version == version:
-            return await self._store.release(tenant, flow.name, flow.number)
+            return await self._store.release_numbered(tenant, flow.name, flow.number)
         last = await self._store.newest_published(tenant, flow.name)
         return last if last is not None and last.version == version else None
 
@@ -183,7 +183,7 @@ class Commands:
         return release
 
     async def _release_of(self, tenant: str, name: str, number: int) -> Release:
-        release = await self._store.release(tenant, name, number) if is_text(name) else None
+        release = await self._store.release_numbered(tenant, name, number) if is_text(name) else None
         if release is None:
             raise NotFound(f"there is no release {number} of a workflow {name!a} here")
         return release

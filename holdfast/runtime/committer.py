@@ -96,7 +96,7 @@ class Committer:
             if not batch.is_probe:
                 self._delay = PROBE_SECONDS
         elif isinstance(error, NodeIsOver | SystemExit):
-            self._end(error)
+            self.end(error)
         elif isinstance(error, StoreUnavailable):
             return self._stall(batch, done, error)
         done(error)
@@ -108,7 +108,8 @@ class Committer:
 
     # ------------------------------------------------------------------------------------------ when it goes wrong
 
-    def _end(self, error: BaseException) -> None:
+    def end(self, error: BaseException) -> None:
+        """This process may write nothing more: another one has taken over, or the disk did not sync."""
         if not self.is_over:
             self.abandon()
             if self.node is not None:
@@ -141,7 +142,7 @@ class Committer:
         if self._is_closed:
             return
         if isinstance(error, NodeIsOver | SystemExit):
-            self._end(error)
+            self.end(error)
         elif error is not None:
             self._probe_later()
         else:

@@ -41,6 +41,7 @@ from holdfast.runtime.effects import Effects
 from holdfast.runtime.engine import Engine, Parts
 from holdfast.runtime.fatal_runs import FatalRuns, mark_beside
 from holdfast.runtime.gate import Gate
+from holdfast.runtime.nodes import Nodes
 from holdfast.runtime.options import Options
 from holdfast.runtime.ownership import Ownership
 from holdfast.runtime.planning import Planning
@@ -256,6 +257,7 @@ def parts_of(
     kinds = _kinds(core, starts, runs, queries, fires)
     schedules.watchers.append(kinds)
     wakes = _wakes(core, polling, outbox)
+    nodes = Nodes(store, core.committer, door, runs, wakes.fill)
     upkeep = _upkeep(core)
     return Parts(
         store=store,
@@ -266,7 +268,7 @@ def parts_of(
         fatal_runs=core.fatal_runs,
         door=door,
         effects=_effects(core, callbacks, polling, outbox, fires, kinds),
-        services=_services(core, plugins, outbox, upkeep, polling, callbacks, wakes, fires, kinds),
+        services=_services(core, plugins, outbox, upkeep, polling, callbacks, wakes, nodes, fires, kinds),
         commands=Commands(
             store,
             clock,
@@ -400,6 +402,7 @@ def _services(
     polling: Polling,
     callbacks: Callbacks,
     wakes: Wakes,
+    nodes: Nodes,
     fires: Fires,
     kinds: Kinds,
 ) -> list[Service]:
@@ -426,6 +429,7 @@ def _services(
         callbacks,
         kinds,
         wakes,
+        nodes,
         fires,
     ]
 

@@ -1,17 +1,23 @@
-"""Takes runs up: those that a former process left, those that are due, those whose tool is here now. Gives them all back
-when the engine is closed. Does not know what a run does."""
+"""Claims runs and loads them: those whose owner is gone, those that are due, those whose tool is registered here now. Releases
+all of them when the engine is closed.
+
+    claim (store) ──► load (resident.py) ──► Adopted, if its owner did not release it or it has something to begin
+
+Does not know what a run does, or how a store decides who owns it.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Final
 
 import msgspec
 
 from holdfast.engine.events import Adopted, StepPaused
-from holdfast.errors import Refused
+from holdfast.errors import HoldfastError, Refused
 from holdfast.execution.dispatcher import Dispatch
 from holdfast.runtime.door import Door
 from holdfast.runtime.fatal_runs import FatalRuns
@@ -20,6 +26,7 @@ from holdfast.runtime.resident_run import ResidentRun
 from holdfast.runtime.service import Service
 from holdfast.runtime.waiters import set_aside_error
 from holdfast.store.base import Store
+from holdfast.store.ownership import Claim
 from holdfast.store.records import RunRow
 from holdfast.values import Millis, RunNo
 
@@ -31,6 +38,12 @@ LOSSES_LOGGED_MAX: Final = 10  # of one run
 LARGE_BYTES: Final = 64 * 1024  # of a run that takes some milliseconds to take up
 LOADED_AT_ONCE: Final = 50  # of those that are due, with the same questions
 WOKEN_BYTES_MAX: Final = 4 * 1024 * 1024  # of their journals, between two looks at the loop
+
+
+class OwnedElsewhere(HoldfastError):
+    """Another node drives this run: an event for it is posted as mail."""
+
+    code = "owned_elsewhere"
 
 
 class Ownership(Service):
@@ -49,17 +62,15 @@ class Ownership(Service):
         self.resident_max = resident_max
         self.drives_all = True
         self._own: set[RunNo] = set()  # the only runs that are driven here, if not all are
-        self.held: set[RunNo] = set()  # runs that a process may have died of: the others go first
-        self._passed_over: list[RunNo] = []  # of these, what was left behind
-        self._lane: str | None = None  # the attempt that an earlier process had under crash isolation
-        # where the search for runs left behind is; None when it is over
-        self._cursor: RunNo | None = RunNo(0)
+        self.held: set[RunNo] = set()  # runs that may have crashed a process: the others go first
+        self._last: set[RunNo] = set()  # the same once the others have had their time
+        self._not_adopted: set[RunNo] = set()  # left by their owner, but finished or not readable
+        self._more_left = True  # runs whose owner is gone: searched for until there are none
         self._more_due = False
 
     async def open(self, *, drive: bool) -> None:
         self.drives_all = self._door.parks = drive
         self.held = self._fatal_runs.held if drive else set()
-        self._lane = self._store.isolated_of_former()
 
     async def close(self) -> None:
         if not self._door.committer.is_shut:
@@ -84,14 +95,15 @@ class Ownership(Service):
     @property
     def has_more(self) -> bool:
         """There are runs to take up, for which there was no room."""
-        return self._cursor is not None or self._more_due
+        return self._more_left or self._more_due
 
     async def interrupt(self) -> None:
         """End the runs that ask not to survive a restart, parked ones too."""
         after = RunNo(0)
         while found := await self._store.interruptible(after, ADOPT_BATCH):
             for no in found:
-                await self.adopt(no, restarted=True)
+                with suppress(OwnedElsewhere):
+                    await self.adopt(no, restarted=True)
             await self._door.drained()
             after = found[-1]
 
@@ -101,7 +113,8 @@ class Ownership(Service):
         while found := await self._store.in_need(after, ADOPT_BATCH):
             for no, needs in found:
                 if no not in self.held and all(map(has, msgspec.json.decode(needs, type=list[str]))):
-                    await self.adopt(no)
+                    with suppress(OwnedElsewhere):
+                        await self.adopt(no)
             await self._door.drained()
             after = found[-1][0]
 
@@ -111,80 +124,101 @@ class Ownership(Service):
         `fire` is called for a run that only its timers woke; `held_back` runs stay due although their time has come.
         """
         room, taken = min(self.room, self._dispatch.free_places, ADOPT_BATCH), 0
-        if self._cursor is not None and room > 0:
-            taken += await self._take_left_behind(self._cursor, room)
-        if not self.held:
-            taken += await self._take_passed_over()
+        if self._more_left and room > 0:
+            taken += await self._take_left(now, room)
+        while self._last:
+            taken += await self._take_last()
         self._more_due = True
         room = min(self.room, ADOPT_BATCH)  # a timer needs no place; what it starts waits for one
         if room > 0:
-            set_aside = self._door.quarantined
-            stay_due = len(set_aside) + len(self.held) + held_back  # the rest must not queue behind them
-            found = await self._store.due(now, room + stay_due)
-            due = [no for no in found if no not in set_aside and no not in self.held]
-            room = min(self.room, room)  # runs may have begun while it was read
+            stay = self._door.quarantined.keys() | self.held  # the rest must not queue behind them
+            due = await self._store.claim("due", now, room + held_back, stay)
+            room = max(0, min(self.room, room))  # runs may have begun while it was read
             self._more_due = len(due) >= room
-            evicted = [no for no in due if no not in self._door.residents]
-            taken += await self._wake_due(evicted[: max(0, room)], fire)
+            evicted = [claim for claim in due if claim.no not in self._door.residents]
+            await self._store.release(evicted[room:])
+            taken += await self._wake_due(evicted[:room], fire)
         return taken > 0
 
-    async def _take_left_behind(self, after: RunNo, room: int) -> int:
-        found = await self._store.left_behind(after, room)
-        for no in found:
-            if self.room <= 0:
-                return len(found)  # runs have begun meanwhile: the next look goes on from here
-            if no in self.held:
-                self._passed_over.append(no)
-            elif no not in self._door.residents:
-                resident = await self.adopt(no, restarted=True)
-                if resident is not None and resident.bytes > LARGE_BYTES:
-                    await asyncio.sleep(0)
-            self._cursor = no  # where a read fails, the next look begins again
-        if len(found) < room:
-            self._cursor = None
-        return len(found)
+    async def _take_left(self, now: Millis, room: int) -> int:
+        """Adopt runs whose owner is gone."""
+        stay = self._door.quarantined.keys() | self.held | self._last | self._not_adopted
+        claims, taken = await self._store.claim("left", now, room, stay), 0
+        self._more_left = len(claims) >= room
+        for at, claim in enumerate(claims):
+            if self.room <= 0:  # runs have begun meanwhile
+                self._more_left = True
+                await self._store.release(claims[at:])
+                break
+            if claim.no in self._door.residents:
+                continue
+            resident = await self.adopt(claim.no, claim=claim, restarted=True)
+            if resident is None or resident.run.over:
+                self._not_adopted.add(claim.no)
+            elif resident.bytes > LARGE_BYTES:
+                await asyncio.sleep(0)
+            taken += 1
+        await self._door.caught_up()  # until their rows are durable, the same runs are claimed again
+        return taken
 
     def let_go(self) -> None:
-        """Those that were held are taken up with the next look."""
-        self.held = set()
+        """Take up the held runs with the next fill."""
+        self.held, self._last = set(), self.held
 
-    async def _take_passed_over(self) -> int:
-        """One after the other: what was decided of the others is durable before each."""
-        count = len(self._passed_over)
-        while self._passed_over:
-            await self._door.drained()
-            await self.adopt(self._passed_over[0], restarted=True)
-            del self._passed_over[0]
-        return count
+    async def _take_last(self) -> int:
+        """One after the other: what was decided of the others is durable before each. A released one is due like any other."""
+        await self._door.drained()
+        no = min(self._last)
+        claim = await self._store.claim_run(no)
+        is_left = claim is not None and not claim.was_released and no not in self._door.residents
+        if is_left:
+            await self.adopt(no, claim=claim, restarted=True)
+        self._last.discard(no)
+        return is_left
 
-    async def _wake_due(self, due: list[RunNo], fire: Callable[[RunNo], None]) -> int:
-        woken = size = 0
-        for start in range(0, len(due), LOADED_AT_ONCE):
-            if self.room <= 0:  # runs have begun meanwhile
+    async def _wake_due(self, due: list[Claim], fire: Callable[[RunNo], None]) -> int:
+        woken = size = at = 0
+        while at < len(due):
+            if self.room <= 0 or size > WOKEN_BYTES_MAX:  # runs have begun meanwhile, or it was much at once
                 self._more_due = True
+                await self._store.release(due[at:])
                 break
-            asked = due[start : start + min(LOADED_AT_ONCE, self.room)]
-            for resident in await self._residents.bring_in_many(asked):
+            claims = {claim.no: claim for claim in due[at : at + min(LOADED_AT_ONCE, self.room)]}
+            for resident in await self._residents.bring_in_many(list(claims.values())):
                 size += resident.journal_bytes
-                if not await self._begins_what_is_ready(resident):
+                if not await self._begins_what_is_ready(resident, claims[resident.run.no]):
                     fire(resident.run.no)
                 woken += 1
-            if size > WOKEN_BYTES_MAX:
-                self._more_due = True
-                break
+            at += len(claims)
         return woken
 
-    async def adopt(self, no: RunNo, *, drive: bool = True, restarted: bool = False) -> ResidentRun | None:
-        """Make a run ours by a row of its own: whoever had it can never append to it again.
+    async def _claim(self, no: RunNo, seen: RunRow | None = None) -> Claim:
+        claim = await self._store.claim_run(no, seen)
+        if claim is None:
+            raise OwnedElsewhere(f"another node drives run number {no}")
+        return claim
 
-        Nothing of it moves before that row: its timers and suspects get their turn when the row is durable.
+    async def adopt(
+        self,
+        no: RunNo,
+        *,
+        claim: Claim | None = None,
+        seen: RunRow | None = None,
+        drive: bool = True,
+        restarted: bool = False,
+    ) -> ResidentRun | None:
+        """Make a run ours by a row of its own: a former owner can never append to it again. Raise OwnedElsewhere if another
+        node drives it.
+
+        Nothing of it moves before that row: its timers and isolated attempts get their turn when the row is durable.
         """
         resident, is_ours = self._door.residents.get(no), True
         if resident is None:
-            resident, is_ours = await self._residents.bring_in(no)
+            claim = claim or await self._claim(no, seen)
+            resident, is_ours = await self._residents.bring_in(claim)
         if resident is None or resident.run.over or not is_ours:  # or another part has taken it up meanwhile
             return resident
-        resident.epoch += 1
+        resident.epoch = _next_epoch(resident, claim)
         held = set(self._dispatch.workers.held(no))
         begun = list(resident.run.open_attempts())
         here = self._dispatch.attempts_of(no) if begun else ()
@@ -198,7 +232,7 @@ class Ownership(Service):
             (path, step.attempt) for path, step in gone if step.parked is not None and step.target is None
         ]
         lost = [path for path, step in gone if step.parked is None or step.target is not None]
-        run_id, _, path = (self._lane or "").partition(" ")
+        run_id, _, path = ("" if claim is None else claim.isolated).partition(" ")
         alone = path if run_id == resident.run.id and path in lost else ""
         self._log_losses(resident, lost, alone)
         self._door.apply(resident, Adopted(lost, alone, drive, restarted))
@@ -212,7 +246,7 @@ class Ownership(Service):
     async def take_up(self, row: RunRow) -> ResidentRun:
         """Continue one run, whichever process owned it last; its row is durable when this returns."""
         self.admit(row.no)
-        resident = await self.adopt(row.no, restarted=True)
+        resident = await self.adopt(row.no, seen=row, restarted=True)
         if resident is None:
             raise set_aside_error(self._door, row.no)
         await self._door.drained()
@@ -226,23 +260,25 @@ class Ownership(Service):
                 f"run {row.id} was not set aside; holdfast runs explain {row.id} says what it waits for"
             )
         if self.drives_all:
-            if await self.adopt(row.no, restarted=has_killed) is None:
+            if await self.adopt(row.no, seen=row, restarted=has_killed) is None:
                 raise set_aside_error(self._door, row.no)
             await self._door.drained()
 
-    async def wake(self, no: RunNo, *, drive: bool = True) -> ResidentRun | None:
-        """Bring a parked run back; its first row makes it ours. One that has something ready begins it."""
-        resident, is_ours = await self._residents.bring_in(no)
+    async def wake(self, no: RunNo, *, seen: RunRow | None = None, drive: bool = True) -> ResidentRun | None:
+        """Load a released run; its first row makes it ours. A run with something ready begins it. Raise OwnedElsewhere if
+        another node drives it."""
+        claim = await self._claim(no, seen)
+        resident, is_ours = await self._residents.bring_in(claim)
         if resident is not None and not resident.run.over and is_ours:
-            await self._begins_what_is_ready(resident, drive=drive)
+            await self._begins_what_is_ready(resident, claim, drive=drive)
         return resident
 
-    async def _begins_what_is_ready(self, resident: ResidentRun, *, drive: bool = True) -> bool:
+    async def _begins_what_is_ready(self, resident: ResidentRun, claim: Claim, *, drive: bool = True) -> bool:
         run = resident.run
         if run.status == "pending" or run.active or run.todo or run.waits_for_key():
-            await self.adopt(run.no, drive=drive)
+            await self.adopt(run.no, claim=claim, drive=drive)
             return True
-        resident.epoch += 1
+        resident.epoch = _next_epoch(resident, claim)
         return False
 
     def _log_losses(self, resident: ResidentRun, lost: list[str], alone: str) -> None:
@@ -254,3 +290,9 @@ class Ownership(Service):
             )
         if len(lost) > LOSSES_LOGGED_MAX:
             log.warning("run %s: %d attempts were lost with their process", resident.run.id, len(lost))
+
+
+def _next_epoch(resident: ResidentRun, claim: Claim | None) -> int:
+    """The run may have moved on since its row was read to claim it; an epoch never falls, and each owner has its own."""
+    following = resident.epoch + 1
+    return following if claim is None else max(following, claim.epoch)

@@ -20,6 +20,7 @@ from holdfast.runtime.plans import Plans
 from holdfast.runtime.remembered import Remembered
 from holdfast.runtime.resident_run import ResidentRun
 from holdfast.store.base import Store
+from holdfast.store.ownership import Claim
 from holdfast.store.records import Stored
 from holdfast.values import RunNo
 
@@ -57,10 +58,14 @@ class Residents:
 
     async def load(self, no: RunNo) -> ResidentRun | None:
         """A run from memory or from the store. An open one is in memory from here on, and its caller acts on it."""
-        return (await self.bring_in(no))[0]
+        return (await self._bring_in(no, None))[0]
 
-    async def bring_in(self, no: RunNo) -> tuple[ResidentRun | None, bool]:
-        """The same, and whether this call read it, so that its caller is the one to take it up.
+    async def bring_in(self, claim: Claim) -> tuple[ResidentRun | None, bool]:
+        """A run that was claimed, and whether this call read it, so that its caller is the one to take it up."""
+        return await self._bring_in(claim.no, claim.epoch)
+
+    async def _bring_in(self, no: RunNo, epoch: int | None) -> tuple[ResidentRun | None, bool]:
+        """`epoch` is that of the next row, if the run was claimed.
 
         Only one caller reads a run at a time: if the run came and went during another's read, that one would bring in an
         old state.
@@ -72,16 +77,17 @@ class Residents:
         if no in self._door.quarantined:
             return None, False
         with self._reading((no,)):
-            resident = await self._read(no, self._remembered(no))
+            resident = await self._read(no, self._remembered(no, epoch))
             if resident is not None:
                 self._enter(resident)
         if no not in self._door.residents:
             self._on_freed()
         return resident, True
 
-    async def bring_in_many(self, runs: Sequence[RunNo]) -> list[ResidentRun]:
+    async def bring_in_many(self, claims: Sequence[Claim]) -> list[ResidentRun]:
         """The same for runs that are not in memory: those that can be read, and that no other caller is reading. They enter
         memory together, so that none of them is found there before the caller has taken it up."""
+        runs = [claim.no for claim in claims]
         asked = [no for no in runs if no not in self._door.residents and no not in self.loading]
         with self._reading(asked):
             found = [resident for resident in await self._read_many(asked) if resident is not None]
@@ -100,10 +106,13 @@ class Residents:
                 del self.loading[no]
             done.set_result(None)
 
-    async def _remembered(self, no: RunNo) -> ResidentRun | None:
-        """An evicted run whose state is still at hand, else the run as it is stored. Only this process appends to it, so
-        both are the same."""
-        return self._evicted.take(no) or await self.stored(no)
+    async def _remembered(self, no: RunNo, epoch: int | None) -> ResidentRun | None:
+        """An evicted run whose state is still at hand, else the run as it is stored. Both are the same if no other node has
+        claimed the run since: that would have raised its epoch."""
+        kept = self._evicted.take(no)
+        if kept is not None and epoch in (None, kept.epoch + 1):
+            return kept
+        return await self.stored(no)
 
     async def _read_many(self, runs: Sequence[RunNo]) -> list[ResidentRun | None]:
         try:

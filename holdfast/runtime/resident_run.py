@@ -26,6 +26,7 @@ class ResidentRun:
 
     __slots__ = (
         "epoch",
+        "is_elsewhere",
         "is_settled",
         "journal_bytes",
         "lacks_tool",
@@ -50,6 +51,7 @@ class ResidentRun:
         self.lacks_tool = False  # a step was given back because its tool is not registered here
         # the row says that this process owns the run and that it is running, so it needs no update
         self.is_settled = False
+        self.is_elsewhere = False  # a copy to read: another node drives the run, and events for it are mail
         self.journal_bytes = 0
         # bytes of journal since the last snapshot after which the next one is written
         self.snapshot_at = SNAPSHOT_BYTES

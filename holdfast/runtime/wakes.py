@@ -23,7 +23,7 @@ from holdfast.runtime.alarms import Alarms
 from holdfast.runtime.clock import JUMP_MS_LEAST, Clock
 from holdfast.runtime.door import ANY_TIME, Door
 from holdfast.runtime.fatal_runs import WATCHED_SECONDS
-from holdfast.runtime.ownership import Ownership
+from holdfast.runtime.ownership import OwnedElsewhere, Ownership
 from holdfast.runtime.resident import Residents
 from holdfast.runtime.resident_run import ResidentRun
 from holdfast.runtime.service import Service
@@ -34,7 +34,6 @@ from holdfast.waits.polling import Polling
 log = logging.getLogger("holdfast")
 
 AGAIN_MS: Final = 1_000  # after a read that failed
-FOR_EVER: Final = Millis(2**62)
 ROWS_READ: Final = 1_000  # rows at the end of the journal that are checked for times in the future
 
 
@@ -198,7 +197,7 @@ class Wakes(Service):
     async def _find_delayed(self) -> None:
         """Load the evicted runs that are due next, as many as may be in memory, and correct the delays among their
         timers."""
-        for no in await self._store.due(FOR_EVER, self._ownership.resident_max):
+        for no in await self._store.sleeping(self._ownership.resident_max):
             if no in self._door.residents or no in self._door.quarantined:
                 continue
             try:
@@ -215,7 +214,10 @@ class Wakes(Service):
     async def _wake_delayed(self, no: RunNo) -> None:
         if self._door.is_stalled:
             return self._timers.arm(no, Millis(self._clock.now() + AGAIN_MS))
-        resident = await self._ownership.wake(no)
+        try:
+            resident = await self._ownership.wake(no)
+        except OwnedElsewhere:
+            resident = None
         if resident is not None and not resident.run.over:
             self._due(no)
         else:

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Final, NamedTuple, get_type_hints
 
 from msgspec.structs import astuple
 
+from holdfast.store.ownership import NewMail
 from holdfast.store.records import (
     ApiKey,
     AssignmentRow,
@@ -116,6 +117,9 @@ class Batch:
     cleared_failures: Annotated[list[tuple[str, str, str]], Field("clear_failures", alone=True)]
     # Rows of the ledger without a run that were decided before then, so many at most.
     forgotten_ledger: Annotated[list[tuple[Millis, int]], Field("forget_ledger", alone=True)]
+    # Events for runs that other nodes drive; and, by run and dedup, mail whose event this commit appends.
+    posted_mail: Annotated[list[NewMail], Field(alone=True)]
+    read_mail: Annotated[list[tuple[RunNo, str]], Field("drop_mail", _first, alone=True)]
     # Finished runs that are deleted with all that belongs to them.
     forgotten: Annotated[list[RunNo], Field(run=lambda no: no, alone=True)]
 

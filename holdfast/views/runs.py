@@ -425,7 +425,9 @@ class Queries:
     async def _view(self, tenant: str, workflow: Workflow) -> WorkflowView:
         if workflow.number is None:
             return WorkflowView(workflow, None)
-        return WorkflowView(workflow, await self.store.release(tenant, workflow.name, workflow.number))
+        return WorkflowView(
+            workflow, await self.store.release_numbered(tenant, workflow.name, workflow.number)
+        )
 
     async def releases(
         self, tenant: str, name: str, cursor: str | None = None, limit: int = PAGE
@@ -452,7 +454,7 @@ class Queries:
         view = await self.workflow(tenant, name)
         release = view.release
         if number is not None:
-            release = await self.store.release(tenant, view.workflow.name, number)
+            release = await self.store.release_numbered(tenant, view.workflow.name, number)
         if release is None:
             what = "has no published release" if number is None else f"has no release {number}"
             raise NotFound(f"the workflow {name!a} {what}")

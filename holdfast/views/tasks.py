@@ -96,7 +96,7 @@ async def task_of(reader: Reader, row: RunRow) -> Task:
 
 async def _release_of(store: Store, row: RunRow) -> tuple[str | None, str] | None:
     if row.number is not None:
-        release = await store.release(row.tenant, row.workflow, row.number)
+        release = await store.release_numbered(row.tenant, row.workflow, row.number)
         if release is not None:
             return release.id, release.flow_id
     workflow = await store.workflow(row.tenant, row.workflow)

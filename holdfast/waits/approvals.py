@@ -5,7 +5,6 @@ Knows no links and no HTTP. The engine decides what an answer means for the run.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -15,7 +14,7 @@ from holdfast.engine.events import ApprovalAnswered
 from holdfast.engine.state import timer_key
 from holdfast.errors import Forbidden, InvalidInputs, NotWaiting
 from holdfast.execution.outputs import Outputs
-from holdfast.runtime.door import Door
+from holdfast.runtime.door import Door, ResidentRun
 from holdfast.runtime.idempotency import Kept
 from holdfast.runtime.runs import Runs
 from holdfast.spec.jsonschema import Judge, count_rules
@@ -62,13 +61,10 @@ class Approvals:
             _check_form(detail, form)
         reason = self._outputs.secrets.redact(reason)
         event = ApprovalAnswered(found.path, approved, reason, by, filled_in)
-        durable: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._door.apply(resident, event, durable)
-        now = resident.run.steps.get(found.path)
-        # as of this moment: until it is durable another answer may decide
-        decides = now is None or now.wait is None
-        if keep is not None and not durable.done():
-            self._door.batch.run_replies.append((row.no, keep(decides).row()))
+        durable = self._runs.offer(
+            resident, event, None if keep is None else lambda: keep(_is_decided(resident, found.path))
+        )
+        decides = _is_decided(resident, found.path)  # now: until it is durable another answer may decide
         await durable
         return decides
 
@@ -152,3 +148,8 @@ def _check_form(detail: Any, form: Any) -> None:
             ": ".join(filter(None, (".".join(map(str, one.path)), one.message))) for one in mismatches
         ]
         raise InvalidInputs(f"the form: {'; '.join(problems)}")
+
+
+def _is_decided(resident: ResidentRun, path: str) -> bool:
+    step = resident.run.steps.get(path)
+    return step is None or step.wait is None

@@ -254,12 +254,13 @@ class Callbacks(Service):
         is_new = by == "resume" and taken is None
         if step.wait is not None and is_new and _is_past(step.wait.until, self._clock.now()):
             return Resumed(False, "expired", row.id)
-        if not self._door.is_stalled:
-            batch = self._door.batch
+
+        def beside(batch: Batch) -> None:
             batch.artefacts += [(row.no, sha256, size, self._clock.now()) for sha256, size in files]
             if taken is not None:
                 batch.taken_early.append(taken._replace(no=row.no))
-        await self._runs.apply(resident, event)
+
+        await self._runs.apply(resident, event, beside=beside)
         return Resumed(not is_early, "parked" if is_early else "resumed", row.id)
 
     async def _late(self, row: RunRow, path: str, attempt: int) -> Resumed:

@@ -151,7 +151,12 @@ class Polling(Service):
         if row.status not in TERMINAL:
             resident = await self._runs.hold(row)
             step = resident.run.steps.get(path)
-            if step is not None and step.attempt == attempt and step.wait is not None:
+            if (
+                step is not None
+                and step.attempt == attempt
+                and step.wait is not None
+                and not resident.is_elsewhere
+            ):
                 self._door.apply(resident, TimerFired(path, "expiry"))
 
 

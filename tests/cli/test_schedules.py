@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.cli.conftest import Cli
-from tests.store.schedule_conformance import commit, ends
+from tests.store.conformance.schedules import commit, ends
 from tests.views.test_schedules import Desk, at
 
 # Nothing of it is due while a test runs, so that a server leaves it as it is.

@@ -18,7 +18,7 @@ from holdfast.store.sqlite.store import SqliteStore
 from tests.crash.faults import Fault, Faults
 from tests.crash.processes import Driver, Place
 from tests.crash.workloads import chain
-from tests.store.conformance import appended, row, started
+from tests.store.conformance.batches import appended, row, started
 
 TWO_STEPS = """
 name: two-steps

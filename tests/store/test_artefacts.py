@@ -21,7 +21,7 @@ from holdfast.store.roots import Roots
 from holdfast.store.sqlite.store import SqliteStore
 from holdfast.values import Millis, RunNo
 from tests.small_limits import with_limits
-from tests.store.conformance import T0, commit, started
+from tests.store.conformance.batches import T0, commit, started
 
 TEXT = b"hello"
 SHA = hashlib.sha256(TEXT).hexdigest()

@@ -19,7 +19,7 @@ from holdfast.store.batch import Batch
 from holdfast.store.lock import Lock
 from holdfast.store.sqlite import store as sqlite
 from holdfast.store.sqlite.store import SqliteStore
-from tests.store.conformance import appended, row, started
+from tests.store.conformance.batches import appended, row, started
 
 RUNS = range(1, 4)
 

@@ -16,7 +16,7 @@ from holdfast.store.sqlite import lists
 from holdfast.store.sqlite.store import SqliteStore
 from holdfast.store.statements import statements
 from holdfast.values import DEFAULT_TENANT, RunNo
-from tests.store.conformance import T0, commit, listed, started
+from tests.store.conformance.batches import T0, commit, listed, started
 
 # What each query of a list is asked with; its plan does not depend on the values.
 LISTS: dict[str, Any] = {

@@ -17,7 +17,8 @@ from holdfast.errors import SchemaTooNew
 from holdfast.store.sqlite.store import WAL_BYTES, SqliteStore
 from holdfast.store.statements import migrations
 from tests.crash.disk import Disk
-from tests.store.conformance import StoreConformance, appended, commit, journal_of, row, rows_of, started
+from tests.store.conformance import StoreConformance
+from tests.store.conformance.batches import appended, commit, journal_of, row, rows_of, started
 
 ROOT = Path(__file__).parents[2]
 
@@ -195,7 +196,7 @@ def test_a_file_of_a_newer_release_is_refused_and_left_as_it_is(store_factory: O
 _FORMER = """
 import asyncio, sys
 from holdfast.store.sqlite.store import SqliteStore
-from tests.store.conformance import appended, outcome_of, row
+from tests.store.conformance.batches import appended, outcome_of, row
 
 async def main():
     store = SqliteStore(sys.argv[1])

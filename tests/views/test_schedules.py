@@ -19,7 +19,7 @@ from holdfast.store.sqlite.store import SqliteStore
 from holdfast.values import DEFAULT_TENANT, Millis, rfc3339
 from holdfast.views.schedule_why import REASONS, Verdict, WhyQueries
 from holdfast.views.schedules import ScheduleQueries, next_fires
-from tests.store.schedule_conformance import begins, commit, ends
+from tests.store.conformance.schedules import begins, commit, ends
 
 pytestmark = pytest.mark.anyio
 

@@ -1,4 +1,4 @@
-"""Idempotency keys within one commit, on SQLite. What a commit means for keys is said by tests/store/conformance.py."""
+"""Idempotency keys within one commit, on SQLite. What a commit means for keys is said by tests/store/conformance/."""
 
 from __future__ import annotations
 

@@ -1,17 +1,60 @@
-"""Which runs a node takes up, on SQLite."""
+"""Which runs a node takes up, on SQLite. The lock of the file makes this process the only node, so a claim writes nothing: the
+commit of the first row says whose the run is."""
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
+
+from holdfast.errors import NodeIsOver
+from holdfast.store.ownership import Claim, Claimable, MailRow
+from holdfast.store.records import RunRow
 from holdfast.store.sqlite.asking import Asking
 from holdfast.values import Millis, RunNo
 
 
 class OwnershipReads(Asking):
-    async def left_behind(self, after: RunNo, limit: int) -> list[RunNo]:
-        return [no for (no,) in self._ask("owned_by_former", (self.epoch, after, limit))]
+    look_every: float | None = None  # no other process can claim a run, or post mail
+    _lane: str | None = None  # the isolated attempt of the process that had the file before
 
-    async def due(self, now: Millis, limit: int) -> list[RunNo]:
-        return [no for (no,) in self._ask("due_runs", (now, limit))]
+    async def declare(self) -> None:
+        """Opening the file has ended every other incarnation."""
+
+    async def renew(self) -> None:
+        self._end_look()  # what another process wrote this very moment counts
+        if self._ask("read_epoch").get != self.epoch:
+            raise NodeIsOver("another process has taken this file over; this one can write nothing more")
+
+    async def claim(
+        self, which: Claimable, now: Millis, limit: int, without: Collection[RunNo] = ()
+    ) -> list[Claim]:
+        if limit <= 0:
+            return []
+        most = limit + len(without)  # sooner read than excluded by the statement
+        if which == "left":
+            found = self._ask("left_runs", (self.epoch, most))
+            claims = [Claim(no, epoch + 1, False, self._lane or "") for no, epoch in found]
+        else:
+            claims = [Claim(no, epoch + 1, True) for no, epoch in self._ask("due_runs", (now, most))]
+        return [claim for claim in claims if claim.no not in without][:limit]
+
+    async def claim_run(self, no: RunNo, seen: RunRow | None = None) -> Claim | None:
+        """A run that does not exist is claimed too: loading it finds that out."""
+        if seen is None:
+            owner, epoch = self._ask("owner_of", (no,)).get or (None, 0)
+        else:
+            owner, epoch = seen.owner, seen.epoch
+        was_released = owner is None
+        return Claim(no, epoch + 1, was_released, "" if was_released else self._lane or "")
+
+    async def release(self, claims: Sequence[Claim]) -> None:
+        """Nothing was written for them."""
+
+    async def take_mail(self, limit: int) -> list[MailRow]:
+        return [MailRow(*row) for row in self._ask("mail", (limit,))]
+
+    async def sleeping(self, limit: int) -> list[RunNo]:
+        """Released runs that wake at some time, the soonest first."""
+        return [no for (no,) in self._ask("sleeping_runs", (limit,))]
 
     async def next_wake(self, after: int = 0) -> Millis | None:
         at: Millis | None = self._ask("next_wake", (after,)).get

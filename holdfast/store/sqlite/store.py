@@ -67,7 +67,6 @@ class SqliteStore(SqliteUpkeep):
         self.node, self.durability, self.threads, self.shares_loop = node, durability, threads, shares_loop
         self.server_key = b""
         self._last_no = 0
-        self._lane: str | None = None
         self._sync_seconds = 0.0
         self._at_work = 0  # batches on their way that the loop does not wait for
         self._wal_pages = 0
@@ -249,9 +248,6 @@ class SqliteStore(SqliteUpkeep):
                 os.fsync(wal.fileno())
 
     # ---------------------------------------------------------------------------------------------- writing
-
-    def isolated_of_former(self) -> str | None:
-        return self._lane
 
     def next_no(self) -> RunNo:
         self._last_no += 1

@@ -25,7 +25,7 @@ class WorkflowReads(Asking):
         found = self._ask("releases", (tenant, name, below, limit))
         return [Release(*row) for row in found]
 
-    async def release(self, tenant: str, name: str, number: int) -> Release | None:
+    async def release_numbered(self, tenant: str, name: str, number: int) -> Release | None:
         return self._one("release", Release, tenant, name, number)
 
     async def release_by_id(self, tenant: str, release_id: str) -> Release | None:

@@ -56,6 +56,7 @@ class Writes:
             "forgotten": self._forget_all,
             "forgotten_schedules": self._forget_schedules,
             "firings": self._put_firings,
+            "posted_mail": self._post_mail,
         }
 
     def put(self, batch: Batch) -> int:
@@ -202,6 +203,12 @@ class Writes:
 
     def _settle_keys(self, batch: Batch) -> None:
         Keys(self._write, self._sql).settle(batch)
+
+    def _post_mail(self, batch: Batch) -> None:
+        self._writer.executemany(self._sql["post_mail"], batch.posted_mail)
+        self._writer.executemany(
+            self._sql["wake_for_mail"], [(mail.at, mail.no) for mail in batch.posted_mail]
+        )
 
     def _put_firings(self, batch: Batch) -> None:
         Firings(self._writer, self._sql, self._put_many).put(batch.firings)

@@ -118,18 +118,6 @@ SELECT r.no, r.tenant, r.id, version, status, epoch, owner, owner_epoch, wake_at
        parent_job_id, s.workflow, rerun_of, nullif(s.number, 0), r.schedule, r.slot
   FROM run r LEFT JOIN series s ON s.no = r.series ORDER BY r.no DESC LIMIT ?;
 
--- name: owned_by_former
--- Runs that a former incarnation of the engine drove and never released.
-SELECT no FROM run
- WHERE owner IS NOT NULL AND finished_at IS NULL
-   AND owner_epoch < ? AND no > ? ORDER BY no LIMIT ?;
-
--- name: due_runs
--- Parked runs whose time has come, the longest overdue first.
-SELECT no FROM run
- WHERE owner IS NULL AND wake_at <= ? AND finished_at IS NULL
- ORDER BY wake_at LIMIT ?;
-
 -- name: latest_at
 -- The latest time in the rows that were written last. It is in the future where the clock was set back since.
 SELECT max(at) FROM (SELECT at FROM journal ORDER BY pos DESC LIMIT ?);

@@ -300,6 +300,15 @@ CREATE TABLE log (
   PRIMARY KEY (run, n)
 ) WITHOUT ROWID;
 
+CREATE TABLE mail (
+  pos   INTEGER PRIMARY KEY,
+  run   INTEGER NOT NULL,
+  dedup TEXT NOT NULL,
+  at    INTEGER NOT NULL,
+  body  TEXT NOT NULL,
+  UNIQUE (run, dedup)
+);
+
 CREATE INDEX run_owned ON run (no)
   WHERE owner IS NOT NULL AND finished_at IS NULL;
 

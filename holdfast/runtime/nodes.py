@@ -1,0 +1,87 @@
+"""Other nodes on the same database: their expired leases, and their mail to runs of this node.
+
+    every `store.look_every` seconds: renew our lease ─► declare expired leases ─► take mail ─► claim runs
+
+Mail to their runs is posted by runs.py. A database that one process locks has no other nodes (`look_every` is None): nothing is looked at, and no mail is posted.
+Does not know what an event means.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from holdfast.engine.codec import decode_row
+from holdfast.errors import NodeIsOver, Unavailable
+from holdfast.runtime.committer import Committer
+from holdfast.runtime.door import Door
+from holdfast.runtime.runs import Runs
+from holdfast.runtime.service import Service
+from holdfast.store.base import Store
+from holdfast.store.ownership import MailRow
+
+log = logging.getLogger("holdfast")
+
+MAIL_MAX: Final = 500  # events taken before the next look
+
+
+class Nodes(Service):
+    def __init__(
+        self,
+        store: Store,
+        committer: Committer,
+        door: Door,
+        runs: Runs,
+        fill: Callable[[], None],
+    ) -> None:
+        self._store, self._committer, self._door, self._runs, self._fill = store, committer, door, runs, fill
+        self._looking: asyncio.Task[None] | None = None
+
+    async def open(self, *, drive: bool) -> None:
+        await self.take_mail()
+        if self._store.look_every is not None:
+            self._looking = asyncio.get_running_loop().create_task(self._look(self._store.look_every))
+
+    async def restored(self) -> None:
+        await self.take_mail()
+
+    def abandon(self, error: Exception | None = None) -> None:
+        if self._looking is not None:
+            self._looking.cancel()
+
+    async def _look(self, seconds: float) -> None:
+        while True:
+            await asyncio.sleep(seconds)
+            try:
+                await self._store.renew()
+                await self._store.declare()
+                await self.take_mail()
+                self._fill()
+            except NodeIsOver as error:
+                return self._committer.end(error)
+            except Unavailable as error:
+                log.warning("other nodes cannot be looked at now: %s", error)
+
+    async def take_mail(self) -> None:
+        """Apply the events that other nodes posted to runs of this node, the oldest first. The commit of an event removes its
+        mail, so mail is taken until an event of it is durable."""
+        while not self._committer.is_shut and (found := await self._store.take_mail(MAIL_MAX)):
+            taken = [await self._take(mail) for mail in found]
+            await self._door.caught_up()
+            if not any(taken):
+                return
+
+    async def _take(self, mail: MailRow) -> bool:
+        """Apply one event. False if its run cannot be loaded now: the mail stays."""
+        row = await self._store.run_by_no(mail.no)
+        if row is None or mail.no in self._door.quarantined:
+            return False
+        resident = await self._runs.hold(row)
+        if resident.is_elsewhere or self._committer.is_shut:
+            return False
+        self._door.batch.read_mail.append((mail.no, mail.dedup))
+        if not resident.run.over:
+            self._door.apply(resident, decode_row(mail.body)[0])
+        return True

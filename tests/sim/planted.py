@@ -113,7 +113,7 @@ BUGS: Final = (
     Bug("keeps the state of a commit that failed", "world", "runtime/door.py",
         "            self.away.add(resident.run.no)\n            self.residents.pop(resident.run.no, None)\n", ""),
     Bug("adoption does not raise the epoch", "world", "runtime/ownership.py",
-        "        resident.epoch += 1\n        held =", "        held ="),
+        "        resident.epoch = _next_epoch(resident, claim)\n        held =", "        held ="),
     Bug("a parked run's timer is lost", "world", "runtime/alarms.py",
         "        self.timers.due_in_store(wake_at)\n", ""),
     Bug("a parked run wakes too late", "world", "runtime/door.py",

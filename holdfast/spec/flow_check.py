@@ -130,7 +130,7 @@ class _Checker:
 
     def _node(self, node: FlowNode, at: Where) -> None:
         if not node.key.strip():
-            hint = "give it a key of its own"
+            hint = "give it a key that is not empty"
             patch = rename(at[:-1], node.key, "node") if "node" not in self._graph.nodes else NO_PATCH
             message = "the key of a node must not be empty"
             self._report.add("empty_id", at, message, hint, of_key=True, patch=patch)

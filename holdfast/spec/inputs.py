@@ -269,7 +269,11 @@ def _check_defaults(inputs: dict[str, Any], schema: dict[str, Any], report: Repo
         name = str(mismatch.path[0])
         message = f"input {quoted(name)}: the default {mismatch.message}"
         is_null = rules[name]["default"] is None
-        hint = "add 'null' to its types: type: [string, 'null']" if is_null else "give one that fits, or none"
+        hint = (
+            "add 'null' to its types: type: [string, 'null']"
+            if is_null
+            else "use a default that matches, or remove it"
+        )
         patch = _fitting_default(rules[name], (*at, name))
         report.add("invalid_default", (*at, name, "default"), message, hint, patch=patch)
 

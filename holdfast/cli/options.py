@@ -15,11 +15,13 @@ from holdfast.cli import logs
 from holdfast.cli.parser import Given
 from holdfast.config import Settings
 from holdfast.errors import HoldfastError, InvalidInputs, Problem
+from holdfast.spec import remotes
 from holdfast.spec.inputs import means_text, with_defaults
 from holdfast.spec.notation import Definition, definition_from_file
 from holdfast.spec.problems import did_you_mean
 from holdfast.tools.guard import Guard
 from holdfast.tools.registry import Registry, load
+from holdfast.tools.remote import RemoteCaller
 from holdfast.values import decode
 
 
@@ -72,6 +74,7 @@ def settings_of(given: Given) -> Settings:
         settings = msgspec.structs.replace(settings, server=None)
     logs.begin(settings.log)
     limits.put_in_force(limits.chosen(settings.limits))
+    remotes.put_in_force(settings.servers)
     return settings
 
 
@@ -169,6 +172,15 @@ def importable(settings: Settings) -> None:
             sys.path.insert(0, folder)
 
 
+def _servers(settings: Settings, guard: Guard) -> RemoteCaller | None:
+    """The MCP servers of the settings, none of which is started yet."""
+    if not settings.servers:
+        return None
+    from holdfast.mcp.client import Servers  # most commands call no tool of another server
+
+    return Servers(settings.servers, guard)
+
+
 def load_tools(settings: Settings) -> Registry:
     """Import the tools of each `module` or `module:object` from this folder or from that of holdfast.toml."""
     importable(settings)
@@ -176,6 +188,9 @@ def load_tools(settings: Settings) -> Registry:
     networks = settings.allow_networks
     try:
         guard = Guard(guarded=networks is not None, allowed=networks or ())
-        return Registry(tools, guard=guard)
-    except (TypeError, ValueError) as error:  # not a tool, two tools of one name, or not a network
+        return Registry(tools, guard=guard, remote=_servers(settings, guard))
+    except (
+        TypeError,
+        ValueError,
+    ) as error:  # not a tool, two tools of one name, not a network, or a wrong server
         raise Usage(str(error)) from None

@@ -25,6 +25,7 @@ from holdfast.execution.dispatcher import (
     TURN_SECONDS_OF_SERVER,
     Dispatch,
 )
+from holdfast.execution.kept import RemoteTools
 from holdfast.execution.logs import Logs
 from holdfast.execution.outputs import Outputs
 from holdfast.ops.backup import artefacts_of
@@ -416,6 +417,7 @@ def _services(
     tidying = [] if upkeep is None else [upkeep]
     waiting = [core.feed, core.waiters]
     return [
+        RemoteTools(core.registry),
         *waiting,
         core.workers,
         plugins,

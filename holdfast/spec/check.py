@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from holdfast import limits
-from holdfast.spec import foreign
+from holdfast.spec import foreign, remotes
 from holdfast.spec.conversions import UNKNOWN, number_of
 from holdfast.spec.expr import ExprError, JsonPath, Template, parse_jsonpath, parse_template, refs_in
 from holdfast.spec.inputs import check_inputs, declared_inputs, input_names
@@ -233,6 +233,9 @@ class _Checker:
         check_name(self._report, where, name)
 
     def _tool_name(self, who: str, tool: str, at: Where) -> None:
+        server, slash, name = tool.partition("/")
+        if slash and _TOOL_NAME.fullmatch(name) and (server in remotes.now or self._report.is_stored):
+            return
         if not _TOOL_NAME.fullmatch(tool):
             better = re.sub(r"[^A-Za-z0-9_-]+", "_", tool, flags=re.ASCII).strip("_")[:64]
             message = f"{who}invalid tool name {quoted(tool)}: use 1 to 64 letters, digits, _ and -"

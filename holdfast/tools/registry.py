@@ -186,8 +186,14 @@ class Registry:
         found = self._all.get(target) or self.remote(target)
         if found is None or not found.is_remote or self._remote is None or "/" not in target:
             return None if found is None else found.annotations
-        said = getattr(self._remote, "annotations_of", None)
-        return found.annotations if said is None else said(*target.split("/", 1))
+        marks_of = getattr(self._remote, "marks_of", None)
+        return found.annotations if marks_of is None else Annotations(*marks_of(*target.split("/", 1)))
+
+    async def stop_servers(self) -> None:
+        """End the connections to the servers of remote tools, if the caller of remote tools keeps any."""
+        stop = getattr(self._remote, "stop", None)
+        if stop is not None:
+            await stop()
 
     def has(self, target: str) -> bool:
         return target in self._all or self.remote(target) is not None

@@ -1,0 +1,215 @@
+"""Tools on other MCP servers, of both eras, over stdio and HTTP: real servers, killed in the middle of a call."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast import Holdfast
+from holdfast.mcp.client import RemoteFailure, Servers
+from holdfast.tools.guard import Guard
+from tests.mcp import suite
+
+pytestmark = pytest.mark.anyio
+
+PROGRAM = str(Path(__file__).parent / "one_server.py")
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture(params=["newer", "older"])
+def env(request: pytest.FixtureRequest) -> dict[str, str]:
+    """The environment in which a server finds the SDK of an era."""
+    if request.param == "newer":
+        return {}
+    try:
+        return {"PYTHONPATH": str(suite.older_sdk())}
+    except suite.NoRegistry as error:
+        pytest.skip(f"the SDK of the older era could not be fetched: {error}")
+
+
+@contextlib.asynccontextmanager
+async def over_stdio(env: dict[str, str]) -> AsyncIterator[Servers]:
+    servers = Servers({"one": {"command": sys.executable, "args": [PROGRAM], "env": env}}, Guard())
+    yield servers
+    await servers.stop()
+
+
+@contextlib.asynccontextmanager
+async def over_http(env: dict[str, str]) -> AsyncIterator[Servers]:
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, PROGRAM, "http", env={**os.environ, **env}, stdout=asyncio.subprocess.PIPE
+    )
+    assert process.stdout is not None
+    port = int(await process.stdout.readline())
+    servers = Servers({"one": {"url": f"http://127.0.0.1:{port}/mcp"}}, Guard())
+    yield servers
+    await servers.stop()
+    if process.returncode is None:
+        process.kill()
+    await process.wait()
+
+
+@pytest.fixture
+async def stdio(env: dict[str, str]) -> AsyncIterator[Servers]:
+    async with over_stdio(env) as servers:
+        yield servers
+
+
+@pytest.fixture
+async def http(env: dict[str, str]) -> AsyncIterator[Servers]:
+    async with over_http(env) as servers:
+        yield servers
+
+
+@pytest.fixture(params=[over_stdio, over_http])
+async def servers(request: pytest.FixtureRequest, env: dict[str, str]) -> AsyncIterator[Servers]:
+    async with request.param(env) as found:
+        yield found
+
+
+async def kind_of(servers: Servers, tool: str, args: dict[str, Any] | None = None) -> str:
+    with pytest.raises(RemoteFailure) as failure:
+        await servers.call("one", tool, args or {}, None)
+    return failure.value.kind
+
+
+async def test_a_tool_of_either_era_is_called(servers: Servers) -> None:
+    assert await servers.call("one", "add", {"a": 1, "b": 2}, None) == 3
+
+
+async def test_calls_at_the_same_time_each_get_their_own_answer(servers: Servers) -> None:
+    calls = [servers.call("one", "add", {"a": i, "b": 1}, None) for i in range(20)]
+    assert await asyncio.gather(*calls) == [i + 1 for i in range(20)]
+
+
+async def test_an_error_of_the_tool_is_of_kind_tool(servers: Servers) -> None:
+    assert await kind_of(servers, "refuse", {"why": "no"}) == "tool"
+
+
+async def test_a_tool_that_the_server_does_not_list_is_not_called(servers: Servers) -> None:
+    assert await kind_of(servers, "subtract") == "no_tool"
+
+
+async def test_a_server_killed_in_the_middle_of_a_call_leaves_it_unknown_and_is_started_again(
+    stdio: Servers, tmp_path: Path
+) -> None:
+    os.mkfifo(beacon := tmp_path / "beacon")
+    call = asyncio.create_task(kind_of(stdio, "hang", {"beacon": str(beacon)}))
+    pid = int(await asyncio.to_thread(beacon.read_text))
+    os.kill(pid, signal.SIGKILL)
+    assert await call == "unknown"
+    assert await stdio.call("one", "pid", {}, None) != pid
+
+
+async def test_an_http_server_killed_in_the_middle_of_a_call_leaves_it_unknown_and_later_calls_unsent(
+    http: Servers, tmp_path: Path
+) -> None:
+    os.mkfifo(beacon := tmp_path / "beacon")
+    call = asyncio.create_task(kind_of(http, "hang", {"beacon": str(beacon)}))
+    os.kill(int(await asyncio.to_thread(beacon.read_text)), signal.SIGKILL)
+    assert await call == "unknown"
+    assert await kind_of(http, "add", {"a": 1, "b": 2}) == "unsent"
+
+
+async def test_a_call_that_is_not_answered_in_time_is_a_timeout(env: dict[str, str], tmp_path: Path) -> None:
+    os.mkfifo(beacon := tmp_path / "beacon")
+    table = {"command": [sys.executable, PROGRAM], "env": env, "timeout_secs": 2}
+    servers = Servers({"one": table}, Guard())
+    call = asyncio.create_task(kind_of(servers, "hang", {"beacon": str(beacon)}))
+    await asyncio.to_thread(beacon.read_text)
+    assert await call == "timeout"
+    await servers.stop()
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        {"command": "/no/such/program"},
+        {"command": [sys.executable, "-c", ""]},
+        {"url": "http://127.0.0.1:1/mcp"},
+    ],
+)
+async def test_a_server_that_cannot_be_reached_leaves_the_call_unsent(table: dict[str, Any]) -> None:
+    servers = Servers({"one": table}, Guard())
+    assert await kind_of(servers, "add") == "unsent"
+    await servers.stop()
+
+
+async def test_an_address_that_the_guard_refuses_is_not_called() -> None:
+    servers = Servers({"one": {"url": "http://127.0.0.1:1/mcp"}}, Guard(guarded=True))
+    with pytest.raises(RemoteFailure, match="not a public address"):
+        await servers.call("one", "add", {}, None)
+    await servers.stop()
+
+
+async def test_a_server_gets_its_own_environment_and_nothing_of_the_engine(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("HOLDFAST_SECRET_TOKEN", "very-secret")
+    monkeypatch.setenv("HOLDFAST_DB", "sqlite:///x.db")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "another")
+    env = {"TOKEN": "Bearer {{secrets.TOKEN}}"}
+    servers = Servers({"one": {"command": [sys.executable, PROGRAM], "env": env}}, Guard())
+    found = await servers.call("one", "environment", {}, None)
+    await servers.stop()
+    assert found["TOKEN"] == "Bearer very-secret"
+    assert (
+        not [name for name in found if name.startswith("HOLDFAST_")] and "AWS_SECRET_ACCESS_KEY" not in found
+    )
+
+
+async def test_a_message_over_the_limit_ends_the_connection_and_not_the_engine() -> None:
+    servers = Servers({"one": {"command": [sys.executable, PROGRAM]}}, Guard())
+    assert await kind_of(servers, "flood", {"size": 27 * 1024 * 1024}) == "output_too_large"
+    assert await servers.call("one", "add", {"a": 1, "b": 2}, None) == 3
+    await servers.stop()
+
+
+async def test_the_process_of_a_server_ends_with_the_connections() -> None:
+    servers = Servers({"one": {"command": [sys.executable, PROGRAM]}}, Guard())
+    pid = await servers.call("one", "pid", {}, None)
+    await servers.stop()
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        {},
+        {"command": "x", "url": "http://x"},
+        {"command": "x", "timeout_secs": 0},
+        {"command": "x", "conn": 2},
+    ],
+)
+def test_a_table_that_cannot_be_used_is_refused(table: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=r"\[servers.one\]"):
+        Servers({"one": table}, Guard())
+
+
+async def test_a_step_calls_a_tool_of_a_server_and_the_server_ends_with_the_engine(tmp_path: Path) -> None:
+    spec = {
+        "name": "w",
+        "steps": [
+            {"id": "a", "kind": "tool_remote", "dcc": "one", "tool": "add", "args": {"a": 1, "b": 2}},
+            {"id": "p", "kind": "tool_remote", "server": "one", "tool": "pid"},
+        ],
+    }
+    servers = Servers({"one": {"command": [sys.executable, PROGRAM]}}, Guard())
+    async with Holdfast(f"sqlite:///{tmp_path / 'x.db'}", remote=servers) as hf:
+        output = await (await hf.start(spec)).result()
+    assert output["a"] == 3
+    with pytest.raises(ProcessLookupError):
+        os.kill(output["p"], 0)

@@ -34,6 +34,7 @@ from holdfast.views.positions import BEGINNING
 from holdfast.views.runs import RunView
 
 ASKING_SECS_MAX: Final = 600.0  # a question to the user of an older client may keep its call open this long
+TELLING_SECS_MAX: Final = 10.0  # for the last events of a run that has finished
 QUESTION_SECS: Final = 10.0  # how long a call that asks by itself waits for the first question
 UPDATED: Final = "notifications/$/dcc.workflowUpdated"
 
@@ -183,7 +184,9 @@ class Calls:
             if not waiting.done():
                 return await self._services.queries.run(talk.tenant, run_id)
             if telling is not None and waiting.result().status in TERMINAL:
-                await asyncio.wait([telling], timeout=1)  # the last events are read from the journal by now
+                await asyncio.wait(
+                    [telling], timeout=TELLING_SECS_MAX
+                )  # the last events are read from the journal by now
             return waiting.result()
         finally:
             for task in (waiting, leaving, *([] if telling is None else [telling])):

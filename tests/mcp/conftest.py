@@ -15,7 +15,7 @@ import msgspec
 import pytest
 from mcp import Client, types
 
-from holdfast.config import Settings
+from holdfast.config import Mcp, Settings
 from holdfast.http.serve import Serving, serving
 from tests.mcp.fixtures import Publisher, registry_of
 
@@ -144,7 +144,8 @@ def anyio_backend() -> str:
 
 @pytest.fixture
 def settings(tmp_path: Path) -> Settings:
-    return Settings(db=f"sqlite:///{tmp_path / 'test.db'}", port=0)
+    """A call waits for its run as long as a busy machine may take."""
+    return Settings(db=f"sqlite:///{tmp_path / 'test.db'}", port=0, mcp=Mcp(wait_secs=60))
 
 
 @contextlib.asynccontextmanager

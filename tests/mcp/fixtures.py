@@ -18,7 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from holdfast.config import Settings
+from holdfast.config import Mcp, Settings
 from holdfast.http.serve import Serving, serve
 from holdfast.tools.registry import Registry
 
@@ -94,7 +94,9 @@ async def main(port: int) -> None:
         print(f"{server.address}/mcp", flush=True)
 
     with tempfile.TemporaryDirectory() as folder:
-        settings = Settings(db=f"sqlite:///{folder}/fixtures.db", port=port, flows=str(FLOWS))
+        settings = Settings(
+            db=f"sqlite:///{folder}/fixtures.db", port=port, flows=str(FLOWS), mcp=Mcp(wait_secs=30)
+        )
         await serve(settings, registry=registry_of(publisher), ready=ready)
 
 

@@ -48,6 +48,7 @@ def checked(url: str, *words: str) -> None:
     assert done.returncode == 0, summary[-6000:] + done.stderr[-2000:]
 
 
+@pytest.mark.long  # the suite has time limits of its own, down to half a second
 @pytest.mark.parametrize("revision", ["2025-11-25", "2026-07-28"])
 def test_the_server_conforms_to_the_revision(url: str, revision: str) -> None:
     checked(url, "--requirements", revision, "--expected-failures", str(EXPECTED))
@@ -69,6 +70,7 @@ def test_a_client_of_the_older_sdk_runs_the_same_script_over_http_and_stdio(url:
         older = older_sdk()
     except NoRegistry as error:
         pytest.skip(f"no registry to fetch the older SDK from: {error}")
+    (tmp_path / "holdfast.toml").write_text("[mcp]\nwait_secs = 60\n")
     holdfast = Path(sys.executable).with_name("holdfast")
     done = subprocess.run(
         [

@@ -22,14 +22,15 @@ HOLDFAST = Path(sys.executable).with_name("holdfast")
 FLOWS = Path(__file__).parent / "workflows"
 
 
-def command(*words: str) -> StdioServerParameters:
-    return StdioServerParameters(command=str(HOLDFAST), args=["mcp", *words], cwd=FLOWS, env=dict(os.environ))
+def command(*words: str, cwd: Path = FLOWS) -> StdioServerParameters:
+    return StdioServerParameters(command=str(HOLDFAST), args=["mcp", *words], cwd=cwd, env=dict(os.environ))
 
 
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
 async def test_it_serves_a_file_that_no_server_has(tmp_path: Path, mode: Any) -> None:
+    (tmp_path / "holdfast.toml").write_text("[mcp]\nwait_secs = 60\n")
     words = ("--db", f"sqlite:///{tmp_path / 'own.db'}", "--flows", str(FLOWS))
-    async with Client(stdio_client(command(*words)), mode=mode) as client:
+    async with Client(stdio_client(command(*words, cwd=tmp_path)), mode=mode) as client:
         assert text_of(await client.call_tool("greet", {"name": "Ada"})) == "Hello, Ada!"
         assert text_of(await client.call_tool("test_custom_header", {"region": "eu"})) == "eu"
 

@@ -14,8 +14,9 @@ from holdfast.engine.events import ApprovalAnswered
 from holdfast.engine.state import timer_key
 from holdfast.errors import Forbidden, InvalidInputs, NotWaiting
 from holdfast.execution.outputs import Outputs
-from holdfast.runtime.door import Door, ResidentRun
+from holdfast.runtime.door import Door
 from holdfast.runtime.idempotency import Kept
+from holdfast.runtime.resident_run import ResidentRun
 from holdfast.runtime.runs import Runs
 from holdfast.spec.jsonschema import Judge, count_rules
 from holdfast.store.base import Store

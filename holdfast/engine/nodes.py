@@ -19,7 +19,7 @@ from holdfast.engine.state import Scope
 from holdfast.engine.waits import enter_approval, enter_condition, enter_signal
 from holdfast.plan import composed
 from holdfast.plan.composed import TooLarge
-from holdfast.plan.expr import truthy
+from holdfast.plan.expr import read_whole, truthy
 from holdfast.plan.graph import (
     END,
     KEEP_NAMED,
@@ -35,8 +35,6 @@ from holdfast.plan.graph import (
     Timer,
     Value,
 )
-from holdfast.plan.unread import value_in
-from holdfast.spec.work import read
 from holdfast.values import NULL, Error, Millis, split, written
 
 # smaller inputs are not counted: no run has enough open steps for them to matter
@@ -156,7 +154,7 @@ def _enter_nested(draft: Draft, frame: str, path: str, node: Nested, at: Outcome
     items = node.inputs(draft.seen_from(frame))
     try:
         if node.fill is not None:
-            items = written(node.fill(read(value_in(items))))
+            items = written(node.fill(read_whole(items)))
     except ValueError as error:
         return fail_step(draft, path, Error("inputs", f"workflow {node.workflow}: {error}", path))
     if len(items) > composed.LIMIT:  # including defaults

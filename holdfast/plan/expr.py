@@ -110,6 +110,11 @@ def walk(value: Any, members: Members, *, strict: bool = False) -> Any:
     return found
 
 
+def read_whole(text: bytes) -> Any:
+    """Decode a text whole, within the work budget of an expression. Raises ExpressionTooCostly."""
+    return read(value_in(text))
+
+
 def _walk_in_text(value: Any, members: Members, strict: bool) -> Any:
     """The same where a value on the way is text."""
     for at in range(len(members)):

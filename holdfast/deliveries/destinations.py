@@ -6,7 +6,7 @@ Knows no sockets, no store, and not the message itself (message.py).
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -82,9 +82,11 @@ def _check_url(url: Any) -> None:
         raise InvalidInputs(f"the URL of a final callback is not valid: {error}") from None
 
 
-def destinations(spec: Definition, given: Iterable[Destination]) -> tuple[Destination, ...]:
+def destinations(spec: Definition, given: Sequence[Destination]) -> tuple[Destination, ...]:
     """Return all destinations of a run's final callback: those of its workflow and of its start, without duplicates."""
     own = spec.on_complete if isinstance(spec, WorkflowSpec) else ()
+    if not (own or given):
+        return ()
     return tuple(dict.fromkeys([*(Destination(one.url, one.secret_env) for one in own), *given]))
 
 

@@ -10,7 +10,7 @@ unusual it changes nothing and returns None. The tests apply every event both wa
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -28,6 +28,9 @@ from holdfast.plan.graph import Plan, Timer
 from holdfast.values import Millis
 
 NO_EFFECTS: Final[tuple[Effect, ...]] = ()
+
+# Decisions and work of a draft that only renders: two lists less for every step.
+UNUSED: Final[list[Any]] = []
 
 Stepped = tuple[list[Decision], list[Effect] | tuple[Effect, ...]]
 
@@ -61,9 +64,7 @@ def _call_succeeded(
     keep = step.keep
     if after is None:
         return _last_call_succeeded(plan, run, event, at, keep)
-    draft = Draft(plan, run, at)
-    if keep:
-        draft.outputs[path] = event.output
+    draft = Draft(plan, run, at, UNUSED, UNUSED, {path: event.output} if keep else {})
     try:
         inputs = msgspec.Raw(after.inputs(draft))
     except BROKEN:

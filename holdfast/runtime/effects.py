@@ -61,8 +61,10 @@ class Effects:
             self._outbox.note(resident.run.no)
         if resident.schedule is not None:
             self._fires.run_ended(resident)
-        self._kinds.run_ended(resident)
-        self._dispatch.slot_is_free()
+        if resident.schedule is not None or self._door.ends is not None:
+            self._kinds.run_ended(resident)
+        if self._dispatch.when_free is not None:
+            self._dispatch.when_free()
         self._waiters.run_ended(resident)
 
     def parked(self, resident: ResidentRun, wake_at: Millis | None) -> None:

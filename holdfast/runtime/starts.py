@@ -141,11 +141,10 @@ class Starts:
 
     async def _start(self, order: StartRun, request: tuple[str, str] | None) -> ResidentRun:
         spec, tenant = order.definition, order.tenant
-        ready = await self.ready(tenant, spec)
-        started = RunStarted(
-            msgspec.Raw(encoded(ready.inputs.filled(order.inputs))), env=self._environment(ready.plan)
-        )
-        started.drive = order.drive
+        ready = self._plans.at_hand(spec) or await self.ready(tenant, spec)
+        started = RunStarted(msgspec.Raw(encoded(ready.inputs.filled(order.inputs))), order.drive)
+        if ready.plan.env:
+            started.env = self._environment(ready.plan)
         started.destinations = destinations(spec, order.final_callbacks)
         labels = spec.labels
         if order.labels:

@@ -197,6 +197,9 @@ def test_a_lower_limit_refuses_new_definitions_and_reads_stored_ones() -> None:
 # What meeting these does instead of an error: the rest waits, is left out, or the connection is closed.
 WITHOUT_AN_ERROR = {
     "resident_max": "runs wait on disk",
+    "run_log_lines_max": "the last line says that further ones were dropped",
+    "traceback_bytes_max": "its beginning is cut off",
+    "arguments_bytes_max": "attempts wait for room",
     "polls_max": "polls wait for a place",
     "buffered_max": "further events are skipped, and the ledger says so",
     "delivery_bytes_max": "the payload is not kept",

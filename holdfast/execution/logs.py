@@ -76,7 +76,10 @@ class Logs(Service):
     def _made(self, *args: Any, **named: Any) -> logging.LogRecord:
         assert self._former is not None
         record = self._former(*args, **named)
-        if self._loop is not None and not record.name.startswith(OUR_LOGGERS):
+        is_named = isinstance(
+            record.name, str
+        )  # logging itself makes nameless records, to fill them in later
+        if self._loop is not None and is_named and not record.name.startswith(OUR_LOGGERS):
             attempt = current.get() or (self.at_hand() if threading.get_ident() == self._thread else None)
             if attempt is not None:
                 self._hear(attempt, record)

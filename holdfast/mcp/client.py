@@ -264,13 +264,10 @@ class _Link:
 
     async def _hold(self) -> None:
         from mcp import Client
-        from mcp.client import advertise
 
         try:
             transport = self._http() if self.settings.url is not None else self._stdio()
-            async with Client(
-                transport, mode="auto", cache=None, extensions=[advertise("dev.holdfast/runs")]
-            ) as client:
+            async with Client(transport, mode="auto", cache=None) as client:
                 self._client = client
                 self._ready.set_result(None)
                 await self._ended.wait()

@@ -435,7 +435,7 @@ def test_an_object_that_is_no_tool_exits_with_2(cli: Cli) -> None:
     cli.write("thing.py", "number = 5\n")
     done = cli.run("run", cli.flow(SUM), "--tools", "thing:number", "-i", "a=1")
     assert done.returncode == 2
-    assert "no tool" in done.stderr and "Traceback" not in done.stderr
+    assert "not a tool" in done.stderr and "Traceback" not in done.stderr
 
 
 def test_two_tools_of_one_name_exit_with_2(cli: Cli) -> None:

@@ -359,7 +359,7 @@ async def test_an_address_that_is_no_sqlite_file_is_refused(tmp_path: Path) -> N
 
 @pytest.mark.anyio
 async def test_something_that_is_no_tool_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(TypeError, match="no tool"):
+    with pytest.raises(TypeError, match="not a tool"):
         Holdfast(address(tmp_path), tools=[7])
 
 

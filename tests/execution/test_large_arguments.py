@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from holdfast import Holdfast, RunFailed, tool
 from holdfast.execution import large_arguments
 from holdfast.runtime.large_arguments import LargeArguments
 from holdfast.values import RunNo
-from tests.small_limits import with_limits
+from tests.small_limits import defaults_before_and_after, with_limits
 
 pytestmark = pytest.mark.anyio
 
@@ -22,6 +23,12 @@ SIZE = 100_000  # of one argument: over what is not counted
 @pytest.fixture
 def anyio_backend() -> str:
     return "asyncio"
+
+
+@pytest.fixture
+def own_limits(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    with defaults_before_and_after(monkeypatch):
+        yield
 
 
 class Watched:
@@ -60,6 +67,7 @@ FAN_OUT = {
 }
 
 
+@pytest.mark.usefixtures("own_limits")
 async def test_a_fan_out_of_large_arguments_has_few_of_them_in_progress(tmp_path: Path) -> None:
     seen = Watched()
     limits = {"arguments_bytes_max": 3 * SIZE + 1_000}
@@ -70,6 +78,7 @@ async def test_a_fan_out_of_large_arguments_has_few_of_them_in_progress(tmp_path
     assert seen.calls == 40 and seen.most <= 3
 
 
+@pytest.mark.usefixtures("own_limits")
 async def test_arguments_over_the_whole_budget_are_given_one_at_a_time(tmp_path: Path) -> None:
     seen = Watched()
     async with Holdfast(
@@ -80,6 +89,7 @@ async def test_arguments_over_the_whole_budget_are_given_one_at_a_time(tmp_path:
     assert (seen.calls, seen.most) == (3, 1)
 
 
+@pytest.mark.usefixtures("own_limits")
 async def test_a_run_that_waits_for_room_can_be_cancelled(tmp_path: Path) -> None:
     begun = asyncio.Event()
 

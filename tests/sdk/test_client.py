@@ -173,7 +173,7 @@ async def test_somebody_else_at_an_address_is_told_from_a_server_of_ours() -> No
 
 @pytest.mark.parametrize("address", ["ftp://x", "http://", "http://a b", "http://x?y"])
 def test_what_is_no_address_is_refused(address: str) -> None:
-    with pytest.raises(ValueError, match="no address"):
+    with pytest.raises(ValueError, match="not the address of a server"):
         Client(address)
 
 

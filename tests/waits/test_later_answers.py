@@ -237,7 +237,7 @@ async def test_explain_tells_of_the_address_and_the_estimate_of_a_later_answer(e
     (reason,) = (await explained(engine, run)).reasons
     assert (reason.path, reason.reason) == ("a", "callback")
     assert reason.until == reason.since + 60_000
-    told = "the result of task 'T1', or what is at http://127.0.0.1:9/t1, expected after 90 s"
+    told = "the result of task 'T1', or a result at http://127.0.0.1:9/t1, expected after 90 s"
     assert reason.unblocks == f"{told}: holdfast resume T1 --result JSON"
 
 

@@ -340,7 +340,10 @@ class Dispatch(Service):
 
     def _performed_here(self) -> Attempt | None:
         """The attempt that the code of this task belongs to."""
-        task = asyncio.current_task()
+        try:
+            task = asyncio.current_task()
+        except RuntimeError:  # the loop is not running: this is code of the program that owns it
+            return None
         if task is not None and task is self._runner:
             return self._at_hand
         return next((one for one in self.attempts.values() if one.task is task), None) if task else None

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from holdfast import Context, RunFailed, ToolError, limits, tool
+from holdfast import Context, Holdfast, RunFailed, ToolError, limits, tool
 from holdfast.store.records import LogLine
 from holdfast.testing import TestEngine
 from holdfast.values import RunNo
@@ -246,3 +247,14 @@ async def test_closing_the_engine_restores_the_factory_of_records(engine: TestEn
     assert logging.getLogRecordFactory() != before
     engine.close()
     assert logging.getLogRecordFactory() == before
+
+
+def test_a_program_may_log_while_its_loop_stands_still(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    hf = Holdfast(str(tmp_path / "a.db"))
+    with asyncio.Runner() as runner:
+        runner.run(hf.__aenter__())
+        users.warning("between two runs of the loop")
+        runner.run(hf.__aexit__(None, None, None))
+    assert "between two runs of the loop" in caplog.text

@@ -68,7 +68,7 @@ class Store(Protocol):
         str | None
     )  # the only slot of schedules that is decided here; None: that of all nodes, and that of this one
     epoch: int  # this node's incarnation, given by open()
-    server_key: bytes  # what the addresses that we give out are signed with; made once, given by open()
+    server_key: bytes  # what the addresses that we give out are signed with; made once, given by open() and open_to_read()
 
     @property
     def slots(self) -> tuple[str, str]: ...

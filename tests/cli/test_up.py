@@ -297,6 +297,14 @@ def test_a_look_is_the_same_by_server_and_by_file(look: tuple[str, ...], both: t
     assert by_server[0] == 0 and by_server[1] not in ("", "{}\n")
 
 
+def test_a_cursor_of_the_server_works_on_the_file_and_the_other_way_round(both: tuple[Cli, Cli]) -> None:
+    first, second = both[0].json("runs", "list")["items"]
+    for giver, taker in (both, both[::-1]):
+        page = giver.json("runs", "list", "--limit", "1")
+        rest = taker.json("runs", "list", "--limit", "1", "--cursor", page["cursor"])
+        assert (page["items"], rest["items"]) == ([first], [second])
+
+
 def test_what_is_not_there_is_refused_alike(cli: Cli) -> None:
     looks = [("runs", "show", "abcdef"), ("flows", "show", "nothing"), ("flows", "rollback", "nothing", "1")]
     cli.json("run", cli.flow(SUM), "--tools", "tools")

@@ -28,6 +28,8 @@ HAS_NO_LOG: Final = 1
 
 
 class Opening(Asking):
+    server_key: bytes
+
     def _connect(self, access: int = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE) -> apsw.Connection:
         db = apsw.Connection(
             self.path, flags=access | apsw.SQLITE_OPEN_URI, statementcachesize=STATEMENTS_KEPT
@@ -54,6 +56,8 @@ class Opening(Asking):
             self._read_with(self._connect(apsw.SQLITE_OPEN_READONLY))
             self._refuse_file_without_log(self._read)
             found, newest = self._schema(self._read), migrations("sqlite")[-1][0]
+            if found == newest:
+                self._read_server_key()
         except apsw.Error as error:
             raise StoreUnavailable(f"{self.path} cannot be read as a database: {error}") from error
         if found < newest and not any_release:
@@ -64,6 +68,11 @@ class Opening(Asking):
                 f"{self.path} was written by an older release (schema {found}, this one needs {newest}); "
                 "holdfast run brings it up to date"
             )
+
+    def _read_server_key(self) -> None:
+        """The cursors of a file are those of its server. A file whose key is lost can still be examined."""
+        key = self._value(self._read, "read_server_key")
+        self.server_key = key if isinstance(key, bytes) else b""
 
     def _recognise(self) -> None:
         """Refuse a file that is no database, or that has the log of another beside it, before anything is changed."""

@@ -104,8 +104,9 @@ class _Words:
                 "content": content or {"application/json": {"schema": self._schema(route.body)}},
             }
             if len(route.media) > 1:
+                text: Json = {} if route.takes_any_text else {"type": "string"}
                 for media in route.media[1:]:
-                    said["requestBody"]["content"][media] = {"schema": {"type": "string"}}
+                    said["requestBody"]["content"][media] = {"schema": text}
         if route.scope is not None:
             said["description"] = f"Scope: `{route.scope}`."
             said["security"] = [{"key": []}, {}]

@@ -109,6 +109,7 @@ class Route(msgspec.Struct, frozen=True, gc=False):
     media: tuple[str, ...] = (JSON,)  # of the body; ANY accepts every media type
     answer_media: str = JSON
     reads: Callable[[bytes, str], Any] | None = None  # body and its media type
+    takes_any_text: bool = False  # a body that is not JSON is examined, whatever it says, and not refused
     # Instead of `reads`, for an object that may be large: built from the texts of its members, so that no large value is decoded.
     reads_members: Callable[[Members], Any] | None = None
     # Of a route without a scope: asked before the body is read, with an Ask that has none yet. Raises, or gives the

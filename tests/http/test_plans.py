@@ -50,6 +50,13 @@ async def test_a_spec_that_is_no_definition_is_refused(ask: Asker, spec: Any) ->
     assert (answer.status, answer.code) == (400, "invalid_request")
 
 
+@pytest.mark.parametrize("body", ["[]", "1", "null", '"name: w"'])
+async def test_a_json_body_that_is_no_object_is_refused(ask: Asker, body: str) -> None:
+    headers = {"Content-Type": "application/json"}
+    answer = await ask("POST", "/api/v1/validate", data=body, headers=headers)
+    assert (answer.status, answer.code) == (400, "invalid_request")
+
+
 async def test_an_unknown_tool_is_a_note_with_the_nearest_name(ask: Asker) -> None:
     spec = {"name": "w", "steps": [{"id": "a", "tool": "ad"}]}
     found = (await ask("POST", "/api/v1/validate", {"spec": spec})).body

@@ -20,7 +20,9 @@ def _spec(data: bytes, media: str) -> ValidateSpec:
     if media != JSON:
         return ValidateSpec(data.decode())
     given: Any = msgspec.json.decode(data)
-    if isinstance(given, dict) and given.keys() == {"spec"}:
+    if not isinstance(given, dict):
+        raise InvalidRequest("a definition is an object")
+    if given.keys() == {"spec"}:
         if not isinstance(given["spec"], str | dict):
             problem = Problem("wrong_type", "spec must be an object or text", "/spec")
             raise InvalidRequest("spec must be a definition, as an object or as YAML text", [problem])
@@ -49,8 +51,9 @@ ROUTES: Final[tuple[Route, ...]] = (
         validate,
         "Check a definition: every problem with the JSON Patch that repairs it, and the plan of a valid one.",
         PLANS,
-        body=ValidateSpec,
+        body=ValidateSpec | dict[str, Any],
         reads=_spec,
+        takes_any_text=True,
         media=(JSON, YAML),
         query=NoQuery,
         answer=Validation,
@@ -66,7 +69,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         body=PlanWanted,
         query=NoQuery,
         answer=Plan,
-        errors=("invalid_spec", "invalid_inputs", "limit_exceeded"),
+        errors=("not_found", "invalid_spec", "invalid_inputs", "limit_exceeded"),
         replies="recent",
     ),
 )

@@ -196,6 +196,19 @@ async def backfill(at: World) -> Sent:
     return Sent(f"{await schedule(at)}/backfill", body, {**body, "preview": True})
 
 
+async def redeliver(at: World) -> Sent:
+    await at.made("/api/v1/workflows", ECHO)
+    hook = {"workflow": "echo", "trigger": {"kind": "webhook", "path": "/hooks/in"}}
+    status, text = await at.ask("PUT", "/api/v1/schedules/in", hook)
+    assert status == 201, text
+    await at.made("/hooks/in", {"n": 1})
+    _, listed = await at.ask("GET", "/api/v1/schedules/in/ledger")
+    (delivery,) = json.loads(listed)["items"]
+    return Sent(
+        "/api/v1/schedules/in/redeliver", {"delivery": delivery["occurrence"]}, {"delivery": "another"}
+    )
+
+
 async def validate(at: World) -> Sent:
     return Sent("/api/v1/validate", ECHO, GATE)
 
@@ -246,6 +259,7 @@ SENT: dict[str, Callable[[World], Awaitable[Sent]]] = {
     "/api/v1/schedules/{id}/pause": pause,
     "/api/v1/schedules/{id}/resume": resume_schedule,
     "/api/v1/schedules/{id}/backfill": backfill,
+    "/api/v1/schedules/{id}/redeliver": redeliver,
     "/flows": new_flow,
     "/flows/version": new_version,
     "/tasks": task,

@@ -46,6 +46,8 @@ EVERY = with_docs(ROUTES)
 OPEN = {"/healthz", "/readyz", "/openapi.json", "/docs", "/docs.css", "/docs.js", "/approve.css"}
 # What carries its own proof, a signature or an address that only we can have given out.
 PROVES_ITSELF = {"/workflows/resume", "/workflows/resume/{capability}", "/approve/{capability}"}
+# POSTs that change nothing: they examine the definition in the body, which is too large for a query.
+EFFECT_FREE = {"/api/v1/validate", "/api/v1/plan"}
 
 NEVER = 2**52  # milliseconds
 SERVER_WIDE = {"/metrics", "/api/v1/nodes"}  # tells of all tenants together: for keys of the tenant default
@@ -208,6 +210,9 @@ class World:
             "": {"id": "mine", "kind": "pull", "services": ["mine"]},  # /api/v1/workers
             "/heartbeat": {"id": "acme-worker"},
             "/schedules/{id}": {"workflow": "mine", "trigger": {"kind": "interval", "every": "366d"}},
+            "/schedules/{id}/redeliver": {"delivery": "acme-occurrence"},
+            "/validate": {"spec": MINE},
+            "/plan": {"workflow": "acme-secret"},
             "/schedules/{id}/backfill": {"from": "2026-01-01", "to": "2026-01-02"},
         }
         queries: dict[str, dict[str, str]] = {
@@ -282,7 +287,8 @@ def test_every_route_declares_a_scope_or_is_open_by_name(route: Route) -> None:
 
 
 def test_nothing_that_changes_anything_is_for_readers() -> None:
-    changing = [route for route in EVERY if route.method != "GET" and route.path not in PROVES_ITSELF]
+    others = PROVES_ITSELF | EFFECT_FREE
+    changing = [route for route in EVERY if route.method != "GET" and route.path not in others]
     assert [named(route) for route in changing if route.scope in ("read", None)] == []
 
 
@@ -336,6 +342,17 @@ async def test_with_every_scope_but_the_right_one_every_route_answers_403_and_ch
 
 
 @pytest.mark.anyio
+async def test_a_post_that_is_for_readers_answers_them_and_changes_nothing(world: World) -> None:
+    reader = await world.key("acme", "read")
+    before = world.rows()
+    for route in EVERY:
+        if route.path in EFFECT_FREE:
+            rest = {**world.rest_of(route), "headers": {"Idempotency-Key": "one"}}
+            assert (await world.ask(route.method, route.path, reader, **rest)).status == 200, named(route)
+    assert world.rows() == before
+
+
+@pytest.mark.anyio
 async def test_a_revoked_key_is_refused_at_once(world: World) -> None:
     key = await world.key("acme", "read")
     assert (await world.ask("GET", "/api/v1/runs", key)).status == 200
@@ -380,7 +397,7 @@ async def test_who_waits_for_jobs_gets_none_once_the_key_is_revoked(world: World
 def names_an_object(route: Route) -> bool:
     """Does the request that is asked here name something of acme's, so that it must not be found?"""
     plain = route.path.removeprefix("/api/v1").removeprefix("/api")
-    by_body = {"/runs", "/assignments/poll", "/tasks", "/flows/version", "/tasks/signal", "/tasks/cancel",
+    by_body = {"/runs", "/plan", "/assignments/poll", "/tasks", "/flows/version", "/tasks/signal", "/tasks/cancel",
                "/heartbeat", "/workers/heartbeat"}  # fmt: skip
     by_query = {"/tasks/get", "/tasks/runs"}
     if route.method == "PUT":

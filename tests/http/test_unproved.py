@@ -83,9 +83,10 @@ async def test_a_sender_without_a_good_key_is_answered_before_the_body_comes(
 
 
 async def test_a_key_that_lacks_the_scope_is_refused_before_the_body_comes(guarded: Said) -> None:
-    weak = (await key(guarded, "read"))["authorization"]
+    reader, worker = [(await key(guarded, scope))["authorization"] for scope in ("read", "worker")]
     for route in TAKE_A_BODY:
         if "{capability}" not in route.path:  # there the address is the credential
+            weak = worker if route.scope == "read" else reader
             status, body = await sent(guarded, *head(route, f"Authorization: {weak}"))
             assert (status, body["error"]) == (403, "forbidden"), route.path
 

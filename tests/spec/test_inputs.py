@@ -185,7 +185,7 @@ def test_a_default_has_to_fit(rule: Any, form: int) -> None:
         ({"x": {"anyOf": [{"type": "strin"}]}}, "unknown_type", "/inputs/x/anyOf/0/type"),
         ({"x": {"type": []}}, "unknown_type", "/inputs/x/type"),
         ({"x": {"type": 3}}, "unknown_type", "/inputs/x/type"),
-        ({"x": {"$anchor": "a"}}, "unknown_key", "/inputs/x/$anchor"),
+        ({"x": {"$dynamicAnchor": "a"}}, "unknown_key", "/inputs/x/$dynamicAnchor"),
         ({"x": {"$id": "https://x.y/z", "$ref": "#"}}, "unknown_key", "/inputs/x/$id"),
         ({"x": {"$ref": "other.json"}}, "remote_reference", "/inputs/x/$ref"),
         ({"$schema": 5, "type": "object"}, "wrong_type", "/inputs/$schema"),

@@ -24,7 +24,7 @@ class Skips:
         self._committer = committer
         # by tenant and schedule: the row that may still grow
         self._stretches: dict[tuple[str, str], Skipped] = {}
-        self._unwritten: set[tuple[str, str]] = set()
+        self._unwritten: dict[tuple[str, str], None] = {}  # in the order of their first skip
         self._writing: asyncio.Task[None] | None = None
 
     def note(self, tenant: str, schedule_id: str, reason: Reason, at: Millis) -> None:
@@ -35,7 +35,7 @@ class Skips:
             self._stretches[key] = Skipped(reason, before.first, max(at, before.last), before.count + 1)
         else:
             self._stretches[key] = Skipped(reason, at, at, 1)
-        self._unwritten.add(key)
+        self._unwritten[key] = None
         if self._writing is None:
             self._writing = asyncio.get_running_loop().create_task(self._write())
 
@@ -51,7 +51,7 @@ class Skips:
     async def _write(self) -> None:
         try:
             while self._unwritten:
-                keys, self._unwritten = self._unwritten, set()
+                keys, self._unwritten = self._unwritten, {}
                 batch = Batch()
                 batch.firings = [Firing((_entry(*key, self._stretches[key]),)) for key in keys]
                 await self._committer.commit(batch)

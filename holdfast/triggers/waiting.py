@@ -35,7 +35,8 @@ class Waiting:
         self._store, self._clock, self._occurrences = store, clock, occurrences
         self._timers = Timers(clock)
         self._timers.begin(lambda no: None, self._is_due)
-        self._known: set[Key] = set()  # schedules with events that wait
+        # schedules with events that wait, in the order in which they began to
+        self._known: dict[Key, None] = {}
         self._wanted: dict[Key, None] = {}
         self._querying: asyncio.Task[None] | None = None
         self._is_open = self._is_closed = self._is_asked = self._has_begun = False
@@ -66,7 +67,7 @@ class Waiting:
 
     def note(self, tenant: str, schedule_id: str) -> None:
         """An event of a schedule waits."""
-        self._known.add((tenant, schedule_id))
+        self._known[tenant, schedule_id] = None
 
     def delayed_until(self, tenant: str, schedule_id: str, at: Millis) -> None:
         """An event of a schedule is due then."""
@@ -80,7 +81,7 @@ class Waiting:
             self.query()
 
     def _is_due(self) -> None:
-        self._wanted.update(dict.fromkeys(self._known))
+        self._wanted.update(self._known)
         self.query()
 
     def query(self) -> None:
@@ -117,9 +118,9 @@ class Waiting:
             return
         after = ("", "", "")
         while found := await self._store.buffering_schedules(after, PAGE):
-            self._known.update((tenant, schedule_id) for tenant, schedule_id, _ in found)
+            self._known.update(dict.fromkeys((tenant, schedule_id) for tenant, schedule_id, _ in found))
             after = found[-1]
-        self._wanted.update(dict.fromkeys(self._known))
+        self._wanted.update(self._known)
         self._has_begun = True
 
     async def _start(self, tenant: str, schedule_id: str) -> None:
@@ -152,7 +153,7 @@ class Waiting:
     async def _forget(self, tenant: str, schedule_id: str) -> None:
         """No event waits for a run any more; delayed events still wait. Another event may start to wait during the
         read."""
-        self._known.discard((tenant, schedule_id))
+        self._known.pop((tenant, schedule_id), None)
         if await self._store.buffered(tenant, schedule_id, SLOT, END_OF_TIME, 1):
             self.note(tenant, schedule_id)
 

@@ -294,8 +294,11 @@ BUGS: Final = (
     Bug("an answer that was kept is given again and again", "world-waits", "waits/callbacks.py",
         "                batch.taken_early.append(taken._replace(no=row.no))\n", "                pass\n"),
     Bug("an answer that was kept goes before it is given", "world-waits", "waits/callbacks.py",
-        "                batch.taken_early.append(taken._replace(no=row.no))\n",
-        "                await self._gate.commit(_without(taken))\n"),
+        "        await self._runs.apply(resident, event, beside=beside)\n"
+        "        return Resumed(not is_early, \"parked\" if is_early else \"resumed\", row.id)\n",
+        "        if taken is not None:\n            await self._gate.commit(_without(taken))\n            taken = None\n"
+        "        await self._runs.apply(resident, event, beside=beside)\n"
+        "        return Resumed(not is_early, \"parked\" if is_early else \"resumed\", row.id)\n"),
     Bug("answers for two runs are kept under one name", "world-waits", "waits/callbacks.py",
         "            taken = TakenEarly(tenant, task_id, run_id or \"\")\n",
         "            taken = TakenEarly(tenant, task_id, \"\")\n"),

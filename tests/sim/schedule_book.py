@@ -264,8 +264,18 @@ class Book:
             if policy == "run_once":
                 hold(sum(at in instants for at in missed) <= 1, "I18 run_once catches up once", self.id, wake)
                 if wake.is_stored and missed and not self.was_edited and not self._is_unsure(wake, due):
-                    latest = missed[-1]
-                    hold(latest in self.fired, "I18 run_once catches up the latest", self.id, latest, wake)
+                    self._check_latest(missed[-1], wake, instants)
+
+    def _check_latest(self, latest: int, wake: Wake, caught: list[int]) -> None:
+        """Of outages that follow each other while no run can begin, the newest `max_catchup` are caught up, each once."""
+        most = self.fields["max_catchup"]
+        is_dropped = latest not in self.fired and any(
+            row.reason == "max_catchup" and row.scheduled_at <= latest <= (row.until or 0)
+            for row in self.rows.values()
+        )
+        has_newer = most > 0 and sum(at > latest for at in caught) >= most
+        is_kept = latest in self.fired or (is_dropped and has_newer)
+        hold(is_kept, "I18 run_once catches up the latest", self.id, latest, wake)
 
     def _in(self, wake: Wake, due: dict[int, bool]) -> list[int]:
         return [at for at in due if wake.asleep < at < wake.woke - self.late_ms_max]

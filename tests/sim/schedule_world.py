@@ -46,7 +46,8 @@ from tests.sim.workloads import Workload
 from tests.sim.world import SimNode, SimStore, World, to_its_end
 from tests.store.yielding import Yielding
 
-TURNS_MAX: Final = 400_000
+TURNS_MAX: Final = 400_000  # besides those of clocks, sources and folders that are read every few seconds
+TURNS_PER_SECOND: Final = 10
 CALM_SECONDS: Final = 3.0  # after which a process has read its clock since a fault
 STUCK_SECONDS: Final = 30.0
 DAY_MS: Final = 86_400_000
@@ -557,7 +558,8 @@ class ScheduleWorld(World):
         if self.loop.errors:
             error = self.loop.errors[0]
             raise Violation(f"no callback fails: {error}") from error.get("exception")
-        if self.loop.time() > self.faults_until + self.settle_seconds or self.loop.turns > TURNS_MAX:
+        turns_max = TURNS_MAX + TURNS_PER_SECOND * self.loop.time()
+        if self.loop.time() > self.faults_until + self.settle_seconds or self.loop.turns > turns_max:
             self.complain()
         return self.is_quiet
 

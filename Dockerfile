@@ -18,6 +18,8 @@ COPY requirements.txt pyproject.toml README.md LICENSE ./
 # Every package comes from the lock file and is checked against its hash; from those alone, with no look elsewhere,
 # Holdfast and what it needs are installed. The tools of developers stand in the lock file too, and are left here.
 RUN pip download --no-cache-dir --require-hashes --dest /wheels -r requirements.txt
+COPY hatch_build.py ./
+COPY ui ui
 COPY holdfast holdfast
 RUN /opt/holdfast/bin/pip install --no-cache-dir --compile --no-index --find-links /wheels ".[otel]"
 

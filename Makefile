@@ -2,13 +2,15 @@
 BIN := .venv/bin
 UV := .tools/bin/uv
 STAMP := .venv/.ready
+PAGE := holdfast/ui/dist/index.html
+PAGE_SOURCES := $(shell find ui -type f -not -path '*/node_modules/*')
 
 # pytest rewrites the asserts of 400 modules (its plugins, the package, the tests): without a cache on disk each process of
 # a test run does that anew, which takes it five seconds.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: setup test test-long up bench bench-instructions docs lock clean
-setup: $(STAMP)
+.PHONY: setup test test-long up bench bench-instructions docs screenshots lock clean
+setup: $(STAMP) $(PAGE)
 
 $(UV):
 	python3 -m pip install --quiet --disable-pip-version-check --root-user-action=ignore --target .tools uv
@@ -20,12 +22,18 @@ $(STAMP): requirements.txt pyproject.toml | $(UV)
 	$(UV) pip install --quiet --no-deps --no-build-isolation --editable .
 	@touch $(STAMP)
 
+# The web page. Without a package registry it is left out, and the server says at / how to get it.
+$(PAGE): $(PAGE_SOURCES) | $(STAMP)
+	@$(BIN)/python ui/build.py
+
 test: setup
 	$(BIN)/ruff format --check --quiet .
 	$(BIN)/ruff check --quiet .
 	$(BIN)/mypy
 	@$(BIN)/python -m compileall -q holdfast tests
+	$(BIN)/python ui/build.py test
 	$(BIN)/python -m bench.instructions --short
+	@$(BIN)/python -m tests.ui.chromium
 	$(BIN)/pytest -n 2 --dist worksteal
 
 # More seeds of what `make test` tries a few of: half an hour.
@@ -35,7 +43,7 @@ test-long: setup
 
 up: setup
 	@$(BIN)/python -m compileall -q holdfast
-	cd examples && ../$(BIN)/holdfast up --tools tools --flows . --schedules . --demo
+	cd examples && ../$(BIN)/holdfast up --tools tools --flows . --schedules . --demo --reload
 
 bench: setup
 	$(BIN)/python -m bench
@@ -48,9 +56,16 @@ bench-instructions: setup
 docs: setup
 	$(BIN)/python docs/generate.py
 
+# The pictures of the page in the README, taken with Debian's chromium.
+screenshots: setup
+	@$(BIN)/python -m tests.ui.chromium
+	$(BIN)/python -m docs.screenshots
+
 lock: $(UV)
 	$(UV) pip compile --quiet --generate-hashes --universal --python-version 3.11 --group dev --extra mcp --extra otel --extra wasm pyproject.toml \
 	  --no-header --no-annotate --no-emit-index-url --no-emit-find-links -o requirements.txt
+	$(MAKE) -s $(STAMP)
+	$(BIN)/python ui/build.py lock
 
 clean:
-	rm -rf .venv .tools .mypy_cache .ruff_cache .pytest_cache .hypothesis examples/*.db* examples/*/*.db*
+	rm -rf .venv .tools ui/node_modules holdfast/ui/dist .mypy_cache .ruff_cache .pytest_cache .hypothesis examples/*.db* examples/*/*.db*

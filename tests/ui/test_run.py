@@ -1,0 +1,149 @@
+"""The run view: graph and timeline as one selection, time travel, fan-outs, reruns, comparing."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from tests.ui.conftest import Open, Server
+
+
+@pytest.fixture(scope="module")
+def failed(server: Server) -> str:
+    server.run("bill", until="completed")
+    return server.run("bill", {"amount": 500}, until="failed")
+
+
+def test_a_failed_run_says_why_and_graph_and_timeline_choose_the_same_step(
+    failed: str, server: Server, watched: Open
+) -> None:
+    one = watched(server)
+    page = one.open(f"/ui/runs/{failed}")
+    assert "Failed at charge after 3 attempts: the bank refuses" in one.by("sentence-text").inner_text()
+    one.by("graph-node-charge").click()
+    page.wait_for_url(re.compile("step=charge"))
+    page.wait_for_selector("[data-testid='step-charge'][aria-current=true]")
+    assert one.by("drawer-path").inner_text() == "charge"
+    rows = one.by("tries").locator("tbody tr")
+    assert rows.count() == 3 and "the bank refuses" in rows.nth(0).inner_text()
+    one.by("step-look").click()
+    page.wait_for_selector("[data-testid='graph-node-look'].chosen")
+    assert page.locator("[data-testid='graph-node-thank']").get_attribute("data-state") == "none"
+
+
+def test_time_travel_steps_through_facts_and_a_moment_can_be_shared(
+    failed: str, server: Server, watched: Open
+) -> None:
+    one = watched(server)
+    page = one.open(f"/ui/runs/{failed}")
+    page.wait_for_selector("[data-testid='step-charge']")
+    page.keyboard.press("Home")
+    page.wait_for_selector("[data-testid='graph-node-charge'][data-state=none]")
+    page.wait_for_url(re.compile(r"seq=\d+"))
+    for _ in range(3):
+        page.keyboard.press("]")
+    page.wait_for_selector("[data-testid='graph-node-look'][data-state=completed]")
+    page.wait_for_url(re.compile(r"seq=[2-9]"))
+    moment = one.by("travel-when").inner_text()
+    other = watched(server)
+    other.open(page.url.removeprefix(server.address))
+    other.until("document.querySelector('[data-testid=travel-when]').textContent.startsWith('row')")
+    assert other.by("travel-when").inner_text().split(",")[0] == moment.split(",")[0]
+    page.keyboard.press("End")
+    page.wait_for_selector("[data-testid='graph-node-charge'][data-state=failed]")
+    assert "seq=" not in page.url
+
+
+def test_failed_items_of_a_fan_out_come_first_and_are_rerun_alone(server: Server, watched: Open) -> None:
+    run_id = server.run("fan", {"count": list(range(200))}, until="completed")
+    one = watched(server)
+    page = one.open(f"/ui/runs/{run_id}?step=each")
+    assert page.locator(".tl-row").count() <= 3, "a fan-out of 200 is one row"
+    rows = one.by("items-table").locator("tbody tr")
+    rows.first.wait_for()
+    assert rows.count() == 8 and "each[7].do" in rows.first.inner_text()
+    one.by("rerun-failed-items").click()
+    one.by("rerun-yes").click()
+    one.until(f"!location.pathname.endsWith('{run_id}')")
+    assert one.by("rerun-of").get_attribute("href") == f"/ui/runs/{run_id}"
+
+
+def test_one_key_compares_with_the_last_run_that_worked(failed: str, server: Server, watched: Open) -> None:
+    one = watched(server)
+    page = one.open(f"/ui/runs/{failed}")
+    one.by("sentence").wait_for()
+    page.keyboard.press("c")
+    page.wait_for_url(re.compile(f"/ui/compare/.+/{failed}"))
+    assert "charge is where they part" in one.by("compare-sentence").inner_text()
+    assert "completed → failed" in one.by("pair").inner_text()
+
+
+def test_a_run_is_followed_live_to_its_end(server: Server, watched: Open) -> None:
+    run_id = server.run("gate", until="waiting")
+    one = watched(server)
+    page = one.open(f"/ui/runs/{run_id}")
+    one.by("answer").wait_for()
+    server.ask("POST", f"/runs/{run_id}/approvals/ask", {"approved": True, "form": {"carrier": "bike"}})
+    page.wait_for_selector("[data-testid=sentence].s-completed")
+    page.wait_for_selector("[data-testid='graph-node-go'][data-state=completed]")
+
+
+def test_an_approval_is_answered_on_the_spot_and_in_the_inbox_by_keyboard(
+    server: Server, watched: Open
+) -> None:
+    first, second = (
+        server.run("gate", {"boxes": 41}, until="waiting"),
+        server.run("gate", {"boxes": 42}, until="waiting"),
+    )
+    one = watched(server)
+    page = one.open(f"/ui/runs/{first}")
+    page.wait_for_selector("[data-testid=answer]")
+    page.keyboard.press("a")
+    one.by("answer-form-carrier").select_option(label="bike")
+    one.by("approve").click()
+    page.wait_for_selector("[data-testid=sentence].s-completed")
+    one.open(f"/ui/inbox?run={second}")
+    one.by(f"wait-{second}-ask").wait_for()
+    page.keyboard.press("d")
+    page.wait_for_selector(f"[data-testid='inbox-{second}-ask']", state="detached")
+    server.until(lambda: server.ask("GET", f"/runs/{second}")["status"] != "waiting", "the denial counted")
+
+
+def test_a_list_takes_new_runs_at_its_top_while_nobody_points_at_it(server: Server, watched: Open) -> None:
+    one = watched(server)
+    page = one.open("/ui/runs")
+    one.by("runs-table").wait_for()
+    run_id = server.run("twice")
+    page.wait_for_selector(f"tr[data-index='0'][data-testid='run-{run_id}']")
+    page.wait_for_selector(f"[data-testid='run-{run_id}'][data-state=completed]")
+    page.hover("[data-testid=runs-table] tbody tr:nth-child(2) td:nth-child(4)")
+    later = server.run("twice")
+    one.by("runs-new").click()
+    page.wait_for_selector(f"[data-testid='run-{later}']")
+
+
+def test_a_workflow_with_mistakes_is_mended_published_and_started(server: Server, watched: Open) -> None:
+    one = watched(server)
+    page = one.open("/ui/workflows/~new")
+    text = one.by("editor-text")
+    text.click()
+    page.keyboard.press("Control+a")
+    page.keyboard.insert_text(
+        "name: written_here\nsteps:\n  - id: say\n    tol: echo\n    args: {value: hello}\n"
+    )
+    one.until("document.querySelector('[data-testid=validity]').textContent.includes('problem')")
+    one.by("problem-0").click()
+    one.until("document.querySelector('hf-editor').shadowRoot.querySelector('.cm-lintRange-error')")
+    assert one.by("editor-publish").is_disabled()
+    text.click()
+    page.keyboard.press("Control+a")
+    page.keyboard.insert_text(
+        "name: written_here\nsteps:\n  - id: say\n    tool: echo\n    args: {value: hello}\n"
+    )
+    one.until("document.querySelector('[data-testid=validity]').textContent.includes('Valid')")
+    one.by("editor-publish").click()
+    page.wait_for_url("**/ui/workflows/written_here")
+    one.by("start").click()
+    one.by("start-yes").click()
+    page.wait_for_selector("[data-testid=sentence].s-completed")

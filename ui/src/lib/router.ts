@@ -1,0 +1,43 @@
+// Addresses: which screen is shown, and its query. Knows no screen.
+import { signal } from "@preact/signals";
+
+export type Place = { path: string; query: URLSearchParams };
+
+const here = (): Place => ({ path: location.pathname, query: new URLSearchParams(location.search) });
+
+export const place = signal<Place>(here());
+
+// Asked before leaving a place with something unsaved; returns false to stay.
+let guard: (() => boolean) | null = null;
+export const askBeforeLeaving = (ask: (() => boolean) | null): void => { guard = ask; };
+
+export const go = (to: string, how: "push" | "replace" = "push"): void => {
+  const next = new URL(to, location.href);
+  if (next.origin !== location.origin) return;
+  if (next.pathname !== location.pathname && guard && !guard()) return;
+  const isElsewhere = next.pathname !== location.pathname;
+  if (next.href !== location.href) history[how === "push" ? "pushState" : "replaceState"](null, "", next);
+  place.value = here();
+  if (isElsewhere) scrollTo(0, 0);
+};
+
+// Change some of the query without leaving the screen; null removes.
+export const setQuery = (changes: Record<string, string | null>, how: "push" | "replace" = "replace"): void => {
+  const query = new URLSearchParams(location.search);
+  for (const [name, value] of Object.entries(changes)) value === null ? query.delete(name) : query.set(name, value);
+  const text = query.toString();
+  go(location.pathname + (text ? `?${text}` : ""), how);
+};
+
+export const startRouter = (): void => {
+  addEventListener("popstate", () => { place.value = here(); });
+  addEventListener("beforeunload", (event) => { if (guard && !guard()) event.preventDefault(); });
+  document.addEventListener("click", (event) => {
+    const link = (event.target as Element | null)?.closest?.("a[href]") as HTMLAnchorElement | null;
+    if (!link || event.defaultPrevented || event.button !== 0 || event.metaKey || event.ctrlKey || event.shiftKey) return;
+    if (link.target || link.hasAttribute("download") || link.origin !== location.origin) return;
+    if (link.pathname !== "/" && !link.pathname.startsWith("/ui")) return;
+    event.preventDefault();
+    go(link.href);
+  });
+};

@@ -14,7 +14,7 @@ from typing import Final
 
 import msgspec
 
-from bench import growth, http, restarts, size, steps, waits
+from bench import growth, http, restarts, schedules, size, steps, waits
 from bench.figures import table
 from bench.scale import FULL, QUICK, USUAL, Scale
 from bench.sitting import Sitting, Workload
@@ -32,6 +32,9 @@ WORKLOADS: Final = (
     Workload("w6", restarts.kill_and_restart),
     Workload("w7", size.memory, repeats_max=3),
     Workload("w8", restarts.start_up),
+    Workload("w9", schedules.due_each_second, repeats_max=3),
+    Workload("catchup", schedules.catching_up, repeats_max=1),
+    Workload("idle_schedules", schedules.idle, repeats_max=1),
     Workload("w10", size.disk, repeats_max=3),
     Workload("w11", http.started),
     Workload("w12", http.by_worker),

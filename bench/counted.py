@@ -18,6 +18,7 @@ from typing import Any, Final
 import msgspec
 
 from bench.caller import Request, ask, post
+from bench.schedule_child import declared, store, ticking
 from bench.work import chain, loop, many_runs, noting
 from holdfast import Holdfast, RunHandle, WorkflowSpec, testing
 from holdfast.config import Settings
@@ -29,6 +30,7 @@ STEPS: Final = 10  # in the run whose further steps are counted
 CHILDREN: Final = 100
 LARGE_STEPS: Final = 500
 IN_FLIGHT: Final = 20
+SCHEDULES: Final = 200
 WARM: Final = 5  # requests before the first mark
 WAIT_MS: Final = 10_000  # long enough for a run to be evicted
 HOST: Final = "127.0.0.1"
@@ -112,6 +114,18 @@ async def _woken(
             mark()
 
 
+async def fires(folder: Path, count: int) -> None:
+    """Schedules that are all due at the same second, and the runs that they start, to their end."""
+    schedules = [declared(f"s{n}", "* * * * * *") for n in range(SCHEDULES)]
+    with ticking(folder / "effects") as ticked:
+        async with _engine(folder, ticked) as hf:
+            await store(hf, schedules)
+            await _clock().advance(1)
+            mark()
+            await _clock().advance(count // SCHEDULES)
+            mark()
+
+
 async def http_starts(folder: Path, count: int) -> None:
     """Runs started by POST, each durable before its answer and then run to its end."""
     await _asked(folder, lambda _: post("/api/v1/runs", {"workflow": "chain", "inputs": {"run": 1}}), count)
@@ -181,6 +195,7 @@ SCRIPTS: Final[dict[str, tuple[Script, int]]] = {
     "fan_out": (fan_out, 4),
     "timer_wake": (timer_wakes, 50),
     "signal_wake": (signal_wakes, 50),
+    "fire": (fires, 3 * SCHEDULES),
     "http_start": (http_starts, 50),
     "get_small": (http_gets_small, 50),
     "get_large": (http_gets_large, 5),

@@ -104,7 +104,8 @@ def _copied(db: Path, folder: Path) -> Path:
     """To look at a file without opening it: reading its log is already a part of the recovery to be measured."""
     folder.mkdir()
     for file in db.parent.glob(f"{db.name}*"):
-        shutil.copy(file, folder / file.name)
+        if file.is_file():  # and not the socket of its process
+            shutil.copy(file, folder / file.name)
     return folder / db.name
 
 

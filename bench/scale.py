@@ -29,6 +29,12 @@ class Scale:
     wakes_in_ms: int = 10_000  # from the first start: when the last one rests, and all are due
     starts: int = 10_000  # runs that are asked for over HTTP
     worker_runs: int = 1_000  # runs whose steps a worker does
+    schedules: int = 1_000  # that are due every second
+    fire_seconds: int = 10
+    missed: int = 1_000_000  # occurrences of one schedule
+    caught_up: int = 20_000  # of them
+    idle_schedules: int = 100_000  # of which none is due
+    idle_seconds: int = 10
 
 
 USUAL: Final = Scale()
@@ -38,6 +44,7 @@ FULL: Final = replace(
     items=1_000_000,
     finished=(1_000, 1_000_000),
     left_open=(1_000, 10_000, 100_000),
+    caught_up=1_000_000,
 )
 QUICK: Final = replace(
     USUAL,
@@ -53,6 +60,10 @@ QUICK: Final = replace(
     left_open=(100, 1_000),
     starts=2_000,
     worker_runs=100,
+    fire_seconds=4,
+    caught_up=2_000,
+    idle_schedules=10_000,
+    idle_seconds=4,
 )
 TINY: Final = Scale(
     runs=20,
@@ -76,4 +87,10 @@ TINY: Final = Scale(
     wakes_in_ms=100,
     starts=40,
     worker_runs=4,
+    schedules=5,
+    fire_seconds=2,
+    missed=1_000,
+    caught_up=20,
+    idle_schedules=20,
+    idle_seconds=1,
 )

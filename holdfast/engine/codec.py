@@ -6,14 +6,15 @@ element is their tag. A value over 32 KiB is replaced by `{"$blob": "<sha256>"}`
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, Final
 
 import msgspec
 
 from holdfast.engine.decisions import Decision
 from holdfast.engine.events import Event, Outcome
-from holdfast.engine.state import Frame, Run, sizes_of
+from holdfast.engine.state import Frame, Run, Step, Undoable, sizes_of
 from holdfast.values import join, sha256, split
 
 FORMAT: Final = 1
@@ -28,10 +29,10 @@ _decode = msgspec.json.Decoder(tuple[int, Event, list[Decision]]).decode
 
 def encode_row(event: Event, decisions: list[Decision]) -> tuple[str, list[tuple[str, bytes]]]:
     """Return the body, and each value that is too large for it as (sha256, text)."""
-    body = _encode((FORMAT, event, decisions)).decode()
+    text = _encode((FORMAT, event, decisions))
     # A user's value that looks like a reference is stored as a blob too, so every reference in a body is ours.
-    if len(body) <= INLINE_BYTES_MAX and _MARK_TEXT not in body:
-        return body, NO_BLOBS
+    if len(text) <= INLINE_BYTES_MAX and text.find(_MARK) < 0:  # `in` is slower: it first tries an integer
+        return text.decode(), NO_BLOBS
     blobs: dict[str, bytes] = {}
     parts = [_without_blobs(part, blobs) for part in (event, *decisions)]
     return _encode((FORMAT, parts[0], parts[1:])).decode(), list(blobs.items())
@@ -73,11 +74,11 @@ def _moved_out(value: msgspec.Raw, blobs: dict[str, bytes]) -> msgspec.Raw:
 
 
 def with_output(outcome: Outcome, output: msgspec.Raw) -> Outcome:
-    return outcome if output is outcome.output else Outcome(output, outcome.error, outcome.to)
+    return outcome if output is outcome.output else msgspec.structs.replace(outcome, output=output)
 
 
-def has_blobs(body: str) -> bool:
-    return _MARK_TEXT in body
+def has_blobs(body: str | bytes) -> bool:
+    return _MARK_TEXT in body if isinstance(body, str) else _MARK in body
 
 
 def blob_of(value: msgspec.Raw) -> str | None:
@@ -132,50 +133,58 @@ def _with_sizes(state: bytes, sizes: dict[str, int]) -> bytes:
 
 
 def decode_parts(parts: list[tuple[int, bytes]]) -> Run:
-    """Rebuild the run from all parts of its snapshot, in order. Outputs of frames that have closed are dropped."""
-    run = _decode_state(parts[0][1])
-    written = set()
+    """Rebuild the run from all parts of its snapshot, in order."""
+    run = decode_state(parts[0][1])
     for _, body in parts[1:]:
-        for path, output in _decode_outputs(body).items():
-            frame, tail = split(path)
-            written.add(path)
-            if frame in run.frames:
-                run.frames[frame].outputs[tail] = output
-    run.__dict__["parts"] = (len(parts) - 1, written)
-    run.__dict__["sizes"] = _decode_sizes(parts[0][1]).sizes
+        put_outputs(run, body)
     return run
 
 
-def referenced_blobs(run: Run) -> list[str]:
-    """Return the sha256 of every large value that a decoded snapshot refers to."""
-    found: dict[str, None] = {}
+def decode_state(body: bytes) -> Run:
+    """Rebuild the run from part 0 of its snapshot; `put_outputs` adds the other parts, in order."""
+    run = _decode_state(body)
+    run.__dict__["parts"] = (0, set())
+    run.__dict__["sizes"] = _decode_sizes(body).sizes
+    return run
 
-    def note(value: msgspec.Raw) -> msgspec.Raw:
+
+def put_outputs(run: Run, body: bytes) -> None:
+    """Add a part of finished outputs. Those of frames that have closed are dropped."""
+    count, written = run.__dict__["parts"]
+    for path, output in _decode_outputs(body).items():
+        frame, tail = split(path)
+        written.add(path)
+        if frame in run.frames:
+            run.frames[frame].outputs[tail] = output
+    run.__dict__["parts"] = (count + 1, written)
+
+
+def references(run: Run) -> Iterator[tuple[str, Callable[[msgspec.Raw], None]]]:
+    """Yield the sha256 of each large value that a decoded snapshot refers to, and what puts the value in its place."""
+    for value, put in _values(run):
         if (digest := blob_of(value)) is not None:
-            found[digest] = None
-        return value
-
-    _replace_values(run, note)
-    return list(found)
+            yield digest, put
 
 
-def put_blobs(run: Run, texts: Mapping[str, bytes]) -> None:
-    """Replace the references in a decoded snapshot by the large values."""
-    if texts:
-        values = {digest: msgspec.Raw(text) for digest, text in texts.items()}
-        _replace_values(run, lambda value: values.get(blob_of(value) or "", value))
-
-
-def _replace_values(run: Run, new: Callable[[msgspec.Raw], msgspec.Raw]) -> None:
-    run.inputs = new(run.inputs)
-    run.taken = {path: with_output(one, new(one.output)) for path, one in run.taken.items()}
+def _values(run: Run) -> Iterator[tuple[msgspec.Raw, Callable[[msgspec.Raw], None]]]:
+    yield run.inputs, partial(setattr, run, "inputs")
+    for path, one in run.taken.items():
+        yield one.output, partial(_put_taken, run, path)
     for step in run.steps.values():
-        step.inputs = new(step.inputs)
+        yield step.inputs, partial(setattr, step, "inputs")
+    for undoable in run.undo:
+        yield undoable.inputs, partial(setattr, undoable, "inputs")
     for scope in run.scopes.values():
-        scope.items, scope.value = new(scope.items), new(scope.value)
+        yield scope.items, partial(setattr, scope, "items")
+        yield scope.value, partial(setattr, scope, "value")
     for frame in run.frames.values():
-        frame.outputs = {tail: new(output) for tail, output in frame.outputs.items()}
-        frame.vars = {name: new(value) for name, value in frame.vars.items()}
+        for values in (frame.outputs, frame.vars):
+            for name, value in values.items():
+                yield value, partial(values.__setitem__, name)
+
+
+def _put_taken(run: Run, path: str, output: msgspec.Raw) -> None:
+    run.taken[path] = with_output(run.taken[path], output)
 
 
 def _outputs(run: Run) -> Iterator[tuple[str, msgspec.Raw]]:
@@ -191,10 +200,8 @@ def _open_state(run: Run) -> Run:
         inputs=_referred(run, run.inputs),
         taken={path: with_output(one, _referred(run, one.output)) for path, one in run.taken.items()},
         frames={name: _open_frame(run, frame) for name, frame in run.frames.items()},
-        steps={
-            path: msgspec.structs.replace(step, inputs=_referred(run, step.inputs))
-            for path, step in run.steps.items()
-        },
+        steps={path: _open_step(run, step) for path, step in run.steps.items()},
+        undo=[Undoable(one.path, _referred(run, one.inputs)) for one in run.undo],
         scopes={
             path: msgspec.structs.replace(
                 scope, items=_referred(run, scope.items), value=_referred(run, scope.value)
@@ -204,7 +211,14 @@ def _open_state(run: Run) -> Run:
     )
 
 
+def _open_step(run: Run, step: Step) -> Step:
+    inputs = _referred(run, step.inputs)
+    return step if inputs is step.inputs else msgspec.structs.replace(step, inputs=inputs)
+
+
 def _open_frame(run: Run, frame: Frame) -> Frame:
+    if not frame.outputs and not frame.vars:
+        return frame
     found = {name: _referred(run, value) for name, value in frame.vars.items()}
     return Frame(joined=frame.joined, inner=frame.inner, vars=found, visits=frame.visits)
 

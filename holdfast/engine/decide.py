@@ -7,11 +7,14 @@ Pure: no clock, store, await or log. Time is a parameter and the result is a lis
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Final
 
+import msgspec
+
 from holdfast import limits
-from holdfast.engine import retry, scopes, waits
-from holdfast.engine.decisions import Decision
+from holdfast.engine import ends, retry, scopes, undo, waits
+from holdfast.engine.decisions import ArmTimer, Decision
 from holdfast.engine.draft import Draft
 from holdfast.engine.events import (
     Adopted,
@@ -30,11 +33,12 @@ from holdfast.engine.events import (
     StepFailed,
     StepPaused,
     StepSucceeded,
+    Supplied,
     SuspectsTurn,
     TimerFired,
 )
 from holdfast.engine.nodes import enter
-from holdfast.engine.state import SUSPECT_AFTER, Run, is_open, timer_key
+from holdfast.engine.state import LACKS, SUSPECT_AFTER, Run, is_open, lacking_since, timer_key
 from holdfast.plan.graph import Call, Plan
 from holdfast.values import TERMINAL, Error, Millis, split
 
@@ -63,20 +67,28 @@ def _step_succeeded(draft: Draft, event: StepSucceeded) -> None:
     if step is None or step.attempt != event.attempt or step.state != "running":
         return
     if step.target is not None:
+        if step.target != path:
+            _succeeded_while_stopping(draft, path, event.output)
         return _answered(draft, path, step.target)
     plan = draft.plan
     if step.keep:
         if run.kept_bytes > limits.now.kept_bytes_max:
-            return scopes.fail_step(draft, path, _state_too_large(plan, path, step.attempt))
+            return ends.fail_step(draft, path, _state_too_large(plan, path, step.attempt))
         draft.outputs[path] = event.output
     draft.subject = path
     node, frame = plan.root.nodes.get(path), ""
     if node is None:
         frame, tail = split(path)
         node = plan.block(frame).node(tail)
-    if node.post is None:
+    if node.post is None and node.around is None:
         return enter(draft, frame, node.routes.ok)
-    scopes.leave(draft, path, node, event.output)
+    waits.completed(draft, path, node, event.output)
+
+
+def _succeeded_while_stopping(draft: Draft, path: str, output: msgspec.Raw) -> None:
+    """A call succeeded although it was asked to stop. The step does not go on, but what was done must be undone."""
+    with suppress(*ends.BROKEN):  # then it cannot be undone, and the run ends anyway
+        undo.note(draft, path, draft.plan.node(path), output)
 
 
 def _step_failed(draft: Draft, event: StepFailed) -> None:
@@ -92,7 +104,7 @@ def _failed(draft: Draft, path: str, tries: int, error: Error, *, overlapping: b
     draft.subject = path
     final = retry.again_or_fail(draft, path, tries, error, overlapping=overlapping)
     if final is not None:
-        scopes.fail_step(draft, path, final)
+        ends.fail_step(draft, path, final)
 
 
 def _attempt_timed_out(draft: Draft, event: AttemptTimedOut) -> None:
@@ -101,14 +113,36 @@ def _attempt_timed_out(draft: Draft, event: AttemptTimedOut) -> None:
     node = draft.plan.node(event.path)
     assert isinstance(node, Call) and node.timeout_ms is not None
     message = f"step {event.path} timed out after {node.timeout_ms / 1000:g} s"
-    scopes.stop_step(draft, event.path, Error("timeout", message, event.path, event.attempt))
+    ends.stop_step(draft, event.path, Error("timeout", message, event.path, event.attempt))
 
 
 def _attempt_released(draft: Draft, event: AttemptReleased) -> None:
-    if is_open(draft.run, event.path, event.attempt):
-        target = draft.run.steps[event.path].target
-        if target is not None:
-            _answered(draft, event.path, target)
+    path = event.path
+    if not is_open(draft.run, path, event.attempt):
+        return
+    step, node = draft.run.steps[path], draft.plan.node(path)
+    if step.target is not None:
+        return _answered(draft, path, step.target)
+    assert isinstance(node, Call)
+    if event.lost and step.lost_calls + event.lost >= limits.now.leases_max:
+        why = f"{step.lost_calls + event.lost} workers in turn ended during it ({limits.met('leases_max')})"
+        draft.subject = path
+        return ends.fail_step(draft, path, Error("lost", f"step {path} was lost: {why}", path, step.attempt))
+    if event.reason == "no_worker" and (wait_ms := draft.plan.worker_wait_ms(node)):
+        since = lacking_since(step, event, draft.at)
+        draft.decisions.append(ArmTimer(path, "worker", Millis(max(draft.at, since + wait_ms))))
+
+
+def _supplied(draft: Draft, event: Supplied) -> None:
+    draft.work.extend(("start", path, "") for path in reversed(event.paths))
+
+
+def _no_worker_came(draft: Draft, path: str) -> None:
+    step, node = draft.run.steps[path], draft.plan.node(path)
+    assert isinstance(node, Call)
+    seconds = (draft.plan.worker_wait_ms(node) or 0) / 1000
+    message = f"no worker: none served {node.target!r} within {seconds:g} s"
+    _failed(draft, path, step.tries + 1, Error("no_worker", message, path, step.attempt))
 
 
 def _answered(draft: Draft, path: str, target: str) -> None:
@@ -117,7 +151,7 @@ def _answered(draft: Draft, path: str, target: str) -> None:
     if target == path:
         _failed(draft, path, draft.run.steps[path].tries + 1, stop.error)
     elif stop.left == 1:
-        scopes.stopped(draft, target, stop.error)
+        ends.stopped(draft, target, stop.error)
 
 
 def _state_too_large(plan: Plan, path: str, attempt: int) -> Error:
@@ -143,15 +177,17 @@ def _begin(draft: Draft, first: str | None) -> None:
     timeout_ms, created_at = draft.plan.timeout_ms, draft.run.created_at or draft.at
     if timeout_ms is not None:
         if created_at + timeout_ms <= draft.at:
-            return scopes.end_late(draft)  # accepted, but no node had room for it before its deadline
-        scopes.arm_deadline(draft, timeout_ms)
+            return ends.end_late(draft)  # accepted, but no node had room for it before its deadline
+        ends.arm_deadline(draft, timeout_ms)
     draft.go("", draft.plan.root.first if first is None else first)
 
 
 def _cancel_requested(draft: Draft, event: CancelRequested) -> None:
+    if draft.run.end is not None:
+        return undo.hurry(draft)
     if "" in draft.run.stops:
         return  # already stopping: a second cancel does not extend the grace period
-    scopes.stop(draft, "", Error("cancelled", event.reason or "the run was cancelled"))
+    ends.stop(draft, "", Error("cancelled", event.reason or "the run was cancelled"))
 
 
 def _callback_received(draft: Draft, event: CallbackReceived) -> None:
@@ -160,7 +196,7 @@ def _callback_received(draft: Draft, event: CallbackReceived) -> None:
     is_awaited = step is not None and step.wait is not None and step.attempt == event.attempt
     if is_awaited and step.keep and event.error is None and run.kept_bytes > limits.now.kept_bytes_max:  # type: ignore[union-attr]
         draft.subject = path
-        return scopes.fail_step(draft, path, _state_too_large(draft.plan, path, event.attempt))
+        return ends.fail_step(draft, path, _state_too_large(draft.plan, path, event.attempt))
     waits.callback_received(draft, event)
 
 
@@ -182,13 +218,17 @@ def _timer_fired(draft: Draft, event: TimerFired) -> None:
         retry.start_again(draft, path, run.steps[path])
     elif event.timer == "delay":
         scopes.timer_is_over(draft, path)
+    elif event.timer == "worker":
+        _no_worker_came(draft, path)
     elif event.timer == "deadline" and path:
         # In a target that is being stopped, the step ends with that target.
         if not draft.is_stopped(path):
-            scopes.end_nested_late(draft, path)
+            ends.end_nested_late(draft, path)
     elif event.timer == "deadline":
-        if not run.ending:
-            scopes.end_late(draft)
+        if run.end is not None:
+            undo.hurry(draft)
+        elif not run.ending:
+            ends.end_late(draft)
     elif event.timer == "grace":
         _grace_is_over(draft, path)
     elif event.timer == "expiry":
@@ -198,11 +238,13 @@ def _timer_fired(draft: Draft, event: TimerFired) -> None:
 
 
 def _grace_is_over(draft: Draft, target: str) -> None:
+    if draft.run.end is not None and not target:
+        return undo.cut_short(draft)
     stop, step = draft.run.stops[target], draft.run.steps.get(target)
     if step is not None and step.target == target:
         _failed(draft, target, step.tries + 1, stop.error, overlapping=True)
     else:
-        scopes.stopped(draft, target, stop.error)
+        ends.give_up(draft, target, stop.error)
 
 
 def _continued(draft: Draft, event: Continued) -> None:
@@ -230,7 +272,7 @@ def _key_held(draft: Draft, event: KeyHeld) -> None:
         key = draft.run.steps[event.path].key
         message = f"another step is at work under the idempotency key {key.text if key else ''!r}"
         draft.subject = event.path
-        scopes.fail_step(draft, event.path, Error("key_conflict", message, event.path))
+        ends.fail_step(draft, event.path, Error("key_conflict", message, event.path))
 
 
 def _key_answered(draft: Draft, event: KeyAnswered) -> None:
@@ -246,15 +288,17 @@ def _key_answered(draft: Draft, event: KeyAnswered) -> None:
 
 def _adopted(draft: Draft, event: Adopted) -> None:
     run = draft.run
-    if run.ending:
-        return scopes.stopped(draft, "", run.stops[""].error)  # every attempt that was still running is lost
-    if event.drive and event.restarted and draft.plan.interrupted_by_restart:
-        return scopes.interrupt(draft, "the engine was restarted")
+    is_ending = run.end is not None or ("" in run.stops and run.stops[""].unwinds)
+    if run.ending and not is_ending:
+        return ends.stopped(draft, "", run.stops[""].error)  # every attempt that was still running is lost
+    if event.drive and event.restarted and draft.plan.interrupted_by_restart and not is_ending:
+        draft.lost = frozenset(event.lost)
+        return ends.interrupt(draft, "the engine was restarted")
     if not event.drive:
         return  # open attempts become ready; nothing starts or fails until a node drives the run
     draft.lost = frozenset(event.lost)
-    if run.timers.get(timer_key("deadline", ""), draft.at + 1) <= draft.at:
-        return scopes.end_late(draft)
+    if run.timers.get(timer_key("deadline", ""), draft.at + 1) <= draft.at and not is_ending:
+        return ends.end_late(draft)
     _take_up(draft)
     for path in event.lost:
         step, alone = run.steps[path], path == event.alone
@@ -269,8 +313,9 @@ def _adopted(draft: Draft, event: Adopted) -> None:
         elif step.lost + 1 < SUSPECT_AFTER:
             draft.work.append(("start", path, ""))
     for target, stop in run.stops.items():
-        if target and not stop.left and draft.scope(target) is not None and not draft.has_stopped(target):
-            scopes.stopped(draft, target, stop.error)  # its last result arrived while no node drove the run
+        is_there = target and draft.scope(target) is not None and not draft.has_stopped(target)
+        if is_there and not stop.left and not stop.unwinds:
+            ends.stopped(draft, target, stop.error)  # its last result arrived while no node drove the run
     # Failures are handled first: they may stop steps that would otherwise start for nothing.
     draft.work.sort(key=lambda item: item[0] == "fail")
 
@@ -297,14 +342,14 @@ def _lost_while_stopping(draft: Draft, path: str, target: str) -> None:
     if target == path:
         _failed(draft, path, draft.run.steps[path].tries + 1, stop.error)
     elif draft.scope(target) is not None:
-        scopes.stopped(draft, target, stop.error)
+        ends.stopped(draft, target, stop.error)
 
 
 def _start(draft: Draft, path: str, how: str) -> None:
     step = draft.run.steps.get(path)
     if step is None or draft.is_stopped(split(path)[0]):
         return
-    if step.state == "ready" or step.reason == "key" or path in draft.lost:
+    if step.state == "ready" or step.reason == "key" or step.reason in LACKS or path in draft.lost:
         # otherwise the key was granted before the rest of a split decision was continued
         retry.begin_again(draft, path, step)
 
@@ -312,7 +357,7 @@ def _start(draft: Draft, path: str, how: str) -> None:
 def _fail(draft: Draft, path: str, why: str) -> None:
     step = draft.run.steps.get(path)
     if step is not None and not draft.is_stopped(split(path)[0]):
-        scopes.fail_step(draft, path, Error("lost", f"step {path} was lost: {why}", path, step.attempt))
+        ends.fail_step(draft, path, Error("lost", f"step {path} was lost: {why}", path, step.attempt))
 
 
 def _suspects_turn(draft: Draft, event: SuspectsTurn) -> None:
@@ -328,6 +373,7 @@ _ON: Final[dict[type, Callable[[Draft, Any], None]]] = {
     StepFailed: _step_failed,
     AttemptTimedOut: _attempt_timed_out,
     AttemptReleased: _attempt_released,
+    Supplied: _supplied,
     SuspectsTurn: _suspects_turn,
     TimerFired: _timer_fired,
     CancelRequested: _cancel_requested,

@@ -46,10 +46,11 @@ class BeginStop(msgspec.Struct, array_like=True, tag="begin_stop"):
 
     target: str
     error: Error
+    unwinds: bool = False  # the attempts have ended; what must run after any end is running
 
 
 class ArmTimer(msgspec.Struct, array_like=True, tag="timer", gc=False):
-    """`timer` is its purpose: delay, retry, grace, deadline, suspect (the pause before the next isolated attempt), or for a wait:
+    """`timer` is its purpose: delay, retry, grace, deadline, suspect (the pause before the next isolated attempt), worker (how long to wait for one), or for a wait:
     expiry, poll, escalation."""
 
     path: str
@@ -73,18 +74,52 @@ class OpenScope(msgspec.Struct, array_like=True, tag="open"):
 class CompleteStep(msgspec.Struct, array_like=True, tag="complete", gc=False):
     """End a step that makes no call, a child of a scope, or a scope.
 
-    `joined`: the output is gathered from the leaves when it is read, and is not stored.
+    `joined`: the output is gathered from the leaves when it is read, and is not stored. `skipped`: its condition was false.
     """
 
     path: str
     value: msgspec.Raw = NULL
     keep: int = 0
     joined: bool = False
+    skipped: bool = False
 
 
 class FailStep(msgspec.Struct, array_like=True, tag="fail"):
     path: str
     error: Error
+
+
+class SetGuard(msgspec.Struct, array_like=True, tag="guard"):
+    """How far a guarded step or block is. `path` is the step, or the frame of the block with a dot behind it.
+
+    `phase`: body, on_error, final, done (of a block), or "" when its guard is no longer needed. `error` is what it failed with;
+    `caught`: a failure was handled.
+    """
+
+    path: str
+    phase: str
+    error: Error | None = None
+    caught: bool = False
+
+
+class NoteUndo(msgspec.Struct, array_like=True, tag="undoable"):
+    """A call has completed that must be undone if the run does not complete. `inputs` are those of its compensation."""
+
+    path: str
+    inputs: msgspec.Raw
+
+
+class BeginEnd(msgspec.Struct, array_like=True, tag="ending"):
+    """The run will end like this. Before that its completed calls are undone, the last one first, and its final steps run."""
+
+    status: Status
+    error: Error
+
+
+class Undo(msgspec.Struct, array_like=True, tag="undo"):
+    """Undo the last call that is not undone yet. The start of its compensation follows."""
+
+    path: str
 
 
 class OpenWait(msgspec.Struct, array_like=True, tag="wait", gc=False):
@@ -154,9 +189,12 @@ class Continue(msgspec.Struct, array_like=True, tag="continue"):
 
 
 class FinishRun(msgspec.Struct, array_like=True, tag="finish", gc=False):
+    """`caught`: a failure of the run was handled, and the output is that of the handler."""
+
     status: Status
     output: msgspec.Raw = NULL
     error: Error | None = None
+    caught: bool = False
 
 
 Decision = (
@@ -164,6 +202,10 @@ Decision = (
     | ReserveKey
     | StopAttempt
     | BeginStop
+    | SetGuard
+    | NoteUndo
+    | BeginEnd
+    | Undo
     | ArmTimer
     | OpenScope
     | CompleteStep

@@ -18,13 +18,14 @@ from holdfast.engine.decisions import (
     Decision,
     FailStep,
     ReserveKey,
+    SetGuard,
     SetVar,
     StartAttempt,
     Take,
 )
 from holdfast.engine.events import Outcome
 from holdfast.engine.gather import NO_FRAME, Gather, added_bytes, frame_bytes
-from holdfast.engine.state import Run, Scope, Step, beneath
+from holdfast.engine.state import Guarded, Run, Scope, Step, Undoable, beneath, guard_frame
 from holdfast.plan.expr import walk
 from holdfast.plan.graph import Plan
 from holdfast.plan.resolve import members_of
@@ -84,6 +85,9 @@ class Draft(msgspec.Struct, gc=False):
     first: str | None = None  # the node it starts at, if not the first one
     taken: dict[str, Outcome] = NOTHING  # the outcomes it takes over from another run
     signals: frozenset[int] = frozenset()  # numbers of kept signals that this decision takes
+    guards: dict[str, Guarded | None] = NOTHING  # as this decision leaves them
+    undoable: tuple[Undoable, ...] = ()  # calls that completed with this event
+    stopping: dict[str, Error] = NOTHING  # what this decision begins to stop
 
     # ------------------------------------------------------------------------------------------ deciding
 
@@ -147,7 +151,7 @@ class Draft(msgspec.Struct, gc=False):
         if to in block.again:
             visit = self.met(frame, to) + 1
             self.visits = {**self.visits, (frame, to): visit}
-        self.decisions.append(Take(path, action, to, visit))
+        self.decisions.append(Take(path, action, "" if to in block.joints else to, visit))
         self.go(frame, f"{to}~{visit}" if visit > 1 else to)
 
     def begin_at(self, frame: str, to: str) -> None:
@@ -159,8 +163,8 @@ class Draft(msgspec.Struct, gc=False):
         self.decisions.append(Take(f"{frame}.{block.first}", "", to, visit))
         self.go(frame, to)
 
-    def complete(self, path: str, value: msgspec.Raw, keep: int) -> None:
-        self.decisions.append(CompleteStep(path, value, keep))
+    def complete(self, path: str, value: msgspec.Raw, keep: int, *, skipped: bool = False) -> None:
+        self.decisions.append(CompleteStep(path, value, keep, skipped=skipped))
         self.value_bytes += len(value)
         if keep:
             self.outputs[path] = value
@@ -179,6 +183,33 @@ class Draft(msgspec.Struct, gc=False):
         if not self.scopes:
             self.scopes = {}
         self.scopes[path] = scope
+
+    def guard(self, key: str) -> Guarded | None:
+        return self.guards[key] if key in self.guards else self.run.guards.get(key)
+
+    def set_guard(self, key: str, phase: str, error: Error | None = None, *, caught: bool = False) -> None:
+        self.decisions.append(SetGuard(key, phase, error, caught))
+        self.guards = {**self.guards, key: Guarded(phase, error, caught) if phase else None}
+
+    def guards_beneath(self, target: str) -> dict[str, Guarded]:
+        """Return the guards inside a target that have something left to do, those of the whole run excepted."""
+        if not (self.guards or self.run.guards):
+            return {}
+        found = {**self.run.guards, **self.guards}
+        return {
+            key: guard
+            for key, guard in found.items()
+            if guard is not None and guard.phase != "done" and key != "." and beneath(target, key)
+        }
+
+    def finals(self) -> set[str]:
+        """Return the frames in which steps run that must run after any end: nothing stops these."""
+        if not (self.guards or self.run.guards):
+            return set()
+        found = {**self.run.guards, **self.guards}
+        return {
+            guard_frame(key) for key, guard in found.items() if guard is not None and guard.phase == "final"
+        }
 
     def open_steps(self, target: str) -> dict[str, Step]:
         """Return all open steps beneath a target, including this draft's decisions."""
@@ -214,13 +245,15 @@ class Draft(msgspec.Struct, gc=False):
         """Return whether a frame is being stopped, by this decision or an earlier one. Nothing starts in such a frame."""
         if self.has_stopped(frame):
             return True
-        stops = self.run.stops
+        stops, finals = {**self.run.stops, **self.stopping}, self.finals()
         while frame:
             scope = scope_of(frame)[0]
+            if frame in finals:
+                return False
             if frame in stops or scope in stops:
                 return True
             frame = split(scope)[0]
-        return "" in stops
+        return "" in stops and "" not in finals
 
     # ---------------------------------------------------------------------------------- seeing (plan.View)
 

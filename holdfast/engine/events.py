@@ -25,6 +25,7 @@ class Outcome(msgspec.Struct, array_like=True, frozen=True, omit_defaults=True, 
     # For a choice: the node that it leads to. For a nested graph: the node to start at; the output is its
     # shared state at that node.
     to: str | None = None
+    skipped: bool = False  # its condition was false
 
 
 class TriggeredBy(msgspec.Struct, array_like=True, frozen=True, omit_defaults=True, gc=False):
@@ -94,11 +95,24 @@ class AttemptTimedOut(msgspec.Struct, array_like=True, tag="attempt_timed_out"):
 
 
 class AttemptReleased(msgspec.Struct, array_like=True, tag="attempt_released"):
-    """The attempt was given back and does not count: the node is stopping (`stopping`) or does not have the tool (`no_tool`)."""
+    """The attempt was given back and does not count: the node is stopping (`stopping`), does not have the tool (`no_tool`), or no
+    worker serves the call (`no_worker`).
+
+    `waits`: the step waits until it is supplied. Journals of releases up to 0.3 have steps that lack a tool as ready instead.
+    `lost`: how many workers had the call, and ended before they answered.
+    """
 
     path: str
     attempt: int
     reason: str
+    waits: bool = False
+    lost: int = 0
+
+
+class Supplied(msgspec.Struct, array_like=True, tag="supplied"):
+    """The tools or workers that these steps waited for are available."""
+
+    paths: list[str]
 
 
 class SuspectsTurn(msgspec.Struct, array_like=True, tag="suspects_turn"):
@@ -184,6 +198,7 @@ Event = (
     | StepFailed
     | AttemptTimedOut
     | AttemptReleased
+    | Supplied
     | SuspectsTurn
     | TimerFired
     | CancelRequested

@@ -15,6 +15,7 @@ import msgspec
 
 from holdfast.engine.decisions import (
     ArmTimer,
+    BeginEnd,
     BeginStop,
     CompleteStep,
     Continue,
@@ -23,15 +24,18 @@ from holdfast.engine.decisions import (
     FinishRun,
     KeepSignal,
     NoteAnswer,
+    NoteUndo,
     OpenScope,
     OpenWait,
     Poll,
     ReserveKey,
+    SetGuard,
     SetVar,
     StartAttempt,
     StopAttempt,
     Take,
     TakeSignal,
+    Undo,
 )
 from holdfast.engine.effects import Effects, KeyWork, WaitWork
 from holdfast.engine.events import (
@@ -51,13 +55,16 @@ from holdfast.engine.events import (
     StepFailed,
     StepPaused,
     StepSucceeded,
+    Supplied,
     SuspectsTurn,
     TimerFired,
 )
 from holdfast.engine.gather import ENTRY_BYTES, child_bytes, frame_bytes
 from holdfast.engine.state import (
     SUSPECT_AFTER,
+    End,
     Frame,
+    Guarded,
     Key,
     Parked,
     Run,
@@ -65,9 +72,13 @@ from holdfast.engine.state import (
     Signal,
     Step,
     Stop,
+    Undoable,
     Wait,
     beneath,
+    guard_frame,
+    is_at,
     is_open,
+    lacking_since,
     sizes_of,
     timer_key,
     timer_of,
@@ -163,6 +174,8 @@ def _step_failed(run: Run, event: StepFailed, effects: Effects) -> None:
     if step.target is not None:
         return _answered(run, event.path, step, effects)
     step.tries += 1
+    if step.lacks_since:
+        step.lacks_since = Millis(0)
     _rest(run, step, "retrying")
 
 
@@ -172,14 +185,21 @@ def _attempt_released(run: Run, event: AttemptReleased, effects: Effects) -> Non
     step = run.steps[event.path]
     if step.target is not None:
         return _answered(run, event.path, step, effects)
-    step.state, step.reason = "ready", event.reason
+    step.reason = event.reason
+    if not event.waits:
+        step.state = "ready"
+        return
+    step.lost_calls += event.lost
+    step.lacks_since = lacking_since(step, event, run.at)
+    _rest(run, step, "waiting")
 
 
 def _timer_fired(run: Run, event: TimerFired, effects: Effects) -> None:
     if run.timers.pop(timer_key(event.timer, event.path), None) is None:
         return  # disarmed before it fired
     if event.timer == "deadline":
-        run.ending = run.ending or ("" if event.path else "run_timeout")
+        if run.end is None:
+            run.ending = run.ending or ("" if event.path else "run_timeout")
     elif (
         event.timer == "grace"
         and (step := run.steps.get(event.path)) is not None
@@ -189,6 +209,9 @@ def _timer_fired(run: Run, event: TimerFired, effects: Effects) -> None:
         _answered(run, event.path, step, effects)
     elif event.timer == "delay":
         _drop(run, event.path, effects)
+    elif event.timer == "worker":
+        step = run.steps[event.path]
+        step.state, step.reason, step.tries, step.lacks_since = "retrying", "", step.tries + 1, Millis(0)
     elif event.timer in ("expiry", "poll"):
         _wait_timer_fired(run, event.timer, event.path, effects)
 
@@ -208,7 +231,8 @@ def _wait_timer_fired(run: Run, timer: str, path: str, effects: Effects) -> None
 
 
 def _cancel_requested(run: Run, event: CancelRequested, effects: Effects) -> None:
-    run.ending = "cancelled"
+    if run.end is None:  # otherwise it is already decided how it ends
+        run.ending = "cancelled"
 
 
 def _key_held(run: Run, event: KeyHeld, effects: Effects) -> None:
@@ -332,6 +356,7 @@ def _start_attempt(run: Run, order: StartAttempt, effects: Effects) -> None:
     step.state, step.attempt, step.reason = "running", order.attempt, ""
     step.parked = None  # an early result of the previous attempt, which has ended
     run.timers.pop(timer_key("retry", path), None)
+    run.timers.pop(timer_key("worker", path), None)
 
 
 def _reserve_key(run: Run, order: ReserveKey, effects: Effects) -> None:
@@ -390,7 +415,7 @@ def _stop_attempt(run: Run, order: StopAttempt, effects: Effects) -> None:
         step.target = order.target
         return
     _drop(run, order.path, effects)
-    for timer in ("retry", "delay", "suspect"):
+    for timer in ("retry", "delay", "suspect", "worker"):
         run.timers.pop(timer_key(timer, order.path), None)
 
 
@@ -398,13 +423,51 @@ def _begin_stop(run: Run, order: BeginStop, effects: Effects) -> None:
     if order.target in run.steps:  # a single attempt that timed out
         run.stops[order.target] = Stop(order.error, 1)
         return
+    finals = {guard_frame(key) for key, guard in run.guards.items() if guard.phase == "final"}
     for inner in [target for target in run.stops if target and beneath(order.target, target)]:
-        _end_stop(run, inner)
+        if not any(frame != inner and is_at(frame, inner) for frame in finals if is_at(order.target, frame)):
+            _end_stop(run, inner)  # otherwise it is a part of what must run after any end
     left = sum(step.target == order.target for step in run.steps.values())
-    run.stops[order.target] = Stop(order.error, left)
+    run.stops[order.target] = Stop(order.error, left, order.unwinds)
     if not order.target:
         # A deadline that passed while no node drove the run is found at adoption, which has no event for it.
         run.ending = run.ending or "run_timeout"
+
+
+def _set_guard(run: Run, order: SetGuard, effects: Effects) -> None:
+    if order.phase:
+        run.guards[order.path] = Guarded(order.phase, order.error, order.caught)
+        if order.phase == "final" and run.todo:
+            # Work of the step that has ended, from a decision that was cut: it must not be taken for that of the final steps.
+            frame = guard_frame(order.path)
+            run.todo = [item for item in run.todo if not is_at(frame, item[1])]
+    else:
+        run.guards.pop(order.path, None)
+
+
+def _note_undo(run: Run, order: NoteUndo, effects: Effects) -> None:
+    run.undo.append(Undoable(order.path, order.inputs))
+    run.kept_bytes += len(order.inputs)
+
+
+def _begin_end(run: Run, order: BeginEnd, effects: Effects) -> None:
+    """Nothing of the run goes on any more, except what follows its end. The outputs stay, since that may refer to them."""
+    for path in list(run.steps):
+        _drop(run, path, effects)
+    deadline = timer_key("deadline", "")
+    run.timers = {key: at for key, at in run.timers.items() if key == deadline}
+    run.scopes, run.stops, run.todo, run.active = {}, {}, [], 0
+    run.guards = {key: guard for key, guard in run.guards.items() if key == "."}
+    run.end = End(order.status, order.error)
+
+
+def _undo(run: Run, order: Undo, effects: Effects) -> None:
+    assert run.end is not None
+    if run.end.at:
+        run.frames.pop(run.end.at, None)
+    run.kept_bytes -= len(run.undo.pop().inputs)
+    run.end.at = order.path
+    run.frames[order.path] = Frame()
 
 
 def _end_stop(run: Run, target: str) -> None:
@@ -437,6 +500,8 @@ def _complete_step(run: Run, order: CompleteStep, effects: Effects) -> None:
     if run.taken:
         run.taken.pop(order.path, None)
     scope = _close_scope(run, order.path)
+    if run.guards:
+        _drop_guards(run, order.path)
     frame = _open_frame(run, split(order.path)[0])
     if run.waits and order.path in run.steps:
         _drop(run, order.path, effects, "answered")
@@ -470,7 +535,12 @@ def _fail_step(run: Run, order: FailStep, effects: Effects) -> None:
         _drop_sizes(run, order.path)
     elif order.path in run.steps:
         _drop(run, order.path, effects, "denied")
-    _open_frame(run, split(order.path)[0])
+    if run.guards:
+        _drop_guards(run, order.path)
+    frame = split(order.path)[0]
+    if run.end is not None and frame and frame == run.end.at:
+        run.end.failed = [*run.end.failed, order.error]
+    _open_frame(run, frame)
 
 
 def _set_var(run: Run, order: SetVar, effects: Effects) -> None:
@@ -497,6 +567,8 @@ def finish_run(run: Run, order: FinishRun, effects: Effects) -> None:
     run.steps, run.scopes, run.stops, run.timers, run.todo, run.active = {}, {}, {}, {}, [], 0
     if run.taken:
         run.taken = {}
+    if run.guards or run.undo or run.end is not None:
+        run.guards, run.undo, run.end, run.caught = {}, [], None, order.caught
 
 
 # ---------------------------------------------------------------------------------------- frames and children
@@ -564,6 +636,12 @@ def _drop_steps(run: Run, target: str, effects: Effects) -> None:
         run.todo = [item for item in run.todo if item[1] != target and not beneath(target, item[1])]
     for key in [key for key in run.timers if timer_of(key)[1] and beneath(target, timer_of(key)[1])]:
         del run.timers[key]
+
+
+def _drop_guards(run: Run, path: str) -> None:
+    """Drop the guards inside a scope that has closed."""
+    for key in [key for key in run.guards if beneath(path, key)]:
+        del run.guards[key]
 
 
 def _drop_children(run: Run, path: str, scope: Scope) -> None:
@@ -638,6 +716,7 @@ _FACTS: Final[dict[type, Callable[[Run, Any, Effects], None]]] = {
     StepFailed: _step_failed,
     AttemptTimedOut: _nothing,
     AttemptReleased: _attempt_released,
+    Supplied: _nothing,
     SuspectsTurn: _nothing,
     TimerFired: _timer_fired,
     CancelRequested: _cancel_requested,
@@ -655,6 +734,10 @@ _ORDERS: Final[dict[type, Callable[[Run, Any, Effects], None]]] = {
     ReserveKey: _reserve_key,
     StopAttempt: _stop_attempt,
     BeginStop: _begin_stop,
+    SetGuard: _set_guard,
+    NoteUndo: _note_undo,
+    BeginEnd: _begin_end,
+    Undo: _undo,
     ArmTimer: _arm_timer,
     OpenScope: _open_scope,
     CompleteStep: _complete_step,

@@ -64,7 +64,14 @@ class Gather:
         found = leaves.run.frames.get(frame) or NO_FRAME
         prefix, kept, size = f"{frame}." if frame else "", found.outputs, 0
         outputs: dict[str, Any] = {}
-        for tail, node in leaves.plan.block(frame).nodes.items():
+        block = leaves.plan.block(frame)
+        parts = block.parts
+        shown = (
+            [(tail, node) for tail, node in block.nodes.items() if tail not in parts]
+            if parts
+            else block.nodes.items()
+        )
+        for tail, node in shown:
             raw = kept.get(tail)
             if raw is None:
                 raw = leaves.outputs.get(prefix + tail)

@@ -13,9 +13,10 @@ import msgspec
 from holdfast import limits
 from holdfast.engine.decisions import ArmTimer, OpenScope, ReserveKey, StartAttempt
 from holdfast.engine.draft import Draft
+from holdfast.engine.ends import BROKEN, broken, enter_joint, fail_step
 from holdfast.engine.events import Outcome
-from holdfast.engine.scopes import BROKEN, broken, end_block, fail_step, give, leave, timer_is_over
-from holdfast.engine.state import Scope
+from holdfast.engine.scopes import end_block, give, leave, timer_is_over
+from holdfast.engine.state import Scope, guard_key
 from holdfast.engine.waits import enter_approval, enter_condition, enter_signal
 from holdfast.plan import composed
 from holdfast.plan.composed import TooLarge
@@ -25,6 +26,7 @@ from holdfast.plan.graph import (
     KEEP_NAMED,
     KEEP_NOTHING,
     Approval,
+    Around,
     Call,
     Choice,
     Condition,
@@ -47,14 +49,17 @@ def enter(draft: Draft, frame: str, name: str) -> None:
         return
     if name == END:
         return end_block(draft, frame)
-    if frame:
-        node, path = draft.plan.block(frame).node(name), f"{frame}.{name}"
-    else:
-        root, path = draft.plan.root, name
-        node = root.nodes.get(name) or root.node(name)
+    block, path = (draft.plan.block(frame), f"{frame}.{name}") if frame else (draft.plan.root, name)
+    node = block.nodes.get(name)
+    if node is None:
+        if (joint := block.joints.get(name)) is not None:
+            return enter_joint(draft, frame, joint)
+        node = block.node(name)
     try:
         if (taken := draft.taken or draft.run.taken) and (outcome := taken.get(path)) is not None:
             return _take_over(draft, path, node, outcome)
+        if node.around is not None and _is_skipped(draft, frame, path, node, node.around):
+            return None
         if type(node) is not Call:
             return _ENTER[type(node)](draft, frame, path, node)
         text = node.inputs(draft.seen_from(frame) if frame or len(draft.frames) > 1 else draft)
@@ -68,6 +73,21 @@ def enter(draft: Draft, frame: str, name: str) -> None:
     draft.decisions.append(StartAttempt(path, 1, msgspec.Raw(text), node.keep))
 
 
+def _is_skipped(draft: Draft, frame: str, path: str, node: Node, around: Around) -> bool:
+    """Skip a node whose condition is false: its output is null, and the node after it follows."""
+    if around.when is not None and not truthy(around.when(draft.seen_from(frame))):
+        _skip(draft, frame, path, node)
+        return True
+    if around.guard is not None and around.guard.final is not None:
+        draft.set_guard(path, "body")  # from here on, its final steps must run
+    return False
+
+
+def _skip(draft: Draft, frame: str, path: str, node: Node) -> None:
+    draft.complete(path, NULL, node.keep, skipped=True)
+    draft.go(frame, node.routes.ok if node.around is None else node.around.after)
+
+
 def _at_work_bytes(draft: Draft) -> int:
     return draft.value_bytes + sum(len(step.inputs) for step in draft.run.steps.values())
 
@@ -79,7 +99,9 @@ def _too_much_at_work(path: str) -> Error:
 
 def _take_over(draft: Draft, path: str, node: Node, outcome: Outcome) -> None:
     """End a step as it ended in the run that is being rerun. A choice leads to the same node as before."""
-    if outcome.error is not None:
+    if outcome.skipped:
+        _skip(draft, split(path)[0], path, node)
+    elif outcome.error is not None:
         fail_step(draft, path, outcome.error)
     elif isinstance(node, Nested) and outcome.to is not None:
         _enter_nested(draft, split(path)[0], path, node, outcome)
@@ -163,6 +185,8 @@ def _enter_nested(draft: Draft, frame: str, path: str, node: Nested, at: Outcome
     draft.decisions.append(opened)
     draft.value_bytes += len(items)
     draft.note_scope(path, Scope(1, items=opened.items, keep=node.keep, is_nested=True))
+    if node.block.guard is not None and node.block.guard.final is not None:
+        draft.set_guard(guard_key(path, ""), "body")
     if node.timeout_ms is not None:
         draft.decisions.append(ArmTimer(path, "deadline", Millis(draft.at + node.timeout_ms)))
     if at is None or at.to is None:

@@ -13,7 +13,7 @@ from typing import Final
 
 import msgspec
 
-from holdfast.engine.events import Destination, Outcome, TriggeredBy
+from holdfast.engine.events import AttemptReleased, Destination, Outcome, TriggeredBy
 from holdfast.plan.graph import KEEP_NOTHING
 from holdfast.values import (
     DEFAULT_TENANT,
@@ -29,6 +29,8 @@ from holdfast.values import (
 
 # A crash also hits every attempt beside its cause; a step that was running in two crashes may be the cause.
 SUSPECT_AFTER: Final = 2
+# Why a step waits although nothing it was asked for is missing from the run: no process here can make its call.
+LACKS: Final = frozenset({"no_tool", "no_worker"})
 
 
 class Key(msgspec.Struct, frozen=True, omit_defaults=True, array_like=True):
@@ -106,13 +108,16 @@ class Step(msgspec.Struct, omit_defaults=True, gc=False):
     tries: int = 0
     lost: int = 0
     lost_alone: int = 0
-    reason: str = ""  # why it is ready and not running: stopping, no_tool, lost, suspect, key
+    # why it is ready and not running (stopping, lost, suspect, key), or waits (key, no_tool, no_worker)
+    reason: str = ""
     target: str | None = None  # the target being stopped, if its attempt was asked to stop
     # An attempt did not end within its grace period: the next one may run beside it.
     overlapping: bool = False
     key: Key | None = None  # the idempotency key that it holds or has requested
     wait: Wait | None = None
     parked: Parked | None = None
+    lost_calls: int = 0  # workers that ended while they had its call
+    lacks_since: Millis = Millis(0)  # since when it lacks a tool or worker
 
 
 class Scope(msgspec.Struct, omit_defaults=True):
@@ -172,9 +177,34 @@ class Frame(msgspec.Struct, omit_defaults=True):
     visits: dict[str, int] = {}
 
 
-class Stop(msgspec.Struct):
+class Stop(msgspec.Struct, omit_defaults=True):
     error: Error
-    left: int = 0
+    left: int
+    unwinds: bool = False  # no attempt is awaited any more; what must run after any end is running
+
+
+class Guarded(msgspec.Struct, omit_defaults=True):
+    """A step or block whose end is handled. See decisions.SetGuard."""
+
+    phase: str
+    error: Error | None = None
+    caught: bool = False
+
+
+class Undoable(msgspec.Struct, array_like=True):
+    """A completed call, and the inputs of the call that undoes it."""
+
+    path: str
+    inputs: msgspec.Raw
+
+
+class End(msgspec.Struct, omit_defaults=True):
+    """How the run will end, once its calls are undone and its final steps have run."""
+
+    status: Status
+    error: Error
+    failed: list[Error] = []  # compensations that failed for good
+    at: str = ""  # the step that is being undone
 
 
 class Run(msgspec.Struct, omit_defaults=True, dict=True):
@@ -216,6 +246,10 @@ class Run(msgspec.Struct, omit_defaults=True, dict=True):
     error: Error | None = None
     destinations: tuple[Destination, ...] = ()
     trigger: TriggeredBy | None = None  # the occurrence of a schedule that started the run
+    guards: dict[str, Guarded] = {}
+    undo: list[Undoable] = []  # in the order of completion
+    end: End | None = None
+    caught: bool = False  # its failure was handled, and its output is that of the handler
 
     @property
     def over(self) -> bool:
@@ -298,8 +332,28 @@ def is_open(run: Run, path: str, attempt: int) -> bool:
     return step is not None and step.attempt == attempt and step.state == "running"
 
 
+def lacking_since(step: Step, event: AttemptReleased, at: Millis) -> Millis:
+    """Return since when a step lacks a worker that could make its call. It counts anew after a worker has had the call."""
+    return step.lacks_since if step.lacks_since and not event.lost else at
+
+
 def beneath(target: str, path: str) -> bool:
     """Return whether a path is inside a scope (`a` contains `a.b` and `a[1].b`) or inside the run ("")."""
     if not target:
         return True
     return path.startswith(target) and path[len(target) : len(target) + 1] in (".", "[")
+
+
+def is_at(target: str, frame: str) -> bool:
+    """Return whether a frame is the one that a scope opened, or is inside of it."""
+    return target == frame or beneath(target, frame)
+
+
+def guard_key(frame: str, name: str) -> str:
+    """Return the key of the guard of a step, or of the block in a frame if the name is empty."""
+    return (f"{frame}.{name}" if frame else name) if name else f"{frame}."
+
+
+def guard_frame(key: str) -> str:
+    """Return the frame in which the steps run that handle an end."""
+    return key[:-1] if key.endswith(".") else split(key)[0]

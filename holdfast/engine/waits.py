@@ -9,18 +9,20 @@ from typing import Any, Final
 
 import msgspec
 
-from holdfast.engine import retry, scopes
+from holdfast.engine import ends, retry, scopes, undo
 from holdfast.engine.decisions import ArmTimer, KeepSignal, NoteAnswer, OpenWait, Poll, TakeSignal
 from holdfast.engine.draft import Draft
 from holdfast.engine.events import ApprovalAnswered, CallbackReceived, SignalReceived, StepPaused
 from holdfast.engine.state import Run, Step, Wait, is_open, timer_key, waits_for_last_poll
 from holdfast.plan import composed
 from holdfast.plan.composed import TooLarge
-from holdfast.plan.graph import Approval, Call, Condition, PendingRule, Plan, Signal
-from holdfast.values import NULL, Error, Millis, decode, encode, split, written
+from holdfast.plan.graph import Approval, Call, Condition, Node, PendingRule, Plan, Signal
+from holdfast.values import NULL, TASK_URL, Error, Millis, decode, encode, split, written
 
 USUAL: Final = PendingRule()
 # After this time another node makes the last poll, if the node that should have made it has ended.
+TASK_POLL_MS: Final = 1_000  # of tasks of MCP servers, doubling up to the next
+TASK_POLL_MS_MAX: Final = 30_000
 LAST_POLL_MS: Final = 10_000
 
 
@@ -36,7 +38,7 @@ def step_paused(draft: Draft, event: StepPaused) -> Step | None:
         return step
     node = draft.plan.node(event.path)
     assert isinstance(node, Call)
-    rule = node.pending or USUAL
+    rule = _rule(node, event.poll_url)
     expires_at = Millis(draft.at + (rule.ttl_ms or draft.plan.pending_ttl_ms))
     detail: dict[str, Any] = {"estimated_secs": event.estimated_secs} if event.estimated_secs else {}
     if event.poll_url:
@@ -58,9 +60,18 @@ def _arm_poll(draft: Draft, path: str, rule: PendingRule, polls: int) -> None:
 
 def poll_is_due(draft: Draft, path: str) -> None:
     step, node = draft.run.steps[path], draft.plan.node(path)
-    assert isinstance(node, Call) and node.pending is not None and step.wait is not None
+    assert isinstance(node, Call) and step.wait is not None
     draft.decisions.append(Poll(path, step.attempt))
-    _arm_poll(draft, path, node.pending, step.wait.polls + 1)
+    url = decode(step.wait.detail).get("poll_url", "")
+    _arm_poll(draft, path, _rule(node, url), step.wait.polls + 1)
+
+
+def _rule(node: Call, poll_url: str) -> PendingRule:
+    """How a pending call is polled. No callback is sent for a task of an MCP server, so it is polled whether or not its step says so."""
+    rule = node.pending or USUAL
+    if rule.poll_ms is None and poll_url.startswith(TASK_URL):
+        return msgspec.structs.replace(rule, poll_ms=TASK_POLL_MS, poll_ms_max=TASK_POLL_MS_MAX)
+    return rule
 
 
 def callback_received(draft: Draft, event: CallbackReceived) -> None:
@@ -77,13 +88,23 @@ def called_back(draft: Draft, path: str, step: Step, output: msgspec.Raw, error:
         return _failed(draft, path, step, error)
     if step.keep:
         draft.outputs[path] = output
-    scopes.leave(draft, path, draft.plan.node(path), output)
+    completed(draft, path, draft.plan.node(path), output)
+
+
+def completed(draft: Draft, path: str, node: Node, output: msgspec.Raw) -> None:
+    """Continue after a call that was made and has succeeded. How to undo it is noted first."""
+    if node.around is not None and node.around.undo is not None:
+        try:
+            undo.note(draft, path, node, output)
+        except ends.BROKEN as error:
+            return ends.fail_step(draft, path, ends.broken(error, path))
+    scopes.leave(draft, path, node, output)
 
 
 def _failed(draft: Draft, path: str, step: Step, error: Error) -> None:
     final = retry.again_or_fail(draft, path, step.tries + 1, error)
     if final is not None:
-        scopes.fail_step(draft, path, final)
+        ends.fail_step(draft, path, final)
 
 
 def wait_is_over(draft: Draft, path: str) -> None:
@@ -101,10 +122,10 @@ def wait_is_over(draft: Draft, path: str) -> None:
         message = f"step {path}: no callback for task {wait.name!r} within {seconds:g} s"
         _failed(draft, path, step, Error("resume_timeout", message, path, step.attempt))
     elif isinstance(node, Approval):
-        scopes.fail_step(draft, path, Error("denied", "approval denied: timeout", path))
+        ends.fail_step(draft, path, Error("denied", "approval denied: timeout", path))
     else:
         message = f"step {path}: no result arrived within {seconds:g} s"
-        scopes.fail_step(draft, path, Error("timeout", message, path))
+        ends.fail_step(draft, path, Error("timeout", message, path))
 
 
 def open_wait(
@@ -148,9 +169,9 @@ def _recheck(draft: Draft) -> None:
         if isinstance(node, Condition):
             try:
                 is_ready, value = node.ready(draft.seen_from(split(path)[0]))
-            except scopes.BROKEN as error:
+            except ends.BROKEN as error:
                 draft.subject = path
-                scopes.fail_step(draft, path, scopes.broken(error, path))
+                ends.fail_step(draft, path, ends.broken(error, path))
                 continue
             if is_ready:
                 _end(draft, path, node, value)
@@ -230,7 +251,7 @@ def _give(draft: Draft, path: str, wait: Wait, node: Signal, event: SignalReceiv
     got = {**wait.got, event.name: event.value}
     if sum(map(len, got.values())) > composed.LIMIT:
         draft.subject = path
-        return scopes.fail_step(draft, path, scopes.broken_output(TooLarge(), path, f"step {path}"))
+        return ends.fail_step(draft, path, ends.broken_output(TooLarge(), path, f"step {path}"))
     if _has_all(node, decode(wait.detail)["names"], got):
         _end(draft, path, node, _value(node, got))
     else:
@@ -285,7 +306,7 @@ def approval_answered(draft: Draft, event: ApprovalAnswered) -> None:
         return _end(draft, event.path, node, output)
     if refused and not _can_be_reached(draft, event.path, node, refused):
         draft.subject = event.path
-        return scopes.fail_step(
+        return ends.fail_step(
             draft,
             event.path,
             Error("denied", f"approval denied: {event.reason or event.by or 'no reason given'}", event.path),

@@ -17,7 +17,7 @@ from holdfast.plan.graph import (
     NestedOf,
     Plan,
 )
-from holdfast.plan.references import template_of, templates_of, texts_in
+from holdfast.plan.references import template_of, templates_of, texts_in, undo_templates_of
 from holdfast.plan.timers import millis
 from holdfast.spec.expr import parse_template, refs_in
 from holdfast.spec.flow import FlowSpec
@@ -26,7 +26,7 @@ from holdfast.spec.notation import Definition
 from holdfast.spec.scope import Scope
 from holdfast.spec.steps import (
     NestedBody,
-    walk,
+    every_step,
 )
 from holdfast.spec.workflow import WorkflowSpec
 from holdfast.values import canonical, sha256
@@ -54,7 +54,7 @@ def names_used(spec: Definition) -> set[str]:
     """Return the names of the workflows that a definition refers to."""
     if isinstance(spec, FlowSpec):
         return set(spec.names)
-    return {step.body.workflow for step in walk(spec.steps) if isinstance(step.body, NestedBody)}
+    return {step.body.workflow for _, step in every_step(spec) if isinstance(step.body, NestedBody)}
 
 
 def compile_definition(spec: Definition, uses: Mapping[str, Resolved] | None = None) -> Plan:
@@ -110,7 +110,7 @@ def _steps_total(whole: Resolved) -> int:
     if isinstance(whole.spec, FlowSpec):
         return flow.node_count(whole.spec.graph) + sum(map(_steps_total, whole.uses.values()))
     total = 0
-    for step in walk(whole.spec.steps):
+    for _, step in every_step(whole.spec):
         total += 1
         if isinstance(step.body, NestedBody):
             total += _steps_total(whole.uses[step.body.workflow])
@@ -121,7 +121,8 @@ def _named_in(whole: Resolved, root: str) -> tuple[str, ...]:
     """Return the names under `env` or `secrets` in all templates, including those of nested workflows."""
     spec, names = whole.spec, set[str]()
     if isinstance(spec, WorkflowSpec):
-        texts = texts_in([spec.output, *(templates_of(step) for step in walk(spec.steps))])
+        every = [templates_of(step) + undo_templates_of(step) for _, step in every_step(spec)]
+        texts = texts_in([spec.output, *every])
         refs = (ref for text in texts for ref in refs_in(parse_template(text)))
         names = {str(ref.parts[0]) for ref in refs if ref.root == root and ref.parts}
     return tuple(sorted(names.union(*(_named_in(used, root) for used in whole.uses.values()))))

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from types import NoneType
 from typing import Any, Final
 
+from holdfast.plan.expr import truthy
 from holdfast.spec.condition import (
     Always,
     Compare,
@@ -26,13 +27,14 @@ from holdfast.spec.condition import (
     Listed,
     Not,
     Operand,
+    Path,
     Some,
 )
 from holdfast.spec.reference import Literal, Reference
 from holdfast.spec.work import CHARS_OF_A_UNIT, Work, read
 from holdfast.values import canonical
 
-Lookup = Callable[[Reference], Any]  # the current value of a reference; null if there is none
+Lookup = Callable[[Any], Any]  # a Place → the current value of a reference; null if there is none
 Holds = Callable[[Lookup, Work], bool]  # spends the work, or raises ExpressionTooCostly
 
 
@@ -75,6 +77,8 @@ def _asked(expr: Expr) -> Asked:
             return lambda lookup: not inner(lookup)
         case Exists(what):
             return lambda lookup: lookup.at(what) is not None
+        case IsTrue(Path() as path):  # as the condition of a branch: not null, false, 0 or empty
+            return lambda lookup: truthy(lookup.at(path))
         case IsTrue(what):
             return lambda lookup: is_equal(read(lookup.at(what), lookup.work), True, lookup.work)
         case Always(value):
@@ -86,7 +90,7 @@ def _asked(expr: Expr) -> Asked:
 
 def _value(operand: Operand) -> Callable[[_Evaluation], Any]:
     match operand:
-        case Reference():
+        case Reference() | Path():
             return lambda lookup: read(lookup.at(operand), lookup.work)
         case Literal(value):
             return lambda lookup: value
@@ -113,6 +117,13 @@ def is_within(item: Any, whole: Any, work: Work) -> bool:
         work.spend(_searching(len(whole), len(part)))
         return part in whole
     return False
+
+
+def starts_with(whole: Any, part: Any, work: Work) -> bool:
+    """Return whether a text begins with another one. Numbers are compared by their text; null begins with nothing."""
+    if whole is None or part is None or isinstance(whole, list | dict):
+        return False
+    return _text(whole, work).startswith(_text(part, work))
 
 
 def _searching(whole: int, part: int) -> int:
@@ -155,6 +166,7 @@ _COMPARISONS: Final[dict[CompareWord, Callable[[Any, Any, Work], bool]]] = {
     "le": _ordered(operator.le),
     "in": is_within,
     "contains": lambda whole, item, work: is_within(item, whole, work),
+    "starts_with": starts_with,
 }
 
 

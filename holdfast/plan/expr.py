@@ -39,6 +39,7 @@ class Source(msgspec.Struct, frozen=True):
     depth: int = 0
     tail: str = ""
     strict: bool = False  # a JSONPath: names are of objects and numbers of arrays; a template is lenient
+    is_copied: bool = False  # it is needed when its own row may be gone from memory
 
     def path(self, view: View) -> str:
         """The name of the value in the journal: the path of a step, the frame of an item, nothing for the inputs."""
@@ -52,13 +53,16 @@ class Source(msgspec.Struct, frozen=True):
     @property
     def stays(self) -> bool:
         """Whether the journal can refer to it. Values that change, or that are in no row, cannot be referred to."""
-        return self.kind not in ("env", "vars")
+        return self.kind not in ("env", "vars") and not self.is_copied
 
     def whole(self, view: View) -> Any:
         if self.kind == "inputs":
             return view.inputs()
         if self.kind == "env":
             return view.env()
+        if self.kind == "vars":
+            name = str(self.members[0])
+            return {name: view.var(view.frames[self.depth], name)}
         path = self.path(view)
         return view.item(path) if self.kind == "item" else view.output(path)
 
@@ -269,6 +273,22 @@ class Text(msgspec.Struct, frozen=True):
 
 
 Leaf = Source | Lookup | Secret
+
+
+def copied(template: Any) -> Any:
+    """Return a resolved template whose values are copied where they would be referred to."""
+    match template:
+        case Source():
+            return msgspec.structs.replace(template, is_copied=True)
+        case Text(parts):
+            return Text(tuple(copied(part) for part in parts))
+        case Merged(base, own):
+            return Merged(copied(base), copied(own))
+        case dict():
+            return {key: copied(member) for key, member in template.items()}
+        case list():
+            return [copied(member) for member in template]
+    return template
 
 
 def render(template: Any, *, refers: bool = True, levels: int = 0) -> Render:

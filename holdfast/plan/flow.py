@@ -22,9 +22,11 @@ from holdfast.plan.composed import TooLarge, printed
 from holdfast.plan.conditions import Holds, Lookup, condition
 from holdfast.plan.expr import Merged, Source
 from holdfast.plan.graph import (
+    COMPENSATE,
     END,
     FAIL,
     KEEP_NAMED,
+    Around,
     Block,
     Call,
     ChildError,
@@ -32,8 +34,10 @@ from holdfast.plan.graph import (
     Evaluate,
     FanOut,
     Gathered,
+    Guard,
     Inner,
     ItemsOf,
+    Joint,
     KeyRule,
     Nested,
     NestedOf,
@@ -44,13 +48,16 @@ from holdfast.plan.graph import (
     Routes,
     ServiceRule,
     Timer,
+    Undo,
     Value,
     View,
+    rendered_before,
 )
 from holdfast.plan.unread import count_items, value_in
-from holdfast.spec.flow_nodes import DEFAULT_ACTION, Edge, FlowNode, Graph
+from holdfast.spec.flow_nodes import DEFAULT_ACTION, Edge, FlowNode, Graph, NodeCompensation, reached_from
 from holdfast.spec.policy import BackoffKind, RetryPolicy
 from holdfast.spec.reference import Literal, Reference, given, is_reference, key_parts, reference
+from holdfast.spec.scope import OUTPUT
 from holdfast.spec.work import Work, read
 from holdfast.values import Error, Millis, NotJson, encode, segment, written
 
@@ -61,11 +68,30 @@ CALL: Final = "call"  # the only step of a child of a fan-out
 def block_of(graph: Graph, depth: int, nested: NestedOf) -> Block:
     """Compile a graph to the block that runs in the frame at `depth`."""
     builder = _Builder(depth, nested)
+    final = reached_from(graph, graph.finally_) if graph.finally_ else set()
+    ends = {key: _ENDED if key in final else _FINAL if final else END for key in graph.nodes}
     edges: dict[str, dict[str, str]] = {}
     for edge in graph.edges:
-        edges.setdefault(edge.source, {})[edge.action] = segment(edge.target) if edge.target else END
-    nodes = {segment(key): builder.node(node, edges.get(key, {})) for key, node in graph.nodes.items()}
-    return Block(nodes, segment(graph.start), frozenset(map(segment, met_again(graph.nodes, graph.edges))))
+        target = segment(edge.target) if edge.target else ends[edge.source]
+        edges.setdefault(edge.source, {})[edge.action] = target
+    nodes = {
+        segment(key): builder.node(node, edges.get(key, {}), ends[key]) for key, node in graph.nodes.items()
+    }
+    again = frozenset(map(segment, met_again(graph.nodes, graph.edges)))
+    if not final:
+        return Block(nodes, segment(graph.start), again)
+    first = segment(graph.finally_)
+    return Block(
+        nodes,
+        segment(graph.start),
+        again,
+        guard=Guard(final=first),
+        parts={segment(key): ("", "finally") for key in final},
+        joints={_FINAL: Joint("", "final", Routes(first)), _ENDED: Joint("", "ended", Routes(END))},
+    )
+
+
+_FINAL, _ENDED = "/final", "/ended"  # no key of a node is written so in a path
 
 
 def output_of(depth: int, *, refers: bool = True) -> Render:
@@ -83,9 +109,9 @@ class _Builder:
         self._depth, self._nested = depth, nested
         self._task = Source("item", (), depth) if depth else Source("inputs", ())
 
-    def node(self, node: FlowNode, edges: Mapping[str, str]) -> Node:
+    def node(self, node: FlowNode, edges: Mapping[str, str], end: str) -> Node:
         resolver = _Resolver(node, self._depth, self._task)
-        rules = _Rules(node.key, _routes(edges), _post(node, edges, resolver))
+        rules = _Rules(node.key, _routes(edges, end), _post(node, edges, resolver))
         match node.kind:
             case "executor" | "local":
                 return self._call(node, rules, resolver, resolver.prep, node.service or "")
@@ -161,6 +187,7 @@ class _Builder:
             post=rules.post,
             spreads=is_local,
             is_plain=False,
+            around=None if node.compensate is None else Around(undo=_undo(node, node.compensate, resolver)),
         )
 
 
@@ -176,11 +203,28 @@ _INNER: Final = _Rules(CALL, Routes(END), None)
 # -------------------------------------------------------------------------------------------------------- edges
 
 
-def _routes(edges: Mapping[str, str]) -> Routes:
+def _undo(node: FlowNode, undo: NodeCompensation, resolver: _Resolver) -> Undo:
+    """Compile the call that undoes a node: its input is the result of the node."""
+    is_local = node.kind == "local"
+    call = Call(
+        name=node.key,
+        routes=Routes(END),
+        target=undo.service,
+        inputs=rendered_before,
+        retry=_retry(node),
+        service=None if is_local else ServiceRule(call_timeout_ms=CALL_TIMEOUT_MS),
+        spreads=is_local,
+        is_plain=False,
+    )
+    given = {"input": Source("vars", (OUTPUT,), resolver.depth), "params": resolver.of_undo(undo.params)}
+    return Undo(Block({COMPENSATE: call}, COMPENSATE), expr.render(expr.copied(given), levels=1), OUTPUT)
+
+
+def _routes(edges: Mapping[str, str], end: str) -> Routes:
     """Return the routes of a node: a failure takes `error`, else `default`, else it fails the block."""
     default = edges.get(DEFAULT_ACTION, FAIL)
     error = edges.get("error", default)
-    return Routes(END if default is FAIL else default, error, edges.get("timeout", error))
+    return Routes(end if default is FAIL else default, error, edges.get("timeout", error))
 
 
 def met_again(nodes: Iterable[str], edges: Sequence[Edge]) -> set[str]:
@@ -212,7 +256,7 @@ class _Resolver:
     """Resolves the references of one node."""
 
     def __init__(self, node: FlowNode, depth: int, task: Source) -> None:
-        self._node, self._depth, self._task = node, depth, task
+        self._node, self.depth, self._task = node, depth, task
         self._own = {name: self._param(value) for name, value in node.params.items()}
         self.params = Merged(task, self._own)
         self.prep = self._prep(node)
@@ -228,6 +272,24 @@ class _Resolver:
             return [self._param(member) for member in value]
         return value
 
+    def of_undo(self, params: Mapping[str, Any]) -> Merged:
+        """Return the params of a compensation: references to params, to shared state, and to the result as `$input`."""
+        return Merged(self._task, {name: self._of_result(value) for name, value in params.items()})
+
+    def _of_result(self, value: Any) -> Any:
+        if isinstance(value, dict):
+            return {name: self._of_result(member) for name, member in value.items()}
+        if isinstance(value, list):
+            return [self._of_result(member) for member in value]
+        if not (isinstance(value, str) and is_reference(value)):
+            return value
+        found = reference(value)
+        if found.root == "params":
+            return self._of_task(found.members)
+        return Source(
+            "vars", found.members if found.root == "shared" else (OUTPUT, *found.members), self.depth
+        )
+
     def _of_task(self, members: tuple[str | int, ...]) -> Source:
         return Source(self._task.kind, members, self._task.depth)
 
@@ -242,7 +304,7 @@ class _Resolver:
         if isinstance(found, Literal):
             return found.value
         if found.root == "shared":
-            return Source("vars", found.members, self._depth)
+            return Source("vars", found.members, self.depth)
         if found.root == "input":
             return None
         return self._of_params(found.members)
@@ -263,7 +325,7 @@ class _Resolver:
         if found.root == "input":
             return lambda view, value: expr.walk(value, found.members)
         if found.root == "shared":
-            of_vars = expr.evaluate(Source("vars", found.members, self._depth))
+            of_vars = expr.evaluate(Source("vars", found.members, self.depth))
             return lambda view, value: of_vars(view)
         of_params = expr_of(self._of_params(found.members))
         return lambda view, value: of_params(view)

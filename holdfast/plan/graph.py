@@ -8,7 +8,7 @@ its notation: every difference between notations is a field.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, Literal, NamedTuple, Protocol
 
 import msgspec
 
@@ -20,7 +20,10 @@ END: Final = ""  # a route to the end of its block
 FAIL: Final = None  # no route: the failure fails the block
 TIMEOUTS: Final = frozenset({"timeout", "resume_timeout"})  # kinds of failures that take the timeout route
 
+COMPENSATE: Final = "compensate"  # the last segment of the path of a compensation
+
 PENDING_TTL_MS: Final = 86_400_000
+NO_WORKER_WAIT_MS: Final = 60_000  # of a call that has no rule of its own
 
 # How much of a finished step's output the run keeps in memory.
 KEEP_NOTHING: Final = 0
@@ -90,6 +93,55 @@ class Post(msgspec.Struct, frozen=True):
     routes: Mapping[str, str]  # action → the name of the next node, or END
 
 
+class Guard(msgspec.Struct, frozen=True):
+    """What follows the end of a node, or of a block. The nodes that handle it are in the same block (`Block.parts`)."""
+
+    handler: str | None = None  # where a caught failure leads; None: nothing is caught
+    kinds: frozenset[str] | None = None  # the kinds that are caught; None: all
+    last: str | None = None  # the node of the handler whose output is the output then
+    final: str | None = None  # the first node that runs however it ended
+    variable: str = ""  # which of the frame's variables holds the error
+
+    def catches(self, kind: str) -> bool:
+        return self.handler is not None and (self.kinds is None or kind in self.kinds)
+
+
+class Around(msgspec.Struct, frozen=True):
+    """What is decided around a node. Most nodes have none of this."""
+
+    when: Evaluate | None = None  # the node is skipped unless this is true
+    after: str = ""  # the node that follows it when it is skipped
+    guard: Guard | None = None
+    undo: Undo | None = None
+
+
+class Undo(msgspec.Struct, frozen=True):
+    """The call that undoes a completed call if the run does not complete. It is rendered when the call completes, because
+    what it refers to may be gone later."""
+
+    block: Block  # of one node
+    inputs: Render
+    variable: str  # which of the frame's variables holds the output meanwhile
+
+
+def rendered_before(view: View) -> bytes:
+    """The inputs of the call in an Undo: they were rendered when the call that it undoes completed."""
+    raise AssertionError("a compensation is started with inputs that are stored")
+
+
+class Joint(msgspec.Struct, frozen=True):
+    """A place between the nodes of a guard: a failure has been `caught`, the `final` nodes begin, or they have `ended`.
+
+    `of` is the guarded node; empty: the block itself.
+    """
+
+    of: str
+    does: str
+    routes: Routes
+    name: str = ""
+    around: Around | None = None
+
+
 class ChildError(msgspec.Struct, frozen=True):
     """A child of a fan-out that failed."""
 
@@ -123,6 +175,8 @@ class ServiceRule(msgspec.Struct, frozen=True):
     weighted_by_load: bool = False  # the least loaded first, else in the order of their registration
     call_timeout_ms: int | None = None  # of one call of one worker
     is_given: bool = False  # the inputs name the service too
+    # While no worker serves it: fail at once, wait until the call's own timeout, or wait as long as the engine is set to.
+    no_worker: Literal["fail", "wait", "setting"] = "setting"
 
 
 class Call(msgspec.Struct, frozen=True):
@@ -142,7 +196,13 @@ class Call(msgspec.Struct, frozen=True):
     service: ServiceRule | None = None
     spreads: bool = False  # its inputs have the form of a service call; the tool receives them as arguments
     post: Post | None = None
+    around: Around | None = None
     is_plain: bool = True  # no timeout, key or polling: an attempt is just a call
+
+    def block_of(self, index: int | None) -> Block:
+        """The block of its compensation."""
+        assert self.around is not None and self.around.undo is not None
+        return self.around.undo.block
 
 
 class Timer(msgspec.Struct, frozen=True):
@@ -154,6 +214,7 @@ class Timer(msgspec.Struct, frozen=True):
     show: Callable[[View, Millis], bytes]  # when it fired → the text of the output
     keep: int = KEEP_NOTHING
     post: Post | None = None
+    around: Around | None = None
 
 
 class Value(msgspec.Struct, frozen=True):
@@ -164,6 +225,7 @@ class Value(msgspec.Struct, frozen=True):
     value: Render
     keep: int = KEEP_NOTHING
     post: Post | None = None
+    around: Around | None = None
 
 
 class Condition(msgspec.Struct, frozen=True):
@@ -176,6 +238,7 @@ class Condition(msgspec.Struct, frozen=True):
     timeout_ms: Callable[[View], int | None]
     keep: int = KEEP_NOTHING
     post: Post | None = None
+    around: Around | None = None
     signal_key: str | None = None  # the variable that a signal writes, if the condition reads only that one
 
 
@@ -190,6 +253,7 @@ class Signal(msgspec.Struct, frozen=True):
     timeout_ms: int | None = None
     keep: int = KEEP_NOTHING
     post: Post | None = None
+    around: Around | None = None
 
 
 class Approval(msgspec.Struct, frozen=True):
@@ -206,6 +270,7 @@ class Approval(msgspec.Struct, frozen=True):
     escalate_to: tuple[str, ...] = ()
     keep: int = KEEP_NOTHING
     post: Post | None = None
+    around: Around | None = None
 
 
 class Choice(msgspec.Struct, frozen=True):
@@ -219,6 +284,7 @@ class Choice(msgspec.Struct, frozen=True):
     show: Callable[[Any, str], Any]  # the condition's value and the label → the output
     keep: int = KEEP_NOTHING
     post: Post | None = None
+    around: Around | None = None
 
     def block_of(self, index: int | None) -> Block:
         return self.block
@@ -239,6 +305,7 @@ class FanOut(msgspec.Struct, frozen=True):
     noun: str  # the word for a child in messages
     keep: int = KEEP_NOTHING
     post: Post | None = None
+    around: Around | None = None
     # Instead: combines the children's results when they join.
     gather: Callable[[list[dict[str, Any]]], Gathered] | None = None
     drains: bool = False  # after a failed child no other starts; running ones are awaited
@@ -270,6 +337,7 @@ class Nested(msgspec.Struct, frozen=True):
     timeout_ms: int | None = None
     keep: int = KEEP_NOTHING
     post: Post | None = None
+    around: Around | None = None
     what: str = "workflow"  # its word in messages
     late: str = "run_timeout"  # the error kind when the run times out
 
@@ -292,6 +360,11 @@ class Block(msgspec.Struct, frozen=True):
     # Calls that are followed by a call or by the end (None) whatever they return, and timers that are followed by a call:
     # name → successor. None has an idempotency key. engine/step has a fast path for these.
     plain: Mapping[str, tuple[str, Call | None]] = {}
+    guard: Guard | None = None
+    # Nodes that handle the end of a node or of the block: name → the guarded node (empty: the block) and the role, on_error or
+    # finally. Their outputs are not part of the output of the block.
+    parts: Mapping[str, tuple[str, str]] = {}
+    joints: Mapping[str, Joint] = {}
 
     def __post_init__(self) -> None:
         found = {name: way for name, node in self.nodes.items() if (way := self._plain_way(node)) is not None}
@@ -302,14 +375,29 @@ class Block(msgspec.Struct, frozen=True):
         after = self.nodes.get(name)
         if node.post is not None or not isinstance(node, Call | Timer):
             return None
-        if isinstance(node, Call) and node.key is not None:
+        if node.around is not None or (isinstance(node, Call) and node.key is not None):
             return None
         if name == END and isinstance(node, Call):
             return END, None
-        return (name, after) if isinstance(after, Call) and after.key is None else None
+        is_plain = isinstance(after, Call) and after.key is None and after.around is None
+        return (name, after) if is_plain else None  # type: ignore[return-value]  # a call, as was just checked
 
     def node(self, tail: str) -> Node:
         return self.nodes.get(tail) or self.nodes[base_of(tail)]
+
+    def guard_of(self, name: str) -> Guard:
+        """The guard of a node, or of the block itself."""
+        if not name:
+            assert self.guard is not None
+            return self.guard
+        around = self.node(name).around
+        assert around is not None and around.guard is not None
+        return around.guard
+
+    @property
+    def main(self) -> dict[str, Node]:
+        """The nodes without those that handle an end."""
+        return {name: node for name, node in self.nodes.items() if name not in self.parts}
 
     def leads(self, name: str, to: str) -> bool:
         """Return whether a node can be reached from another one, or is the same node."""
@@ -317,7 +405,7 @@ class Block(msgspec.Struct, frozen=True):
         while ahead:
             if (at := ahead.pop()) == to:
                 return True
-            new = _followers(self.nodes[at]) - seen
+            new = _followers(self.nodes.get(at) or self.joints[at]) - seen
             seen |= new
             ahead += new
         return False
@@ -328,10 +416,14 @@ class Block(msgspec.Struct, frozen=True):
         return any(map(_asks_workers, self.nodes.values()))
 
 
-def _followers(node: Node) -> set[str]:
+def _followers(node: Node | Joint) -> set[str]:
     """Return the possible next nodes."""
     routes = node.routes
-    ways = {routes.ok, routes.error, routes.timeout, *(node.post.routes.values() if node.post else ())}
+    post = None if isinstance(node, Joint) else node.post
+    guard = None if node.around is None else node.around.guard
+    ways = {routes.ok, routes.error, routes.timeout, *(post.routes.values() if post else ())}
+    if guard is not None:
+        ways |= {guard.handler, guard.final}
     return {name for name in ways if name is not FAIL and name != END}
 
 
@@ -357,6 +449,7 @@ class Plan(msgspec.Struct, frozen=True):
     has_vars: bool = False  # its nodes write variables, and so may a signal
     asks_workers: bool = False  # some of its calls are of services
     pending_ttl_ms: int = PENDING_TTL_MS  # how long to wait for a pending result, unless the call says
+    no_worker_wait_ms: int = NO_WORKER_WAIT_MS  # how long to wait for a worker, unless the call says
     steps_total: int = 0
     env: tuple[str, ...] = ()  # environment variables that expressions refer to
     advice_when_too_large: str = ""  # the hint for an author whose outputs are too large to keep
@@ -369,12 +462,18 @@ class Plan(msgspec.Struct, frozen=True):
         scope, index = scope_of(frame)
         prefix, tail = split(scope)
         node = (self.block(prefix) if prefix else self.root).node(tail)
-        assert isinstance(node, SCOPES)
+        assert isinstance(node, SCOPES) or type(node) is Call
         return node.block_of(index)
 
     def node(self, path: str) -> Node:
         frame, tail = split(path)
         return self.block(frame).node(tail)
+
+    def worker_wait_ms(self, call: Call) -> int | None:
+        """Return how long a call waits while no worker serves it: 0 is not at all, None as long as the run lasts."""
+        if call.service is None or call.service.no_worker == "fail":
+            return 0
+        return self.no_worker_wait_ms if call.service.no_worker == "setting" else call.service.call_timeout_ms
 
 
 class Inner(NamedTuple):

@@ -10,15 +10,19 @@ from typing import Any
 
 import msgspec
 
-from holdfast.plan import expr
+from holdfast.plan import conditions, expr
 from holdfast.plan.graph import (
     Evaluate,
+    View,
 )
+from holdfast.spec.condition import paths_in
 from holdfast.spec.expr import JsonPath, Member, Ref, Text, compiled, parse_jsonpath, parse_template, refs_in
 from holdfast.spec.scope import Scope
 from holdfast.spec.steps import (
     ApproveBody,
+    Block,
     BranchBody,
+    Condition,
     ForeachBody,
     NestedBody,
     ParallelBody,
@@ -30,8 +34,11 @@ from holdfast.spec.steps import (
     WaitEventBody,
     WorkflowStep,
     blocks,
-    walk,
+    bodies,
+    every_step,
+    handlers,
 )
+from holdfast.spec.work import Work
 from holdfast.spec.workflow import WorkflowSpec
 
 
@@ -43,17 +50,27 @@ class Names:
         scope = Scope.of(spec)
         self._visit(spec.steps, scope)
         self._templates(spec.output, scope)
-        self._close_over({step.id: step for step in walk(spec.steps)})
+        for block in handlers(spec):
+            self._visit_block(block, scope.following(None, block))
+            for step in block.steps:
+                scope.finish(step)
+        self._close_over({step.id: step for _, step in every_step(spec)})
 
     def _visit(self, steps: Iterable[WorkflowStep], scope: Scope) -> None:
         for step in steps:
             self._templates(templates_of(step), scope)
-            match step.body:
-                case ForeachBody(items=path) | BranchBody(on=path):
-                    self._path(parse_jsonpath(path), scope)
+            for path in paths_of(step):
+                self._path(parse_jsonpath(path), scope)
+            if step.compensate is not None:
+                self._templates(undo_templates_of(step), scope.undoing())
             for block in blocks(step):
-                self._visit(block.steps, scope.inside(step, block))
+                self._visit_block(block, scope.inside(step, block))
             scope.finish(step)
+
+    def _visit_block(self, block: Block, scope: Scope) -> None:
+        self._visit(block.steps, scope)
+        if block.role == "on_error" and block.steps:
+            self.found.add(block.steps[-1].id)  # its output becomes that of the step that failed
 
     def _templates(self, value: Any, scope: Scope) -> None:
         for text in texts_in(value):
@@ -77,7 +94,7 @@ class Names:
         while todo:
             step = steps[todo.pop()]
             if is_joined(step):
-                inner = {one.id for block in blocks(step) for one in block.steps} - self.found
+                inner = {one.id for block in bodies(step) for one in block.steps} - self.found
                 self.found |= inner
                 todo.extend(inner)
 
@@ -86,6 +103,17 @@ def is_joined(step: WorkflowStep) -> bool:
     """Return whether the output of a step consists of the outputs of the steps inside it."""
     body = step.body
     return isinstance(body, ParallelBody) or (isinstance(body, ForeachBody) and body.collect == "outputs")
+
+
+def paths_of(step: WorkflowStep) -> Iterator[str]:
+    """Return all JSONPaths of a step that refer to values of the run."""
+    if isinstance(step.body, ForeachBody):
+        yield step.body.items
+    for condition in (step.when, step.body.on if isinstance(step.body, BranchBody) else None):
+        if isinstance(condition, str):
+            yield condition
+        elif condition is not None:
+            yield from (text for _, text in paths_in(condition, ()))
 
 
 def templates_of(step: WorkflowStep) -> list[Any]:
@@ -104,6 +132,12 @@ def templates_of(step: WorkflowStep) -> list[Any]:
         case ServiceBody(input=given, params=params):
             return [given, params, step.policy.idempotency_key]
     return []
+
+
+def undo_templates_of(step: WorkflowStep) -> list[Any]:
+    """Return all templates of a step's compensation, which has a scope of its own."""
+    undo = step.compensate
+    return [] if undo is None else [undo.args, undo.input, undo.params]
 
 
 def texts_in(value: Any) -> Iterator[str]:
@@ -125,6 +159,8 @@ def source_of(members: tuple[Member, ...], scope: Scope) -> expr.Source | None:
     if not members:
         return None
     root, rest = str(members[0]), members[1:]
+    if (bound := scope.bound(root)) is not None:
+        return expr.Source("vars", (bound.variable, *rest), bound.depth)
     if root == "inputs":
         return _inputs_source(rest, scope)
     if root == "env":
@@ -217,3 +253,20 @@ def evaluated(text: str, scope: Scope) -> Evaluate:
         if source is not None:
             return expr.members_all(source) if path.star else expr.evaluate(source)
     return expr.search(document_of(scope), compiled(path), path.reads)
+
+
+def condition_of(given: Condition, scope: Scope) -> Evaluate:
+    """Return a condition as a closure: the value that a JSONPath finds, or whether a comparison holds."""
+    if isinstance(given, str):
+        return evaluated(given, scope)
+    holds = conditions.condition(given)
+    places = {text: evaluated(text, scope) for _, text in paths_in(given, ())}
+
+    def is_true(view: View) -> bool:
+        work = Work()
+        try:
+            return holds(lambda place: places[place.text](view), work)
+        finally:
+            view.worked += work.spent
+
+    return is_true

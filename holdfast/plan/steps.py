@@ -12,14 +12,18 @@ import msgspec
 from holdfast.plan import expr
 from holdfast.plan.answers import answer_of
 from holdfast.plan.graph import (
+    COMPENSATE,
     END,
     KEEP_NAMED,
     KEEP_NOTHING,
     Approval,
+    Around,
     Block,
     Call,
     Choice,
     FanOut,
+    Guard,
+    Joint,
     KeyRule,
     Nested,
     NestedOf,
@@ -29,17 +33,20 @@ from holdfast.plan.graph import (
     ServiceRule,
     Signal,
     Timer,
+    Undo,
+    rendered_before,
 )
 from holdfast.plan.polling import polling
-from holdfast.plan.references import Names, evaluated, is_joined, path_source, template_of
+from holdfast.plan.references import Names, condition_of, evaluated, is_joined, path_source, template_of
 from holdfast.plan.timers import due_of, fired, millis
 from holdfast.spec.expr import parse_jsonpath
 from holdfast.spec.policy import NO_POLICY, StepPolicy
-from holdfast.spec.scope import Scope
+from holdfast.spec.scope import OUTPUT, Scope, error_variable
 from holdfast.spec.steps import (
     Answer,
     ApproveBody,
     BranchBody,
+    Compensation,
     ForeachBody,
     NestedBody,
     ParallelBody,
@@ -50,7 +57,8 @@ from holdfast.spec.steps import (
     ToolBody,
     WaitEventBody,
     WorkflowStep,
-    blocks,
+    bodies,
+    handlers,
     policy_inside,
     walk,
 )
@@ -60,7 +68,7 @@ from holdfast.values import segment
 
 def block_of(spec: WorkflowSpec, scope: Scope, keep: int, nested: NestedOf) -> Block:
     """Compile the steps of a definition to the block that runs in the frame of `scope`."""
-    return _Builder(spec, nested).block(spec.steps, scope, NO_POLICY, keep)
+    return _Builder(spec, nested).whole(spec, scope, keep)
 
 
 class _Builder:
@@ -72,12 +80,113 @@ class _Builder:
     def block(
         self, steps: tuple[WorkflowStep, ...], scope: Scope, outer: StepPolicy, keep: int = KEEP_NOTHING
     ) -> Block:
-        nodes: dict[str, Node] = {}
+        made = _Made()
+        return made.block(self._chain(made, steps, scope, outer, keep, END))
+
+    def whole(self, spec: WorkflowSpec, scope: Scope, keep: int) -> Block:
+        """Compile a definition, with the steps that follow its end."""
+        made = _Made()
+        parts = handlers(spec)
+        end = _joint("", "final") if spec.finally_ else END
+        first = self._chain(made, spec.steps, scope, NO_POLICY, keep, end)
+        guard = None
+        if parts:
+            guard = self._handlers(made, spec, "", scope, NO_POLICY, END, None)
+        return made.block(first, guard)
+
+    def _chain(
+        self,
+        made: _Made,
+        steps: tuple[WorkflowStep, ...],
+        scope: Scope,
+        outer: StepPolicy,
+        keep: int,
+        end: str,
+        part: tuple[str, str] | None = None,
+    ) -> str:
+        """Add steps that run one after another, the last of which leads to `end`. Return the name of the first."""
         names = [segment(step.id) for step in steps]
-        for step, name, after in zip(steps, names, (*names, END)[1:], strict=True):
-            nodes |= self._node(step, name, Routes(ok=after), scope, outer, keep)
+        for step, name, after in zip(steps, names, (*names, end)[1:], strict=True):
+            if part is not None:
+                made.parts[name] = part
+            self._add(made, step, name, after, scope, outer, keep)
             scope.finish(step)
-        return Block(nodes, names[0] if names else END)
+        return names[0] if names else end
+
+    def _add(
+        self,
+        made: _Made,
+        step: WorkflowStep,
+        name: str,
+        after: str,
+        scope: Scope,
+        outer: StepPolicy,
+        keep: int,
+    ) -> None:
+        """Add the node of a step, and what is decided around it."""
+        ok = _joint(name, "final") if step.finally_ else after
+        made.nodes |= self._node(step, name, Routes(ok=ok), scope, outer, keep)
+        when = None if step.when is None else condition_of(step.when, scope)
+        guard = None
+        if handlers(step):
+            guard = self._handlers(made, step, name, scope, outer, after, step)
+        undo = None if step.compensate is None else self._undo(step, step.compensate, scope)
+        if when is not None or guard is not None or undo is not None:
+            around = Around(when, after, guard, undo)
+            made.nodes[name] = msgspec.structs.replace(made.nodes[name], around=around)
+
+    def _handlers(
+        self,
+        made: _Made,
+        of: WorkflowStep | WorkflowSpec,
+        name: str,
+        scope: Scope,
+        outer: StepPolicy,
+        after: str,
+        step: WorkflowStep | None,
+    ) -> Guard:
+        """Add the nodes that follow the end of a step or of the definition, and the joints between them."""
+        handler = last = final = kinds = None
+        caught, began, ended = (_joint(name, does) for does in ("caught", "final", "ended"))
+        for part in handlers(of):
+            inside, role = scope.following(step, part), (name, part.role)
+            end = caught if part.role == "on_error" else ended
+            first = self._chain(made, part.steps, inside, outer, KEEP_NOTHING, end, role)
+            if part.role == "on_error":
+                handler, last = first, segment(part.steps[-1].id) if part.steps else None
+                made.joints[caught] = Joint(name, "caught", Routes(began if of.finally_ else after))
+            else:
+                final = first
+                made.joints[began] = Joint(name, "final", Routes(first))
+                made.joints[ended] = Joint(name, "ended", Routes(after))
+            if step is None:
+                for inner in part.steps:
+                    scope.finish(inner)
+        if of.on_error is not None and of.on_error.kinds is not None:
+            kinds = frozenset(of.on_error.kinds)
+        return Guard(handler, kinds, last, final, error_variable(step))
+
+    def _undo(self, step: WorkflowStep, undo: Compensation, scope: Scope) -> Undo:
+        """Compile the call that undoes a step. Its inputs are rendered when the step completes."""
+        policy, inside = StepPolicy(timeout_secs=undo.timeout_secs, retry=undo.retry), scope.undoing()
+        args: Any = undo.args or {}
+        if undo.service is not None:
+            args = {"input": undo.input, "params": undo.params or {}}
+        call = Call(
+            name=step.id,
+            routes=Routes(END),
+            target=undo.service or undo.tool or "",
+            inputs=rendered_before,
+            retry=policy.retry,
+            timeout_ms=None if undo.service is not None else millis(policy.timeout_secs),
+            service=None
+            if undo.service is None
+            else ServiceRule(call_timeout_ms=millis(policy.timeout_secs)),
+            is_plain=policy.timeout_secs is None and undo.service is None,
+        )
+        levels = 0 if undo.service is None else 1
+        inputs = expr.render(expr.copied(template_of(args, inside)), levels=levels)
+        return Undo(Block({COMPENSATE: call}, COMPENSATE), inputs, OUTPUT)
 
     def _node(
         self, step: WorkflowStep, name: str, routes: Routes, scope: Scope, outer: StepPolicy, keep: int
@@ -152,7 +261,11 @@ class _Builder:
         args = {"input": body.input, "params": {} if body.params is None else body.params}
         call = self._call(step, body.service, args, routes, scope, outer, keep, levels=1)
         rule = ServiceRule(
-            body.max_attempts, body.attempt_delay_ms, body.weighted_by_load, call_timeout_ms=call.timeout_ms
+            body.max_attempts,
+            body.attempt_delay_ms,
+            body.weighted_by_load,
+            call_timeout_ms=call.timeout_ms,
+            no_worker=step.policy.on_no_worker,
         )
         return msgspec.structs.replace(call, service=rule, timeout_ms=None, is_plain=False)
 
@@ -209,10 +322,15 @@ class _Builder:
         inside: StepPolicy,
         keep: int,
     ) -> Choice:
-        then, otherwise = (self.block(part.steps, scope.inside(step, part), inside) for part in blocks(step))
+        then, otherwise = (self.block(part.steps, scope.inside(step, part), inside) for part in bodies(step))
         entries = {True: ("then", then.first), False: ("else", otherwise.first)}
-        both = Block({**then.nodes, **otherwise.nodes}, END)
-        return Choice(step.id, routes, evaluated(body.on, scope), both, entries, _taken, keep)
+        both = Block(
+            {**then.nodes, **otherwise.nodes},
+            END,
+            parts={**then.parts, **otherwise.parts},
+            joints={**then.joints, **otherwise.joints},
+        )
+        return Choice(step.id, routes, condition_of(body.on, scope), both, entries, _taken, keep)
 
     def _foreach(
         self,
@@ -226,7 +344,7 @@ class _Builder:
     ) -> FanOut:
         path = parse_jsonpath(body.items)
         source = None if path.singular is None or path.star else path_source(path.singular, scope)
-        (part,) = blocks(step)
+        (part,) = bodies(step)
         return FanOut(
             name=step.id,
             routes=routes,
@@ -257,7 +375,7 @@ class _Builder:
             name=step.id,
             routes=routes,
             blocks=tuple(
-                self.block(part.steps, scope.inside(step, part), inside, within) for part in blocks(step)
+                self.block(part.steps, scope.inside(step, part), inside, within) for part in bodies(step)
             ),
             items=None,
             concurrency=max(1, len(body.branches)),
@@ -268,6 +386,23 @@ class _Builder:
             keep=keep,
             is_named=is_named,
         )
+
+
+class _Made:
+    """The nodes of a block in the making."""
+
+    def __init__(self) -> None:
+        self.nodes: dict[str, Node] = {}
+        self.parts: dict[str, tuple[str, str]] = {}
+        self.joints: dict[str, Joint] = {}
+
+    def block(self, first: str, guard: Guard | None = None) -> Block:
+        return Block(self.nodes, first, guard=guard, parts=self.parts, joints=self.joints)
+
+
+def _joint(name: str, does: str) -> str:
+    """The name of a joint: no id of a step contains a slash, unless it is quoted."""
+    return f"{name}/{does}"
 
 
 def _key_rule(policy: StepPolicy, scope: Scope) -> KeyRule | None:

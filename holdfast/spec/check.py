@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from holdfast import limits
 from holdfast.spec import foreign, remotes
+from holdfast.spec.condition import OF_STEPS, comparison_of, flow_text, paths_in
 from holdfast.spec.conversions import UNKNOWN, number_of
 from holdfast.spec.expr import ExprError, JsonPath, Template, parse_jsonpath, parse_template, refs_in
 from holdfast.spec.inputs import check_inputs, declared_inputs, input_names
@@ -29,6 +30,7 @@ from holdfast.spec.step_keys import CALLBACK_URL, TOOL_NAME
 from holdfast.spec.steps import (
     ApproveBody,
     BranchBody,
+    Condition,
     Definition,
     FinalCallback,
     ForeachBody,
@@ -41,8 +43,8 @@ from holdfast.spec.steps import (
     WaitEventBody,
     WorkflowStep,
     blocks,
-    placed,
-    walk,
+    every_step,
+    handlers,
 )
 
 _TOOL_NAME = re.compile(TOOL_NAME)
@@ -67,7 +69,7 @@ def check(spec: Definition, report: Report, template_env: Collection[str] | None
     if not spec.steps:
         hint = "add `- {id: name, tool: name}`"
         report.add("no_steps", ("steps",), "workflow spec must declare at least one step", hint)
-    if sum(1 for _ in walk(spec.steps)) > limits.now.spec_steps_max:
+    if sum(1 for _ in every_step(spec)) > limits.now.spec_steps_max:
         message = (
             f"the workflow has more than {limits.now.spec_steps_max:,} steps ({limits.met('spec_steps_max')})"
         )
@@ -78,6 +80,11 @@ def check(spec: Definition, report: Report, template_env: Collection[str] | None
     for i, step in enumerate(spec.steps):
         checker.step(step, ("steps", i), scope)
     checker.templates("", spec.output, ("output",), scope)
+    for block in handlers(spec):
+        inside = scope.following(None, block)
+        for i, step in enumerate(block.steps):
+            checker.step(step, (*block.key, i), inside)
+            scope.finish(step)
     for i, callback in enumerate(spec.on_complete):
         _check_callback(report, ("on_complete", i), callback)
 
@@ -113,8 +120,15 @@ class _Checker:
 
     def step(self, step: WorkflowStep, at: Where, scope: Scope) -> None:
         self._check_id(step.id, (*at, "id"))
+        if step.when is not None:
+            self._condition(_who(step), step.when, (*at, "when"), scope)
         self._check_body(step, at, scope)
         self._check_rules(step, at, scope)
+        if (undo := step.compensate) is not None:
+            names = {"tool": undo.tool, "service": undo.service}
+            given = {"args": undo.args, "input": undo.input, "params": undo.params}
+            who = f"{_who(step)}compensate: "
+            self._call(who, (*at, "compensate"), scope.undoing(), **names, **given)
         for block in blocks(step):
             inside = scope.inside(step, block)
             for i, inner in enumerate(block.steps, block.first):
@@ -146,7 +160,7 @@ class _Checker:
                 self._path(who, items, (*at, "items"), scope)
                 self._binding(who, binding, (*at, "as"))
             case BranchBody(on):
-                self._path(who, on, (*at, "on"), scope)
+                self._condition(who, on, (*at, "on"), scope)
             case NestedBody(workflow, inputs):
                 self._name(who, "workflow", workflow, (*at, "workflow"))
                 self.templates(who, inputs, (*at, "inputs"), scope)
@@ -253,18 +267,25 @@ class _Checker:
             self._report.add("reserved_name", at, message, "choose another name", near=f"{name}_item")
         check_name(self._report, at, name)
 
-    def _path(self, who: str, text: str, at: Where, scope: Scope) -> None:
-        path = self._parsed_path(who, text, at)
+    def _condition(self, who: str, condition: Condition, at: Where, scope: Scope) -> None:
+        if isinstance(condition, str):
+            return self._path(who, condition, at, scope, meant=comparison_of(condition, OF_STEPS))
+        for where, text in paths_in(condition, at):
+            self._path(who, text, where, scope)
+
+    def _path(self, who: str, text: str, at: Where, scope: Scope, meant: Any = UNKNOWN) -> None:
+        path = self._parsed_path(who, text, at, meant)
         for members in path.reads if path else ():
             if members and isinstance(members[0], str):
                 self._reference(who, members[0], members[1:], at, scope, roots=_PATH_ROOTS)
 
-    def _parsed_path(self, who: str, text: str, at: Where) -> JsonPath | None:
+    def _parsed_path(self, who: str, text: str, at: Where, meant: Any = UNKNOWN) -> JsonPath | None:
         try:
             return parse_jsonpath(text)
         except ExprError as error:
             message = f"{who}invalid JSONPath expression {quoted(text)}: {error}"
-            self._report.add("invalid_jsonpath", at, message, error.hint)
+            hint = error.hint if meant is UNKNOWN else f"write {flow_text(meant)}"
+            self._report.add("invalid_jsonpath", at, message, hint, near=meant)
             return None
 
     def templates(self, who: str, value: Any, at: Where, scope: Scope, *, secrets: bool = False) -> None:
@@ -459,7 +480,10 @@ def _is_instant(text: str) -> bool:
 def note_oddities(spec: Definition, report: Report) -> None:
     """Warn about what is valid but probably not intended."""
     _note_clashes(spec, report)
-    for at, step in placed(spec.steps, ("steps",)):
+    for at, step in every_step(spec):
+        if step.policy.on_no_worker != NO_POLICY.on_no_worker and getattr(step.body, "service", None) is None:
+            message = f"{_who(step)}on_no_worker has no effect without service"
+            report.note("without_effect", (*at, "on_no_worker"), message, "remove it")
         if step.policy.idempotency_key is not None:
             continue
         for key in _KEY_RULES:
@@ -470,11 +494,11 @@ def note_oddities(spec: Definition, report: Report) -> None:
 
 def _note_clashes(spec: Definition, report: Report) -> None:
     """Warn where the same bare name is used for two things, and say which one it means."""
-    inputs, ids = declared_inputs(spec.inputs), {step.id for step in walk(spec.steps)}
+    inputs, ids = declared_inputs(spec.inputs), {step.id for _, step in every_step(spec)}
     for name in sorted(inputs.intersection(ROOTS)):
         message = f"the bare name {quoted(name)} does not mean this input"
         report.note("shadowed", ("inputs", name), message, f"use inputs.{name}")
-    for at, step in placed(spec.steps, ("steps",)):
+    for at, step in every_step(spec):
         if step.id in ROOTS or step.id in inputs:
             message = f"the bare name {quoted(step.id)} does not mean this step"
             report.note("shadowed", (*at, "id"), message, f"use steps.{step.id}.output")

@@ -1,15 +1,17 @@
-"""Conditions of the graph notation: data → syntax tree, and back.
+"""Conditions of both notations: data → syntax tree, and back.
 
     {"and": [{"gt": ["$shared.total", 100]}, {"not": "$params.is_draft"}]}
         ──► Every((Compare("gt", Reference(…), Literal(100)), Not(IsTrue(Reference(…)))))
 
-Knows the operators and what each of them takes. Must not know what a reference holds, or how two values compare.
+The notations share the operators. A graph refers to values as `$shared.total`, steps by a JSONPath, `$.inputs.total`. Knows the
+operators and what each of them takes. Must not know what a reference holds, or how two values compare.
 """
 
 from __future__ import annotations
 
 import re
-from typing import Any, Final, TypeAlias
+from collections.abc import Callable, Iterator
+from typing import Any, Final, NamedTuple, TypeAlias
 from typing import Literal as OneOf
 
 import msgspec
@@ -20,12 +22,20 @@ from holdfast.spec.expr import ExprError, Member
 from holdfast.spec.patch import NO_PATCH, replace
 from holdfast.spec.problems import Report, Where, did_you_mean, meant, quoted, type_name
 from holdfast.spec.reference import ROOTS, Literal, Reference, is_reference, reference, reference_like
-from holdfast.values import decode
+from holdfast.values import canonical, decode
 
-CompareWord = OneOf["eq", "ne", "gt", "lt", "ge", "le", "in", "contains"]
+CompareWord = OneOf["eq", "ne", "gt", "lt", "ge", "le", "in", "contains", "starts_with"]
 
-COMPARE_WORDS: Final[tuple[CompareWord, ...]] = ("eq", "ne", "gt", "lt", "ge", "le", "in", "contains")
+COMPARE_WORDS: Final[tuple[CompareWord, ...]] = (
+    "eq", "ne", "gt", "lt", "ge", "le", "in", "contains", "starts_with",
+)  # fmt: skip
 OPERATORS: Final = ("and", "or", "not", *COMPARE_WORDS[:6], "exists", *COMPARE_WORDS[6:])
+
+
+class Path(msgspec.Struct, frozen=True):
+    """A JSONPath, by which steps refer to values. Whether it can be read is checked with the other paths of a definition."""
+
+    text: str
 
 
 class Listed(msgspec.Struct, frozen=True):
@@ -34,7 +44,8 @@ class Listed(msgspec.Struct, frozen=True):
     items: tuple[Operand, ...]
 
 
-Operand: TypeAlias = Reference | Literal | Listed
+Place: TypeAlias = Reference | Path
+Operand: TypeAlias = Place | Literal | Listed
 
 
 class Compare(msgspec.Struct, frozen=True):
@@ -44,13 +55,13 @@ class Compare(msgspec.Struct, frozen=True):
 
 
 class Exists(msgspec.Struct, frozen=True):
-    what: Reference
+    what: Place
 
 
 class IsTrue(msgspec.Struct, frozen=True):
     """A reference by itself."""
 
-    what: Reference
+    what: Place
 
 
 class Always(msgspec.Struct, frozen=True):
@@ -73,164 +84,222 @@ class Some(msgspec.Struct, frozen=True):
 
 Expr: TypeAlias = Compare | Exists | IsTrue | Always | Not | Every | Some
 
+CONDITIONS: Final = (Compare, Exists, IsTrue, Always, Not, Every, Some)
+
 _WORD = re.compile(r"\$(\w+)")
 
 HOLE: Final = Always(False)  # holds the place of a condition that cannot be read
 
 
+class Refers(NamedTuple):
+    """How a notation writes a reference to a value."""
+
+    begins: Callable[[str], bool]  # whether a text begins like one; any other text stands for itself
+    read: Callable[[str], Place]  # raises ExprError
+    like: Callable[[Any], Any]  # the one that a value was meant to be, or UNKNOWN
+    odd: Callable[[str], str]  # the hint about a text that was perhaps meant as one, or nothing
+    example: str
+    hint: str
+
+
+def _begins_like_a_path(text: str) -> bool:
+    return text == "$" or text.startswith(("$.", "$["))
+
+
+def _path_like(value: Any) -> Any:
+    """The JSONPath that a placeholder or a dotted name was meant to be, or UNKNOWN."""
+    if not isinstance(value, str) or len(value) > 500:
+        return UNKNOWN
+    inner = re.sub(r"^\$?\{\{?\s*|\s*\}?\}$", "", value.strip()).removeprefix("$")
+    return f"$.{inner}" if re.fullmatch(r"[\w-]+(\.[\w-]+|\[\d+\])*", inner) else UNKNOWN
+
+
+def _odd_operand(text: str) -> str:
+    if "{{" in text or text.startswith(("inputs.", "steps.")):
+        like = _path_like(text)
+        return "write a JSONPath" + ("" if like is UNKNOWN else f": {like}")
+    return ""
+
+
+def _odd_reference(text: str) -> str:
+    word = _WORD.match(text)
+    near = did_you_mean(word[1], ROOTS) if word else ""
+    return near.replace("mean ", "mean $")
+
+
+OF_GRAPHS: Final = Refers(
+    is_reference,
+    reference,
+    reference_like,
+    _odd_reference,
+    "$shared.name",
+    "write $params.name, $shared.name or $input",
+)
+OF_STEPS: Final = Refers(
+    _begins_like_a_path, Path, _path_like, _odd_operand, "$.inputs.name", "write a JSONPath: $.inputs.name"
+)
+
+
 # ---------------------------------------------------------------------------------------------------- reading
 
 
-def condition_from(data: Any, report: Report, at: Where, who: str = "") -> Expr:
+def condition_from(data: Any, report: Report, at: Where, who: str = "", refers: Refers = OF_GRAPHS) -> Expr:
     """The condition that plain data spell; whatever is wrong with it is reported."""
-    if isinstance(data, bool):
-        return Always(data)
-    if isinstance(data, str):
-        return _bare(data, report, at, who)
-    if not isinstance(data, dict):
-        message = f"{who}a condition must be a mapping, not {type_name(data)}"
-        report.add("wrong_type", at, message, 'write {"eq": ["$shared.name", 1]}')
+    return _Reader(report, who, refers).condition(data, at)
+
+
+class _Reader(NamedTuple):
+    report: Report
+    who: str
+    refers: Refers
+
+    def condition(self, data: Any, at: Where) -> Expr:
+        if isinstance(data, bool):
+            return Always(data)
+        if isinstance(data, str):
+            found = self._reference(data, at)
+            return HOLE if found is None else IsTrue(found)
+        if not isinstance(data, dict):
+            message = f"{self.who}a condition must be a mapping, not {type_name(data)}"
+            self.report.add("wrong_type", at, message, f'write {{"eq": ["{self.refers.example}", 1]}}')
+            return HOLE
+        if len(data) != 1:
+            self._report_operators(data, at)
+            return HOLE
+        ((word, operands),) = data.items()
+        return self._operation(word, operands, at)
+
+    def _report_operators(self, data: dict[str, Any], at: Where) -> None:
+        if not data:
+            hint, message = (
+                f"the operators are {', '.join(OPERATORS)}",
+                f"{self.who}a condition must not be empty",
+            )
+            return self.report.add("invalid_condition", at, message, hint, near=True)
+        words = " and ".join(quoted(word) for word in list(data)[:3])
+        message = f"{self.who}a condition has one operator, and here are {len(data)}: {words}"
+        near = {"and": [{word: operands} for word, operands in data.items()]}
+        self.report.add("invalid_condition", at, message, 'join them: {"and": [{…}, {…}]}', near=near)
+        for word, operands in data.items():  # what else is wrong should not have to wait for the next try
+            self._operation(word, operands, at)
+
+    def _operation(self, word: str, operands: Any, at: Where) -> Expr:
+        inside = (*at, word)
+        if word == "not":
+            return Not(self.condition(operands, inside))
+        if word in ("and", "or"):
+            parts = self._parts(word, operands, inside)
+            return Every(parts) if word == "and" else Some(parts)
+        if word == "exists":
+            return self._exists(operands, inside)
+        for known in COMPARE_WORDS:
+            if word == known:
+                return self._comparison(known, operands, inside)
+        near = meant("operator", word, OPERATORS)
+        hint = did_you_mean(word, OPERATORS) or f"the operators are {', '.join(OPERATORS)}"
+        message = f"{self.who}unknown operator {quoted(word)}"
+        like = self.refers.like(word)
+        patch = replace(at, like) if near is UNKNOWN and like is not UNKNOWN else NO_PATCH
+        self.report.add("unknown_operator", inside, message, hint, of_key=True, near=near, patch=patch)
         return HOLE
-    if len(data) != 1:
-        _report_operators(data, report, at, who)
-        return HOLE
-    ((word, operands),) = data.items()
-    return _operation(word, operands, report, at, who)
 
+    def _parts(self, word: str, operands: Any, at: Where) -> tuple[Expr, ...]:
+        if not isinstance(operands, list):
+            message = f"{self.who}{word} takes a list of conditions, not {type_name(operands)}"
+            hint = f'write {{"{word}": [{{…}}, {{…}}]}}'
+            self.report.add("wrong_type", at, message, hint, near=[operands])
+            return ()
+        return tuple(self.condition(part, (*at, i)) for i, part in enumerate(operands))
 
-def _report_operators(data: dict[str, Any], report: Report, at: Where, who: str) -> None:
-    if not data:
-        hint = f"the operators are {', '.join(OPERATORS)}"
-        return report.add("invalid_condition", at, f"{who}a condition must not be empty", hint, near=True)
-    words = " and ".join(quoted(word) for word in list(data)[:3])
-    message = f"{who}a condition has one operator, and here are {len(data)}: {words}"
-    near = {"and": [{word: operands} for word, operands in data.items()]}
-    report.add("invalid_condition", at, message, 'join them: {"and": [{…}, {…}]}', near=near)
-    for word, operands in data.items():  # what else is wrong should not have to wait for the next try
-        _operation(word, operands, report, at, who)
+    def _exists(self, operand: Any, at: Where) -> Expr:
+        if not isinstance(operand, str):
+            message = f"{self.who}exists takes a reference, not {type_name(operand)}"
+            self.report.add("wrong_type", at, message, f'write {{"exists": "{self.refers.example}"}}')
+            return HOLE
+        found = self._reference(operand, at)
+        return HOLE if found is None else Exists(found)
 
+    def _comparison(self, word: CompareWord, operands: Any, at: Where) -> Expr:
+        if not isinstance(operands, list) or len(operands) != 2:
+            hint = f'write {{"{word}": [{"a list, a value" if word == "contains" else "a, b"}]}}'
+            message = f"{self.who}{word} takes a list of two values"
+            near = (
+                self._compared(*next(iter(operands.items())))
+                if isinstance(operands, dict) and len(operands) == 1
+                else UNKNOWN
+            )
+            self.report.add("wrong_type", at, message, hint, near=near)
+            return HOLE
+        left, right = (self._operand(value, (*at, i)) for i, value in enumerate(operands))
+        return Compare(word, left, right)
 
-def _operation(word: str, operands: Any, report: Report, at: Where, who: str) -> Expr:
-    inside = (*at, word)
-    if word == "not":
-        return Not(condition_from(operands, report, inside, who))
-    if word in ("and", "or"):
-        parts = _parts(word, operands, report, inside, who)
-        return Every(parts) if word == "and" else Some(parts)
-    if word == "exists":
-        return _exists(operands, report, inside, who)
-    for known in COMPARE_WORDS:
-        if word == known:
-            return _comparison(known, operands, report, inside, who)
-    near = meant("operator", word, OPERATORS)
-    hint = did_you_mean(word, OPERATORS) or f"the operators are {', '.join(OPERATORS)}"
-    message = f"{who}unknown operator {quoted(word)}"
-    patch = replace(at, reference_like(word)) if near is UNKNOWN else NO_PATCH
-    report.add("unknown_operator", inside, message, hint, of_key=True, near=near, patch=patch)
-    return HOLE
+    def _operand(self, value: Any, at: Where) -> Operand:
+        if isinstance(value, str):
+            return self._text(value, at)
+        if isinstance(value, list):
+            items = tuple(self._operand(item, (*at, i)) for i, item in enumerate(value))
+            return Literal(value) if all(isinstance(item, Literal) for item in items) else Listed(items)
+        if isinstance(value, dict) and len(value) == 1 and next(iter(value)) in OPERATORS:
+            message = f"{self.who}a condition cannot be compared"
+            self.report.add("invalid_condition", at, message, "join conditions by and, or and not")
+        return Literal(value)
 
+    def _text(self, text: str, at: Where) -> Operand:
+        """A text that begins like a reference is one; any other, `$5` too, stands for itself."""
+        if self.refers.begins(text):
+            return self._reference(text, at) or Literal(None)
+        if "{{" in text and self.refers is OF_STEPS:
+            message = f"{self.who}a condition takes no placeholders"
+            near = self.refers.like(text)
+            self.report.add("invalid_reference", at, message, self.refers.odd(text), near=near)
+        elif not self.report.has_notes_enough and (hint := self.refers.odd(text)):
+            message = f"{self.who}{quoted(text)} is not a reference, and is compared as text"
+            self.report.note("no_reference", at, message, hint)
+        return Literal(text)
 
-def _parts(word: str, operands: Any, report: Report, at: Where, who: str) -> tuple[Expr, ...]:
-    if not isinstance(operands, list):
-        message = f"{who}{word} takes a list of conditions, not {type_name(operands)}"
-        hint = f'write {{"{word}": [{{…}}, {{…}}]}}'
-        report.add("wrong_type", at, message, hint, near=[operands])
-        return ()
-    return tuple(condition_from(part, report, (*at, i), who) for i, part in enumerate(operands))
+    def _reference(self, text: str, at: Where) -> Place | None:
+        try:
+            if self.refers.begins(text):
+                return self.refers.read(text)
+            problem = ExprError(f"{quoted(text)} is not a reference", 0, self.refers.hint)
+        except ExprError as error:
+            problem = error
+        near = comparison_of(text, self.refers)
+        near = self.refers.like(text) if near is UNKNOWN else near
+        self.report.add("invalid_reference", at, f"{self.who}{problem}", problem.hint, near=near)
+        return None
 
-
-def _bare(text: str, report: Report, at: Where, who: str) -> Expr:
-    found = _reference(text, report, at, who)
-    return HOLE if found is None else IsTrue(found)
-
-
-def _exists(operand: Any, report: Report, at: Where, who: str) -> Expr:
-    if not isinstance(operand, str):
-        message = f"{who}exists takes a reference, not {type_name(operand)}"
-        report.add("wrong_type", at, message, 'write {"exists": "$shared.name"}')
-        return HOLE
-    found = _reference(operand, report, at, who)
-    return HOLE if found is None else Exists(found)
-
-
-def _comparison(word: CompareWord, operands: Any, report: Report, at: Where, who: str) -> Expr:
-    if not isinstance(operands, list) or len(operands) != 2:
-        hint = f'write {{"{word}": [{"a list, a value" if word == "contains" else "a, b"}]}}'
-        message = f"{who}{word} takes a list of two values"
-        near = (
-            next(map(_compared, operands.items()))
-            if isinstance(operands, dict) and len(operands) == 1
-            else UNKNOWN
-        )
-        report.add("wrong_type", at, message, hint, near=near)
-        return HOLE
-    left, right = (_operand(value, report, (*at, i), who) for i, value in enumerate(operands))
-    return Compare(word, left, right)
-
-
-def _operand(value: Any, report: Report, at: Where, who: str) -> Operand:
-    if isinstance(value, str):
-        return _text(value, report, at, who)
-    if isinstance(value, list):
-        items = tuple(_operand(item, report, (*at, i), who) for i, item in enumerate(value))
-        return Literal(value) if all(isinstance(item, Literal) for item in items) else Listed(items)
-    if isinstance(value, dict) and len(value) == 1 and next(iter(value)) in OPERATORS:
-        message = f"{who}a condition cannot be compared"
-        report.add("invalid_condition", at, message, "join conditions by and, or and not")
-    return Literal(value)
-
-
-def _text(text: str, report: Report, at: Where, who: str) -> Operand:
-    """A text that begins like a reference is one; any other, `$5` too, stands for itself."""
-    if is_reference(text):
-        return _reference(text, report, at, who) or Literal(None)
-    word = _WORD.match(text)
-    if word and not report.has_notes_enough and (near := did_you_mean(word[1], ROOTS)):
-        message = f"{who}{quoted(text)} is not a reference, and is compared as text"
-        report.note("no_reference", at, message, near.replace("mean ", "mean $"))
-    return Literal(text)
-
-
-def _reference(text: str, report: Report, at: Where, who: str) -> Reference | None:
-    try:
-        if is_reference(text):
-            return reference(text)
-        problem = ExprError(
-            f"{quoted(text)} is not a reference", 0, "write $params.name, $shared.name or $input"
-        )
-    except ExprError as error:
-        problem = error
-    near = comparison_of(text)
-    near = reference_like(text) if near is UNKNOWN else near
-    report.add("invalid_reference", at, f"{who}{problem}", problem.hint, near=near)
-    return None
+    def _compared(self, left: str, right: Any) -> list[Any]:
+        return [left if self.refers.begins(left) else self.refers.like(left), right]
 
 
 _INFIX = re.compile(r"\s*(\S+)\s*(==|!=|>=|<=|>|<|=|\beq\b|\bne\b|\bgt\b|\blt\b)\s*(.+?)\s*", re.DOTALL)
 
 
-def comparison_of(text: str) -> Any:
+def comparison_of(text: str, refers: Refers = OF_GRAPHS) -> Any:
     """The condition that a text such as `$shared.x > 3` means, or UNKNOWN."""
     found = _INFIX.fullmatch(text) if len(text) <= 500 else None
     if not found:
         return UNKNOWN
     left, operator, right = found.groups()
     word = operator if operator in OPERATORS else foreign.ours("operator", operator, OPERATORS)
-    return {word: [left if is_reference(left) else reference_like(left), _literal(right)]}
+    place = left if refers.begins(left) else refers.like(left)
+    return UNKNOWN if place is UNKNOWN else {word: [place, _literal(right, refers)]}
 
 
-def _literal(text: str) -> Any:
-    if is_reference(text):
+def flow_text(comparison: dict[str, list[Any]]) -> str:
+    """A comparison as an author writes it in YAML."""
+    ((word, (left, right)),) = comparison.items()
+    return f"{{{word}: [{left}, {canonical(right).decode()}]}}"
+
+
+def _literal(text: str, refers: Refers) -> Any:
+    if refers.begins(text):
         return text
     try:
         return decode(text.encode())
     except ValueError:
         return text.strip("'\"")
-
-
-def _compared(pair: tuple[str, Any]) -> list[Any]:
-    left, right = pair
-    return [left if is_reference(left) else reference_like(left), right]
 
 
 # ---------------------------------------------------------------------------------------------------- writing
@@ -257,7 +326,7 @@ def condition_data(expr: Expr) -> Any:
 
 def _operand_data(operand: Operand) -> Any:
     match operand:
-        case Reference():
+        case Reference() | Path():
             return reference_text(operand)
         case Literal(value):
             return value
@@ -265,7 +334,9 @@ def _operand_data(operand: Operand) -> Any:
             return [_operand_data(item) for item in items]
 
 
-def reference_text(found: Reference) -> str:
+def reference_text(found: Place) -> str:
+    if isinstance(found, Path):
+        return found.text
     return f"${found.root}" + "".join(_member_text(member) for member in found.members)
 
 
@@ -276,3 +347,33 @@ def _member_text(member: Member) -> str:
         return f".{member}"
     escaped = member.replace("\\", "\\\\").replace('"', '\\"')
     return f'["{escaped}"]'
+
+
+# ------------------------------------------------------------------------------------------------- what it refers to
+
+
+def paths_in(expr: Expr, at: Where) -> Iterator[tuple[Where, str]]:
+    """Every JSONPath of a condition of the steps notation, with its place in the data."""
+    match expr:
+        case Every(parts) | Some(parts):
+            word = "and" if isinstance(expr, Every) else "or"
+            for i, part in enumerate(parts):
+                yield from paths_in(part, (*at, word, i))
+        case Not(part):
+            yield from paths_in(part, (*at, "not"))
+        case Exists(what):
+            yield from _paths_of(what, (*at, "exists"))
+        case IsTrue(what):
+            yield from _paths_of(what, at)
+        case Compare(word, left, right):
+            yield from _paths_of(left, (*at, word, 0))
+            yield from _paths_of(right, (*at, word, 1))
+
+
+def _paths_of(operand: Operand, at: Where) -> Iterator[tuple[Where, str]]:
+    match operand:
+        case Path(text):
+            yield at, text
+        case Listed(items):
+            for i, item in enumerate(items):
+                yield from _paths_of(item, (*at, i))

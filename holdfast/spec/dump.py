@@ -9,12 +9,12 @@ from typing import Any
 
 import msgspec
 
-from holdfast.spec.condition import condition_data
+from holdfast.spec.condition import CONDITIONS, condition_data
 from holdfast.spec.field_types import fields_of
 from holdfast.spec.flow_nodes import Case, Edge, FlowDefinition, FlowNode
 from holdfast.spec.policy import BackoffKind
 from holdfast.spec.step_keys import implied_kind
-from holdfast.spec.steps import Body, Definition, ParallelBody, WorkflowStep
+from holdfast.spec.steps import Body, Definition, OnError, ParallelBody, WorkflowStep
 
 
 def data_of(definition: Definition) -> dict[str, Any]:
@@ -36,7 +36,16 @@ def _step_data(step: WorkflowStep) -> dict[str, Any]:
         data["kind"] = step.kind
     if step.description:
         data["description"] = step.description
-    return data | body | _struct_data(step.policy) | _struct_data(step.answer)
+    if step.when is not None:
+        data["when"] = _plain(step.when)
+    handling = {"on_error": step.on_error, "finally": step.finally_, "compensate": step.compensate}
+    return (
+        data
+        | body
+        | _struct_data(step.policy)
+        | _struct_data(step.answer)
+        | {key: _plain(value) for key, value in handling.items() if value}
+    )
 
 
 def _body_data(body: Body) -> dict[str, Any]:
@@ -59,6 +68,8 @@ def _struct_data(struct: msgspec.Struct) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
+    if isinstance(value, CONDITIONS):
+        return condition_data(value)
     match value:
         case WorkflowStep():
             return _step_data(value)
@@ -68,6 +79,8 @@ def _plain(value: Any) -> Any:
             return {"from": source, "action": action, "to": target}
         case Case(action, expr):
             return {"action": action, "expr": condition_data(expr)}
+        case OnError():
+            return _struct_data(value) | {"steps": _plain(value.steps)}
         case msgspec.Struct():
             return _struct_data(value)
         case tuple() | list():

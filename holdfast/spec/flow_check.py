@@ -15,7 +15,16 @@ from holdfast.spec.conversions import UNKNOWN, converted, number_of
 from holdfast.spec.expr import ExprError, parse_jsonpath
 from holdfast.spec.field_types import quoted_number
 from holdfast.spec.flow_keys import CALL_ONLY, FLOW_KINDS, TIMEOUT_MS_MAX
-from holdfast.spec.flow_nodes import DEFAULT_ACTION, END, FlowDefinition, FlowNode, Graph, graphs, placed
+from holdfast.spec.flow_nodes import (
+    DEFAULT_ACTION,
+    END,
+    FlowDefinition,
+    FlowNode,
+    Graph,
+    graphs,
+    placed,
+    reached_from,
+)
 from holdfast.spec.foreign import END_WORDS
 from holdfast.spec.inputs import check_inputs
 from holdfast.spec.names import check_name
@@ -70,6 +79,8 @@ class _Checker:
         if self._graph.nodes:  # else there is nothing to lead to, which has been said
             self._start()
             self._edges()
+            if self._graph.finally_:
+                self._finally()
         for key, node in self._graph.nodes.items():
             self._node(node, (*self._at, "nodes", key))
 
@@ -80,6 +91,16 @@ class _Checker:
             self._report.add("missing_key", at, 'the key "start" is missing', "add `start: …`", near=near)
         else:
             self._leads_to(at, "start", self._graph.start)
+
+    def _finally(self) -> None:
+        """The nodes that run however the others ended must not be among the others."""
+        at, first = (*self._at, "finally"), self._graph.finally_
+        self._leads_to(at, "finally", first)
+        both = reached_from(self._graph, first) & reached_from(self._graph, self._graph.start)
+        if both:
+            message = f"finally leads to {quoted(min(both))}, which the other nodes lead to as well"
+            hint = "use nodes of their own for what runs at the end"
+            self._report.add("shared_node", at, message, hint)
 
     def _leads_to(self, at: Where, word: str, key: str) -> None:
         nodes = self._graph.nodes
@@ -312,25 +333,11 @@ def note_flow_oddities(spec: FlowDefinition, report: Report) -> None:
 
 
 def _note_unreachable(graph: Graph, report: Report, at: Where) -> None:
-    reached = _reached(graph)
+    reached = reached_from(graph, graph.start) | reached_from(graph, graph.finally_)
     for key in graph.nodes:
         if key not in reached:
             message = f"no edge leads to node {quoted(key)} from the start"
             report.note("unreachable", (*at, "nodes", key), message, "add an edge, or remove it")
-
-
-def _reached(graph: Graph) -> set[str]:
-    following: dict[str, list[str]] = {}
-    for edge in graph.edges:
-        following.setdefault(edge.source, []).append(edge.target)
-    reached: set[str] = set()
-    stack = [graph.start]
-    while stack:
-        key = stack.pop()
-        if key not in reached:
-            reached.add(key)
-            stack.extend(following.get(key, ()))
-    return reached
 
 
 def _note_dead_ends(graph: Graph, report: Report, at: Where) -> None:

@@ -27,10 +27,19 @@ from holdfast.spec.field_types import (
     read_table,
     required_in,
 )
-from holdfast.spec.flow_nodes import Case, Edge, FailureStrategy, NodeKind, ParallelMode, Post, Prep
+from holdfast.spec.flow_nodes import (
+    Case,
+    Edge,
+    FailureStrategy,
+    NodeCompensation,
+    NodeKind,
+    ParallelMode,
+    Post,
+    Prep,
+)
 from holdfast.spec.policy import ATTEMPTS_MAX, CONCURRENCY_MAX, DELAY_MS_MAX, NAME_CHARS_MAX, TIMEOUT_SECS_MAX
 from holdfast.spec.problems import Fields, Where, type_name
-from holdfast.spec.step_keys import ANSWER_KEYS, SPEC_KEYS
+from holdfast.spec.step_keys import ANSWER_KEYS, SPEC_KEYS, operators_schema
 
 TIMEOUT_MS_MAX: Final = TIMEOUT_SECS_MAX * 1_000
 
@@ -232,6 +241,9 @@ GRAPH_KEYS: Final[Table] = {
     "start": Key(Text(r"\S"), "The key of the first node.", required=True),
     "nodes": Key(Nodes(), "The nodes, by their keys.", required=True),
     "edges": Key(Edges(), "The edges: which node follows which, depending on the action."),
+    "finally": Key(
+        Text(), "The key of the first node that runs however the others ended, with the nodes that follow it."
+    ),
 }
 
 FLOW_KEYS: Final[Table] = {
@@ -301,6 +313,18 @@ _KEY: Final = Key(
     "$params.name, or a string with placeholders such as {{ params.order }}. If an output is already stored under this key, "
     "it is used and the call is not made.",
 )
+_UNDO: Final = Key(
+    Nested(
+        NodeCompensation,
+        {
+            "service": Key(
+                _NAME, "The service that undoes the call; of a local node, the tool.", required=True
+            ),
+            "params": Key(Mapped(), "Its parameters. $input refers to the result of the node."),
+        },
+    ),
+    "The call that undoes this one if the run fails or is cancelled later. Its input is the result of the node.",
+)
 _GROUP: Final[dict[str, Key]] = {
     "parallel_mode": Key(
         Option(get_args(ParallelMode)), "Whether the calls are made one after another or at the same time."
@@ -330,7 +354,13 @@ class FlowKind(NamedTuple):
 FLOW_KINDS: Final[dict[NodeKind, FlowKind]] = {
     "executor": FlowKind(
         "Calls a service that workers provide.",
-        {"service": _SERVICE, "timeout_ms": _TIMEOUT, "idempotency_key": _KEY, **ANSWER_KEYS},
+        {
+            "service": _SERVICE,
+            "timeout_ms": _TIMEOUT,
+            "idempotency_key": _KEY,
+            "compensate": _UNDO,
+            **ANSWER_KEYS,
+        },
         makes_calls=True,
     ),
     "local": FlowKind(
@@ -339,6 +369,7 @@ FLOW_KINDS: Final[dict[NodeKind, FlowKind]] = {
             "service": Key(_NAME, "The name of the tool.", required=True),
             "timeout_ms": _TOOL_TIMEOUT,
             "idempotency_key": _KEY,
+            "compensate": _UNDO,
             **ANSWER_KEYS,
         },
         makes_calls=True,
@@ -421,17 +452,4 @@ def condition_schema() -> Schema:
     reference: Schema = {"type": "string", "pattern": r"^\$(params|shared|input)([.\[]|$)"}
     operands: dict[str, Schema] = {"and": many, "or": many, "not": condition, "exists": reference}
     operands |= dict.fromkeys(COMPARE_WORDS, two)
-    return {
-        "description": "A condition: one operator with its operands, or a reference to true or false.",
-        "anyOf": [
-            {
-                "type": "object",
-                "properties": operands,
-                "additionalProperties": False,
-                "minProperties": 1,
-                "maxProperties": 1,
-            },
-            reference,
-            {"type": "boolean"},
-        ],
-    }
+    return operators_schema(operands, reference)

@@ -66,6 +66,13 @@ NO_PREP: Final = Prep()
 NO_POST: Final = Post()
 
 
+class NodeCompensation(msgspec.Struct, frozen=True):
+    """The call that undoes a completed call if the run does not complete. `$input` in its params is the result of the node."""
+
+    service: str
+    params: dict[str, Any] = {}
+
+
 class FlowNode(msgspec.Struct, frozen=True):
     """A node of any kind. `timeout_ms` and `max_parallel` are 0 for no limit; without `timeout_ms` the default of the
     kind applies."""
@@ -96,15 +103,17 @@ class FlowNode(msgspec.Struct, frozen=True):
     poll: PollRule | None = None
     result: ResultRule | None = None
     supports_async_callback: bool = False
+    compensate: NodeCompensation | None = None
 
 
-class Graph(msgspec.Struct, frozen=True):
+class Graph(msgspec.Struct, frozen=True, rename={"finally_": "finally"}):
     start: str = ""
     nodes: Mapping[str, FlowNode] = {}
     edges: tuple[Edge, ...] = ()
+    finally_: str = ""  # the first node that runs however the others ended
 
 
-class FlowDefinition(msgspec.Struct, frozen=True):
+class FlowDefinition(msgspec.Struct, frozen=True, rename={"finally_": "finally"}):
     """Everything that an author can write. A `FlowSpec` adds reading, checking and writing."""
 
     name: str
@@ -113,6 +122,7 @@ class FlowDefinition(msgspec.Struct, frozen=True):
     start: str = ""
     nodes: Mapping[str, FlowNode] = {}
     edges: tuple[Edge, ...] = ()
+    finally_: str = ""
     on_restart: Literal["resume", "interrupt"] = "resume"
     timeout_secs: float | None = None
     labels: dict[str, str] = {}
@@ -120,7 +130,21 @@ class FlowDefinition(msgspec.Struct, frozen=True):
 
     @property
     def graph(self) -> Graph:
-        return Graph(self.start, self.nodes, self.edges)
+        return Graph(self.start, self.nodes, self.edges, self.finally_)
+
+
+def reached_from(graph: Graph, first: str) -> set[str]:
+    """The nodes that edges lead to from a node, itself included."""
+    after: dict[str, list[str]] = {}
+    for edge in graph.edges:
+        after.setdefault(edge.source, []).append(edge.target)
+    seen, todo = set[str](), [first]
+    while todo:
+        key = todo.pop()
+        if key in graph.nodes and key not in seen:
+            seen.add(key)
+            todo += after.get(key, ())
+    return seen
 
 
 def graphs(graph: Graph, at: Where = ()) -> Iterator[tuple[Where, Graph]]:

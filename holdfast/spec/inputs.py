@@ -85,7 +85,7 @@ class Inputs:
         self._required = self._schema.get("required", ())
         self._defaults = {name: rule["default"] for name, rule in self._rules.items() if "default" in rule}
         self._nested = [name for name, rule in self._rules.items() if "properties" in rule]
-        self._is_plain = _is_plain(self._schema)
+        self.is_plain = _is_plain(self._schema)  # the types of the inputs decide, not what is in them
         self._types = [
             (name, _type_names(rule.get("type"))) for name, rule in self._rules.items() if rule.get("type")
         ]
@@ -99,7 +99,7 @@ class Inputs:
         for name in self._nested:
             if name in filled:
                 filled[name] = _with_nested_defaults(self._rules[name], read(filled[name]))
-        if self._is_plain and self._all_fit(inputs, filled):
+        if self.is_plain and self._all_fit(inputs, filled):
             return filled
         mismatches = self._judge.mismatches({name: read(value) for name, value in filled.items()})
         if mismatches:

@@ -28,6 +28,7 @@ NEVER_RETRIED: Final = frozenset({"lost", "template", "inputs", "secret", "limit
 OnCrash = Literal["retry", "fail"]
 KeyScope = Literal["workflow", "global"]
 OnConflict = Literal["wait", "fail"]
+OnNoWorker = Literal["wait", "fail"]
 
 
 class BackoffKind(StrEnum):
@@ -74,6 +75,7 @@ class StepPolicy(msgspec.Struct, frozen=True, omit_defaults=True):
     idempotency_scope: KeyScope = "workflow"
     idempotency_ttl_secs: int | None = None
     on_conflict: OnConflict = "wait"
+    on_no_worker: OnNoWorker = "wait"
 
     @property
     def is_empty(self) -> bool:

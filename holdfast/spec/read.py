@@ -62,10 +62,18 @@ class Place:
 class Document:
     """Plain data, and the line and column (both from 1) of every value and key in it."""
 
-    __slots__ = ("_root", "data", "problems", "source")
+    __slots__ = ("_root", "data", "problems", "source", "text")
 
-    def __init__(self, data: Any, root: Place, source: str = "", problems: tuple[Problem, ...] = ()) -> None:
+    def __init__(
+        self,
+        data: Any,
+        root: Place,
+        source: str = "",
+        problems: tuple[Problem, ...] = (),
+        text: str | bytes = "",
+    ) -> None:
         self.data = data
+        self.text = text  # as it was written, with its comments
         self.source = source
         self.problems = problems  # those that did not keep it from being read
         self._root = root
@@ -116,7 +124,7 @@ def parsed(text: str | bytes, source: str = "") -> Document:
             builder.take(event)
     except _Unreadable:
         raise InvalidSpec(_with_repair(text, builder.problems)) from None
-    return Document(builder.data, builder.root, source, tuple(builder.repaired()))
+    return Document(builder.data, builder.root, source, tuple(builder.repaired()), text)
 
 
 def _with_repair(text: str | bytes, problems: list[Problem]) -> list[Problem]:
@@ -137,19 +145,24 @@ def _with_repair(text: str | bytes, problems: list[Problem]) -> list[Problem]:
 
 def text_of(path: str | os.PathLike[str]) -> bytes:
     """The text of a file; of a file that is too long, one byte more than allowed, so that the reader sees it."""
+    return bytes_of(path, limits.now.spec_bytes_max + 1)
+
+
+def bytes_of(path: str | os.PathLike[str], most: int, what: str = "a definition") -> bytes:
+    """The first bytes of a regular file."""
     # to open a FIFO would wait for a writer, and to open a device may do anything
-    _refuse_special(os.stat(path), path)
+    _refuse_special(os.stat(path), path, what)
     with open(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK), "rb") as file:
-        _refuse_special(os.fstat(file.fileno()), path)  # the file may have been replaced since
-        return file.read(limits.now.spec_bytes_max + 1)
+        _refuse_special(os.fstat(file.fileno()), path, what)  # the file may have been replaced since
+        return file.read(most)
 
 
-def _refuse_special(found: os.stat_result, path: str | os.PathLike[str]) -> None:
+def _refuse_special(found: os.stat_result, path: str | os.PathLike[str], wanted: str) -> None:
     if stat.S_ISDIR(found.st_mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), os.fspath(path))
     if not stat.S_ISREG(found.st_mode):
         what = next((name for is_one, name in _SPECIAL if is_one(found.st_mode)), "something else")
-        raise OSError(errno.EINVAL, f"is {what}; a definition is a regular file", os.fspath(path))
+        raise OSError(errno.EINVAL, f"is {what}; {wanted} is a regular file", os.fspath(path))
 
 
 _SPECIAL: Final = (

@@ -38,6 +38,7 @@ from holdfast.spec.read import PROBLEMS_MAX, Document, parsed, plain_from, point
 from holdfast.spec.repairs import Source, name_from, patch_for
 from holdfast.spec.schedule_keys import (
     CALENDAR_KEYS,
+    EXPRESSIONS_MAX,
     FILE_FIELD_COUNTS,
     FILE_KEYS,
     KINDS_OF_KEY,
@@ -66,7 +67,7 @@ _FILE_NAMES: Final = ("schedules.yaml", "schedules.yml")
 # The first segments of paths that the server itself answers.
 SERVER_PATHS: Final = frozenset({
     "api", "mcp", "workers", "tasks", "flows", "workflows", "register", "heartbeat", "list", "allocate", "approve", "approve.css", "docs",
-    "openapi.json", "healthz", "readyz", "metrics", "favicon.ico", "assets",
+    "openapi.json", "healthz", "readyz", "metrics", "favicon.ico", "assets", "ui",
 })  # fmt: skip
 
 
@@ -526,6 +527,11 @@ def _with_calendars(exclude: Exclude, fields: Fields, calendars: Mapping[str, Ex
                 "unknown_calendar", at, message, hint, patch=replace(at, near) if near else drop(at)
             )
         exclude += calendars.get(name, Exclude())
+    count = len(set(exclude.expressions))
+    if count > EXPRESSIONS_MAX:  # each of them is looked at for each occurrence
+        message = f"{fields.who}exclude and its calendars have {count:,} expressions; there may be {EXPRESSIONS_MAX}"
+        hint = "join values with commas, or write dates and periods"
+        fields.report.add("out_of_range", (*fields.at, "exclude"), message, hint)
     return exclude
 
 

@@ -12,7 +12,17 @@ from holdfast.spec.field_types import Schema, Table, fields_of, key_schema, obje
 from holdfast.spec.flow_keys import FLOW_KEYS, FLOW_KINDS, GRAPH_KEYS, NODE_KEYS, FlowKind, condition_schema
 from holdfast.spec.flow_nodes import FlowDefinition, FlowNode, Graph
 from holdfast.spec.policy import StepPolicy
-from holdfast.spec.step_keys import ANSWER_KEYS, IMPLIED_KINDS, KINDS, POLICY_KEYS, SPEC_KEYS, STEP_KEYS, Kind
+from holdfast.spec.step_keys import (
+    ANSWER_KEYS,
+    CALL_KEYS,
+    IMPLIED_KINDS,
+    KINDS,
+    POLICY_KEYS,
+    SPEC_KEYS,
+    STEP_KEYS,
+    Kind,
+    step_condition_schema,
+)
 from holdfast.spec.steps import Answer, Definition
 
 DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
@@ -25,7 +35,11 @@ def schema() -> Schema:
         "title": "Holdfast workflow",
         "description": "A workflow of Holdfast in the steps notation.",
         **object_schema(SPEC_KEYS, _defaults(Definition)),
-        "$defs": {"step": _step(), **{f"step_{name}": _kind(name, kind) for name, kind in KINDS.items()}},
+        "$defs": {
+            "step": _step(),
+            "condition": step_condition_schema(),
+            **{f"step_{name}": _kind(name, kind) for name, kind in KINDS.items()},
+        },
     }
 
 
@@ -73,7 +87,9 @@ def _has(words: tuple[str, ...]) -> Schema:
 
 
 def _kind(name: str, kind: Kind) -> Schema:
-    common = {key: rule for key, rule in (POLICY_KEYS | ANSWER_KEYS).items() if key in kind.common}
+    common = {
+        key: rule for key, rule in (POLICY_KEYS | ANSWER_KEYS | CALL_KEYS).items() if key in kind.common
+    }
     table: Table = {**STEP_KEYS, **kind.keys, **common}
     defaults = _defaults(kind.record) | {
         key: default for key, default in (_defaults(StepPolicy) | _defaults(Answer)).items() if key in common

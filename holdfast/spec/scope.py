@@ -11,9 +11,12 @@ from typing import Final, Literal, NamedTuple
 
 from holdfast import values
 from holdfast.spec.inputs import declared_inputs
-from holdfast.spec.steps import Block, Definition, ForeachBody, WorkflowStep, blocks
+from holdfast.spec.steps import Block, Definition, ForeachBody, WorkflowStep, blocks, bodies, handlers
 
 ROOTS: Final = ("inputs", "steps", "item", "env", "secrets")
+OUTPUT: Final = (
+    " output"  # the variable of the output that a compensation undoes; no author would name one so
+)
 
 
 class StepAddress(NamedTuple):
@@ -25,6 +28,18 @@ class StepAddress(NamedTuple):
 
     depth: int
     tail: str
+
+
+class Bound(NamedTuple):
+    """A variable of a frame that a name stands for, by the depth of the frame."""
+
+    depth: int
+    variable: str
+
+
+def error_variable(step: WorkflowStep | None) -> str:
+    """The variable of the error of a step, or of the whole definition."""
+    return "error" if step is None else f"error {values.segment(step.id)}"
 
 
 class _Home(NamedTuple):
@@ -61,15 +76,21 @@ class Scope:
         inputs: frozenset[str],
         frames: tuple[_Frame, ...],
         top: int,
+        bound: Mapping[str, Bound] | None = None,
+        handled: str | None = None,
     ) -> None:
         self._homes, self._inputs, self._frames, self.top = homes, inputs, frames, top
+        self._bound, self._handled = bound or {}, handled
 
     @classmethod
     def of(cls, spec: Definition, around: int = 0) -> Scope:
         """The scope before the first step. `around` are the frames in which the whole definition is nested: they are
         counted and hold nothing that it can see."""
         frames = tuple(_Frame(None, None, {}) for _ in range(around + 1))
-        return cls(dict(_homes(spec.steps, ())), declared_inputs(spec.inputs), frames, around)
+        homes = dict(_homes(spec.steps, ()))
+        for block in handlers(spec):
+            homes |= dict(_homes(block.steps, ()))
+        return cls(homes, declared_inputs(spec.inputs), frames, around)
 
     @property
     def depth(self) -> int:
@@ -77,14 +98,58 @@ class Scope:
         return len(self._frames)
 
     def inside(self, step: WorkflowStep, block: Block) -> Scope:
+        if block.role:
+            return self.following(step, block)
         frame = _Frame(_home(step, block), block.binding, {})
-        return Scope(self._homes, self._inputs, (*self._frames, frame), self.top)
+        return self._with((*self._frames, frame))
+
+    def following(self, step: WorkflowStep | None, block: Block) -> Scope:
+        """The scope of the steps that follow the end of a step, or of the whole definition: they run in the same frame.
+
+        They see what the step saw, the steps inside it, null where not run, and `error`.
+        """
+        last = self._frames[-1]
+        tails = dict(last.tails)
+        if step is not None:
+            tails.update(_seen_inside(step))
+            if block.role == "finally":
+                caught = () if step.on_error is None else step.on_error.steps
+                tails.update({step.id: values.segment(step.id)})
+                tails.update(seen for inner in caught for seen in _seen_after(inner))
+        bound = {**self._bound, "error": Bound(len(self._frames) - 1, error_variable(step))}
+        handled = step.id if step is not None and block.role == "on_error" else self._handled
+        return self._with((*self._frames[:-1], last._replace(tails=tails)), bound, handled)
+
+    def undoing(self) -> Scope:
+        """The scope of a compensation: `output` is the output of the step that it undoes."""
+        return self._with(self._frames, {**self._bound, "output": Bound(len(self._frames) - 1, OUTPUT)})
+
+    def _with(
+        self,
+        frames: tuple[_Frame, ...],
+        bound: Mapping[str, Bound] | None = None,
+        handled: str | None = None,
+    ) -> Scope:
+        return Scope(
+            self._homes,
+            self._inputs,
+            frames,
+            self.top,
+            self._bound if bound is None else bound,
+            handled or self._handled,
+        )
+
+    def bound(self, name: str) -> Bound | None:
+        """The variable that a name stands for: `error` after a failure, `output` in a compensation."""
+        return self._bound.get(name)
 
     def finish(self, step: WorkflowStep) -> None:
         self._frames[-1].tails.update(_seen_after(step))
 
-    def lookup(self, name: str) -> Literal["binding", "input", "step"] | None:
+    def lookup(self, name: str) -> Literal["bound", "binding", "input", "step"] | None:
         """The meaning of a bare name."""
+        if name in self._bound:
+            return "bound"
         if self.binding(name) is not None:
             return "binding"
         if name in self._inputs:
@@ -111,6 +176,8 @@ class Scope:
         home = self._homes.get(step_id)
         if home is None or self.step(step_id):
             return None
+        if step_id == self._handled:
+            return "it failed; `error` says why"
         here = tuple(frame.home for frame in self._frames if frame.home)
         if any(around.step == step_id for around in here):
             return "it is not over while the steps inside it run"
@@ -137,7 +204,12 @@ class Scope:
 
     def names(self) -> set[str]:
         """All visible bare names: candidates for a misspelt one."""
-        return self.step_ids() | self._inputs | {frame.binding for frame in self._frames if frame.binding}
+        return (
+            self.step_ids()
+            | self._inputs
+            | self._bound.keys()
+            | {frame.binding for frame in self._frames if frame.binding}
+        )
 
     def step_ids(self) -> set[str]:
         return {step for frame in self._frames for step in frame.tails if step}
@@ -159,9 +231,18 @@ def _homes(
 def _seen_after(step: WorkflowStep) -> Iterator[tuple[str, str]]:
     own = values.segment(step.id)
     yield step.id, own
+    yield from _seen_inside(step)
+    for block in handlers(step):
+        for inner in block.steps:
+            yield from _seen_after(inner)
+
+
+def _seen_inside(step: WorkflowStep) -> Iterator[tuple[str, str]]:
+    """The steps inside a step that can be seen after it."""
+    own = values.segment(step.id)
     if isinstance(step.body, ForeachBody):
         return
-    for block in blocks(step):
+    for block in bodies(step):
         frame = f"{own}[{block.number}]" if block.indexed else own
         for inner in block.steps:
             yield from ((name, values.join(frame, tail)) for name, tail in _seen_after(inner))

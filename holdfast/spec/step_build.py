@@ -27,18 +27,22 @@ from holdfast.spec.step_blanks import (
 )
 from holdfast.spec.step_keys import (
     ANSWER_KEYS,
+    CALL_KEYS,
+    HANDLER_KEYS,
+    HANDLING_KEYS,
     IMPLIED_KINDS,
     KINDS,
     POLICY_KEYS,
     SPEC_KEYS,
     STEP_KEYS,
     Branches,
+    Handler,
     Kind,
     Steps,
     implied_kind,
     steps_of,
 )
-from holdfast.spec.steps import Answer, Body, Definition, Origin, ParallelBody, WorkflowStep
+from holdfast.spec.steps import Answer, Body, Definition, OnError, Origin, ParallelBody, WorkflowStep
 
 AnyDefinition = TypeVar("AnyDefinition", bound=Definition)
 
@@ -76,9 +80,17 @@ def _with_steps(table: Table, fields: Fields) -> dict[str, Any]:
         at = (*fields.at, name)
         if isinstance(table[name].shape, Steps):
             found[name] = _steps_from(value, fields.report, at)
+        elif isinstance(table[name].shape, Handler):
+            found[name] = _handler_from(value, fields, at)
         elif isinstance(table[name].shape, Branches):
             found[name] = tuple(_branches_from(value, fields, at))
     return found
+
+
+def _handler_from(data: dict[str, Any], fields: Fields, at: Where) -> OnError:
+    inner = Fields(fields.report, data, at, f"{fields.who}on_error: ", fields.wrong_code)
+    inner.expect(HANDLER_KEYS, required=required_in(HANDLER_KEYS), blanks=lambda _: [])
+    return make(OnError, _with_steps(HANDLER_KEYS, inner))
 
 
 def _branches_from(branches: list[Any], fields: Fields, at: Where) -> Iterator[tuple[WorkflowStep, ...]]:
@@ -139,7 +151,13 @@ def _read_step(report: Report, data: Any, at: Where) -> WorkflowStep:
         description=STEP_KEYS["description"].shape.read(fields, "description") or "",
         policy=make(StepPolicy, read_table(_some(POLICY_KEYS, rules), fields)),
         answer=make(Answer, read_table(_some(ANSWER_KEYS, rules), fields)),
+        compensate=read_table(_some(CALL_KEYS, rules), fields).get("compensate"),
+        **_fields(_with_steps(HANDLING_KEYS, fields)),
     )
+
+
+def _fields(found: dict[str, Any]) -> dict[str, Any]:
+    return {"finally_" if key == "finally" else key: value for key, value in found.items()}
 
 
 def _read_body(fields: Fields, rules: Kind) -> Body:
@@ -159,7 +177,7 @@ def _unknown_step(fields: Fields) -> WorkflowStep:
     fields.expect(_keys_of_all(), required=("id",), blanks=lambda _: step_id_for(fields))
     read_table(POLICY_KEYS, fields)
     fields.report.cannot_read({key: value for key, value in fields.data.items() if key != "id"})
-    for key in ("steps", "then", "else"):
+    for key in ("steps", "then", "else", "finally"):
         if isinstance(items := fields.data.get(key), list):
             _steps_from(items, fields.report, (*fields.at, key))
     return WorkflowStep(STEP_KEYS["id"].shape.read(fields, "id") or "", "parallel", _HOLE)
@@ -215,12 +233,12 @@ def _is_kind_claimed(fields: Fields) -> bool:
 def _keys_of_all() -> frozenset[str]:
     """The keys of all kinds."""
     own = (key for rules in KINDS.values() for key in rules.keys)
-    return frozenset({*STEP_KEYS, *POLICY_KEYS, *ANSWER_KEYS, *own})
+    return frozenset({*STEP_KEYS, *POLICY_KEYS, *ANSWER_KEYS, *CALL_KEYS, *own})
 
 
 def _expect_keys(fields: Fields, kind: str, rules: Kind, certain: bool) -> None:
     own = {**STEP_KEYS, **rules.keys}
-    common = {**POLICY_KEYS, **ANSWER_KEYS}
+    common = {**POLICY_KEYS, **ANSWER_KEYS, **CALL_KEYS}
     if not certain:  # keys that another kind would require are not missing
         for name in (*required_in(rules.keys), *rules.one_of):
             fields.report.settle((*fields.at, name))

@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from holdfast.spec.condition import COMPARE_WORDS, OF_STEPS, Expr, condition_from
 from holdfast.spec.conversions import UNKNOWN
 from holdfast.spec.field_types import (
     Anything,
@@ -32,6 +33,7 @@ from holdfast.spec.field_types import (
     Texts,
     Time,
     Whole,
+    object_schema,
     required_in,
 )
 from holdfast.spec.inputs import WHOLE_WORDS
@@ -51,6 +53,7 @@ from holdfast.spec.problems import Fields, quoted
 from holdfast.spec.steps import (
     ApproveBody,
     BranchBody,
+    Compensation,
     Escalation,
     FinalCallback,
     ForeachBody,
@@ -130,6 +133,78 @@ class Declaration(NamedTuple):
             "then": rule,
             "else": {"additionalProperties": {"anyOf": [rule, {"type": "null"}]}},
         }
+
+
+class Condition(NamedTuple):
+    """A condition: a JSONPath, or an operator with its operands."""
+
+    def read(self, fields: Fields, key: str) -> str | Expr | None:
+        value, at = fields.data[key], (*fields.at, key)
+        if isinstance(value, str):  # whether it is a JSONPath is checked with the other paths
+            return value
+        return condition_from(value, fields.report, at, fields.who, OF_STEPS)
+
+    def schema(self) -> Schema:
+        return {"$ref": "#/$defs/condition"}
+
+
+def step_condition_schema() -> Schema:
+    """A condition as JSON Schema: a JSONPath, true or false, or one operator with its operands."""
+    condition: Schema = {"$ref": "#/$defs/condition"}
+    many: Schema = {"type": "array", "items": condition}
+    two: Schema = {"type": "array", "minItems": 2, "maxItems": 2}
+    operands: dict[str, Schema] = {"and": many, "or": many, "not": condition, "exists": _PATH.schema()}
+    return operators_schema(operands | dict.fromkeys(COMPARE_WORDS, two), _PATH.schema())
+
+
+def operators_schema(operands: Mapping[str, Schema], reference: Schema) -> Schema:
+    """One of these operators with its operands, a reference by itself, or true or false."""
+    return {
+        "description": "A condition: one operator with its operands, or a reference to true or false.",
+        "anyOf": [
+            {
+                "type": "object",
+                "properties": dict(operands),
+                "additionalProperties": False,
+                "minProperties": 1,
+                "maxProperties": 1,
+            },
+            reference,
+            {"type": "boolean"},
+        ],
+    }
+
+
+class Handler(NamedTuple):
+    """The kinds of failures that are caught, and the steps that follow: the tree is read elsewhere."""
+
+    def read(self, fields: Fields, key: str) -> dict[str, Any] | None:
+        given = fields.data.get(key)
+        near = {"steps": given} if isinstance(given, list) else UNKNOWN
+        found: dict[str, Any] | None = fields.get(key, dict, "a mapping with `steps`", near)
+        return found
+
+    def schema(self) -> Schema:
+        return object_schema(HANDLER_KEYS, {})
+
+
+class CaughtKinds(NamedTuple):
+    """The kinds of errors that are caught: at least one, and not that of a cancelled run."""
+
+    def read(self, fields: Fields, key: str) -> tuple[str, ...] | None:
+        kinds, at = Texts("error kind").read(fields, key), (*fields.at, key)
+        if kinds == ():
+            message = f"{fields.who}kinds is empty, so nothing would be caught"
+            fields.report.add("out_of_range", at, message, "name a kind, or leave it out", patch=drop(at))
+        for i, kind in enumerate(kinds or ()):
+            if kind == "cancelled":
+                message = f"{fields.who}a cancelled run is not an error, and is never caught"
+                hint = "use `finally` for what must follow a cancel too"
+                fields.report.add("invalid_policy", (*at, i), message, hint)
+        return kinds
+
+    def schema(self) -> Schema:
+        return {"type": "array", "minItems": 1, "items": {"type": "string", "not": {"const": "cancelled"}}}
 
 
 class ErrorKinds(NamedTuple):
@@ -226,6 +301,11 @@ SPEC_KEYS: Final[Table] = {
         "An input without a default is required.",
     ),
     "steps": Key(Steps(low=1), "The steps, executed one after another.", required=True),
+    "on_error": Key(
+        Handler(),
+        "Steps that follow a failure of the run: {kinds, steps}. The run then completes with the output of the last one.",
+    ),
+    "finally": Key(Steps(), "Steps that follow the end of the run, however it ends."),
     "output": Key(
         Anything(), "The output of a run, with placeholders. Default: the output of each step by its id."
     ),
@@ -246,11 +326,29 @@ SPEC_KEYS: Final[Table] = {
     ),
 }
 
+HANDLER_KEYS: Final[Table] = {
+    "kinds": Key(CaughtKinds(), "The kinds of errors that are caught. Default: all of them."),
+    "steps": Key(Steps(), "The steps that run then.", required=True),
+}
+
 STEP_KEYS: Final[Table] = {
     "id": Key(_NAME, "The name of the step, unique in the whole workflow.", required=True),
     "kind": Key(Text(), "The kind of the step. Not needed if `tool`, `service` or `workflow` is given."),
     "description": Key(Text(), "The purpose of the step."),
+    "when": Key(
+        Condition(),
+        "The step runs only if this condition is true; otherwise it is skipped, and its output is null.",
+    ),
+    "on_error": Key(
+        Handler(),
+        "Steps that follow a failure, after all retries: {kinds, steps}. They see `error`; the output of the last one becomes the output of the step.",
+    ),
+    "finally": Key(
+        Steps(), "Steps that follow the end of the step, also if it failed, was cancelled or timed out."
+    ),
 }
+
+HANDLING_KEYS: Final[Table] = {key: STEP_KEYS[key] for key in ("when", "on_error", "finally")}
 
 POLICY_KEYS: Final[dict[str, Key]] = {
     "timeout_secs": Key(
@@ -294,6 +392,10 @@ POLICY_KEYS: Final[dict[str, Key]] = {
         Choice(("wait", "fail")),
         "What to do while another call with the same key is in progress: wait for it, or fail.",
     ),
+    "on_no_worker": Key(
+        Choice(("wait", "fail")),
+        "What to do while no worker serves the service: wait for one until timeout_secs or the end of the run, or fail.",
+    ),
 }
 
 _POLL_KEYS: Final[Table] = {
@@ -323,9 +425,43 @@ ANSWER_KEYS: Final[dict[str, Key]] = {
     ),
 }
 
+
+def _only_its_own(fields: Fields, call: Compensation) -> None:
+    """The keys of a compensation belong to a tool or to a service."""
+    given = [key for key in ("tool", "service") if fields.data.get(key) is not None]
+    if len(given) != 1:
+        word, code = ("missing", "missing_key") if not given else ("given twice", "exclusive_keys")
+        fields.wrong(code, given[1] if given else "tool", f"the call is {word}", "name a tool or a service")
+        return
+    for key in ("input", "params") if given == ["tool"] else ("args",):
+        if fields.data.get(key) is not None:
+            at = (*fields.at, key)
+            message = f"{fields.who}{key} has no effect with {given[0]}"
+            fields.report.add("exclusive_keys", at, message, "remove it", of_key=True, patch=drop(at))
+
+
 _ARGS: Final = Key(Arguments(), "The arguments, with placeholders such as {{ inputs.name }}.")
 _INPUT: Final = Key(Anything(), "The input of the service, with placeholders.")
 _PARAMS: Final = Key(Arguments(), "The parameters of the service, with placeholders.")
+CALL_KEYS: Final[dict[str, Key]] = {
+    "compensate": Key(
+        Nested(
+            Compensation,
+            {
+                "tool": Key(_TOOL, "The tool that undoes the call."),
+                "args": _ARGS,
+                "service": Key(_NAME, "The service that undoes the call."),
+                "input": _INPUT,
+                "params": _PARAMS,
+                "retry": POLICY_KEYS["retry"],
+                "timeout_secs": POLICY_KEYS["timeout_secs"],
+            },
+            _only_its_own,
+        ),
+        "The call that undoes this one if the run fails or is cancelled later. {{ output }} is the output of the step.",
+    ),
+}
+
 _STEPS_OF_BODY: Final = Key(Steps(), "The steps inside.")
 _ON_ANY_FAIL: Final = Key(
     Choice(("abort", "continue")),
@@ -367,7 +503,7 @@ def _with_branches(found: dict[str, Any]) -> dict[str, Any]:
     return found | {"branches": tuple((step,) for step in steps or ())}
 
 
-_CALL: Final = frozenset({*POLICY_KEYS, *ANSWER_KEYS})
+_CALL: Final = frozenset({*POLICY_KEYS, *ANSWER_KEYS, *CALL_KEYS})
 _CONTAINER: Final = frozenset({"timeout_secs", "retry"})  # the defaults of the call steps inside
 
 KINDS: Final[dict[str, Kind]] = {
@@ -438,7 +574,11 @@ KINDS: Final[dict[str, Kind]] = {
         "Runs one of two lists of steps.",
         BranchBody,
         {
-            "on": Key(_PATH, "The condition, as a JSONPath: $.check.passed", required=True),
+            "on": Key(
+                Condition(),
+                "The condition: a JSONPath such as $.check.passed, or a comparison such as {gt: [$.inputs.total, 100]}.",
+                required=True,
+            ),
             "then": Key(Steps(), "The steps to run if the condition is true: not null, false, 0 or empty."),
             "else": Key(Steps(), "The steps to run otherwise."),
         },
@@ -527,7 +667,7 @@ KINDS: Final[dict[str, Kind]] = {
             **_POLL_KEYS,
             "timeout_secs": _WAIT,
         },
-        frozenset({"retry", "on_crash", "result"}),
+        frozenset({"retry", "on_crash", "on_no_worker", "result"}),
         one_of=("tool", "service"),
         rule=_first_poll_is_soonest,
     ),

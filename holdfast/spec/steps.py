@@ -14,8 +14,9 @@ from typing import Any, Final, Literal, NamedTuple
 import msgspec
 
 from holdfast.errors import Problem
+from holdfast.spec.condition import Expr
 from holdfast.spec.conversions import UNKNOWN
-from holdfast.spec.policy import NO_POLICY, StepPolicy
+from holdfast.spec.policy import NO_POLICY, RetryPolicy, StepPolicy
 from holdfast.spec.problems import Report, Where
 from holdfast.spec.read import Document
 from holdfast.spec.repairs import Source
@@ -24,6 +25,7 @@ POLL_INTERVAL_MS: Final = 1_000  # the first poll is soon, since many calls fini
 POLL_MAX_MS: Final = 60_000
 
 OnAnyFail = Literal["abort", "continue"]
+Condition = str | Expr  # a JSONPath, which holds unless it finds null, false, 0 or nothing; or a comparison
 
 
 class ToolBody(msgspec.Struct, frozen=True):
@@ -68,7 +70,7 @@ class ParallelBody(msgspec.Struct, frozen=True):
 
 
 class BranchBody(msgspec.Struct, frozen=True, rename={"else_": "else"}):
-    on: str
+    on: Condition
     then: tuple[WorkflowStep, ...] = ()
     else_: tuple[WorkflowStep, ...] = ()
 
@@ -168,13 +170,36 @@ class Answer(msgspec.Struct, frozen=True):
 PLAIN_ANSWER: Final = Answer()
 
 
-class WorkflowStep(msgspec.Struct, frozen=True):
+class OnError(msgspec.Struct, frozen=True):
+    """What follows a failure of these kinds, or of any kind."""
+
+    steps: tuple[WorkflowStep, ...] = ()
+    kinds: tuple[str, ...] | None = None
+
+
+class Compensation(msgspec.Struct, frozen=True):
+    """The call that undoes a completed call if the run does not complete: of a tool or of a service."""
+
+    tool: str | None = None
+    args: Any = None
+    service: str | None = None
+    input: Any = None
+    params: Any = None
+    retry: RetryPolicy | None = None
+    timeout_secs: float | None = None
+
+
+class WorkflowStep(msgspec.Struct, frozen=True, rename={"finally_": "finally"}):
     id: str
     kind: str
     body: Body
     description: str = ""
     policy: StepPolicy = NO_POLICY
     answer: Answer = PLAIN_ANSWER
+    when: Condition | None = None
+    on_error: OnError | None = None
+    finally_: tuple[WorkflowStep, ...] = ()
+    compensate: Compensation | None = None
 
 
 class FinalCallback(msgspec.Struct, frozen=True):
@@ -216,13 +241,15 @@ class Origin:
         return f"Origin({self.source!r})"
 
 
-class Definition(msgspec.Struct, frozen=True):
+class Definition(msgspec.Struct, frozen=True, rename={"finally_": "finally"}):
     """Everything that an author can write. A `WorkflowSpec` adds reading, checking and writing."""
 
     name: str
     description: str = ""
     inputs: Any = None
     steps: tuple[WorkflowStep, ...] = ()
+    on_error: OnError | None = None
+    finally_: tuple[WorkflowStep, ...] = ()
     output: Any = None
     on_restart: Literal["resume", "interrupt"] = "resume"
     timeout_secs: float | None = None
@@ -239,7 +266,8 @@ class Block(NamedTuple):
 
     `key` is where the list stands in its step and `first` the place of the block's first step in it. `number`
     identifies the block within its step; `indexed` ones have it in their path. `binding` names the item that a
-    block is for.
+    block is for. The steps of a block with a `role` (on_error, finally) follow the end of the step, in the frame of the
+    step itself.
     """
 
     steps: tuple[WorkflowStep, ...]
@@ -248,9 +276,25 @@ class Block(NamedTuple):
     first: int = 0
     indexed: bool = False
     binding: str | None = None
+    role: str = ""
 
 
 def blocks(step: WorkflowStep) -> tuple[Block, ...]:
+    """All lists of steps inside a step: those that it consists of, and those that follow its end."""
+    return bodies(step) + handlers(step)
+
+
+def handlers(of: WorkflowStep | Definition) -> tuple[Block, ...]:
+    """The steps that follow a failure, and the end, of a step or of a whole definition."""
+    found = []
+    if of.on_error is not None:
+        found.append(Block(of.on_error.steps, ("on_error", "steps"), -1, role="on_error"))
+    if of.finally_:
+        found.append(Block(of.finally_, ("finally",), -2, role="finally"))
+    return tuple(found)
+
+
+def bodies(step: WorkflowStep) -> tuple[Block, ...]:
     match step.body:
         case ForeachBody() as body:
             return (Block(body.steps, ("steps",), binding=body.as_),)
@@ -267,6 +311,13 @@ def blocks(step: WorkflowStep) -> tuple[Block, ...]:
 def walk(steps: Iterable[WorkflowStep]) -> Iterator[WorkflowStep]:
     """All steps of a tree, each before the steps inside it."""
     return (step for _, step in placed(steps, ()))
+
+
+def every_step(spec: Definition) -> Iterator[tuple[Where, WorkflowStep]]:
+    """All steps of a definition with their places, those that follow its end included."""
+    yield from placed(spec.steps, ("steps",))
+    for block in handlers(spec):
+        yield from placed(block.steps, block.key)
 
 
 def placed(steps: Iterable[WorkflowStep], at: Where, first: int = 0) -> Iterator[tuple[Where, WorkflowStep]]:

@@ -156,8 +156,10 @@ class Case:
     def time_out(self, path: str) -> list[Decision]:
         return self.apply(AttemptTimedOut(path, self.step(path).attempt))
 
-    def release(self, path: str, reason: str = "stopping") -> list[Decision]:
-        return self.apply(AttemptReleased(path, self.step(path).attempt, reason))
+    def release(
+        self, path: str, reason: str = "stopping", *, waits: bool = False, lost: int = 0
+    ) -> list[Decision]:
+        return self.apply(AttemptReleased(path, self.step(path).attempt, reason, waits, lost))
 
     def fire(self, timer: str, path: str = "") -> list[Decision]:
         """Let a timer fire at the moment it is due."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from holdfast.engine.decisions import FinishRun
-from holdfast.engine.scopes import cancel_grace_ms
+from holdfast.engine.undo import cancel_grace_ms
 from tests.engine.driver import BEGAN, Case, armed, finish, starts, stops
 
 SIDE_BY_SIDE = """

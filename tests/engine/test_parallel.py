@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.engine.scopes import cancel_grace_ms
+from holdfast.engine.undo import cancel_grace_ms
 from tests.engine.driver import BEGAN, Case, armed, failures, finish, starts, stops
 
 STEPS = """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from holdfast.engine.decisions import BeginStop, StartAttempt
 from holdfast.engine.events import AttemptTimedOut, StepSucceeded, TimerFired
-from holdfast.engine.scopes import cancel_grace_ms
+from holdfast.engine.undo import cancel_grace_ms
 from holdfast.plan.graph import Call
 from holdfast.values import NULL
 from tests.engine.driver import BEGAN, Case, armed, finish, starts, stops

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast import __version__
+from holdfast.engine.events import Supplied
 from tests.engine.driver import Case, state_of
 
 HERE = Path(__file__).parent
@@ -39,6 +40,18 @@ steps:
     collect: COLLECT
     steps: [{id: s, tool: t, args: {x: "{{ item }}"}}, {id: u, tool: t, args: {s: "{{ s }}"}}]
   - {id: after, tool: t, args: {l: "{{ l }}"}}
+"""
+RECOVERED = """
+name: recovered
+finally: [{id: f, tool: t, args: {e: "{{ error.kind }}"}}]
+steps:
+  - {id: skipped, tool: t, when: {gt: [1, 2]}}
+  - {id: a, tool: t, compensate: {tool: u, args: {id: "{{ output.id }}"}}}
+  - id: b
+    tool: t
+    on_error: {steps: [{id: h, tool: t, args: {e: "{{ error.message }}"}}]}
+    finally: [{id: bf, tool: t}]
+  - {id: c, tool: t, compensate: {tool: u}}
 """
 SIDES = """
 name: sides
@@ -314,6 +327,38 @@ def given_back() -> Case:
     return case
 
 
+def waits_for_a_worker() -> Case:
+    case = started("name: asks\nsteps: [{id: a, service: s, timeout_secs: 30}, {id: b, service: s}]")
+    case.release("a", "no_worker", waits=True)
+    case.wait(1_000)
+    case.apply(Supplied(["a"]))
+    case.release("a", "no_worker", waits=True, lost=1)
+    case.apply(Supplied(["a"]))
+    case.succeed("a", 1)
+    case.release("b", "no_worker", waits=True)
+    return case
+
+
+def undoing() -> Case:
+    """It was cancelled: the final steps of a step have run, and the first of two calls is being undone."""
+    case = started(RECOVERED)
+    case.succeed("a", {"id": 1})
+    case.fail("b", message="broken")
+    case.succeed("h", 2)
+    case.succeed("bf")
+    case.cancel()
+    case.succeed("c", 3)
+    case.succeed("c.compensate")
+    return case
+
+
+def undone_to_its_end() -> Case:
+    case = undoing()
+    case.fail("a.compensate")
+    case.succeed("f")
+    return case
+
+
 def looked_at_without_driving() -> Case:
     case = sides()
     case.crash(drive=False)
@@ -458,6 +503,9 @@ RUNS: tuple[Callable[[], Case], ...] = (
     lost_for_good,
     at_most_once,
     given_back,
+    waits_for_a_worker,
+    undoing,
+    undone_to_its_end,
     looked_at_without_driving,
     interrupted,
     large_values,

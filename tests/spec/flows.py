@@ -36,7 +36,9 @@ FULL: dict[str, Any] = {
             "poll": {"interval_ms": 100, "max_ms": 1000},
             "result": {"envelope": True, "select": "$.data", "parse": "json"},
             "supports_async_callback": True,
+            "compensate": {"service": "undo", "params": {"of": "$input.id", "list": ["$shared.out"]}},
         },
+        "tidy": {"kind": "local", "service": "echo"},
         "here": {"kind": "local", "service": "echo", "prep": {"input_key": "$shared.out"}, "timeout_ms": 0},
         "which": {
             "kind": "choice",
@@ -104,6 +106,7 @@ FULL: dict[str, Any] = {
         {"from": "signal", "action": "default", "to": ""},
     ],
     "on_restart": "interrupt",
+    "finally": "tidy",
     "timeout_secs": 3600.0,
     "labels": {"team": "x"},
 }

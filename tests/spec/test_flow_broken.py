@@ -374,7 +374,7 @@ ONE_MISTAKE: dict[str, Broken] = {
         kind("subflow", subflow={"name": "s", "start": "x", "nodes": {"x": CALL}}),
         "unknown_key",
         "/subflow/name",
-        "known keys are edges, nodes, start",
+        "known keys are edges, finally, nodes, start",
     ),
     "a mistake in a subflow of a subflow": node(
         kind(

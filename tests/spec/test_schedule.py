@@ -257,6 +257,17 @@ def test_messages_keep_the_words_that_users_search_for() -> None:
     )
 
 
+def test_calendars_together_may_not_have_too_many_expressions() -> None:
+    many = [f"{n % 60} {n // 60} * * * *" for n in range(60)]
+    more = [f"{n % 60} {n // 60} * * * *" for n in range(60, 120)]
+    calendars = f"calendars: {{a: {{expressions: {many}}}, b: {{expressions: {more}}}}}\n"
+    one = f"schedules: [{{id: s, workflow: w, {CRON}, exclude: {{calendar: %s}}}}]"
+    (problem,) = problems_of(calendars + one % "[a, b]")
+    assert (problem.code, problem.line) == ("out_of_range", 2) and "120 expressions" in problem.message
+    (spec,) = schedules_from_text(calendars + one % "[a]", "a.schedules.yaml").schedules
+    assert len(spec.exclude.expressions) == 60
+
+
 def test_all_problems_of_a_file_are_reported_together() -> None:
     text = """\
 schedule: []
@@ -381,6 +392,24 @@ def test_a_schedule_that_fires_has_no_note() -> None:
 )
 def test_a_schedule_file_is_recognised_by_its_keys(text: str, is_one: bool) -> None:
     assert holds_schedules(parsed(text).data) is is_one
+
+
+@pytest.mark.parametrize(
+    ("excluded", "never"),
+    [
+        (["* * * * * *"], True),
+        (["* * * ? * *", "0 0 0 1 1 *"], True),
+        (["* * * 1-30 * *"], False),
+        (["* * 0-22 * * *"], False),
+    ],
+)
+def test_a_schedule_whose_exclusions_leave_nothing_never_fires(excluded: list[str], never: bool) -> None:
+    trigger = {"kind": "cron", "expression": "* * * * * *", "timezone": "Europe/Berlin"}
+    spec = schedule_from_data(
+        {"id": "a", "workflow": "w", "trigger": trigger, "exclude": {"expressions": excluded}}
+    )
+    schedule = schedule_of(spec)
+    assert schedule is not None and never_fires(schedule, 1_800_000_000_000) is never
 
 
 def test_one_schedule_is_read_from_data() -> None:
